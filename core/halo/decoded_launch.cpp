@@ -54,11 +54,8 @@ class LaunchKernels : public KernelFamily {
     }
 
     void mark(bool begins, int, std::vector<Stretch>& touched) override {
-        if (!begins) {
-            check_computed();
-        } else if (d_.layout) {
-            computed_.assign(static_cast<std::size_t>(d_.layout->nblocks()), 0);
-        }
+        if (!begins) check_computed();
+        computed_.clear();
         touched.insert(touched.end(), results_.begin(), results_.end());
         for (const FieldStorage* field : fields_)
             if (field->producer() == nullptr)
@@ -70,19 +67,24 @@ class LaunchKernels : public KernelFamily {
 
     // Sites of a field's storage lie in groups, packet by packet; each counts here as if its bytes lay
     // together, which names the same bytes of whole groups.
-    int footprint_of_sites(std::uint64_t base, std::int64_t site_bytes, std::span<const std::int32_t> sites) {
-        std::vector<std::int32_t> sorted(sites.begin(), sites.end());
-        if (!std::is_sorted(sorted.begin(), sorted.end())) std::sort(sorted.begin(), sorted.end());
+    int footprint_of_blocks(const FieldStorage& field, std::int64_t site_bytes,
+                            const TouchedSites::Blocks& blocks) {
         std::vector<Stretch> all;
-        const Stretch first = decoder_.stretch(base, 0); // all of a field is one process's
-        for (std::size_t k = 0; k < sorted.size();) {
-            std::size_t last = k;
-            while (last + 1 < sorted.size() && sorted[last + 1] <= sorted[last] + 1) ++last;
-            all.push_back({first.space, first.begin + static_cast<std::uint64_t>(sorted[k] * site_bytes),
-                           first.begin + static_cast<std::uint64_t>((sorted[last] + 1) * site_bytes)});
-            k = last + 1;
-        }
+        const Stretch whole = decoder_.stretch(field.address(), 0); // all of a field is one process's
+        for (const auto& [first, last] : blocks)
+            all.push_back({whole.space, whole.begin + static_cast<std::uint64_t>(first * site_bytes),
+                           whole.begin + static_cast<std::uint64_t>(last * site_bytes)});
         return decoder_.footprint(std::move(all));
+    }
+    int footprint_of_sites(const FieldStorage& field, std::int64_t site_bytes,
+                           std::vector<std::int32_t> sites) {
+        std::sort(sites.begin(), sites.end());
+        TouchedSites::Blocks blocks;
+        for (const std::int32_t site : sites) {
+            if (blocks.empty() || site > blocks.back().second) blocks.emplace_back(site, site);
+            blocks.back().second = site + 1;
+        }
+        return footprint_of_blocks(field, site_bytes, blocks);
     }
     static std::int64_t number_of(const Layout& layout, std::span<const std::int64_t> global) {
         std::int64_t number = 0;
@@ -256,7 +258,10 @@ class LaunchKernels : public KernelFamily {
         const FieldStorage* field = field_at(first.field);
         const auto sites = decoder_.rows<std::int32_t>(first.sites, first.count);
         const int list = list_of_blocks(*field->layout(), sites, reinterpret_cast<const void*>(first.sites));
-        decoder_.at(reads).reads.push_back(footprint_of_sites(field->address(), site_bytes, sites));
+        const auto [packed, fresh] =
+            packed_.emplace(std::tuple(field, first.sites, first.count, site_bytes), 0);
+        if (fresh) packed->second = footprint_of_sites(*field, site_bytes, sites);
+        decoder_.at(reads).reads.push_back(packed->second);
         decoder_.at(writes).holds.push_back({to, label(field), list, 0, site_bytes});
     }
 
@@ -336,8 +341,8 @@ class LaunchKernels : public KernelFamily {
             const auto sites = decoder_.rows<std::int32_t>(numbers[2], count);
             const Layout& layout = *request.field->layout();
             for (const auto& [index, source] : producer->sources)
-                decoder_.at(moment).reads.push_back(footprint_of_sites(
-                    source->address(), static_cast<std::int64_t>(source->block_bytes()), sites));
+                decoder_.at(moment).reads.push_back(
+                    footprint_of_sites(*source, static_cast<std::int64_t>(source->block_bytes()), sites));
             const auto site_bytes = static_cast<std::int64_t>(request.field->block_bytes());
             const Stretch to = decoder_.stretch(numbers[2 + producer->output_parameter],
                                                 static_cast<std::uint64_t>(count * site_bytes));
@@ -349,11 +354,9 @@ class LaunchKernels : public KernelFamily {
         return false;
     }
 
-    // What the site function touches at some positions, by its compiler's word.
     struct Touched {
-        std::vector<std::int32_t> positions;
-        std::vector<std::int32_t> reads, writes;
-        std::vector<std::pair<const HaloRequest*, int>> ghosts; // and the parity
+        const TouchedSites* sites = nullptr;
+        std::vector<std::int32_t> reads, writes; // numbers of footprints
     };
     const Touched& touched_at(std::uint64_t list, std::int64_t first, std::int64_t last) {
         const auto [found, fresh] = touched_.emplace(std::tuple(list, first, last), Touched{});
@@ -365,38 +368,37 @@ class LaunchKernels : public KernelFamily {
         } else {
             positions.erase(positions.begin(), positions.begin() + first);
         }
-        touched.positions = positions;
-        const SiteFootprint all = footprint_at(d_, launch_.requests, positions);
-        const auto sites_of = [&](const FieldStorage& field, const std::vector<char>& there) {
-            std::vector<std::int32_t> sites;
-            for (std::size_t block = 0; block < there.size(); ++block)
-                if (there[block]) sites.push_back(static_cast<std::int32_t>(block));
-            return footprint_of_sites(field.address(), static_cast<std::int64_t>(field.block_bytes()), sites);
+        touched.sites = &launch_.touched_at(std::move(positions));
+        const auto these = [&](const FieldStorage& field, const TouchedSites::Blocks& blocks) {
+            return footprint_of_blocks(field, static_cast<std::int64_t>(field.block_bytes()), blocks);
         };
         const auto whole = [&](const FieldStorage& field) {
             return decoder_.footprint({decoder_.stretch(field.address(), field.owned_bytes())});
         };
-        for (const auto& [field, there] : all.reads) touched.reads.push_back(sites_of(*field, there));
-        for (const FieldStorage* field : all.all_read) touched.reads.push_back(whole(*field));
-        for (const auto& [field, there] : all.writes) touched.writes.push_back(sites_of(*field, there));
-        for (const FieldStorage* field : all.all_written) touched.writes.push_back(whole(*field));
-        touched.ghosts.assign(all.ghosts.begin(), all.ghosts.end());
+        const TouchedSites& sites = *touched.sites;
+        for (const auto& [field, blocks] : sites.reads) touched.reads.push_back(these(*field, blocks));
+        for (const FieldStorage* field : sites.all_read) touched.reads.push_back(whole(*field));
+        for (const auto& [field, blocks] : sites.writes) touched.writes.push_back(these(*field, blocks));
+        for (const FieldStorage* field : sites.all_written) touched.writes.push_back(whole(*field));
         return touched;
     }
     // All sites of the domain, each once.
-    void check_computed() const {
-        if (!d_.layout) return;
-        std::vector<int> wanted(computed_.size(), 0);
+    void check_computed() {
+        if (!d_.layout || (!computed_.empty() && computed_ == right_)) return; // as a run before
+        std::vector<int> counts(static_cast<std::size_t>(d_.layout->nblocks()), 0), wanted(counts);
+        for (const TouchedSites* sites : computed_)
+            for (std::int32_t block : sites->positions) ++counts[static_cast<std::size_t>(block)];
         if (d_.domain.blocks.empty()) {
             std::fill(wanted.begin() + d_.domain.begin, wanted.begin() + d_.domain.end, 1);
         } else {
             for (std::int32_t block : d_.domain.blocks) wanted[static_cast<std::size_t>(block)] = 1;
         }
         for (std::size_t block = 0; block < wanted.size(); ++block)
-            if (computed_[block] != wanted[block])
+            if (counts[block] != wanted[block])
                 throw ScheduleError("run " + std::to_string(decoder_.runs() + 1) + " computes site " +
-                                    std::to_string(block) + " " + std::to_string(computed_[block]) +
+                                    std::to_string(block) + " " + std::to_string(counts[block]) +
                                     " times, not " + std::to_string(wanted[block]));
+        right_ = computed_;
     }
 
     void compute(const DriverCall& call) {
@@ -471,10 +473,10 @@ class LaunchKernels : public KernelFamily {
     void compute_at(int moment, std::uint64_t list, std::int64_t first, std::int64_t last, std::uint64_t sums,
                     std::uint64_t stride) {
         const Touched& touched = touched_at(list, first, last);
-        for (std::int32_t block : touched.positions) ++computed_[static_cast<std::size_t>(block)];
+        computed_.push_back(touched.sites);
         decoder_.at(moment).reads = touched.reads;
         decoder_.at(moment).writes = touched.writes;
-        for (const auto& [request, parity] : touched.ghosts) {
+        for (const auto& [request, parity] : touched.sites->ghosts) {
             const FieldStorage& field = *request->field;
             const Layout& layout = *field.layout();
             const Slab& slab = layout.slabs()[request->slab];
@@ -504,8 +506,10 @@ class LaunchKernels : public KernelFamily {
     std::map<std::pair<const void*, std::size_t>, int> lists_;
     std::map<std::tuple<const Layout*, int, int>, int> ghost_lists_;
     std::map<std::tuple<std::uint64_t, std::int64_t, std::int64_t>, Touched> touched_;
+    std::map<std::tuple<const FieldStorage*, GpuAddress, std::int64_t, std::int64_t>, int>
+        packed_; // footprints
     std::vector<Stretch> results_;
-    std::vector<int> computed_; // [block]: how often, in this run
+    std::vector<const TouchedSites*> computed_, right_; // in this run; in one that was right
 };
 
 } // namespace
@@ -513,6 +517,27 @@ class LaunchKernels : public KernelFamily {
 std::unique_ptr<KernelFamily> RecordedLaunch::family(CallDecoder& decoder,
                                                      std::span<const DriverCall>) const {
     return std::make_unique<LaunchKernels>(decoder, *this);
+}
+
+const TouchedSites& RecordedLaunch::touched_at(std::vector<std::int32_t> positions) const {
+    const std::lock_guard lock(mutex_);
+    for (const TouchedSites& known : known_)
+        if (known.positions == positions) return known;
+    const SiteFootprint all = footprint_at(*definition, requests, positions);
+    TouchedSites sites{std::move(positions), {}, {}, all.all_read, all.all_written, {}};
+    const auto blocks_of = [](const std::vector<char>& there) {
+        TouchedSites::Blocks blocks;
+        for (auto at = there.begin(); (at = std::find(at, there.end(), 1)) != there.end();) {
+            const auto last = std::find(at, there.end(), 0);
+            blocks.emplace_back(at - there.begin(), last - there.begin());
+            at = last;
+        }
+        return blocks;
+    };
+    for (const auto& [field, there] : all.reads) sites.reads.emplace_back(field, blocks_of(there));
+    for (const auto& [field, there] : all.writes) sites.writes.emplace_back(field, blocks_of(there));
+    sites.ghosts.assign(all.ghosts.begin(), all.ghosts.end());
+    return known_.emplace_back(std::move(sites));
 }
 
 std::string RecordedLaunch::describe(const DriverCall& call) const {

@@ -1,6 +1,8 @@
 #include "halo/footprint.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <functional>
 #include <string>
 
 namespace jali {
@@ -9,6 +11,7 @@ SiteFootprint footprint_at(const LaunchDefinition& launch, std::span<const HaloR
                            std::span<const std::int32_t> positions) {
     const PlacedLayout& layout = *launch.layout;
     const auto n = static_cast<std::size_t>(layout.nblocks());
+    const std::int64_t first_ghost = layout.first_ghost();
     for (std::int32_t block : positions)
         if (block < 0 || static_cast<std::size_t>(block) >= n)
             throw ScheduleError("the kernel runs at site " + std::to_string(block) + " of " +
@@ -19,6 +22,7 @@ SiteFootprint footprint_at(const LaunchDefinition& launch, std::span<const HaloR
         throw ScheduleError("the kernel reads ghosts of '" + field.label() + "' that it does not ask for");
     };
     SiteFootprint touched;
+    std::vector<char> reached(static_cast<std::size_t>(first_ghost + layout.ghost_blocks()));
     for (const auto& [index, field] : launch.patches) {
         if (field->layout() != launch.layout || field->producer() != nullptr) continue;
         auto& of_field = touched.reads.try_emplace(field.get(), n, 0).first->second;
@@ -35,13 +39,13 @@ SiteFootprint footprint_at(const LaunchDefinition& launch, std::span<const HaloR
             for (const auto& [index, source] : producer->sources) add(source);
         else
             add(r.field);
-        for (std::int32_t block : positions) {
-            const std::int64_t there = layout.block_of_entry(table->entries[block]);
-            const std::int64_t ghost = there - layout.first_ghost();
-            if (ghost < 0) {
-                for (std::vector<char>* of_field : of_fields) (*of_field)[there] = 1;
-                continue;
-            }
+        std::fill(reached.begin(), reached.end(), 0);
+        for (std::int32_t block : positions) reached[layout.block_of_entry(table->entries[block])] = 1;
+        for (std::vector<char>* of_field : of_fields)
+            std::transform(reached.begin(), reached.begin() + static_cast<std::ptrdiff_t>(n),
+                           of_field->begin(), of_field->begin(), std::bit_or<char>());
+        for (std::int64_t ghost = 0; ghost < layout.ghost_blocks(); ++ghost) {
+            if (!reached[first_ghost + ghost]) continue;
             const Slab& slab = layout.slabs()[layout.slab_of_ghost(ghost)];
             touched.ghosts.insert({&request_of(*r.field, slab.number), slab.parity_of(ghost)});
         }

@@ -1,0 +1,93 @@
+"""Claim: `launch.check()` proves the halos of a launch on four ranks in less than 50 ms.
+
+Four virtual ranks split a Laplacian in two directions; every halo policy that is possible, on hosts and on devices. These are
+the fake ones of the tests (tests/gpu/fake_driver.py; so pytest has to be there), of host memory: the launches that a check
+records run there too and are counted, which takes most of the time where ranks have many sites. With JALI_TEST_REAL_GPU=1
+"cuda" is what the machine has, four GPUs at least. A row is the slowest rank's time, its median over the repeats and its range;
+`cpu`: milliseconds of processor time of all ranks together, which other processes disturb less.
+"""
+
+import contextlib
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from jali.bench.timing import Result, arguments, show
+
+RANKS, GRID = 4, (1, 1, 2, 2)
+REPEATS = 15
+CHILD = "JALI_TEST_BENCHMARK_CHILD"
+AIM = 50.0  # ms
+
+
+def checked(device: str, size: int) -> tuple[list[float], float]:
+    """Seconds of each check on this rank, and the processor time of one on all."""
+    from jali.bench.halo import make_case
+
+    case = make_case("laplace", [size] * len(GRID), GRID, device)
+    call = case.bind()
+    launch, ranks = call.kernels[0].launch, case.lattice.communicator
+    call()
+    launch.check()  # what is made at the first time is no part of it
+    seconds = []
+    ranks.barrier()
+    before = time.process_time()
+    for _ in range(REPEATS):
+        ranks.barrier()
+        start = time.perf_counter()
+        launch.check()
+        seconds.append(time.perf_counter() - start)
+    ranks.barrier()
+    return seconds, (time.process_time() - before) / REPEATS
+
+
+def row(name: str, of_ranks: list[tuple[list[float], float]]) -> Result:
+    """Of the slowest rank of each check."""
+    slowest = [1e3 * max(of_one) for of_one in zip(*(seconds for seconds, _ in of_ranks), strict=True)]
+    cpu = {"cpu": 1e3 * of_ranks[0][1]}
+    return Result(name, statistics.median(slowest), min(slowest), max(slowest), "ms", cpu)
+
+
+def with_fake_devices(folder: str) -> dict[str, str]:
+    """The environment of a program whose devices, and their library of collectives, are those of the tests."""
+    sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "tests" / path) for path in ("gpu", "")]
+    from fake_driver import FILES, make_fake_ccl, make_fake_driver
+
+    driver = str(make_fake_driver())
+    named = {f"JALI_{name.upper()}": driver for names in FILES.values() for name in names}
+    fake = {"JALI_FAKE_GPUS": str(RANKS), "JALI_FAKE_CCL_FOLDER": folder, CHILD: "1"}
+    return {**os.environ, **named, "JALI_NCCL": str(make_fake_ccl()), **fake}
+
+
+def main() -> int:
+    options = arguments(__doc__, sizes="8,16")
+    if CHILD not in os.environ and os.environ.get("JALI_TEST_REAL_GPU") != "1":
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, __file__, *sys.argv[1:]]
+            return subprocess.run(command, env=with_fake_devices(folder), check=False).returncode
+    import jali
+    from jali import _core, settings
+    from jali.errors import JaliError
+
+    rows = []
+    settings.use(tune="off")
+    for device in ("cpu", "cuda"):
+        for policy, *_ in _core.halo_policies(device):
+            settings.use(halo_policy=policy)
+            for size in map(int, options.sizes.split(",")):
+                with contextlib.suppress(JaliError):  # not possible between ranks that are threads
+                    rows.append(
+                        row(f"{device} {policy}, {size}^4", jali.virtual_ranks(RANKS, checked, device, size))
+                    )
+    show(rows, options, f"{RANKS} virtual ranks as {'x'.join(map(str, GRID))}, {REPEATS} checks")
+    if not options.json:
+        print(f"under {AIM:g} ms: {sum(row.median < AIM for row in rows)} of {len(rows)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
