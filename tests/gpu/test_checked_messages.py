@@ -224,7 +224,7 @@ EQUIVALENT = [
     ),
     (
         "copy-engine",
-        r"11 .*: received \d other arrived",
+        r"9 .*: received \d other arrived",
         "both messages of a rank are announced after both copies",
     ),
 ]
