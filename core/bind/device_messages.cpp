@@ -65,6 +65,13 @@ void bind_device_messages(nb::module_& m) {
             },
             "messages"_a, "stream"_a = nb::none(), "Puts a start of each on a stream (jali's).")
         .def(
+            "describe",
+            [](DeviceMessages& self, const std::vector<DeviceMessage*>& messages) {
+                return self.describe(messages);
+            },
+            "messages"_a, nb::call_guard<nb::gil_scoped_release>(),
+            "What a start of these puts on streams, a line for each step. Waits for their other ends.")
+        .def(
             "tell",
             [](DeviceMessages& self, const std::vector<int>& peers, nb::bytes mine) {
                 std::vector<std::vector<std::byte>> told;

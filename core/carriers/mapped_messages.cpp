@@ -39,8 +39,7 @@ MappedMessages::MappedMessages(const MessageRanks& ranks)
             {SignalWords::credit, most_messages, "start",
              [this](std::int64_t end) { return peers_[static_cast<std::size_t>(end)]; }}},
            0, 2 * most_messages, "waited for its device, where messages of other ranks may be missing",
-           "signal pad of messages", SymmetricBuffer::Reach::some),
-      beside_(ranks.gpu), fork_(ranks.gpu, false), join_(ranks.gpu, false) {
+           "signal pad of messages", SymmetricBuffer::Reach::some) {
     ranks.gpu->builtin("pass_messages"); // not to be loaded while something waits on the device
 }
 
@@ -155,38 +154,40 @@ struct MappedMessages::Launch {
                                                mine};
         blocks += mine;
     }
-    void run(MappedMessages& ends, std::int64_t steps, void* stream) {
+    // `what`: in words.
+    int put(MappedMessages& ends, StreamProgram& program, const std::string& what, std::int64_t steps,
+            int stream = own, std::span<const int> needs = {}) {
         arguments.steps = steps;
         arguments.watch = ends.pad_.watch();
         bool stores = false;
         for (std::int64_t m = 0; m < arguments.outgoing; ++m)
             stores = stores || (arguments.out[m].deeds & deed_put) != 0;
-        Gpu& gpu = *ends.pad_.gpu();
-        gpu.launch(gpu.builtin("pass_messages"),
-                   static_cast<unsigned>(std::clamp(blocks, std::int64_t{1}, most_blocks)),
-                   stores ? storing_threads : waiting_threads, arguments, stream);
+        return program.add(
+            what, stream, needs,
+            [&gpu = *ends.pad_.gpu(), passed = arguments, stores,
+             places = static_cast<unsigned>(std::clamp(blocks, std::int64_t{1}, most_blocks))](void* on) {
+                gpu.launch(gpu.builtin("pass_messages"), places, stores ? storing_threads : waiting_threads,
+                           passed, on);
+            });
     }
 };
 
-void MappedMessages::begin(Ends ends, void* stream) {
-    Gpu& gpu = *pad_.gpu();
-    gpu.refuse_if_aborted();
-    gpu.make_current();
-    for (auto* of : {&incoming_, &stored_, &copied_}) of->clear();
+void MappedMessages::begin(StreamProgram& program, Ends ends) {
+    std::vector<const MappedMessage*> all_incoming, all_stored, all_copied;
     for (const MessageEnd* end : ends) {
         const auto* m = static_cast<const MappedMessage*>(end);
-        (!m->array.sends ? incoming_ : m->stored_ ? stored_ : copied_).push_back(m);
+        (!m->array.sends ? all_incoming : m->stored_ ? all_stored : all_copied).push_back(m);
     }
-    std::span<const MappedMessage* const> incoming = incoming_, stored = stored_, copied = copied_;
+    std::span<const MappedMessage* const> incoming = all_incoming, stored = all_stored, copied = all_copied;
     // In sixteens: all arrays are offered before anything is waited for.
-    const auto in_launches = [&](std::span<const MappedMessage* const> of, std::int64_t deeds,
-                                 std::int64_t steps) {
+    const auto in_launches = [&](std::span<const MappedMessage* const> of, const char* what,
+                                 std::int64_t deeds, std::int64_t steps) {
         for (std::size_t first = 0; first < of.size(); first += most_messages_of_launch) {
             Launch launch;
             for (const MappedMessage* m :
                  of.subspan(first, std::min<std::size_t>(most_messages_of_launch, of.size() - first)))
                 launch.add(*m, deeds);
-            launch.run(*this, steps, stream);
+            launch.put(*this, program, what, steps);
         }
     };
     const bool few = incoming.size() <= most_messages_of_launch &&
@@ -196,41 +197,49 @@ void MappedMessages::begin(Ends ends, void* stream) {
         for (const MappedMessage* m : incoming) launch.add(*m, 0);
         for (const MappedMessage* m : copied) launch.add(*m, deed_await);
         for (const MappedMessage* m : stored) launch.add(*m, deed_await | deed_put | deed_announce);
-        launch.run(*this, copied.empty() ? step_offer | step_take : step_offer, stream);
+        std::string what = incoming.empty() ? "" : "offer";
+        const auto then = [&](const char* next) { what += (what.empty() ? "" : " + ") + std::string(next); };
+        if (!stored.empty() || !copied.empty()) then("await");
+        if (!stored.empty()) then("put + announce");
+        if (!incoming.empty() && copied.empty()) then("take");
+        launch.put(*this, program, what, copied.empty() ? step_offer | step_take : step_offer);
         if (copied.empty()) incoming = {};
     } else {
-        in_launches(incoming, 0, step_offer);
-        in_launches(copied, deed_await, 0);
-        in_launches(stored, deed_await | deed_put | deed_announce, 0);
+        in_launches(incoming, "offer", 0, step_offer);
+        in_launches(copied, "await", deed_await, 0);
+        in_launches(stored, "await + put + announce", deed_await | deed_put | deed_announce, 0);
     }
     Launch last; // announces a single copy and takes what arrives
-    for (std::size_t k = 0; k < copied.size(); ++k) {
-        const MappedMessage& m = *copied[k];
-        m.copy_alone(stream);
+    for (const MappedMessage* m : copied) {
+        const int copy = program.add("copy to rank " + std::to_string(m->array.peer), own, {},
+                                     [m](void* stream) { m->copy_alone(stream); });
         if (copied.size() == 1 && incoming.size() <= most_messages_of_launch) {
-            last.add(m, deed_announce);
+            last.add(*m, deed_announce);
             continue;
         }
-        // said beside the stream, so that one copy follows the other
-        fork_.record(stream);
-        fork_.let_wait(beside_.handle());
-        Launch launch;
-        launch.add(m, deed_announce);
-        launch.run(*this, 0, beside_.handle());
-    }
-    if (!copied.empty() && last.empty()) {
-        join_.record(beside_.handle());
-        join_.let_wait(stream);
+        Launch launch; // beside the stream, so that one copy follows the other
+        launch.add(*m, deed_announce);
+        launch.put(*this, program, "announce", 0, beside, std::span(&copy, 1));
     }
     if (incoming.size() <= most_messages_of_launch) {
+        const bool announces = !last.empty();
         for (const MappedMessage* m : incoming) last.add(*m, 0);
-        if (!last.empty()) last.run(*this, step_take, stream);
+        if (!last.empty())
+            last.put(*this, program,
+                     !announces         ? "take"
+                     : incoming.empty() ? "announce"
+                                        : "announce + take",
+                     step_take);
     } else {
-        in_launches(incoming, 0, step_take);
+        in_launches(incoming, "take", 0, step_take);
     }
-    for (const MappedMessage* m : incoming_)
-        if (m->lands_beside()) gpu.copy(m->array.address, m->landing_.address(), m->array.bytes, stream);
-    pad_.note_work(stream);
+    for (const MappedMessage* m : all_incoming)
+        if (m->lands_beside())
+            program.add("copy what has landed from rank " + std::to_string(m->array.peer), own, {},
+                        [m, &gpu = *pad_.gpu()](void* stream) {
+                            gpu.copy(m->array.address, m->landing_.address(), m->array.bytes, stream);
+                        });
+    program.add("", own, {}, [this](void* stream) { pad_.note_work(stream); });
 }
 
 std::shared_ptr<MessageCarrier> make_mapped_messages(const MessageRanks& ranks) {

@@ -34,7 +34,7 @@ class MappedMessages : public MessageCarrier, public std::enable_shared_from_thi
     std::unique_ptr<MessageEnd> make(const MessageArray& array) override;
     // First all arrays that receive are offered, then everything is sent, then what follows on the stream
     // waits for what arrives. All of these have met, each stands here once.
-    void begin(Ends ends, void* stream) override;
+    void begin(StreamProgram& program, Ends ends) override;
 
     static constexpr int most_messages = 65536; // at once, of a rank
 
@@ -57,13 +57,10 @@ class MappedMessages : public MessageCarrier, public std::enable_shared_from_thi
 
     std::vector<int> peers_; // by the number of the end
     SignalPad pad_;
-    GpuStream beside_; // says that copies have arrived while the next one runs
-    GpuEvent fork_, join_;
     int fresh_ = 0;
     std::deque<int> free_;
     std::mutex mutex_; // a message may be dropped by any thread
     std::deque<Dropped> dropped_, cleared_;
-    std::vector<const MappedMessage*> incoming_, stored_, copied_; // of the start that is being made
 };
 
 class MappedMessage : public MessageEnd {

@@ -1,11 +1,10 @@
-// A symbolic proof that the schedules of all ranks, together, do what a composition says.
+// The proof that the schedules of all ranks, together, do what a composition says.
 //
-// The checker runs no data. It pairs messages, orders all steps as a rendezvous transport would (a cycle is a
-// deadlock), and carries through this order what every byte *is*: undefined, a piece of some rank's buffer,
-// or a combination of such pieces. At the end every element is compared with a symbolic evaluation of the
-// composition. One order suffices because all accesses that conflict are proved to be ordered by what steps
-// need; so every execution moves the same data. It does not judge speed, and knows no kernels: a schedule
-// that computes other things is checked by Schedule::check.
+// Schedules are told as moments (schedule/scheduled_moments) and proved as whatever runs on devices is
+// (schedule/prover); here stands what is a plan's: that schedules are of this composition, what their buffers
+// hold before and shall hold after, and how errors name steps and elements. No data is run: one order
+// suffices, because all accesses that conflict are proved to be ordered. It does not judge speed, and knows
+// no kernels.
 #pragma once
 
 #include "collective/composition.hpp"
@@ -14,24 +13,8 @@
 
 #include <limits>
 #include <span>
-#include <string_view>
 
 namespace jali {
-
-enum class Fault : std::uint8_t {
-    structure,    // not a plan of this composition: ranks, buffers, kinds of steps, needs that do not exist
-    bounds,       // a region outside its buffer, an element cut in two
-    message,      // sends and receives that do not match, or may overtake each other
-    deadlock,     // steps that wait for each other
-    race,         // accesses that conflict and may come in either order
-    unwritten,    // reads what nothing before has written
-    overwritten,  // writes what the composition does not write
-    contribution, // the right place, the wrong contents
-    scratch,      // more scratch than allowed
-    hierarchy,    // a message that does not cross the level it is marked with
-};
-constexpr int faults = 10;
-std::string_view name_of(Fault fault);
 
 struct CheckError : PlanError {
     CheckError(Fault kind, int rank, int step, const std::string& what)

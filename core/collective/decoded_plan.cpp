@@ -13,6 +13,7 @@
 // are set and waited for by single threads between meetings, so these moments follow the instructions before,
 // and instructions after the next meeting follow them.
 #include "collective/channel_states.hpp"
+#include "collective/evaluation.hpp"
 #include "collective/launched_program.hpp"
 #include "schedule/symbolic.hpp"
 

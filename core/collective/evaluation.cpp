@@ -61,4 +61,33 @@ Evaluation evaluate(const Composition& composition, symbolic::Symbols& symbols, 
     return e;
 }
 
+std::uint64_t label_of_buffer(int rank, int buffer) {
+    return mixed(static_cast<std::uint64_t>(rank) + 1, static_cast<std::uint64_t>(buffer) + 1);
+}
+
+ExportedValues::ExportedValues(const Composition& composition, symbolic::Symbols& symbols, bool reproducible,
+                               std::vector<CombiningOperation>& operations, std::vector<Value>& values)
+    : symbols_(symbols), values_(values) {
+    for (const Reduction& r : composition.reductions()) {
+        const auto how = static_cast<std::size_t>(symbols.operation(r, reproducible));
+        if (hows_.size() <= how) hows_.resize(how + 1);
+        hows_[how] = number_of(operations, {r.type, r.operation, reproducible, r.user.get()});
+    }
+}
+
+std::int32_t ExportedValues::number(int symbol) {
+    if (const auto found = numbers_.find(symbol); found != numbers_.end()) return found->second;
+    const symbolic::Symbol& of = symbols_[symbol];
+    Value value{of.how < 0 ? -1 : hows_[of.how], of.divide_by, {}};
+    for (const symbolic::Term& t : of.terms) {
+        if (t.rank < 0) {
+            value.terms.push_back({0, number(t.buffer), t.times, t.offset});
+        } else {
+            value.terms.push_back({label_of_buffer(t.rank, t.buffer), -1, t.times, t.offset});
+        }
+    }
+    values_.push_back(std::move(value));
+    return numbers_[symbol] = static_cast<std::int32_t>(values_.size()) - 1;
+}
+
 } // namespace jali

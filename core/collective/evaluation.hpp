@@ -2,10 +2,11 @@
 #pragma once
 
 #include "collective/composition.hpp"
-#include "schedule/schedule.hpp"
+#include "schedule/moments.hpp"
 #include "schedule/symbolic.hpp"
 
 #include <functional>
+#include <unordered_map>
 #include <vector>
 
 namespace jali {
@@ -18,5 +19,22 @@ struct Evaluation { // [rank * (buffers + 1) + buffer]; the last is a plan's scr
 // `undefined` is told what is read though it is no input and was not written before; it throws.
 Evaluation evaluate(const Composition& composition, symbolic::Symbols& symbols, bool reproducible,
                     const std::function<void(int rank, const Region&)>& undefined);
+
+// Bytes of a buffer of a rank before a run.
+std::uint64_t label_of_buffer(int rank, int buffer);
+
+// Symbols of an evaluation as values of a rank's moments, to which it adds what they need.
+class ExportedValues {
+  public:
+    ExportedValues(const Composition& composition, symbolic::Symbols& symbols, bool reproducible,
+                   std::vector<CombiningOperation>& operations, std::vector<Value>& values);
+    std::int32_t number(int symbol);
+
+  private:
+    const symbolic::Symbols& symbols_;
+    std::vector<Value>& values_;
+    std::vector<std::int32_t> hows_; // by the number of an operation among symbols
+    std::unordered_map<int, std::int32_t> numbers_;
+};
 
 } // namespace jali

@@ -15,43 +15,6 @@
 namespace jali {
 
 using symbolic::Content;
-using symbolic::Symbol;
-using symbolic::Term;
-
-namespace {
-
-// Values of a composition, as numbers that can be sent.
-class ExportedValues {
-  public:
-    ExportedValues(const symbolic::Symbols& symbols, std::vector<Value>& values)
-        : symbols_(symbols), values_(values) {}
-
-    std::int32_t number(int symbol) {
-        if (const auto found = numbers_.find(symbol); found != numbers_.end()) return found->second;
-        const Symbol& of = symbols_[symbol];
-        Value value{of.how, of.divide_by, {}};
-        for (const Term& t : of.terms) {
-            if (t.rank < 0) {
-                value.terms.push_back({0, number(t.buffer), t.times, t.offset});
-            } else {
-                value.terms.push_back({label_of_buffer(t.rank, t.buffer), -1, t.times, t.offset});
-            }
-        }
-        values_.push_back(std::move(value));
-        return numbers_[symbol] = static_cast<std::int32_t>(values_.size()) - 1;
-    }
-
-  private:
-    const symbolic::Symbols& symbols_;
-    std::vector<Value>& values_;
-    std::map<int, std::int32_t> numbers_;
-};
-
-} // namespace
-
-std::uint64_t label_of_buffer(int rank, int buffer) {
-    return mixed(static_cast<std::uint64_t>(rank) + 1, static_cast<std::uint64_t>(buffer) + 1);
-}
 
 void RecordedPlan::expect(const Composition& composition, bool reproducible, int rank) {
     symbolic::Symbols symbols;
@@ -61,13 +24,8 @@ void RecordedPlan::expect(const Composition& composition, bool reproducible, int
                                 composition.buffers()[hole.buffer].name + "' on rank " +
                                 std::to_string(reader) + ", which nothing has written");
         });
-    for (const Reduction& r : composition.reductions()) {
-        const auto number = static_cast<std::size_t>(symbols.operation(r, reproducible));
-        if (operations.size() <= number) operations.resize(number + 1);
-        operations[number] = {r.type, r.operation, reproducible};
-    }
     how.reproducible = reproducible;
-    ExportedValues exported(symbols, values);
+    ExportedValues exported(composition, symbols, reproducible, operations, values);
     const std::size_t size = size_of(composition.type()), all = composition.buffers().size();
     for (int b = 0; b < user_buffers; ++b) {
         // what the composition does not write stays what it is, also in buffers that hold no input

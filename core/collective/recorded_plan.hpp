@@ -49,7 +49,4 @@ struct RecordedPlan : RecordedSubject {
     std::vector<Result> results;
 };
 
-// Bytes of a buffer of a rank before a run.
-std::uint64_t label_of_buffer(int rank, int buffer);
-
 } // namespace jali

@@ -10,11 +10,6 @@ namespace jali {
 
 using Kind = DriverCall::Kind;
 
-std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
-    a ^= b + 0x9e3779b97f4a7c15u + (a << 6) + (a >> 2);
-    return a * 0xff51afd7ed558ccdu;
-}
-
 CallDecoder::CallDecoder(RecordedCalls& recorded) : recorded_(recorded), memory_(recorded.memory) {
     moments_.rank = recorded.rank;
     if (recorded.subject != nullptr) families_.push_back(recorded.subject->family(*this, recorded.calls));
@@ -157,7 +152,6 @@ void CallDecoder::transfer(const DriverCall& call, bool sends, int channel, int 
                                std::to_string(call.peer),
                            {opened});
     const Stretch where = stretch(sends ? call.from : call.to, call.bytes);
-    (sends ? at(moment).reads : at(moment).writes).push_back(footprint({where}));
     moments_.passages.push_back({sends, call.peer, channel, call.tag, moment, opened, -1,
                                  static_cast<std::int64_t>(call.bytes), where});
     transfers_.push_back(moment);

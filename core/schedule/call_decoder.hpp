@@ -15,8 +15,6 @@
 
 namespace jali {
 
-std::uint64_t mixed(std::uint64_t a, std::uint64_t b); // a label of both
-
 class CallDecoder {
   public:
     explicit CallDecoder(RecordedCalls& recorded);

@@ -54,8 +54,9 @@ Graph::Graph(const Schedule& schedule) {
         if (need.step < 0 || need.step >= static_cast<int>(steps.size()) || need.part < 0 ||
             need.part >= static_cast<int>(steps[need.step].parts.size())) {
             throw ScheduleError("step " + quoted_name(schedule, ports_[k]) + " needs part " +
-                                std::to_string(need.part) + " of step " + std::to_string(need.step) +
-                                ", which does not exist");
+                                    std::to_string(need.part) + " of step " + std::to_string(need.step) +
+                                    ", which does not exist",
+                                Fault::structure, -1, ports_[k].step);
         }
         ++begin_[first[need.step] + need.part + 1];
         ++waits_for_[k];
@@ -95,7 +96,8 @@ Graph::Graph(const Schedule& schedule) {
     if (static_cast<int>(order_.size()) == total) return;
     const auto stuck = std::find_if(open.begin(), open.end(), [](int n) { return n > 0; }) - open.begin();
     throw ScheduleError("step " + quoted_name(schedule, ports_[stuck]) +
-                        " waits for itself through a cycle of needs, or follows a step that does");
+                            " waits for itself through a cycle of needs, or follows a step that does",
+                        Fault::deadlock, -1, ports_[stuck].step);
 }
 
 } // namespace jali

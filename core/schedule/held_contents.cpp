@@ -1,6 +1,8 @@
 #include "schedule/held_contents.hpp"
 
 #include <algorithm>
+#include <cstdlib>
+#include <memory>
 
 namespace jali {
 
@@ -22,9 +24,10 @@ Content HeldContents::original(int rank, std::int32_t list, std::uint64_t label,
                                int since, int which) {
     const std::tuple key(list < 0 ? -1 : rank, list, label, site_bytes);
     const auto [found, fresh] = numbers_.emplace(key, static_cast<int>(originals_.size()));
-    if (fresh) originals_.push_back({rank, list, label, site_bytes, since, which});
+    if (fresh) originals_.push_back({rank, list, label, site_bytes, rank, since, which});
     Original& o = originals_[found->second];
     if (o.since < 0) {
+        o.of_rank = rank;
         o.since = since;
         o.which = which;
     }
@@ -33,7 +36,7 @@ Content HeldContents::original(int rank, std::int32_t list, std::uint64_t label,
 
 int HeldContents::operation(int rank, std::int32_t how) {
     const CombiningOperation& o = ranks_[rank].operations[how];
-    return symbols_.operation({o.type, o.operation, 1, nullptr}, o.reproducible);
+    return symbols_.operation({o.type, o.operation, 1, {std::shared_ptr<void>(), o.user}}, o.reproducible);
 }
 
 const Content& HeldContents::value(int rank, std::int32_t which) {
@@ -52,32 +55,57 @@ const Content& HeldContents::value(int rank, std::int32_t which) {
     return known[which];
 }
 
-void HeldContents::fail(int n, const Stretch& where, const std::string& what) const {
-    throw ScheduleError(name_(n) + " reads " + what + " (" + std::to_string(where.end - where.begin) +
-                        " bytes at " + std::to_string(where.begin) + ")");
+void HeldContents::fail(Fault kind, const std::string& what) const {
+    throw ScheduleError(words_.moment(ranks_[rank_], moment_) + what, kind, ranks_[rank_].rank, moment_);
+}
+
+void HeldContents::fail_unwritten(const Stretch& where, std::uint64_t hole) const {
+    fail(Fault::unwritten, " reads " + words_.place(where) + ", but nothing filled " +
+                               words_.place({where.space, hole, where.end}));
+}
+
+std::string HeldContents::say(const Term& term, std::int64_t position) const {
+    const std::int64_t byte = position + term.offset;
+    const std::string times = term.times == 1 ? "" : std::to_string(term.times) + " times ";
+    if (term.rank < 0) return times + "(" + say(Content{term.buffer, byte}, 0) + ")";
+    const Original& o = originals_[term.buffer];
+    return times + (o.since < 0 ? "byte " + std::to_string(byte) + " of what nobody had"
+                                : words_.held(ranks_[o.of_rank], o.since, o.which, byte));
 }
 
 std::string HeldContents::say(const Content& content, std::uint64_t position) const {
+    if (content.symbol == 0) return "nothing";
     const Symbol& symbol = symbols_[content.symbol];
     std::string text = symbol.how < 0 ? "" : "the " + symbols_.name_of_operation(symbol.how) + " of ";
-    constexpr std::size_t most = 4;
-    for (std::size_t k = 0; k < symbol.terms.size() && k < most; ++k) {
-        const Term& term = symbol.terms[k];
-        const std::int64_t byte = number(position) + content.shift + term.offset;
-        text += k > 0 ? ", " : "";
-        if (term.times > 1) text += std::to_string(term.times) + " times ";
-        if (term.rank < 0) {
-            text += "(" + say({term.buffer, content.shift + term.offset}, position) + ")";
-            continue;
-        }
-        const Original& o = originals_[term.buffer];
-        text += "byte " + std::to_string(byte) + " of " +
-                (o.since < 0 ? "what nobody had"
-                             : "array " + std::to_string(o.which) + " that " + name_(o.since) + " held");
-    }
+    constexpr std::size_t most = 6;
+    for (std::size_t k = 0; k < symbol.terms.size() && k < most; ++k)
+        text += (k > 0 ? ", " : "") + say(symbol.terms[k], number(position) + content.shift);
     if (symbol.terms.size() > most) text += ", ... (" + std::to_string(symbol.terms.size()) + " in all)";
     if (symbol.divide_by != 1) text += ", divided by " + std::to_string(symbol.divide_by);
     return text;
+}
+
+// What of `expected` is not in `found`, and the other way round, term by term.
+std::string HeldContents::say_difference(const Content& expected, const Content& found,
+                                         std::uint64_t position) const {
+    const Symbol &left = symbols_[expected.symbol], &right = symbols_[found.symbol];
+    if (left.how != right.how || left.how < 0 || left.divide_by != right.divide_by) return "";
+    std::map<std::tuple<int, int, std::int64_t>, int> difference;
+    for (const Term& t : left.terms) difference[{t.rank, t.buffer, t.offset + expected.shift}] += t.times;
+    for (const Term& t : right.terms) difference[{t.rank, t.buffer, t.offset + found.shift}] -= t.times;
+    std::string missing, extra;
+    for (const auto& [term, times] : difference) {
+        if (times == 0) continue;
+        const auto& [rank, buffer, offset] = term;
+        std::string& list = times > 0 ? missing : extra;
+        if (list.size() < 200)
+            list += (list.empty() ? "" : ", ") +
+                    say(Term{rank, buffer, offset, std::abs(times)}, number(position));
+    }
+    std::string text;
+    if (!missing.empty()) text += "; missing: " + missing;
+    if (!extra.empty()) text += "; too much: " + extra;
+    return text.empty() ? "; the same terms, in another order or combined otherwise" : text;
 }
 
 void HeldContents::clear(const Stretch& where) {
@@ -86,85 +114,115 @@ void HeldContents::clear(const Stretch& where) {
         found->second.replace(where.begin, where.end, {});
 }
 
-// What a stretch gets, as it is before anything of the moment is written.
-Source HeldContents::moved(const Move& m) {
-    Source source;
-    read(contents_[m.from.space], m.from.begin, m.to.end - m.to.begin, source);
-    return source;
+void HeldContents::read(const Stretch& from, Source& source) {
+    const std::uint64_t bytes = from.end - from.begin;
+    const std::size_t hole = symbolic::read(contents_[from.space], from.begin, bytes, source);
+    if (hole < bytes && ranks_[rank_].filled) fail_unwritten(from, from.begin + hole);
 }
 
-Source HeldContents::combined(int n, int rank, const Combination& c) {
+void HeldContents::combine(const Combination& c, Source& source) {
     const std::uint64_t bytes = c.to.end - c.to.begin;
-    sources_.resize(c.from.size());
-    for (std::size_t k = 0; k < c.from.size(); ++k)
-        if (read(contents_[c.from[k].space], c.from[k].begin, bytes, sources_[k]) < bytes)
-            fail(n, c.from[k], "memory that nothing filled, to combine it");
-    Source source;
-    symbols_.combine(operation(rank, c.how), c.divide_by, sources_, bytes, source);
-    return source;
+    const auto element = static_cast<std::int64_t>(size_of(ranks_[rank_].operations[c.how].type));
+    if (sources_.size() < c.from.size()) sources_.resize(c.from.size());
+    for (std::size_t k = 0; k < c.from.size(); ++k) {
+        const Stretch& from = c.from[k];
+        const std::size_t hole = symbolic::read(contents_[from.space], from.begin, bytes, sources_[k]);
+        if (hole < bytes) fail_unwritten(from, from.begin + hole);
+        for (const auto& range : sources_[k]) {
+            const std::int64_t begin = number(range.begin);
+            if (begin % element != 0 || (begin + range.what.shift) % element != 0)
+                fail(Fault::bounds, " combines " + words_.place(from) + ", where no element begins at byte " +
+                                        std::to_string(from.begin + range.begin));
+        }
+    }
+    symbols_.combine(operation(rank_, c.how), c.divide_by, std::span(sources_).first(c.from.size()), bytes,
+                     source);
 }
 
 template <class F>
-void HeldContents::each(int n, const Stretch& where, F f) {
-    const auto& all = contents_[where.space];
-    std::uint64_t at = where.begin;
-    for (std::size_t k = all.find(at); at < where.end; ++k) {
-        if (k == all.all().size() || all.all()[k].begin > at)
-            fail(n, where, "memory that no exchange filled where it expects others");
-        const Range<Content>& range = all.all()[k];
-        const std::uint64_t end = std::min<std::uint64_t>(range.end, where.end);
-        f(at, end, range.what);
-        at = end;
+void HeldContents::each(const Stretch& where, F f) {
+    const auto& all = contents_[where.space].all();
+    std::size_t k = contents_[where.space].find(where.begin);
+    for (std::uint64_t at = where.begin, end = 0; at < where.end; at = end) {
+        const bool there = k < all.size() && all[k].begin <= at;
+        end = there ? all[k].end : k < all.size() ? all[k].begin : where.end;
+        end = std::min(end, where.end);
+        f(at, end, there ? all[k++].what : Content{});
     }
 }
 
-void HeldContents::expect(int n, int rank, const Holding& e) {
-    each(n, e.where, [&](std::uint64_t begin, std::uint64_t end, const Content& content) {
-        const Symbol& symbol = symbols_[content.symbol];
-        if (symbol.how >= 0) fail(n, e.where, say(content, begin) + ", which is combined");
-        const Original& held = originals_[symbol.terms[0].buffer];
+void HeldContents::expect(const Holding& e) {
+    each(e.where, [&](std::uint64_t begin, std::uint64_t end, const Content& content) {
+        if (content.symbol == 0) fail_unwritten(e.where, begin);
         const auto other = [&](const std::string& what) {
-            fail(n, e.where, what + " where it expects others, from " + name_(held.since));
+            fail(Fault::contribution, " reads " + what + " (" + words_.place(e.where) + ")");
         };
-        if (held.label != e.label) other("another field, or older values,");
+        const Symbol& symbol = symbols_[content.symbol];
+        if (symbol.how >= 0) other(say(content, begin) + ", which is combined");
+        const Original& held = originals_[symbol.terms[0].buffer];
+        const auto others = [&](const std::string& what) {
+            other(what + " where it expects others, from " + words_.moment(ranks_[held.of_rank], held.since));
+        };
+        if (held.label != e.label) others("another field, or older values,");
         const std::int64_t in_list = number(begin) + content.shift;
         const std::int64_t wanted = e.first * e.site_bytes + number(begin - e.where.begin);
         if (held.list < 0 || e.list < 0) {
-            if (held.list >= 0 || e.list >= 0 || in_list != wanted) other("other bytes");
+            if (held.list >= 0 || e.list >= 0 || in_list != wanted) others("other bytes");
             return;
         }
-        if (held.site_bytes != e.site_bytes || in_list % e.site_bytes != 0) other("parts of sites");
+        if (held.site_bytes != e.site_bytes || in_list % e.site_bytes != 0) others("parts of sites");
         const auto& has = ranks_[held.rank].sites[held.list];
-        const auto& wants = ranks_[rank].sites[e.list];
+        const auto& wants = ranks_[rank_].sites[e.list];
         auto k = static_cast<std::size_t>(in_list / e.site_bytes);
         auto w = static_cast<std::size_t>(wanted / e.site_bytes);
         for (std::uint64_t byte = begin; byte < end;
              byte += static_cast<std::uint64_t>(e.site_bytes), ++k, ++w)
-            if (k >= has.size() || w >= wants.size() || has[k] != wants[w]) other("other sites");
+            if (k >= has.size() || w >= wants.size() || has[k] != wants[w]) others("other sites");
     });
 }
 
-void HeldContents::expect(int n, int rank, const ExpectedValue& e) {
-    Content wanted = value(rank, e.value);
+void HeldContents::expect(const ExpectedValue& e) {
+    Content wanted = value(rank_, e.value);
     wanted.shift += e.shift - number(e.where.begin);
-    each(n, e.where, [&](std::uint64_t begin, std::uint64_t, const Content& content) {
-        if (content != wanted) fail(n, e.where, say(content, begin) + " instead of " + say(wanted, begin));
+    each(e.where, [&](std::uint64_t begin, std::uint64_t end, const Content& content) {
+        if (content != wanted)
+            fail(Fault::contribution, " finds in " + words_.place({e.where.space, begin, end}) +
+                                          " (from the first on) " + say(content, begin) + " instead of " +
+                                          say(wanted, begin) + say_difference(wanted, content, begin));
     });
 }
 
-void HeldContents::pass(int n, int rank, const Moment& m, const Move* arrived) {
-    for (const Holding& e : m.expects) expect(n, rank, e);
-    for (const ExpectedValue& e : m.results) expect(n, rank, e);
-    std::vector<std::pair<Stretch, Source>> filled;
-    for (const Move& one : m.moves) filled.emplace_back(one.to, moved(one));
-    for (const Combination& c : m.combinations) filled.emplace_back(c.to, combined(n, rank, c));
-    if (arrived != nullptr) filled.emplace_back(arrived->to, moved(*arrived));
-    for (std::int32_t footprint : m.writes)
-        for (const Stretch& s : ranks_[rank].footprints[footprint]) clear(s);
-    for (const auto& [to, source] : filled) write(contents_[to.space], to.begin, to.end - to.begin, source);
+void HeldContents::pass(int rank, int moment, Transfer* sends, Transfer* receives) {
+    rank_ = rank;
+    moment_ = moment;
+    const Moment& m = ranks_[rank].moments[moment];
+    for (const Holding& e : m.expects) expect(e);
+    for (const ExpectedValue& e : m.results) expect(e);
+    if (sends != nullptr) read(sends->from, sends->carried);
+    // all of it as it is before anything is written
+    std::size_t filled = 0;
+    const auto next = [&]() -> Source& {
+        if (filled == filled_.size()) filled_.emplace_back();
+        return filled_[filled++];
+    };
+    for (const Move& one : m.moves) read(one.from, next());
+    for (const Combination& c : m.combinations) combine(c, next());
+    if (!ranks_[rank].filled) // else what is written is what is moved
+        for (std::int32_t footprint : m.writes)
+            for (const Stretch& s : ranks_[rank].footprints[footprint]) clear(s);
+    filled = 0;
+    const auto fill = [&](const Stretch& to, const Source& source) {
+        write(contents_[to.space], to.begin, to.end - to.begin, source);
+    };
+    for (const Move& one : m.moves) fill(one.to, filled_[filled++]);
+    for (const Combination& c : m.combinations) fill(c.to, filled_[filled++]);
+    if (receives != nullptr) {
+        fill(receives->to, receives->carried);
+        receives->carried = {};
+    }
     for (const Holding& h : m.holds) {
         Content content =
-            original(rank, h.list, h.label, h.site_bytes, n, static_cast<int>(&h - m.holds.data()));
+            original(rank, h.list, h.label, h.site_bytes, moment, static_cast<int>(&h - m.holds.data()));
         content.shift += h.first * h.site_bytes - number(h.where.begin);
         const Range<Content> range{h.where.begin, h.where.end, content};
         contents_[h.where.space].replace(h.where.begin, h.where.end, {&range, 1});

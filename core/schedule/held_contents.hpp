@@ -5,24 +5,28 @@
 #include "schedule/symbolic.hpp"
 
 #include <cstdint>
-#include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <tuple>
-#include <utility>
+#include <unordered_map>
 #include <vector>
 
 namespace jali {
 
 class HeldContents {
   public:
-    // Moments have one number over all ranks; `name` is that of a number.
-    HeldContents(std::span<const RankMoments> ranks, std::function<std::string(int)> name)
-        : ranks_(ranks), name_(std::move(name)), values_(ranks.size()) {}
+    // What a message carries.
+    struct Transfer {
+        Stretch from, to;
+        symbolic::Source carried;
+    };
+    HeldContents(std::span<const RankMoments> ranks, const ProofWords& words)
+        : ranks_(ranks), words_(words), values_(ranks.size()) {}
 
-    // The next moment, of rank number `rank`; `arrived`: what a transfer brings. Throws ScheduleError where
-    // something else is held than it expects.
-    void pass(int number, int rank, const Moment& moment, const Move* arrived);
+    // The next moment of rank number `rank`; what it sends or receives. Throws ScheduleError where something
+    // else is held than it expects.
+    void pass(int rank, int moment, Transfer* sends, Transfer* receives);
 
   private:
     struct Original { // what a symbol without an operation stands for
@@ -30,8 +34,8 @@ class HeldContents {
         std::int32_t list = -1;
         std::uint64_t label = 0;
         std::int64_t site_bytes = 1;
-        int since = -1; // the first moment that held it, and
-        int which = 0;  // as which of what it held
+        int of_rank = 0, since = -1; // the first moment that held it, and
+        int which = 0;               // as which of what it held
     };
     symbolic::Content original(int rank, std::int32_t list, std::uint64_t label, std::int64_t site_bytes,
                                int since, int which);
@@ -39,24 +43,29 @@ class HeldContents {
     int operation(int rank, std::int32_t how);
 
     void clear(const Stretch& where);
-    symbolic::Source moved(const Move& move);
-    symbolic::Source combined(int number, int rank, const Combination& combination);
-    void expect(int number, int rank, const Holding& expected);
-    void expect(int number, int rank, const ExpectedValue& expected);
-    // f(begin, end, content) of every stretch of equal contents; fails where nothing is.
+    void read(const Stretch& from, symbolic::Source& source);
+    void combine(const Combination& combination, symbolic::Source& source);
+    void expect(const Holding& expected);
+    void expect(const ExpectedValue& expected);
+    // f(begin, end, content) of every stretch of equal contents.
     template <class F>
-    void each(int number, const Stretch& where, F f);
-    [[noreturn]] void fail(int number, const Stretch& where, const std::string& what) const;
+    void each(const Stretch& where, F f);
+    [[noreturn]] void fail(Fault kind, const std::string& what) const;
+    [[noreturn]] void fail_unwritten(const Stretch& where, std::uint64_t hole) const;
     std::string say(const symbolic::Content& content, std::uint64_t position) const;
+    std::string say(const symbolic::Term& term, std::int64_t position) const;
+    std::string say_difference(const symbolic::Content& expected, const symbolic::Content& found,
+                               std::uint64_t position) const;
 
     std::span<const RankMoments> ranks_;
-    std::function<std::string(int)> name_;
+    const ProofWords& words_;
+    int rank_ = 0, moment_ = 0; // the one that passes
     symbolic::Symbols symbols_;
     std::vector<Original> originals_;
     std::map<std::tuple<int, std::int32_t, std::uint64_t, std::int64_t>, int> numbers_; // of originals
-    std::map<std::uint64_t, symbolic::Contents> contents_;                              // by space
+    std::unordered_map<std::uint64_t, symbolic::Contents> contents_;                    // by space
     std::vector<std::vector<symbolic::Content>> values_;                                // [rank][value]
-    std::vector<symbolic::Source> sources_;
+    std::vector<symbolic::Source> sources_, filled_;
 };
 
 } // namespace jali

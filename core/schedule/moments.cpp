@@ -1,5 +1,6 @@
 #include "schedule/moments.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 
@@ -25,7 +26,7 @@ void members(Archive& archive, Moment& m) {
 template <class Archive>
 void members(Archive& archive, RankMoments& r) {
     archive(r.rank, r.moments, r.footprints, r.sites, r.words, r.passages, r.operations, r.values, r.said,
-            r.launches);
+            r.launches, r.filled);
 }
 
 template <class T>
@@ -82,6 +83,17 @@ class Archive {
 };
 
 } // namespace
+
+std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
+    a ^= b + 0x9e3779b97f4a7c15u + (a << 6) + (a >> 2);
+    return a * 0xff51afd7ed558ccdu;
+}
+
+std::int32_t number_of(std::vector<CombiningOperation>& known, const CombiningOperation& operation) {
+    const auto found = std::find(known.begin(), known.end(), operation);
+    if (found == known.end()) known.push_back(operation);
+    return static_cast<std::int32_t>(std::find(known.begin(), known.end(), operation) - known.begin());
+}
 
 std::vector<std::byte> RankMoments::to_bytes() const {
     Archive archive;

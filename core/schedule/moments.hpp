@@ -5,8 +5,8 @@
 // write, and touches stretches of memory. `prove` takes the moments of all ranks and throws unless all of
 // them can happen, whatever touches the same memory is ordered where one of the two writes, and every stretch
 // that somebody expects to hold certain sites, or a combination of what others held, does so. It knows
-// nothing of lattices or devices: whoever makes moments says what they touch (call_decoder), and
-// says it of what was really done.
+// nothing of lattices or devices: whoever makes moments says what they touch, of what was really done
+// (call_decoder) or of schedules that hosts run as they are (scheduled_moments).
 #pragma once
 
 #include "schedule/element.hpp"
@@ -19,6 +19,8 @@
 #include <vector>
 
 namespace jali {
+
+std::uint64_t mixed(std::uint64_t a, std::uint64_t b); // a label of both
 
 // A piece of memory: in a space (a process), addresses [begin, end).
 struct Stretch {
@@ -59,7 +61,10 @@ struct CombiningOperation {
     DataType type;
     Operation operation;
     bool reproducible; // the order of sources counts, and their grouping where it affects bits
+    const UserOperation* user = nullptr; // of this process
+    bool operator==(const CombiningOperation&) const = default;
 };
+std::int32_t number_of(std::vector<CombiningOperation>& known, const CombiningOperation& operation);
 
 // What bytes are after some combining: byte k is terms[0] op terms[1] op ..., each its byte k + offset.
 struct ValueTerm {
@@ -106,9 +111,9 @@ struct Moment {
     std::vector<Combination> combinations;
 };
 
-// The transfer of a message: the n-th that one rank sends to another on a channel meets the n-th that this
-// one receives from it. `opened` is the moment after which the other end may go on, `closed` what waits for
-// the other end.
+// The transfer of a message: the n-th that one rank sends to another on a channel with a tag meets the n-th
+// that this one receives from it; they are `opened` in this order. Its bytes belong to it until it is
+// `closed`. A transport may hold a send until its receive is opened, but nobody relies on that.
 struct Passage {
     bool sends = false;
     std::int32_t peer = 0, channel = 0, tag = 0;
@@ -129,14 +134,25 @@ struct RankMoments {
     std::vector<Value> values;
     std::vector<Said> said;
     std::vector<LaunchPlaces> launches;
+    std::uint8_t filled = 0; // whether all that moves was held, or moved there, before
 
     std::vector<std::byte> to_bytes() const;
     static RankMoments from_bytes(std::span<const std::byte> bytes); // throws ScheduleError
 };
 
+// How errors of a proof name things.
+class ProofWords {
+  public:
+    virtual ~ProofWords() = default;
+    virtual std::string moment(const RankMoments& of, int moment) const; // "'copy (run 1)' of rank 0"
+    virtual std::string place(const Stretch& where) const;               // "64 bytes at 1024"
+    // Byte `number` of what the n-th holding of a moment names.
+    virtual std::string held(const RankMoments& of, int moment, int n, std::int64_t number) const;
+};
+
 // Throws ScheduleError that names the moments and their ranks. Blocks that wait keep their places on the
 // device: where they may hold so many that another launch finds none, that one is taken to begin after they
 // have waited.
-void prove(std::span<const RankMoments> of_ranks);
+void prove(std::span<const RankMoments> of_ranks, const ProofWords& words = {});
 
 } // namespace jali

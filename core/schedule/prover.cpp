@@ -4,7 +4,9 @@
 #include "schedule/moments.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <map>
+#include <optional>
 #include <tuple>
 
 namespace jali {
@@ -13,79 +15,104 @@ namespace {
 
 class Prover {
   public:
-    explicit Prover(std::span<const RankMoments> ranks) : ranks_(ranks) {}
+    Prover(std::span<const RankMoments> ranks, const ProofWords& words) : ranks_(ranks), words_(words) {}
 
     void run() {
         number();
         match_passages();
         match_words();
         compare_what_is_said();
-        order_ = sorted(followers_, "");
-        before_ = HappensBefore(followers_, order_);
+        order_ = sorted({}, "");
+        before_ = HappensBefore(edges_, order_);
+        std::optional<ScheduleError> wrong;
+        try {
+            follow_contents();
+        } catch (const ScheduleError& error) { // a race, if there is one, is the better explanation
+            wrong = error;
+        }
         check_order_of_signals();
         check_order_of_accesses();
+        check_order_of_passages();
         check_places();
-        HeldContents held(ranks_, [this](int n) { return name(n); });
-        for (int n : order_) {
-            const auto arrived = arrivals_.find(n);
-            held.pass(n, places_[n].rank, moment(n), arrived != arrivals_.end() ? &arrived->second : nullptr);
-        }
+        if (wrong) throw ScheduleError(*wrong);
     }
 
   private:
     struct Place {
         int rank, moment;
     };
-    const Moment& moment(int n) const { return ranks_[places_[n].rank].moments[places_[n].moment]; }
+    const RankMoments& rank_of(int n) const { return ranks_[places_[n].rank]; }
+    const Moment& moment(int n) const { return rank_of(n).moments[places_[n].moment]; }
     int number_of(int rank, int moment) const { return first_[rank] + moment; }
-    std::string name(int n) const {
-        return "'" + moment(n).name + "' of rank " + std::to_string(ranks_[places_[n].rank].rank);
+    std::string name(int n) const { return words_.moment(rank_of(n), places_[n].moment); }
+    void edge(int before, int after) { edges_.push_back({before, after}); }
+    [[noreturn]] void fail(Fault kind, int n, const std::string& what) const {
+        throw ScheduleError(name(n) + what, kind, rank_of(n).rank, places_[n].moment);
     }
-    void edge(int before, int after) { followers_[before].push_back(after); }
 
     void number() {
         for (std::size_t r = 0; r < ranks_.size(); ++r) {
             first_.push_back(static_cast<int>(places_.size()));
-            for (std::size_t m = 0; m < ranks_[r].moments.size(); ++m)
+            for (std::size_t m = 0; m < ranks_[r].moments.size(); ++m) {
+                for (const std::int32_t before : ranks_[r].moments[m].after)
+                    edge(first_[r] + before, static_cast<int>(places_.size()));
                 places_.push_back({static_cast<int>(r), static_cast<int>(m)});
+            }
         }
-        followers_.resize(places_.size());
-        for (std::size_t n = 0; n < places_.size(); ++n)
-            for (std::int32_t before : moment(static_cast<int>(n)).after)
-                edge(first_[places_[n].rank] + before, static_cast<int>(n));
     }
 
     void match_passages() {
-        using Key = std::tuple<int, int, int, int>; // from, to, channel, tag
-        std::map<Key, std::pair<std::vector<std::pair<int, const Passage*>>,
-                                std::vector<std::pair<int, const Passage*>>>>
-            all;
+        struct End {
+            std::tuple<int, int, int, int> key; // from, to, tag, channel
+            int rank;
+            const Passage* passage;
+        };
+        std::vector<End> sends, receives;
         for (std::size_t r = 0; r < ranks_.size(); ++r) {
             const int me = ranks_[r].rank;
-            for (const Passage& p : ranks_[r].passages) {
-                auto& ends =
-                    all[p.sends ? Key{me, p.peer, p.channel, p.tag} : Key{p.peer, me, p.channel, p.tag}];
-                (p.sends ? ends.first : ends.second).push_back({static_cast<int>(r), &p});
-            }
+            for (const Passage& p : ranks_[r].passages)
+                (p.sends ? sends : receives)
+                    .push_back({p.sends ? std::tuple(me, p.peer, p.tag, p.channel)
+                                        : std::tuple(p.peer, me, p.tag, p.channel),
+                                static_cast<int>(r), &p});
         }
-        for (const auto& [key, ends] : all) {
-            const auto& [sends, receives] = ends;
-            for (std::size_t k = 0; k < std::max(sends.size(), receives.size()); ++k) {
-                if (k >= sends.size() || k >= receives.size()) {
-                    const auto& [r, p] = k < sends.size() ? sends[k] : receives[k];
-                    throw ScheduleError(name(number_of(r, p->moment)) + " has no counterpart on rank " +
-                                        std::to_string(p->peer));
-                }
-                const auto& [s, send] = sends[k];
-                const auto& [r, receive] = receives[k];
-                const int from = number_of(s, send->moment), to = number_of(r, receive->moment);
-                if (send->bytes != receive->bytes)
-                    throw ScheduleError(name(from) + " sends " + std::to_string(send->bytes) + " bytes, " +
-                                        name(to) + " receives " + std::to_string(receive->bytes));
-                edge(from, to);
-                edge(number_of(r, receive->opened), number_of(s, send->closed));
-                arrivals_.emplace(to, Move{receive->where, send->where});
+        for (auto* ends : {&sends, &receives})
+            std::stable_sort(ends->begin(), ends->end(),
+                             [](const End& a, const End& b) { return a.key < b.key; });
+        sent_.assign(places_.size(), -1);
+        received_.assign(places_.size(), -1);
+        for (std::size_t k = 0; k < std::max(sends.size(), receives.size()); ++k) {
+            const bool unmet_send =
+                k < sends.size() && (k == receives.size() || sends[k].key < receives[k].key);
+            if (unmet_send || k == sends.size() || receives[k].key < sends[k].key) {
+                const auto without_channel = [&](const std::vector<End>& ends) {
+                    auto key = k < ends.size() ? ends[k].key : std::tuple(-1, -1, -1, -1);
+                    std::get<3>(key) = 0;
+                    return key;
+                };
+                const auto& [key, r, p] = unmet_send ? sends[k] : receives[k];
+                fail(Fault::message, number_of(r, p->moment),
+                     std::string(unmet_send ? " sends " : " waits for ") + std::to_string(p->bytes) +
+                         " bytes " + (unmet_send ? "to" : "from") + " rank " + std::to_string(p->peer) +
+                         " with tag " + std::to_string(p->tag) + ", which does not " +
+                         (unmet_send ? "receive" : "send") + " them" +
+                         (without_channel(sends) == without_channel(receives) ? " by the same library" : ""));
             }
+            const auto& [key, s, send] = sends[k];
+            const auto& [same_key, r, receive] = receives[k];
+            const int from = number_of(s, send->moment), to = number_of(r, receive->moment);
+            if (send->bytes != receive->bytes)
+                fail(Fault::message, to,
+                     " expects " + std::to_string(receive->bytes) + " bytes; " + name(from) + " sends " +
+                         std::to_string(send->bytes));
+            edge(from, to);
+            rendezvous_.push_back({number_of(r, receive->opened), number_of(s, send->closed)});
+            sent_[from] = received_[to] = static_cast<int>(transfers_.size());
+            transfers_.push_back({send->where, receive->where, {}});
+            if (k == 0 || sends[k - 1].key != key) continue;
+            for (const auto* ends : {&sends, &receives})
+                in_turn_.push_back({number_of((*ends)[k].rank, (*ends)[k - 1].passage->opened),
+                                    number_of((*ends)[k].rank, (*ends)[k].passage->opened)});
         }
     }
 
@@ -103,12 +130,12 @@ class Prover {
             for (const SignalWord& w : moment(static_cast<int>(n)).signals) {
                 if (const auto writer = writers.find({w.space, w.address});
                     writer != writers.end() && writer->second != ranks_[places_[n].rank].rank)
-                    throw ScheduleError(name(static_cast<int>(n)) + " sets a word that rank " +
-                                        std::to_string(writer->second) + " alone may set");
+                    fail(Fault::message, static_cast<int>(n),
+                         " sets a word that rank " + std::to_string(writer->second) + " alone may set");
                 const auto [found, fresh] = set[{w.space, w.address}].emplace(w.value, static_cast<int>(n));
                 if (!fresh)
-                    throw ScheduleError(name(static_cast<int>(n)) + " and " + name(found->second) +
-                                        " both set a word to " + std::to_string(w.value));
+                    fail(Fault::message, static_cast<int>(n),
+                         " and " + name(found->second) + " both set a word to " + std::to_string(w.value));
             }
         }
         for (std::size_t n = 0; n < places_.size(); ++n) {
@@ -121,8 +148,8 @@ class Prover {
                 const auto& values = set[key];
                 const auto found = w.exactly ? values.find(w.value) : values.lower_bound(w.value);
                 if (found == values.end())
-                    throw ScheduleError(name(static_cast<int>(n)) + " waits for a word to become " +
-                                        std::to_string(w.value) + ", which nobody sets");
+                    fail(Fault::message, static_cast<int>(n),
+                         " waits for a word to become " + std::to_string(w.value) + ", which nobody sets");
                 edge(found->second, static_cast<int>(n));
                 signals_of_[static_cast<int>(n)].push_back(found->second);
             }
@@ -133,12 +160,16 @@ class Prover {
                 in_order_.push_back({at->second, std::next(at)->second});
     }
 
-    std::vector<int> sorted(const std::vector<std::vector<int>>& followers,
-                            const std::string& trouble) const {
+    // All moments, in an order in which they can happen where sends wait for their receivers.
+    std::vector<int> sorted(std::span<const Neighbours::Edge> more, const std::string& trouble) const {
+        auto edges = edges_;
+        edges.insert(edges.end(), rendezvous_.begin(), rendezvous_.end());
+        edges.insert(edges.end(), more.begin(), more.end());
+        const Neighbours followers(places_.size(), edges);
         const auto n = static_cast<int>(places_.size());
         std::vector<int> missing(n, 0), order;
-        for (const auto& all : followers)
-            for (int f : all) ++missing[f];
+        order.reserve(n);
+        for (const auto& [before, after] : edges) ++missing[after];
         for (int k = 0; k < n; ++k)
             if (missing[k] == 0) order.push_back(k);
         for (std::size_t at = 0; at < order.size(); ++at)
@@ -146,21 +177,27 @@ class Prover {
                 if (--missing[f] == 0) order.push_back(f);
         if (static_cast<int>(order.size()) == n) return order;
         // backwards along what is missing until a moment comes again
-        std::vector<std::vector<int>> before(n);
-        for (int k = 0; k < n; ++k)
-            for (int f : followers[k])
-                if (missing[k] > 0 && missing[f] > 0) before[f].push_back(k);
+        std::vector<int> before(n, -1);
+        for (const auto& [earlier, later] : edges)
+            if (missing[earlier] > 0 && missing[later] > 0 && before[later] < 0) before[later] = earlier;
         int at = static_cast<int>(std::find_if(missing.begin(), missing.end(), [](int m) { return m > 0; }) -
                                   missing.begin());
         std::vector<char> seen(n, 0);
         while (!seen[at]) {
             seen[at] = 1;
-            at = before[at].front();
+            at = before[at];
         }
-        std::string circle = name(at);
-        for (int next = before[at].front(); next != at; next = before[next].front())
-            circle += ", which waits for " + name(next);
-        throw ScheduleError(trouble + "nothing can go on: " + circle + ", which waits for the first");
+        std::string circle = name(at), last = circle;
+        constexpr int most = 8;
+        int listed = 1;
+        for (int next = before[at]; next != at; next = before[next])
+            if (const std::string one = name(next); one != last) {
+                if (++listed <= most) circle += ", which waits for " + one;
+                last = one;
+            }
+        if (listed > most) circle += ", ... (" + std::to_string(listed) + " in the circle)";
+        throw ScheduleError(trouble + "nothing can go on: " + circle + ", which waits for the first",
+                            Fault::deadlock, rank_of(at).rank, places_[at].moment);
     }
 
     // What finds no place while others wait begins after these have waited; there must be no circle either.
@@ -185,16 +222,16 @@ class Prover {
                     continue;
                 launch.waits.push_back(n);
                 if (places.resident > 0 && places.blocks > places.resident && places.ahead >= places.resident)
-                    throw ScheduleError(name(n) + " is of a launch whose blocks hold " +
-                                        std::to_string(std::min(places.ahead, places.resident)) + " of the " +
-                                        std::to_string(places.resident) +
-                                        " places of its device while they wait, and " +
-                                        std::to_string(places.blocks) + " blocks need one");
+                    fail(Fault::deadlock, n,
+                         " is of a launch whose blocks hold " +
+                             std::to_string(std::min(places.ahead, places.resident)) + " of the " +
+                             std::to_string(places.resident) + " places of its device while they wait, and " +
+                             std::to_string(places.blocks) + " blocks need one");
             }
             for (const auto& [number, launch] : mine)
                 if (launch.places.resident > 0) of_devices[launch.places.device].push_back(launch);
         }
-        auto followers = followers_;
+        std::vector<Neighbours::Edge> more;
         std::string who;
         for (const auto& [device, launches] : of_devices) {
             for (const Launch& launch : launches) {
@@ -220,7 +257,7 @@ class Prover {
                         if (&other == &launch || !beside(wait, other) ||
                             held(wait) <= 1 - 1 / static_cast<double>(launch.places.resident))
                             continue;
-                        followers[wait].push_back(launch.first);
+                        more.push_back({wait, launch.first});
                         if (who.empty())
                             who = "blocks that wait may hold all places of a device (" + name(wait) + ": " +
                                   std::to_string(other.places.blocks) + " blocks, of which " +
@@ -229,14 +266,14 @@ class Prover {
                 }
             }
         }
-        if (!who.empty()) sorted(followers, who);
+        if (!who.empty()) sorted(more, who);
     }
 
     void check_order_of_signals() const {
         for (const auto& [one, next] : in_order_)
             if (!before_(one, next))
-                throw ScheduleError(name(one) + " sets a word that " + name(next) +
-                                    " sets to a larger value, and nothing orders them");
+                fail(Fault::race, one,
+                     " sets a word that " + name(next) + " sets to a larger value, and nothing orders them");
     }
 
     void compare_what_is_said() const {
@@ -246,66 +283,152 @@ class Prover {
                 const int n = number_of(static_cast<int>(r), s.moment);
                 const auto [first, fresh] = said.emplace(s.about, std::pair(n, s.value));
                 if (first->second.second != s.value)
-                    throw ScheduleError(
-                        name(first->second.first) + " and " + name(n) +
-                        " differ in what both have to know: " + std::to_string(first->second.second) +
-                        " and " + std::to_string(s.value));
+                    fail(Fault::structure, first->second.first,
+                         " and " + name(n) + " differ in what both have to know: " +
+                             std::to_string(first->second.second) + " and " + std::to_string(s.value));
             }
     }
 
-    // Stretches in the order of their beginnings, each against those that have begun and not ended.
+    void check_order_of_passages() const {
+        for (const auto& [one, next] : in_turn_)
+            if (one != next && !before_(one, next))
+                fail(
+                    Fault::message, next,
+                    " may start before " + name(one) +
+                        ", which has the same peer and tag: the two messages can be mistaken for each other");
+    }
+
+    // Who uses memory, from the first of these moments to the last; of what a moment moves or combines also
+    // which of that, as it may do them in any order.
+    struct Access {
+        std::uint64_t space, begin, end;
+        int first, last;
+        bool writes;
+        int row = -1;
+    };
     void check_order_of_accesses() const {
-        struct Access {
-            std::uint64_t begin, end;
-            int moment;
-            bool writes;
-        };
-        std::map<std::uint64_t, std::vector<Access>> by_space;
+        std::vector<Access> all, rows;
         for (std::size_t n = 0; n < places_.size(); ++n) {
+            const auto node = static_cast<int>(n);
+            const Moment& m = moment(node);
             const auto add = [&](std::int32_t footprint, bool writes) {
-                for (const Stretch& s : ranks_[places_[n].rank].footprints[footprint])
-                    by_space[s.space].push_back({s.begin, s.end, static_cast<int>(n), writes});
+                for (const Stretch& s : rank_of(node).footprints[footprint])
+                    if (s.begin < s.end) all.push_back({s.space, s.begin, s.end, node, node, writes});
             };
-            for (std::int32_t footprint : moment(static_cast<int>(n)).reads) add(footprint, false);
-            for (std::int32_t footprint : moment(static_cast<int>(n)).writes) add(footprint, true);
-        }
-        std::vector<const Access*> open;
-        for (auto& [space, accesses] : by_space) {
-            std::sort(accesses.begin(), accesses.end(),
-                      [](const Access& a, const Access& b) { return a.begin < b.begin; });
-            open.clear();
-            for (const Access& a : accesses) {
-                std::erase_if(open, [&](const Access* b) { return b->end <= a.begin; });
-                for (const Access* b : open)
-                    if ((a.writes || b->writes) && a.moment != b->moment && !before_(a.moment, b->moment) &&
-                        !before_(b->moment, a.moment))
-                        complain(*b, a);
-                open.push_back(&a);
+            for (const std::int32_t footprint : m.reads) add(footprint, false);
+            for (const std::int32_t footprint : m.writes) add(footprint, true);
+            if (m.moves.size() + m.combinations.size() < 2) continue;
+            rows.clear();
+            const auto add_row = [&](const Stretch& s, bool writes, std::size_t row) {
+                if (s.begin < s.end)
+                    rows.push_back({s.space, s.begin, s.end, node, node, writes, static_cast<int>(row)});
+            };
+            for (std::size_t k = 0; k < m.moves.size(); ++k) {
+                add_row(m.moves[k].from, false, k);
+                add_row(m.moves[k].to, true, k);
             }
+            for (std::size_t k = 0; k < m.combinations.size(); ++k) {
+                for (const Stretch& from : m.combinations[k].from) add_row(from, false, m.moves.size() + k);
+                add_row(m.combinations[k].to, true, m.moves.size() + k);
+            }
+            sweep(rows);
+        }
+        for (std::size_t r = 0; r < ranks_.size(); ++r)
+            for (const Passage& p : ranks_[r].passages)
+                if (p.bytes > 0)
+                    all.push_back({p.where.space, p.where.begin, p.where.end,
+                                   number_of(static_cast<int>(r), p.opened),
+                                   number_of(static_cast<int>(r), p.closed), !p.sends});
+        sweep(all);
+    }
+
+    // In the order of their beginnings, each against those that have begun and not ended: `open`, in the
+    // order of their moments. Among these, what is ordered against its neighbours is so against all.
+    void sweep(std::vector<Access>& accesses) const {
+        std::sort(accesses.begin(), accesses.end(), [](const Access& a, const Access& b) {
+            return std::tie(a.space, a.begin) < std::tie(b.space, b.begin);
+        });
+        std::vector<const Access*> open;
+        std::uint64_t ends = 0; // the first of them
+        const auto earlier = [&](const Access* a, const Access* b) {
+            return before_.place(a->first) < before_.place(b->first);
+        };
+        for (const Access& a : accesses) {
+            if (!open.empty() && (open[0]->space != a.space || ends <= a.begin)) {
+                ends = std::numeric_limits<std::uint64_t>::max();
+                std::erase_if(open, [&](const Access* b) {
+                    const bool past = b->space != a.space || b->end <= a.begin;
+                    if (!past) ends = std::min(ends, b->end);
+                    return past;
+                });
+            }
+            const auto here = std::lower_bound(open.begin(), open.end(), &a, earlier);
+            for (auto next = here; next != open.end(); ++next) {
+                if (a.writes || (*next)->writes) check_order(a, **next);
+                if ((*next)->writes) break;
+            }
+            for (auto last = here; last != open.begin();) {
+                --last;
+                if (a.writes || (*last)->writes) check_order(**last, a);
+                if ((*last)->writes) break;
+            }
+            ends = open.empty() ? a.end : std::min(ends, a.end);
+            open.insert(here, &a);
         }
     }
-    template <class Access>
-    [[noreturn]] void complain(const Access& a, const Access& b) const {
-        throw ScheduleError(name(a.moment) + (a.writes ? " writes" : " reads") + " what " + name(b.moment) +
-                            (b.writes ? " writes" : " reads") + ", and nothing orders them (" +
-                            std::to_string(std::min(a.end, b.end) - b.begin) + " bytes at " +
-                            std::to_string(b.begin) + ")");
+    void check_order(const Access& a, const Access& b) const {
+        const Access& later = b.begin < a.begin ? a : b; // in memory
+        const Stretch both{a.space, later.begin, std::min(a.end, b.end)};
+        if (a.row >= 0) {
+            const bool itself =
+                a.row == b.row && a.begin == b.begin && a.end == b.end && a.writes != b.writes;
+            if (!itself || static_cast<std::size_t>(a.row) < moment(a.first).moves.size())
+                fail(Fault::race, a.first,
+                     ": a part of it writes what another reads or writes: " + words_.place(both));
+            return;
+        }
+        const bool same = a.first == b.first && a.last == a.first && b.last == b.first;
+        if (same || before_(a.last, b.first) || before_(b.last, a.first)) return;
+        const auto& [writer, other] = a.writes ? std::tie(a, b) : std::tie(b, a);
+        fail(Fault::race, writer.first,
+             " writes " + words_.place(both) + ", which " + name(other.first) +
+                 (other.writes ? " writes" : " reads") + ", and nothing orders them");
+    }
+
+    void follow_contents() {
+        HeldContents held(ranks_, words_);
+        const auto of = [&](int transfer) { return transfer < 0 ? nullptr : &transfers_[transfer]; };
+        for (int n : order_) held.pass(places_[n].rank, places_[n].moment, of(sent_[n]), of(received_[n]));
     }
 
     std::span<const RankMoments> ranks_;
+    const ProofWords& words_;
     std::vector<Place> places_;
     std::vector<int> first_, order_;
-    std::vector<std::vector<int>> followers_;
+    std::vector<Neighbours::Edge> edges_, rendezvous_, in_order_, in_turn_;
     HappensBefore before_;
-    std::vector<std::pair<int, int>> in_order_;
     std::map<int, std::vector<int>> signals_of_; // of what waits
-    std::map<int, Move> arrivals_;               // by the moment that receives
+    std::vector<HeldContents::Transfer> transfers_;
+    std::vector<int> sent_, received_; // by the moment that does so
 };
 
 } // namespace
 
-void prove(std::span<const RankMoments> of_ranks) {
-    Prover(of_ranks).run();
+std::string ProofWords::moment(const RankMoments& of, int moment) const {
+    return "'" + of.moments[moment].name + "' of rank " + std::to_string(of.rank);
+}
+
+std::string ProofWords::place(const Stretch& where) const {
+    return std::to_string(where.end - where.begin) + " bytes at " + std::to_string(where.begin);
+}
+
+std::string ProofWords::held(const RankMoments& of, int moment, int n, std::int64_t number) const {
+    return "byte " + std::to_string(number) + " of array " + std::to_string(n) + " that " +
+           this->moment(of, moment) + " held";
+}
+
+void prove(std::span<const RankMoments> of_ranks, const ProofWords& words) {
+    Prover(of_ranks, words).run();
 }
 
 } // namespace jali

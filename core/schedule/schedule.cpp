@@ -71,63 +71,68 @@ struct Claim {
     bool operator==(const Claim& other) const { return earlier == other.earlier && later == other.later; }
 };
 
-class Checker {
+// Every step by itself.
+class Form {
   public:
-    explicit Checker(const Schedule& schedule) : schedule_(schedule), graph_(schedule) {}
+    explicit Form(const Schedule& schedule) : schedule_(schedule) {}
 
-    void run() {
-        for (std::size_t s = 0; s < schedule_.steps().size(); ++s) check_form(static_cast<int>(s));
-        collect_claims();
-        prove_claims();
+    void check() const {
+        for (std::size_t s = 0; s < schedule_.steps().size(); ++s) check_step(static_cast<int>(s));
     }
 
-  private:
+  protected:
     std::string name(const Port& port) const { return quoted_name(schedule_, port); }
-    std::string name_at(int place) const { return name(graph_.port(graph_.order()[place])); }
+    [[noreturn]] void refuse(Fault kind, const Port& port, const std::string& what) const {
+        throw ScheduleError("step " + name(port) + " " + what, kind, -1, port.step);
+    }
+    const Schedule& schedule_;
 
+  private:
     void check_region(const Region& r, const Port& port) const {
         const auto& buffers = schedule_.buffers();
         const bool exists = r.buffer >= 0 && r.buffer < static_cast<int>(buffers.size());
         if (exists && r.offset <= buffers[r.buffer].bytes && r.bytes <= buffers[r.buffer].bytes - r.offset)
             return;
-        throw ScheduleError("step " + name(port) + " uses bytes " + std::to_string(r.offset) + " to " +
-                            std::to_string(r.offset + r.bytes) + " of " +
-                            (exists ? "buffer '" + buffers[r.buffer].name + "', which has " +
-                                          std::to_string(buffers[r.buffer].bytes)
-                                    : "a buffer that does not exist"));
+        refuse(Fault::bounds, port,
+               "uses bytes " + std::to_string(r.offset) + " to " + std::to_string(r.offset + r.bytes) +
+                   " of " +
+                   (exists ? "buffer '" + buffers[r.buffer].name + "', which has " +
+                                 std::to_string(buffers[r.buffer].bytes)
+                           : "buffer " + std::to_string(r.buffer) + ", which does not exist"));
     }
 
     void check_envelope(const Envelope& envelope, const Port& port) const {
         const auto [sends, signals, peer, tag, library] = envelope;
-        if (peer < 0) throw ScheduleError("message " + name(port) + " is for rank " + std::to_string(peer));
-        if (tag < 0) throw ScheduleError("message " + name(port) + " has tag " + std::to_string(tag));
+        if (peer < 0) refuse(Fault::message, port, "has to do with rank " + std::to_string(peer));
+        if (tag < 0) refuse(Fault::message, port, "has tag " + std::to_string(tag));
         if (library < 0 || library >= static_cast<int>(schedule_.libraries().size()))
-            throw ScheduleError("message " + name(port) + " goes by library " + std::to_string(library) +
-                                " of " + std::to_string(schedule_.libraries().size()));
+            refuse(Fault::structure, port,
+                   "goes by library " + std::to_string(library) + " of " +
+                       std::to_string(schedule_.libraries().size()));
     }
 
     void check_copy(const CopyRows& row, const Port& port) const {
-        const auto refuse = [&](const std::string& what) {
-            throw ScheduleError("step " + name(port) + " copies " + what);
+        const auto wrong = [&](const std::string& what, Fault kind = Fault::bounds) {
+            refuse(kind, port, "copies " + what);
         };
         if (row.to.bytes == 0) return;
-        if (overlap(row.from, row.to)) refuse("bytes onto themselves");
+        if (overlap(row.from, row.to)) wrong("bytes onto themselves", Fault::race);
         if (!row.rows) {
             if (row.from.bytes < row.to.bytes)
-                refuse(std::to_string(row.to.bytes) + " bytes out of " + std::to_string(row.from.bytes));
+                wrong(std::to_string(row.to.bytes) + " bytes out of " + std::to_string(row.from.bytes));
             return;
         }
         if (row.row_bytes == 0 || row.to.bytes % row.row_bytes != 0)
-            refuse("rows of " + std::to_string(row.row_bytes) + " bytes to " + std::to_string(row.to.bytes));
+            wrong("rows of " + std::to_string(row.row_bytes) + " bytes to " + std::to_string(row.to.bytes));
         const std::size_t count = row.to.bytes / row.row_bytes;
         if (row.first_row + count > row.rows->size())
-            refuse("rows " + std::to_string(row.first_row) + " to " + std::to_string(row.first_row + count) +
-                   " of a list of " + std::to_string(row.rows->size()));
+            wrong("rows " + std::to_string(row.first_row) + " to " + std::to_string(row.first_row + count) +
+                  " of a list of " + std::to_string(row.rows->size()));
         for (std::size_t k = 0; k < count; ++k) {
             const std::int64_t number = (*row.rows)[row.first_row + k];
             if (number < 0 || (static_cast<std::size_t>(number) + 1) * row.row_bytes > row.from.bytes)
-                refuse("row " + std::to_string(number) + " of " +
-                       std::to_string(row.from.bytes / row.row_bytes));
+                wrong("row " + std::to_string(number) + " of " +
+                      std::to_string(row.from.bytes / row.row_bytes));
         }
     }
 
@@ -135,27 +140,29 @@ class Checker {
         try {
             check_reduction(step.how);
         } catch (const std::invalid_argument& error) {
-            throw ScheduleError("step " + name(port) + ": " + error.what());
+            throw ScheduleError("step " + name(port) + ": " + error.what(), Fault::contribution, -1,
+                                port.step);
         }
         const std::size_t element = size_of(step.how.type);
         for (const auto& row : step.rows) {
-            if (row.from.empty()) throw ScheduleError("step " + name(port) + " reduces nothing");
+            if (row.from.empty()) refuse(Fault::contribution, port, "reduces nothing");
             if (row.into.bytes % element != 0)
-                throw ScheduleError("step " + name(port) + " reduces " + std::to_string(row.into.bytes) +
-                                    " bytes, which are no whole elements of " + std::to_string(element));
+                refuse(Fault::bounds, port,
+                       "reduces " + std::to_string(row.into.bytes) +
+                           " bytes, which are no whole elements of " + std::to_string(element));
             for (const Region& from : row.from) {
                 if (from.bytes != row.into.bytes)
-                    throw ScheduleError("step " + name(port) + " reduces " + std::to_string(from.bytes) +
-                                        " bytes into " + std::to_string(row.into.bytes));
+                    refuse(Fault::bounds, port,
+                           "reduces " + std::to_string(from.bytes) + " bytes into " +
+                               std::to_string(row.into.bytes));
                 if (overlap(from, row.into) && !same(from, row.into))
-                    throw ScheduleError("step " + name(port) +
-                                        " writes over a part of what it reduces: into may only be one of the "
-                                        "sources");
+                    refuse(Fault::race, port,
+                           "writes over a part of what it reduces: into may only be one of the sources");
             }
         }
     }
 
-    void check_form(int number) const {
+    void check_step(int number) const {
         const Step& step = schedule_.steps()[number];
         const Port port{number, 0};
         if (step.parts.empty())
@@ -163,8 +170,7 @@ class Checker {
         const auto* kernel = std::get_if<Kernel>(&step.action);
         if (kernel &&
             (kernel->reads.size() != step.parts.size() || kernel->writes.size() != step.parts.size()))
-            throw ScheduleError("step " + name(port) +
-                                " does not say what each of its parts reads and writes");
+            refuse(Fault::structure, port, "does not say what each of its parts reads and writes");
         for (std::size_t p = 0; p < step.parts.size(); ++p) {
             for_each_access(step, static_cast<int>(p), [&](const Access& access) {
                 for (const auto& regions : {access.reads, access.writes})
@@ -172,10 +178,9 @@ class Checker {
                 for (const Region& r : access.reads) {
                     const Buffer& buffer = schedule_.buffers()[r.buffer];
                     if (buffer.rank >= 0)
-                        throw ScheduleError("step " + name({number, static_cast<int>(p)}) +
-                                            " reads buffer '" + buffer.name + "' of rank " +
-                                            std::to_string(buffer.rank) +
-                                            ": memory of others is only written");
+                        refuse(Fault::structure, {number, static_cast<int>(p)},
+                               "reads buffer '" + buffer.name + "' of rank " + std::to_string(buffer.rank) +
+                                   ": memory of others is only written");
                 }
             });
         }
@@ -184,6 +189,20 @@ class Checker {
             for (const auto& row : a->rows) check_copy(row, port);
         if (const auto* a = std::get_if<Reduce>(&step.action)) check_reduce(*a, port);
     }
+};
+
+class Checker : public Form {
+  public:
+    explicit Checker(const Schedule& schedule) : Form(schedule), graph_(schedule) {}
+
+    void run() {
+        check();
+        collect_claims();
+        prove_claims();
+    }
+
+  private:
+    std::string name_at(int place) const { return name(graph_.port(graph_.order()[place])); }
 
     // Goes through one order in which the parts may run and remembers for all bytes who touched them last.
     // Where every reader certainly follows the last writer, and every writer the last writer and the readers
@@ -206,9 +225,9 @@ class Checker {
                     for (auto at = cut(of_buffer, r.offset); at != end; ++at) {
                         Touched& touched = at->second;
                         if (touched.writer < 0 && !buffers[r.buffer].holds_data)
-                            throw ScheduleError("step " + name(port) + " reads byte " +
-                                                std::to_string(at->first) + " of buffer '" +
-                                                buffers[r.buffer].name + "' before it is written");
+                            refuse(Fault::unwritten, port,
+                                   "reads byte " + std::to_string(at->first) + " of buffer '" +
+                                       buffers[r.buffer].name + "' before it is written");
                         claim(touched.writer, r.buffer);
                         if (touched.readers.empty() || touched.readers.back() != i)
                             touched.readers.push_back(i);
@@ -266,7 +285,6 @@ class Checker {
         }
     }
 
-    const Schedule& schedule_;
     Graph graph_;
     std::vector<Claim> claims_;
 };
@@ -309,8 +327,19 @@ std::vector<Port> Schedule::order() const {
     return ports;
 }
 
+void Schedule::check_form() const {
+    Form(*this).check();
+}
+
 void Schedule::check() const {
     Checker(*this).run();
+}
+
+std::string_view name_of(Fault fault) {
+    constexpr std::string_view names[faults] = {"structure", "bounds",    "message",     "deadlock",
+                                                "race",      "unwritten", "overwritten", "contribution",
+                                                "scratch",   "hierarchy"};
+    return names[static_cast<int>(fault)];
 }
 
 // No streams: where another library of the process brings streams of its own, they may not work.

@@ -23,13 +23,33 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
 namespace jali {
 
+// What can be wrong with a schedule, or with those of all ranks together.
+enum class Fault : std::uint8_t {
+    structure,    // not what it should be by its form: buffers, kinds of steps, needs that do not exist
+    bounds,       // a region outside its buffer, an element cut in two
+    message,      // sends and receives that do not match, or may overtake each other
+    deadlock,     // steps that wait for each other
+    race,         // accesses that conflict and may come in either order
+    unwritten,    // reads what nothing before has written
+    overwritten,  // writes what it must leave as it is
+    contribution, // the right place, the wrong contents
+    scratch,      // more scratch than allowed
+    hierarchy,    // a message that does not cross the level it is marked with
+};
+constexpr int faults = 10;
+std::string_view name_of(Fault fault);
+
 struct ScheduleError : std::logic_error {
-    using std::logic_error::logic_error;
+    explicit ScheduleError(const std::string& what, Fault kind = Fault::structure, int rank = -1, int at = -1)
+        : std::logic_error(what), kind(kind), rank(rank), at(at) {}
+    Fault kind;
+    int rank, at; // where it shows: the step, or the moment of a proof; -1: nowhere in particular
 };
 
 struct Buffer {
@@ -154,9 +174,11 @@ class Schedule {
     // ScheduleError if there is a cycle or a need that does not exist.
     std::vector<Port> order() const;
 
-    // Throws ScheduleError unless: the graph has no cycle; regions lie inside their buffers; what is read was
-    // there or was written before; and parts that may run in either order do not write what the other reads
-    // or writes.
+    // Throws ScheduleError unless every step is well formed by itself: its regions lie inside their buffers,
+    // its rows and sources fit.
+    void check_form() const;
+    // And unless the graph has no cycle, what is read was there or was written before, and parts that may run
+    // in either order do not write what the other reads or writes.
     void check() const;
 
     std::string describe() const; // one line per part, in order

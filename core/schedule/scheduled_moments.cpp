@@ -19,48 +19,71 @@ SignalWord word_of(int from, int to, int tag, int run) {
             static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint32_t>(tag), run + 1};
 }
 
+// The runs of consecutive bytes of a gather, as run(to, from).
+template <class Run>
+void for_runs(const CopyRows& copy, Run run) {
+    const auto one = [&](std::size_t from, std::size_t to, std::size_t bytes) {
+        run(Region{copy.to.buffer, to, bytes}, Region{copy.from.buffer, from, bytes});
+    };
+    if (copy.to.bytes == 0) return;
+    if (!copy.rows) return one(copy.from.offset, copy.to.offset, copy.to.bytes);
+    const std::size_t count = copy.to.bytes / copy.row_bytes;
+    const auto* rows = copy.rows->data() + copy.first_row;
+    for (std::size_t k = 0, next = 0; k < count; k = next) {
+        for (next = k + 1; next < count && rows[next] == rows[next - 1] + 1;) ++next;
+        one(copy.from.offset + rows[k] * copy.row_bytes, copy.to.offset + k * copy.row_bytes,
+            (next - k) * copy.row_bytes);
+    }
+}
+
 class Writer {
   public:
-    Writer(const Schedule& schedule, int rank, std::span<const Stretch> places)
-        : schedule_(schedule), places_(places), graph_(schedule) {
+    // `step_of`: what steps move and combine is told, too, and which step each moment is of.
+    Writer(const Schedule& schedule, int rank, std::span<const Stretch> places, std::vector<int>* step_of,
+           bool reproducible)
+        : schedule_(schedule), places_(places), graph_(schedule), step_of_(step_of),
+          reproducible_(reproducible) {
         moments_.rank = rank;
-        Moment start;
-        start.name = "start";
-        moments_.moments.push_back(std::move(start));
+        moments_.filled = step_of != nullptr;
+        moments_.moments.reserve(2 * static_cast<std::size_t>(graph_.size()) + 2);
+        moment(-1, "", "start", 0, {});
     }
 
     RankMoments run(int runs) {
         std::vector<std::int32_t> before{0}; // all of the run before
         for (int run = 0; run < runs; ++run) {
-            std::vector<std::int32_t> ends(graph_.size()), all;
+            std::vector<std::int32_t> all;
             std::vector<std::vector<std::int32_t>> needs(graph_.size());
             for (const int part : graph_.order()) {
-                auto after = before;
-                after.insert(after.end(), needs[part].begin(), needs[part].end());
-                ends[part] = add(part, run, std::move(after));
-                all.push_back(ends[part]);
-                for (const int follower : graph_.followers(part)) needs[follower].push_back(ends[part]);
+                const int end = add(part, run, needs[part].empty() ? before : std::move(needs[part]));
+                all.push_back(end);
+                for (const int follower : graph_.followers(part)) needs[follower].push_back(end);
             }
-            if (!all.empty()) before = {moment("end", run, all)};
+            before = {moment(-1, "", "end", run, all.empty() ? before : std::move(all))};
         }
         return std::move(moments_);
     }
 
   private:
-    int moment(const std::string& name, int run, std::vector<std::int32_t> after) {
-        Moment m;
-        m.name = name + " (run " + std::to_string(run + 1) + ")";
+    // Names are for schedules alone: plans name steps.
+    int moment(int step, std::string_view what, std::string_view name, int run,
+               std::vector<std::int32_t> after) {
+        Moment& m = moments_.moments.emplace_back();
+        if (step_of_ != nullptr) {
+            step_of_->push_back(step);
+        } else {
+            m.name.append(what).append(name).append(" (run " + std::to_string(run + 1) + ")");
+        }
         m.after = std::move(after);
-        moments_.moments.push_back(std::move(m));
         return static_cast<int>(moments_.moments.size()) - 1;
     }
     Moment& at(int number) { return moments_.moments[number]; }
-    std::int32_t footprint(const Stretch& stretch) {
-        moments_.footprints.push_back({stretch});
-        return static_cast<std::int32_t>(moments_.footprints.size()) - 1;
+    void touch(std::vector<std::int32_t>& footprints, std::vector<Stretch> all) {
+        footprints.push_back(static_cast<std::int32_t>(moments_.footprints.size()));
+        moments_.footprints.push_back(std::move(all));
     }
     void touch(std::vector<std::int32_t>& footprints, const Region& region) {
-        if (region.bytes > 0) footprints.push_back(footprint(place_of(region, places_)));
+        if (region.bytes > 0) touch(footprints, {place_of(region, places_)});
     }
 
     // The moment that followers of a part follow.
@@ -69,8 +92,15 @@ class Writer {
         const Step& step = schedule_.steps()[port.step];
         const std::string& part_name = step.parts[port.part].name;
         const int number =
-            moment(step.name + (part_name.empty() ? "" : "/" + part_name), run, std::move(after));
-        if (const auto* a = std::get_if<Copy>(&step.action)) {
+            moment(port.step, step.name, part_name.empty() ? "" : "/" + part_name, run, std::move(after));
+        if (const auto* a = std::get_if<Kernel>(&step.action)) {
+            for (const Region& r : a->reads[port.part]) touch(at(number).reads, r);
+            for (const Region& w : a->writes[port.part]) touch(at(number).writes, w);
+        } else if (envelope_of(step)) {
+            return add_envelope(number, port.step, run);
+        } else if (step_of_ != nullptr) {
+            add_contents(number, step);
+        } else if (const auto* a = std::get_if<Copy>(&step.action)) {
             for (const auto& row : a->rows) {
                 touch(at(number).reads, row.from);
                 touch(at(number).writes, row.to);
@@ -80,16 +110,38 @@ class Writer {
                 for (const Region& from : row.from) touch(at(number).reads, from);
                 touch(at(number).writes, row.into);
             }
-        } else if (const auto* a = std::get_if<Kernel>(&step.action)) {
-            for (const Region& r : a->reads[port.part]) touch(at(number).reads, r);
-            for (const Region& w : a->writes[port.part]) touch(at(number).writes, w);
-        } else {
-            return add_envelope(number, step, run);
         }
         return number;
     }
 
-    int add_envelope(int number, const Step& step, int run) {
+    void add_contents(int number, const Step& step) {
+        Moment& m = at(number);
+        std::vector<Stretch> reads, writes;
+        if (const auto* a = std::get_if<Copy>(&step.action)) {
+            for (const CopyRows& rows : a->rows)
+                for_runs(rows, [&](const Region& to, const Region& from) {
+                    m.moves.push_back({place_of(to, places_), place_of(from, places_)});
+                    reads.push_back(m.moves.back().from);
+                    writes.push_back(m.moves.back().to);
+                });
+        } else if (const auto* a = std::get_if<Reduce>(&step.action)) {
+            const std::int32_t which = number_of(
+                moments_.operations, {a->how.type, a->how.operation, reproducible_, a->how.user.get()});
+            for (const ReduceRow& row : a->rows) {
+                if (row.into.bytes == 0) continue;
+                Combination c{place_of(row.into, places_), {}, which, a->how.divide_by};
+                for (const Region& from : row.from) c.from.push_back(place_of(from, places_));
+                reads.insert(reads.end(), c.from.begin(), c.from.end());
+                writes.push_back(c.to);
+                m.combinations.push_back(std::move(c));
+            }
+        }
+        touch(m.reads, std::move(reads));
+        touch(m.writes, std::move(writes));
+    }
+
+    int add_envelope(int number, int step_number, int run) {
+        const Step& step = schedule_.steps()[step_number];
         const auto [sends, signals, peer, tag, library] = *envelope_of(step);
         if (signals) {
             if (sends)
@@ -99,17 +151,25 @@ class Writer {
             return number;
         }
         const Region where = region_of_message(step);
-        touch(sends ? at(number).reads : at(number).writes, where);
-        const int closed = moment("end of " + step.name, run, {number});
-        // A send may end before its receive begins: who receives promises no more than that it has started.
-        moments_.passages.push_back({sends, peer, library, tag, number, 0, closed,
-                                     static_cast<std::int64_t>(where.bytes), place_of(where, places_)});
+        const int closed = moment(step_number, "end of ", step.name, run, {number});
+        moments_.passages.push_back({sends, peer, channel(library), tag, sends ? number : closed, number,
+                                     closed, static_cast<std::int64_t>(where.bytes),
+                                     place_of(where, places_)});
         return closed;
+    }
+
+    // Ranks may number libraries differently.
+    std::int32_t channel(int library) const {
+        std::uint32_t hash = 0;
+        for (const char c : schedule_.libraries()[library]) hash = 31 * hash + static_cast<unsigned char>(c);
+        return static_cast<std::int32_t>(hash);
     }
 
     const Schedule& schedule_;
     std::span<const Stretch> places_;
     Graph graph_;
+    std::vector<int>* step_of_;
+    bool reproducible_;
     RankMoments moments_;
 };
 
@@ -120,7 +180,12 @@ RankMoments moments_of(const Schedule& schedule, int rank, std::span<const Stret
     if (places.size() != schedule.buffers().size())
         throw ScheduleError(std::to_string(places.size()) + " places for " +
                             std::to_string(schedule.buffers().size()) + " buffers");
-    return Writer(schedule, rank, places).run(runs);
+    return Writer(schedule, rank, places, nullptr, false).run(runs);
+}
+
+RankMoments moments_with_contents(const Schedule& schedule, int rank, std::span<const Stretch> places,
+                                  bool reproducible, std::vector<int>& step_of) {
+    return Writer(schedule, rank, places, &step_of, reproducible).run(1);
 }
 
 std::vector<std::byte> told_moments(const std::function<RankMoments()>& make) {

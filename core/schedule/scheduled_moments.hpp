@@ -16,6 +16,11 @@ namespace jali {
 // whoever has them. Throws ScheduleError for a schedule that is wrong by itself.
 RankMoments moments_of(const Schedule& schedule, int rank, std::span<const Stretch> places, int runs = 3);
 
+// One run of a schedule without kernels whose steps are well formed, with what they move and combine. Moment
+// 0 comes before all of it, the last one after all of it. `step_of` gets the step of each moment; -1: none.
+RankMoments moments_with_contents(const Schedule& schedule, int rank, std::span<const Stretch> places,
+                                  bool reproducible, std::vector<int>& step_of);
+
 // `make` tells the moments of this rank. Proves, on every rank, that those of all are in order. Collective;
 // throws ScheduleError on all, also where `make` does so on one of them.
 void prove_together(Communicator& communicator, const std::function<RankMoments()>& make);

@@ -30,6 +30,7 @@ DeviceMessages::DeviceMessages(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communi
     auto control = communicator->duplicate(), data = communicator->duplicate();
     ranks_ = {std::move(gpu), std::move(communicator), std::move(control), std::move(data),
               [this] { return channels_ = (channels_ + 1) % (ranks_.data->largest_tag() + 1); }};
+    beside_.emplace(ranks_.gpu);
     for (std::size_t k = 0; k < message_rows; ++k) {
         const MessageTransport* transport = message_transports()[k];
         rows_.push_back({name_of(*transport, &ranks_.gpu->vendor()), transport, nullptr, k, ""});
@@ -168,7 +169,8 @@ DeviceMessage::DeviceMessage(std::shared_ptr<DeviceMessages> all, const MessageA
                              const std::string& element, const std::string& shape, const std::string& way,
                              void* owner_stream)
     : all_(std::move(all)), array_(array), element_(element), shape_(shape.substr(0, 79)),
-      named_(way.empty() ? nullptr : &all_->row_named(way)), owner_stream_(owner_stream) {
+      named_(way.empty() ? nullptr : &all_->row_named(way)), owner_stream_(owner_stream),
+      number_(++all_->made_) {
     std::exception_ptr trouble;
     DeviceMessages::Told told{};
     try {
@@ -299,28 +301,51 @@ std::vector<std::vector<std::byte>> DeviceMessages::tell(std::span<const int> pe
 
 // ---- starts --------------------------------------------------------------------------------------------
 
-template <class Work>
-void DeviceMessages::for_each_starting(Work work) {
+template <class F>
+void DeviceMessages::for_each_carrier(std::span<DeviceMessage* const> messages, F f) {
+    std::array<std::vector<MessageEnd*>, message_rows> ends; // by the first row of the carrier
+    for (DeviceMessage* m : messages) {
+        m->meet();
+        ends[m->row_->first].push_back(m->end_.get());
+    }
     for (std::size_t k = 0; k < message_rows; ++k)
-        if (!starting_[k].empty()) work(rows_[k], MessageCarrier::Ends(starting_[k]));
+        if (!ends[k].empty()) f(rows_[k], MessageCarrier::Ends(ends[k]));
 }
 
 void DeviceMessages::rehearse(std::span<DeviceMessage* const> messages) {
-    for (auto& ends : starting_) ends.clear();
-    for (DeviceMessage* m : messages) {
-        m->meet();
-        starting_[m->row_->first].push_back(m->end_.get());
-    }
-    for_each_starting([&](const Row& row, MessageCarrier::Ends ends) {
+    for_each_carrier(messages, [&](const Row& row, MessageCarrier::Ends ends) {
         row.carrier->rehearse(ends, ranks_.gpu->stream());
     });
+}
+
+StreamProgram& DeviceMessages::program_of(std::span<DeviceMessage* const> messages) {
+    numbers_.clear();
+    for (const DeviceMessage* m : messages) numbers_.push_back(m->number_);
+    const auto known = std::ranges::find(programs_, numbers_, &Start::messages);
+    if (known != programs_.end()) {
+        programs_.splice(programs_.begin(), programs_, known);
+        return *programs_.front().program;
+    }
+    auto program = std::make_unique<StreamProgram>(ranks_.gpu);
+    for (const bool by_host : {true, false}) // which does not wait for what others do on the stream
+        for_each_carrier(messages, [&](const Row& row, MessageCarrier::Ends ends) {
+            if (row.transport->traits.host_waits == by_host) row.carrier->begin(*program, ends);
+        });
+    for_each_carrier(messages,
+                     [&](const Row& row, MessageCarrier::Ends ends) { row.carrier->end(*program, ends); });
+    programs_.push_front({numbers_, std::move(program)});
+    if (programs_.size() > most_programs) programs_.pop_back();
+    return *programs_.front().program;
+}
+
+std::string DeviceMessages::describe(std::span<DeviceMessage* const> messages) {
+    return program_of(messages).describe();
 }
 
 void DeviceMessages::start(std::span<DeviceMessage* const> messages, std::optional<void*> theirs) {
     Gpu& gpu = *ranks_.gpu;
     void* const stream = theirs ? *theirs : gpu.stream();
     ++starts_;
-    for (auto& ends : starting_) ends.clear();
     // In order with who else uses the arrays; for a stream of the caller's that is the caller's business.
     std::vector<void*> owners;
     for (DeviceMessage* m : messages) {
@@ -330,26 +355,22 @@ void DeviceMessages::start(std::span<DeviceMessage* const> messages, std::option
             throw MessageError(
                 "a message is started twice at once; start it again when this start is on its stream");
         m->meet();
-        starting_[m->row_->first].push_back(m->end_.get());
+        if (!m->transport().traits.recordable && gpu.is_capturing(stream))
+            throw GpuError("messages that go by '" + m->way() +
+                           "' take the host, so that they cannot be recorded in a graph");
         if (!theirs && m->owner_stream_ != stream &&
             std::ranges::find(owners, m->owner_stream_) == owners.end())
             owners.push_back(m->owner_stream_);
     }
-    for_each_starting([&](const Row& row, MessageCarrier::Ends) {
-        if (!row.transport->traits.recordable && gpu.is_capturing(stream))
-            throw GpuError("messages that go by '" + row.name +
-                           "' take the host, so that they cannot be recorded in a graph");
-    });
+    StreamProgram& program = program_of(messages);
+    gpu.refuse_if_aborted();
+    gpu.make_current();
     if (!owners.empty() && gpu.is_capturing(stream)) owners.clear(); // as is a graph
     for (void* owner : owners) gpu.wait_for(owner);
     try {
-        for (const bool by_host : {true, false}) // which does not wait for what others do on the stream
-            for_each_starting([&](const Row& row, MessageCarrier::Ends ends) {
-                if (row.transport->traits.host_waits == by_host) row.carrier->begin(ends, stream);
-            });
-        for_each_starting([&](const Row& row, MessageCarrier::Ends ends) { row.carrier->end(ends, stream); });
+        program.run(std::array{stream, beside_->handle()});
     } catch (...) {
-        for_each_starting([&](const Row& row, MessageCarrier::Ends) { row.carrier->give_up(); });
+        for (const auto& carrier : carriers_) carrier->give_up();
         throw;
     }
     for (void* owner : owners) gpu.let_wait(owner);

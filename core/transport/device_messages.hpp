@@ -10,6 +10,7 @@
 
 #include <array>
 #include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -39,6 +40,8 @@ class DeviceMessages {
     // Puts a start of each of these on a stream, or on jali's, in order with those of the arrays' owners.
     // Waits for ends that have not met, and for carriers that want the host. Throws MessageError, GpuError.
     void start(std::span<DeviceMessage* const> messages, std::optional<void*> stream);
+    // What a start puts on streams, a line for each step. Waits for ends that have not met.
+    std::string describe(std::span<DeviceMessage* const> messages);
     // What a start that is recorded in a graph needs done before, by both ranks of each message: its ends
     // meet, and carriers connect them. No array changes.
     void rehearse(std::span<DeviceMessage* const> messages);
@@ -85,8 +88,10 @@ class DeviceMessages {
     std::shared_ptr<Half> introduce(int peer, const Told& told);
     void deliver(int peer, const Told& told);
     const Told& told_to(const DeviceMessage& message);
-    template <class Work>
-    void for_each_starting(Work work); // carrier: its row and its ends of the start
+    // Calls f(row, ends) for the carriers of these, which meet.
+    template <class F>
+    void for_each_carrier(std::span<DeviceMessage* const> messages, F f);
+    StreamProgram& program_of(std::span<DeviceMessage* const> messages);
 
     MessageRanks ranks_;
     std::vector<std::shared_ptr<MessageCarrier>> carriers_;
@@ -97,8 +102,16 @@ class DeviceMessages {
         meetings_;                                 // other end: rank, whether it sends, tag
     std::map<int, std::deque<UnderWay>> expected_; // from a rank
     std::deque<UnderWay> telling_;                 // also of ends that are gone
-    std::uint64_t starts_ = 0;
-    std::array<std::vector<MessageEnd*>, message_rows> starting_; // by the first row of the carrier
+    std::uint64_t starts_ = 0, made_ = 0;          // starts, messages
+    // A start of these, in this order: by their numbers, which no later message has.
+    struct Start {
+        std::vector<std::uint64_t> messages;
+        std::unique_ptr<StreamProgram> program;
+    };
+    static constexpr std::size_t most_programs = 64;
+    std::list<Start> programs_; // those used last first
+    std::vector<std::uint64_t> numbers_;
+    std::optional<GpuStream> beside_;
 };
 
 // One end, and the array that it sends or receives.
@@ -142,6 +155,7 @@ class DeviceMessage {
     Ends ends_; // until they have met
     std::unique_ptr<MessageEnd> end_;
     std::uint64_t start_ = 0; // the last one
+    std::uint64_t number_;
 };
 
 } // namespace jali

@@ -7,7 +7,7 @@
 // a row, and the row's name in the table of message_transport.cpp.
 #pragma once
 
-#include "device/gpu.hpp"
+#include "device/stream_program.hpp"
 #include "transport/transport.hpp"
 
 #include <cstddef>
@@ -76,11 +76,13 @@ class MessageCarrier {
     virtual bool reaches_all() const { return true; } // every rank every other: the same on all ranks
     virtual std::unique_ptr<MessageEnd> make(const MessageArray& array) = 0;
 
-    // Puts a start of these on a stream, in two parts: all carriers begin before one ends, so that messages
-    // that go both ways cannot wait for each other.
+    // Adds a start of these to a program, which runs as often as they start: on stream 0, with another one
+    // beside it. In two parts: all carriers begin before one ends, so that messages that go both ways cannot
+    // wait for each other. Where the program runs, all of these ends are there.
     using Ends = std::span<MessageEnd* const>;
-    virtual void begin(Ends ends, void* stream) = 0;
-    virtual void end(Ends, void*) {}
+    enum Stream { own, beside };
+    virtual void begin(StreamProgram& program, Ends ends) = 0;
+    virtual void end(StreamProgram&, Ends) {}
     // Does what the first start of these does once and a recorded one cannot, with other bytes.
     virtual void rehearse(Ends, void*) {}
     // A start has failed: what has begun must not touch arrays any more.

@@ -43,23 +43,23 @@ def edit(rank, number, **fields):
 # fmt: off
 FAULTS = [
     # kind, change, what the message says
-    ("message", edit(0, 1, tag=77), r"rank 1, step 1 'receive 1': waits for 24 bytes from rank 0 with tag 1, which does not send"),
+    ("message", edit(0, 1, tag=77), r"rank 1, step 1 'receive 1' waits for 24 bytes from rank 0 with tag 1, which does not send them$"),
     ("message", edit(0, 1, peer=2), r"rank 1, step 1 .*waits for 24 bytes from rank 0"),
     ("message", edit(0, 1, peer=0), r"its peer is rank 0; there are 3 ranks, and none sends to itself"),
     ("message", edit(0, 1, peer=3), r"its peer is rank 3"),
     ("message", edit(0, 1, tag=-1), r"tag -1"),
     ("message", edit(0, 1, region=(0, 0, 2 * ITEM)), r"rank 1, .*expects 24 bytes; rank 0, step 1 'send 1' sends 16"),
-    ("message", lambda p: (p[0].update(libraries=["mpi", ""])), r"receives through library '' what .* through 'mpi'"),
-    ("bounds", edit(0, 1, region=(0, 7 * ITEM, 3 * ITEM)), r"bytes 56 to 80 of 'send', which has 72"),
-    ("bounds", edit(0, 1, region=(5, 0, 3 * ITEM)), r"uses buffer 5 of 3"),
-    ("structure", edit(0, 2, needs=[99]), r"needs step 99, which does not exist"),
+    ("message", lambda p: (p[0].update(libraries=["mpi", ""])), r"rank 1, step 1 'receive 1' waits for 24 bytes from rank 0 with tag 1, which does not send them by the same library"),
+    ("bounds", edit(0, 1, region=(0, 7 * ITEM, 3 * ITEM)), r"rank 0: step 'send 1' uses bytes 56 to 80 of buffer 'send', which has 72"),
+    ("bounds", edit(0, 1, region=(5, 0, 3 * ITEM)), r"uses bytes 0 to 24 of buffer 5, which does not exist"),
+    ("structure", edit(0, 2, needs=[99]), r"needs part 0 of step 99, which does not exist"),
     ("structure", lambda p: p.pop(), r"2 schedules for a composition of 3 ranks"),
     ("structure", lambda p: p[1]["buffers"].__setitem__(0, ("send", 64, True)), r"rank 1: buffer 'send' has 64 bytes instead of 72"),
-    ("deadlock", lambda p: [step(p, 0, 1)["needs"].append(2), step(p, 1, 3)["needs"].append(1), step(p, 2, 3)["needs"].append(1)], r"deadlock: .*which waits for the first"),
-    ("unwritten", edit(2, 0, rows=[]), r"rank 2, step 2 'reduce 2': reads elements 0 to 2 of 'recv', but nothing has been written at element 0"),
+    ("deadlock", lambda p: [step(p, 0, 1)["needs"].append(2), step(p, 1, 3)["needs"].append(1), step(p, 2, 3)["needs"].append(1)], r"nothing can go on: .*which waits for the first"),
+    ("unwritten", edit(2, 0, rows=[]), r"rank 2, step 2 'reduce 2' reads elements 0 to 2 of 'recv', but nothing filled elements 0 to 2 of 'recv'"),
     ("overwritten", lambda p: step(p, 0, 0)["rows"][0].update(to=(0, 3 * ITEM, 3 * ITEM)), r"writes elements 3 to 5 of 'send'; the composition does not write element 3 there"),
-    ("contribution", lambda p: step(p, 0, 0)["rows"][0].update({"from": (0, 3 * ITEM, 3 * ITEM)}), r"rank 0: in the end elements 0 to 2 of 'recv' .*the sum of.*missing: rank 0's 'send'\[0\]; too much: rank 0's 'send'\[3\]"),
-    ("contribution", lambda p: [s.update(operation="max") for s in p[1]["steps"] if s["kind"] == "reduce"][:0], r"rank 1: .*the max of .* instead of the sum"),
+    ("contribution", lambda p: step(p, 0, 0)["rows"][0].update({"from": (0, 3 * ITEM, 3 * ITEM)}), r"rank 0 in the end finds in elements 0 to 2 of 'recv' .*the sum of.*missing: rank 0's 'send'\[0\]; too much: rank 0's 'send'\[3\]"),
+    ("contribution", lambda p: [s.update(operation="max") for s in p[1]["steps"] if s["kind"] == "reduce"][:0], r"rank 1 in the end .*the max of .* instead of the sum"),
     ("scratch", lambda p: p[2]["buffers"].__setitem__(2, ("scratch", 96, False)), r"rank 2: 96 bytes of scratch, more than the 48 allowed"),
 ]
 # fmt: on
@@ -80,7 +80,8 @@ def test_a_place_received_into_before_it_was_read_is_a_race():
     receives = [s for s in drawing.plan[2]["steps"] if s["kind"] == "receive"]
     receives[1]["needs"] = []
     with pytest.raises(
-        CheckError, match=r"rank 2, .*writes element 0 of 'scratch' and may run before the end of step"
+        CheckError,
+        match=r"rank 2, .*writes element 0 of 'scratch', which rank 2, step \d+ .* reads, and nothing orders them",
     ) as caught:
         check(spec, drawing.plan)
     assert (caught.value.kind, caught.value.rank) == ("race", 2)
@@ -121,7 +122,7 @@ def test_two_messages_of_one_envelope_have_to_be_ordered_on_both_sides():
     for rank in range(2):
         for one in drawing.plan[rank]["steps"]:
             one["tag"] = 5
-    with pytest.raises(CheckError, match="may start before step 0.*same peer and tag") as caught:
+    with pytest.raises(CheckError, match="may start before rank 0, step 0.*same peer and tag") as caught:
         check(spec, drawing.plan)
     assert caught.value.kind == "message"
     step(drawing.plan, 0, 1)["needs"] = [0]
@@ -144,7 +145,10 @@ def test_an_order_forced_through_another_rank_is_seen():
     check(spec, drawing.plan)
     # The receive of the answer now needs nothing; it ends after the send began, but may begin before.
     step(drawing.plan, 0, 1)["needs"] = []
-    with pytest.raises(CheckError, match="writes element 0 of 'a' and may run before the end of step 0"):
+    with pytest.raises(
+        CheckError,
+        match="rank 0, step 1 .* writes element 0 of 'a', which rank 0, step 0 .* reads, and nothing orders",
+    ):
         check(spec, drawing.plan)
 
 

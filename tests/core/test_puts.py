@@ -150,6 +150,34 @@ def test_a_put_elsewhere_is_found():
         Schedule.prove(schedules, wrong)
 
 
+def swap(peer: int, tags: tuple[int, int], receive_first: bool) -> Schedule:
+    """Sends two pieces to another rank, and receives two."""
+    s = Schedule()
+    data, came = s.add_buffer("data", BYTES, True), s.add_buffer("came", BYTES)
+    half = BYTES // 2
+    sends = [(s.add_send(f"send {k}", (data, k * half, half), peer, tags[k]), 0) for k in range(2)]
+    for k in range(2):
+        s.add_receive(f"receive {k}", (came, k * half, half), peer, tags[k], [] if receive_first else sends)
+    return s
+
+
+@pytest.mark.parametrize(
+    ("tags", "receive_first", "words"),
+    [
+        ((1, 2), True, ""),
+        ((1, 2), False, "nothing can go on: 'end of send 0.* which waits for"),
+        ((1, 1), True, "'send 1 .* may start before 'send 0 .* which has the same peer and tag"),
+    ],
+)
+def test_messages_that_only_buffering_or_luck_could_save_are_found(tags, receive_first, words):
+    both = [swap(1 - rank, tags, receive_first) for rank in range(2)]
+    where = [[(r, 0), (r, 1000)] for r in range(2)]
+    if not words:
+        return Schedule.prove(both, where)
+    with pytest.raises(RuntimeError, match=words):
+        Schedule.prove(both, where)
+
+
 def test_memory_of_others_is_only_written():
     s = Schedule()
     theirs, mine = s.add_buffer("ghosts of f", 8, True, 1), s.add_buffer("f", 8)

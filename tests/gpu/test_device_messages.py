@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 import signal
 from collections.abc import Callable
@@ -215,6 +216,67 @@ def both_ways(way: str, ranks: int) -> None:
 @pytest.mark.parametrize(("way", "ranks"), [("remote-write", 2), ("copy-engine", 2), ("copy-engine", 3)])
 def test_messages_between_all_ranks_both_ways_with_tags_and_graphs(way: str, ranks: int) -> None:
     comm.virtual_ranks(ranks, both_ways, way, ranks)
+
+
+PROGRAMS = {
+    ("remote-write", 1): ["stream 0: offer + await + put + announce + take"],
+    ("copy-engine", 1): [
+        "stream 0: offer + await",
+        "stream 0: copy to rank {peer}",
+        "stream 0: announce + take",
+    ],
+    ("copy-engine", 2): [
+        "stream 0: offer + await",
+        "stream 0: copy to rank {peer}",
+        "stream 1: announce; after 'copy to rank {peer}'",
+        "stream 0: copy to rank {peer}",
+        "stream 1: announce; after 'copy to rank {peer}'",
+        "stream 0: take",
+        "stream 0: go on after 'announce'",
+    ],
+    ("nccl", 2): ["stream 0: a group of 4 messages of the library"],
+    ("host-staged", 2): [
+        "stream 0: the host fetches and sends 2 messages",
+        "stream 0: the host receives and brings 2 messages",
+    ],
+}
+
+
+@pytest.mark.parametrize(("way", "pairs"), PROGRAMS)
+def test_a_start_says_what_it_puts_on_streams(way: str, pairs: int, use_settings: Any) -> None:
+    use_settings(message_way=way)
+
+    def run() -> None:
+        c = comm.current()
+        peer = 1 - c.rank
+        ends = []
+        for tag in range(pairs):
+            ends.append(c.persistent_send(on_device(np.zeros(8)), peer, tag))
+            ends.append(c.persistent_receive(on_device(np.zeros(8)), peer, tag))
+        assert c.explain_messages(ends).splitlines() == [
+            line.format(peer=peer) for line in PROGRAMS[way, pairs]
+        ]
+
+    comm.virtual_ranks(2, run)
+
+
+def test_more_lists_of_messages_than_programs_are_kept_may_be_started() -> None:
+    def run() -> None:
+        c = comm.current()
+        orders = list(itertools.permutations(range(5)))[:70]  # 64 programs are kept
+        x, y = ([on_device(np.zeros(8)) for _ in range(5)] for _ in range(2))
+        ends = [
+            c.persistent_send(x[tag], 1, tag) if c.rank == 0 else c.persistent_receive(y[tag], 0, tag)
+            for tag in range(5)
+        ]
+        for number, order in enumerate(orders + orders[:3]):
+            for tag in order:
+                fill(x[tag], np.full(8, 10.0 * number + tag))
+            c.start([ends[tag] for tag in order])
+            if c.rank == 1:
+                assert [array.to_host()[0] for array in y] == [10.0 * number + tag for tag in range(5)]
+
+    comm.virtual_ranks(2, run)
 
 
 def in_turn(way: str) -> None:

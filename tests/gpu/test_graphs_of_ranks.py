@@ -290,13 +290,19 @@ def in_a_loop(in_graph, look_every=None):
     a, b, n, step = power_iteration(lattice)
     given = np.arange(1.0, 1 + 4 * c.size) + c.rank
     x = DeviceArray.from_host(given, gpu)
-    summed, scattered, came = (DeviceArray.empty(gpu, (k,), "fp64") for k in (4 * c.size, 4, 4 * c.size))
+    summed, scattered, came, again = (
+        DeviceArray.empty(gpu, (k,), "fp64") for k in (4 * c.size, 4, 4 * c.size, 4 * c.size)
+    )
     told = DeviceArray.from_host(given, gpu)
     plan = comm.Composition.standard("all_reduce", c.size, 4 * c.size).plan(libraries=["remote-write"])
     running, planned = plan.on(c), DeviceArray.empty(gpu, (4 * c.size,), "fp64")
-    messages = [
-        c.persistent_send(x, (c.rank + 1) % c.size),
-        c.persistent_receive(came, (c.rank - 1) % c.size),
+    messages = [  # two copies: copy engines announce them on another stream
+        end
+        for tag, y in enumerate((came, again))
+        for end in (
+            c.persistent_send(x, (c.rank + 1) % c.size, tag),
+            c.persistent_receive(y, (c.rank - 1) % c.size, tag),
+        )
     ]
     gathered = []
 
@@ -324,7 +330,7 @@ def in_a_loop(in_graph, look_every=None):
     else:
         for _ in range(5):
             turn()
-    arrays = (x, told, summed, scattered, *gathered, planned, came)
+    arrays = (x, told, summed, scattered, *gathered, planned, came, again)
     return a[...].tolist(), b[...].tolist(), float(n), [array.to_host().tolist() for array in arrays]
 
 

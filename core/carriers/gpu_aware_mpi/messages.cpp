@@ -2,7 +2,10 @@
 // for all messages of a start together.
 #include "carriers/carriers.hpp"
 #include "carriers/numbered_end.hpp"
+#include "settings/counted.hpp"
 #include "transport/host_messages.hpp"
+
+#include <vector>
 
 namespace jali {
 
@@ -14,17 +17,24 @@ class GpuAwareMpi : public MessageCarrier {
     std::unique_ptr<MessageEnd> make(const MessageArray& array) override {
         return std::make_unique<NumberedEnd>(array, array.sends ? 0 : ranks_.channel());
     }
-    void begin(Ends ends, void* stream) override {
-        before_.record(stream);
-        before_.wait();
-        for (const bool sends : {false, true})
-            for (const MessageEnd* end : ends) {
-                const MessageArray& of = end->array;
-                const int channel = static_cast<const NumberedEnd*>(end)->number();
-                if (of.sends == sends) between_.start(sends, of.address, of.bytes, of.peer, channel);
-            }
+    void begin(StreamProgram& program, Ends ends) override {
+        program.add("the host waits, and starts " + counted(ends.size(), "message") + " of the MPI library",
+                    own, {}, [this, all = std::vector(ends.begin(), ends.end())](void* stream) {
+                        before_.record(stream);
+                        before_.wait();
+                        for (const bool sends : {false, true})
+                            for (const MessageEnd* end : all) {
+                                const MessageArray& of = end->array;
+                                const int channel = static_cast<const NumberedEnd*>(end)->number();
+                                if (of.sends == sends)
+                                    between_.start(sends, of.address, of.bytes, of.peer, channel);
+                            }
+                    });
     }
-    void end(Ends, void*) override { between_.wait("messages between devices"); }
+    void end(StreamProgram& program, Ends) override {
+        program.add("the host waits for them", own, {},
+                    [this](void*) { between_.wait("messages between devices"); });
+    }
     void give_up() noexcept override { between_.withdraw(); }
 
   private:

@@ -4,10 +4,12 @@
 // same end, so that ranks may start ends one after the other.
 #include "carriers/carriers.hpp"
 #include "carriers/numbered_end.hpp"
+#include "settings/counted.hpp"
 
 #include <deque>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace jali {
 
@@ -48,14 +50,27 @@ class Staged : public MessageCarrier {
         return std::make_unique<StagedEnd>(ranks_, array);
     }
 
-    void begin(Ends ends, void* stream) override {
+    void begin(StreamProgram& program, Ends ends) override {
         const auto sending = chosen(ends, true);
+        if (!sending.empty())
+            program.add("the host fetches and sends " + counted(sending.size(), "message"), own, {},
+                        [this, sending](void* stream) { send(sending, stream); });
+    }
+
+    void end(StreamProgram& program, Ends ends) override {
+        const auto receiving = chosen(ends, false);
+        if (!receiving.empty())
+            program.add("the host receives and brings " + counted(receiving.size(), "message"), own, {},
+                        [this, receiving](void* stream) { receive(receiving, stream); });
+    }
+
+  private:
+    void send(std::span<StagedEnd* const> sending, void* stream) {
         for (StagedEnd* end : sending) {
             if (end->here->request)
                 ranks_.data->wait(std::span(&end->here->request, 1), end->start_of() + " before");
             ranks_.gpu->copy_out(end->here->memory.data(), end->array.address, end->array.bytes, stream);
         }
-        if (sending.empty()) return;
         fetched_.record(stream);
         fetched_.wait();
         while (!flying_.empty() && has_gone(*flying_.front())) flying_.pop_front();
@@ -66,8 +81,7 @@ class Staged : public MessageCarrier {
         }
     }
 
-    void end(Ends ends, void* stream) override {
-        const auto receiving = chosen(ends, false);
+    void receive(std::span<StagedEnd* const> receiving, void* stream) {
         std::vector<std::unique_ptr<Request>> requests;
         for (StagedEnd* end : receiving) {
             end->placed->wait(); // what arrived before
@@ -82,7 +96,6 @@ class Staged : public MessageCarrier {
         }
     }
 
-  private:
     static std::vector<StagedEnd*> chosen(Ends ends, bool sends) {
         std::vector<StagedEnd*> those;
         for (MessageEnd* end : ends)

@@ -2,6 +2,7 @@
 //
 // It knows no tags: messages between two ranks match in their order, which is that of tags within a start.
 #include "carriers/carriers.hpp"
+#include "settings/counted.hpp"
 #include "transport/message_transport.hpp"
 
 #include <algorithm>
@@ -17,7 +18,10 @@ class Library : public MessageCarrier {
     std::unique_ptr<MessageEnd> make(const MessageArray& array) override {
         return std::make_unique<MessageEnd>(array);
     }
-    void begin(Ends ends, void* stream) override { ccl_->exchange(messages_of(ends), stream); }
+    void begin(StreamProgram& program, Ends ends) override {
+        program.add("a group of " + counted(ends.size(), "message") + " of the library", own, {},
+                    [this, all = messages_of(ends)](void* stream) { ccl_->exchange(all, stream); });
+    }
     // It connects two ranks at their first message.
     void rehearse(Ends ends, void* stream) override {
         std::vector<CclMessage> messages = messages_of(ends);

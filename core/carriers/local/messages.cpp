@@ -72,14 +72,15 @@ class Local : public MessageCarrier {
     std::unique_ptr<MessageEnd> make(const MessageArray& array) override {
         return std::make_unique<LocalEnd>(ends_, array);
     }
-    void begin(Ends ends, void* stream) override {
-        for (MessageEnd* end : ends) {
-            const MessageArray& here = end->array;
-            const auto other = static_cast<LocalEnd*>(end)->start(stream);
-            if (!other || here.bytes == 0) continue;
-            const auto& [from, to] = here.sends ? std::tie(here, *other) : std::tie(*other, here);
-            gpu_->copy(to.address, from.address, here.bytes, stream);
-        }
+    void begin(StreamProgram& program, Ends ends) override {
+        for (MessageEnd* end : ends)
+            program.add("a copy, if both ends have been started", own, {}, [this, end](void* stream) {
+                const MessageArray& here = end->array;
+                const auto other = static_cast<LocalEnd*>(end)->start(stream);
+                if (!other || here.bytes == 0) return;
+                const auto& [from, to] = here.sends ? std::tie(here, *other) : std::tie(*other, here);
+                gpu_->copy(to.address, from.address, here.bytes, stream);
+            });
     }
 
   private:

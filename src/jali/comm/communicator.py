@@ -595,6 +595,14 @@ class Communicator:
         if messages:
             messages[0].owner.check(messages)
 
+    def explain_messages(self, messages: Sequence[PersistentMessage]) -> str:
+        """What a start of these messages puts on streams, a line for each step: launches, copies, groups of a library, and what
+        the host does.
+
+        It is the program that starts of these together, in this order, run, in graphs too. Waits until the other ends have been made.
+        """
+        return messages[0].owner.core.describe(messages) if messages else ""
+
     def device_messages(self, gpu: _core.Gpu) -> DeviceMessages:
         """What persistent messages on this device share. The first use is collective: for ranks that have none."""
         if gpu not in self._device_messages:
