@@ -2,8 +2,14 @@
 
 import contextlib
 import os
+
+# Threads of NumPy's library wait for their next task without rest, on the cores that tests and their programs share.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+import gc
 import signal
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
 
@@ -13,10 +19,23 @@ from jali import settings
 os.environ.pop("PYTHONUNBUFFERED", None)
 # Without it every program that tests start, hundreds of them, would compile all modules that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # What is started in the background or behind nohup ignores these, and so would the programs to which tests send them.
 for number, action in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, action)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What collecting tests makes stays until the end: the collector of garbage need not look at it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -177,13 +177,28 @@ BOTH(cuMemcpyDtoDAsync_v2, hipMemcpyDtoDAsync, (Address to, Address from, std::s
     std::lock_guard lock(loading_beside(to));
     return copy(stream, to, from, bytes);
 }
+namespace {
+// Zeros in much memory: its pages are given back to the system, and read as zeros.
+void fill(Address to, unsigned char value, std::size_t bytes) {
+    const std::size_t page = 4096, much = std::size_t{1} << 20;
+    auto* const begin = reinterpret_cast<char*>(to);
+    auto* const first = reinterpret_cast<char*>((to + page - 1) / page * page);
+    const std::size_t pages =
+        bytes < page ? 0 : (to + bytes) / page * page - reinterpret_cast<Address>(first);
+    if (value != 0 || bytes < much || madvise(first, pages, MADV_REMOVE) != 0) {
+        std::memset(begin, value, bytes);
+        return;
+    }
+    std::memset(begin, 0, static_cast<std::size_t>(first - begin));
+    std::memset(first + pages, 0, static_cast<std::size_t>(begin + bytes - first) - pages);
+}
+} // namespace
 BOTH(cuMemsetD8Async, hipMemsetD8Async, (Address to, unsigned char value, std::size_t bytes, void* stream),
      (to, value, bytes, stream)) {
     if (!allocated(to, bytes)) return 1;
     wait_for_room(stream);
     return counted([=](const std::vector<char>*) {
-        return put(stream,
-                   {"a fill", whole([=] { std::memset(reinterpret_cast<void*>(to), value, bytes); })});
+        return put(stream, {"a fill", whole([=] { fill(to, value, bytes); })});
     });
 }
 BOTH(cuStreamCreateWithPriority, hipStreamCreateWithPriority, (void** stream, unsigned flags, int priority),
@@ -198,14 +213,7 @@ BOTH(cuStreamSynchronize, hipStreamSynchronize, (void* stream), (stream)) {
     return sticky;
 }
 BOTH(cuStreamQuery, hipStreamQuery, (void* stream), (stream)) {
-    {
-        GUARD;
-        Stream* s = stream_of(stream);
-        if (sticky || s->done == s->last()) return sticky;
-        Scheduler::get().want(s, s->last());
-    }
-    give_way();
-    return 600;
+    return Scheduler::get().is_at(stream_of(stream), position_of(stream)) ? sticky : 600;
 }
 namespace {
 int let_wait(void* stream, void* event) {
@@ -298,14 +306,12 @@ extern "C" __attribute__((visibility("default"))) long fakeTimedEvents() {
     return timed_events;
 }
 BOTH(cuEventQuery, hipEventQuery, (void* event), (event)) {
+    Event e;
     {
         GUARD;
-        Event* e = static_cast<Event*>(event);
-        if (sticky || !e->stream || e->stream->done >= e->position) return sticky;
-        Scheduler::get().want(e->stream, e->stream->last());
+        e = *static_cast<Event*>(event);
     }
-    give_way();
-    return 600;
+    return !e.stream || Scheduler::get().is_at(e.stream, e.position) ? sticky : 600;
 }
 BOTH(cuEventSynchronize, hipEventSynchronize, (void* event), (event)) {
     Event e;

@@ -141,6 +141,7 @@ struct Stream {
     std::deque<Operation> waiting;
     std::deque<Running*> running;       // in order; the second, if any, has begun early
     std::uint64_t done = 0, wanted = 0; // operations; up to where somebody waits
+    std::condition_variable_any moved;  // more of them are done
     Clock::time_point alone{};          // since when nobody has looked after what waits
     double rank = 0.5;
     bool eager = false, drawn = false; // drawn: rank and eager are of this seed
@@ -177,7 +178,16 @@ class Scheduler {
     void run_to(Stream* stream, std::uint64_t position) {
         want(stream, position);
         std::unique_lock<std::recursive_mutex> lock(big_lock);
-        moved_.wait(lock, [&] { return stream->done >= position; });
+        stream->moved.wait(lock, [&] { return stream->done >= position; });
+    }
+    // Whether it is so far already. Who asks in a loop would keep the lock from those who work, so the answer
+    // takes a moment unless it has come so far before.
+    bool is_at(Stream* stream, std::uint64_t position) {
+        std::unique_lock<std::recursive_mutex> lock(big_lock);
+        if (sticky != 0 || stream->done >= position) return true;
+        want(stream, stream->last());
+        stream->moved.wait_for(lock, std::chrono::milliseconds(1), [&] { return stream->done >= position; });
+        return false;
     }
     void run_all(int device) {
         std::vector<std::pair<Stream*, std::uint64_t>> all;
@@ -196,7 +206,7 @@ class Scheduler {
         std::unique_lock<std::recursive_mutex> lock(big_lock);
         recovers_ = true;
         wake();
-        moved_.wait(lock, [&] { return !recovers_; });
+        recovered_.wait(lock, [&] { return !recovers_; });
     }
     // A decision of the scheduler's thread; never without a seed.
     bool once_in(int many) { return seed_ != 0 && chance() * many < 1; }
@@ -254,6 +264,7 @@ class Scheduler {
                 drop();
                 sticky = 0;
                 recovers_ = false;
+                recovered_.notify_all();
                 continue;
             }
             find_moves();
@@ -459,8 +470,8 @@ class Scheduler {
         } else {
             auto& running = r.stream->running;
             for (; !running.empty() && running.front()->done; running.pop_front()) ++r.stream->done;
+            r.stream->moved.notify_all();
         }
-        moved_.notify_all();
     }
 
     // ---- blocks -----------------------------------------------------------------------------------------
@@ -608,6 +619,7 @@ class Scheduler {
             s->done = s->last();
             s->waiting.clear();
             s->running.clear();
+            s->moved.notify_all();
         }
         for (auto r = running_.begin(); r != running_.end();) { // threads of the host's functions go on
             const auto next = std::next(r);
@@ -618,7 +630,6 @@ class Scheduler {
             r.fibres.clear();
             r.done = true; // goes with the next move
         }
-        moved_.notify_all();
         progress();
     }
 
@@ -626,7 +637,7 @@ class Scheduler {
     std::list<Running> running_, lost_;
     std::vector<Move> moves_;
     std::vector<void*> stacks_;
-    std::condition_variable_any asked_for_, moved_;
+    std::condition_variable_any asked_for_, recovered_;
     bool asked_ = false, others_wanted_ = false, recovers_ = false;
     long places_ = 0;         // threads of a device
     bool one_device_ = false; // all share their places

@@ -69,11 +69,6 @@ std::map<Address, Virtual> virtuals;
 constexpr std::size_t virtual_unit = std::size_t{2} << 20;
 std::size_t in_use = 0;
 
-// Who asks in a loop would keep the lock from those who work.
-void give_way() {
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
-}
-
 Stream* stream_of(void* handle) {
     // 1 and 2 are the drivers' names for the default streams
     return reinterpret_cast<std::uintptr_t>(handle) > 2 ? static_cast<Stream*>(handle) : &default_stream;
