@@ -409,9 +409,8 @@ class _Row:
                         if m.direction == stages[stage] or not self.policy.per_direction
                     )
                     waves = part.bulk.sites / device.at_once if self.policy.overlap else 0.0
-                    if (
-                        waves > 1
-                    ):  # its blocks find room when some of the bulk end: half a wave later on the whole
+                    # its blocks find room when some of the bulk end: half a wave later on the whole
+                    if waves > 1:
                         last = [self.delay(rank, self.seconds(part, part.bulk) / waves / 2, last)]
                     last = [self.kernel(rank, self.copied(size), last)]
                     steps.arrived[stages[stage]] = last[0]
