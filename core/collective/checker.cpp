@@ -61,8 +61,7 @@ class Checker : public ProofWords {
     }
 
   private:
-    // ---- words
-    // ---------------------------------------------------------------------------------------------
+    // ---- words ---------------------------------------------------------------------------------------
 
     std::string moment(const RankMoments& of, int moment) const override {
         const int s = step_of_[of.rank][moment];
@@ -109,8 +108,7 @@ class Checker : public ProofWords {
                          (s >= 0 ? say_step(rank, s) : "rank " + std::to_string(rank)) + ": " + what);
     }
 
-    // ---- schedules of this composition
-    // ---------------------------------------------------------------------
+    // ---- schedules of this composition ---------------------------------------------------------------
 
     void check_buffers(int rank) const {
         const auto& buffers = of_ranks_[rank]->buffers();
@@ -185,8 +183,7 @@ class Checker : public ProofWords {
                      say_range(covered, std::min(end, covered + size_)) + " there");
     }
 
-    // ---- as moments
-    // ----------------------------------------------------------------------------------------
+    // ---- as moments ----------------------------------------------------------------------------------
 
     // Each buffer is a space of its own.
     std::uint64_t slot(int rank, int buffer) const {
