@@ -8,6 +8,7 @@ each other in their signatures. A package stands for its `__init__.py`; `from pa
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -32,9 +33,11 @@ def running_nodes(node: ast.AST) -> Iterator[ast.AST]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and ast.unparse(child.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
             for other in child.orelse:
-                yield from (other, *running_nodes(other))
+                yield other
+                yield from running_nodes(other)
         else:
-            yield from (child, *running_nodes(child))
+            yield child
+            yield from running_nodes(child)
 
 
 def imports_of(text: str, package: str = "jali", types: bool = False) -> set[str]:
@@ -58,7 +61,10 @@ def package_of(name: str) -> str:
     return name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
 
 
-IMPORTS = {name: imports_of(path.read_text(), package_of(name)) - {name} for name, path in MODULES.items()}
+@functools.cache
+def imports() -> dict[str, set[str]]:
+    """Of every module, once they are asked for: parsing them all takes longer than the tests."""
+    return {name: imports_of(path.read_text(), package_of(name)) - {name} for name, path in MODULES.items()}
 
 
 def circle_in(graph: dict[str, set[str]]) -> list[str]:
@@ -71,7 +77,7 @@ def circle_in(graph: dict[str, set[str]]) -> list[str]:
 
 
 def test_no_import_leads_back():
-    assert circle_in(IMPORTS) == []
+    assert circle_in(imports()) == []
 
 
 # A plan is made from a composition, which makes it; it runs and draws itself.
@@ -93,7 +99,7 @@ def test_what_a_communicator_is_made_of_knows_no_communicator_not_even_in_signat
 
 def within(package: str) -> dict[str, set[str]]:
     inside = {name for name in MODULES if name == package or name.startswith(f"{package}.")}
-    return {name: IMPORTS[name] & inside for name in inside}
+    return {name: imports()[name] & inside for name in inside}
 
 
 BELOW = {
@@ -124,7 +130,7 @@ MAY_IMPORT = {
 @pytest.mark.parametrize("package", MAY_IMPORT)
 def test_imports_point_downward(package):
     for name in within(f"jali.{package}"):
-        for other in IMPORTS[name]:
+        for other in imports()[name]:
             part = [*other.split("."), ""][1]
             assert part == package or part in MAY_IMPORT[package], f"{name} imports {other}"
 
