@@ -332,7 +332,7 @@ def in_a_loop(in_graph, look_every=None):
 @pytest.mark.parametrize("ranks", [2] if REAL else [2, 4])
 @pytest.mark.parametrize("look_every", [None, 5])
 def test_collectives_plans_and_messages_are_parts_of_graphs(ranks, look_every, way, use_settings):
-    use_settings(message_way=way)
+    use_settings(message_way=way, device_carrier=way)
     wanted = jali.virtual_ranks(ranks, in_a_loop, False)
     assert jali.virtual_ranks(ranks, in_a_loop, True, look_every) == wanted
 
