@@ -271,6 +271,22 @@ def test_what_a_row_lacks_is_said_and_another_does_it(peers: bool, monkeypatch: 
     comm.virtual_ranks(2, what_the_library_lacks)
 
 
+def explained() -> str:
+    return str(there().explain(Call("all_reduce", "fp64", 8, 0, "sum", False, "nccl", False)))
+
+
+def test_a_collective_of_the_library_says_whether_symmetric_windows_may_be_used(
+    ccl_library: str, use_settings: Callable[..., None]
+) -> None:
+    use_settings(nccl=ccl_library)
+    text, other = comm.virtual_ranks(2, explained)
+    assert text == other
+    if "no symmetric windows" in text:
+        assert "NCCL 2.22.3 has no symmetric windows; NCCL has them since 2.27" in text
+    else:
+        assert "lies in memory of CclCommunicator.symmetric" in text
+
+
 def recorded_or_refused(way: str) -> bool:
     c, collectives = comm.current(), there()
     gpu = collectives.gpu
