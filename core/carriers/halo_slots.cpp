@@ -74,7 +74,7 @@ void SlotCarrier::carry(const Batch& batch, void* stream) {
     ReceiveArguments arguments{sections_.address(),
                                jobs_.address() + stage.first_job * sizeof(HaloJob),
                                stage.jobs,
-                               static_cast<std::int64_t>(pad_->slot_bytes(channel_)),
+                               pad_->stride(channel_),
                                pad_->epoch(channel_),
                                halo_.retired_word(halo_.messages.size() + batch.stage),
                                senders_.address(),

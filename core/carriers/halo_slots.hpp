@@ -10,9 +10,8 @@
 
 namespace jali {
 
-// Of a transport, where its bytes go through slots at the receiver; the host may have to choose the slot.
-constexpr TransportTraits through_slots(TransportTraits traits, bool recordable) {
-    traits.recordable = recordable;
+// Of a transport, where its bytes go through slots at the receiver.
+constexpr TransportTraits through_slots(TransportTraits traits) {
     traits.buffered = true;
     return traits;
 }
@@ -24,8 +23,8 @@ std::shared_ptr<HaloPad> pad_for(const HaloOnDevice& halo);
 PackMessage pad_words_of(const HaloPad& pad, HaloChannel channel, const HaloMessages::Message& message,
                          int me);
 
-// Messages arrive in slots of this rank, used in turn, and a launch places them; with the last stage they
-// may be written again.
+// Messages arrive in slots of this rank, and a launch places them; with the last stage they may be written
+// again.
 constexpr HaloMove slots_are_put[] = {{Deed::pack, HaloTime::first},
                                       {Deed::admit, HaloTime::first},
                                       {Deed::put, HaloTime::first},
@@ -42,7 +41,7 @@ class SlotCarrier : public HaloCarrier {
     PackMessage words_of(const HaloMessages::Message& message) const override;
     void make_tables() override;
     void carry(const Batch& batch, void* stream) override; // waits and places
-    void end(void* stream) override { pad_->note_exchange(channel_, stream); }
+    void end(void* stream) override { pad_->note_exchange(stream); }
 
   protected:
     HaloChannel channel_;

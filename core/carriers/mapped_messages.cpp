@@ -85,8 +85,9 @@ MappedMessage::MappedMessage(std::shared_ptr<MappedMessages> ends, const Message
     : MessageEnd(of), ends_(std::move(ends)), number_(ends_->take_end(of.peer)) {
     if (array.sends || array.bytes == 0) return;
     Gpu& gpu = *ends_->pad_.gpu();
-    exporter_ = HandleExporter(gpu, array.address, array.bytes, true);
-    if (exporter_.handle().type == HandleType::none && !ends_->pad_.buffer().in_this_process(array.peer)) {
+    if (array.address != 0) exporter_ = HandleExporter(gpu, array.address, array.bytes, true);
+    if (array.address == 0 ||
+        (exporter_.handle().type == HandleType::none && !ends_->pad_.buffer().in_this_process(array.peer))) {
         landing_ = gpu.allocate(array.bytes, "landing of a message");
         exporter_ = HandleExporter(gpu, landing_.address(), array.bytes, true);
     }

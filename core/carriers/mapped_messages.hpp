@@ -4,7 +4,8 @@
 // Starts are on a stream, without the host, and may be recorded in graphs. Both ends count them in device
 // memory: a word of credit at the sender says for how many starts the receiver's array may be written, a word
 // of data at the receiver how many have arrived. The bytes go by stores of a kernel, or by a copy engine
-// between two small kernels, as the sender chooses.
+// between two small kernels, as the sender chooses. An array that each start may change (address 0 when its
+// end is made) gets what lands beside it.
 #pragma once
 
 #include "transport/message_transport.hpp"

@@ -7,7 +7,8 @@ namespace jali {
 namespace {
 
 constexpr const CollectiveTransport* rows[] = {&collectives_by_remote_write, &collectives_by_library,
-                                               &collectives_by_gpu_aware_mpi, &collectives_by_staging};
+                                               &collectives_by_copy_engine, &collectives_by_gpu_aware_mpi,
+                                               &collectives_by_staging};
 
 } // namespace
 
@@ -21,6 +22,16 @@ CollectiveCarrier::CollectiveCarrier(const CollectiveTransport& row, const Gpu& 
 
 void CollectiveCarrier::exchange(std::span<const StageMessage>, std::span<const GpuAddress>, void*) {
     throw std::logic_error("'" + name + "' carries no messages of plans between launches");
+}
+
+std::vector<StageExchange> CollectiveCarrier::prepare(std::span<const std::span<const StageMessage>> stages,
+                                                      std::span<const GpuAddress>) {
+    std::vector<StageExchange> exchanges;
+    for (const auto& messages : stages)
+        exchanges.push_back([this, messages](std::span<const GpuAddress> buffers, void* stream) {
+            exchange(messages, buffers, stream);
+        });
+    return exchanges;
 }
 
 std::shared_ptr<DevicePlan> CollectiveCarrier::plan(const DeviceCall&, std::string) {

@@ -44,6 +44,9 @@ struct CollectiveRanks {
 
 struct CollectiveTransport;
 
+// Puts a stage's messages on a stream, between these buffers.
+using StageExchange = std::function<void(std::span<const GpuAddress> buffers, void* stream)>;
+
 class CollectiveCarrier {
   public:
     CollectiveCarrier(const CollectiveTransport& row, const Gpu& gpu);
@@ -53,6 +56,11 @@ class CollectiveCarrier {
     // Puts a stage's messages on a stream, which go on at once; those between two ranks match in their order.
     virtual void exchange(std::span<const StageMessage> messages, std::span<const GpuAddress> buffers,
                           void* stream);
+    // The same for all stages of a plan that is being made, whose messages stay where they are. Collective.
+    // `own` are addresses of the plan's own buffers, 0 of those that each run gives. Throws GpuError,
+    // OutOfMemory.
+    virtual std::vector<StageExchange> prepare(std::span<const std::span<const StageMessage>> stages,
+                                               std::span<const GpuAddress> own);
 
     // Collectives of its own. Throws CollectiveError, or GpuError where the devices' library has it not.
     virtual void check(const DeviceCall&) const {}
@@ -78,7 +86,7 @@ struct CollectiveTransport : Transport {
 };
 
 extern const CollectiveTransport collectives_by_remote_write, collectives_by_library,
-    collectives_by_gpu_aware_mpi, collectives_by_staging;
+    collectives_by_copy_engine, collectives_by_gpu_aware_mpi, collectives_by_staging;
 
 // In the order in which they are taken.
 std::span<const CollectiveTransport* const> collective_transports();

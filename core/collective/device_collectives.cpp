@@ -74,7 +74,7 @@ std::string DeviceCollectives::choose(const DeviceCall& call) {
     for (Row& row : rows_) {
         if (!takes(*row.transport, call)) continue;
         if (const std::string& reason = open(row); !reason.empty()) {
-            closed += (closed.empty() ? "" : "; ") + reason;
+            if (closed.find(reason) == std::string::npos) closed += (closed.empty() ? "" : "; ") + reason;
             continue;
         }
         if (row.transport->rules.itself && !why_not(row, call).empty()) continue;

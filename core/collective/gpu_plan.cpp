@@ -47,16 +47,31 @@ GpuPlan::GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CollectiveQueues> que
     for (std::size_t s = 0; s < stages.size(); ++s) {
         stages_[s].plan = std::move(stages[s]);
         prepare(stages_[s], addresses);
-        add_to_program(stages_[s]);
+    }
+    prepare_messages(addresses);
+    for (Stage& stage : stages_) add_to_program(stage);
+}
+
+void GpuPlan::prepare_messages(std::span<const GpuAddress> own) {
+    for (std::size_t c = 0; c < carriers_.size(); ++c) {
+        std::vector<std::span<const StageMessage>> messages;
+        std::vector<Stage*> of;
+        for (Stage& stage : stages_)
+            for (const CarriedMessages& carried : stage.plan.messages)
+                if (carried.carrier == static_cast<int>(c)) {
+                    messages.push_back(carried.messages);
+                    of.push_back(&stage);
+                }
+        auto exchanges = carriers_[c]->prepare(messages, own);
+        for (std::size_t k = 0; k < of.size(); ++k) of[k]->exchanges.push_back(std::move(exchanges[k]));
     }
 }
 
 // One after the other: a launch reads what messages have brought.
 void GpuPlan::add_to_program(Stage& stage) {
-    for (const CarriedMessages& of : stage.plan.messages)
-        program_.add(carriers_[of.carrier]->name, 0, {}, [this, &stage, &of](void* stream) {
-            carriers_[of.carrier]->exchange(of.messages, stage.arguments.buffers, stream);
-        });
+    for (std::size_t k = 0; k < stage.exchanges.size(); ++k)
+        program_.add(carriers_[stage.plan.messages[k].carrier]->name, 0, {},
+                     [&stage, k](void* stream) { stage.exchanges[k](stage.arguments.buffers, stream); });
     if (stage.arguments.instructions > 0)
         program_.add("program", 0, {}, [this, &stage](void* stream) {
             gpu_->launch(kernel_, static_cast<unsigned>(stage.plan.program.channels), stage.threads,

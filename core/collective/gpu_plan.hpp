@@ -24,7 +24,7 @@ class GpuPlan : public DevicePlan {
     // The schedule's last buffer is "scratch" and a buffer "work" before it the plan's own as well, as in
     // PersistentPlan. `carriers` are those that stages number; `queues` may be null where no message goes
     // through them. `kernel` is the collective kernel for the way in which the stages combine and for their
-    // wire. Throws PlanError, GpuError.
+    // wire. Collective where there are carriers. Throws PlanError, GpuError.
     GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CollectiveQueues> queues,
             std::vector<std::shared_ptr<CollectiveCarrier>> carriers, std::vector<DeviceStage> stages,
             const Schedule& schedule, GpuFunction kernel, std::string what);
@@ -51,11 +51,13 @@ class GpuPlan : public DevicePlan {
     Work work() const;
     struct Stage {
         DeviceStage plan;
+        std::vector<StageExchange> exchanges; // of its messages
         GpuMemory table;
         unsigned threads = most_threads; // of a block
         CollectiveArguments arguments{};
     };
     void prepare(Stage& stage, std::span<const GpuAddress> own);
+    void prepare_messages(std::span<const GpuAddress> own);
     void add_to_program(Stage& stage);
     int runs_to_record(Communicator& communicator) const;
     void choose_channels(RecordedPlan& subject, Communicator& communicator) const;

@@ -218,8 +218,8 @@ void GpuExchange::run(HaloComputation& computation) {
     // What the host decides at each exchange would be decided once for all repetitions.
     if (!policy_.transport->traits.recordable && halo_.gpu->is_capturing(main))
         throw GpuError("halo policy " + policy_.name +
-                       " cannot be recorded in a graph; use one of the remote-write or buffered-write "
-                       "policies, or one of the vendor's library");
+                       " cannot be recorded in a graph; use one of the remote-write, buffered-write or "
+                       "copy-engine policies, or one of the vendor's library");
     prepare(computation);
     computation_ = &computation;
     void* const streams[] = {main, policy_.overlap ? halo_.layout->bulk_stream() : main};

@@ -34,7 +34,7 @@ bool HaloPad::reserve(HaloChannel channel, std::size_t bytes) {
     if (c.slots && largest <= c.slot_bytes) return false;
     if (!c.slots) c.slots = std::make_unique<SymmetricBuffer>(pad_.gpu(), pad_.communicator());
     c.slot_bytes = (std::max({2 * c.slot_bytes, largest, page}) + page - 1) / page * page;
-    c.slots->allocate(2 * c.slot_bytes, 0, "slots of halos");
+    c.slots->allocate(static_cast<std::size_t>(slots(channel)) * c.slot_bytes, 0, "slots of halos");
     return true;
 }
 

@@ -1,10 +1,12 @@
-// How the devices of a layout's ranks tell each other about halos: a signal pad, and buffers with two slots.
+// How the devices of a layout's ranks tell each other about halos: a signal pad, and buffers of slots.
 //
 // Exchanges go through one of three channels, each with words and an epoch of its own: into the neighbours'
 // ghosts, or into slots, filled by kernels or by copy engines. A message of exchange e has arrived when its
 // word of data is e + 1. It may be written when the receiver's word of credit has come to e + ahead: for
 // ghosts this says for how many exchanges they have been opened, so that none is ahead of who reads them;
-// for slots how many exchanges have been consumed, so that two are under way.
+// for slots how many exchanges have been consumed. Kernels take two slots in turn, by the epoch, so that two
+// exchanges are under way. A copy of an engine has one address, also in each repetition of a graph, after
+// any number of other exchanges: it has one slot, which was consumed before.
 #pragma once
 
 #include "transport/signal_pad.hpp"
@@ -39,7 +41,7 @@ class HaloPad {
         return pad_.epoch(static_cast<int>(channel));
     }
     static constexpr std::int64_t ahead(HaloChannel channel) {
-        return channel == HaloChannel::ghosts ? 1 : -1;
+        return channel == HaloChannel::ghosts ? 1 : 1 - slots(channel);
     }
 
     // Slots of at least so many bytes on this rank. Collective; where some rank needs larger ones all wait
@@ -48,25 +50,23 @@ class HaloPad {
     std::size_t slot_bytes(HaloChannel channel) const { // the same on all ranks; 0: there are none
         return of(channel).slot_bytes;
     }
-    GpuAddress slot(HaloChannel channel, int rank) const { // the first of two
+    // From the slot of an exchange to that of the next.
+    std::int64_t stride(HaloChannel channel) const {
+        return slots(channel) > 1 ? static_cast<std::int64_t>(slot_bytes(channel)) : 0;
+    }
+    GpuAddress slot(HaloChannel channel, int rank) const { // the first
         return of(channel).slots ? of(channel).slots->of(rank) : 0;
     }
 
-    // An exchange has been put on this stream.
-    void note_exchange(HaloChannel channel, void* stream) {
-        ++channels_[static_cast<std::size_t>(channel)].enqueued;
-        pad_.note_work(stream);
-    }
-    std::uint64_t enqueued(HaloChannel channel) const { return of(channel).enqueued; } // by the host
-
+    void note_exchange(void* stream) { pad_.note_work(stream); } // has been put on it
     GpuAddress watch() const { return pad_.watch(); }
 
   private:
     struct Channel {
         std::unique_ptr<SymmetricBuffer> slots;
         std::size_t slot_bytes = 0;
-        std::uint64_t enqueued = 0;
     };
+    static constexpr int slots(HaloChannel channel) { return channel == HaloChannel::stored_slots ? 2 : 1; }
     static int row_of(HaloChannel channel, SignalWords::Kind kind) {
         return 2 * static_cast<int>(channel) + (kind == SignalWords::credit);
     }

@@ -29,7 +29,7 @@ struct MessageArray {
     int peer;
     std::int64_t tag;
     bool sends;
-    GpuAddress address;
+    GpuAddress address; // 0 while the end is made, where each start says another one (mapped_messages.hpp)
     std::size_t bytes;
 };
 
@@ -52,7 +52,7 @@ class MessageEnd {
     // For measurements. False: it is none.
     virtual bool copy_alone(void*) const { return false; }
 
-    const MessageArray array;
+    MessageArray array;
 };
 
 // Ends that do not fit, or are started as they must not be: the caller's mistake.

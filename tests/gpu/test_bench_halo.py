@@ -155,7 +155,7 @@ def test_the_command_on_two_devices(fake_environment, tmp_path: Path):
         if name.startswith("gpu-aware-mpi"):
             assert "set JALI_GPU_AWARE_MPI=1" in r["why_not"]
             continue
-        recorded = name.startswith(("remote-write", "buffered-write", "nccl"))
+        recorded = name.startswith(("remote-write", "buffered-write", "copy-engine", "nccl"))
         assert ("graph whole" in r["times"], "why_no_graph" in r) == (recorded, not recorded)
         assert ("no bulk" in r["times"]) == (not name.endswith("wait"))
         assert {"whole", "exchange", "compute", "no pack", "no transport", "no boundary"} <= set(r["times"])

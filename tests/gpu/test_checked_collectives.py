@@ -231,7 +231,15 @@ def composition_of_the_user(libraries: list[str] | None) -> None:
 
 @pytest.mark.skipif(REAL, reason="the library's own tests run it on hardware")
 @pytest.mark.parametrize(
-    "libraries", [None, ["remote-write", "nccl"], ["nccl", "remote-write"], ["nccl", "nccl"]]
+    "libraries",
+    [
+        None,
+        ["remote-write", "nccl"],
+        ["nccl", "remote-write"],
+        ["nccl", "nccl"],
+        ["copy-engine", "remote-write"],
+        ["nccl", "copy-engine"],
+    ],
 )
 def test_plans_of_the_user_are_checked_as_they_run(libraries):
     comm.virtual_ranks(4, composition_of_the_user, libraries)
@@ -239,8 +247,9 @@ def test_plans_of_the_user_are_checked_as_they_run(libraries):
 
 @pytest.mark.skipif(REAL, reason="the library's own tests run it on hardware")
 @pytest.mark.parametrize("name", ["all_reduce", "all_to_all"])
-def test_messages_of_the_library_are_proved(name, use_settings):
-    use_settings(device_carrier="nccl")
+@pytest.mark.parametrize("carrier", ["nccl", "copy-engine"])
+def test_messages_between_launches_are_proved(name, carrier, use_settings):
+    use_settings(device_carrier=carrier)
     comm.virtual_ranks(4, all_ways, name, [7, 333], ["fp32"])
 
 

@@ -147,12 +147,12 @@ KINDS += [("sum", "uint8", "uint8"), ("sum", "int16", "int16"), ("bit_xor", "uin
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, pytest.param(4, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", algorithms.COLLECTIVES)
-@pytest.mark.parametrize("row", ["remote-write", "nccl", "nccl itself", "host-staged"])
+@pytest.mark.parametrize("row", ["remote-write", "copy-engine", "nccl", "nccl itself", "host-staged"])
 @pytest.mark.unproved("runs plans of the core by themselves")
 def test_every_row_does_what_numpy_does(
     name: str, row: str, ranks: int, use_settings: Callable[..., None]
 ) -> None:
-    carrier, way = (row, None) if row in ("remote-write", "nccl") else ("", row.split()[0])
+    carrier, way = (row, None) if row in ("remote-write", "copy-engine", "nccl") else ("", row.split()[0])
     use_settings(device_carrier=carrier)
     reduces = name in ("all_reduce", "reduce", "reduce_scatter")
     done = comm.virtual_ranks(ranks, every_call, name, way, KINDS if reduces else KINDS[:2] + KINDS[4:5])
@@ -193,7 +193,7 @@ def test_an_mpi_library_that_takes_addresses_carries_every_algorithm(
 def reasons() -> list[str]:
     collectives = there()
     x = DeviceArray.from_host(np.arange(5.0) + comm.current().rank, collectives.gpu)
-    rows = ("remote-write", "nccl", "gpu-aware-mpi", "host-staged")
+    rows = ("remote-write", "nccl", "copy-engine", "gpu-aware-mpi", "host-staged")
     found = [collectives.core.why_not(row) for row in rows]
     ranks = comm.current().size
     for _ in range(2):
@@ -211,7 +211,7 @@ def reasons() -> list[str]:
         pytest.raises(DeviceError, match="goes through the vendor's library, but ranks 0 and 2 use one GPU"),
     ):
         comm.current().all_reduce(x, algorithm="two_step")
-    rows = "remote-write, nccl, gpu-aware-mpi and host-staged do"
+    rows = "remote-write, nccl, copy-engine, gpu-aware-mpi and host-staged do"
     with pytest.raises(PlanError, match=f"'pigeon' carries nothing .*; {rows}"):
         collectives.core.why_not("pigeon")
     return found
@@ -224,9 +224,10 @@ def test_where_one_rank_has_no_peers_all_say_so_alike(
     use_fake_gpus(monkeypatch, 2)
     found = comm.virtual_ranks(3, reasons)
     assert found[0] == found[1] == found[2]
-    by_stores, by_library, by_mpi, by_host = found[0]
+    by_stores, by_library, by_copies, by_mpi, by_host = found[0]
     assert by_stores.endswith("ranks of one process share a device")
     assert by_library.startswith("ranks 0 and 2 use one GPU")
+    assert by_copies == "ranks of one process share a device"
     assert by_host == ""
     (line,) = [line for line in capfd.readouterr().err.splitlines() if "collectives on devices" in line]
     assert line.endswith(f"go by way of 'host-staged', since {by_stores}; {by_library}; {by_mpi}")
@@ -270,6 +271,22 @@ def test_what_a_row_lacks_is_said_and_another_does_it(peers: bool, monkeypatch: 
     comm.virtual_ranks(2, what_the_library_lacks)
 
 
+def explained() -> str:
+    return str(there().explain(Call("all_reduce", "fp64", 8, 0, "sum", False, "nccl", False)))
+
+
+def test_a_collective_of_the_library_says_whether_symmetric_windows_may_be_used(
+    ccl_library: str, use_settings: Callable[..., None]
+) -> None:
+    use_settings(nccl=ccl_library)
+    text, other = comm.virtual_ranks(2, explained)
+    assert text == other
+    if "no symmetric windows" in text:
+        assert "NCCL 2.22.3 has no symmetric windows; NCCL has them since 2.27" in text
+    else:
+        assert "lies in memory of CclCommunicator.symmetric" in text
+
+
 def recorded_or_refused(way: str) -> bool:
     c, collectives = comm.current(), there()
     gpu = collectives.gpu
@@ -293,10 +310,38 @@ def recorded_or_refused(way: str) -> bool:
     return bool(plan.recordable)
 
 
-@pytest.mark.parametrize("way", ["two_step", "nccl", "host-staged"])
+@pytest.mark.parametrize("way", ["two_step", "two_step by copy-engine", "nccl", "host-staged"])
 @pytest.mark.unproved("runs plans of the core by themselves")
-def test_rows_are_recorded_in_graphs_or_refuse_it(way: str) -> None:
+def test_rows_are_recorded_in_graphs_or_refuse_it(way: str, use_settings: Callable[..., None]) -> None:
+    way, _, carrier = way.partition(" by ")
+    use_settings(device_carrier=carrier)
     assert comm.virtual_ranks(3, recorded_or_refused, way) == [way != "host-staged"] * 3
+
+
+def too_large() -> str:
+    """What all others send to the root has no room there beside the arrays."""
+    c, gpu = comm.current(), there().gpu
+    x = DeviceArray.empty(gpu, (4 << 20,), np.float64)
+    out = DeviceArray.empty(gpu, (c.size * x.shape[0],), np.float64) if c.rank == 0 else None
+    with pytest.raises(MemoryError if c.rank == 0 else DeviceError) as error:
+        c.gather(x, out)
+    small = DeviceArray.from_host(np.arange(3.0), gpu)
+    assert np.array_equal(c.all_reduce(small).to_host(), c.size * np.arange(3.0))  # and all go on
+    return str(error.value)
+
+
+def test_where_a_rank_has_no_memory_for_messages_all_say_so(
+    use_settings: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrays take twice 32 MiB for each rank, messages to the root 32 MiB for each other one."""
+    ranks = 3
+    use_settings(device_carrier="copy-engine")
+    for ordinal in range(4):
+        _core.Gpu.open("cuda", ordinal).trim()
+    monkeypatch.setenv("JALI_FAKE_GPU_BYTES", str((2 * ranks * 32 + 24) << 20))
+    at_root, *elsewhere = comm.virtual_ranks(ranks, too_large)
+    assert "landing of a message" in at_root
+    assert elsewhere == [f"making the messages of a plan: rank 0: {at_root}"] * (ranks - 1)
 
 
 def wrong_buffers(way: str) -> None:
@@ -345,7 +390,7 @@ def host_and_devices() -> None:
     of_devices.run(DeviceArray.from_host(x, gpu), out)
     assert np.array_equal(out.to_host(), c.size * np.arange(9.0) + sum(range(c.size)))
     with pytest.raises(
-        PlanError, match="'rccl' carries no messages .*; remote-write, nccl and gpu-aware-mpi do"
+        PlanError, match="'rccl' carries no messages .*; remote-write, nccl, copy-engine and gpu-aware-mpi do"
     ):
         composition.plan(libraries=["rccl"]).on(c).run(DeviceArray.from_host(x, gpu), out)
     with pytest.raises(PlanError, match="no library 'host-staged' connects these ranks"):

@@ -314,10 +314,12 @@ def test_faults_in_halos_do_harm(policy, shape, every, made, monkeypatch, use_se
     ("policy", "shape", "every"),
     sampled(
         ("remote-write-overlap", "pair", 5),
+        ("copy-engine-overlap", "pair", 11),
         whole=[
             ("remote-write-overlap", "pair"),
             ("remote-write-directions", "ring"),
             ("buffered-write-overlap", "pair"),
+            ("copy-engine-wait", "ring"),
         ],
     ),
 )

@@ -23,6 +23,7 @@ from jali.solvers import cg
 pytestmark = TWO_DEVICES
 RANKS = [2] if REAL else [2, 3, 4]
 KINDS = ["cuda"] if REAL else ["cuda", "hip"]
+ORDERS = ("overlap", "wait", "directions")
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +73,39 @@ def test_every_row_that_can_be_recorded(policy, use_settings):
     assert jali.virtual_ranks(2, iterated, "cuda", (9, 5), (1, 4)) == [wanted] * 2
 
 
-@pytest.mark.parametrize("policy", ["copy-engine-overlap", "host-staged-wait"])
+def turns(kind, exchanges, mixed):
+    """Repetitions of so many exchanges, with one and then two between them that belong to no repetition."""
+    lattice = Lattice(9, 5, device=kind)
+    a, b = filled(lattice), Field(lattice, Real())
+
+    def step():
+        for number in range(exchanges):
+            spread(b, a, 0.25 - 0.125 * number)
+            a.assign(b)
+
+    graph = jali.graph(step, lattice) if mixed else None
+    for repetitions, between in ((2, 1), (1, 2), (3, 0)):
+        if graph is not None:
+            graph.run(repetitions)
+        else:
+            for _ in range(repetitions):
+                step()
+        for _ in range(between):
+            spread(b, a, 0.5)
+            a.assign(b)
+    return a[...].tolist()
+
+
+@pytest.mark.parametrize("policy", ["buffered-write-overlap", *(f"copy-engine-{order}" for order in ORDERS)])
+@pytest.mark.parametrize("exchanges", [1, 2, 3])
+def test_odd_and_even_numbers_of_exchanges_in_graphs_and_between(exchanges, policy, use_settings):
+    use_settings(halo_policy=policy)
+    wanted = turns("cpu", exchanges, False)
+    assert jali.virtual_ranks(2, turns, "cuda", exchanges, True) == [wanted] * 2
+    assert jali.virtual_ranks(2, turns, "cuda", exchanges, False) == [wanted] * 2
+
+
+@pytest.mark.parametrize("policy", ["host-staged-overlap", "host-staged-wait"])
 def test_rows_that_need_the_host_are_refused_by_name(policy, use_settings):
     use_settings(halo_policy=policy)
     with pytest.raises(
@@ -192,9 +225,9 @@ def measured_before():
     call = spread.bind(b, a, 0.25)
     call()
     for kernel in call.kernels:
-        kernel.launch.set_policy("copy-engine-wait")
+        kernel.launch.set_policy("host-staged-wait")
     graph = jali.graph(lambda: (call(), scale(a, 0.5)), lattice)
-    assert [kernel.launch.policy for kernel in call.kernels] == ["copy-engine-wait"]
+    assert [kernel.launch.policy for kernel in call.kernels] == ["host-staged-wait"]
     graph.run(3)
     first = b[...].tolist()
     call()
@@ -338,7 +371,7 @@ def in_a_loop(in_graph, look_every=None):
 @pytest.mark.parametrize("ranks", [2] if REAL else [2, 4])
 @pytest.mark.parametrize("look_every", [None, 5])
 def test_collectives_plans_and_messages_are_parts_of_graphs(ranks, look_every, way, use_settings):
-    use_settings(message_way=way)
+    use_settings(message_way=way, device_carrier=way)
     wanted = jali.virtual_ranks(ranks, in_a_loop, False)
     assert jali.virtual_ranks(ranks, in_a_loop, True, look_every) == wanted
 

@@ -64,7 +64,7 @@ def halos(device: str) -> list[bytes]:
 
 
 def collectives(device: str) -> list[bytes]:
-    c = comm.current()
+    c = comm.current().duplicate()
     rng = np.random.default_rng(c.rank)
     found = []
     for count in (3, 1000, 300_000):
@@ -100,7 +100,10 @@ def everything(device: str, way: str, rows: tuple[str, ...] = ROWS) -> None:
     for row in rows:
         with jali.settings.using(halo_policy=row):
             assert halos(device) == wanted, row
-    assert collectives(device) == collectives("cpu")
+    wanted = collectives("cpu")
+    for carrier in ("remote-write", "copy-engine"):
+        with jali.settings.using(device_carrier=carrier):
+            assert collectives(device) == wanted, carrier
     messages(device)
     print(open_device(device, comm.current()).peer_handles == way, flush=True)
 

@@ -117,7 +117,9 @@ print("right")
         assert len(said(program.replace("SAYS", "3"), fake_environment, JALI_FAKE_SEED=seed)) <= 1
 
 
-@pytest.mark.parametrize(("policy", "lines"), [("copy-engine-wait", 1), ("nccl-wait", 0)])
+@pytest.mark.parametrize(
+    ("policy", "lines"), [("host-staged-wait", 1), ("copy-engine-wait", 0), ("nccl-wait", 0)]
+)
 def test_a_graph_whose_halos_go_by_another_row_than_the_tuned_one_says_so_once(
     policy, lines, fake_environment
 ):
@@ -142,7 +144,7 @@ print("right")
 """
     told = said(program, fake_environment, JALI_NCCL=str(make_fake_ccl()))
     assert told == lines * [
-        "jali: halos of shifted go by remote-write-overlap in a graph, not by copy-engine-wait: its exchanges need the host "
+        "jali: halos of shifted go by remote-write-overlap in a graph, not by host-staged-wait: its exchanges need the host "
         "(JALI_HALO_POLICY=auto-graph measures those that do not)"
     ]
 

@@ -49,7 +49,9 @@ TAKEN: dict[str, dict[str, object]] = {
     "device_tile": {"4,4,4,4": "4,4,4,4"},
     "device_tables": {"codes": "codes", "entries": "entries"},
     "device_queues": {"channels=32": "channels=32"},
-    "device_carrier": {name: name for name in ("remote-write", "nccl", "rccl")},
+    "device_carrier": {
+        name: name for name in ("remote-write", "copy-engine", "nccl", "rccl", "gpu-aware-mpi")
+    },
     "message_way": {
         name: name for name in ("remote-write", "copy-engine", "nccl", "rccl", "gpu-aware-mpi", "host-staged")
     },

@@ -13,7 +13,7 @@ class BufferedWrite : public SlotCarrier {
     void prepare(PackArguments& arguments, const Batch&) const override {
         arguments.epoch = pad_->epoch(channel_);
         arguments.watch = pad_->watch();
-        arguments.slot_bytes = static_cast<std::int64_t>(pad_->slot_bytes(channel_));
+        arguments.slot_bytes = pad_->stride(channel_);
     }
 };
 
@@ -27,7 +27,7 @@ std::unique_ptr<HaloCarrier> make(HaloOnDevice& halo) {
 } // namespace
 
 const HaloTransport halos_by_buffered_write{
-    {"buffered-write", remote_write.words, through_slots(remote_write.traits, true), remote_write.why_not},
+    {"buffered-write", remote_write.words, through_slots(remote_write.traits), remote_write.why_not},
     "the pack kernel stores into a buffer at the neighbour, which places it",
     slots_are_put,
     fusions,

@@ -1,7 +1,5 @@
-// Copy engine: packed here, copied into a slot at the neighbour between two small launches on the same
-// stream.
-//
-// The host chooses the slot, so exchanges cannot be recorded.
+// Copy engine: packed here, copied into the slot at the neighbour between two small launches on the same
+// stream. The first waits until the neighbour has placed what was there before.
 #include "carriers/carriers.hpp"
 #include "carriers/halo_slots.hpp"
 
@@ -30,10 +28,9 @@ class CopyEngine : public SlotCarrier {
             gpu.launch(gpu.builtin("await_slots"), 1, halo_blocks.threads, await, stream, Urgency::first);
         } else if (batch.has(Deed::put)) {
             const DeviceSpan span(gpu, stream, Phase::transport, "copy", watched() ? halo_.sent() : Work{});
-            const std::uint64_t slot = pad_->enqueued(channel_) % 2 * pad_->slot_bytes(channel_);
             batch.for_each(schedule(), Deed::put, [&](const Step& step) {
                 for (const CopyRows& row : std::get<Copy>(step.action).rows)
-                    gpu.copy(halo_.at(row.to) + slot, halo_.at(row.from), row.to.bytes, stream);
+                    gpu.copy(halo_.at(row.to), halo_.at(row.from), row.to.bytes, stream);
             });
         } else if (batch.has(Deed::signal)) {
             SignalArguments signal{words_.address(), count, pad_->epoch(channel_)};
@@ -55,7 +52,7 @@ std::unique_ptr<HaloCarrier> make(HaloOnDevice& halo) {
 } // namespace
 
 const HaloTransport halos_by_copy_engine{
-    {copy_engine.name, copy_engine.words, through_slots(copy_engine.traits, false), copy_engine.why_not},
+    {copy_engine.name, copy_engine.words, through_slots(copy_engine.traits), copy_engine.why_not},
     "packed here, copied into a buffer at the neighbour by a copy engine",
     slots_are_put,
     std::span(&slots_are_placed, 1),

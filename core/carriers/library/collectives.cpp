@@ -30,6 +30,13 @@ class LibraryPlan final : public DevicePlan {
         before_ *= size_of(call.type);
     }
 
+    std::string describe() const override {
+        const std::string& why = ccl_->ranks().why_no_windows();
+        return why.empty() ? "  the library's own; by its kernels for symmetric windows where all that ranks "
+                             "send and receive lies in memory of CclCommunicator.symmetric\n"
+                           : "  the library's own; no symmetric windows here: " + why + "\n";
+    }
+
   private:
     void put(std::span<const GpuAddress> buffers, void* stream) override {
         const GpuAddress from = buffers.front(), to = buffers.back();

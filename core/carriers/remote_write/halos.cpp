@@ -70,7 +70,7 @@ class RemoteWrite : public HaloCarrier {
         halo_.gpu->launch(halo_.gpu->builtin("await_halos"), 1, await_threads, arguments, stream,
                           Urgency::first);
     }
-    void end(void* stream) override { pad_->note_exchange(channel, stream); }
+    void end(void* stream) override { pad_->note_exchange(stream); }
 
   private:
     struct Stage {

@@ -164,9 +164,10 @@ class DeviceCollectives(KeepsPlans[Key, _core.DevicePlan]):
         )
 
     def explain(self, call: Call) -> str:
-        """How a call runs on this rank, a line per instruction where it is one launch."""
+        """How a call runs on this rank, a line per instruction where it is one launch. Collective where it uses a row first."""
         name = self.algorithm_of(call)
-        return name if name in algorithms.ROWS_OF_DEVICES else f"{name}: {self._plan(call, name).describe()}"
+        text = self._plan(call, name).describe()
+        return f"{name}: {text}" if text else name
 
     def _drop(self, calls: list[Key]) -> None:
         self._planned_calls.clear()

@@ -32,8 +32,8 @@ class RunningPlan:
 
     All ranks start plans of one communicator in the same order. Arrays must be C-contiguous, of exactly the buffer's
     size and type; None where a buffer has no elements on this rank. Arrays in device memory are taken as well, all of them then:
-    the plan runs on jali's stream, with libraries that carry messages between devices ("remote-write", the vendor's "nccl"), and
-    slices of the device's queues take the place of chunks (`depth`).
+    the plan runs on jali's stream, with libraries that carry messages between devices ("remote-write", "copy-engine", the vendor's
+    "nccl"), and slices of the device's queues take the place of chunks (`depth`).
     """
 
     def __init__(self, plan: Plan, communicator: Communicator) -> None:

@@ -6,7 +6,7 @@
 // ghosts, or into a buffer at the receiver with two slots, used in turn. Exchanges are counted (`epoch`, in
 // device memory): a message of exchange e has arrived when its word at the receiver is e + 1. It may be
 // written when the word of the receiver's credit has come to e + ahead: of slots it says how many exchanges
-// were consumed (ahead is -1: there are two slots), of ghosts for how many exchanges they have been opened
+// were consumed (ahead is -1: there are two slots; 0 for copy engines: one), of ghosts for how many exchanges they have been opened
 // (ahead is 1). Work is dealt out in jobs, one to a block; with fewer blocks each takes several.
 struct halo_job {
     int32_t item, message; // the part or section, and the message that it belongs to
