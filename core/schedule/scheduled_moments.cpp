@@ -27,6 +27,9 @@ class Writer {
         Moment start;
         start.name = "start";
         moments_.moments.push_back(std::move(start));
+        for (std::size_t b = 0; b < places.size(); ++b) // others say where theirs end
+            if (schedule.buffers()[b].rank < 0)
+                moments_.memory.push_back({places[b], true, schedule.buffers()[b].name});
     }
 
     RankMoments run(int runs) {
