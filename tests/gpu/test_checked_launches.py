@@ -35,14 +35,20 @@ def made(
     """Four fake devices; and what is launched on them."""
     use_fake_gpus(monkeypatch, 4, folder=tmp_path)
     use_fake_ccl(use_settings)
-    made, launch = Made(), _core.Launch
+    made = Made()
+    monkeypatch.setattr(binding._core, "Launch", noting(made))
+    return made
+
+
+def noting(made: Made) -> Callable[..., _core.Launch]:
+    """What makes launches, and notes them."""
+    launch = _core.Launch
 
     def make(*arguments: Any, **named: Any) -> _core.Launch:
         made.launches.append(launch(*arguments, **named))
         return made.launches[-1]
 
-    monkeypatch.setattr(binding._core, "Launch", make)
-    return made
+    return make
 
 
 @pytest.mark.parametrize("policy", OF_THREADS)
