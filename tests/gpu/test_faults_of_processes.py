@@ -31,8 +31,8 @@ pytestmark = [
 HARM = ("right", "other bits", "fault", "stuck")
 # What every fault of a list is made of, by the name of the list: on each of the two ranks.
 MADE_OF = {
-    "halos": lambda: harm.Halos(noted(), "pair"),
-    "graphs": lambda: harm.Graphs(noted(), "pair"),
+    "halos": lambda policy: harm.Halos(noted(), "pair", policy),
+    "graphs": lambda policy: harm.Graphs(noted(), "pair", policy),
     "messages": lambda way: harm.Messages(way, 2),
     "collectives": harm.Collectives,
 }
@@ -59,11 +59,13 @@ def draw_from(seed: int) -> None:
     os.environ["JALI_FAKE_SEED"] = str(comm.current().size * seed + comm.current().rank)
 
 
-def hold(kind: str, arguments: list[str], every: int, excused: list[str]) -> None:
+def hold(kind: str, which: str, every: int, excused: list[str]) -> None:
     """As in test_faults_do_harm.py, on this rank; the first prints what came of each fault: (what, found, said)."""
     prove = kind != "collectives"  # faults are seeded into them as well
     jali.settings.use(prove_launches=prove, device_queues=collectives.SMALL_QUEUES)
-    of = MADE_OF[kind](*arguments)
+    if kind in ("halos", "graphs"):
+        jali.settings.use(halo_policy=which)
+    of = MADE_OF[kind](which)
     os.environ["JALI_FAKE_NAP"] = "1000"
     for seed in range(2):  # without a fault
         draw_from(seed)
@@ -97,28 +99,29 @@ def hold(kind: str, arguments: list[str], every: int, excused: list[str]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("kind", "arguments", "policy", "every"),
+    ("kind", "which", "every"),
     harm.sampled(
-        ("halos", [], "remote-write-overlap", 12),
-        ("messages", ["remote-write"], "", 11),
-        ("collectives", ["slotted pair"], "", 40),
+        ("halos", "remote-write-overlap", 12),
+        ("messages", "remote-write", 11),
+        ("collectives", "slotted pair", 40),
         whole=[
-            ("halos", [], "remote-write-overlap"),
-            ("halos", [], "buffered-write-overlap"),
-            ("halos", [], "copy-engine-overlap"),
-            ("graphs", [], "remote-write-overlap"),
-            ("messages", ["remote-write"], ""),
-            ("messages", ["copy-engine"], ""),
-            ("collectives", ["slotted pair"], ""),
-            ("collectives", ["flagged pair"], ""),
+            ("halos", "remote-write-overlap"),
+            ("halos", "buffered-write-overlap"),
+            ("halos", "copy-engine-overlap"),
+            ("halos", "remote-write-one-launch"),
+            ("graphs", "remote-write-overlap"),
+            ("messages", "remote-write"),
+            ("messages", "copy-engine"),
+            ("collectives", "slotted pair"),
+            ("collectives", "flagged pair"),
         ],
     ),
 )
-def test_faults_do_harm_between_processes(kind, arguments, policy, every, fake_environment):
+def test_faults_do_harm_between_processes(kind, which, every, fake_environment):
     """What the checker finds does harm, what it does not find does none; see test_faults_do_harm.py."""
-    excused = harm.FREED_OTHERWISE if arguments == ["slotted pair"] else harm.ONLY_TOLD
-    text = f"import test_faults_of_processes as t\nt.hold({kind!r}, {arguments}, {every}, {[one for one, _ in excused]})"
-    done = run_on_devices(2, text, fake_environment | ({"JALI_HALO_POLICY": policy} if policy else {}))
+    excused = harm.FREED_OTHERWISE if which == "slotted pair" else harm.ONLY_TOLD
+    text = f"import test_faults_of_processes as t\nt.hold({kind!r}, {which!r}, {every}, {[one for one, _ in excused]})"
+    done = run_on_devices(2, text, fake_environment)
     said = json.loads(done.stdout)
     assert [one for one in said if one[1] != (one[2] != "right")] == []
     assert len(said) >= 2
