@@ -141,6 +141,24 @@ void bind_recorded_calls(nb::module_& m) {
                 return other;
             },
             "address"_a, "contents"_a, nb::keep_alive<0, 1>(), "The same, and a table had other rows.")
+        .def_prop_ro(
+            "blocks",
+            [](const RecordedCalls& self) {
+                std::map<std::uint64_t, std::tuple<std::uint64_t, std::string>> all;
+                for (const auto& [address, block] : self.memory.blocks())
+                    all[address] = {block.bytes, block.label};
+                return all;
+            },
+            "{address: (bytes, label)} of the blocks of memory that are touched.")
+        .def(
+            "with_block",
+            [](const RecordedCalls& self, std::uint64_t address, std::uint64_t bytes) {
+                RecordedCalls other = self;
+                other.memory.blocks().at(address).bytes = bytes;
+                return other;
+            },
+            "address"_a, "bytes"_a, nb::keep_alive<0, 1>(),
+            "The same, and a block of memory had another size.")
         .def(
             "with_places",
             [](const RecordedCalls& self, std::size_t call, std::uint64_t to, std::uint64_t source,

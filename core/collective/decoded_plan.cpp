@@ -43,6 +43,9 @@ class CollectiveKernels : public KernelFamily {
   public:
     CollectiveKernels(CallDecoder& decoder, const RecordedPlan& plan, std::span<const DriverCall> calls)
         : d_(decoder), plan_(plan) {
+        for (int b = 0; b < plan.user_buffers; ++b)
+            d_.part_of_memory(plan.buffers[b].address, plan.buffers[b].bytes,
+                              "buffer " + to_string(b) + " of the collective");
         for (const DriverCall& call : calls) {
             if (call.kind != DriverCall::Kind::launch || call.function != plan.kernel) continue;
             const auto a = CallDecoder::arguments_of<CollectiveArguments>(call);
@@ -410,10 +413,9 @@ class CollectiveKernels : public KernelFamily {
         }
     }
 
-    static Stretch region(const LaunchedProgram& p, const DeviceOperand& o, std::int64_t begin,
-                          std::int64_t bytes) {
-        return CallDecoder::stretch(p.a.buffers[o.where] + static_cast<std::uint64_t>(o.offset + begin),
-                                    static_cast<std::uint64_t>(bytes));
+    Stretch region(const LaunchedProgram& p, const DeviceOperand& o, std::int64_t begin, std::int64_t bytes) {
+        return d_.stretch(p.a.buffers[o.where] + static_cast<std::uint64_t>(o.offset + begin),
+                          static_cast<std::uint64_t>(bytes));
     }
 
     // Returns its moment; -1: nothing is in this slice, though its message is counted.

@@ -1,4 +1,5 @@
 #include "device/gpu.hpp"
+#include "device/memory_blocks.hpp"
 #include "device/pause.hpp"
 #include "device/timeline.hpp"
 #include "settings/notice.hpp"
@@ -98,6 +99,7 @@ void Gpu::drop_done() {
 
 // Copies and kernels that are under way may still use it.
 void Gpu::give_back(PinnedMemory& memory) noexcept {
+    strike_block(reinterpret_cast<std::uint64_t>(memory.data_));
     try {
         make_current();
         pinned_ledger_.strike(memory.size_, memory.label_);
@@ -141,6 +143,7 @@ PinnedMemory Gpu::allocate_pinned(std::size_t bytes, std::string_view label) {
     }
     memory.size_ = bytes;
     memory.label_ = pinned_ledger_.book(bytes, label);
+    book_block(reinterpret_cast<std::uint64_t>(memory.data_), bytes, memory.label_);
     memory.gpu_ = shared_from_this();
     return memory;
 }

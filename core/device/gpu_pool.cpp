@@ -3,6 +3,7 @@
 // Memory comes from the driver's ordinary allocations or, where other processes shall map it by file
 // descriptors, as segments with a handle each: a large block is a segment, small blocks share one.
 #include "device/gpu.hpp"
+#include "device/memory_blocks.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -119,6 +120,7 @@ void Gpu::take(GpuMemory& memory, std::size_t wanted, std::size_t bytes, std::st
 GpuMemory Gpu::booked(GpuMemory memory, std::size_t bytes, std::string_view label) {
     memory.size_ = bytes;
     memory.label_ = ledger_.book(bytes, label);
+    book_block(memory.address_, bytes, memory.label_);
     memory.gpu_ = shared_from_this();
     return memory;
 }
@@ -157,11 +159,8 @@ GpuMemory Gpu::allocate_fine(std::size_t bytes, std::string_view label) {
             throw GpuError("allocating " + readable_bytes(wanted) + " of fine-grained memory on " + name_ +
                            ": " + trouble);
     }
-    memory.size_ = bytes;
     memory.fine_ = true;
-    memory.label_ = ledger_.book(bytes, label);
-    memory.gpu_ = shared_from_this();
-    return memory;
+    return booked(std::move(memory), bytes, label);
 }
 
 std::string Gpu::why_no_fine_memory() {
@@ -179,6 +178,7 @@ std::string Gpu::why_no_fine_memory() {
 }
 
 void Gpu::give_back(GpuMemory& memory) noexcept {
+    strike_block(memory.address_);
     ledger_.strike(memory.size_, memory.label_);
     std::lock_guard lock(mutex_);
     if (memory.fine_) {

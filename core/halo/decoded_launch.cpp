@@ -3,6 +3,7 @@
 #include "halo/halo_kernels.hpp"
 #include "halo/recorded_launch.hpp"
 #include "schedule/call_decoder.hpp"
+#include "sum/binned.hpp"
 
 #include <algorithm>
 #include <array>
@@ -30,6 +31,7 @@ class LaunchKernels : public KernelFamily {
             if (const HaloProducer* producer = request.field->producer())
                 for (const auto& [index, source] : producer->sources) add(source.get());
         }
+        for (const FieldStorage* field : fields_) tell_parts(*field);
     }
 
     bool launch(const DriverCall& call) override {
@@ -65,8 +67,32 @@ class LaunchKernels : public KernelFamily {
   private:
     // ---- sites -----------------------------------------------------------------------------------------
 
-    // Sites of a field's storage lie in groups, packet by packet; each counts here as if its bytes lay
-    // together, which names the same bytes of whole groups.
+    // Sites of a field's storage lie in groups, packet by packet. What a list of sites touches counts as if
+    // the bytes of each lay together, which names the same bytes of whole groups; so does what is held. Sites
+    // of a part of a message have its groups for themselves, also what the last has room for: all of that is
+    // touched.
+    Stretch groups_at(GpuAddress address, std::int64_t sites, std::int64_t site_bytes) {
+        constexpr std::int64_t group = PlacedLayout::device_group;
+        return decoder_.stretch(address,
+                                static_cast<std::uint64_t>((sites + group - 1) / group * group * site_bytes));
+    }
+    static Stretch held_in(const Stretch& groups, std::int64_t sites, std::int64_t site_bytes) {
+        return {groups.space, groups.begin, groups.begin + static_cast<std::uint64_t>(sites * site_bytes)};
+    }
+    // The sites that a field owns, and the ghosts of each slab.
+    void tell_parts(const FieldStorage& field) {
+        if (field.producer() == nullptr)
+            decoder_.part_of_memory(field.address(), field.owned_bytes(), field.label());
+        if (field.lacks_ghosts()) return;
+        const Layout& layout = *field.layout();
+        for (const Slab& slab : layout.slabs()) {
+            const std::int64_t ghosts =
+                layout.whole_groups(slab.count[0]) + layout.whole_groups(slab.count[1]);
+            decoder_.part_of_memory(field.address_of_ghost(layout.first_ghost() + slab.first[0]),
+                                    static_cast<std::uint64_t>(ghosts) * field.block_bytes(),
+                                    "ghosts of " + field.label() + " in slab " + std::to_string(slab.number));
+        }
+    }
     int footprint_of_blocks(const FieldStorage& field, std::int64_t site_bytes,
                             const TouchedSites::Blocks& blocks) {
         std::vector<Stretch> all;
@@ -182,6 +208,7 @@ class LaunchKernels : public KernelFamily {
         if (!remote || a.last == 0) return;
         for (GpuAddress word : decoder_.rows<GpuAddress>(a.awaited, a.awaited_count))
             decoder_.wait(done, word, epoch + 1);
+        decoder_.writes(done, {word(a.retired, static_cast<std::size_t>(a.count))}); // counts messages
         decoder_.set_count(done, a.epoch, epoch + 1);
     }
 
@@ -215,10 +242,16 @@ class LaunchKernels : public KernelFamily {
             const int reads = decoder_.add(name + ": load", {start}),
                       writes = decoder_.add(name + ": store", {reads});
             const auto& of_it = items[static_cast<std::int32_t>(m)];
+            std::vector<Stretch> stored; // by part
             for (auto item = of_it.begin(); item != of_it.end();)
-                pack_part(call.name, parts, item, of_it.end(), (epoch & 1) * a.slot_bytes, reads, writes);
+                stored.push_back(pack_part(call.name, parts, item, of_it.end(), (epoch & 1) * a.slot_bytes,
+                                           reads, writes));
+            if (!remote && messages_.insert(stored.front().begin).second) // whoever carries it takes no more
+                decoder_.part_of_memory(stored.front().begin, stored.back().end - stored.front().begin,
+                                        "message " + std::to_string(m) + " as it was packed");
             if (remote) {
                 if (message.credit != 0) decoder_.wait(writes, message.credit, epoch + message.ahead);
+                decoder_.writes(writes, {word(a.retired, m)}); // counts jobs
                 decoder_.signal(writes, message.arrived, epoch + 1);
                 decoder_.at(writes).waiting = of_message[m];
             }
@@ -230,10 +263,14 @@ class LaunchKernels : public KernelFamily {
         return packed;
     }
 
-    // One part: its sections follow each other in the table, and fill a group together.
+    Stretch word(GpuAddress words, std::size_t number) {
+        return decoder_.stretch(words + number * sizeof(std::int64_t), sizeof(std::int64_t));
+    }
+
+    // One part: its sections follow each other in the table, and fill a group together. What is stored.
     template <class Item>
-    void pack_part(const std::string& kernel, const std::vector<PackPart>& parts, Item& item, Item last,
-                   std::int64_t slot, int reads, int writes) {
+    Stretch pack_part(const std::string& kernel, const std::vector<PackPart>& parts, Item& item, Item last,
+                      std::int64_t slot, int reads, int writes) {
         const PackPart first = parts[*item];
         const std::int64_t group = PlacedLayout::device_group;
         const std::int64_t site_bytes = first.group_bytes / group;
@@ -241,21 +278,32 @@ class LaunchKernels : public KernelFamily {
         while (filled < first.group_bytes) {
             if (item == last) throw ScheduleError("'" + kernel + "' leaves a section of a part out");
             const PackPart& p = parts[*item++];
+            if (p.packet_bytes < 1 || p.packet_bytes > 16 || (p.packet_bytes & (p.packet_bytes - 1)) != 0)
+                throw ScheduleError("'" + kernel + "' packs packets of " + std::to_string(p.packet_bytes) +
+                                    " bytes");
             if (p.sites != first.sites || p.count != first.count || p.group_bytes != first.group_bytes ||
-                p.field != first.field + filled || p.to != first.to + filled)
+                p.row_bytes != first.row_bytes || p.field != first.field + filled ||
+                p.to != first.to + filled)
                 throw ScheduleError("'" + kernel + "' packs sections of a part that do not fit together");
             filled += p.packets * p.packet_bytes * group;
         }
-        const auto bytes = static_cast<std::uint64_t>(first.count * site_bytes);
-        const Stretch to = decoder_.stretch(first.to + static_cast<std::uint64_t>(slot), bytes);
-        decoder_.at(writes).writes.push_back(decoder_.footprint({to}));
+        const Stretch all = groups_at(first.to + static_cast<std::uint64_t>(slot), first.count, site_bytes);
+        const Stretch to = held_in(all, first.count, site_bytes);
+        decoder_.writes(writes, {all});
         if (first.sites == 0) { // items, as their producer left them
-            const Stretch from = decoder_.stretch(first.field, bytes);
-            decoder_.at(reads).reads.push_back(decoder_.footprint({from}));
-            decoder_.at(writes).moves.push_back({to, from});
-            return;
+            const Stretch from = groups_at(first.field, first.count, site_bytes);
+            decoder_.reads(reads, {from});
+            decoder_.at(writes).moves.push_back({to, held_in(from, first.count, site_bytes)});
+            return all;
         }
         const FieldStorage* field = field_at(first.field);
+        if (site_bytes != field->site_bytes())
+            throw ScheduleError("'" + kernel + "' packs sites of " + std::to_string(site_bytes) +
+                                " bytes of '" + field->label() + "', which has " +
+                                std::to_string(field->site_bytes()));
+        if (first.row_bytes != (field->borrowed() ? site_bytes : 0))
+            throw ScheduleError("'" + kernel + "' packs '" + field->label() + "' from rows of " +
+                                std::to_string(first.row_bytes) + " bytes");
         const auto sites = decoder_.rows<std::int32_t>(first.sites, first.count);
         const int list = list_of_blocks(*field->layout(), sites, reinterpret_cast<const void*>(first.sites));
         const auto [packed, fresh] =
@@ -263,6 +311,7 @@ class LaunchKernels : public KernelFamily {
         if (fresh) packed->second = footprint_of_sites(*field, site_bytes, sites);
         decoder_.at(reads).reads.push_back(packed->second);
         decoder_.at(writes).holds.push_back({to, label(field), list, 0, site_bytes});
+        return all;
     }
 
     void await_halos(const DriverCall& call) {
@@ -306,6 +355,9 @@ class LaunchKernels : public KernelFamily {
             const ReceiveSection& s = sections[item];
             const int moment = decoder_.add(call.name + ", section " + std::to_string(item), {start});
             decoder_.wait(moment, s.arrived, epoch + 1);
+            if (s.bytes % 16 != 0) // the kernel's unit
+                throw ScheduleError("'" + call.name + "' places a section of " + std::to_string(s.bytes) +
+                                    " bytes, not of whole units of 16");
             const auto bytes = static_cast<std::uint64_t>(s.bytes);
             decoder_.touch(
                 moment, decoder_.stretch(s.to, bytes),
@@ -313,6 +365,7 @@ class LaunchKernels : public KernelFamily {
             placed.push_back(moment);
         }
         const int done = decoder_.end(call.name + ": end", call.stream, std::move(placed));
+        decoder_.writes(done, {decoder_.stretch(a.retired, sizeof(std::int64_t))}); // counts blocks
         if (a.last == 0) return;
         decoder_.set_count(done, a.epoch, epoch + 1);
         for (GpuAddress word : decoder_.rows<GpuAddress>(a.senders, a.senders_count))
@@ -344,11 +397,11 @@ class LaunchKernels : public KernelFamily {
                 decoder_.at(moment).reads.push_back(
                     footprint_of_sites(*source, static_cast<std::int64_t>(source->block_bytes()), sites));
             const auto site_bytes = static_cast<std::int64_t>(request.field->block_bytes());
-            const Stretch to = decoder_.stretch(numbers[2 + producer->output_parameter],
-                                                static_cast<std::uint64_t>(count * site_bytes));
-            decoder_.at(moment).writes.push_back(decoder_.footprint({to}));
+            const Stretch to = groups_at(numbers[2 + producer->output_parameter], count, site_bytes);
+            decoder_.writes(moment, {to});
             const int list = list_of_blocks(layout, sites, reinterpret_cast<const void*>(numbers[2]));
-            decoder_.at(moment).holds.push_back({to, label(request.field.get()), list, 0, site_bytes});
+            decoder_.at(moment).holds.push_back(
+                {held_in(to, count, site_bytes), label(request.field.get()), list, 0, site_bytes});
             return true;
         }
         return false;
@@ -457,10 +510,16 @@ class LaunchKernels : public KernelFamily {
             decoder_.at(late).waiting = a.late_blocks;
             for (GpuAddress word : decoder_.rows<GpuAddress>(a.pack.awaited, a.pack.awaited_count))
                 decoder_.wait(late, word, epoch + 1);
-            if (a.end > a.begin) compute_at(late, a.blocks, a.begin, a.end, a.sums, numbers[5]);
+            if (a.end > a.begin)
+                compute_at(late, a.blocks, a.begin, a.end, d_.sums.added_by_kernel ? numbers[4] : a.sums,
+                           numbers[5]);
         }
         const int done = decoder_.end(d_.cost.name + " with halos: end", call.stream, std::move(all));
+        if (packs) // counts messages, and says that all are packed
+            decoder_.writes(
+                done, {word(a.pack.retired, static_cast<std::size_t>(a.pack.count)), word(a.packed, 0)});
         if (a.counted == 0) return;
+        decoder_.writes(done, {word(a.retired, 0)});
         const std::int64_t looked = a.pack_blocks + a.late_blocks + (a.sites_wait != 0 ? a.bulk_blocks : 0);
         if (a.counted != looked)
             throw ScheduleError("the kernel with halos ends its exchange after " + std::to_string(a.counted) +
@@ -482,14 +541,19 @@ class LaunchKernels : public KernelFamily {
             const Slab& slab = layout.slabs()[request->slab];
             if (slab.count[parity] == 0 || (request->parities >> parity & 1) == 0) continue;
             const auto site_bytes = static_cast<std::int64_t>(field.block_bytes());
-            const Stretch where =
-                decoder_.stretch(field.address_of_ghost(layout.first_ghost() + slab.first[parity]),
-                                 static_cast<std::uint64_t>(slab.count[parity] * site_bytes));
-            decoder_.at(moment).reads.push_back(decoder_.footprint({where}));
-            decoder_.at(moment).expects.push_back(
-                {where, label(&field), list_of_ghosts(layout, slab, parity), 0, site_bytes});
+            const Stretch where = groups_at(field.address_of_ghost(layout.first_ghost() + slab.first[parity]),
+                                            slab.count[parity], site_bytes);
+            decoder_.reads(moment, {where});
+            decoder_.at(moment).expects.push_back({held_in(where, slab.count[parity], site_bytes),
+                                                   label(&field), list_of_ghosts(layout, slab, parity), 0,
+                                                   site_bytes});
         }
-        if (d_.sums.count > 0 && !d_.sums.added_by_kernel) {
+        if (d_.sums.added_by_kernel) { // launches add in any order: nobody else may write meanwhile
+            const auto words =
+                static_cast<std::uint64_t>(d_.sums.nslices) * d_.sums.results() + d_.sums.groups();
+            results_.push_back(decoder_.stretch(sums, words * BinnedSum::words * sizeof(std::int64_t)));
+            decoder_.reads(moment, {results_.back()});
+        } else if (d_.sums.count > 0) {
             std::vector<Stretch> all;
             for (int k = 0; k < d_.sums.count + d_.sums.labels; ++k)
                 all.push_back(decoder_.stretch(sums + static_cast<std::uint64_t>(k) * stride * sizeof(double),
@@ -509,6 +573,7 @@ class LaunchKernels : public KernelFamily {
     std::map<std::tuple<const FieldStorage*, GpuAddress, std::int64_t, std::int64_t>, int>
         packed_; // footprints
     std::vector<Stretch> results_;
+    std::set<std::uint64_t> messages_; // where those that are packed here begin
     std::vector<const TouchedSites*> computed_, right_; // in this run; in one that was right
 };
 

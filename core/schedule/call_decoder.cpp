@@ -10,10 +10,13 @@ namespace jali {
 
 using Kind = DriverCall::Kind;
 
-CallDecoder::CallDecoder(RecordedCalls& recorded) : recorded_(recorded), memory_(recorded.memory) {
+CallDecoder::CallDecoder(RecordedCalls& recorded)
+    : recorded_(recorded), memory_(recorded.memory), here_(name_of_memory(0).space) {
     moments_.rank = recorded.rank;
     if (recorded.subject != nullptr) families_.push_back(recorded.subject->family(*this, recorded.calls));
     families_.push_back(family_of_messages(*this));
+    for (const CarriedArray& array : recorded.arrays)
+        part_of_memory(array.address, array.bytes, "an array of a message");
 }
 
 RankMoments CallDecoder::run() {
@@ -60,23 +63,24 @@ int CallDecoder::of_host(std::string name, std::vector<std::int32_t> after) {
 
 Stretch CallDecoder::stretch(std::uint64_t address, std::uint64_t bytes) {
     const auto [space, begin] = name_of_memory(address);
+    if (space == here_)
+        if (const auto block = memory_.block_at(address); block && told_.insert(block->address).second)
+            moments_.memory.push_back(
+                {{space, block->address, block->address + block->bytes}, false, block->label});
     return {space, begin, begin + bytes};
+}
+
+void CallDecoder::part_of_memory(std::uint64_t address, std::uint64_t bytes, const std::string& name) {
+    if (bytes > 0) moments_.memory.push_back({stretch(address, bytes), true, name});
 }
 
 int CallDecoder::footprint(std::vector<Stretch> all) {
     std::erase_if(all, [](const Stretch& s) { return s.begin == s.end; });
     std::sort(all.begin(), all.end(), [](const Stretch& a, const Stretch& b) {
-        return std::tie(a.space, a.begin) < std::tie(b.space, b.begin);
+        return std::tie(a.space, a.begin, a.end) < std::tie(b.space, b.begin, b.end);
     });
-    std::vector<Stretch> joined;
-    for (const Stretch& s : all) {
-        if (!joined.empty() && joined.back().space == s.space && s.begin <= joined.back().end) {
-            joined.back().end = std::max(joined.back().end, s.end);
-        } else {
-            joined.push_back(s);
-        }
-    }
-    moments_.footprints.push_back(std::move(joined));
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+    moments_.footprints.push_back(std::move(all));
     return static_cast<int>(moments_.footprints.size()) - 1;
 }
 
@@ -108,6 +112,7 @@ void CallDecoder::wait(int moment, GpuAddress word, std::int64_t value) {
 
 void CallDecoder::wait(int moment, GpuAddress word, std::int64_t value, std::int64_t first, bool exactly) {
     const auto [space, address] = name_of_memory(word);
+    touch_word(moment, word);
     at(moment).waits.push_back({space, address, value, exactly});
     if (!known_.insert({space, address}).second) return;
     const auto [writer, fresh] = recorded_.writers.emplace(word, -1);
@@ -117,6 +122,7 @@ void CallDecoder::wait(int moment, GpuAddress word, std::int64_t value, std::int
 
 void CallDecoder::signal(int moment, GpuAddress word, std::int64_t value) {
     const auto [space, address] = name_of_memory(word);
+    touch_word(moment, word);
     at(moment).signals.push_back({space, address, value});
 }
 

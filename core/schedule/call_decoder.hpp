@@ -37,7 +37,9 @@ class CallDecoder {
     // So many blocks of the launch that is being decoded may wait though its others have not begun.
     void wait_ahead(std::int64_t blocks) { ahead_ = blocks; }
 
-    static Stretch stretch(std::uint64_t address, std::uint64_t bytes);
+    Stretch stretch(std::uint64_t address, std::uint64_t bytes);
+    // Memory with a purpose of its own in a block, or from elsewhere: what begins in it ends in it.
+    void part_of_memory(std::uint64_t address, std::uint64_t bytes, const std::string& name);
     int footprint(std::vector<Stretch> all);
     void reads(int moment, std::vector<Stretch> all) {
         at(moment).reads.push_back(footprint(std::move(all)));
@@ -88,8 +90,13 @@ class CallDecoder {
     void end_graph(const DriverCall& call);
     void mark(const DriverCall& call);
 
+    void touch_word(int moment, GpuAddress word) {
+        at(moment).words.push_back(footprint({stretch(word, sizeof(std::int64_t))}));
+    }
+
     RecordedCalls& recorded_;
     SeenMemory& memory_;
+    std::uint64_t here_; // the space of this process
     RankMoments moments_;
     std::vector<std::unique_ptr<KernelFamily>> families_;
     int run_ = -1, group_ = -1;
@@ -102,6 +109,7 @@ class CallDecoder {
     std::vector<std::int32_t> host_, transfers_;
     std::map<GpuAddress, std::int64_t> counts_;
     std::set<std::pair<std::uint64_t, std::uint64_t>> known_; // words
+    std::set<std::uint64_t> told_;                            // blocks
 };
 
 // That of messages between devices (carriers/mapped_messages).

@@ -25,10 +25,16 @@ class MessageKernels : public KernelFamily {
             d_.at(moment).waiting = message.blocks;
             if ((message.deeds & deed_await) != 0) d_.wait(moment, message.ready, number);
             if ((message.deeds & deed_put) != 0) {
+                if (message.unit < 1 || message.unit > 16 ||
+                    (message.to | message.from) % static_cast<std::uint64_t>(message.unit) != 0)
+                    throw ScheduleError("'" + call.name + "' puts message " + std::to_string(m) +
+                                        " in units of " + std::to_string(message.unit) +
+                                        " bytes, to or from where none begins");
                 const auto bytes = static_cast<std::uint64_t>(message.bytes);
                 d_.touch(moment, d_.stretch(message.to, bytes), d_.stretch(message.from, bytes));
             }
             if ((message.deeds & deed_announce) != 0) {
+                d_.writes(moment, {d_.stretch(message.done, sizeof(std::int64_t))}); // counts its blocks
                 d_.signal(moment, message.arrived, number);
                 d_.set_count(moment, message.count, number);
             }

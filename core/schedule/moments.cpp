@@ -20,13 +20,17 @@ void members(Archive& archive, Value& v) {
 }
 template <class Archive>
 void members(Archive& archive, Moment& m) {
-    archive(m.name, m.launch, m.waiting, m.after, m.reads, m.writes, m.waits, m.signals, m.expects, m.holds,
-            m.results, m.moves, m.combinations);
+    archive(m.name, m.launch, m.waiting, m.after, m.reads, m.writes, m.words, m.waits, m.signals, m.expects,
+            m.holds, m.results, m.moves, m.combinations);
+}
+template <class Archive>
+void members(Archive& archive, MemoryExtent& m) {
+    archive(m.where, m.part, m.name);
 }
 template <class Archive>
 void members(Archive& archive, RankMoments& r) {
     archive(r.rank, r.moments, r.footprints, r.sites, r.words, r.passages, r.operations, r.values, r.said,
-            r.launches, r.filled);
+            r.launches, r.filled, r.memory);
 }
 
 template <class T>

@@ -3,10 +3,11 @@
 // A moment is something that happens at once as far as order goes: a launch or a part of it, a copy, a
 // message's transfer, a wait of the host. It follows moments of its own rank, waits for words that others
 // write, and touches stretches of memory. `prove` takes the moments of all ranks and throws unless all of
-// them can happen, whatever touches the same memory is ordered where one of the two writes, and every stretch
-// that somebody expects to hold certain sites, or a combination of what others held, does so. It knows
-// nothing of lattices or devices: whoever makes moments says what they touch, of what was really done
-// (call_decoder) or of schedules that hosts run as they are (scheduled_moments).
+// them can happen, nothing is touched where there is no memory, whatever touches the same memory is ordered
+// where one of the two writes, and every stretch that somebody expects to hold certain sites, or a
+// combination of what others held, does so. It knows nothing of lattices or devices: whoever makes moments
+// says what they touch, of what was really done (call_decoder) or of schedules that hosts run as they are
+// (scheduled_moments).
 #pragma once
 
 #include "schedule/element.hpp"
@@ -83,6 +84,15 @@ struct ExpectedValue { // byte k of `where` is byte k + shift of the value
     std::int64_t shift = 0;
 };
 
+// Where memory ends that somebody has: a block of the driver's, or a part of one, or of what is not jali's,
+// with a purpose of its own. What is touched ends in a block and in a part that its first byte is in, of what
+// holds that.
+struct MemoryExtent {
+    Stretch where;
+    bool part = false;
+    std::string name;
+};
+
 // Everybody who says something about this says the same: what need not be proved in every detail where a
 // part stands for all.
 struct Said {
@@ -104,6 +114,7 @@ struct Moment {
     std::int64_t waiting = 0;                // blocks that wait here; 0: all of the launch
     std::vector<std::int32_t> after;         // earlier moments of this rank
     std::vector<std::int32_t> reads, writes; // numbers of footprints
+    std::vector<std::int32_t> words;         // likewise: touched in any order
     std::vector<SignalWord> waits, signals;  // before and after all else in it
     std::vector<Holding> expects, holds;     // before and after it writes
     std::vector<ExpectedValue> results;      // before it writes
@@ -126,7 +137,7 @@ struct Passage {
 struct RankMoments {
     std::int32_t rank = 0;
     std::vector<Moment> moments;
-    std::vector<std::vector<Stretch>> footprints; // each in order, without overlaps
+    std::vector<std::vector<Stretch>> footprints; // each in order
     std::vector<std::vector<std::int64_t>> sites; // lists that holdings name
     std::vector<SignalWord> words;                // what words of this rank hold at the beginning
     std::vector<Passage> passages;
@@ -135,6 +146,7 @@ struct RankMoments {
     std::vector<Said> said;
     std::vector<LaunchPlaces> launches;
     std::uint8_t filled = 0; // whether all that moves was held, or moved there, before
+    std::vector<MemoryExtent> memory; // what this rank touches and has
 
     std::vector<std::byte> to_bytes() const;
     static RankMoments from_bytes(std::span<const std::byte> bytes); // throws ScheduleError

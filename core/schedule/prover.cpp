@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 namespace jali {
 
@@ -22,6 +23,7 @@ class Prover {
         match_passages();
         match_words();
         compare_what_is_said();
+        check_ends_of_memory();
         order_ = sorted({}, "");
         before_ = HappensBefore(edges_, order_);
         std::optional<ScheduleError> wrong;
@@ -296,6 +298,66 @@ class Prover {
                     Fault::message, next,
                     " may start before " + name(one) +
                         ", which has the same peer and tag: the two messages can be mistaken for each other");
+    }
+
+    // What is touched ends where the memory ends in which it begins.
+    void check_ends_of_memory() const {
+        struct Extents { // in the order of their beginnings, with the last end so far
+            std::vector<std::pair<const MemoryExtent*, int>> all; // and whose
+            std::vector<std::uint64_t> ends;
+        };
+        std::map<std::pair<std::uint64_t, bool>, Extents> by_space; // and whether they are parts
+        for (const RankMoments& rank : ranks_)
+            for (const MemoryExtent& m : rank.memory)
+                by_space[{m.where.space, m.part}].all.push_back({&m, rank.rank});
+        for (auto& [space, extents] : by_space) {
+            std::sort(extents.all.begin(), extents.all.end(), [](const auto& a, const auto& b) {
+                return a.first->where.begin < b.first->where.begin;
+            });
+            std::uint64_t end = 0;
+            for (const auto& [m, rank] : extents.all)
+                extents.ends.push_back(end = std::max(end, m->where.end));
+        }
+        enum class Ends { elsewhere, inside, beyond }; // of blocks, or of parts
+        const auto find = [&](const Stretch& s, bool part, std::string& beyond) {
+            const auto found = by_space.find({s.space, part});
+            if (found == by_space.end()) return Ends::elsewhere;
+            const auto& [all, end] = found->second;
+            auto k = std::partition_point(all.begin(), all.end(),
+                                          [&](const auto& m) { return m.first->where.begin <= s.begin; }) -
+                     all.begin();
+            auto ends = Ends::elsewhere;
+            for (; k > 0 && end[k - 1] > s.begin; --k) {
+                const auto& [m, rank] = all[k - 1];
+                if (s.end <= m->where.end) return Ends::inside;
+                if (s.begin >= m->where.end) continue;
+                ends = Ends::beyond;
+                beyond = "where '" + m->name + "' of rank " + std::to_string(rank) + " has " +
+                         std::to_string(m->where.end - s.begin) + " left";
+            }
+            return ends;
+        };
+        for (std::size_t r = 0; r < ranks_.size(); ++r) {
+            std::vector<char> looked_at(ranks_[r].footprints.size(), 0);
+            for (std::size_t m = 0; m < ranks_[r].moments.size(); ++m) {
+                const Moment& at = ranks_[r].moments[m];
+                const auto look = [&](std::int32_t footprint, const char* verb) {
+                    if (std::exchange(looked_at[footprint], 1)) return;
+                    for (const Stretch& s : ranks_[r].footprints[footprint]) {
+                        std::string beyond = "where no rank has memory, at " + std::to_string(s.begin);
+                        const auto part = find(s, true, beyond), block = find(s, false, beyond);
+                        if (part != Ends::beyond && block != Ends::beyond &&
+                            (part == Ends::inside || block == Ends::inside))
+                            continue;
+                        fail(Fault::structure, number_of(static_cast<int>(r), static_cast<int>(m)),
+                             std::string(" ") + verb + " " + std::to_string(s.end - s.begin) + " bytes " + beyond);
+                    }
+                };
+                for (std::int32_t footprint : at.reads) look(footprint, "reads");
+                for (std::int32_t footprint : at.writes) look(footprint, "writes");
+                for (std::int32_t footprint : at.words) look(footprint, "looks for a word of");
+            }
+        }
     }
 
     // Who uses memory, from the first of these moments to the last; of what a moment moves or combines also

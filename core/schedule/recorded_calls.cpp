@@ -3,6 +3,7 @@
 #include "schedule/call_decoder.hpp"
 #include "schedule/scheduled_moments.hpp"
 
+#include <iterator>
 #include <map>
 #include <string_view>
 
@@ -10,6 +11,13 @@ namespace jali {
 
 std::span<const std::byte> SeenMemory::at(GpuAddress address, std::size_t bytes) {
     std::vector<std::byte>& found = seen_[address];
+    const auto block = block_at(address);
+    if (!block && gpu_ == nullptr) throw ScheduleError("a call reads device memory that was not looked at");
+    if (!block || address + bytes > block->address + block->bytes)
+        throw ScheduleError("a kernel reads " + std::to_string(bytes) + " bytes of a table where " +
+                            (block ? "'" + block->label + "' has " +
+                                         std::to_string(block->address + block->bytes - address) + " left"
+                                   : "there is no memory"));
     if (found.size() < bytes) {
         if (gpu_ == nullptr) throw ScheduleError("a call reads device memory that was not looked at");
         found.resize(bytes);
@@ -17,6 +25,16 @@ std::span<const std::byte> SeenMemory::at(GpuAddress address, std::size_t bytes)
         gpu_->synchronize();
     }
     return std::span(found).first(bytes);
+}
+
+std::optional<MemoryBlock> SeenMemory::block_at(std::uint64_t address) {
+    if (const auto after = blocks_.upper_bound(address); after != blocks_.begin())
+        if (const MemoryBlock& block = std::prev(after)->second; address - block.address < block.bytes)
+            return block;
+    if (gpu_ == nullptr) return std::nullopt;
+    auto block = jali::block_at(address);
+    if (block) blocks_[block->address] = *block;
+    return block;
 }
 
 void RecordedCalls::look() {

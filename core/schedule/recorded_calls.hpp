@@ -8,6 +8,7 @@
 
 #include "device/driver_record.hpp"
 #include "device/gpu.hpp"
+#include "device/memory_blocks.hpp"
 #include "schedule/moments.hpp"
 #include "transport/communicator.hpp"
 
@@ -15,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,19 +25,24 @@ namespace jali {
 
 class CallDecoder;
 
-// Device memory as it was when it was first looked at.
+// Memory as it was when it was first looked at: what tables held, and where blocks ended.
 class SeenMemory {
   public:
     explicit SeenMemory(Gpu* gpu) : gpu_(gpu) {}
+    // Throws ScheduleError for what lies in no block, or beyond its end.
     std::span<const std::byte> at(GpuAddress address, std::size_t bytes);
-    void close() { gpu_ = nullptr; } // what was not looked at by now stays unknown
+    std::optional<MemoryBlock> block_at(std::uint64_t address); // of this process
+    void close() { gpu_ = nullptr; }                            // what was not looked at by now stays unknown
     // What is there counts as this from now on.
     void change(GpuAddress address, std::vector<std::byte> bytes) { seen_[address] = std::move(bytes); }
     const std::map<GpuAddress, std::vector<std::byte>>& seen() const { return seen_; }
+    std::map<std::uint64_t, MemoryBlock>& blocks() { return blocks_; } // by where they begin
+    const std::map<std::uint64_t, MemoryBlock>& blocks() const { return blocks_; }
 
   private:
     Gpu* gpu_;
     std::map<GpuAddress, std::vector<std::byte>> seen_;
+    std::map<std::uint64_t, MemoryBlock> blocks_;
 };
 
 // Kernels that belong together, while calls are decoded.

@@ -47,6 +47,9 @@ class Writer {
         moments_.filled = step_of != nullptr;
         moments_.moments.reserve(2 * static_cast<std::size_t>(graph_.size()) + 2);
         moment(-1, "", "start", 0, {});
+        for (std::size_t b = 0; b < places.size(); ++b) // others say where theirs end
+            if (schedule.buffers()[b].rank < 0)
+                moments_.memory.push_back({places[b], true, schedule.buffers()[b].name});
     }
 
     RankMoments run(int runs) {

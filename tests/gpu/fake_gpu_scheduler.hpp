@@ -11,7 +11,8 @@
 // JALI_FAKE_SEED moves are chosen as nobody would: streams, launches and blocks draw a rank each and the
 // highest may move for as long as it can, ranks are drawn anew now and then (so that one block is late by a
 // whole kernel), some streams begin before anybody waits for them, kernels as early as those in front of them
-// permit, copies are done in two pieces. If nothing has moved for JALI_FAKE_PATIENCE seconds (20) though
+// permit, copies are done in two pieces. Several processes draw each for itself; with JALI_FAKE_NAP all of one
+// stands still for so many microseconds now and then, so that it is late for the others. If nothing has moved for JALI_FAKE_PATIENCE seconds (20) though
 // blocks wait, it is told which wait for what, and every later call is an error, until somebody calls
 // fakeRecover.
 #pragma once
@@ -260,6 +261,12 @@ class Scheduler {
             places_ = long{number("JALI_FAKE_THREADS", 2048)} * number("JALI_FAKE_MULTIPROCESSORS", 4);
             one_device_ = number("JALI_FAKE_ONE_DEVICE", 0) != 0;
             running_.remove_if([](const Running& r) { return r.done; });
+            if (const int nap = number("JALI_FAKE_NAP", 0); nap > 0 && !running_.empty() && once_in(500)) {
+                lock.unlock();
+                std::this_thread::sleep_for(std::chrono::microseconds(nap));
+                lock.lock();
+                progress();
+            }
             if (recovers_) {
                 drop();
                 sticky = 0;

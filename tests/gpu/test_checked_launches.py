@@ -35,14 +35,20 @@ def made(
     """Four fake devices; and what is launched on them."""
     use_fake_gpus(monkeypatch, 4, folder=tmp_path)
     use_fake_ccl(use_settings)
-    made, launch = Made(), _core.Launch
+    made = Made()
+    monkeypatch.setattr(binding._core, "Launch", noting(made))
+    return made
+
+
+def noting(made: Made) -> Callable[..., _core.Launch]:
+    """What makes launches, and notes them."""
+    launch = _core.Launch
 
     def make(*arguments: Any, **named: Any) -> _core.Launch:
         made.launches.append(launch(*arguments, **named))
         return made.launches[-1]
 
-    monkeypatch.setattr(binding._core, "Launch", make)
-    return made
+    return make
 
 
 @pytest.mark.parametrize("policy", OF_THREADS)
@@ -193,15 +199,18 @@ def changes_of_row(table: str, rows: np.ndarray, row: int) -> Iterator[tuple[str
             yield word, 0
 
 
+def has_roles(policy: str) -> bool:
+    """Whether blocks of the site function's kernel exchange halos."""
+    return policy in halos.WAIT_BESIDE_THE_BULK
+
+
 def changed(dtype: str, data: bytes, row: int, word: str, value: int) -> bytes:
     rows = np.frombuffer(data, [(name, WORD) for name in dtype.split()]).copy()
     rows[word][row] = value
     return rows.tobytes()
 
 
-def mutants(
-    record: _core.RecordedCalls, run: int, roles: bool = False
-) -> Iterator[tuple[str, _core.RecordedCalls]]:
+def mutants(record: _core.RecordedCalls, run: int, roles: bool) -> Iterator[tuple[str, _core.RecordedCalls]]:
     """The record with one fault each in the calls of a run or in the tables, and what the fault is; `roles`: the kernel has some."""
     calls = record.calls
     runs = np.cumsum([(kind, name) == ("mark", "begin") for kind, name, _ in calls])
@@ -338,7 +347,7 @@ def test_seeded_faults_are_found(shape, policy, made, use_settings):
     _core.check_recorded(records)
     found: dict[str, str] = {}
     for run in (2, 3):  # what comes too late in one run never comes in the last one
-        for what, mutant in mutants(records[0], run, policy.endswith(("-one-launch", "-pack-in-bulk"))):
+        for what, mutant in mutants(records[0], run, has_roles(policy)):
             found.setdefault(what, "")
             try:
                 _core.check_recorded([mutant, *records[1:]])

@@ -7,7 +7,9 @@
 #include "carriers/carriers.hpp"
 #include "carriers/mapped_messages.hpp"
 #include "collective/collective_transport.hpp"
+#include "device/stream_program.hpp"
 
+#include <array>
 #include <cstring>
 #include <exception>
 #include <map>
@@ -31,7 +33,7 @@ class CopyEngine final : public CollectiveCarrier {
   public:
     CopyEngine(const CollectiveRanks& ranks, std::shared_ptr<MessageCarrier> messages)
         : CollectiveCarrier(collectives_by_copy_engine, *ranks.gpu), control_(ranks.control),
-          messages_(std::move(messages)) {}
+          messages_(std::move(messages)), beside_(std::make_shared<GpuStream>(ranks.gpu)), gpu_(ranks.gpu) {}
 
     std::vector<StageExchange> prepare(std::span<const std::span<const StageMessage>> stages,
                                        std::span<const GpuAddress> own) override {
@@ -39,19 +41,21 @@ class CopyEngine final : public CollectiveCarrier {
         std::vector<Told> mine;
         together([&] {
             for (const auto& messages : stages) {
-                Stage& stage = *made.emplace_back(std::make_shared<Stage>(messages_));
+                Stage& stage = *made.emplace_back(std::make_shared<Stage>(gpu_, messages_, beside_));
                 for (const StageMessage& m : messages) mine.push_back(stage.add(m, own[m.region.buffer]));
             }
         });
         const auto all = control_->all_gather(std::as_bytes(std::span(mine)), making);
         together([&] {
             std::map<std::pair<int, bool>, std::size_t> next; // by peer and whether it sends
-            for (const auto& stage : made)
+            for (const auto& stage : made) {
                 for (const auto& end : stage->ends) {
                     const MessageArray& of = end->array;
                     const Told told = other_end(all[of.peer], !of.sends, next[{of.peer, !of.sends}]);
                     end->meet(std::span(told.text).first(told.bytes), by_copies);
                 }
+                messages_->begin(stage->program, stage->started);
+            }
         });
         std::vector<StageExchange> exchanges;
         for (auto& stage : made)
@@ -62,7 +66,9 @@ class CopyEngine final : public CollectiveCarrier {
 
   private:
     struct Stage {
-        explicit Stage(std::shared_ptr<MessageCarrier> by) : by(std::move(by)) {}
+        Stage(const std::shared_ptr<Gpu>& gpu, std::shared_ptr<MessageCarrier> by,
+              std::shared_ptr<GpuStream> beside)
+            : by(std::move(by)), beside(std::move(beside)), program(gpu) {}
         // An end whose array is known at each start alone, if `own` is 0.
         Told add(const StageMessage& m, GpuAddress own) {
             const GpuAddress address = m.sends || own == 0 ? 0 : own + m.region.offset;
@@ -77,13 +83,15 @@ class CopyEngine final : public CollectiveCarrier {
         void put(std::span<const GpuAddress> buffers, void* stream) {
             for (std::size_t k = 0; k < ends.size(); ++k)
                 ends[k]->array.address = buffers[regions[k].buffer] + regions[k].offset;
-            by->begin(started, stream);
+            program.run(std::array{stream, beside->handle()});
         }
 
         std::shared_ptr<MessageCarrier> by;
+        std::shared_ptr<GpuStream> beside;
         std::vector<Region> regions;
         std::vector<std::unique_ptr<MessageEnd>> ends;
         std::vector<MessageEnd*> started;
+        StreamProgram program; // reads addresses when it runs
     };
 
     // All ranks go on, or none does.
@@ -113,6 +121,8 @@ class CopyEngine final : public CollectiveCarrier {
 
     std::shared_ptr<Communicator> control_;
     std::shared_ptr<MessageCarrier> messages_;
+    std::shared_ptr<GpuStream> beside_;
+    std::shared_ptr<Gpu> gpu_;
 };
 
 std::shared_ptr<CollectiveCarrier> make(const CollectiveRanks& ranks) {
