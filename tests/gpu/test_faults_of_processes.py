@@ -72,18 +72,19 @@ def hold(kind: str, which: str, every: int, excused: list[str]) -> None:
         assert everywhere(of, None) == "right"
     record = of.record()
     told = dict(enumerate(comm.current().gather_bytes(record.told())))
-    said = []
-    for number, (what, fault) in list(enumerate(of.faults(record)))[::every]:
-        about = [fault.can_be_made(), True]
-        if comm.current().rank == 0:
-            try:
-                _core.check_told({**told, 0: fault.recorded().told()})
-                about[1] = False
-            except RuntimeError:
-                pass
-        made, found = json.loads(comm.current().broadcast_bytes(json.dumps(about).encode(), 0))
-        if not made:
+    about = []  # as the first rank has them, which makes them
+    for number, (what, fault) in (
+        list(enumerate(of.faults(record)))[::every] if comm.current().rank == 0 else []
+    ):
+        if not fault.can_be_made():
             continue
+        try:
+            _core.check_told({**told, 0: fault.recorded().told()})
+            about.append((number, what, False))
+        except RuntimeError:
+            about.append((number, what, True))
+    said = []
+    for number, what, found in json.loads(comm.current().broadcast_bytes(json.dumps(about).encode(), 0)):
         os.environ["JALI_FAKE_PATIENCE"] = str(harm.PATIENCE if found else 20)
         spared = found and any(re.fullmatch(one, what) for one in excused)
         result = "right"
