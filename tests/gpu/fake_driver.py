@@ -53,6 +53,10 @@ def use_fake_ccl(use_settings: Callable[..., None]) -> None:
         use_settings(nccl=str(make_fake_ccl()))
 
 
+# Of a program: what it gives to fake devices is proved to be in order before its first run.
+PROVED = "" if REAL else "import jali\njali.settings.use(prove_launches=True)\n"
+
+
 def run_on_devices(ranks: int, text: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run Python text, which can import the modules of this folder, on so many MPI ranks with four fake devices and the
     fake library of collectives."""

@@ -52,7 +52,7 @@ class Halos:
         2,
     )  # in the third of five runs the fault is made; an exchange of the same slot as in the record
 
-    def __init__(self, made: Made, shape: str, policy: str) -> None:
+    def __init__(self, made: Made, shape: str, policy: str = "remote-write-overlap") -> None:
         self.made, self.roles = made, launches.has_roles(policy)
         self.ranks, self.extents, self.grid, _ = launches.SHAPES[shape]
         self.right: dict[int, list[Any]] = {}  # by rank
@@ -215,7 +215,7 @@ def test_at_least_sixty_faults_of_halos_messages_and_collectives_are_found(made,
     use_settings(halo_policy="remote-write-overlap", device_queues=collectives.SMALL_QUEUES)
     found = {}
     for of in (
-        Halos(made, "pair", "remote-write-overlap"),
+        Halos(made, "pair"),
         Messages("remote-write", 2),
         Collectives("slotted pair"),
     ):

@@ -157,7 +157,7 @@ def test_halo_items_in_a_wire_format_travel_between_devices(wire, device, monkey
     assert here == there
 
 
-@pytest.mark.unproved("runs of a proof lose numbers on the wire, too")
+@pytest.mark.unproved("runs of a proof lose numbers on the wire too, which no trial puts back: LostOnTheWay")
 def test_devices_count_what_the_wire_cannot_hold(device, monkeypatch):
     monkeypatch.setenv("JALI_FAKE_GPUS", "2")
 
