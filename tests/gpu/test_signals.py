@@ -7,6 +7,7 @@ import os
 import re
 import struct
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -351,6 +352,7 @@ def fails_while_waited_for() -> str:
 
 
 WHAT: list[str] = []
+WAITING = threading.Event()  # what rank 0 has started waits for rank 1
 
 
 @TWO_DEVICES
@@ -474,12 +476,12 @@ def after_an_abort() -> None:
     lattice, x, y = fields()
     graph = _core.GpuGraph(lattice.gpu, lambda: (x.storage.mark_written(3), shifted(y, x)))
     y.local()
-    if comm.current().rank == 0:  # an exchange that rank 1 will not join
-        x.storage.mark_written(3)
-        shifted(y, x)
-    comm.current().barrier()
     if comm.current().rank == 1:
+        assert WAITING.wait(60)
         raise ArithmeticError("rank 1 has had enough")
+    x.storage.mark_written(3)
+    shifted(y, x)  # an exchange that rank 1 will not join
+    WAITING.set()
     with pytest.raises(RankError, match="rank 1 has had enough") as caught:
         y.local()
     until_idle()
@@ -499,6 +501,7 @@ def after_an_abort() -> None:
 def test_nothing_can_be_read_or_repeated_after_an_abort(made, use_settings):
     use_settings(halo_policy="remote-write-wait")
     WHAT.clear()
+    WAITING.clear()
     with pytest.raises(ArithmeticError, match="rank 1 has had enough"):
         jali.virtual_ranks(2, after_an_abort)
     assert WHAT == ["refused"]
