@@ -535,7 +535,7 @@ def of_another_vendor() -> None:
         with pytest.raises(ParameterError, match=f"no algorithm '{old}' .* nccl, rccl, host-staged"):
             c.all_reduce(x, algorithm=old)
     with pytest.raises(
-        PlanError, match="'rccl' carries no messages .* remote-write, nccl and gpu-aware-mpi do"
+        PlanError, match="'rccl' carries no messages .* remote-write, nccl, copy-engine and gpu-aware-mpi do"
     ):
         composition = comm.Composition.standard("all_reduce", c.size, 5, dtype="int64")
         composition.plan(libraries=["rccl"]).on(c).run(x, x)
