@@ -573,7 +573,7 @@ class LaunchKernels : public KernelFamily {
     std::map<std::tuple<const FieldStorage*, GpuAddress, std::int64_t, std::int64_t>, int>
         packed_; // footprints
     std::vector<Stretch> results_;
-    std::set<std::uint64_t> messages_; // where those that are packed here begin
+    std::set<std::uint64_t> messages_;                  // where those that are packed here begin
     std::vector<const TouchedSites*> computed_, right_; // in this run; in one that was right
 };
 

@@ -145,7 +145,7 @@ struct RankMoments {
     std::vector<Value> values;
     std::vector<Said> said;
     std::vector<LaunchPlaces> launches;
-    std::uint8_t filled = 0; // whether all that moves was held, or moved there, before
+    std::uint8_t filled = 0;          // whether all that moves was held, or moved there, before
     std::vector<MemoryExtent> memory; // what this rank touches and has
 
     std::vector<std::byte> to_bytes() const;

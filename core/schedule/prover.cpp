@@ -350,7 +350,8 @@ class Prover {
                             (part == Ends::inside || block == Ends::inside))
                             continue;
                         fail(Fault::structure, number_of(static_cast<int>(r), static_cast<int>(m)),
-                             std::string(" ") + verb + " " + std::to_string(s.end - s.begin) + " bytes " + beyond);
+                             std::string(" ") + verb + " " + std::to_string(s.end - s.begin) + " bytes " +
+                                 beyond);
                     }
                 };
                 for (std::int32_t footprint : at.reads) look(footprint, "reads");

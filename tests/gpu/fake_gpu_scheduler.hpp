@@ -11,10 +11,10 @@
 // JALI_FAKE_SEED moves are chosen as nobody would: streams, launches and blocks draw a rank each and the
 // highest may move for as long as it can, ranks are drawn anew now and then (so that one block is late by a
 // whole kernel), some streams begin before anybody waits for them, kernels as early as those in front of them
-// permit, copies are done in two pieces. Several processes draw each for itself; with JALI_FAKE_NAP all of one
-// stands still for so many microseconds now and then, so that it is late for the others. If nothing has moved for JALI_FAKE_PATIENCE seconds (20) though
-// blocks wait, it is told which wait for what, and every later call is an error, until somebody calls
-// fakeRecover.
+// permit, copies are done in two pieces. Several processes draw each for itself; with JALI_FAKE_NAP all of
+// one stands still for so many microseconds now and then, so that it is late for the others. If nothing has
+// moved for JALI_FAKE_PATIENCE seconds (20) though blocks wait, it is told which wait for what, and every
+// later call is an error, until somebody calls fakeRecover.
 #pragma once
 #include <algorithm>
 #include <atomic>
