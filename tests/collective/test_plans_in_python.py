@@ -136,6 +136,12 @@ def test_scratch_that_does_not_fit_says_how_much_would() -> None:
         plan.schedule(0)
 
 
+@pytest.mark.parametrize("name", ["stripe", "ring", "depth"])
+def test_none_of_something_is_refused_and_not_taken_for_the_default(name: str) -> None:
+    with pytest.raises(PlanError, match=f"{name} 0: "):
+        comm.Composition.standard("reduce", 4, 10).plan(**{name: 0})
+
+
 def test_arrays_are_matched_with_buffers_by_name_and_type() -> None:
     plan = three_roots(1).plan()
     good = np.zeros(60), np.zeros(60)

@@ -124,6 +124,15 @@ def fake_driver() -> ctypes.CDLL:
     return ctypes.CDLL(os.environ["JALI_CUDA_DRIVER"])
 
 
+def refused(records: list[_core.RecordedCalls]) -> str:
+    """What the checker says of them, or nothing."""
+    try:
+        _core.check_recorded(records)
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
 def outcome(body: Callable[[], bool]) -> str:
     """What came of a run in which nobody knows what is wrong: 'right', 'other bits', 'fault' or 'stuck'; devices are as new after it."""
     found = ""

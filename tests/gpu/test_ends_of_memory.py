@@ -16,6 +16,7 @@ import test_checked_launches as launches
 import test_checked_messages as messages
 import test_halos_between_devices as halos
 from fake_driver import REAL
+from seeded_faults import refused
 from test_checked_launches import made
 from test_one_schedule import arriving
 
@@ -25,15 +26,6 @@ from jali import _core, comm
 __all__ = ["made"]  # a fixture: four devices, and what is launched on them
 
 pytestmark = pytest.mark.skipif(REAL, reason="the same on every driver")
-
-
-def refused(records: list[_core.RecordedCalls]) -> str:
-    """What the checker says of them, or nothing."""
-    try:
-        _core.check_recorded(records)
-    except RuntimeError as error:
-        return str(error)
-    return ""
 
 
 def of_run(record: _core.RecordedCalls, run: int, *kinds: str) -> list[int]:

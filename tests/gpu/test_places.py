@@ -12,7 +12,7 @@ import test_checked_launches as launches_of
 import test_faults_do_harm as faults
 from fake_driver import PATH, REAL
 from programs import run_python
-from seeded_faults import outcome
+from seeded_faults import outcome, refused
 from test_checked_launches import made
 from test_halos_between_devices import WAIT_BESIDE_THE_BULK
 
@@ -46,14 +46,6 @@ def as_on_one_device(record: _core.RecordedCalls, multiprocessors: int) -> _core
         resident = record.occupancy(k)[1] * multiprocessors // MULTIPROCESSORS
         record = record.with_occupancy(k, resident, 1)
     return record
-
-
-def refused(records: list[_core.RecordedCalls]) -> str:
-    try:
-        _core.check_recorded(records)
-    except RuntimeError as error:
-        return str(error)
-    return ""
 
 
 @pytest.mark.parametrize(

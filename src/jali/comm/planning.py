@@ -69,10 +69,10 @@ def make_plan(
     parameters = _core.PlanParameters(
         groups,
         libraries=names,
-        stripe=stripe or 1,
+        stripe=1 if stripe is None else stripe,
         stripe_weights=list(stripe_weights),
-        ring=ring or 1,
-        depth=depth or 1,
+        ring=1 if ring is None else ring,
+        depth=1 if depth is None else depth,
         reproducible=reproducible,
         scratch_limit=scratch_limit,
         pack_below=pack_below,
