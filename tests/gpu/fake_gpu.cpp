@@ -123,11 +123,11 @@ BOTH(cuMemAlloc_v2, hipMalloc, (Address * address, std::size_t bytes), (address,
     if (in_use + bytes > device_bytes()) return 2;
     const int file = memfd_create("device memory", 0);
     if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) return 2;
-    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (memory == MAP_FAILED) return 2;
+    void* memory = map_file(bytes, file);
+    if (memory == nullptr) return 2;
     // Nobody may count on zeros. In what is larger than anything that tests compute with, such as queues of
     // collectives, they stand in every 64 KiB: to fill it all took longer than all else that tests do.
-    const std::size_t page = 4096, step = bytes > std::size_t{16} << 20 ? 16 * page : page;
+    const std::size_t step = bytes > std::size_t{16} << 20 ? 16 * page : page;
     for (std::size_t at = 0; at < bytes; at += step)
         std::memset(static_cast<char*>(memory) + at, 0xcb, std::min(page, bytes - at));
     *address = reinterpret_cast<Address>(memory);
@@ -146,7 +146,7 @@ BOTH(cuMemFree_v2, hipFree, (Address address), (address)) {
     const auto found = blocks.find(address);
     if (found == blocks.end()) return 1;
     in_use -= found->second.bytes;
-    munmap(reinterpret_cast<void*>(address), found->second.bytes);
+    leave_place(reinterpret_cast<void*>(address), found->second.bytes);
     close(found->second.file);
     blocks.erase(found);
     return 0;
@@ -516,9 +516,9 @@ BOTH(cuIpcOpenMemHandle_v2, hipIpcOpenMemHandle, (Address * address, Handle hand
         *address = known;
         return 0;
     }
-    void* memory = mmap(nullptr, words[2], PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    void* memory = map_file(words[2], file);
     close(file);
-    if (memory == MAP_FAILED) return 801;
+    if (memory == nullptr) return 801;
     *address = reinterpret_cast<Address>(memory);
     mapped[*address] = {static_cast<std::size_t>(words[2]), identity, 1};
     return 0;
@@ -527,7 +527,7 @@ BOTH(cuIpcCloseMemHandle, hipIpcCloseMemHandle, (Address address), (address)) {
     GUARD;
     if (!mapped.count(address)) return 1;
     if (--mapped[address].times > 0) return 0;
-    munmap(reinterpret_cast<void*>(address), mapped[address].bytes);
+    leave_place(reinterpret_cast<void*>(address), mapped[address].bytes);
     mapped.erase(address);
     return 0;
 }

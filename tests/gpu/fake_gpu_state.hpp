@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include <sys/mman.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -49,6 +50,36 @@ struct Mapped {
     int times; // opened and not closed
 };
 std::map<Address, Mapped> mapped; // memory of other processes
+
+// Where devices have memory nothing else comes to lie, also when it is freed, and a page on either side is
+// nobody's: a kernel that strays, or goes on in what was freed, changes nothing of the process. What is freed
+// last is given again first, as by real drivers.
+constexpr std::size_t page = 4096;
+std::map<std::size_t, std::vector<char*>> left; // places that were freed, by size
+void* take_place(std::size_t bytes) { // where nothing can be read or written yet; null if there is none
+    bytes = (bytes + page - 1) / page * page;
+    if (auto& places = left[bytes]; !places.empty()) {
+        void* place = places.back();
+        places.pop_back();
+        return place;
+    }
+    void* place =
+        mmap(nullptr, bytes + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return place == MAP_FAILED ? nullptr : static_cast<char*>(place) + page;
+}
+void empty_place(void* place, std::size_t bytes) {
+    mmap(place, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+void leave_place(void* place, std::size_t bytes) {
+    empty_place(place, bytes);
+    left[(bytes + page - 1) / page * page].push_back(static_cast<char*>(place));
+}
+void* map_file(std::size_t bytes, int file) { // null if there is no place
+    void* place = take_place(bytes);
+    if (place == nullptr) return nullptr;
+    void* memory = mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0);
+    return memory == MAP_FAILED ? nullptr : memory;
+}
 // Memory with handles: it is there while somebody holds its handle or has it mapped.
 struct Physical {
     std::size_t bytes;

@@ -68,8 +68,8 @@ BOTH(cuMemAddressReserve, hipMemAddressReserve,
     (void)alignment;
     (void)wish;
     if (flags || bytes == 0 || bytes % virtual_unit) return 1;
-    void* place = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (place == MAP_FAILED) return 2;
+    void* place = take_place(bytes);
+    if (place == nullptr) return 2;
     *address = reinterpret_cast<Address>(place);
     reserved[*address] = bytes;
     return 0;
@@ -80,7 +80,7 @@ BOTH(cuMemAddressFree, hipMemAddressFree, (Address address, std::size_t bytes), 
     if (found == reserved.end() || found->second != bytes) return 1;
     const auto inside = virtuals.lower_bound(address);
     if (inside != virtuals.end() && inside->first < address + bytes) return 1; // still mapped
-    munmap(reinterpret_cast<void*>(address), bytes);
+    leave_place(reinterpret_cast<void*>(address), bytes);
     reserved.erase(found);
     return 0;
 }
@@ -104,8 +104,7 @@ BOTH(cuMemUnmap, hipMemUnmap, (Address address, std::size_t bytes), (address, by
     GUARD; // unlike cuMemFree it waits for nothing
     const auto found = virtuals.find(address);
     if (found == virtuals.end() || found->second.bytes != bytes) return 1;
-    mmap(reinterpret_cast<void*>(address), bytes, PROT_NONE,
-         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    empty_place(reinterpret_cast<void*>(address), bytes);
     virtuals.erase(found);
     return 0;
 }
