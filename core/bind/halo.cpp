@@ -218,7 +218,7 @@ void bind_storage(nb::module_& m) {
         [](std::shared_ptr<PlacedLayout> layout, const Sections& memory, std::string label,
            std::uintptr_t kernel, Vector<std::uint64_t> parameters,
            std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> sources, int output_parameter,
-           const GpuFunction* gpu_kernel, int threads) {
+           const GpuFunction* gpu_kernel, int threads, std::shared_ptr<LaunchCounters> counters) {
             HaloProducer producer;
             if (gpu_kernel != nullptr) producer.gpu_kernel = *gpu_kernel;
             producer.threads = threads;
@@ -226,15 +226,15 @@ void bind_storage(nb::module_& m) {
             producer.parameters.assign(parameters.data(), parameters.data() + parameters.size());
             producer.sources = std::move(sources);
             producer.output_parameter = output_parameter;
+            producer.counters = std::move(counters);
             nb::gil_scoped_release released;
             return std::make_shared<FieldStorage>(std::move(layout), memory_of(memory), std::move(label),
                                                   std::move(producer));
         },
         "layout"_a, "memory"_a, "label"_a, "kernel"_a, "parameters"_a, "sources"_a, "output_parameter"_a,
-        "gpu_kernel"_a.none() = nb::none(), "threads"_a = 0,
+        "gpu_kernel"_a.none() = nb::none(), "threads"_a = 0, "counters"_a.none() = nb::none(),
         "A FieldStorage of ghosts only: the sender's `kernel` computes what travels, from sources "
-        "[(parameter, "
-        "field)].");
+        "[(parameter, field)], and counts in `counters`, which are final with the launch that reads.");
     m.def(
         "halo_counters", [] { return dict_of(process_halo_counters()); },
         "Over all layouts of this process.");

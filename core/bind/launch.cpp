@@ -43,7 +43,11 @@ struct BoundLaunch {
 
 void bind_launch(nb::module_& m) {
     nb::class_<LaunchCounters>(m, "LaunchCounters",
-                               "What the kernel of a launch counts, on this rank; outlives the launch.")
+                               "What the kernel of a launch, or of what is sent for it, counts, on this rank; "
+                               "outlives the launch.")
+        .def(nb::init<std::shared_ptr<Gpu>, int>(), "gpu"_a.none(), "count"_a,
+             "For halo_item(counters=...): all 0, on the host if there is no gpu.")
+        .def_prop_ro("address", &LaunchCounters::address, "Where the kernel counts.")
         .def_prop_ro(
             "values",
             [](const LaunchCounters& self) {

@@ -157,7 +157,7 @@ void GpuLaunch::fill_parameters() {
     std::uint64_t* parameters = arguments_.data() + 2;
     std::memcpy(parameters, d.parameters, d.nparameters * sizeof(std::uint64_t));
     fill_device_parameters(parameters, *d.layout);
-    parameters[6] = counters_->on_device().address();
+    parameters[6] = counters_->address();
     for (const auto& [index, field] : d.patches) parameters[index] = field->address();
     for (const auto& [index, field] : d.away)
         parameters[index] = static_cast<std::uint64_t>(field->ghosts_away());

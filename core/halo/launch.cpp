@@ -54,23 +54,19 @@ std::unique_ptr<Launch> Launch::make(LaunchDefinition definition) {
     return std::make_unique<HostLaunch>(std::move(definition));
 }
 
-LaunchCounters::LaunchCounters(std::shared_ptr<Gpu> gpu, int count) : gpu_(std::move(gpu)), here_(count) {
-    if (gpu_ == nullptr || count == 0) return;
-    there_ = gpu_->allocate(count * sizeof(std::int64_t), "counters");
-    gpu_->fill(there_.address(), 0, there_.size());
-}
-
-std::vector<std::int64_t> LaunchCounters::values() const {
-    std::vector<std::int64_t> found = here_;
-    if (there_.size() > 0) {
-        gpu_->copy_out(found.data(), there_.address(), there_.size());
-        gpu_->synchronize();
-    }
-    return found;
-}
-
 Launch::~Launch() {
-    counters_->final_ = true;
+    for (LaunchCounters* counters : all_counters()) counters->finish();
+}
+
+std::vector<LaunchCounters*> Launch::all_counters() const {
+    std::vector<LaunchCounters*> all{counters_.get()};
+    for (const auto& request : requests_) {
+        const HaloProducer* producer = request.field->producer();
+        if (producer == nullptr || producer->counters == nullptr) continue;
+        if (std::find(all.begin(), all.end(), producer->counters.get()) == all.end())
+            all.push_back(producer->counters.get());
+    }
+    return all;
 }
 
 Launch::Launch(LaunchDefinition definition) : definition_(std::move(definition)) {

@@ -16,7 +16,6 @@
 #include "transport/communicator.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -141,25 +140,6 @@ struct LaunchDefinition {
     const HaloPolicy* policy = nullptr; // null: the one of halo_policy("")
 };
 
-// What the kernel of a launch counts, of all runs together, on this rank. Outlives the launch, so that
-// whoever looks later finds it.
-class LaunchCounters {
-  public:
-    LaunchCounters(std::shared_ptr<Gpu> gpu, int count); // gpu: null on the host
-    std::vector<std::int64_t> values() const;            // on a device, after its work so far
-    bool final() const { return final_; }                // the launch is gone
-
-    const GpuMemory& on_device() const { return there_; } // empty on the host
-    std::vector<std::int64_t>& on_host() { return here_; }
-
-  private:
-    friend class Launch;
-    std::shared_ptr<Gpu> gpu_;
-    GpuMemory there_;
-    std::vector<std::int64_t> here_;
-    std::atomic<bool> final_ = false;
-};
-
 class Launch {
   public:
     // Throws LayoutError for anything that does not fit together.
@@ -222,6 +202,7 @@ class Launch {
   protected:
     friend class LaunchTrial;
     explicit Launch(LaunchDefinition definition);
+    std::vector<LaunchCounters*> all_counters() const; // those of what is sent for it as well
 
     // What a run is made of, in this order. compute() is the kernel over everything, with halos as they are;
     // compute_between() exchanges the stale parts that it is given as well.

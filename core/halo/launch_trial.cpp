@@ -25,10 +25,8 @@ LaunchTrial::LaunchTrial(Launch& launch) : launch_(launch) {
         }
         saved_.push_back(std::move(saved));
     }
-    if (const GpuMemory& counters = launch_.counters()->on_device(); counters.size() > 0) {
-        counters_ = gpu->allocate(counters.size(), "counters as they were before tuning");
-        gpu->copy(counters_.address(), counters.address(), counters.size());
-    }
+    for (LaunchCounters* counters : launch_.all_counters())
+        counters_.emplace_back(counters, counters->values());
     for (const auto& request : launch_.requests_) {
         for (int parity = 0; parity < 2; ++parity) {
             const bool read = request.parities >> parity & 1;
@@ -65,8 +63,7 @@ void LaunchTrial::restore() {
             std::memcpy(saved.field->data(), saved.here.data(), saved.field->owned_bytes());
         }
     }
-    if (counters_.size() > 0)
-        gpu->copy(launch_.counters()->on_device().address(), counters_.address(), counters_.size());
+    for (const auto& [counters, values] : counters_) counters->set(values);
     for (std::size_t k = 0; k < counted_.size(); ++k) launch_.touched_[k]->counters = counted_[k];
     const HaloCounters& now = d.layout->counters;
     count_in_process({counted_in_layout_.exchanged - now.exchanged, counted_in_layout_.avoided - now.avoided,

@@ -55,7 +55,7 @@ class LaunchTrial {
     std::vector<char> stale_;
     std::vector<HaloCounters> counted_; // of the touched fields
     HaloCounters counted_in_layout_;
-    GpuMemory counters_;
+    std::vector<std::pair<LaunchCounters*, std::vector<std::int64_t>>> counters_; // values at the start
     bool finished_ = false;
 };
 

@@ -11,6 +11,7 @@
 
 #include "device/arena.hpp"
 #include "device/thread_pool.hpp"
+#include "halo/launch_counters.hpp"
 #include "halo/placed_layout.hpp"
 #include "transport/exposed_memory.hpp"
 
@@ -56,6 +57,7 @@ struct HaloProducer {
     std::vector<std::pair<int, std::shared_ptr<FieldStorage>>>
         sources; // parameter that holds its address, field
     int output_parameter = 0;
+    std::shared_ptr<LaunchCounters> counters; // what the kernel counts; may be null
 };
 
 class FieldStorage {

@@ -20,7 +20,7 @@ from jali.codegen.writer import KernelParameter, Variant
 from jali.comm import checking
 from jali.errors import LayoutError
 from jali.lattice.field import Field
-from jali.lattice.lost import LostOnTheWay, LostSites
+from jali.lattice.lost import LostSites
 from jali.lattice.sums import gathering_of
 from jali.lattice.visit import Visit
 from jali.tune import DEFAULT_LAUNCH, LaunchConfig
@@ -212,8 +212,6 @@ class _Binding:
         self.tunings: list[Any] = []  # questions about this launch that are open (lattice.tuning)
         if lattice.communicator.checked and (nsums or any(any(offset) for _, offset, _ in reads)):
             self.tunings.append(_ComparedCall())
-        for lost in self.lost:
-            lost.counters.reader = self.launch.counters
         if counts_lost(program):
             self.lost.append(LostSites(self.launch.counters, program.name))
         for lost in self.lost:
@@ -255,16 +253,16 @@ class _Binding:
         """Ghosts that are filled with what the item's producer computes at the sender."""
         text = binary.source.kernel
         parameters = np.zeros(FIRST_PARAMETER + len(text.parameters), np.uint64)
-        sources, output = [], 0
+        sources, output, counters = [], 0, None
         for k, parameter in enumerate(text.parameters):
             if parameter.what == "field":
                 sources.append((FIRST_PARAMETER + k, self.fields[parameter.slot].storage))
             elif parameter.what == "output":
                 output = FIRST_PARAMETER + k
             elif parameter.what == "lost":
-                counts = LostOnTheWay(self.lattice.gpu)
-                parameters[FIRST_PARAMETER + k] = counts.address
-                self.lost.append(LostSites(counts, f"a halo item of {self.program.name}"))
+                counters = _core.LaunchCounters(self.lattice.gpu, 2)  # as a launch has: the second one counts
+                parameters[FIRST_PARAMETER + k] = counters.address
+                self.lost.append(LostSites(counters, f"a halo item of {self.program.name}"))
             elif parameter.what == "away":
                 parameters[FIRST_PARAMETER + k] = 0  # a sender reads its own sites
             elif parameter.what == "phases":
@@ -284,6 +282,7 @@ class _Binding:
             output,
             gpu_kernel=binary.function,
             threads=DEFAULT_LAUNCH.threads,
+            counters=counters,
         )
 
     def _table(self, group: int, offset: tuple[int, ...], windings: bool) -> Any:

@@ -11,8 +11,6 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-import numpy as np
-
 from jali.amounts import counted
 from jali.errors import StorageError
 
@@ -26,33 +24,6 @@ class Count(Protocol):
 
     def news(self) -> int:
         """Sites that were lost since the last look, on this rank."""
-
-
-class LostOnTheWay:
-    """Counters for a kernel that makes what ranks send, which a launch has none for; the second one counts."""
-
-    def __init__(self, gpu: Any):
-        self.gpu = gpu
-        self._counts = np.zeros(2, np.int64)
-        self._there = None if gpu is None else gpu.upload(self._counts, "counters")
-        self.reader: Any = None  # counters of the launch that reads what is sent
-
-    @property
-    def final(self) -> bool:
-        """Whether that launch is gone."""
-        return self.reader is not None and bool(self.reader.final)
-
-    @property
-    def address(self) -> int:
-        """Where the kernel counts."""
-        return int(self._counts.ctypes.data if self._there is None else self._there.address)
-
-    @property
-    def values(self) -> np.ndarray:
-        """What was counted so far; a device is waited for."""
-        if self._there is not None:
-            self.gpu.download(self._there, self._counts)
-        return self._counts
 
 
 class LostSites:

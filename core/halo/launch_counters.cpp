@@ -1,0 +1,33 @@
+#include "halo/launch_counters.hpp"
+
+namespace jali {
+
+LaunchCounters::LaunchCounters(std::shared_ptr<Gpu> gpu, int count) : gpu_(std::move(gpu)), here_(count) {
+    if (gpu_ == nullptr || count == 0) return;
+    there_ = gpu_->allocate(count * sizeof(std::int64_t), "counters");
+    gpu_->fill(there_.address(), 0, there_.size());
+}
+
+std::uint64_t LaunchCounters::address() const {
+    return gpu_ ? there_.address() : reinterpret_cast<std::uint64_t>(here_.data());
+}
+
+std::vector<std::int64_t> LaunchCounters::values() const {
+    std::vector<std::int64_t> found = here_;
+    if (there_.size() > 0) {
+        gpu_->copy_out(found.data(), there_.address(), there_.size());
+        gpu_->synchronize();
+    }
+    return found;
+}
+
+void LaunchCounters::set(const std::vector<std::int64_t>& values) {
+    if (there_.size() > 0) {
+        gpu_->copy_in(there_.address(), values.data(), there_.size());
+        gpu_->synchronize();
+    } else {
+        here_ = values;
+    }
+}
+
+} // namespace jali

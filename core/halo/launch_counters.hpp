@@ -1,0 +1,32 @@
+// What the kernel of a launch, or of what is sent for it, counts: of all runs together, on this rank.
+// Outlives the launch, so that whoever looks later finds it.
+#pragma once
+
+#include "device/gpu.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace jali {
+
+class LaunchCounters {
+  public:
+    LaunchCounters(std::shared_ptr<Gpu> gpu, int count); // all 0; gpu: null on the host
+    std::vector<std::int64_t> values() const;            // on a device, after its work so far
+    void set(const std::vector<std::int64_t>& values);
+    bool final() const { return final_; } // the launch is gone
+    void finish() { final_ = true; }
+
+    std::uint64_t address() const; // of the first, where the kernel runs; on the device 0 if there are none
+    std::vector<std::int64_t>& on_host() { return here_; }
+
+  private:
+    std::shared_ptr<Gpu> gpu_;
+    GpuMemory there_;
+    std::vector<std::int64_t> here_;
+    std::atomic<bool> final_ = false;
+};
+
+} // namespace jali
