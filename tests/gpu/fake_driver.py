@@ -53,13 +53,21 @@ def use_fake_ccl(use_settings: Callable[..., None]) -> None:
         use_settings(nccl=str(make_fake_ccl()))
 
 
-# Of a program: what it gives to fake devices is proved to be in order before its first run.
-PROVED = "" if REAL else "import jali\njali.settings.use(prove_launches=True)\n"
+# Around a program: what it gives to fake devices is proved to be in order before its first run.
+PROVED = """import jali
+jali.settings.use(prove_launches=True)
+{}
+assert jali._core.first_runs()[1] == 0, f"{{jali._core.first_runs()[1]}} launches, collectives or starts of messages ran unproved"
+"""
 
 
-def run_on_devices(ranks: int, text: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def run_on_devices(
+    ranks: int, text: str, environment: dict[str, str], *, unproved: str = ""
+) -> subprocess.CompletedProcess[str]:
     """Run Python text, which can import the modules of this folder, on so many MPI ranks with four fake devices and the
-    fake library of collectives."""
+    fake library of collectives. `unproved` says why what it gives to the devices is not proved, as all else is."""
+    if not REAL and not unproved:
+        text = PROVED.format(text)
     env = {**environment, "JALI_FAKE_GPUS": "4", "JALI_NCCL": str(make_fake_ccl())}
     return run_program(on_ranks(ranks, sys.executable, "-c", text), env=env, path=PATH)
 

@@ -570,9 +570,10 @@ def test_a_rank_that_waits_for_an_end_that_is_never_made_stops() -> None:
         comm.virtual_ranks(2, run)
 
 
-def on_processes(text: str, environment: dict[str, str], ranks: int = 2) -> list[str]:
+def on_processes(text: str, environment: dict[str, str], ranks: int = 2, **options: str) -> list[str]:
     """Words that ranks which are processes print, each with a fake device; `t` in their text is this module."""
-    return run_on_devices(ranks, "import test_device_messages as t\n" + text, environment).stdout.split()
+    text = "import test_device_messages as t\n" + text
+    return run_on_devices(ranks, text, environment, **options).stdout.split()
 
 
 @pytest.mark.mpi
@@ -656,7 +657,8 @@ def test_what_comes_after_an_interrupt_does_not_land_in_memory_that_others_have(
     shm: str, fake_environment: dict[str, str]
 ) -> None:
     environment = {**fake_environment, "JALI_GPU_AWARE_MPI": "1", "JALI_SHM": shm}
-    assert on_processes("print(t.interrupted_receive(), flush=True)", environment) == ["untouched"] * 2
+    text, why = "print(t.interrupted_receive(), flush=True)", "one end of a message is started alone"
+    assert on_processes(text, environment, unproved=why) == ["untouched"] * 2
 
 
 @pytest.mark.mpi

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from fake_driver import (
     PATH,
-    PROVED,
     REAL,
     make_fake_ccl,
     make_fake_driver,
@@ -761,7 +760,7 @@ def on_processes(
     text: str, policy: str, environment: dict[str, str], ranks: int = 2, said: str = ""
 ) -> list[str]:
     """Words that ranks which are processes print, each with a fake device; `t` in their text is this module."""
-    head = PROVED + "import hashlib, jali, test_halos_between_devices as t\n"
+    head = "import hashlib, jali, test_halos_between_devices as t\n"
     done = run_on_devices(ranks, head + text, {**environment, "JALI_HALO_POLICY": policy})
     assert done.stderr.count(said) == 1 or not said, done.stderr
     return done.stdout.split()
