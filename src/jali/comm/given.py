@@ -1,4 +1,4 @@
-"""What people give to compositions and plans: whole numbers, flags and names, as the core can hold them.
+"""What people give to communicators, compositions and plans: whole numbers, flags and names, as the core can hold them.
 
 Whole numbers may be NumPy's; flags, floats and texts are none. Whether a number makes sense is decided where it is used.
 """
@@ -11,19 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from jali.errors import PlanError
+from jali.errors import ParameterError, PlanError
 from jali.files import value_shown
 
 
-def whole(name: str, value: Any, bits: int = 31) -> int:
-    """A whole number of so many bits (31: an int of the core). Raises PlanError by this name."""
+def whole(name: str, value: Any, bits: int = 31, error: type[ParameterError] = PlanError) -> int:
+    """A whole number of so many bits (31: an int of the core). Raises PlanError, or `error`, by this name."""
     number = integer(value)
     if number is None:
-        raise PlanError(f"{name} is a whole number, not {value_shown(value)}")
+        raise error(f"{name} is a whole number, not {value_shown(value)}")
     if abs(number) >> bits:
-        raise PlanError(
-            f"{name} {value_shown(number)} is beyond all that can be planned; give less than 2^{bits}"
-        )
+        raise error(f"{name} {value_shown(number)} is beyond all that there can be; give less than 2^{bits}")
     return number
 
 
@@ -48,10 +46,10 @@ def memory(name: str, value: Any) -> int:
     return min(number, (1 << 63) - 1)
 
 
-def flag(name: str, value: Any) -> bool:
-    """Raises PlanError for what is neither True nor False."""
+def flag(name: str, value: Any, error: type[ParameterError] = PlanError) -> bool:
+    """Raises PlanError, or `error`, for what is neither True nor False."""
     if not isinstance(value, bool | np.bool_):
-        raise PlanError(f"{name} is True or False, not {value_shown(value)}")
+        raise error(f"{name} is True or False, not {value_shown(value)}")
     return bool(value)
 
 
