@@ -594,7 +594,12 @@ class Communicator:
         try:
             if messages:
                 messages[0].owner.start(messages, stream)
-        except (TypeError, ValueError, AttributeError, LookupError):  # looked at afterwards, since starts are often
+        except (
+            TypeError,
+            ValueError,
+            AttributeError,
+            LookupError,
+        ):  # looked at afterwards, since starts are often
             _check_ends(messages)
             raise
 

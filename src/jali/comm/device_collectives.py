@@ -69,6 +69,9 @@ class DeviceCollectives(KeepsPlans[Key, _core.DevicePlan]):
         self.gpu = gpu
         self.size = ranks.size
         _core.suggest_ccl_library(gpu.kind, find_library(gpu.kind))
+        gpu.set_builtin_kernels(
+            cache.builtin_kernels(gpu)
+        )  # copy engines need some; no lattice may have been here
         self.core = _core.DeviceCollectives(gpu, ranks)
         self._planned_calls = planned_calls
 
