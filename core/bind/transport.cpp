@@ -54,7 +54,8 @@ Array memory_of(const nb::object& data) {
     if (nb::try_cast(data, array, false)) return array;
     const std::string text =
         std::string("a message is a C-contiguous ") +
-        (std::is_same_v<Array, Target> ? "array in host memory that may be written" : "array in host memory") +
+        (std::is_same_v<Array, Target> ? "array in host memory that may be written"
+                                       : "array in host memory") +
         ", not " + nb::repr(nb::handle(data.type())).c_str() +
         (nb::hasattr(data, "strides") ? ", or not such a one; pass numpy.ascontiguousarray of it" : "");
     raise_python("jali.errors", "ParameterError", text.c_str());

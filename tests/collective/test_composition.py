@@ -228,7 +228,7 @@ def test_pieces_are_checked_on_every_rank_that_uses_them() -> None:
     [
         (0, "0 ranks; it needs at least one"),
         (10**9, "1000000000 ranks; it needs at least one, and 1048576 are the most"),
-        (10**20, "is beyond all that can be planned"),
+        (10**20, "is beyond all that there can be"),
         (2.5, "the number of ranks is a whole number, not 2.5"),
         (True, "the number of ranks is a whole number, not True"),
     ],

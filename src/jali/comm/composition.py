@@ -47,6 +47,7 @@ MOST_PARTS = 1 << 24
 """Of a buffer; each has its place in a list."""
 
 Ranks = str | int | Iterable[int]
+RankNumbers = str | int | list[int]
 Operation = str | Callable[[Any, Any], Any]
 Counts = int | Sequence[int]
 
@@ -390,7 +391,7 @@ class Composition:
         return number
 
     def _agree(
-        self, what: str, at_root: Piece | Buffer, elsewhere: Piece | Buffer, root: int, ranks: Ranks
+        self, what: str, at_root: Piece | Buffer, elsewhere: Piece | Buffer, root: int, ranks: RankNumbers
     ) -> int:
         """The number of elements, which both have: the one at the root, the other on `ranks`."""
         count = at_root.count if isinstance(at_root, Piece) else at_root.count(root)
@@ -408,7 +409,7 @@ def _called(piece: Piece | Buffer) -> str:
     return repr(piece) if isinstance(piece, Piece) else piece.name
 
 
-def _counts_on(piece: Piece | Buffer, root: int, ranks: Ranks) -> Iterable[tuple[int, int]]:
+def _counts_on(piece: Piece | Buffer, root: int, ranks: RankNumbers) -> Iterable[tuple[int, int]]:
     """How many elements a piece has on these ranks, (rank, elements), once where it has as many on all; the core says which
     ranks there are none of."""
     if isinstance(piece, Piece):
@@ -424,10 +425,10 @@ def _counts_on(piece: Piece | Buffer, root: int, ranks: Ranks) -> Iterable[tuple
     return [(rank, counts[rank]) for rank in named if 0 <= rank < len(counts)]
 
 
-def _ranks(ranks: Ranks) -> str | int | list[int]:
+def _ranks(ranks: Ranks) -> RankNumbers:
     if isinstance(ranks, str):
         return ranks
-    found = [given.integer(rank) for rank in (ranks if given.several(ranks) else [ranks])]
+    found = [given.integer(rank) for rank in given.each(ranks)]
     numbers = [given.whole("rank", rank) for rank in found if rank is not None]
     if len(numbers) < len(found):
         raise PlanError(
@@ -437,7 +438,7 @@ def _ranks(ranks: Ranks) -> str | int | list[int]:
 
 
 def _integers(counts: Counts) -> list[int]:
-    numbers = [given.integer(n) for n in (counts if given.several(counts) else [counts])]
+    numbers = [given.integer(n) for n in given.each(counts)]
     if any(n is None for n in numbers):
         raise PlanError(f"counts are integers, not {value_shown(counts)}")
     found = [n for n in numbers if n is not None]

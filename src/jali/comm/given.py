@@ -38,6 +38,11 @@ def several(value: Any) -> bool:
     return isinstance(value, Iterable) and getattr(value, "shape", None) != ()
 
 
+def each(value: Any) -> list[Any]:
+    """Several things, or one."""
+    return list(value) if several(value) else [value]
+
+
 def memory(name: str, value: Any) -> int:
     """A number of bytes from 0, at most what the core can number. Raises PlanError."""
     number = integer(value)
