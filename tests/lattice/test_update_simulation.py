@@ -322,6 +322,7 @@ def test_what_does_not_fit_is_refused(call):
         ({"site_seconds": math.nan}, "not nan"),
         ({"site_seconds": math.inf}, "not inf"),
         ({"site_seconds": "3"}, "not '3'"),
+        ({"site_seconds": True}, "not True"),
         ({"kernel": 1}, "laplace has the kernels 0 to 0, not kernel=1"),
         ({"machine": 7}, "a machine is one, its name or its file, not 7"),
     ],
