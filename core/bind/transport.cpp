@@ -7,6 +7,8 @@
 #include "transport/ping_pong.hpp"
 
 #include <memory>
+#include <string>
+#include <type_traits>
 #include <vector>
 
 #include <nanobind/nanobind.h>
@@ -43,6 +45,21 @@ std::span<const std::byte> bytes_of(const nb::bytes& data) {
 
 nb::bytes to_python(const std::vector<std::byte>& data) {
     return nb::bytes(data.data(), data.size());
+}
+
+// The memory of an array as it is. Raises ParameterError for what has none, or not in one piece.
+template <class Array>
+Array memory_of(const nb::object& data) {
+    Array array;
+    if (nb::try_cast(data, array, false)) return array;
+    const std::string text =
+        std::string("a message is a C-contiguous ") +
+        (std::is_same_v<Array, Target> ? "array in host memory that may be written"
+                                       : "array in host memory") +
+        ", not " + nb::repr(nb::handle(data.type())).c_str() +
+        (nb::hasattr(data, "strides") ? ", or not such a one; pass numpy.ascontiguousarray of it" : "");
+    raise_python("jali.errors", "ParameterError", text.c_str());
+    throw nb::python_error();
 }
 
 void wait_for(Communicator& communicator, const std::vector<PendingMessage*>& pending,
@@ -96,19 +113,19 @@ void bind_transport(nb::module_& m) {
         .def(
             "send",
             [](std::shared_ptr<Communicator> self, nb::object data, int to, int tag) {
-                const auto source = nb::cast<Source>(data, false);
+                const auto source = memory_of<Source>(data);
                 auto request = self->send(source.data(), source.nbytes(), to, tag);
                 return PendingMessage{std::move(self), std::move(data), std::move(request)};
             },
-            "data"_a, "to"_a, "tag"_a)
+            "data"_a.none(), "to"_a, "tag"_a)
         .def(
             "receive",
             [](std::shared_ptr<Communicator> self, nb::object data, int from, int tag) {
-                const auto target = nb::cast<Target>(data, false);
+                const auto target = memory_of<Target>(data);
                 auto request = self->receive(target.data(), target.nbytes(), from, tag);
                 return PendingMessage{std::move(self), std::move(data), std::move(request)};
             },
-            "data"_a, "source"_a, "tag"_a)
+            "data"_a.none(), "source"_a, "tag"_a)
         .def(
             "test",
             [](Communicator& self, PendingMessage& message) {

@@ -155,7 +155,10 @@ bool RankSet::operator==(const RankSet& other) const {
 }
 
 Composition::Composition(int ranks, DataType type) : ranks_(ranks), type_(type) {
-    if (ranks < 1) throw PlanError("a composition of " + counted(ranks, "rank") + "; it needs at least one");
+    constexpr int most = 1 << 20; // as of machines; plans hold some numbers for each
+    if (ranks < 1 || ranks > most)
+        throw PlanError("a composition of " + counted(ranks, "rank") + "; it needs at least one, and " +
+                        to_string(most) + " are the most");
 }
 
 int Composition::add_buffer(std::string name, std::vector<std::int64_t> counts, bool input) {

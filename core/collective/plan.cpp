@@ -6,6 +6,13 @@
 
 namespace jali {
 
+namespace {
+
+// A message has a tag for its chunk, and transports promise 2^15; planning takes time and memory for each.
+constexpr int most_chunks = 1 << 16;
+
+} // namespace
+
 void check_parameters(const Composition& composition, const PlanParameters& parameters) {
     const int ranks = composition.ranks();
     const auto number = [](auto value) { return std::to_string(value); };
@@ -25,8 +32,9 @@ void check_parameters(const Composition& composition, const PlanParameters& para
         throw PlanError("ring " + number(parameters.ring) + ": a ring has 1 (no ring) to " +
                         counted(ranks, "node"));
     if (parameters.ring > 1) static_cast<void>(parameters.hierarchy.below_ring(parameters.ring));
-    if (parameters.depth < 1)
-        throw PlanError("depth " + number(parameters.depth) + ": a pipeline has 1 chunk or more");
+    if (parameters.depth < 1 || parameters.depth > most_chunks)
+        throw PlanError("depth " + number(parameters.depth) + ": a pipeline has 1 to " + number(most_chunks) +
+                        " chunks");
     const auto& weights = parameters.stripe_weights;
     if (!weights.empty()) {
         if (static_cast<int>(weights.size()) != ranks)

@@ -39,7 +39,7 @@ def open_device(name: str | None, communicator: Any) -> Any:
 
     Collective over the ranks of `communicator`. Raises DeviceError: no such device, no driver, too old a driver.
     """
-    kind, ordinal = parse_device(name or default_device())
+    kind, ordinal = parse_device(default_device() if name is None else name)
     if kind == "cpu":
         return None
     count = _core.Gpu.count(kind)

@@ -31,8 +31,11 @@ CONTROL = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160)
 
 
 def checked_path(path: str | os.PathLike[str]) -> str:
-    """The path as a string. Raises ParameterError for a name that no file can have."""
-    name = os.fsdecode(path)
+    """The path as a string. Raises ParameterError for a name that no file can have, and for what is no name."""
+    try:
+        name = os.fsdecode(path)
+    except TypeError:
+        raise ParameterError(f"the path of a file is a text, not {value_shown(path)}") from None
     if "\0" in name:
         raise ParameterError(f"the path '{shown(name)}' holds a NUL character, which no file's name can")
     try:

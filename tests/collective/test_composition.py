@@ -113,7 +113,7 @@ def test_whole_buffers_take_their_size_at_the_root() -> None:
     for i in range(3):
         c.multicast(send, recv[i], root=i)
     small = c.buffer("small", [3, 0, 0])
-    c.reduce(recv, small, root=0, sources=[1])
+    c.reduce(recv[1], small, root=0, sources=[1])
     assert [p["count"] for p in c.core.steps[0]] == [2, 3, 4, 3]
 
 
@@ -156,7 +156,32 @@ REFUSED: list[tuple[str, Callable[[Composition, Any, Any], object]]] = [
     ("no ranks; name at least one", lambda c, a, b: c.multicast(a, b, root=0, leaves=[])),
     ("'some' is no set of ranks", lambda c, a, b: c.multicast(a, b, root=0, leaves="some")),
     ("a rank or several, not None", lambda c, a, b: c.multicast(a, b, root=0, leaves=None)),
-    ("3 elements do not fit 2", lambda c, a, b: c.multicast(a[0:3], b[0:2], root=0)),
+    (
+        r"3 elements of a\[0:3\] on rank 0 do not fit the 2 of b\[0:2\]",
+        lambda c, a, b: c.multicast(a[0:3], b[0:2], root=0),
+    ),
+    (
+        "8 elements of a on rank 0 do not fit the 9 of d on rank 0",
+        lambda c, a, b: c.multicast(a, c.buffer("d", 9), root=0),
+    ),
+    (
+        "8 elements of b on rank 2 do not fit the 7 of d on rank 1",
+        lambda c, a, b: c.reduce(c.buffer("d", [8, 7, 8]), b, root=2),
+    ),
+    (
+        "4 elements of a.0:4. on rank 0 do not fit the 8 of b on rank 1",
+        lambda c, a, b: c.multicast(a[0:4], b, root=0, leaves=[1]),
+    ),
+    ("root is a whole number, not 1.0", lambda c, a, b: c.multicast(a, b, root=1.0)),
+    ("root is a whole number, not True", lambda c, a, b: c.reduce(a, b, root=True)),
+    ("a rank or several, not .True.", lambda c, a, b: c.multicast(a, b, root=0, leaves=[True])),
+    ("an index of buffer 'a' is a whole number, not 2.0", lambda c, a, b: a[0:2.0]),
+    ("rank 3 does not exist", lambda c, a, b: a.count(3)),
+    ("input is True or False, not 2", lambda c, a, b: c.buffer("d", 2, input=2)),
+    ("the name of a buffer is a text, not 7", lambda c, a, b: c.buffer(7, 2)),
+    ("1000000000 parts; it needs at least one, and", lambda c, a, b: c.buffer("d", 8, parts=10**9)),
+    ("more than 64 bits can number", lambda c, a, b: c.buffer("d", 10**20)),
+    ("the arrays of every rank, by name or in order, not 3", lambda c, a, b: c.evaluate(3)),
     (r"a\[0:3\] and a\[2:5\] overlap", lambda c, a, b: c.multicast(a[0:3], a[2:5], root=0)),
     (r"a\[0:3\] and a\[2:5\] overlap", lambda c, a, b: c.reduce(a[0:3], a[2:5], root=1)),
     ("no operation 'plus'; use one of sum", lambda c, a, b: c.reduce(a, b, root=0, op="plus")),
@@ -198,9 +223,30 @@ def test_pieces_are_checked_on_every_rank_that_uses_them() -> None:
         c.reduce(a[2:4], b[2:4], root=0, sources=OTHERS)
 
 
-def test_compositions_need_ranks() -> None:
-    with pytest.raises(PlanError, match="0 ranks; it needs at least one"):
-        Composition(0)
+@pytest.mark.parametrize(
+    ("ranks", "message"),
+    [
+        (0, "0 ranks; it needs at least one"),
+        (10**9, "1000000000 ranks; it needs at least one, and 1048576 are the most"),
+        (10**20, "is beyond all that there can be"),
+        (2.5, "the number of ranks is a whole number, not 2.5"),
+        (True, "the number of ranks is a whole number, not True"),
+    ],
+)
+def test_compositions_need_ranks(ranks: Any, message: str) -> None:
+    for make in (Composition, lambda ranks: Composition.standard("broadcast", ranks, 1)):
+        with pytest.raises(PlanError, match=message):
+            make(ranks)
+
+
+def test_whole_numbers_may_be_those_of_numpy() -> None:
+    c = Composition(np.int64(3))
+    data, out = c.buffer("data", np.int32(4)), c.buffer("out", np.array(8), parts=np.int64(2), input=False)
+    c.multicast(data[np.int64(0) : np.int16(4)], out[np.uint8(1)], root=np.int64(1), leaves=np.array(2))
+    assert [(p["root"], p["ranks"], p["target"], p["count"]) for p in c.core.steps[0]] == [
+        (1, [2], (1, 4), 4)
+    ]
+    c.plan(hierarchy=np.array([3]), stripe=np.int64(2), depth=np.int32(2), pack_below=np.uint64(9)).check()
 
 
 RACES: list[tuple[str, Callable[[Composition, Any, Any], object]]] = [

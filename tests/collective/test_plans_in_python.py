@@ -123,6 +123,23 @@ def test_pictures_are_drawn_with_and_without_a_machine(
         ({"ring": 3}, "ring|nodes"),
         ({"depth": -1}, "depth -1"),
         ({"stripe": 2, "stripe_weights": (1.0, 2.0)}, "2 stripe weights for 8 ranks"),
+        ({"hierarchy": 4}, "hierarchy 4; give factors like"),
+        ({"hierarchy": ()}, r"hierarchy \(\); give factors like"),
+        ({"hierarchy": (2, 4.0)}, "a factor of hierarchy is a whole number, not 4.0"),
+        ({"hierarchy": [[3, "5"]]}, "a group's size in hierarchy is a whole number, not '5'"),
+        ({"stripe": True}, "stripe is a whole number, not True"),
+        ({"ring": 2.0}, "ring is a whole number, not 2.0"),
+        ({"depth": "x"}, "depth is a whole number, not 'x'"),
+        ({"depth": 10**9}, "depth 1000000000: a pipeline has 1 to 65536 chunks"),
+        ({"depth": 10**20}, "depth 100000000000000000000 is beyond all"),
+        ({"scratch_limit": -1}, "scratch_limit is a number of bytes from 0, not -1"),
+        ({"pack_below": 0.5}, "pack_below is a number of bytes from 0, not 0.5"),
+        ({"libraries": 4}, "libraries are names like 'mpi', one or one for each level, not 4"),
+        ({"libraries": [None]}, "libraries are names"),
+        ({"stripe_weights": "12345678"}, "stripe_weights are real numbers"),
+        ({"stripe_weights": [10**400] * 8}, "stripe_weights are finite"),
+        ({"reproducible": "yes"}, "reproducible is True or False, not 'yes'"),
+        ({"machine": 7}, "the path of a file is a text, not 7"),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused_by_name(parameters: dict, message: str) -> None:
@@ -134,6 +151,26 @@ def test_scratch_that_does_not_fit_says_how_much_would() -> None:
     plan = comm.Composition.standard("reduce", 4, 10_000).plan(scratch_limit=100)
     with pytest.raises(PlanError, match=r"rank 0: .*; allow more"):
         plan.schedule(0)
+
+
+def test_plans_of_what_is_no_collective_size_or_rank_are_refused() -> None:
+    for collective, size, more, message in (
+        (3, 1 << 20, {}, "no collective '3'"),
+        ("reduce", "x", {}, "size is a number of bytes below 2\\^50, not 'x'"),
+        ("reduce", 1 << 20, {"root": 1.5}, "root is a whole number, not 1.5"),
+        ("reduce", 1 << 20, {"ranks": 0}, "a plan for 0 ranks"),
+    ):
+        with pytest.raises(ParameterError, match=message):
+            comm.plan_collective(collective, "delta", size, **more)
+    plan = three_roots(1).plan()
+    for wrong in (
+        lambda: plan.schedule(0.5),
+        lambda: plan.on(3),
+        lambda: plan.draw(3),
+        lambda: plan.replace(depth="x"),
+    ):
+        with pytest.raises(ParameterError, match="not 0.5|not on 3|not 3|not 'x'"):
+            wrong()
 
 
 @pytest.mark.parametrize("name", ["stripe", "ring", "depth"])

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_driver import REAL, run_on_devices, use_fake_ccl, use_fake_gpus
+from programs import run_python
 
 import jali
 from jali import _core, comm, settings
@@ -399,3 +400,23 @@ def host_and_devices() -> None:
 
 def test_plans_of_the_user_ask_the_rows_which_libraries_are_of_devices() -> None:
     comm.virtual_ranks(2, host_and_devices)
+
+
+def test_copy_engines_carry_plans_between_devices_that_no_lattice_has_been_on(fake_environment):
+    """Devices are opened by whoever owns the arrays."""
+    program = """
+import numpy as np
+from jali import _core, comm
+
+plan = comm.Composition.standard("all_reduce", 2, 7, dtype="float32").plan(libraries="copy-engine")
+
+def summed():
+    c = comm.current()
+    gpu = _core.Gpu.open("cuda", c.rank)
+    x, y = (comm.DeviceArray.from_host(np.full(7, c.rank + 1, np.float32), gpu) for _ in range(2))
+    plan.on(c).run(x, y)
+    return y.to_host().tolist()
+
+assert comm.virtual_ranks(2, summed) == [[3.0] * 7] * 2
+"""
+    run_python(program, env={**fake_environment, "JALI_FAKE_GPUS": "2"})

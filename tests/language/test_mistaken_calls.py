@@ -100,6 +100,8 @@ CALLS = [
     (lambda: Lattice(4, 4, communicator=5), "a jali.comm.Communicator"),
     (lambda: Lattice(4, 4, lanes="x"), "most vector lanes"),
     (lambda: Lattice(4, 4, device=3), "named by a string"),
+    (lambda: Lattice(4, 4, device=0), "named by a string"),
+    (lambda: Lattice(4, 4, device=""), "device .. is unknown"),
     (lambda: jali.use_device(5), "named by a string"),
     (lambda: Field(5, jali.Real()), r"a field lives on a Lattice, not on 5"),
     (lambda: Field(L, "SU(3)"), "a field holds an element type"),

@@ -305,6 +305,10 @@ def test_what_does_not_fit_is_refused(call):
     ("given", "message"),
     [
         ({"fixed": (3,)}, r"fixed are the fields that stay, such as fixed=\(a, b\), not \(3,\)"),
+        ({"fixed": 3}, "fixed are the fields that stay, such as .*, not 3"),
+        ({"policies": 3}, "policies are names, such as 'remote-write-wait', not 3"),
+        ({"policies": [3]}, "policies are names"),
+        ({"kernel": 0.0}, "has the kernels 0 to 0, not kernel=0.0"),
         ({"policies": "nccl-wait"}, r"several names, such as policies=\['nccl-wait'\]"),
         (
             {"extents": 16},
@@ -318,6 +322,7 @@ def test_what_does_not_fit_is_refused(call):
         ({"site_seconds": math.nan}, "not nan"),
         ({"site_seconds": math.inf}, "not inf"),
         ({"site_seconds": "3"}, "not '3'"),
+        ({"site_seconds": True}, "not True"),
         ({"kernel": 1}, "laplace has the kernels 0 to 0, not kernel=1"),
         ({"machine": 7}, "a machine is one, its name or its file, not 7"),
     ],

@@ -10,11 +10,10 @@ from typing import Any
 from jali.amounts import counted
 from jali.cli.progress import SearchProgress
 from jali.comm.plan import Plan
-from jali.comm.standard_plans import plan_collective
+from jali.comm.standard_plans import MOST_BYTES, plan_collective
 from jali.errors import ParameterError
 from jali.files import value_shown
 
-MOST_BYTES = 1 << 50
 UNITS = {
     "": 1,
     "b": 1,

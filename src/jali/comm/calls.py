@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from jali import _core
-from jali.comm import checking
+from jali.comm import checking, given
 from jali.comm.device_arrays import DeviceArray, DeviceView
-from jali.comm.elements import SIZES, Array, element_name
+from jali.comm.elements import SIZES, Array, check_operation, element_name
+from jali.errors import ParameterError
+from jali.files import value_shown
 
 EXCHANGE = "exchange"  # as counts: each rank knows only its own
 
@@ -47,6 +51,16 @@ def compare_collective(core: _core.Communicator, fields: tuple[Any, ...], arrays
             "reproducible": call.reproducible,
         },
     )
+
+
+def check_call(call: Call) -> None:
+    """Raise ParameterError for an operation, an algorithm or a flag that is none; before a plan is made, and where it has no hash."""
+    check_operation(call.op, np.dtype(np.float64))
+    given.flag("reproducible", call.reproducible, ParameterError)
+    if call.algorithm is not None and not isinstance(call.algorithm, str):
+        raise ParameterError(
+            f"algorithm is the name of a row of jali.comm.ALGORITHMS, or None, not {value_shown(call.algorithm)}"
+        )
 
 
 def payload(call: Call, ranks: int) -> int:

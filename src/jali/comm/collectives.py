@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from jali import _core, recording
 from jali.comm import algorithms
-from jali.comm.calls import Call, compare_collective, composition_of, on_device, payload
+from jali.comm.calls import Call, check_call, compare_collective, composition_of, on_device, payload
 from jali.comm.elements import check_operation
 from jali.comm.hosts import host_identity
 from jali.comm.kept_plans import KeepsPlans
@@ -92,7 +92,11 @@ class Collectives(KeepsPlans[tuple[Any, ...], _core.PersistentPlan]):
             compare_collective(self._core, call, arrays)
         if there:
             return self._start_on_device(call, arrays, result, blocking, checked)
-        plan = self._plans.get(call)
+        try:
+            plan = self._plans.get(call)
+        except TypeError:  # of what has no hash
+            check_call(Call._make(call))
+            raise
         if plan is None or self._crowded:
             plan = self.plan_of(call)
         if blocking:
@@ -133,6 +137,7 @@ class Collectives(KeepsPlans[tuple[Any, ...], _core.PersistentPlan]):
 
     def _make(self, fields: tuple[Any, ...]) -> _core.PersistentPlan:
         call = Call._make(fields)
+        check_call(call)
         check_operation(call.op, call.dtype)
         row = self.algorithm_of(call)
         composition = composition_of(call, self.size, row.form)

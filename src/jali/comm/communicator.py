@@ -18,12 +18,13 @@ import numpy.typing as npt
 
 from jali import _core, recording
 from jali.amounts import counted
-from jali.comm import checking
+from jali.comm import checking, given
 from jali.comm.calls import EXCHANGE, compare_collective, on_device
 from jali.comm.device_arrays import DeviceArray, DeviceView
 from jali.comm.elements import Array, as_array
 from jali.comm.whereabouts import data_on_device, gpu_of, is_on_device, lend
 from jali.errors import ParameterError, RankError
+from jali.files import value_shown
 
 if TYPE_CHECKING:
     from jali.comm.collectives import Collectives
@@ -119,7 +120,8 @@ class Communicator:
         """
         recording.refuse_call("split")
         self._compare("split")
-        core = self.core.split(-1 if color is None else color, key)
+        color = -1 if color is None else given.whole("color", color, error=ParameterError)
+        core = self.core.split(color, given.whole("key", key, error=ParameterError))
         return None if core is None else Communicator(core, self.threads)
 
     def duplicate(self) -> Communicator:
@@ -197,8 +199,8 @@ class Communicator:
     ) -> Any:
         """Combine the arrays of all ranks on rank `root`, which gets the result; the others get None."""
         data = x if type(x) is np.ndarray else _data(x)
-        if not 0 <= root < self.size:
-            raise self._no_root(root)
+        if type(root) is not int or not 0 <= root < self.size:
+            root = self._root(root)
         in_place = out is x
         if self.rank != root:
             out = None
@@ -230,8 +232,8 @@ class Communicator:
     ) -> Any:
         """Copy the array of rank `root` into those of all others (same size and type); returns `x`."""
         data = x if type(x) is np.ndarray else _data(x)
-        if not 0 <= root < self.size:
-            raise self._no_root(root)
+        if type(root) is not int or not 0 <= root < self.size:
+            root = self._root(root)
         call = (
             "broadcast",
             data.dtype if type(data) is np.ndarray else _kind(data),
@@ -298,8 +300,8 @@ class Communicator:
         `counts` as in `all_gather`.
         """
         data = x if type(x) is np.ndarray else _data(x)
-        if not 0 <= root < self.size:
-            raise self._no_root(root)
+        if type(root) is not int or not 0 <= root < self.size:
+            root = self._root(root)
         rows = self._rows(data, counts, "gather", checked)
         count = _elements(data, rows, self.size, self.rank)
         if self.rank != root:
@@ -336,8 +338,8 @@ class Communicator:
 
         Parts are equal unless `counts` says otherwise (on all ranks).
         """
-        if not 0 <= root < self.size:
-            raise self._no_root(root)
+        if type(root) is not int or not 0 <= root < self.size:
+            root = self._root(root)
         at_root = self.rank == root
         if not at_root and out is None:
             raise ParameterError(f"rank {self.rank} receives from rank {root} in a scatter and needs `out`")
@@ -420,7 +422,7 @@ class Communicator:
             if out is None:
                 out = _empty(data, data.shape)
         else:
-            matrix = np.asarray(counts)
+            matrix = _matrix(counts)
             if matrix.ndim == 1:
                 self._check_counts(matrix, "counts")
                 matrix = np.array(self._agreed_counts("all_to_all", matrix, checked), dtype=np.int64)
@@ -453,10 +455,15 @@ class Communicator:
         there = self._collectives or self._first(call, arrays, checked)
         return there.start(call, arrays, out, blocking, checked)
 
-    def _no_root(self, root: int) -> ParameterError:
-        return ParameterError(f"root {root} does not exist among {counted(self.size, 'rank')}")
+    def _root(self, root: Any) -> int:
+        number = given.whole("root", root, error=ParameterError)
+        if not 0 <= number < self.size:
+            raise ParameterError(f"root {number} does not exist among {counted(self.size, 'rank')}")
+        return number
 
     def _check_counts(self, counts: Any, name: str) -> None:
+        if not given.several(counts) or any(given.integer(n) is None for n in counts):
+            raise ParameterError(f"{name} are whole numbers, one for each rank, not {value_shown(counts)}")
         if len(counts) != self.size or any(n < 0 for n in counts):
             raise ParameterError(
                 f"{name} {list(counts)} for {counted(self.size, 'rank')}; give a number from 0 for each"
@@ -505,7 +512,11 @@ class Communicator:
         recording.refuse_call("send")
         if type(data) is not np.ndarray:
             _check_on_host(data, "persistent_send")
-        return self.core.send(data, to, tag)
+        try:
+            return self.core.send(data, to, tag)
+        except TypeError:
+            _check_ranks(to=to, tag=tag)
+            raise
 
     def receive(self, data: npt.NDArray[Any], source: int, tag: int = 0) -> _core.PendingMessage:
         """Start receiving into a contiguous array of exactly the sent size; returns a pending message.
@@ -515,11 +526,16 @@ class Communicator:
         recording.refuse_call("receive")
         if type(data) is not np.ndarray:
             _check_on_host(data, "persistent_receive")
-        return self.core.receive(data, source, tag)
+        try:
+            return self.core.receive(data, source, tag)
+        except TypeError:
+            _check_ranks(source=source, tag=tag)
+            raise
 
     def test(self, message: _core.PendingMessage) -> bool:
         """Whether a pending message is complete; makes progress on it."""
         recording.refuse_call("test")
+        _check_pending([message])
         return self.core.test(message)
 
     def wait(self, messages: Sequence[_core.PendingMessage], what: str = "messages") -> None:
@@ -529,6 +545,7 @@ class Communicator:
         seconds.
         """
         recording.refuse_call("wait")
+        _check_pending(messages)
         self.core.wait(list(messages), what)
 
     # --- messages between devices ------------------------------------------------------------------------------
@@ -574,14 +591,17 @@ class Communicator:
         May be captured in a graph of the driver's (not where the host waits); the messages must outlive it, and on another
         stream what they have begun. A `jali.graph` records starts on jali's stream, and keeps the messages.
         """
-        if messages:
-            try:
+        try:
+            if messages:
                 messages[0].owner.start(messages, stream)
-            except (TypeError, AttributeError, KeyError):  # looked at afterwards, since starts are often
-                from jali.comm.device_messages import check_are_messages
-
-                check_are_messages(messages)
-                raise
+        except (
+            TypeError,
+            ValueError,
+            AttributeError,
+            LookupError,
+        ):  # looked at afterwards, since starts are often
+            _check_ends(messages)
+            raise
 
     def check_messages(self, messages: Sequence[PersistentMessage]) -> None:
         """Prove that starts of these messages are in order: nobody waits for what never comes, bytes are neither read before they
@@ -592,6 +612,7 @@ class Communicator:
         filled. Raises `RuntimeError` on all of them, with what is not in order, and `ParameterError` where two ranks do not start
         the same messages with each other, and for messages that go by "host-staged".
         """
+        _check_ends(messages)
         if messages:
             messages[0].owner.check(messages)
 
@@ -601,10 +622,15 @@ class Communicator:
 
         It is the program that starts of these together, in this order, run, in graphs too. Waits until the other ends have been made.
         """
+        _check_ends(messages)
         return messages[0].owner.core.describe(messages) if messages else ""
 
     def device_messages(self, gpu: _core.Gpu) -> DeviceMessages:
         """What persistent messages on this device share. The first use is collective: for ranks that have none."""
+        if not isinstance(gpu, _core.Gpu):
+            raise ParameterError(
+                f"messages between devices are on a device, such as lattice.gpu, not {value_shown(gpu)}"
+            )
         if gpu not in self._device_messages:
             from jali.comm.device_messages import DeviceMessages
 
@@ -621,14 +647,17 @@ class Communicator:
         `what`, the same on all ranks, says in errors what it is for.
         """
         recording.refuse_call("gather_bytes")
+        _check_bytes("gather_bytes", data)
         self._compare(what or "gather_bytes")
         return self.core.gather_bytes(data, what)
 
     def broadcast_bytes(self, data: bytes, root: int) -> bytes:
         """The byte string that rank `root` passed; what the others pass is ignored."""
         recording.refuse_call("broadcast_bytes")
-        if not 0 <= root < self.size:
-            raise self._no_root(root)
+        if type(root) is not int or not 0 <= root < self.size:
+            root = self._root(root)
+        if root == self.rank:
+            _check_bytes("broadcast_bytes", data)
         self._compare("broadcast_bytes", root=root)
         return self.core.broadcast_bytes(data, root)
 
@@ -676,6 +705,27 @@ def _check_on_host(x: Any, instead: str) -> None:
         )
 
 
+def _check_ranks(**numbers: Any) -> None:
+    for name, value in numbers.items():
+        given.whole(name, value, error=ParameterError)
+
+
+def _check_pending(messages: Any) -> None:
+    if not given.several(messages) or not all(isinstance(one, _core.PendingMessage) for one in messages):
+        raise ParameterError(f"messages are what send and receive returned, not {value_shown(messages)}")
+
+
+def _check_ends(messages: Any) -> None:
+    from jali.comm.device_messages import check_are_messages
+
+    check_are_messages(messages)
+
+
+def _check_bytes(call: str, data: Any) -> None:
+    if not isinstance(data, bytes):
+        raise ParameterError(f"{call} takes bytes, not {value_shown(data)}")
+
+
 def _kind(data: Any) -> Any:
     """The element type of an array: NumPy's, or the core's name of it on devices (where there is a bf16)."""
     return data.dtype if isinstance(data, np.ndarray) else data.element
@@ -698,6 +748,19 @@ def _target(out: Any, data: Array) -> Array:
             f"the result is to be {_kind(target)}, but {_kind(data)} is sent; make them alike"
         )
     return target
+
+
+def _matrix(counts: Any) -> npt.NDArray[Any]:
+    """Whole numbers as an array of any shape. Raises ParameterError."""
+    try:
+        matrix = np.asarray(counts)
+    except ValueError:  # rows of unequal lengths
+        matrix = np.empty(0, object)
+    if matrix.dtype.kind not in "iu":
+        raise ParameterError(
+            f"counts of an all_to_all are whole numbers, a row for each rank, not {value_shown(counts)}"
+        )
+    return matrix
 
 
 def _row(data: Array) -> int:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import index as as_integer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +28,10 @@ import numpy.typing as npt
 
 from jali import _core
 from jali.amounts import counted
+from jali.comm import given
 from jali.comm.elements import element_name
 from jali.errors import PlanError
+from jali.files import value_shown
 
 if TYPE_CHECKING:
     from jali.comm.machine import Machine
@@ -42,7 +43,11 @@ ALL = "all"
 OTHERS = "others"
 """All ranks but the root."""
 
+MOST_PARTS = 1 << 24
+"""Of a buffer; each has its place in a list."""
+
 Ranks = str | int | Iterable[int]
+RankNumbers = str | int | list[int]
 Operation = str | Callable[[Any, Any], Any]
 Counts = int | Sequence[int]
 
@@ -93,14 +98,15 @@ class Buffer:
         if isinstance(key, slice):
             if key.step not in (None, 1):
                 raise PlanError(f"{self.name}[::{key.step}]: a piece is a run of parts without gaps")
-            if self._offsets is None and key.stop is not None and key.stop >= 0 and (key.start or 0) >= 0:
-                begin, end = key.start or 0, key.stop  # the core knows the sizes on each rank
+            start, stop = (None if at is None else self._index(at) for at in (key.start, key.stop))
+            if self._offsets is None and stop is not None and stop >= 0 and (start or 0) >= 0:
+                begin, end = start or 0, stop  # the core knows the sizes on each rank
             else:
-                begin, end, _ = key.indices(len(self))
+                begin, end, _ = slice(start, stop).indices(len(self))
             if end < begin:
-                raise PlanError(f"{self.name}[{key.start}:{key.stop}] ends before it begins")
+                raise PlanError(f"{self.name}[{start}:{stop}] ends before it begins")
         else:
-            begin = as_integer(key)
+            begin = self._index(key)
             parts = len(self) if self._offsets is not None or begin < 0 else begin + 1
             if not -parts <= begin < parts:
                 raise PlanError(f"{self.name}[{key}] does not exist; '{self.name}' has {parts} parts")
@@ -110,6 +116,9 @@ class Buffer:
             begin, end = self._offsets[begin], self._offsets[end]
         return Piece(self, begin, end - begin)
 
+    def _index(self, value: int) -> int:
+        return given.whole(f"an index of buffer '{self.name}'", value, 62)
+
     @property
     def counts(self) -> list[int]:
         """Elements, one number if all ranks have as many, else one per rank."""
@@ -117,7 +126,7 @@ class Buffer:
 
     def count(self, rank: int) -> int:
         """Elements on this rank."""
-        counts = self.counts
+        rank, counts = self.composition._rank(rank), self.counts
         return counts[0] if len(counts) == 1 else counts[rank]
 
 
@@ -130,7 +139,7 @@ class Composition:
 
     def __init__(self, ranks: int, dtype: npt.DTypeLike = "float64") -> None:
         self.collective: str | None = None  # which of the standard ones
-        self._take(_core.Composition(ranks, element_name(dtype)))
+        self._take(_core.Composition(given.whole("the number of ranks", ranks), element_name(dtype)))
 
     def _take(self, core: _core.Composition) -> None:
         self.core = core
@@ -164,20 +173,20 @@ class Composition:
         whole vector, or all chunks, one's own at its place; for scatter and gather only the root has all,
         others have theirs alone.
         """
-        name = collective.replace("-", "_")
+        name = str(collective).replace("-", "_")
         made = cls.__new__(cls)
         made.collective = name
         made._take(
             _core.standard_composition(
-                ranks,
+                given.whole("the number of ranks", ranks),
                 name,
-                form or ("composed" if name == "all_reduce" else "single"),
+                ("composed" if name == "all_reduce" else "single") if form is None else str(form),
                 element_name(dtype),
                 _integers(count),
-                root=root,
-                operation="user" if callable(op) else op,
+                root=given.whole("root", root),
+                operation="user" if callable(op) else str(op),
                 user=op if callable(op) else None,
-                in_place=in_place,
+                in_place=given.flag("in_place", in_place),
             )
         )
         return made
@@ -210,16 +219,20 @@ class Composition:
         then also give the count if it is left out. A buffer that is no `input` holds nothing until a
         primitive writes it.
         """
+        if not isinstance(name, str):
+            raise PlanError(f"the name of a buffer is a text, not {value_shown(name)}")
         if count is None:
-            if parts is None or np.ndim(parts) == 0:
+            if parts is None or not given.several(parts):
                 raise PlanError(f"buffer '{name}' needs a count of elements, or the sizes of its parts")
-            count = int(np.sum(parts))
+            count = sum(_integers(parts))
         counts = _integers(count)
         offsets: list[int] | None = None
-        if parts is not None and np.ndim(parts) == 0:
-            (pieces,) = _integers(parts)
-            if pieces < 1:
-                raise PlanError(f"buffer '{name}' in {pieces} parts; it needs at least one")
+        if parts is not None and not given.several(parts):
+            pieces = given.whole(f"the number of parts of buffer '{name}'", parts)
+            if not 1 <= pieces <= MOST_PARTS:
+                raise PlanError(
+                    f"buffer '{name}' in {pieces} parts; it needs at least one, and {MOST_PARTS} are the most"
+                )
             offsets = _core.near_equal_offsets(max(counts), pieces)
         elif parts is not None:
             sizes = _integers(parts)
@@ -229,7 +242,7 @@ class Composition:
                     f"it has {max(counts)}"
                 )
             offsets = [sum(sizes[:k]) for k in range(len(sizes) + 1)]
-        number = self.core.add_buffer(name, counts, input)
+        number = self.core.add_buffer(name, counts, given.flag("input", input))
         made = self._buffers[name] = Buffer(self, number, name, offsets)
         return made
 
@@ -240,9 +253,10 @@ class Composition:
 
         The root may be a leaf: it copies to itself, or keeps what it has if both pieces are the same.
         """
-        count = self._agree("multicast", source, target, root)
-        begin, end = self._place(source), self._place(target)
-        self.core.multicast(begin, end, count, root, _ranks(leaves))
+        root, others = self._rank(root, "root"), _ranks(leaves)
+        begin, end = self._place("multicast", source), self._place("multicast", target)
+        count = self._agree("multicast", source, target, root, others)
+        self.core.multicast(begin, end, count, root, others)
 
     def reduce(
         self,
@@ -260,10 +274,11 @@ class Composition:
         has to be associative, and commutative unless the plan is reproducible. It must not keep the arrays
         (`a` is read-only; without ml_dtypes, bf16 comes as its bits, uint16).
         """
-        count = self._agree("reduce", source, target, root)
-        begin, end = self._place(source), self._place(target)
-        name, user = ("user", op) if callable(op) else (op, None)
-        self.core.reduce(begin, end, count, _ranks(sources), root, name, user)
+        root, others = self._rank(root, "root"), _ranks(sources)
+        begin, end = self._place("reduce", source), self._place("reduce", target)
+        count = self._agree("reduce", target, source, root, others)
+        name, user = ("user", op) if callable(op) else (str(op), None)
+        self.core.reduce(begin, end, count, others, root, name, user)
 
     def fence(self) -> None:
         """Begin the next step: what follows sees what was written before. No barrier."""
@@ -280,6 +295,10 @@ class Composition:
         (bf16 may be uint16). Buffers without elements on a rank may be left out by name.
         """
         memory: list[list[npt.NDArray[Any]]] = []
+        if not isinstance(arrays, Iterable) or not all(isinstance(of_rank, Iterable) for of_rank in arrays):
+            raise PlanError(
+                f"evaluate takes the arrays of every rank, by name or in order, not {value_shown(arrays)}"
+            )
         for of_rank in arrays:
             if isinstance(of_rank, Mapping):
                 unknown = sorted(set(of_rank) - set(self._buffers))
@@ -356,42 +375,74 @@ class Composition:
             raise PlanError(f"an array of {array.dtype} for a composition of {self.element}")
         return array.reshape(-1).view(np.uint8)
 
-    def _place(self, piece: Piece | Buffer) -> tuple[int, int]:
+    def _place(self, what: str, piece: Piece | Buffer) -> tuple[int, int]:
+        if not isinstance(piece, Piece | Buffer):
+            raise PlanError(f"{what} takes buffers and pieces of them, like send[3], not {piece!r}")
         buffer = piece.buffer if isinstance(piece, Piece) else piece
         if buffer.composition is not self:
             raise PlanError(f"buffer '{buffer.name}' belongs to another composition")
         return buffer.number, piece.offset if isinstance(piece, Piece) else 0
 
-    def _agree(self, what: str, source: Piece | Buffer, target: Piece | Buffer, root: int) -> int:
-        """The number of elements: of the piece where one is given, else of the whole buffer at the root."""
-        for piece in (source, target):
-            if not isinstance(piece, Piece | Buffer):
-                raise PlanError(f"{what} takes buffers and pieces of them, like send[3], not {piece!r}")
-        if not 0 <= root < self.ranks:
-            raise PlanError(f"root {root} does not exist; ranks are 0 to {self.ranks - 1}")
-        known = [piece.count for piece in (source, target) if isinstance(piece, Piece)]
-        if not known:
-            whole = source if what == "multicast" else target
-            assert isinstance(whole, Buffer)
-            return whole.count(root)
-        if len(set(known)) > 1:
-            raise PlanError(f"{what} from {source} to {target}: {known[0]} elements do not fit {known[1]}")
-        return known[0]
+    def _rank(self, number: int, called: str = "rank") -> int:
+        """The number of a rank, checked. Raises PlanError where there is none."""
+        number = given.whole(called, number)
+        if not 0 <= number < self.ranks:
+            raise PlanError(f"{called} {number} does not exist; ranks are 0 to {self.ranks - 1}")
+        return number
+
+    def _agree(
+        self, what: str, at_root: Piece | Buffer, elsewhere: Piece | Buffer, root: int, ranks: RankNumbers
+    ) -> int:
+        """The number of elements, which both have: the one at the root, the other on `ranks`."""
+        count = at_root.count if isinstance(at_root, Piece) else at_root.count(root)
+        for rank, there in _counts_on(elsewhere, root, ranks):
+            if there != count:
+                where = "" if isinstance(elsewhere, Piece) else f" on rank {rank}"
+                raise PlanError(
+                    f"{what}: the {count} elements of {_called(at_root)} on rank {root} do not fit the {there} of "
+                    f"{_called(elsewhere)}{where}; name pieces of as many elements"
+                )
+        return count
 
 
-def _ranks(ranks: Ranks) -> str | int | list[int]:
+def _called(piece: Piece | Buffer) -> str:
+    return repr(piece) if isinstance(piece, Piece) else piece.name
+
+
+def _counts_on(piece: Piece | Buffer, root: int, ranks: RankNumbers) -> Iterable[tuple[int, int]]:
+    """How many elements a piece has on these ranks, (rank, elements), once where it has as many on all; the core says which
+    ranks there are none of."""
+    if isinstance(piece, Piece):
+        return [(root, piece.count)]
+    counts = piece.counts
+    if isinstance(ranks, str):
+        named: Iterable[int] = (rank for rank in range(len(counts)) if ranks == ALL or rank != root)
+    else:
+        named = ranks if isinstance(ranks, list) else [ranks]
+    if len(counts) == 1:
+        first = root if isinstance(ranks, str) else min(named, default=root)
+        return [(first, counts[0])]
+    return [(rank, counts[rank]) for rank in named if 0 <= rank < len(counts)]
+
+
+def _ranks(ranks: Ranks) -> RankNumbers:
     if isinstance(ranks, str):
         return ranks
-    try:
-        return [as_integer(rank) for rank in ranks] if isinstance(ranks, Iterable) else as_integer(ranks)
-    except TypeError:
+    found = [given.integer(rank) for rank in given.each(ranks)]
+    numbers = [given.whole("rank", rank) for rank in found if rank is not None]
+    if len(numbers) < len(found):
         raise PlanError(
-            f"ranks are jali.comm.ALL, jali.comm.OTHERS, a rank or several, not {ranks!r}"
-        ) from None
+            f"ranks are jali.comm.ALL, jali.comm.OTHERS, a rank or several, not {value_shown(ranks)}"
+        )
+    return numbers if given.several(ranks) else numbers[0]
 
 
 def _integers(counts: Counts) -> list[int]:
-    try:
-        return [as_integer(n) for n in counts] if isinstance(counts, Iterable) else [as_integer(counts)]
-    except TypeError:
-        raise PlanError(f"counts are integers, not {counts!r}") from None
+    numbers = [given.integer(n) for n in given.each(counts)]
+    if any(n is None for n in numbers):
+        raise PlanError(f"counts are integers, not {value_shown(counts)}")
+    found = [n for n in numbers if n is not None]
+    for n in found:
+        if abs(n) >= 1 << 63:
+            raise PlanError(f"{value_shown(n)} elements are more than 64 bits can number")
+    return found

@@ -16,7 +16,7 @@ import numpy as np
 from jali import _core, recording
 from jali.codegen import cache
 from jali.comm import algorithms
-from jali.comm.calls import Call, composition_of, payload
+from jali.comm.calls import Call, check_call, composition_of, payload
 from jali.comm.ccl_library import find_library
 from jali.comm.device_arrays import DeviceArray, element_dtype, lent_among
 from jali.comm.elements import check_operation
@@ -69,6 +69,9 @@ class DeviceCollectives(KeepsPlans[Key, _core.DevicePlan]):
         self.gpu = gpu
         self.size = ranks.size
         _core.suggest_ccl_library(gpu.kind, find_library(gpu.kind))
+        gpu.set_builtin_kernels(
+            cache.builtin_kernels(gpu)
+        )  # copy engines need some; no lattice may have been here
         self.core = _core.DeviceCollectives(gpu, ranks)
         self._planned_calls = planned_calls
 
@@ -85,7 +88,11 @@ class DeviceCollectives(KeepsPlans[Key, _core.DevicePlan]):
         if recording.recorders and (tape := recording.current()) is not None:
             self._record(tape, call, arrays, checked)
             return result
-        plan = self.plan_of((call, checked))
+        try:
+            plan = self.plan_of((call, checked))
+        except TypeError:  # of what has no hash
+            check_call(Call._make(call))
+            raise
         self.prove_once(call, plan, arrays, checked)
         plan(arrays)
         _core.let_owners_go_on(arrays)
@@ -174,6 +181,7 @@ class DeviceCollectives(KeepsPlans[Key, _core.DevicePlan]):
 
     def _make(self, key: Key) -> _core.DevicePlan:
         call, checked = Call._make(key[0]), key[1]
+        check_call(call)
         check_operation(call.op, np.dtype(np.float64) if callable(call.op) else element_dtype(call.dtype))
         return self._plan(call, self.algorithm_of(call), checked)
 

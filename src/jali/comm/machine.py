@@ -21,6 +21,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -190,7 +191,7 @@ class Machine:
 
     def with_nodes(self, nodes: int) -> Machine:
         """The same machine with another number of nodes."""
-        if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
+        if isinstance(nodes, bool) or not isinstance(nodes, Integral) or nodes < 1:
             raise ParameterError(
                 f"machine '{self.name}': nodes = {value_shown(nodes)}; a positive whole number is needed"
             )
@@ -203,7 +204,7 @@ class Machine:
             raise ParameterError(
                 f"machine '{self.name}' describes one host and no network; it cannot have {nodes} nodes"
             )
-        return replace(self, nodes=nodes)
+        return replace(self, nodes=int(nodes))
 
     def libraries_at(self, level: str) -> tuple[str, ...]:
         """Libraries that work at a level, in the file's order (the first is the default)."""

@@ -10,26 +10,27 @@ from __future__ import annotations
 import textwrap
 import weakref
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from jali import _core
 from jali.amounts import counted, size_text
+from jali.comm import given
 from jali.comm.bounds import COLLECTIVES as BOUNDED
 from jali.comm.bounds import bound
 from jali.comm.choice import Choice
+from jali.comm.communicator import Communicator
 from jali.comm.machine import Machine
 from jali.comm.plan_text import runners_up_text, simulation_facts, simulation_text
 from jali.comm.running_plan import RunningPlan
 from jali.comm.simulation import Result, simulate
 from jali.errors import ParameterError, PlanError
+from jali.files import checked_path, value_shown
 
 if TYPE_CHECKING:
-    from jali.comm.communicator import Communicator
     from jali.comm.composition import Composition
 
 COUNTED = 512  # ranks up to which messages are counted one by one
@@ -95,7 +96,7 @@ class Plan:
 
     def schedule(self, rank: int) -> _core.Schedule:
         """The schedule of one rank: buffers of the composition, then the scratch. Raises PlanError."""
-        return _core.plan_rank(self.composition.core, self.parameters, rank)
+        return _core.plan_rank(self.composition.core, self.parameters, given.whole("rank", rank))
 
     def check(self) -> None:
         """Prove, over all ranks, that the plan does exactly what the composition says, in any order its steps may take.
@@ -226,12 +227,12 @@ class Plan:
         from jali.comm.drawing import draw_plan
 
         result = self.result if machine is None else self.simulate(machine)
-        return draw_plan(self, result, Path(path))
+        return draw_plan(self, result, Path(checked_path(path)))
 
     def replace(self, **changes: Any) -> Plan:
         """The same plan with other parameters (names as in `Composition.plan`), for no particular machine."""
         p = self.parameters
-        given: dict[str, Any] = {
+        before: dict[str, Any] = {
             "libraries": p.libraries,
             "stripe": p.stripe,
             "stripe_weights": p.stripe_weights,
@@ -241,15 +242,14 @@ class Plan:
             "scratch_limit": p.scratch_limit,
             "pack_below": p.pack_below,
         }
-        hierarchy = hierarchy_of(self.ranks, changes.pop("hierarchy", p.hierarchy))
-        unknown = sorted(set(changes) - set(given))
+        hierarchy = changes.pop("hierarchy", p.hierarchy)
+        unknown = sorted(set(changes) - set(before))
         if unknown:
             raise ParameterError(
-                f"no parameter {', '.join(unknown)}; there are hierarchy, {', '.join(given)}"
+                f"no parameter {', '.join(unknown)}; there are hierarchy, {', '.join(before)}"
             )
-        return Plan(
-            self.composition, _core.PlanParameters(hierarchy, **given | changes), collective=self.collective
-        )
+        parameters = parameters_of(self.ranks, hierarchy, **before | changes)
+        return Plan(self.composition, parameters, collective=self.collective)
 
     def on(self, communicator: Communicator | None = None) -> RunningPlan:
         """This rank's part on a communicator (default: `jali.comm.current()`), ready to run. Collective at first."""
@@ -257,6 +257,8 @@ class Plan:
             from jali.comm.world import current
 
             communicator = current()
+        elif not isinstance(communicator, Communicator):
+            raise ParameterError(f"a plan runs on a Communicator, not on {value_shown(communicator)}")
         running = self._running.get(communicator)
         if running is None:
             running = self._running[communicator] = RunningPlan(self, communicator)
@@ -275,18 +277,50 @@ def hierarchy_of(ranks: int, hierarchy: Any) -> _core.Hierarchy:
     """A core hierarchy from factors (4, 8), from group sizes per level ([[3, 4], ...]), from "flat" or "binary"."""
     if isinstance(hierarchy, _core.Hierarchy):
         return hierarchy
-    if hierarchy is None or hierarchy == "flat":
+    if hierarchy is None or (isinstance(hierarchy, str) and hierarchy == "flat"):
         return _core.Hierarchy(ranks)
-    if hierarchy == "binary":
+    if isinstance(hierarchy, str) and hierarchy == "binary":
         return _core.Hierarchy.binary(ranks)
-    if isinstance(hierarchy, str):
-        raise ParameterError(
-            f"hierarchy {hierarchy!r}; give factors like (4, 8), group sizes, 'flat' or 'binary'"
+    levels = [] if isinstance(hierarchy, str) or not isinstance(hierarchy, Iterable) else list(hierarchy)
+    if not levels:
+        raise PlanError(
+            f"hierarchy {value_shown(hierarchy)}; give factors like (4, 8), group sizes like [[3, 5]], 'flat' or 'binary'"
         )
-    levels = list(hierarchy)
-    if levels and np.ndim(levels[0]) > 0:
-        return _core.Hierarchy.from_sizes(ranks, [[int(n) for n in sizes] for sizes in levels])
-    return _core.Hierarchy(ranks, [int(n) for n in levels])
+    if all(isinstance(sizes, Iterable) and not isinstance(sizes, str) for sizes in levels):
+        sizes = [[given.whole("a group's size in hierarchy", n) for n in of_level] for of_level in levels]
+        return _core.Hierarchy.from_sizes(ranks, sizes)
+    return _core.Hierarchy(ranks, [given.whole("a factor of hierarchy", n) for n in levels])
+
+
+def parameters_of(
+    ranks: int,
+    hierarchy: Any = None,
+    *,
+    libraries: Any = None,
+    stripe: Any = None,
+    ring: Any = None,
+    depth: Any = None,
+    stripe_weights: Any = (),
+    reproducible: Any = False,
+    scratch_limit: Any = None,
+    pack_below: Any = 65536,
+) -> _core.PlanParameters:
+    """Parameters of a plan as people give them (see `Composition.plan`). Raises PlanError, by name, for what is none."""
+
+    def number(name: str, value: Any) -> int:
+        return 1 if value is None else given.whole(name, value)
+
+    return _core.PlanParameters(
+        hierarchy_of(ranks, hierarchy),
+        libraries=[] if libraries is None else given.names("libraries", libraries),
+        stripe=number("stripe", stripe),
+        stripe_weights=given.weights("stripe_weights", stripe_weights),
+        ring=number("ring", ring),
+        depth=number("depth", depth),
+        reproducible=given.flag("reproducible", reproducible),
+        scratch_limit=None if scratch_limit is None else given.memory("scratch_limit", scratch_limit),
+        pack_below=given.memory("pack_below", pack_below),
+    )
 
 
 def machine_for(machine: Machine | str | Path, ranks: int) -> Machine:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jali import _core
 from jali.comm.choice import choose_for
 from jali.comm.machine import Machine
-from jali.comm.plan import Plan, hierarchy_of, machine_for
+from jali.comm.plan import Plan, machine_for, parameters_of
 from jali.errors import PlanError
 
 if TYPE_CHECKING:
@@ -37,47 +37,52 @@ def make_plan(
     """See `Composition.plan`."""
     composition.check()
     target = None if machine is None else machine_for(machine, composition.ranks)
-    if target is not None and all(x is None for x in (hierarchy, libraries, stripe, ring, depth)):
-        size = Plan(composition, _core.PlanParameters(_core.Hierarchy(composition.ranks))).size
-        choice = choose_for(
-            target, lambda share: composition.core if share > 0 else _tiny(composition.core), size
-        )
-        p = choice.parameters.plan_parameters()
-        parameters = _core.PlanParameters(
-            p.hierarchy,
-            libraries=p.libraries,
-            stripe=p.stripe,
-            stripe_weights=p.stripe_weights,
-            ring=p.ring,
-            depth=p.depth,
+    search = target is not None and all(x is None for x in (hierarchy, libraries, stripe, ring, depth))
+
+    def parameters(hierarchy: Any, libraries: Any) -> _core.PlanParameters:
+        return parameters_of(
+            composition.ranks,
+            hierarchy,
+            libraries=libraries,
+            stripe=stripe,
+            ring=ring,
+            depth=depth,
+            stripe_weights=stripe_weights,
             reproducible=reproducible,
             scratch_limit=scratch_limit,
             pack_below=pack_below,
         )
-        return Plan(composition, parameters, target, None if reproducible else choice, collective)
-    groups = hierarchy_of(composition.ranks, hierarchy)
-    names = [libraries] if isinstance(libraries, str) else list(libraries or ())
-    if target is not None:
-        known = set(target.libraries)
-        for name in names:
-            if name and name not in known:
-                raise PlanError(
-                    f"machine '{target.name}' has no library '{name}'; it has {', '.join(target.libraries)}"
-                )
-        if not names:
-            names = default_libraries(target, groups)
-    parameters = _core.PlanParameters(
-        groups,
-        libraries=names,
-        stripe=1 if stripe is None else stripe,
-        stripe_weights=list(stripe_weights),
-        ring=1 if ring is None else ring,
-        depth=1 if depth is None else depth,
-        reproducible=reproducible,
-        scratch_limit=scratch_limit,
-        pack_below=pack_below,
-    )
-    return Plan(composition, parameters, target, collective=collective)
+
+    plan = Plan(composition, parameters(hierarchy, libraries), target, collective=collective)
+    if target is None:
+        return plan
+    given = plan.parameters
+    if search:
+        choice = choose_for(
+            target, lambda share: composition.core if share > 0 else _tiny(composition.core), plan.size
+        )
+        found = choice.parameters.plan_parameters()
+        chosen = _core.PlanParameters(
+            found.hierarchy,
+            libraries=found.libraries,
+            stripe=found.stripe,
+            stripe_weights=found.stripe_weights,
+            ring=found.ring,
+            depth=found.depth,
+            reproducible=given.reproducible,
+            scratch_limit=given.scratch_limit,
+            pack_below=given.pack_below,
+        )
+        return Plan(composition, chosen, target, None if given.reproducible else choice, collective)
+    for name in given.libraries:
+        if name and name not in target.libraries:
+            raise PlanError(
+                f"machine '{target.name}' has no library '{name}'; it has {', '.join(target.libraries)}"
+            )
+    if given.libraries:
+        return plan
+    chosen = parameters(given.hierarchy, default_libraries(target, given.hierarchy))
+    return Plan(composition, chosen, target, collective=collective)
 
 
 def default_libraries(machine: Machine, hierarchy: _core.Hierarchy) -> list[str]:

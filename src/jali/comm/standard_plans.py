@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from jali import _core
+from jali.comm import given
 from jali.comm.bounds import COLLECTIVES as BOUNDED
 from jali.comm.choice import choose
 from jali.comm.composition import Composition
@@ -15,6 +17,10 @@ from jali.comm.machine import Machine
 from jali.comm.plan import Plan, machine_for
 from jali.comm.planning import make_plan
 from jali.errors import ParameterError
+from jali.files import value_shown
+
+MOST_BYTES = 1 << 50
+"""Of a payload that is planned for."""
 
 
 def plan_collective(
@@ -35,18 +41,23 @@ def plan_collective(
     Without hierarchy, libraries, stripe, ring and depth, form and parameters are searched for; otherwise they are as
     in `Composition.plan`, the hierarchy by default that of the machine. `progress` is told what is being searched. Raises ParameterError, PlanError.
     """
-    collective = collective.replace("-", "_")
+    collective = str(collective).replace("-", "_")
     if collective not in BOUNDED:
         raise ParameterError(f"no collective {collective!r}; there are {', '.join(BOUNDED)}")
     target = machine if isinstance(machine, Machine) else Machine.load(machine)
-    ranks = ranks or target.ranks
+    ranks = target.ranks if ranks is None else given.whole("the number of ranks", ranks)
+    if ranks < 1:
+        raise ParameterError(f"a plan for {ranks} ranks; it needs at least one")
+    root = given.whole("root", root)
+    if not isinstance(size, numbers.Real) or isinstance(size, bool) or not 0 <= size < MOST_BYTES:
+        raise ParameterError(f"size is a number of bytes below 2^50, not {value_shown(size)}")
     target = machine_for(target, ranks)
     bytes_ = _core_size(dtype)
     parts = {"broadcast": 1, "reduce": 1, "all_reduce": 1}.get(collective, ranks)
     count = max(1, round(size / bytes_ / parts))
-    given = [parameters.get(k) for k in ("hierarchy", "libraries", "stripe", "ring", "depth")]
+    asked = [parameters.get(k) for k in ("hierarchy", "libraries", "stripe", "ring", "depth")]
     choice = None
-    if all(x is None for x in given) and form is None and not parameters.get("reproducible"):
+    if all(x is None for x in asked) and form is None and not parameters.get("reproducible"):
         choice = choose(target, collective, float(size), ranks, root, progress=progress)
         form = choice.form
     composition = Composition.standard(collective, ranks, count, dtype=dtype, form=form, root=root, op=op)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import struct
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,12 +99,18 @@ class Call(functools.partial[Any]):
                 f"{name} is {len(kernels)} kernels, since it writes at several offsets; say which one: "
                 f"kernel=0 to {len(kernels) - 1}"
             )
-        if kernel is not None and kernel not in range(len(kernels)):
+        if kernel is not None and (not isinstance(kernel, Integral) or kernel not in range(len(kernels))):
             raise ParameterError(f"{name} has the kernels 0 to {len(kernels) - 1}, not kernel={kernel!r}")
-        if isinstance(fixed, Field) or not all(isinstance(field, Field) for field in fixed):
+        if (
+            isinstance(fixed, Field)
+            or not isinstance(fixed, Iterable)
+            or not all(isinstance(field, Field) for field in fixed)
+        ):
             raise ParameterError(f"fixed are the fields that stay, such as fixed=(a, b), not {fixed!r}")
         if isinstance(policies, str):
             raise ParameterError(f"policies are several names, such as policies=[{policies!r}]")
+        if not isinstance(policies, Iterable) or not all(isinstance(name, str) for name in policies):
+            raise ParameterError(f"policies are names, such as 'remote-write-wait', not {policies!r}")
         update = Update.of(kernels[kernel or 0], bound.domain, {field.serial for field in fixed})
         return simulate_update(
             update,

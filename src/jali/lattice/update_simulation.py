@@ -568,7 +568,11 @@ def simulate_update(
             raise ParameterError(
                 f"{name} are a positive whole number for each direction, such as {(2,) * update.ndim}, not {numbers!r}"
             )
-    if site_seconds is not None and not (isinstance(site_seconds, Real) and 0 < site_seconds < math.inf):
+    if site_seconds is not None and (
+        isinstance(site_seconds, bool)
+        or not isinstance(site_seconds, Real)
+        or not 0 < site_seconds < math.inf
+    ):
         raise ParameterError(
             f"site_seconds is a positive number of seconds, such as 1e-9, not {site_seconds!r}"
         )
