@@ -149,16 +149,23 @@ def test_every_row_compiles_for_sm_90(nvrtc, elements, precision, several):
             except jali.LayoutError:
                 continue
             program = copy_program(row, row, precision, 2)
-            texts.append((name, emit(program, Variant(lanes=1, gpu=True, several=several)).text))
+            texts.append(emit(program, Variant(lanes=1, gpu=True, several=several)).text)
         assert texts
         names = {"float64": "double", "float32": "float"}
         head = f"#define JALI_LANES 1\n#define JALI_REAL {names[precision]}\n#define JALI_THREADS 128\n#define JALI_BLOCKS 1\n"
         head += "#define JALI_SITES 2\n#define JALI_WIDTH 2\n" * several
-        spaces = "\n".join(
+        assert nvrtc.compile(with_gpu_prelude(f"{head}\n{in_one_program(texts)}"), "rows", "sm_90")
+
+
+def in_one_program(texts):
+    """Kernels under names of their own; the prelude is compiled once for them all."""
+    spaces = []
+    for k, text in enumerate(texts):
+        assert "JALI_KERNEL(kernel" in text
+        spaces.append(
             f"namespace space{k} {{\n{text.replace('JALI_KERNEL(kernel', f'JALI_KERNEL(kernel{k}')}\n}}"
-            for k, (_, text) in enumerate(texts)
         )
-        assert nvrtc.compile(with_gpu_prelude(f"{head}\n{spaces}"), "rows", "sm_90")
+    return "\n".join(spaces)
 
 
 @pytest.mark.parametrize("wire", ["", *wires()])
@@ -197,8 +204,7 @@ def test_kernels_of_halo_items_compile_for_sm_90(wire, nvrtc):
     made = program(hop, [argument(Spinor(3), 8), argument(Spinor(3), 9), LINKS], ["out", "psi", "U"])
     placement = Placement(1, crossing=tuple(STEPS[:2]), wire=wire, gpu=True)
     lowered = lower(analyse_program(made), placement)
-    texts = [lowered, *(producer for _, producer in lowered.producers)]
+    texts = [write(one).kernel.text for one in (lowered, *(producer for _, producer in lowered.producers))]
     assert len(texts) == 3
     head = "#define JALI_LANES 1\n#define JALI_REAL double\n#define JALI_THREADS 128\n#define JALI_BLOCKS 1\n"
-    for one in texts:
-        assert nvrtc.compile(with_gpu_prelude(head + "\n" + write(one).kernel.text), "items", "sm_90")
+    assert nvrtc.compile(with_gpu_prelude(f"{head}\n{in_one_program(texts)}"), "items", "sm_90")
