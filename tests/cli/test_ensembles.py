@@ -336,7 +336,7 @@ def test_the_folder_of_configurations_stands_for_its_run(file, tmp_path, capsys,
 
 def test_errors_of_means_grow_with_the_autocorrelation(file, tmp_path, capsys):
     """Each configuration four times in a row is worth as much as once: tau_int is four times as long, the error the same."""
-    out = run(file, tmp_path / "run", "sweeps=60", "save_every=1", "thermalisation=0")
+    out = run(file, tmp_path / "run", "sweeps=30", "save_every=1", "thermalisation=0")
     files = [saved.path for saved in saved_configurations(out)]
     once = measured(capsys, *files)["means"]["observables"]["plaquette"]
     often = measured(capsys, *[name for name in files for _ in range(4)])["means"]["observables"]["plaquette"]

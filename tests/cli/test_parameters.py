@@ -354,9 +354,12 @@ def any_parameters(draw: st.DrawFn) -> Parameters:
     return Parameters(**{name: hints[name](**keys) for name, keys in sections.items()})
 
 
-@settings(deadline=None)
-@given(any_parameters())
-def test_echo_reads_back_to_exactly_the_same_parameters(parameters):
+@pytest.mark.parametrize("examples", [40, pytest.param(400, marks=pytest.mark.full)])
+def test_echo_reads_back_to_exactly_the_same_parameters(examples):
+    settings(deadline=None, max_examples=examples)(given(any_parameters())(read_back))()
+
+
+def read_back(parameters):
     text = render_parameters(parameters)
     assert parse_parameters(text) == parameters
     assert render_parameters(parse_parameters(text)) == text

@@ -128,6 +128,7 @@ def test_a_lattice_on_which_rectangles_do_not_fit_is_refused_at_once(tmp_path, c
 def test_run_of_u1_agrees_with_the_exact_plaquette(parameter_file, tmp_path, capsys):
     for algorithm in ("heatbath", "metropolis"):
         changes = [f"algorithm={algorithm}", "sweeps=500", "thermalisation=20", "metropolis_step=1.2"]
+        changes += ["checkpoint_every=250"]  # a checkpoint takes as long as dozens of sweeps
         words = [word for change in changes for word in ("--set", change)]
         out = tmp_path / algorithm
         assert jali_here("run", parameter_file("u1"), "--output", out, "--json", *words) == 0

@@ -34,13 +34,35 @@ def exponential(z: np.ndarray) -> np.ndarray:
 
 def apply(call: str, *arguments: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """The complex result of `call`, in which `a`, `b`, `c` name the arguments and `out` the result."""
+    return apply_all([(call, shape)], *arguments)[0]
+
+
+def apply_all(calls: list[tuple[str, tuple[int, ...]]], *arguments: np.ndarray) -> list[np.ndarray]:
+    """The complex results of calls and their shapes, as of `apply`; all in one program, since compiling takes longest."""
     names, offset = [], 0
     rows = [complex_rows(a) for a in arguments]
-    for name, r in zip("abc", rows, strict=False):
+    for name, r in zip("abcde", rows, strict=False):
         names.append(f"const real* {name} = in + {offset}; (void){name};")
         offset += r.shape[0]
-    outputs = 2 * int(np.prod(shape))
-    return from_rows(evaluate(" ".join(names) + call, np.concatenate(rows), outputs), *shape)
+    sizes = [2 * int(np.prod(shape)) for _, shape in calls]
+    results = evaluate(
+        " ".join(names) + in_parts([call for call, _ in calls], sizes), np.concatenate(rows), sum(sizes)
+    )
+    parts = np.split(results, np.cumsum(sizes)[:-1])
+    return [from_rows(part, *shape) for part, (_, shape) in zip(parts, calls, strict=True)]
+
+
+def in_parts(calls: list[str], sizes: list[int]) -> str:
+    """Calls that write to `out`, one behind the other; by how many reals each."""
+    places = np.cumsum([0, *sizes[:-1]])
+    return "\n".join(
+        f"{{ real* const part = out + {at}; {{ real* const out = part; {call} }} }}"
+        for at, call in zip(places, calls, strict=True)
+    )
+
+
+# of the first and of the second factor
+ADJOINTS = [(left, right) for left in (False, True) for right in (False, True)]
 
 
 def close(got: np.ndarray, expected: np.ndarray, tolerance: float = 2e-15) -> None:
@@ -53,103 +75,100 @@ def close(got: np.ndarray, expected: np.ndarray, tolerance: float = 2e-15) -> No
 )
 def test_products_agree_with_numpy_for_every_combination_of_adjoints(sizes):
     n, k, m = sizes
-    c = general(n, m)
-    for left in (False, True):
-        for right in (False, True):
-            a = general(k, n) if left else general(n, k)
-            b = general(m, k) if right else general(k, m)
-            expected = (dagger(a) if left else a) @ (dagger(b) if right else b)
-            flags = f"{n}, {k}, {m}, {str(left).lower()}, {str(right).lower()}"
-            body = (
-                f"matmul<{flags}>(out, a, b); copy<{2 * n * m}>(out + {2 * n * m}, c); copy<{2 * n * m}>(out + {4 * n * m}, c);"
-                f"matmul_add<{flags}>(out + {2 * n * m}, a, b); matmul_sub<{flags}>(out + {4 * n * m}, a, b);"
-            )
-            got = apply(body, a, b, c, shape=(3, n, m))
-            close(got, np.stack([expected, c + expected, c - expected], axis=1))
+    a, b, c, a_adjoint, b_adjoint = general(n, k), general(k, m), general(n, m), general(k, n), general(m, k)
+    calls = []
+    for left, right in ADJOINTS:
+        flags = f"{n}, {k}, {m}, {str(left).lower()}, {str(right).lower()}"
+        factors = f"{'d' if left else 'a'}, {'e' if right else 'b'}"
+        body = (
+            f"matmul<{flags}>(out, {factors}); copy<{2 * n * m}>(out + {2 * n * m}, c); copy<{2 * n * m}>(out + {4 * n * m}, c);"
+            f"matmul_add<{flags}>(out + {2 * n * m}, {factors}); matmul_sub<{flags}>(out + {4 * n * m}, {factors});"
+        )
+        calls.append((body, (3, n, m)))
+    results = apply_all(calls, a, b, c, a_adjoint, b_adjoint)
+    for got, (left, right) in zip(results, ADJOINTS, strict=True):
+        expected = (dagger(a_adjoint) if left else a) @ (dagger(b_adjoint) if right else b)
+        close(got, np.stack([expected, c + expected, c - expected], axis=1))
 
 
 @pytest.mark.parametrize("sizes", [(3, 3, 3), (2, 4, 1)])
 def test_real_products_and_traces_agree_with_numpy(sizes):
     n, k, m = sizes
-    for left in (False, True):
-        for right in (False, True):
-            a = RNG.normal(size=(SITES, k, n) if left else (SITES, n, k))
-            b = RNG.normal(size=(SITES, m, k) if right else (SITES, k, m))
-            ta, tb = (a.swapaxes(1, 2) if left else a), (b.swapaxes(1, 2) if right else b)
-            rows = np.concatenate([a.reshape(SITES, -1).T, b.reshape(SITES, -1).T])
-            flags = f"{n}, {k}, {m}, {str(left).lower()}, {str(right).lower()}"
-            body = (
-                f"const real *a = in, *b = in + {n * k}; matmul_real<{flags}>(out, a, b);"
-                f"zero<{2 * n * m}>(out + {n * m}); matmul_add_real<{flags}>(out + {n * m}, a, b);"
-                f"matmul_sub_real<{flags}>(out + {2 * n * m}, a, b);"
-            )
-            got = evaluate(body, rows, 3 * n * m).T.reshape(SITES, 3, n, m)
-            close(got, np.stack([ta @ tb, ta @ tb, -ta @ tb], axis=1))
-            if n == m:
-                traced = evaluate(
-                    f"out[0] = trace_mul_real<{n}, {k}, {str(left).lower()}, {str(right).lower()}>(in, in + {n * k});",
-                    rows,
-                    1,
-                )
-                close(traced[0], np.trace(ta @ tb, axis1=1, axis2=2))
+    # the same numbers as matrices of either shape
+    a, b = RNG.normal(size=(SITES, n * k)), RNG.normal(size=(SITES, k * m))
+    calls = []
+    for left, right in ADJOINTS:
+        adjoints = f"{str(left).lower()}, {str(right).lower()}"
+        flags = f"{n}, {k}, {m}, {adjoints}"
+        traced = f"trace_mul_real<{n}, {k}, {adjoints}>(a, b)" if n == m else "splat(0)"
+        calls.append(
+            f"matmul_real<{flags}>(out, a, b);"
+            f"zero<{2 * n * m}>(out + {n * m}); matmul_add_real<{flags}>(out + {n * m}, a, b);"
+            f"matmul_sub_real<{flags}>(out + {2 * n * m}, a, b); out[{3 * n * m}] = {traced};"
+        )
+    size = 3 * n * m + 1
+    body = f"const real *a = in, *b = in + {n * k};" + in_parts(calls, [size] * len(calls))
+    results = evaluate(body, np.concatenate([a.T, b.T]), size * len(calls))
+    for got, (left, right) in zip(results.reshape(len(calls), size, SITES), ADJOINTS, strict=True):
+        ta = a.reshape(SITES, k, n).swapaxes(1, 2) if left else a.reshape(SITES, n, k)
+        tb = b.reshape(SITES, m, k).swapaxes(1, 2) if right else b.reshape(SITES, k, m)
+        close(got[:-1].T.reshape(SITES, 3, n, m), np.stack([ta @ tb, ta @ tb, -ta @ tb], axis=1))
+        if n == m:
+            close(got[-1], np.trace(ta @ tb, axis1=1, axis2=2))
 
 
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (2, 3), (3, 3), (4, 2)])
 def test_trace_of_a_product_agrees_with_numpy_for_every_combination_of_adjoints(n, m):
-    for left in (False, True):
-        for right in (False, True):
-            a = general(m, n) if left else general(n, m)
-            b = general(n, m) if right else general(m, n)
-            expected = np.trace((dagger(a) if left else a) @ (dagger(b) if right else b), axis1=1, axis2=2)
-            flags = f"{n}, {m}, {str(left).lower()}, {str(right).lower()}"
-            got = apply(
-                f"trace_mul<{flags}>(out, a, b); out[2] = retrace_mul<{flags}>(a, b); out[3] = splat(0);",
-                a,
-                b,
-                shape=(2,),
-            )
-            close(got[:, 0], expected)
-            close(got[:, 1].real, expected.real)
+    tall, wide, other_tall, other_wide = general(n, m), general(m, n), general(n, m), general(m, n)
+    calls = []
+    for left, right in ADJOINTS:
+        flags = f"{n}, {m}, {str(left).lower()}, {str(right).lower()}"
+        factors = f"{'b' if left else 'a'}, {'c' if right else 'd'}"
+        text = f"trace_mul<{flags}>(out, {factors}); out[2] = retrace_mul<{flags}>({factors}); out[3] = splat(0);"
+        calls.append((text, (2,)))
+    results = apply_all(calls, tall, wide, other_tall, other_wide)
+    for got, (left, right) in zip(results, ADJOINTS, strict=True):
+        product = (dagger(wide) if left else tall) @ (dagger(other_tall) if right else other_wide)
+        expected = np.trace(product, axis1=1, axis2=2)
+        close(got[:, 0], expected)
+        close(got[:, 1].real, expected.real)
 
 
 def test_rearrangements_and_elementwise_functions_agree_with_numpy():
     a, b, s = general(2, 3), general(2, 3), general(1)
-    close(apply("adjoint<2, 3>(out, a);", a, shape=(3, 2)), dagger(a), 0)
-    close(apply("transpose<2, 3>(out, a);", a, shape=(3, 2)), a.swapaxes(1, 2), 0)
-    close(apply("conj<12>(out, a);", a, shape=(2, 3)), a.conj(), 0)
-    close(apply("add<12>(out, a, b);", a, b, shape=(2, 3)), a + b, 0)
-    close(apply("sub<12>(out, a, b);", a, b, shape=(2, 3)), a - b, 0)
-    close(apply("neg<12>(out, a);", a, shape=(2, 3)), -a, 0)
-    close(apply("scale<12>(out, c[0], a);", a, b, s, shape=(2, 3)), s.real[:, :, None] * a, 0)
-    close(apply("scale_complex<12>(out, c, a);", a, b, s, shape=(2, 3)), s[:, :, None] * a)
-    close(
-        apply("copy<12>(out, b); add_scaled<12>(out, c[0], a);", a, b, s, shape=(2, 3)),
-        b + s.real[:, :, None] * a,
-    )
-    close(
-        apply("copy<12>(out, b); add_scaled_complex<12>(out, c, a);", a, b, s, shape=(2, 3)),
-        b + s[:, :, None] * a,
-    )
-    close(
-        apply("choose<12>(out, c[0] < c[1], a, b);", a, b, s, shape=(2, 3)),
-        np.where((s.real < s.imag)[:, :, None], a, b),
-        0,
-    )
-    close(apply("zero<12>(out);", a, shape=(2, 3)), 0 * a, 0)
-    close(apply("identity<3>(out);", a, shape=(3, 3)), np.broadcast_to(np.eye(3), (SITES, 3, 3)), 0)
+    expected = [  # call, result, tolerance
+        ("adjoint<2, 3>(out, a);", dagger(a), 0),
+        ("transpose<2, 3>(out, a);", a.swapaxes(1, 2), 0),
+        ("conj<12>(out, a);", a.conj(), 0),
+        ("add<12>(out, a, b);", a + b, 0),
+        ("sub<12>(out, a, b);", a - b, 0),
+        ("neg<12>(out, a);", -a, 0),
+        ("scale<12>(out, c[0], a);", s.real[:, :, None] * a, 0),
+        ("scale_complex<12>(out, c, a);", s[:, :, None] * a, 2e-15),
+        ("copy<12>(out, b); add_scaled<12>(out, c[0], a);", b + s.real[:, :, None] * a, 2e-15),
+        ("copy<12>(out, b); add_scaled_complex<12>(out, c, a);", b + s[:, :, None] * a, 2e-15),
+        ("choose<12>(out, c[0] < c[1], a, b);", np.where((s.real < s.imag)[:, :, None], a, b), 0),
+        ("zero<12>(out);", 0 * a, 0),
+        ("identity<3>(out);", np.broadcast_to(np.eye(3), (SITES, 3, 3)), 0),
+    ]
+    results = apply_all([(call, result.shape[1:]) for call, result, _ in expected], a, b, s)
+    for got, (_, result, tolerance) in zip(results, expected, strict=True):
+        close(got, result, tolerance)
 
 
 def test_traces_norms_and_inner_products_agree_with_numpy():
-    a, v, w = general(3, 3), general(3), general(2)
-    close(
-        apply("trace<3>(out, a); out[2] = retrace<3>(a); out[3] = splat(0);", a, shape=(2,))[:, 0],
-        np.trace(a, axis1=1, axis2=2),
-    )
-    b = general(3, 3)
-    got = apply("dot<18>(out, a, b); out[2] = norm2<18>(a); out[3] = splat(0);", a, b, shape=(2,))
-    close(got[:, 0], np.sum(a.conj() * b, axis=(1, 2)))
-    close(got[:, 1], np.sum(np.abs(a) ** 2, axis=(1, 2)))
-    close(apply("outer<3, 2>(out, a, b);", v, w, shape=(3, 2)), v[:, :, None] * w.conj()[:, None, :])
+    a, b, v, w = general(3, 3), general(3, 3), general(3), general(2)
+    calls = [
+        ("trace<3>(out, a); out[2] = retrace<3>(a); out[3] = splat(0);", (2,)),
+        ("dot<18>(out, a, b); out[2] = norm2<18>(a); out[3] = splat(0);", (2,)),
+        ("outer<3, 2>(out, c, d);", (3, 2)),
+    ]
+    traces, products, outer = apply_all(calls, a, b, v, w)
+    close(traces[:, 0], np.trace(a, axis1=1, axis2=2))
+    close(traces[:, 1].real, np.trace(a, axis1=1, axis2=2).real)
+    close(products[:, 0], np.sum(a.conj() * b, axis=(1, 2)))
+    close(products[:, 1], np.sum(np.abs(a) ** 2, axis=(1, 2)))
+    close(outer, v[:, :, None] * w.conj()[:, None, :])
 
 
 @pytest.mark.parametrize("n", SIZES)

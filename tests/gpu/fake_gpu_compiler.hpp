@@ -73,7 +73,7 @@ BOTH(nvrtcCompileProgram, hiprtcCompileProgram, (void* program, int count, const
     const char* cxx = std::getenv("CXX");
     const std::string command =
         std::string(cxx && *cxx ? cxx : "c++") +
-        " -std=c++17 -O1 -march=native -ffp-contract=off -fno-math-errno -fPIC -shared -w -o " + object +
+        " -std=c++17 -Og -march=native -ffp-contract=off -fno-math-errno -fPIC -shared -w -o " + object +
         " -x c++ " + source + " 2> " + base + "/log";
     const int status = std::system(command.c_str());
     auto read = [](const std::string& path) {

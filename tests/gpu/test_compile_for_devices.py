@@ -99,6 +99,12 @@ def test_kernels_that_take_long_compile_for_sm_90_in_su2(nvrtc, texts):
 @pytest.mark.parametrize(("architecture", "count"), [("sm_80", 2), ("sm_90", 4), ("sm_100", 2)])
 def test_chosen_kernels_of_su3_compile(nvrtc, texts, architecture, count):
     chosen = {stem: text for stem, text in texts(3, "float64").items() if name_of(stem) in CHOSEN[:count]}
+    if architecture != "sm_90":  # the largest of each name: the others differ in where fields lie
+        chosen = {
+            stem: text
+            for name, (stem, text) in {name_of(s): (s, t) for s, t in reversed(chosen.items())}.items()
+        }
+        assert len(chosen) == count
     compile_all(nvrtc, chosen, architecture)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fake_driver import REAL
 
 import jali
 from jali import SU, Algebra, Complex, Field, Integer, Lattice, Real, Spinor, StorageError, _core
@@ -23,9 +24,11 @@ from test_formats import numbers, pairs, random_links, wilson
 from test_halo_items import LINKS, STEPS, argument, norm_ahead, program, wilson_at, wilson_twice
 from test_lost_values import drop_launches_and_look, overflow, overflow_and_sum
 
+ELEMENTS = (SU(3), SU(2), Spinor(3), Complex(), Real(), Algebra(2), Integer())
 
-def fields_of_all_rows(lattice, precision):
-    """A field for every row and element that go together, with values."""
+
+def fields_of_all_rows(lattice, precision, elements):
+    """A field for every row and every one of the elements that go together, with values."""
     shape = lattice.extents
     values = {
         SU(3): random_links(3, shape),
@@ -39,7 +42,8 @@ def fields_of_all_rows(lattice, precision):
     u = values[Algebra(2)]
     u = u - np.swapaxes(u, -1, -2).conj()
     values[Algebra(2)] = u - np.trace(u, axis1=-2, axis2=-1)[..., None, None] * np.eye(2) / 2
-    for element, value in values.items():
+    for element in elements:
+        value = values[element]
         for name in FORMATS:
             try:
                 field = Field(lattice, element, precision=precision, storage=name)
@@ -49,9 +53,21 @@ def fields_of_all_rows(lattice, precision):
             yield field
 
 
-@pytest.mark.parametrize("precision", ["float64", "float32"])
-def test_devices_hold_the_bytes_of_the_host(precision, device):
-    host, there = (fields_of_all_rows(Lattice(5, 7, device=d), precision) for d in ("cpu", device))
+# Two kernels are compiled for each field and way through it. Of what is computed in single precision the short test has links,
+# numbers and integers; the Wilson operator below has spinors.
+@pytest.mark.parametrize(
+    ("precision", "elements"),
+    [
+        ("float64", ELEMENTS),
+        ("float32", (SU(3), Real(), Integer())),
+        pytest.param(
+            "float32", (SU(2), Spinor(3), Complex(), Algebra(2)), marks=() if REAL else pytest.mark.full
+        ),
+    ],
+    ids=["float64", "float32", "float32-others"],
+)
+def test_devices_hold_the_bytes_of_the_host(precision, elements, device):
+    host, there = (fields_of_all_rows(Lattice(5, 7, device=d), precision, elements) for d in ("cpu", device))
     for a, b in zip(host, there, strict=True):
         assert np.array_equal(a.storage.export_box(), b.storage.export_box()), a.stored
         assert a[...].tobytes() == b[...].tobytes()
@@ -133,16 +149,23 @@ def test_every_row_compiles_for_sm_90(nvrtc, elements, precision, several):
             except jali.LayoutError:
                 continue
             program = copy_program(row, row, precision, 2)
-            texts.append((name, emit(program, Variant(lanes=1, gpu=True, several=several)).text))
+            texts.append(emit(program, Variant(lanes=1, gpu=True, several=several)).text)
         assert texts
         names = {"float64": "double", "float32": "float"}
         head = f"#define JALI_LANES 1\n#define JALI_REAL {names[precision]}\n#define JALI_THREADS 128\n#define JALI_BLOCKS 1\n"
         head += "#define JALI_SITES 2\n#define JALI_WIDTH 2\n" * several
-        spaces = "\n".join(
+        assert nvrtc.compile(with_gpu_prelude(f"{head}\n{in_one_program(texts)}"), "rows", "sm_90")
+
+
+def in_one_program(texts):
+    """Kernels under names of their own; the prelude is compiled once for them all."""
+    spaces = []
+    for k, text in enumerate(texts):
+        assert "JALI_KERNEL(kernel" in text
+        spaces.append(
             f"namespace space{k} {{\n{text.replace('JALI_KERNEL(kernel', f'JALI_KERNEL(kernel{k}')}\n}}"
-            for k, (_, text) in enumerate(texts)
         )
-        assert nvrtc.compile(with_gpu_prelude(f"{head}\n{spaces}"), "rows", "sm_90")
+    return "\n".join(spaces)
 
 
 @pytest.mark.parametrize("wire", ["", *wires()])
@@ -204,8 +227,7 @@ def test_kernels_of_halo_items_compile_for_sm_90(wire, nvrtc):
     made = program(hop, [argument(Spinor(3), 8), argument(Spinor(3), 9), LINKS], ["out", "psi", "U"])
     placement = Placement(1, crossing=tuple(STEPS[:2]), wire=wire, gpu=True)
     lowered = lower(analyse_program(made), placement)
-    texts = [lowered, *(producer for _, producer in lowered.producers)]
+    texts = [write(one).kernel.text for one in (lowered, *(producer for _, producer in lowered.producers))]
     assert len(texts) == 3
     head = "#define JALI_LANES 1\n#define JALI_REAL double\n#define JALI_THREADS 128\n#define JALI_BLOCKS 1\n"
-    for one in texts:
-        assert nvrtc.compile(with_gpu_prelude(head + "\n" + write(one).kernel.text), "items", "sm_90")
+    assert nvrtc.compile(with_gpu_prelude(f"{head}\n{in_one_program(texts)}"), "items", "sm_90")
