@@ -42,9 +42,10 @@ struct BoundLaunch {
 } // namespace
 
 void bind_launch(nb::module_& m) {
-    nb::class_<LaunchCounters>(m, "LaunchCounters",
-                               "What the kernel of a launch, or of what is sent for it, counts, on this rank; "
-                               "outlives the launch.")
+    nb::class_<LaunchCounters>(
+        m, "LaunchCounters",
+        "What the kernel of a launch, or of what is sent for it, counts, on this rank; "
+        "outlives the launch.")
         .def(nb::init<std::shared_ptr<Gpu>, int>(), "gpu"_a.none(), "count"_a,
              "For halo_item(counters=...): all 0, on the host if there is no gpu.")
         .def_prop_ro("address", &LaunchCounters::address, "Where the kernel counts.")

@@ -186,7 +186,9 @@ def test_an_mpi_library_that_takes_addresses_carries_every_algorithm(
     else:
         environment |= {"JALI_FAKE_NO_PEERS": "1", "JALI_NCCL": "/nowhere/libnccl.so"}
     text = "import test_collective_rows as t\nprint(t.by_mpi(), flush=True)"
-    first, second = run_on_devices(2, text, environment, unproved="runs plans of the core by themselves").stdout.split()
+    first, second = run_on_devices(
+        2, text, environment, unproved="runs plans of the core by themselves"
+    ).stdout.split()
     assert first == second
     assert int(first) >= 3 * len(algorithms.COLLECTIVES) - 6
 

@@ -211,7 +211,8 @@ def test_runs_for_the_clock_lose_nothing_on_the_wire(there, device, monkeypatch)
         trial.prepare_exchange()
         assert len(trial.exchange(2, 2)) == 2
         counted = [lost.counters.values[1] for lost in kernel.lost]
-        assert len(counted) == 2 and lattice.communicator.all_reduce_sum(counted).sum() > 0
+        assert len(counted) == 2
+        assert lattice.communicator.all_reduce_sum(counted).sum() > 0
         trial.finish()
         assert [lost.counters.values[1] for lost in kernel.lost] == [0, 0]
         assert (out[...] == 3).all()
