@@ -36,6 +36,7 @@
 #include <utility>
 #include <vector>
 
+#include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -424,8 +425,14 @@ class Scheduler {
             bool last = move.running->operation.apart;
             if (!last) {
                 lock.unlock();
-                last = move.running->operation.work();
+                working_ = true;
+                if (sigsetjmp(before_work_, 1) == 0) last = move.running->operation.work();
+                working_ = false;
                 lock.lock();
+                if (std::exchange(faulted_, false)) {
+                    stop(700, std::string("a fault in ") + move.running->operation.name);
+                    return;
+                }
             }
             if (last) end(*move.running);
             return;
@@ -547,12 +554,17 @@ class Scheduler {
         mine->ended = true;
         leave(mine);
     }
-    // A fault in a kernel, such as a division by zero, is the device's; others are what they were before.
+    // A fault in a kernel, such as a division by zero, is the device's, as is one of a copy from or to what is
+    // nobody's; others are what they were before.
     static void fault(int which) {
         Scheduler& s = get();
         if (std::this_thread::get_id() == s.thread_ && s.inside_) {
             s.faulted_ = true;
             setcontext(&s.own_);
+        }
+        if (std::this_thread::get_id() == s.thread_ && s.working_) {
+            s.faulted_ = true;
+            siglongjmp(s.before_work_, 1);
         }
         sigaction(which, &s.before_[which], nullptr); // it comes again
     }
@@ -654,7 +666,8 @@ class Scheduler {
     Clock::time_point last_move_ = Clock::now();
     BlockHere here_{};
     Fibre* now_ = nullptr;
-    bool inside_ = false, faulted_ = false;
+    bool inside_ = false, working_ = false, faulted_ = false; // in a block of a kernel, in other work
+    sigjmp_buf before_work_;
     std::map<int, struct sigaction> before_;
     std::thread::id thread_;
     ucontext_t own_;

@@ -139,7 +139,7 @@ def outcome(body: Callable[[], bool]) -> str:
     try:
         found = "right" if body() else "other bits"
     except (DeviceError, RankError) as error:
-        for words, name in (("a fault in kernel", "fault"), ("nothing moves", "stuck")):
+        for words, name in (("a fault in ", "fault"), ("nothing moves", "stuck")):
             found = found or (name if words in str(error) else "")
         if not found:
             raise
