@@ -38,14 +38,32 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)  # before options choose by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of one file run in one process, those that start MPI processes one after the other: these poll without
+    """The short run has of a function with several parameters each value of each, the long run and real devices all combinations.
+
+    Tests of one file run in one process, those that start MPI processes one after the other: these poll without
     rest, and two at once would take turns on the cores."""
+    if os.environ.get("JALI_TEST_REAL_GPU") != "1":
+        leave_combinations_to_the_long_run(items)
     if not config.pluginmanager.hasplugin("xdist"):
         return
     for item in items:
         alone = item.get_closest_marker("mpi") is not None
         item.add_marker(pytest.mark.xdist_group("mpi" if alone else item.path.name))
+
+
+def leave_combinations_to_the_long_run(items: list[pytest.Item]) -> None:
+    """Marks tests none of whose values of parameters is new to their function."""
+    met: dict[object, set[tuple[str, str]]] = {}
+    for item in items:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        if len(parameters) > 1 and item.get_closest_marker("full") is None:
+            values = {(name, repr(value)) for name, value in parameters.items()}
+            before = met.setdefault(item.function, set())
+            if values <= before:
+                item.add_marker(pytest.mark.full)
+            before |= values
 
 
 @pytest.fixture

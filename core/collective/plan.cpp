@@ -8,7 +8,7 @@ namespace jali {
 
 namespace {
 
-// A message has a tag for its chunk, and transports promise 2^15; planning takes time and memory for each.
+// Planning takes time and memory for each, and no transport has tags for so many (PersistentPlan says so).
 constexpr int most_chunks = 1 << 16;
 
 } // namespace

@@ -43,9 +43,8 @@ def resume_and_compare(file: Path, out: Path, ranks: int) -> None:
     done = open_checkpoint(out / "checkpoint").state["sweep"]
     sweeps = f"sweeps={done + 3}"
     undisturbed = out.with_name("undisturbed")
-    with (
-        pytest.MonkeyPatch.context() as patch
-    ):  # drawing takes longer than these runs, and test_report.py is about it
+    # drawing takes longer than these runs, and test_report.py is about it
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr("jali.cli.report.write_report", lambda directory: directory / "report.html")
         assert jali_here("run", "--resume", out, "--set", sweeps, ranks=ranks) == 0
         assert jali_here("run", file, "--output", undisturbed, "--set", sweeps) == 0

@@ -112,22 +112,14 @@ def device(request: pytest.FixtureRequest) -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The short run has each function of the tests once on HIP's devices, which differ from CUDA's in names alone, and of functions
-    with several parameters each value of each; the long run and real devices have all combinations."""
+    """The short run has each function of the tests once on HIP's devices, which differ from CUDA's in names alone."""
     on_hip = set()
-    met: dict[object, set[tuple[str, str]]] = {}
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         if parameters.get("device") == "hip" and item.get_closest_marker("full") is None:
             if item.function in on_hip:
                 item.add_marker(pytest.mark.full)
             on_hip.add(item.function)
-        if len(parameters) > 1 and not REAL and item.get_closest_marker("full") is None:
-            values = {(name, repr(value)) for name, value in parameters.items()}
-            before = met.setdefault(item.function, set())
-            if values <= before:
-                item.add_marker(pytest.mark.full)
-            before |= values
         if item.get_closest_marker("gpu") is not None and not REAL:
             item.add_marker(
                 pytest.mark.skip(reason="needs an NVIDIA GPU: `make test-gpu` on a machine that has one")

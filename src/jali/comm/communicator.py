@@ -535,8 +535,11 @@ class Communicator:
     def test(self, message: _core.PendingMessage) -> bool:
         """Whether a pending message is complete; makes progress on it."""
         recording.refuse_call("test")
-        _check_pending([message])
-        return self.core.test(message)
+        try:
+            return self.core.test(message)
+        except TypeError:  # looked at afterwards, since tests are often
+            _check_pending([message])
+            raise
 
     def wait(self, messages: Sequence[_core.PendingMessage], what: str = "messages") -> None:
         """Wait for all of these messages; `what` names them in errors.
@@ -545,8 +548,11 @@ class Communicator:
         seconds.
         """
         recording.refuse_call("wait")
-        _check_pending(messages)
-        self.core.wait(list(messages), what)
+        try:
+            self.core.wait(list(messages), what)
+        except TypeError:
+            _check_pending(messages)
+            raise
 
     # --- messages between devices ------------------------------------------------------------------------------
 
@@ -594,12 +600,8 @@ class Communicator:
         try:
             if messages:
                 messages[0].owner.start(messages, stream)
-        except (
-            TypeError,
-            ValueError,
-            AttributeError,
-            LookupError,
-        ):  # looked at afterwards, since starts are often
+        # looked at afterwards, since starts are often
+        except (TypeError, ValueError, AttributeError, LookupError):
             _check_ends(messages)
             raise
 

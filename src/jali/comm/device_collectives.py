@@ -69,9 +69,8 @@ class DeviceCollectives(KeepsPlans[Key, _core.DevicePlan]):
         self.gpu = gpu
         self.size = ranks.size
         _core.suggest_ccl_library(gpu.kind, find_library(gpu.kind))
-        gpu.set_builtin_kernels(
-            cache.builtin_kernels(gpu)
-        )  # copy engines need some; no lattice may have been here
+        # Copy engines need some, and perhaps no lattice has been on this device.
+        gpu.set_builtin_kernels(cache.builtin_kernels(gpu))
         self.core = _core.DeviceCollectives(gpu, ranks)
         self._planned_calls = planned_calls
 

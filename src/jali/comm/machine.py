@@ -21,12 +21,12 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from jali import _core, vendors
 from jali.amounts import counted
+from jali.comm import given
 from jali.errors import ParameterError
 from jali.files import checked_path, parse_toml, read_bytes, shown, value_shown
 
@@ -191,7 +191,8 @@ class Machine:
 
     def with_nodes(self, nodes: int) -> Machine:
         """The same machine with another number of nodes."""
-        if isinstance(nodes, bool) or not isinstance(nodes, Integral) or nodes < 1:
+        number = given.integer(nodes)
+        if number is None or number < 1:
             raise ParameterError(
                 f"machine '{self.name}': nodes = {value_shown(nodes)}; a positive whole number is needed"
             )
@@ -204,7 +205,7 @@ class Machine:
             raise ParameterError(
                 f"machine '{self.name}' describes one host and no network; it cannot have {nodes} nodes"
             )
-        return replace(self, nodes=int(nodes))
+        return replace(self, nodes=number)
 
     def libraries_at(self, level: str) -> tuple[str, ...]:
         """Libraries that work at a level, in the file's order (the first is the default)."""

@@ -10,10 +10,10 @@ import contextvars
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from numbers import Integral
 from typing import Any, TypeVar
 
 from jali import _core
+from jali.comm import given
 from jali.comm.communicator import Communicator, as_cause, came_from_elsewhere
 from jali.errors import ParameterError, RankError
 from jali.files import value_shown
@@ -50,13 +50,14 @@ def virtual_ranks(ranks: int, function: Callable[..., Result], *arguments: Any, 
     the others are stopped with `RankError`, and the first exception is raised here as it was, with a note
     of every rank that failed differently. May be nested.
     """
-    if not isinstance(ranks, Integral) or isinstance(ranks, bool) or not callable(function):
+    number = given.integer(ranks)
+    if number is None or not callable(function):
         raise ParameterError(
             f"virtual_ranks takes a number of ranks and a function, not {ranks!r} and {function!r}"
         )
-    if not 1 <= ranks <= 1024:
+    if not 1 <= number <= 1024:
         raise ParameterError(f"{value_shown(ranks)} virtual ranks: give 1 to 1024")
-    ranks = int(ranks)
+    ranks = number
     threads_each = _core.default_threads(ranks)
     group = [Communicator(core, threads_each) for core in _core.make_thread_communicators(ranks)]
     results: list[Any] = [None] * ranks

@@ -10,7 +10,6 @@ import functools
 import struct
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from jali.codegen.builder import why_too_large
 from jali.codegen.lines import trace_error
 from jali.codegen.stage_cache import COUNTS
 from jali.codegen.stages import Traced, programs_of
+from jali.comm import given
 from jali.errors import ParameterError, RecordingError
 from jali.lattice.arguments import randoms_of, scalars_of
 from jali.lattice.binding import BoundKernel
@@ -99,7 +99,7 @@ class Call(functools.partial[Any]):
                 f"{name} is {len(kernels)} kernels, since it writes at several offsets; say which one: "
                 f"kernel=0 to {len(kernels) - 1}"
             )
-        if kernel is not None and (not isinstance(kernel, Integral) or kernel not in range(len(kernels))):
+        if kernel is not None and given.integer(kernel) not in range(len(kernels)):
             raise ParameterError(f"{name} has the kernels 0 to {len(kernels) - 1}, not kernel={kernel!r}")
         if (
             isinstance(fixed, Field)

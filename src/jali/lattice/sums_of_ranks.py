@@ -41,9 +41,8 @@ class SumsOfRanks:
             call = _call(how, count)
             words = DeviceView(address, call.dtype, (count,), lattice.gpu.stream, launch, lattice.gpu)
             plan = self._there.plan_of((call, False))
-            self._there.prove_once(
-                call, plan, (words,), self._checked
-            )  # checked calls have another, graphs this one
+            # Checked calls run another plan, which is proved when they begin; graphs run this one.
+            self._there.prove_once(call, plan, (words,), self._checked)
             self._additions.append((call, plan, words))
             address += words.nbytes
         self.add()  # of nothing yet: libraries connect ranks at their first call, which no graph can do
