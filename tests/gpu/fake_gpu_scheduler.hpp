@@ -554,8 +554,8 @@ class Scheduler {
         mine->ended = true;
         leave(mine);
     }
-    // A fault in a kernel, such as a division by zero, is the device's, as is one of a copy from or to what is
-    // nobody's; others are what they were before.
+    // A fault in a kernel, such as a division by zero, is the device's, as is one of a copy from or to what
+    // is nobody's; others are what they were before.
     static void fault(int which) {
         Scheduler& s = get();
         if (std::this_thread::get_id() == s.thread_ && s.inside_) {
