@@ -54,11 +54,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def leave_combinations_to_the_long_run(items: list[pytest.Item]) -> None:
-    """Marks tests none of whose values of parameters is new to their function."""
+    """Marks tests none of whose values of parameters is new to their function, but for those that depend on the width of vectors."""
     met: dict[object, set[tuple[str, str]]] = {}
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
-        if len(parameters) > 1 and item.get_closest_marker("full") is None:
+        if len(parameters) > 1 and not any(item.get_closest_marker(name) for name in ("full", "lanes")):
             values = {(name, repr(value)) for name, value in parameters.items()}
             before = met.setdefault(item.function, set())
             if values <= before:
