@@ -167,6 +167,30 @@ def test_failure_is_heard_in_every_kind_of_wait(any_mpi) -> None:
     assert "came back" not in ended.out
 
 
+@pytest.mark.parametrize("interrupted", [0, 1])
+def test_rank_that_is_interrupted_while_others_may_speak_ends_the_job(any_mpi, interrupted: int) -> None:
+    """Rank 1 fails, rank 0 hears of it: both are in the hook of their exception when Ctrl-C comes."""
+    ended = any_mpi.run(f"""
+        import signal, threading
+        from jali.comm import stopping
+        stopping.MOMENT = stopping.LONGEST = stopping.PATIENCE = 600
+        world = comm.current()
+        world.barrier()
+        if world.rank == {interrupted}:
+            said = sys.stderr.write
+            def interrupt_soon(text):
+                threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+                return said(text)
+            sys.stderr.write = interrupt_soon
+        if world.rank == 1:
+            raise ArithmeticError("rank 1 has had enough")
+        world.barrier()
+        """)
+    assert ended.status != 0
+    assert "rank 1 has had enough" in ended.err
+    assert "KeyboardInterrupt" not in ended.err
+
+
 def test_killed_rank_ends_the_job(mpi, wait_for) -> None:
     marker = mpi.folder / "pid"
     job = mpi.start(f"""

@@ -85,17 +85,23 @@ def end_job(error: BaseException, status: int = 1, *, silent: bool = False) -> N
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()
-    if silent or came_from_elsewhere(error, _watched[0].rank):
-        _watched[0].core.stopping()
-        time.sleep(PATIENCE)
-    else:
-        time.sleep(MOMENT)
-        limit = time.monotonic() + LONGEST - MOMENT
-        with contextlib.suppress(RankError):  # where nothing can be heard any more
-            while not _watched[0].core.all_have_spoken() and time.monotonic() < limit:
-                time.sleep(0.01)
+    with contextlib.suppress(KeyboardInterrupt):  # who asks again wants no more words
+        _let_others_speak(silent or came_from_elsewhere(error, _watched[0].rank))
     _mpi.COMM_WORLD.Abort(status)
     os._exit(status)
+
+
+def _let_others_speak(silent: bool) -> None:
+    core = _watched[0].core
+    if silent:
+        core.stopping()
+        time.sleep(PATIENCE)
+        return
+    time.sleep(MOMENT)
+    limit = time.monotonic() + LONGEST - MOMENT
+    with contextlib.suppress(RankError):  # where nothing can be heard any more
+        while not core.all_have_spoken() and time.monotonic() < limit:
+            time.sleep(0.01)
 
 
 class _Hook:
@@ -107,12 +113,18 @@ class _Hook:
     def __call__(
         self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
-        rank = _watched[0].rank
         silent = False
+        with contextlib.suppress(KeyboardInterrupt):  # this rank ends, and with it the job, all the sooner
+            silent = self._say(kind, error, traceback)
+        end_job(error, 130 if issubclass(kind, KeyboardInterrupt) else 1, silent=silent)
+
+    def _say(self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> bool:
+        """Print why this rank ends; whether it leaves that to another one, which had the same error."""
+        rank = _watched[0].rank
         if came_from_elsewhere(error, rank):
             print(f"jali: rank {rank} stopped: {error}", file=sys.stderr, flush=True)
         elif said_elsewhere(error):
-            silent = True
+            return True
         else:
             said = f"jali: rank {rank} failed:\n"
             if self.before is sys.__excepthook__:  # in one piece, since other ranks may speak as well
@@ -120,7 +132,7 @@ class _Hook:
             else:
                 sys.stderr.write(said)
                 self.before(kind, error, traceback)
-        end_job(error, 130 if issubclass(kind, KeyboardInterrupt) else 1, silent=silent)
+        return False
 
 
 def _leave() -> None:
