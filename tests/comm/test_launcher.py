@@ -9,6 +9,7 @@ import sys
 import pytest
 from programs import PATIENCE, alive, wait_until
 
+from jali.comm import launcher as launchers
 from jali.comm.launcher import IMPLEMENTATIONS, _Forwarding
 
 STARTER = """
@@ -46,10 +47,22 @@ def test_ranks_that_our_signal_killed_are_a_status_of_that_signal():
     with _Forwarding(IMPLEMENTATIONS[0]) as forwarding:
         assert forwarding.status(signal.SIGTERM) == 15  # a rank's own business
         signal.raise_signal(signal.SIGTERM)
-    assert [forwarding.status(ended) for ended in (signal.SIGTERM, -signal.SIGTERM, 143, 2, 0)] == [
-        143,
-        143,
-        143,
-        2,
-        0,
-    ]
+    ended = (signal.SIGTERM, -signal.SIGTERM, 143, 2, 0, None)
+    assert [forwarding.status(status) for status in ended] == [143, 143, 143, 2, 0, 143]
+
+
+@pytest.mark.parametrize(
+    ("does", "status"), [("time.sleep(1000); rank.wait()", None), ("rank.wait(); time.sleep(1.2)", 0)]
+)
+def test_launcher_that_does_not_notice_the_end_of_its_ranks_is_ended(does, status, monkeypatch, capfd):
+    monkeypatch.setattr(launchers, "UNNOTICED", 0.5)
+    program = f"import subprocess, time; rank = subprocess.Popen(['true']); {does}"
+    with subprocess.Popen([sys.executable, "-c", program]) as launcher:
+        assert launchers._wait(launcher, "mpiexec") == status
+    said = "jali: mpiexec has not noticed for 0.5 s that ranks have ended, and was ended too\n"
+    assert capfd.readouterr().err == (said if status is None else "")
+
+
+def test_killed_launcher_without_a_signal_of_ours_is_a_failure():
+    with _Forwarding(IMPLEMENTATIONS[0]) as forwarding:
+        assert forwarding.status(None) == 1

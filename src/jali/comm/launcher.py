@@ -44,6 +44,11 @@ kill -KILL $1
 """
 
 
+# Seconds after which a launcher that has not noticed the end of a rank never will. That of Open MPI 5 can wait for itself
+# where ranks end while it is told of it by a signal.
+UNNOTICED = 10.0
+
+
 @dataclass(frozen=True)
 class Implementation:
     """An implementation of MPI: libraries whose launchers understand each other's processes."""
@@ -113,8 +118,28 @@ def launch(ranks: int, command: Sequence[str]) -> int:
         )
         forwarding.start(process)
         with _ended_with_us(process.pid):
-            status = process.wait()
+            status = _wait(process, launcher.program)
     return forwarding.status(status)
+
+
+def _wait(process: subprocess.Popen[bytes], program: str) -> int | None:
+    """The exit status of a launcher, or None where it had to be killed since it did not notice that ranks had ended."""
+    unnoticed: set[int] = set()
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(UNNOTICED)
+        parents, ended = _processes()
+        of_it = {pid for pid in ended if parents[pid] == process.pid}
+        if unnoticed & of_it:
+            print(
+                f"jali: {program} has not noticed for {UNNOTICED:g} s that ranks have ended, and was ended too",
+                file=sys.stderr,
+                flush=True,
+            )
+            process.kill()
+            process.wait()
+            return None
+        unnoticed = of_it
 
 
 @contextlib.contextmanager
@@ -263,9 +288,11 @@ class _Forwarding:
             self.process.kill()
             self.process.wait()
 
-    def status(self, ended: int) -> int:
-        """What this process ends with where the launcher ended so. A rank that a signal of ours killed (where it was importing, or
-        already leaving) makes Hydra end with the bare number of the signal."""
+    def status(self, ended: int | None) -> int:
+        """What this process ends with where the launcher ended so, or was killed (None). A rank that a signal of ours killed (where
+        it was importing, or already leaving) makes Hydra end with the bare number of the signal."""
+        if ended is None:
+            return 128 + self.noted[0] if self.noted else 1
         if ended < 0:
             return 128 - ended
         return 128 + ended if ended in self.noted else ended
@@ -285,16 +312,23 @@ class _Forwarding:
                 continue
 
 
+def _processes() -> tuple[dict[int, int], set[int]]:
+    """The parent of every process of this host, and those that have ended without their parent's notice."""
+    parents: dict[int, int] = {}
+    ended: set[int] = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):
+            # The name in parentheses may hold anything; the state and the parent follow it.
+            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+            parents[int(folder.name)] = int(parent)
+            if state == "Z":
+                ended.add(int(folder.name))
+    return parents, ended
+
+
 def local_ranks(launcher: int) -> list[int]:
     """Process numbers of the ranks that the process `launcher` started, without their children."""
-    parents: dict[int, int] = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                # The name in parentheses may hold anything; the parent is the second field after it.
-                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, ValueError, IndexError):
-                continue
+    parents, _ = _processes()
 
     def is_rank(pid: int) -> bool:
         try:
