@@ -292,6 +292,23 @@ extern "C" __attribute__((visibility("default"))) void fakeChange(long call, int
     }
     changes[call] = {static_cast<Change::Deed>(deed), {bytes, bytes + size}};
 }
+// For a library on top of the driver: its own calls are not counted; one of its caller's, which is made with
+// other bytes or none (null); and work on a stream that is asked now and then whether it has ended.
+extern "C" __attribute__((visibility("default"))) void fakeUncounted(int on) {
+    uncounted = on != 0;
+}
+extern "C" __attribute__((visibility("default"))) int fakeCounted(int (*call)(void* it, const char* bytes),
+                                                                  void* it) {
+    return counted(
+        [=](const std::vector<char>* other) { return call(it, other != nullptr ? other->data() : nullptr); });
+}
+extern "C" __attribute__((visibility("default"))) int fakePolled(void* stream, const char* name,
+                                                                 int (*work)(void*), void* it) {
+    wait_for_room(stream);
+    Operation operation{name, [=] { return work(it) != 0; }};
+    operation.polled = true;
+    return put(stream, std::move(operation));
+}
 // Whether a kernel has met a fault, or nothing moved: every call is an error since.
 extern "C" __attribute__((visibility("default"))) int fakeIsLost() {
     GUARD;

@@ -92,6 +92,8 @@ struct Operation {
     Stream* other = nullptr; // waits until that one has done so many
     std::uint64_t position = 0;
     std::shared_ptr<const Graph> graph = nullptr;
+    bool polled =
+        false; // its work waits for others of its kind, and is asked now and then whether it has ended
 };
 struct Graph {
     struct Node {
@@ -275,6 +277,7 @@ class Scheduler {
                 recovered_.notify_all();
                 continue;
             }
+            if (once_in(8)) poll(lock);
             find_moves();
             if (!moves_.empty()) {
                 idle = 0;
@@ -295,6 +298,7 @@ class Scheduler {
             rest(lock, std::chrono::microseconds(idle < 50 ? 10 : 200));
             ++idle;
             look_up(lock);
+            poll(lock);
         }
     }
     void rest(std::unique_lock<std::recursive_mutex>& lock, std::chrono::microseconds time) {
@@ -350,7 +354,7 @@ class Scheduler {
                     if (has_place(r)) moves_.push_back({Move::start, r.rank, r.stream, &r, 0, nullptr});
                     for (Fibre& f : r.fibres)
                         if (can_go_on(f)) moves_.push_back({Move::go_on, f.rank, r.stream, &r, 0, &f});
-                } else if (!r.operation.apart || r.apart_done) {
+                } else if (!r.operation.polled && (!r.operation.apart || r.apart_done)) {
                     moves_.push_back({Move::piece, r.rank, r.stream, &r, 0, nullptr});
                 }
             }
@@ -382,7 +386,7 @@ class Scheduler {
     }
     bool waits() const {
         return std::any_of(running_.begin(), running_.end(),
-                           [](const Running& r) { return r.operation.kernel != nullptr; });
+                           [](const Running& r) { return r.operation.kernel || r.operation.polled; });
     }
 
     // ---- moves ------------------------------------------------------------------------------------------
@@ -422,19 +426,11 @@ class Scheduler {
             return;
         }
         case Move::piece: {
-            bool last = move.running->operation.apart;
-            if (!last) {
-                lock.unlock();
-                working_ = true;
-                if (sigsetjmp(before_work_, 1) == 0) last = move.running->operation.work();
-                working_ = false;
-                lock.lock();
-                if (std::exchange(faulted_, false)) {
-                    stop(700, std::string("a fault in ") + move.running->operation.name);
-                    return;
-                }
+            if (move.running->operation.apart) {
+                end(*move.running);
+            } else {
+                work(*move.running, lock);
             }
-            if (last) end(*move.running);
             return;
         }
         case Move::start: {
@@ -466,6 +462,30 @@ class Scheduler {
             r.left = r.missing.size();
         }
         return &r;
+    }
+    // A piece of its work; whether it was the last.
+    bool work(Running& r, std::unique_lock<std::recursive_mutex>& lock) {
+        volatile bool last = false; // a fault leaves it as it is
+        lock.unlock();
+        working_ = true;
+        if (sigsetjmp(before_work_, 1) == 0) last = r.operation.work();
+        working_ = false;
+        lock.lock();
+        if (std::exchange(faulted_, false)) {
+            stop(700, std::string("a fault in ") + r.operation.name);
+            return false;
+        }
+        if (last) end(r);
+        return last;
+    }
+    void poll(std::unique_lock<std::recursive_mutex>& lock) {
+        std::vector<Running*> all;
+        for (Running& r : running_)
+            if (r.operation.polled && !r.done) all.push_back(&r);
+        for (Running* r : all) {
+            if (work(*r, lock)) progress();
+            if (sticky != 0) return; // all have gone
+        }
     }
     // What has nothing to do has ended.
     void settle(Running& r) {
@@ -598,6 +618,9 @@ class Scheduler {
         std::ostringstream text;
         text << "nothing moves on the fake devices:";
         for (const Running& r : running_) {
+            if (r.operation.polled)
+                text << " " << r.operation.name << " on device " << r.stream->device << ", stream "
+                     << r.stream->number << " waits for other ranks;";
             if (!r.operation.kernel) continue;
             const KernelCall& k = *r.operation.kernel;
             text << " '" << k.function->name << "' on device " << r.stream->device << ", stream "

@@ -20,7 +20,10 @@ import numpy as np
 from jali import _core
 from jali.errors import DeviceError, RankError
 
-COUNTED = ("launch", "copy", "fill", "record event", "wait for event")  # calls that the fake driver counts
+COUNTED = (  # calls that the fake driver counts
+    *("launch", "copy", "fill", "record event", "wait for event"),
+    *("ccl send", "ccl receive"),
+)
 DEEDS = ("drop", "hold back", "repeat", "other bytes")  # as in fake_gpu_state.hpp
 
 
@@ -134,12 +137,18 @@ def refused(records: list[_core.RecordedCalls]) -> str:
 
 
 def outcome(body: Callable[[], bool]) -> str:
-    """What came of a run in which nobody knows what is wrong: 'right', 'other bits', 'fault' or 'stuck'; devices are as new after it."""
+    """What came of a run in which nobody knows what is wrong: 'right', 'other bits', 'fault', 'stuck', or 'refused' by the
+    vendor's library; devices are as new after it."""
     found = ""
     try:
         found = "right" if body() else "other bits"
     except (DeviceError, RankError) as error:
-        for words, name in (("a fault in ", "fault"), ("nothing moves", "stuck")):
+        for words, name in (
+            ("a fault in ", "fault"),
+            ("nothing moves", "stuck"),
+            ("unhandled cuda error", "fault"),  # as NCCL says it
+            ("invalid usage", "refused"),
+        ):
             found = found or (name if words in str(error) else "")
         if not found:
             raise

@@ -154,10 +154,11 @@ def mutants(record: _core.RecordedCalls, run: int) -> Iterator[tuple[str, _core.
         kind, name, _ = calls[k]
         what = f"{k - mine[0]} {kind} {name}"
         yield f"no {what}", record.without(k)
-        if kind == "copy":
+        if kind in ("copy", "ccl send", "ccl receive"):
             to, source, size = record.places(k)
             yield f"shorter {what}", record.with_places(k, to, source, size - 1)
-            yield f"displaced {what}", record.with_places(k, to + 1, source, size)
+            moved = record.with_places(k, to and to + 1, source if to else source + 1, size)
+            yield f"displaced {what}", moved
         if name != "pass_messages":
             continue
         whole = Arguments.from_buffer_copy(record.arguments(k))

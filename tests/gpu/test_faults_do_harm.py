@@ -25,6 +25,7 @@ from test_checked_launches import Made, made
 import jali
 from jali import _core, comm
 from jali.comm import DeviceArray
+from jali.tune import experiment
 
 __all__ = ["made"]  # a fixture: four devices, and what is launched on them
 
@@ -193,7 +194,7 @@ class Collectives:
         c, plan, gpu = comm.current(), self._plan(), there().gpu
         call = call_of(self.name, self.way, self.count, **self.more)
         rng = np.random.default_rng(3)
-        inputs = rng.integers(0, 9, (self.steps, c.size, self.count)).astype(np.float32)
+        inputs = rng.integers(0, 1 << 20, (self.steps, c.size, self.count)).astype(np.float32)
         x = DeviceArray.from_host(inputs[0, c.rank], gpu)
         out = DeviceArray.from_host(inputs[0, c.rank], gpu)
         fault = chosen(self, there().recorded(call, plan, (x, out)), number, gpu)
@@ -208,6 +209,13 @@ class Collectives:
                 plan.run([x.address, out.address])
             gpu.copy_address(results[step].address, out.address, out.nbytes)
         return all(np.array_equal(r.to_host(), i.sum(0)) for r, i in zip(results, inputs, strict=True))
+
+
+class CarriedCollectives(Collectives):
+    """The same, with messages that others than the kernel carry; the faults are of those and of launches."""
+
+    def faults(self, record: _core.RecordedCalls) -> list[tuple[str, Seeded]]:
+        return list(collectives.faults_of_carried(Seeded(record)))
 
 
 def test_at_least_sixty_faults_of_halos_messages_and_collectives_are_found(made, use_settings):
@@ -292,6 +300,7 @@ FREED_OTHERWISE = [
 ONLY_TOLD = [
     (".*pack_halos: count -1", "only the checker reads how many messages there are: kernels go by jobs"),
     (".*launch kernel: busy [+-]1", "sites that write nothing of what is packed do not wait until all is"),
+    ("early . ccl receive .*", "the library begins the messages of a group at the group's end"),
     ("word .: other address", "a rank that is told twice, where nobody sends to itself, hears the same"),
 ]
 
@@ -306,6 +315,7 @@ def sampled(*short: tuple[Any, ...], whole: list[tuple[Any, ...]]) -> list[Any]:
     sampled(
         ("remote-write-overlap", "pair", 5),
         ("copy-engine-overlap", "pair", 11),
+        ("nccl-overlap", "pair", 3),
         ("remote-write-one-launch", "pair", 7),
         whole=[
             ("remote-write-overlap", "pair"),
@@ -313,6 +323,8 @@ def sampled(*short: tuple[Any, ...], whole: list[tuple[Any, ...]]) -> list[Any]:
             ("buffered-write-overlap", "pair"),
             ("copy-engine-directions", "pair"),
             ("host-staged-overlap", "pair"),
+            ("nccl-overlap", "pair"),
+            ("nccl-directions", "square"),
             ("remote-write-one-launch", "pair"),
             ("remote-write-pack-in-bulk", "pair"),
         ],
@@ -332,6 +344,7 @@ def test_faults_in_halos_do_harm(policy, shape, every, made, monkeypatch, use_se
             ("remote-write-overlap", "pair"),
             ("remote-write-directions", "ring"),
             ("buffered-write-overlap", "pair"),
+            ("nccl-overlap", "pair"),
             ("copy-engine-wait", "ring"),
         ],
     ),
@@ -343,10 +356,14 @@ def test_faults_in_graphs_do_harm(policy, shape, every, made, monkeypatch, use_s
 
 @pytest.mark.parametrize(
     ("way", "ranks", "every"),
-    sampled(("remote-write", 2, 2), whole=[("remote-write", 3), ("copy-engine", 2), ("copy-engine", 3)]),
+    sampled(
+        ("remote-write", 2, 2),
+        whole=[("remote-write", 3), ("nccl", 2), ("copy-engine", 2), ("copy-engine", 3)],
+    ),
 )
 def test_faults_in_messages_do_harm(way, ranks, every, made, monkeypatch):
-    hold(Messages(way, ranks), every, [], monkeypatch)
+    with experiment(message_way="nccl" if way == "nccl" else None):
+        hold(Messages(way, ranks), every, ONLY_TOLD, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -357,3 +374,10 @@ def test_faults_in_messages_do_harm(way, ranks, every, made, monkeypatch):
 def test_faults_in_collectives_do_harm(shape, every, made, monkeypatch, use_settings):
     use_settings(device_queues=collectives.SMALL_QUEUES)
     hold(Collectives(shape), every, FREED_OTHERWISE if shape.startswith("slotted") else [], monkeypatch)
+
+
+@pytest.mark.parametrize(("carrier", "every"), sampled(("nccl", 5), whole=[("nccl",), ("copy-engine",)]))
+@pytest.mark.unproved("faults are seeded")
+def test_faults_in_collectives_that_are_carried_do_harm(carrier, every, made, monkeypatch, use_settings):
+    use_settings(device_carrier=carrier)
+    hold(CarriedCollectives("slotted pair"), every, [], monkeypatch)
