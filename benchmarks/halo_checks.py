@@ -3,7 +3,7 @@
 Four virtual ranks split a Laplacian in two directions; every halo policy that is possible, on hosts and on devices. These are
 the fake ones of the tests (tests/gpu/fake_driver.py; so pytest has to be there), of host memory: the launches that a check
 records run there too, one after the other, which takes most of the time where ranks have many sites. With
-JALI_TEST_REAL_GPU=1 "cuda" is what the machine has, four GPUs at least. A row is the slowest rank's time by the clock, its
+JALI_TEST_REAL_GPU=1 "cuda" is what the machine has: four GPUs, or two, which then share one direction. A row is the slowest rank's time by the clock, its
 median over the repeats and its range; `own`: milliseconds of processor time of that rank's thread, which has no part of what
 fake devices compute, and which other processes disturb less.
 """
@@ -19,17 +19,17 @@ from pathlib import Path
 
 from jali.bench.timing import Result, arguments, show
 
-RANKS, GRID = 4, (1, 1, 2, 2)
+GRIDS = {4: (1, 1, 2, 2), 2: (1, 1, 1, 2)}
 REPEATS = 15
 CHILD = "JALI_TEST_BENCHMARK_CHILD"
 AIM = 50.0  # ms
 
 
-def checked(device: str, size: int) -> list[tuple[float, float]]:
+def checked(device: str, size: int, grid: tuple[int, ...]) -> list[tuple[float, float]]:
     """Milliseconds of each check on this rank: by the clock, and of its thread's processor time."""
     from jali.bench.halo import make_case
 
-    case = make_case("laplace", [size] * len(GRID), GRID, device)
+    case = make_case("laplace", [size] * len(grid), grid, device)
     call = case.bind()
     launch, ranks = call.kernels[0].launch, case.lattice.communicator
     call()
@@ -59,7 +59,7 @@ def with_fake_devices(folder: str) -> dict[str, str]:
 
     driver = str(make_fake_driver())
     named = {f"JALI_{name.upper()}": driver for names in FILES.values() for name in names}
-    fake = {"JALI_FAKE_GPUS": str(RANKS), "JALI_FAKE_CCL_FOLDER": folder, CHILD: "1"}
+    fake = {"JALI_FAKE_GPUS": str(max(GRIDS)), "JALI_FAKE_CCL_FOLDER": folder, CHILD: "1"}
     return {**os.environ, **named, "JALI_NCCL": str(make_fake_ccl()), **fake}
 
 
@@ -75,15 +75,17 @@ def main() -> int:
 
     rows = []
     settings.use(tune="off")
+    ranks = max((n for n in GRIDS if n <= _core.Gpu.count("cuda")), default=max(GRIDS))
+    grid = GRIDS[ranks]
     for device in ("cpu", "cuda"):
         for policy, *_ in _core.halo_policies(device):
             settings.use(halo_policy=policy)
             for size in map(int, options.sizes.split(",")):
                 with contextlib.suppress(JaliError):  # not possible between ranks that are threads
                     rows.append(
-                        row(f"{device} {policy}, {size}^4", jali.virtual_ranks(RANKS, checked, device, size))
+                        row(f"{device} {policy}, {size}^4", jali.virtual_ranks(ranks, checked, device, size, grid))
                     )
-    show(rows, options, f"{RANKS} virtual ranks as {'x'.join(map(str, GRID))}, {REPEATS} checks")
+    show(rows, options, f"{ranks} virtual ranks as {'x'.join(map(str, grid))}, {REPEATS} checks")
     if not options.json:
         clock, own = (
             sum(ms < AIM for ms in of)
