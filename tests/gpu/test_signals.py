@@ -492,10 +492,8 @@ def after_an_abort() -> None:
             lambda: (x.storage.mark_written(3), shifted(y, x)),
             lambda: lattice.gpu.launch_graph(graph),
         ]
-        for call in refused:
-            with pytest.raises(
-                (DeviceError, RankError), match="give up what waits for other ranks .*had enough"
-            ):
+        for call in refused:  # by what devices were told, or, where they are late, by what rank 1 has told
+            with pytest.raises((DeviceError, RankError), match="rank 1 has had enough"):
                 call()
         WHAT.append("refused")
     except BaseException as error:  # only the first of two errors leaves the ranks, and that is rank 1's
