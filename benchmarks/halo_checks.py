@@ -83,7 +83,10 @@ def main() -> int:
             for size in map(int, options.sizes.split(",")):
                 with contextlib.suppress(JaliError):  # not possible between ranks that are threads
                     rows.append(
-                        row(f"{device} {policy}, {size}^4", jali.virtual_ranks(ranks, checked, device, size, grid))
+                        row(
+                            f"{device} {policy}, {size}^4",
+                            jali.virtual_ranks(ranks, checked, device, size, grid),
+                        )
                     )
     show(rows, options, f"{ranks} virtual ranks as {'x'.join(map(str, grid))}, {REPEATS} checks")
     if not options.json:

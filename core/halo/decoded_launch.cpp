@@ -465,8 +465,9 @@ class LaunchKernels : public KernelFamily {
         return "kernel '" + d_.cost.name + "' at " + std::to_string(sites) + " sites";
     }
 
-    // One launch of blocks that pack, of others that compute the bulk, and of others that wait and compute
-    // the boundary. The blocks come in this order, so that those which others wait for find their places.
+    // One launch of blocks that pack, of others or the same that compute the bulk, and of others that wait
+    // and compute the boundary. The blocks come in this order, so that those which others wait for find their
+    // places.
     void compute_with_halos(const DriverCall& call) {
         HaloRoles a;
         if (call.arguments.size() < sizeof a + 6 * sizeof(std::uint64_t))
@@ -478,8 +479,10 @@ class LaunchKernels : public KernelFamily {
         const bool packs = a.pack_blocks > 0, waits = a.late_blocks > 0;
         const auto bulk_first = static_cast<std::int64_t>(numbers[0]),
                    bulk_last = static_cast<std::int64_t>(numbers[1]);
-        if (static_cast<std::int64_t>(call.blocks) != a.pack_blocks + a.bulk_blocks + a.late_blocks)
+        if (static_cast<std::int64_t>(call.blocks) != a.grid())
             throw ScheduleError("the kernel with halos has blocks without a role, or roles without blocks");
+        if (a.first_bulk != a.pack_blocks && (a.first_bulk != 0 || a.sites_wait != 0))
+            throw ScheduleError("the kernel with halos has blocks that pack and are part of the bulk's");
         if (a.sites_wait != 0 && packs && a.pack.last == 0)
             throw ScheduleError("the kernel with halos waits until all is packed, which nobody says");
         // whatever the order in which a device gives places, one is the bulk's
@@ -520,7 +523,7 @@ class LaunchKernels : public KernelFamily {
                 done, {word(a.pack.retired, static_cast<std::size_t>(a.pack.count)), word(a.packed, 0)});
         if (a.counted == 0) return;
         decoder_.writes(done, {word(a.retired, 0)});
-        const std::int64_t looked = a.pack_blocks + a.late_blocks + (a.sites_wait != 0 ? a.bulk_blocks : 0);
+        const std::int64_t looked = a.that_count();
         if (a.counted != looked)
             throw ScheduleError("the kernel with halos ends its exchange after " + std::to_string(a.counted) +
                                 " of " + std::to_string(looked) + " blocks");

@@ -146,19 +146,17 @@ void GpuExchange::pack(const Batch& batch, void* stream) {
 // Blocks of the kernel pack, compute and wait. The waiting ones are the last, or of a launch that waits for
 // nothing of this device.
 void GpuExchange::run_in_kernel(const Batch& batch, void* stream) {
-    const auto [given, most_pack_blocks] = computation_->roles(batch);
+    const auto [given, places] = computation_->roles(batch);
     HaloRoles roles = given;
     roles.pack = pack_arguments(batch);
     roles.pack.last = 1; // what is packed is counted
-    if (batch.has(Deed::pack))
-        roles.pack_blocks = std::clamp<std::int64_t>(send_job_count_, 1, most_pack_blocks);
     // what another launch packs is packed before this one
     roles.sites_wait = writes_packed_ && policy_.overlap && batch.has(Deed::pack);
+    if (batch.has(Deed::pack)) roles.deal_out(send_job_count_, places);
     roles.packed = all_packed_.address();
     roles.retired = halo_.retired_word(halo_.messages.size() + static_cast<std::size_t>(stages()) + 1);
     // who looks at the count of exchanges must have done so before it grows
-    if (batch.has(Deed::wait) && batch.stage + 1 == stages())
-        roles.counted = roles.pack_blocks + roles.late_blocks + (roles.sites_wait ? roles.bulk_blocks : 0);
+    if (batch.has(Deed::wait) && batch.stage + 1 == stages()) roles.counted = roles.that_count();
     computation_->launch(batch, roles, stream);
 }
 

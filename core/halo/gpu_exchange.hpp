@@ -28,10 +28,10 @@ class HaloComputation {
     virtual void boundary(int, void*) {} // the sites of a stage
 
     // By a kernel that has roles for it (prelude/halos.hpp), if there is one: the blocks of these sites, and
-    // how many may pack at most; and its launch.
+    // how many the device has places for; and its launch.
     struct Roles {
         HaloRoles blocks{};
-        std::int64_t most_pack_blocks = 1;
+        std::int64_t places = 1;
     };
     virtual bool has_roles() const { return false; }
     virtual Roles roles(const Batch&) { return {}; }

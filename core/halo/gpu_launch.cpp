@@ -244,9 +244,9 @@ class GpuLaunch::Computation : public HaloComputation {
                         launch_.definition_.policy->overlap ? Phase::boundary : Phase::kernel, stream);
     }
 
-    // Blocks that wait come last. They and those that pack, which wait for others, take half of the places
-    // each at most, but one at least, and leave one together: the bulk always finds a place where there are
-    // as many as why_no_places wants. With a quarter for packing the others wait longer than the bulk gains.
+    // Blocks that wait come last. They take half of the places at most, but one at least, and leave one with
+    // those that pack, which wait for others too (HaloRoles): the bulk always finds a place where there are
+    // as many as why_no_places wants.
     Roles roles(const Batch& batch) override {
         const std::int64_t resident = launch_.places_with_halos();
         const auto& d = launch_.definition_;
@@ -255,7 +255,7 @@ class GpuLaunch::Computation : public HaloComputation {
             return (positions.size() + tile - 1) / tile;
         };
         Roles roles;
-        roles.most_pack_blocks = std::max<std::int64_t>(1, resident / 2);
+        roles.places = resident;
         HaloRoles& blocks = roles.blocks;
         if (batch.has(Deed::bulk)) {
             blocks.bulk_blocks = blocks_of(plan_.bulk);
@@ -286,8 +286,7 @@ class GpuLaunch::Computation : public HaloComputation {
             (bulk ? plan_.bulk.size() : 0) + (late ? plan_.boundary[batch.stage].size() : 0);
         const Phase phase = bulk && late ? Phase::kernel : bulk ? Phase::bulk : Phase::boundary;
         const DeviceSpan span(*launch_.gpu_, stream, phase, d.cost.name, d.cost.of(sites));
-        launch_.gpu_->launch(d.with_halos.function,
-                             static_cast<unsigned>(roles.pack_blocks + roles.bulk_blocks + roles.late_blocks),
+        launch_.gpu_->launch(d.with_halos.function, static_cast<unsigned>(roles.grid()),
                              static_cast<unsigned>(d.with_halos.threads), bytes, stream, Urgency::of_stream);
     }
 

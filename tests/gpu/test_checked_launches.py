@@ -144,7 +144,8 @@ ARGUMENTS = {
     "receive_halos": "sections jobs job_count slot_bytes epoch retired senders senders_count last",
 }
 ROLES = (
-    "pack_blocks bulk_blocks late_blocks begin end blocks sums sites_wait counted packed role_retired " + PACK
+    "pack_blocks bulk_blocks late_blocks first_bulk begin end blocks sums sites_wait counted packed role_retired "
+    + PACK
 )
 POINTS_TO = {
     "parts": "part",
@@ -258,7 +259,7 @@ def mutants(record: _core.RecordedCalls, run: int, roles: bool) -> Iterator[tupl
                 stores = stores or name == "pack_halos" or before > 0
             # else these words are not looked at
             ends = before > 0 or name != "pack_halos" or int(numbers[13])
-            if before and word in ("end", "counted", "pack_blocks", "late_blocks") and value:
+            if before and word in ("end", "counted", "pack_blocks", "late_blocks", "first_bulk") and value:
                 arguments = numbers.copy()
                 arguments[number] = value - 1
                 yield f"{what}: {word} -1", record.with_arguments(k, arguments.tobytes())

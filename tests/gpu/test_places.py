@@ -161,7 +161,7 @@ def test_a_launch_whose_waiting_blocks_may_take_all_places_is_refused_and_no_oth
 ):
     """On devices of one to three multiprocessors with places for one to three blocks each."""
     use_settings(halo_policy=policy)
-    accepted = 0
+    accepted = go_on = 0
     for each in (1, 2, 3):
         monkeypatch.setenv("JALI_FAKE_THREADS", str(each * THREADS))
         monkeypatch.delenv("JALI_FAKE_MULTIPROCESSORS", raising=False)
@@ -178,7 +178,8 @@ def test_a_launch_whose_waiting_blocks_may_take_all_places_is_refused_and_no_oth
                     assert record.occupancy(k)[1] == each * MULTIPROCESSORS
                     small = small.with_occupancy(k, places, record.occupancy(k)[2])
                     waiting = of["pack_blocks"] + of["late_blocks"]
-                    fits = fits and (waiting < places or waiting + of["bulk_blocks"] <= places)
+                    go_on += of["first_bulk"] < of["pack_blocks"]
+                    fits = fits and (waiting < places or record.occupancy(k)[0] <= places)
                 few.append(small)
             said = refused(few)
             assert (said == "") == fits, (each, multiprocessors, said)
@@ -191,6 +192,7 @@ def test_a_launch_whose_waiting_blocks_may_take_all_places_is_refused_and_no_oth
                 monkeypatch.setenv("JALI_FAKE_SEED", str(seed))
                 assert jali.virtual_ranks(2, long_halos.body, None) == [True, True]
     assert 3 <= accepted < 9
+    assert go_on > 0
 
 
 @pytest.mark.parametrize("policy", WAIT_BESIDE_THE_BULK)
@@ -208,7 +210,10 @@ def test_blocks_of_a_role_that_take_the_places_of_the_bulk_are_found(policy, rol
         waiting = of["pack_blocks"] + of["late_blocks"]
         counted = of["counted"] + (more if of["counted"] > 0 else 0)
         few = records[0].with_occupancy(k, waiting + more, records[0].occupancy(k)[2])
-        mutant = with_roles(few, k, bulk_blocks=1, counted=counted, **{role: of[role] + more})
+        changed = {role: of[role] + more, "bulk_blocks": 1, "counted": counted}
+        if role == "pack_blocks":
+            changed["first_bulk"] = of["first_bulk"] + more
+        mutant = with_roles(few, k, **changed)
         assert refused([few, records[1]]) == ""
         assert f"hold {waiting + more} of the {waiting + more} places" in refused([mutant, records[1]])
         found += 1
@@ -274,3 +279,21 @@ def test_rows_whose_blocks_wait_beside_the_bulk_need_a_place_for_it(
             f"halo policy {policy} is not possible here: on rank 0 fake GPU 0 has places for"
         )
         assert f"this row wants them for {wanted} blocks" in lines[0]
+
+
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.full)])
+def test_faults_in_launches_whose_packing_blocks_go_on_do_harm(every, made, monkeypatch, use_settings):
+    """On devices where the bulk leaves no places for blocks that pack alone."""
+    policy = "remote-write-one-launch"
+    use_settings(halo_policy=policy)
+    monkeypatch.setitem(launches_of.SHAPES, "long", LONG)
+    monkeypatch.setenv("JALI_FAKE_THREADS", str(THREADS))
+    halos = faults.Halos(made, "long", policy)
+    for record in jali.virtual_ranks(2, halos.record):
+        for k in computing(record)[::2]:  # with halos, in turn with such as have none
+            assert roles(record, k)["first_bulk"] < roles(record, k)["pack_blocks"]
+    rare = (
+        "message .: (none credit|-1 ahead|-1 jobs)",
+        "places are so few that blocks wait for ghosts only when others have packed, and no rank is a launch ahead",
+    )
+    faults.hold(halos, every, [*faults.ONLY_TOLD, rare], monkeypatch)

@@ -351,8 +351,6 @@ class _Emitter(Writer):
                 for k, reduction in enumerate(program.reductions)
             ]
             out += self._add_words()
-        if self.variant.with_halos:
-            out.append("    end_role(part, a.halos);")
         out += ["}", ""]
         return "\n".join(out)
 

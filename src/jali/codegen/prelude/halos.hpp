@@ -112,6 +112,7 @@ JALI_INLINE bool pack_all(const pack_arguments& a, const grid_part& part, int64_
     if (part.block == 0)
         for (int64_t k = thread_in_block(); k < a.opened_count; k += threads_in_block()) signal(a.opened[k], epoch + 1);
     ends = a.busy == 0;
+    if (part.block >= a.job_count) meet(); // as in every job
     for (int64_t b = part.block; b < a.job_count; b += part.blocks) {
         const halo_job job = a.jobs[b];
         if (!do_pack_job(a, job, epoch)) return false; // and say nothing of what is not there
@@ -128,38 +129,45 @@ JALI_INLINE bool pack_all(const pack_arguments& a, const grid_part& part, int64_
 
 // ---- one launch that packs, computes, waits and computes --------------------------------------------------------------
 
-// Blocks of a site function's kernel have roles, in this order: some pack, those of the bulk compute sites that need no
-// arriving halo, the last ones wait and compute the boundary. So whoever is waited for has its place before those that wait,
-// of which the host lets there be half of the places at most.
+// Blocks of a site function's kernel have roles. The first ones pack. Those of the bulk compute sites that need no arriving
+// halo: they are the first ones too, which go on when they have packed, or (where sites write what is packed) come behind
+// them. The last ones wait and compute the boundary. So whoever is waited for has its place before those that wait, of which
+// the host lets there be fewer than places.
 struct halo_roles {
     int64_t pack_blocks, bulk_blocks, late_blocks;
+    int64_t first_bulk;    // block: 0, or the one behind those that pack
     int64_t begin, end;    // of the boundary
     uint64_t blocks, sums; // its sites, and where their contributions to sums go
     int64_t sites_wait;    // not 0: sites write what is packed, and come after it
     int64_t counted;       // blocks that look at the count of exchanges: the last of them counts; 0: another launch does
     int64_t* packed;       // the last exchange whose messages this device has packed
-    int64_t* retired;      // counted blocks that are done, zero before and after
+    int64_t* retired;      // counted blocks that have looked, zero before and after
     pack_arguments pack;
 };
 
-// Of a block that is counted: with the last one the exchange ends.
-JALI_INLINE void end_role(const grid_part& part, const halo_roles& a) {
-    if (a.counted == 0 || !(part.late || part.packs || a.sites_wait != 0)) return;
-    if (all_retired(a.retired, a.counted, 1)) *a.pack.epoch += 1;
+// Of a block whose threads have all looked at the count of exchanges, and met since, and wait for nothing any more: with the
+// last one the exchange ends.
+JALI_INLINE void has_looked(const halo_roles& a) {
+    if (a.counted == 0 || thread_in_block() != 0) return;
+    fence_device(); // before the block computes: there are no stores to wait for
+    if (count_atomically(a.retired) + 1 != a.counted) return;
+    *a.retired = 0;
+    *a.pack.epoch += 1;
 }
 // Whether the block computes sites, and which part of the grid it belongs to then.
 JALI_INLINE bool begin_role(grid_part& part, const halo_roles& a) {
-    const int64_t block = block_in_grid(), epoch = *a.pack.epoch, first_late = a.pack_blocks + a.bulk_blocks;
-    if (block < a.pack_blocks) {
-        part = grid_part{block, a.pack_blocks, false, true};
+    const int64_t block = block_in_grid(), epoch = *a.pack.epoch;
+    const int64_t end_bulk = a.first_bulk + a.bulk_blocks, first_late = a.pack_blocks > end_bulk ? a.pack_blocks : end_bulk;
+    const bool packs = block < a.pack_blocks, late = block >= first_late;
+    if (packs) {
         bool ends = false;
-        if (!pack_all(a.pack, part, epoch, ends)) return false;
+        if (!pack_all(a.pack, grid_part{block, a.pack_blocks, false}, epoch, ends)) return false;
         if (ends) signal(a.packed, epoch + 1);
-        end_role(part, a);
-        return false;
     }
-    const bool late = block >= first_late;
-    part = grid_part{late ? block - first_late : block - a.pack_blocks, late ? a.late_blocks : a.bulk_blocks, late, false};
+    const bool computes = late || (block >= a.first_bulk && block < end_bulk), waits = computes && a.sites_wait != 0;
+    part = late ? grid_part{block - first_late, a.late_blocks, true} : grid_part{block - a.first_bulk, a.bulk_blocks, false};
     if (late && !wait_for_all(a.pack.awaited, a.pack.awaited_count, epoch + 1, IN_SITES, a.pack.watch)) return false;
-    return a.sites_wait == 0 || wait_in_block(a.packed, epoch + 1, IN_SITES, a.pack.watch);
+    if (waits && !wait_in_block(a.packed, epoch + 1, IN_SITES, a.pack.watch)) return false;
+    if (packs || late || waits) has_looked(a);
+    return computes;
 }

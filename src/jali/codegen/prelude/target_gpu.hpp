@@ -250,11 +250,11 @@ JALI_INLINE int64_t threads_in_grid() { return blocks_in_grid() * threads_in_blo
 // Blocks of a grid that share work: all, or those of a role (halos.hpp).
 struct grid_part {
     int64_t block, blocks; // which of how many
-    bool late, packs;
+    bool late;
     JALI_MEMBER int64_t thread() const { return block * threads_in_block() + thread_in_block(); }
     JALI_MEMBER int64_t threads() const { return blocks * threads_in_block(); }
 };
-JALI_INLINE grid_part whole_grid() { return grid_part{block_in_grid(), blocks_in_grid(), false, false}; }
+JALI_INLINE grid_part whole_grid() { return grid_part{block_in_grid(), blocks_in_grid(), false}; }
 
 // All numbers begin..end-1, each visited by one thread of a part of the grid, or of all of it.
 #define JALI_FOR_EACH_OF(part, i, begin, end)                                                                 \
