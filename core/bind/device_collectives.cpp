@@ -165,8 +165,12 @@ void bind_device_collectives(nb::module_& m) {
              Released(), "Why this row carries nothing between these devices; empty if it does.")
         .def("why_not", nb::overload_cast<const std::string&, const DeviceCall&>(&DeviceCollectives::why_not),
              "row"_a, "call"_a, Released(), "Why it has not this collective itself; empty if it has.")
-        .def("choose", &DeviceCollectives::choose, "call"_a, Released(),
-             "The row whose own collective this call is; empty: an algorithm.")
+        .def(
+            "choose",
+            [](DeviceCollectives& self, const DeviceCall& call, const std::vector<int>& ranks_of_hosts) {
+                return self.choose(call, ranks_of_hosts);
+            },
+            "call"_a, "ranks_of_hosts"_a, Released(), "The way of a call that names none. ParameterError.")
         .def(
             "plan",
             [](DeviceCollectives& self, const Composition& composition, const PlanParameters& parameters,

@@ -13,6 +13,7 @@ void bind_ccl(nb::module_& m);
 void bind_placed_array(nb::module_& m);
 void bind_recorded_calls(nb::module_& m);
 void bind_device_collectives(nb::module_& m);
+void bind_rules(nb::module_& m);
 void bind_planned_calls(nb::module_& m);
 void bind_device_messages(nb::module_& m);
 void bind_device_array(nb::module_& m);
@@ -39,6 +40,7 @@ NB_MODULE(_core, m) {
     bind_ccl(m);
     bind_placed_array(m);
     bind_recorded_calls(m);
+    bind_rules(m);
     bind_device_collectives(m);
     bind_planned_calls(m);
     bind_device_messages(m);

@@ -1,11 +1,15 @@
 // core/settings in Python; jali.settings is what people use.
 #include "settings/settings.hpp"
 #include "bind/errors.hpp"
+#include "collective/algorithms.hpp"
 #include "collective/collective_transport.hpp"
+#include "collective/rules.hpp"
 #include "device/ranges.hpp"
 #include "halo/policy.hpp"
 #include "settings/notice.hpp"
 #include "transport/message_transport.hpp"
+
+#include <algorithm>
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
@@ -63,8 +67,14 @@ void bind_settings(nb::module_& m) {
             }
             for (const MessageTransport* row : message_transports())
                 if (!row->rules.to_oneself) ways.push_back(row);
-            set_device_algorithms(names_of(algorithms, libraries));
-            set_names("device_carrier", names_of(carriers, libraries));
+            std::vector<std::string> names;
+            for (const Algorithm& row : jali::algorithms())
+                if (std::ranges::find(names, row.name) == names.end()) names.emplace_back(row.name);
+            const auto itself = names_of(algorithms, libraries), carrying = names_of(carriers, libraries);
+            names.insert(names.end(), itself.begin(), itself.end());
+            set_algorithms(names);
+            set_way_names({{itself.begin(), itself.end()}, {carrying.begin(), carrying.end()}});
+            set_names("device_carrier", carrying);
             set_names("message_way", names_of(ways, libraries));
             std::vector<std::string> notes = start_settings();
             if (settings().nvtx) turn_ranges_on();

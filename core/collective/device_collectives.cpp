@@ -1,4 +1,5 @@
 #include "collective/device_collectives.hpp"
+#include "collective/algorithms.hpp"
 #include "settings/notice.hpp"
 #include "settings/settings.hpp"
 
@@ -69,21 +70,39 @@ std::string DeviceCollectives::why_not(Row& row, const DeviceCall& call) {
     return "";
 }
 
-std::string DeviceCollectives::choose(const DeviceCall& call) {
-    std::string closed;
-    for (Row& row : rows_) {
-        if (!takes(*row.transport, call)) continue;
-        if (const std::string& reason = open(row); !reason.empty()) {
-            if (closed.find(reason) == std::string::npos) closed += (closed.empty() ? "" : "; ") + reason;
-            continue;
-        }
-        if (row.transport->rules.itself && !why_not(row, call).empty()) continue;
-        if (!closed.empty() && ranks_.control->rank() == 0)
-            tell_once("collectives on devices go by way of '" + row.name + "', since " + closed);
-        return row.transport->rules.itself ? row.name : "";
+// `closed`: the same, where it is not this call but the row that is not possible here.
+std::string DeviceCollectives::why_not(const CollectiveWay& way, const DeviceCall& call,
+                                       std::string& closed) {
+    const bool algorithm = find_algorithm(way.name, call.collective, true) != nullptr;
+    if (!algorithm && std::ranges::none_of(rows_, [&](const Row& r) { return r.name == way.name; }))
+        return "'" + way.name + "' is not for " + ranks_.gpu->kind() + " devices";
+    const std::string usual = settings().device_carrier.empty() ? "remote-write" : settings().device_carrier;
+    Row& row = named(!algorithm ? way.name : way.carrier.empty() ? usual : way.carrier);
+    if (!takes(*row.transport, call)) return "'" + row.name + "' has no operations of the user";
+    if (!open(row).empty()) return closed = row.why_not;
+    return algorithm ? "" : why_not(row, call);
+}
+
+CollectiveChoice DeviceCollectives::choose(const DeviceCall& call, std::span<const int> ranks_of_hosts) {
+    CollectiveFacts facts = facts_of(call, ranks_of_hosts);
+    facts.memory = ranks_.gpu->kind();
+    facts.reproducible = call.reproducible;
+    std::vector<std::string> closed;
+    CollectiveChoice choice = collective_rules()->choose(facts, [&](const CollectiveWay& way) {
+        std::string reason;
+        std::string why = why_not(way, call, reason);
+        const auto says_it = [&](const std::string& other) {
+            return other.find(reason) != std::string::npos;
+        };
+        if (!reason.empty() && std::ranges::none_of(closed, says_it)) closed.push_back(reason);
+        return why;
+    });
+    if (!closed.empty() && ranks_.control->rank() == 0) {
+        std::string text = "collectives on devices go by way of '" + choice.way.name + "', since ";
+        for (const std::string& reason : closed) text += (&reason == closed.data() ? "" : "; ") + reason;
+        tell_once(text);
     }
-    throw CollectiveError(std::string(name_of(call.collective)) + " of these arguments cannot be done on " +
-                          ranks_.gpu->kind() + " devices" + (closed.empty() ? "" : ": " + closed));
+    return choice;
 }
 
 const std::string& DeviceCollectives::default_carrier() {

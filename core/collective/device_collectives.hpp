@@ -1,13 +1,13 @@
 // What the collectives of a communicator share on one device: the carriers that its ranks found to be open.
 //
-// Which row of collective_transport.hpp carries a plan's messages, and whose collective a call is where
-// nobody names an algorithm, is decided here, in the same way on all ranks. Which algorithm is fastest is the
-// caller's business (src/jali/comm/algorithms.py).
+// Which row of collective_transport.hpp carries a plan's messages where its parameters name none, and which
+// way of the rules (rules.hpp) is possible, is decided here, in the same way on all ranks.
 #pragma once
 
 #include "collective/collective_queues.hpp"
 #include "collective/gpu_plan.hpp"
 #include "collective/plan.hpp"
+#include "collective/rules.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -28,9 +28,9 @@ class DeviceCollectives {
     // Likewise why it has not this collective of its own.
     std::string why_not(const std::string& row, const DeviceCall& call) { return why_not(named(row), call); }
 
-    // The row whose own collective a call is that names none; empty: an algorithm, whose messages are
-    // carried. Says so on rank 0 where a row in front is closed. Collective where it opens a row.
-    std::string choose(const DeviceCall& call);
+    // The way of a call that names none, by the rules. Says so on rank 0 where a row in front is closed.
+    // Collective where it opens a row. Throws RulesError.
+    CollectiveChoice choose(const DeviceCall& call, std::span<const int> ranks_of_hosts);
 
     // This rank's part of a composition. Libraries of the parameters are names of rows, empty for the one
     // that carries messages by default; `kernel` compiles the collective kernel, with null where nothing is
@@ -57,6 +57,7 @@ class DeviceCollectives {
     const std::string& open(Row& row);
     std::string why_not(Row& row, const DeviceCall& call);
     const std::string& default_carrier();
+    std::string why_not(const CollectiveWay& way, const DeviceCall& call, std::string& closed);
 
     CollectiveRanks ranks_;
     std::vector<Row> rows_;

@@ -345,6 +345,18 @@ Form form_of(std::string_view name) {
     throw PlanError("there is no form '" + std::string(name) + "'; use one of " + joined(form_names));
 }
 
+std::int64_t payload(const CollectiveCall& call, int ranks) {
+    const auto bytes = static_cast<std::int64_t>(size_of(call.type));
+    if (call.counts.size() != 1) {
+        std::int64_t all = 0;
+        for (const std::int64_t count : call.counts) all += count;
+        return bytes * all / (call.collective == Collective::all_to_all ? ranks : 1);
+    }
+    const bool whole = call.collective == Collective::all_reduce ||
+                       call.collective == Collective::broadcast || call.collective == Collective::reduce;
+    return bytes * call.counts[0] * (whole ? 1 : ranks);
+}
+
 std::vector<Form> forms_of(Collective collective) {
     switch (collective) {
     case Collective::all_reduce:

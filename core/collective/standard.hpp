@@ -48,6 +48,9 @@ struct CollectiveCall {
     bool in_place = false;
 };
 
+// Bytes of the largest buffer of a call, in near-equal parts where counts differ.
+std::int64_t payload(const CollectiveCall& call, int ranks);
+
 // Forms that exist for a collective.
 std::vector<Form> forms_of(Collective collective);
 std::string_view name_of(Form form); // "single", "composed", "rooted", "mirrored"

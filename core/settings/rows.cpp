@@ -88,22 +88,7 @@ SettingValues a_device(const Names& kinds) {
             }};
 }
 
-// Tests compare these with the table of jali.comm.algorithms.
-SettingValues algorithms(const Names& of_devices) {
-    Names names = {"direct",
-                   "one_shot",
-                   "two_step",
-                   "recursive_doubling",
-                   "recursive_halving",
-                   "halving_doubling",
-                   "binomial",
-                   "bruck",
-                   "pairwise",
-                   "ring",
-                   "chain",
-                   "pipelined",
-                   "hosts"};
-    names.insert(names.end(), of_devices.begin(), of_devices.end());
+SettingValues algorithms(const Names& names) {
     const Names collectives = {"broadcast",  "reduce",  "all_gather", "reduce_scatter",
                                "all_reduce", "scatter", "gather",     "all_to_all"};
     return {"a list of " + listed(names) + ", each for all collectives or for one, like all_reduce=ring (" +
@@ -170,8 +155,11 @@ std::vector<SettingRow> table() {
         "way "
         "round",
         "tuning.md");
-    add(&S::collective, "collective", "JALI_COLLECTIVE", algorithms({}), "by collective and size",
+    add(&S::collective, "collective", "JALI_COLLECTIVE", algorithms({}), "by rules",
         "the algorithm of collectives", "collectives.md");
+    file(&S::collective_rules, "collective_rules", "JALI_COLLECTIVE_RULES", "jali's own rules alone",
+         "rules by which collectives choose their algorithms, before jali's own; the same on all ranks",
+         "collectives.md");
     add(&S::checked, "checked", "JALI_CHECKED", on_or_off(), "0",
         "ranks compare what they call before anything moves: collectives, barriers, splits, launches that "
         "communicate, files; what a launch with halos, or a collective, gives to devices is proved before "
@@ -258,7 +246,7 @@ void set_device_kinds(const std::vector<std::string>& kinds) {
         if (row.name == "device") row.values = a_device(kinds);
 }
 
-void set_device_algorithms(const std::vector<std::string>& names) {
+void set_algorithms(const std::vector<std::string>& names) {
     for (SettingRow& row : rows())
         if (row.name == "collective") row.values = algorithms(names);
 }

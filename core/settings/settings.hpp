@@ -33,8 +33,9 @@ struct Settings {
     double wait_warning = 10; // seconds; 0: never
     std::string shm = "auto"; // or "0", "1"
     std::string shm_copy = "auto";
-    std::string halo_policy; // empty: the first row of the table of policies
-    std::string collective;  // empty: by size
+    std::string halo_policy;      // empty: the first row of the table of policies
+    std::string collective;       // empty: by rules
+    std::string collective_rules; // a file of rules before jali's own; empty: none
     bool checked = false;
     int expected_ranks = 0; // 0: nobody said
     // GPUs; empty: the usual files
@@ -84,8 +85,8 @@ std::string text_of_setting(const std::string& name);
 
 // Devices that can be named besides the processor ("cuda"): the vendors'. Said before the settings are read.
 void set_device_kinds(const std::vector<std::string>& kinds);
-// What has collectives itself between devices, besides the algorithms of hosts, likewise.
-void set_device_algorithms(const std::vector<std::string>& names);
+// The algorithms of collectives, and what has collectives itself between devices, likewise.
+void set_algorithms(const std::vector<std::string>& names);
 // What a setting may be that names rows of another table, likewise.
 void set_names(const std::string& setting, const std::vector<std::string>& names);
 

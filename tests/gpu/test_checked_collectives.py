@@ -81,8 +81,7 @@ def checked(*arguments: Any, **named: Any) -> None:
 
 
 def ways_of(name: str) -> list[str]:
-    rows = algorithms.rows(name, on_device=True)
-    return [row.name for row in rows if row.name not in ("nccl", "rccl", "host-staged")]
+    return [way for way in algorithms.names(name, on_device=True) if way not in algorithms.ON_DEVICES]
 
 
 def all_ways(name: str, counts: list[int], dtypes: list[str]) -> set[str]:

@@ -128,7 +128,7 @@ def compare(device: str, name: str, sizes: list[int], ways: list[str], uneven: b
 )
 @pytest.mark.parametrize("name", algorithms.COLLECTIVES)
 def test_every_algorithm_gives_the_bits_of_the_host(name: str, ranks: int) -> None:
-    ways = [row.name for row in algorithms.rows(name, on_device=True)]
+    ways = algorithms.names(name, on_device=True)
     comm.virtual_ranks(ranks, compare, "cuda", name, [1, 7, 64, 1000], ways, False)
     if name in ("reduce_scatter", "all_gather", "gather", "scatter", "all_to_all"):
         comm.virtual_ranks(ranks, compare, "cuda", name, [8, 1000], ways, True)

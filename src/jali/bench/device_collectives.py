@@ -159,9 +159,7 @@ def side(name: str, communicator: Any, gpu: Any) -> Any:
     library = library_of(gpu.kind)
     if library and name in (library, library + SYMMETRIC):
         return CclOnDevice(communicator, gpu, name != library)
-    having = {
-        c: name for c in COLLECTIVES if name in {row.name for row in algorithms.rows(c, on_device=True)}
-    }
+    having = {c: name for c in COLLECTIVES if name in algorithms.names(c, on_device=True)}
     if not having:
         raise ParameterError(
             f"no side {name!r}; there are jali, {library}, {library}{SYMMETRIC}, and algorithms of jali.comm.algorithms"

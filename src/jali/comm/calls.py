@@ -10,7 +10,7 @@ import numpy as np
 from jali import _core
 from jali.comm import checking, given
 from jali.comm.device_arrays import DeviceArray, DeviceView
-from jali.comm.elements import SIZES, Array, check_operation, element_name
+from jali.comm.elements import Array, check_operation, element_name
 from jali.errors import ParameterError
 from jali.files import value_shown
 
@@ -65,12 +65,17 @@ def check_call(call: Call) -> None:
 
 def payload(call: Call, ranks: int) -> int:
     """Bytes of the largest buffer of a call."""
-    size = SIZES[element_name(call.dtype)]
-    if isinstance(call.elements, tuple):
-        parts = ranks if call.collective == "all_to_all" else 1
-        return size * sum(call.elements) // parts
-    whole = call.collective in ("all_reduce", "broadcast", "reduce")
-    return size * call.elements * (1 if whole else ranks)
+    return _core.payload(call.collective, element_name(call.dtype), counts_of(call), ranks)
+
+
+def counts_of(call: Call) -> list[int]:
+    """As the core has them: one for all, or one for each."""
+    return list(call.elements) if isinstance(call.elements, tuple) else [call.elements]
+
+
+def operation_of(call: Call) -> str:
+    """The name of a call's operation."""
+    return "user" if callable(call.op) else call.op
 
 
 def composition_of(call: Call, ranks: int, form: str) -> _core.Composition:
@@ -80,9 +85,9 @@ def composition_of(call: Call, ranks: int, form: str) -> _core.Composition:
         call.collective,
         form,
         element_name(call.dtype),
-        list(call.elements) if isinstance(call.elements, tuple) else [call.elements],
+        counts_of(call),
         root=call.root,
-        operation="user" if callable(call.op) else call.op,
+        operation=operation_of(call),
         user=call.op if callable(call.op) else None,
         in_place=call.in_place,
     )

@@ -39,11 +39,16 @@ def compare(core: _core.Communicator, description: dict[str, Any]) -> None:
     if not differences:
         return
     places = _who([place for _, place in told])
-    error = ParameterError(
+    raise on_every_rank(
         f"ranks do not make the same call; {'; '.join(differences)}" + (f" (at {places})" if places else "")
     )
+
+
+def on_every_rank(text: str) -> ParameterError:
+    """An error that all ranks raise, so that one of them may report it."""
+    error = ParameterError(text)
     error.on_every_rank = True  # type: ignore[attr-defined]
-    raise error
+    return error
 
 
 def _who(said: Sequence[str]) -> str:

@@ -12,11 +12,21 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from jali import _core, recording
-from jali.comm import algorithms
-from jali.comm.calls import Call, check_call, compare_collective, composition_of, on_device, payload
-from jali.comm.elements import check_operation
+from jali.comm import algorithms, checking
+from jali.comm.calls import (
+    Call,
+    check_call,
+    compare_collective,
+    composition_of,
+    counts_of,
+    on_device,
+    operation_of,
+    payload,
+)
+from jali.comm.elements import check_operation, element_name
 from jali.comm.hosts import host_identity
 from jali.comm.kept_plans import KeepsPlans
+from jali.errors import ParameterError
 
 if TYPE_CHECKING:
     from jali.comm.device_collectives import DeviceCollectives
@@ -71,7 +81,9 @@ class Collectives(KeepsPlans[tuple[Any, ...], _core.PersistentPlan]):
         core.barrier(what)  # ranks that call something else hear of it
         self.carriers = _carriers(core, sharing_memory)
         self.space = _core.MessageSpace(self.carriers)
+        _compare_rules(core)
         self.hosts = _hosts(core)
+        self.ranks_of_hosts = [len(host) for host in self.hosts]
         # for calls under way several times
         self._more: dict[tuple[Any, ...], list[_core.PersistentPlan]] = {}
         self._on_devices: dict[_core.Gpu, DeviceCollectives] = {}
@@ -108,14 +120,24 @@ class Collectives(KeepsPlans[tuple[Any, ...], _core.PersistentPlan]):
         plan.start(*arrays)
         return Request(plan, result)
 
-    def algorithm_of(self, call: Call) -> algorithms.Algorithm:
-        """The row of the table that this call uses here."""
-        name = call.algorithm or algorithms.forced(call.collective)
-        if name is None:
-            name = algorithms.choose(
-                call.collective, payload(call, self.size), [len(host) for host in self.hosts]
+    def way_of(self, call: Call) -> tuple[algorithms.Algorithm, str]:
+        """The row of the table that this call uses here, and why."""
+        if call.algorithm:
+            name, why = call.algorithm, "asked for"
+        elif asked := algorithms.forced(call.collective):
+            name, why = asked, "JALI_COLLECTIVE"
+        else:
+            choice = _core.choose_on_host(
+                call.collective,
+                element_name(call.dtype),
+                counts_of(call),
+                operation_of(call),
+                call.in_place,
+                call.reproducible,
+                self.ranks_of_hosts,
             )
-        return algorithms.algorithm(name, call.collective)
+            name, why = choice.name, choice.why
+        return algorithms.algorithm(name, call.collective), why
 
     def agree_on_counts(self, mine: Iterable[int]) -> list[tuple[int, ...]]:
         """What every rank passed, in rank order."""
@@ -139,14 +161,14 @@ class Collectives(KeepsPlans[tuple[Any, ...], _core.PersistentPlan]):
         call = Call._make(fields)
         check_call(call)
         check_operation(call.op, call.dtype)
-        row = self.algorithm_of(call)
+        row, _ = self.way_of(call)
         composition = composition_of(call, self.size, row.form)
         nbytes = payload(call, self.size)
         parameters = _core.PlanParameters(
             self._hierarchy(row),
             stripe=len(self.hosts[0]) if row.striped and call.collective in ("broadcast", "reduce") else 1,
             ring=self.size if row.ring else 1,
-            depth=algorithms.depth_of(row, nbytes),
+            depth=row.depth(nbytes),
             reproducible=call.reproducible,
         )
         schedule = _core.plan_rank(composition, parameters, self.rank)
@@ -159,7 +181,7 @@ class Collectives(KeepsPlans[tuple[Any, ...], _core.PersistentPlan]):
             from jali.comm.device_collectives import DeviceCollectives
 
             self._on_devices[gpu] = DeviceCollectives(
-                self._core, gpu, self._planned_calls, weakref.WeakMethod(self.start)
+                self._core, gpu, self._planned_calls, weakref.WeakMethod(self.start), self.ranks_of_hosts
             )
         return self._on_devices[gpu]
 
@@ -200,6 +222,23 @@ def _carriers(
         if shared.transport == "shm":
             carriers.insert(0, ("shm", shared.duplicate()))
     return carriers
+
+
+def _compare_rules(core: _core.Communicator) -> None:
+    """Raise ParameterError on every rank unless all have the same rules, which can be read."""
+    try:
+        mine = "rules " + _core.rules_digest()
+    except ParameterError as error:
+        mine = str(error)
+    told = [text.decode() for text in core.gather_bytes(mine.encode(), "rules of collectives")]
+    wrong = next((rank for rank, text in enumerate(told) if not text.startswith("rules ")), None)
+    if wrong is not None:
+        raise checking.on_every_rank(f"rank {wrong}: {told[wrong]}" if len(told) > 1 else told[0])
+    other = next((rank for rank, text in enumerate(told) if text != told[0]), None)
+    if other is not None:
+        raise checking.on_every_rank(
+            f"ranks 0 and {other} have other rules of collectives; JALI_COLLECTIVE_RULES is to name the same text on all"
+        )
 
 
 def _hosts(core: _core.Communicator) -> list[list[int]]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jali import _core, recording
 from jali.codegen import cache
-from jali.comm import algorithms
-from jali.comm.calls import Call, check_call, composition_of, payload
+from jali.comm import algorithms, checking
+from jali.comm.calls import Call, check_call, composition_of, counts_of, operation_of, payload
 from jali.comm.ccl_library import find_library
 from jali.comm.device_arrays import DeviceArray, element_dtype, lent_among
 from jali.comm.elements import check_operation
@@ -25,6 +25,14 @@ from jali.errors import ParameterError
 from jali.vendors import libraries, library_of
 
 Key = tuple[tuple[Any, ...], bool]  # a call, and whether overflows are counted
+
+
+class Way(NamedTuple):
+    """What a call takes: an algorithm and the carrier of its messages (empty: the usual one), or a row; and why."""
+
+    name: str
+    carrier: str
+    why: str
 
 
 class DeviceRequest:
@@ -61,11 +69,13 @@ class DeviceCollectives(KeepsPlans[Key, _core.DevicePlan]):
         gpu: _core.Gpu,
         planned_calls: _core.PlannedCalls,
         start_on_host: Callable[[], Callable[..., Any] | None],
+        ranks_of_hosts: list[int],
     ) -> None:
         """`start_on_host` gives what starts the host's collectives of the same ranks, as `start` does these; it owns this."""
         super().__init__()
         self._ranks = ranks
         self._start_on_host = start_on_host
+        self._ranks_of_hosts = ranks_of_hosts
         self.gpu = gpu
         self.size = ranks.size
         _core.suggest_ccl_library(gpu.kind, find_library(gpu.kind))
@@ -110,8 +120,9 @@ class DeviceCollectives(KeepsPlans[Key, _core.DevicePlan]):
             plan.check(arrays, self._composition_of(of), of.reproducible, self._ranks)
 
     def _composition_of(self, call: Call) -> _core.Composition:
-        row = algorithms.algorithm(self.algorithm_of(call), call.collective)
-        return composition_of(call, self.size, row.form)
+        return composition_of(
+            call, self.size, algorithms.algorithm(self.way_of(call).name, call.collective).form
+        )
 
     def _record(
         self, tape: recording.Tape, call: tuple[Any, ...], arrays: tuple[Any, ...], checked: bool
@@ -121,7 +132,7 @@ class DeviceCollectives(KeepsPlans[Key, _core.DevicePlan]):
         with recording.suspended():
             plan = self.plan_of(key)
         if not plan.recordable:
-            recording.refuse_for_host(call[0], f"by way of {self.algorithm_of(Call._make(call))!r}")
+            recording.refuse_for_host(call[0], f"by way of {self.way_of(Call._make(call)).name!r}")
         tape.append(call[0], self.gpu, functools.partial(plan, arrays), arrays, lent_among(arrays))
         with recording.suspended():
             self.prove_once(call, plan, arrays, checked)
@@ -146,15 +157,13 @@ class DeviceCollectives(KeepsPlans[Key, _core.DevicePlan]):
     def report_overflows(self, call: tuple[Any, ...]) -> None:
         """Raise ParameterError on all ranks if a 16-bit result of a checked call overflowed; waits for the device."""
         if call[1] in ("fp16", "bf16") and (count := self.core.take_overflows()):
-            error = ParameterError(
+            raise checking.on_every_rank(
                 f"{call[0]}: {count} results are too large for {call[1]} and became infinite; "
                 "scale the numbers, or send them as fp32"
             )
-            error.on_every_rank = True  # type: ignore[attr-defined]
-            raise error
 
-    def algorithm_of(self, call: Call) -> str:
-        """The name of the way that this call takes here: an algorithm, or a row that does it itself."""
+    def way_of(self, call: Call) -> Way:
+        """What this call takes here: an algorithm, or a row that does it itself."""
         name = call.algorithm or algorithms.forced(call.collective, on_device=True)
         if name is not None:
             theirs = library_of(self.gpu.kind)
@@ -164,16 +173,16 @@ class DeviceCollectives(KeepsPlans[Key, _core.DevicePlan]):
                     f"algorithm {name!r} is not for {self.gpu.kind} devices; theirs is {theirs!r}"
                 )
             if not of_others:
-                return algorithms.algorithm(name, call.collective, on_device=True).name
-        return self.core.choose(self._described(call)) or algorithms.choose_on_device(
-            call.collective, payload(call, self.size), self.size
-        )
+                why = "asked for" if call.algorithm else "JALI_COLLECTIVE"
+                return Way(algorithms.check(name, call.collective, on_device=True), "", why)
+        choice = self.core.choose(self._described(call), self._ranks_of_hosts)
+        return Way(choice.name, choice.carrier, choice.why)
 
     def explain(self, call: Call) -> str:
         """How a call runs on this rank, a line per instruction where it is one launch. Collective where it uses a row first."""
-        name = self.algorithm_of(call)
-        text = self._plan(call, name).describe()
-        return f"{name}: {text}" if text else name
+        way = self.way_of(call)
+        text = self._plan(call, way).describe()
+        return f"{way.name} ({way.why}): {text}" if text else f"{way.name} ({way.why})"
 
     def _drop(self, calls: list[Key]) -> None:
         self._planned_calls.clear()
@@ -182,15 +191,17 @@ class DeviceCollectives(KeepsPlans[Key, _core.DevicePlan]):
         call, checked = Call._make(key[0]), key[1]
         check_call(call)
         check_operation(call.op, np.dtype(np.float64) if callable(call.op) else element_dtype(call.dtype))
-        return self._plan(call, self.algorithm_of(call), checked)
+        return self._plan(call, self.way_of(call), checked)
 
-    def _plan(self, call: Call, name: str, checked: bool = False) -> _core.DevicePlan:
-        what = f"{call.collective} of {payload(call, self.size)} bytes on devices ({name})"
-        if name in algorithms.ROWS_OF_DEVICES:
-            return self.core.plan_of_row(name, self._described(call), what)
-        row = algorithms.algorithm(name, call.collective)
+    def _plan(self, call: Call, way: Way, checked: bool = False) -> _core.DevicePlan:
+        by = f" by {way.carrier}" if way.carrier else ""
+        what = f"{call.collective} of {payload(call, self.size)} bytes on devices ({way.name}{by})"
+        if way.name in algorithms.ON_DEVICES:
+            return self.core.plan_of_row(way.name, self._described(call), what)
+        row = algorithms.algorithm(way.name, call.collective)
         parameters = _core.PlanParameters(
             _core.Hierarchy.binary(self.size) if row.hierarchy == "binary" else _core.Hierarchy(self.size),
+            libraries=[way.carrier],
             ring=self.size if row.ring else 1,
             reproducible=call.reproducible,
             pack_below=0,
@@ -228,14 +239,12 @@ class DeviceCollectives(KeepsPlans[Key, _core.DevicePlan]):
             )
             start(host, copies, None, True, False)
 
-        elements = call.elements if isinstance(call.elements, tuple) else (call.elements,)
-        operation = "user" if callable(call.op) else call.op
         return _core.DeviceCall(
             call.collective,
             call.dtype,
-            elements,
+            counts_of(call),
             call.root,
-            operation,
+            operation_of(call),
             call.in_place,
             call.reproducible,
             on_host,

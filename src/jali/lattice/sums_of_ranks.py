@@ -23,7 +23,7 @@ def why_ranks_need_the_host(lattice: Any) -> str:
         return (
             ""
             if there.plan_of((call, False)).recordable
-            else f"ranks add them by way of {there.algorithm_of(call)!r}"
+            else f"ranks add them by way of {there.way_of(call).name!r}"
         )
 
 

@@ -1,0 +1,335 @@
+#include "collective/rules.hpp"
+#include "collective/algorithms.hpp"
+#include "settings/settings.hpp"
+#include "settings/toml.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+namespace jali {
+
+CollectiveFacts facts_of(const CollectiveCall& call, std::span<const int> ranks_of_hosts) {
+    CollectiveFacts facts;
+    facts.collective = call.collective;
+    facts.type = call.type;
+    facts.operation = call.operation;
+    facts.ranks = 0;
+    facts.hosts = static_cast<int>(ranks_of_hosts.size());
+    for (const int ranks : ranks_of_hosts) {
+        facts.ranks += ranks;
+        facts.ranks_per_host = std::max(facts.ranks_per_host, ranks);
+    }
+    facts.bytes = payload(call, facts.ranks);
+    facts.in_place = call.in_place;
+    facts.even = std::ranges::adjacent_find(call.counts, std::not_equal_to<>()) == call.counts.end();
+    return facts;
+}
+
+// Of one file.
+class RulesReader {
+  public:
+    RulesReader(ChoiceRules& into, const std::string& file, const WayNames& names)
+        : into_(into), file_(file), names_(names) {}
+
+    void read(std::string_view text) {
+        const std::vector<TomlTable> tables = [&] {
+            try {
+                return read_toml(text);
+            } catch (const TomlError& error) {
+                throw RulesError(file_ + ", " + error.what());
+            }
+        }();
+        version(tables[0]);
+        for (std::size_t k = 1; k < tables.size(); ++k) rule(tables[k]);
+    }
+
+  private:
+    using Rule = ChoiceRules::Rule;
+    using Range = std::pair<std::int64_t, std::int64_t>;
+
+    [[noreturn]] void fail(int line, const std::string& text) const {
+        throw RulesError(file_ + ", line " + std::to_string(line) + ": " + text);
+    }
+
+    void version(const TomlTable& top) {
+        bool said = false;
+        for (const auto& [key, value] : top.entries) {
+            if (key != "version")
+                fail(value.line, "'" + key + "' stands in no rule; those begin with [[rule]]");
+            const auto* number = std::get_if<std::int64_t>(&value.is);
+            if (number == nullptr || *number != 1)
+                fail(value.line, "version = 1 is the only one that this jali reads");
+            said = true;
+        }
+        if (!said) fail(1, "rules begin with version = 1");
+    }
+
+    void rule(const TomlTable& table) {
+        if (table.name != "rule" || !table.of_array)
+            fail(table.line, "a table '" + table.name + "'; there are only rules, which begin with [[rule]]");
+        Rule found{file_, "", table.line, {}, {}};
+        const TomlValue* ways = nullptr;
+        std::set<std::string> collectives;
+        for (const auto& [key, value] : table.entries) {
+            if (key == "ways") {
+                ways = &value;
+            } else if (key == "why") {
+                found.reason = text_of(key, value);
+            } else {
+                if (key == "collective")
+                    for (const std::string& word : words_of(key, value)) collectives.insert(word);
+                found.conditions.push_back(condition(key, value));
+            }
+        }
+        if (ways == nullptr) fail(table.line, "a rule without ways, such as ways = [\"ring\"]");
+        for (const std::string& way : words_of("ways", *ways))
+            found.ways.push_back(way_of(way, *ways, collectives));
+        into_.rules_.push_back(std::move(found));
+    }
+
+    CollectiveWay way_of(const std::string& text, const TomlValue& value,
+                         const std::set<std::string>& collectives) const {
+        constexpr std::string_view by = " by ";
+        const auto at = text.find(by);
+        CollectiveWay way{text.substr(0, at), at == std::string::npos ? "" : text.substr(at + by.size())};
+        if (!way.carrier.empty() && !names_.carriers.contains(way.carrier))
+            fail(value.line,
+                 "ways: '" + way.carrier + "' carries no messages; " + listed(names_.carriers) + " do");
+        if (way.carrier.empty() && names_.itself.contains(way.name)) return way;
+        std::set<std::string, std::less<>> all(way.carrier.empty() ? names_.itself
+                                                                   : std::set<std::string, std::less<>>{});
+        bool known = false, serves = collectives.empty();
+        for (const Algorithm& row : algorithms()) {
+            if (row.on_devices || way.carrier.empty()) all.insert(std::string(row.name));
+            if (row.name != way.name) continue;
+            if (!way.carrier.empty() && !row.on_devices)
+                fail(value.line, "ways: '" + way.name + "' is for hosts; carriers are of devices");
+            known = true;
+            for (const std::string& collective : collectives)
+                serves = serves || row.has(collective_of(collective));
+        }
+        if (!known) fail(value.line, "ways: there is no way '" + way.name + "'; there are " + listed(all));
+        if (!serves) fail(value.line, "ways: '" + way.name + "' is no way of any collective of this rule");
+        return way;
+    }
+
+    ChoiceRules::Condition condition(const std::string& key, const TomlValue& value) const {
+        const auto words = [&](auto named) -> ChoiceRules::Condition {
+            std::set<std::string> wanted;
+            for (const std::string& word : words_of(key, value)) wanted.insert(word);
+            return {key, [=](const CollectiveFacts& f) { return wanted.contains(std::string(named(f))); }};
+        };
+        const auto checked = [&](auto parse) {
+            for (const std::string& word : words_of(key, value)) try {
+                    parse(word);
+                } catch (const std::exception& error) {
+                    fail(value.line, key + ": " + error.what());
+                }
+        };
+        const auto range = [&](auto number) -> ChoiceRules::Condition {
+            const auto [least, most] = range_of(key, value);
+            return {key, [=](const CollectiveFacts& f) {
+                        const std::int64_t n = number(f);
+                        return least <= n && n <= most;
+                    }};
+        };
+        const auto flag = [&](auto member) -> ChoiceRules::Condition {
+            const bool* wanted = std::get_if<bool>(&value.is);
+            if (wanted == nullptr) fail(value.line, key + " is true or false");
+            return {key, [=, want = *wanted](const CollectiveFacts& f) { return f.*member == want; }};
+        };
+        using F = CollectiveFacts;
+        if (key == "collective") {
+            checked([](const std::string& word) { collective_of(word); });
+            return words([](const F& f) { return name_of(f.collective); });
+        }
+        if (key == "type") {
+            checked([](const std::string& word) { data_type_of(word); });
+            return words([](const F& f) { return name_of(f.type); });
+        }
+        if (key == "operation") {
+            checked([](const std::string& word) { operation_of(word); });
+            return words([](const F& f) { return name_of(f.operation); });
+        }
+        if (key == "memory") {
+            std::set<std::string> wanted;
+            for (const std::string& word : words_of(key, value)) wanted.insert(word);
+            return {key, [=](const F& f) {
+                        return wanted.contains(f.memory) || (f.on_devices() && wanted.contains("device"));
+                    }};
+        }
+        if (key == "bytes") return range([](const F& f) { return f.bytes; });
+        if (key == "total") return range([](const F& f) { return f.bytes * f.ranks; });
+        if (key == "ranks") return range([](const F& f) { return f.ranks; });
+        if (key == "hosts") return range([](const F& f) { return f.hosts; });
+        if (key == "ranks_per_host") return range([](const F& f) { return f.ranks_per_host; });
+        if (key == "in_place") return flag(&F::in_place);
+        if (key == "reproducible") return flag(&F::reproducible);
+        if (key == "even") return flag(&F::even);
+        fail(value.line, "no condition '" + key +
+                             "'; there are collective, type, operation, memory, bytes, total, ranks, hosts, "
+                             "ranks_per_host, in_place, reproducible and even, beside ways and why");
+    }
+
+    std::string text_of(const std::string& key, const TomlValue& value) const {
+        const auto* text = std::get_if<std::string>(&value.is);
+        if (text == nullptr || text->empty()) fail(value.line, key + " is a text in quotes");
+        return *text;
+    }
+    std::vector<std::string> words_of(const std::string& key, const TomlValue& value) const {
+        const auto* list = std::get_if<std::vector<TomlValue>>(&value.is);
+        if (list == nullptr) return {text_of(key, value)};
+        if (list->empty()) fail(value.line, key + " is an empty list");
+        std::vector<std::string> words;
+        for (const TomlValue& one : *list) {
+            words.push_back(text_of(key, one));
+            if (std::ranges::count(words, words.back()) > 1)
+                fail(one.line, key + ": '" + words.back() + "' twice");
+        }
+        return words;
+    }
+
+    // "64 KiB..", "..8", "2..4", or a number; ends included.
+    Range range_of(const std::string& key, const TomlValue& value) const {
+        constexpr std::int64_t endless = std::numeric_limits<std::int64_t>::max();
+        if (const auto* number = std::get_if<std::int64_t>(&value.is); number != nullptr && *number >= 0)
+            return {*number, *number};
+        const std::string wrong = key + " is a number or a range such as \"64 KiB..\", \"..8\" or \"2..4\"";
+        const auto* text = std::get_if<std::string>(&value.is);
+        if (text == nullptr) fail(value.line, wrong);
+        const auto dots = text->find("..");
+        const auto first = number_of(text->substr(0, dots));
+        if (dots == std::string::npos) {
+            if (!first || *first < 0) fail(value.line, wrong + ", not \"" + *text + "\"");
+            return {*first, *first};
+        }
+        const auto last = number_of(text->substr(dots + 2));
+        if (!first || !last || (*first < 0 && *last < 0)) fail(value.line, wrong + ", not \"" + *text + "\"");
+        const Range range{std::max<std::int64_t>(0, *first), *last < 0 ? endless : *last};
+        if (range.first > range.second) fail(value.line, key + ": nothing is in \"" + *text + "\"");
+        return range;
+    }
+    // -1: nothing is there; none: what is there is no number.
+    static std::optional<std::int64_t> number_of(std::string text) {
+        const auto blank = [](char c) { return c == ' '; };
+        text.erase(text.begin(), std::ranges::find_if_not(text, blank));
+        while (!text.empty() && text.back() == ' ') text.pop_back();
+        if (text.empty()) return -1;
+        std::int64_t number = 0;
+        const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+        if (read.ec != std::errc() || number < 0) return std::nullopt;
+        std::string_view unit(read.ptr, text.data() + text.size() - read.ptr);
+        while (unit.starts_with(' ')) unit.remove_prefix(1);
+        constexpr std::string_view units[] = {"B", "KiB", "MiB", "GiB"};
+        if (unit.empty()) return number;
+        for (int k = 0; k < 4; ++k)
+            if (unit == units[k] && number < std::int64_t{1} << (62 - 10 * k)) return number << 10 * k;
+        return std::nullopt;
+    }
+
+    static std::string listed(const std::set<std::string, std::less<>>& names) {
+        std::string text;
+        for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+        return text.empty() ? "none" : text;
+    }
+
+    ChoiceRules& into_;
+    const std::string& file_;
+    const WayNames& names_;
+};
+
+namespace {
+
+// FNV-1a; what differs by accident is found.
+std::string digest_of(std::string_view text) {
+    std::uint64_t hash = 0xcbf29ce484222325u;
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    char words[17] = {};
+    std::to_chars(words, words + 16, hash, 16);
+    return words;
+}
+
+} // namespace
+
+ChoiceRules::ChoiceRules(std::string_view text, const std::string& file, const WayNames& names)
+    : digest_(digest_of(text)) {
+    RulesReader(*this, file, names).read(text);
+}
+
+void ChoiceRules::append(const ChoiceRules& others) {
+    rules_.insert(rules_.end(), others.rules_.begin(), others.rules_.end());
+    digest_ += "-" + others.digest_;
+}
+
+CollectiveChoice ChoiceRules::choose(const CollectiveFacts& facts, const WhyNot& why_not) const {
+    std::vector<std::string> reasons; // each once
+    std::string skipped;
+    for (const Rule& rule : rules_) {
+        if (!std::ranges::all_of(rule.conditions, [&](const Condition& c) { return c.holds(facts); }))
+            continue;
+        for (const CollectiveWay& way : rule.ways) {
+            const bool algorithm = find_algorithm(way.name, facts.collective, facts.on_devices()) != nullptr;
+            if (!algorithm &&
+                std::ranges::any_of(algorithms(), [&](const Algorithm& row) { return row.name == way.name; }))
+                continue; // of another collective
+            const std::string reason = why_not(way);
+            if (reason.empty())
+                return {way, "line " + std::to_string(rule.line) + " of " + rule.file +
+                                 (rule.reason.empty() ? "" : ": " + rule.reason) + skipped};
+            if (std::ranges::find(reasons, reason) != reasons.end()) continue;
+            reasons.push_back(reason);
+            skipped +=
+                "; not " + way.name + (way.carrier.empty() ? "" : " by " + way.carrier) + ": " + reason;
+        }
+    }
+    std::string text = std::string(name_of(facts.collective)) + " of these arguments cannot be done in " +
+                       facts.memory + " memory";
+    for (const std::string& reason : reasons) text += (&reason == reasons.data() ? ": " : "; ") + reason;
+    throw RulesError(text);
+}
+
+namespace {
+
+WayNames& names_of_ways() {
+    static WayNames names;
+    return names;
+}
+
+} // namespace
+
+void set_way_names(WayNames names) {
+    names_of_ways() = std::move(names);
+}
+const WayNames& way_names() {
+    return names_of_ways();
+}
+
+std::shared_ptr<const ChoiceRules> collective_rules() {
+    static std::mutex mutex;
+    static std::string file;
+    static std::shared_ptr<const ChoiceRules> held;
+    const std::lock_guard lock(mutex);
+    const WayNames& names = way_names();
+    const std::string& wanted = settings().collective_rules;
+    if (held != nullptr && file == wanted) return held;
+    const ChoiceRules shipped(shipped_rules(), "jali's own rules", names);
+    auto rules = std::make_shared<ChoiceRules>(shipped);
+    if (!wanted.empty()) {
+        std::ifstream stream(wanted, std::ios::binary);
+        if (!stream) throw RulesError("the rules of collectives, " + wanted + ", cannot be read");
+        const std::string text{std::istreambuf_iterator<char>(stream), {}};
+        *rules = ChoiceRules(text, wanted, names);
+        rules->append(shipped);
+    }
+    held = std::move(rules);
+    file = wanted;
+    return held;
+}
+
+} // namespace jali

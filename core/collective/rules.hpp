@@ -1,0 +1,100 @@
+// Which way a collective takes where nobody names one: rules, which are rows of a file (rules.toml), and what
+// they ask about.
+//
+// All that a rule may ask is equal on all ranks, and so are the rules (their digest is compared), so ranks
+// choose alike without a word. What is not possible is skipped with its reason; the choice says which rule it
+// comes from.
+#pragma once
+
+#include "collective/standard.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace jali {
+
+struct RulesError : std::runtime_error { // names file, line and key
+    using std::runtime_error::runtime_error;
+};
+
+// What a rule may ask about a call.
+struct CollectiveFacts {
+    Collective collective = Collective::all_reduce;
+    DataType type = DataType::fp64;
+    Operation operation = Operation::sum;         // of those that combine
+    std::string memory = "host";                  // or the kind of the devices
+    std::int64_t bytes = 0;                       // of the largest buffer
+    int ranks = 1, hosts = 1, ranks_per_host = 1; // of the host with the most
+    bool in_place = false, reproducible = false, even = true;
+
+    bool on_devices() const { return memory != "host"; }
+};
+CollectiveFacts facts_of(const CollectiveCall& call, std::span<const int> ranks_of_hosts);
+
+// An algorithm and who carries its messages (empty: the usual one), or who has collectives itself.
+struct CollectiveWay {
+    std::string name, carrier;
+};
+
+struct CollectiveChoice {
+    CollectiveWay way;
+    std::string why; // the rule, and what was skipped
+};
+
+// Names that ways may have, besides those of algorithms: who has collectives, and who carries messages.
+struct WayNames {
+    std::set<std::string, std::less<>> itself, carriers;
+};
+
+class ChoiceRules {
+  public:
+    // Those of a file's text in front of others. Throws RulesError.
+    ChoiceRules(std::string_view text, const std::string& file, const WayNames& names);
+
+    // The first possible way of the first rule that holds. `why_not(way)`: empty where it is possible. Throws
+    // RulesError if there is none.
+    using WhyNot = std::function<std::string(const CollectiveWay& way)>;
+    CollectiveChoice choose(const CollectiveFacts& facts, const WhyNot& why_not) const;
+
+    // Appends those of another file, which come after these.
+    void append(const ChoiceRules& others);
+    const std::string& digest() const { return digest_; } // equal for equal rules
+    std::size_t size() const { return rules_.size(); }
+
+  private:
+    struct Condition {
+        std::string key;
+        std::function<bool(const CollectiveFacts&)> holds;
+    };
+    struct Rule {
+        std::string file, reason;
+        int line;
+        std::vector<Condition> conditions;
+        std::vector<CollectiveWay> ways;
+    };
+    std::vector<Rule> rules_;
+    std::string digest_;
+
+    friend class RulesReader;
+};
+
+// Said once, before rules are asked for: who there may be, of all vendors.
+void set_way_names(WayNames names);
+const WayNames& way_names();
+
+// The rules in use: those of the file that the settings name, if they do, then those that come with jali.
+// Read when they are first asked for, and when the settings name another file. Throws RulesError, also where
+// the file cannot be read.
+std::shared_ptr<const ChoiceRules> collective_rules();
+
+// The text of rules.toml.
+std::string_view shipped_rules();
+
+} // namespace jali

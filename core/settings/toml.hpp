@@ -1,0 +1,36 @@
+// The part of TOML that jali's files are written in: tables, arrays of tables, and keys with strings of one
+// line, numbers, true, false, and arrays of these. What else TOML has (dates, dotted keys, inline tables,
+// strings of several lines) is refused by name: a file that this reads means the same to every reader of
+// TOML.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace jali {
+
+struct TomlError : std::runtime_error { // "line 3: ..."
+    TomlError(int line, const std::string& text);
+};
+
+struct TomlValue {
+    std::variant<bool, std::int64_t, double, std::string, std::vector<TomlValue>> is;
+    int line = 0;
+};
+
+struct TomlTable {
+    std::string name; // empty: what stands before the first one
+    int line = 1;
+    std::vector<std::pair<std::string, TomlValue>> entries;
+    bool of_array = false; // [[name]]
+};
+
+// All tables in their order, the one without a name first. Throws TomlError.
+std::vector<TomlTable> read_toml(std::string_view text);
+
+} // namespace jali

@@ -1,0 +1,232 @@
+"""Rules by which collectives choose their ways: what a file may say, which rule is taken, and that ranks have the same."""
+
+from __future__ import annotations
+
+import random
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jali
+from jali import _core, comm
+from jali.comm.calls import Call
+from jali.errors import ParameterError
+
+HEAD = "version = 1\n"
+RULE = HEAD + "[[rule]]\n"
+
+WRONG = [  # a file, and what is said of it
+    ("", "line 1: rules begin with version = 1"),
+    ("version = 2\n", "line 1: version = 1 is the only one"),
+    ("version = true\n", "line 1: version = 1 is the only one"),
+    (HEAD + "ways = ['ring']\n", "line 2: 'ways' stands in no rule"),
+    (HEAD + "[rule]\nways = ['ring']\n", "line 2: a table 'rule'; there are only rules"),
+    (HEAD + "[[rules]]\nways = ['ring']\n", "line 2: a table 'rules'; there are only rules"),
+    (RULE + "bytes = 8\n", "line 2: a rule without ways"),
+    (RULE + "ways = []\n", "line 3: ways is an empty list"),
+    (RULE + "ways = 3\n", "line 3: ways is a text in quotes"),
+    (RULE + "ways = ['ring', 'ring']\n", "line 3: ways: 'ring' twice"),
+    (RULE + "ways = ['rings']\n", "line 3: ways: there is no way 'rings'; there are binomial, bruck"),
+    (RULE + "ways = ['ring by pigeon']\n", "line 3: ways: 'pigeon' carries no messages; copy-engine"),
+    (RULE + "ways = ['hosts by nccl']\n", "line 3: ways: 'hosts' is for hosts"),
+    (RULE + "ways = ['nccl by nccl']\n", "line 3: ways: there is no way 'nccl'"),
+    (
+        RULE + "collective = 'broadcast'\nways = ['bruck']\n",
+        "line 4: ways: 'bruck' is no way of any collective of this rule",
+    ),
+    (RULE + "collective = 'all_reduces'\nways = ['ring']\n", "line 3: collective: "),
+    (RULE + "type = 'fp8'\nways = ['ring']\n", "line 3: type: "),
+    (RULE + "operation = 'plus'\nways = ['ring']\n", "line 3: operation: "),
+    (RULE + "bytes = '64 KB..'\nways = ['ring']\n", 'line 3: bytes is a number or a range'),
+    (RULE + "bytes = '..'\nways = ['ring']\n", "line 3: bytes is a number or a range"),
+    (RULE + "bytes = -1\nways = ['ring']\n", "line 3: bytes is a number or a range"),
+    (RULE + "bytes = 1.5\nways = ['ring']\n", "line 3: bytes is a number or a range"),
+    (RULE + "bytes = '9999999999 GiB..'\nways = ['ring']\n", "line 3: bytes is a number or a range"),
+    (RULE + "bytes = '8..4'\nways = ['ring']\n", "line 3: bytes: nothing is in \"8..4\""),
+    (RULE + "ranks = '2..4..8'\nways = ['ring']\n", "line 3: ranks is a number or a range"),
+    (RULE + "in_place = 'yes'\nways = ['ring']\n", "line 3: in_place is true or false"),
+    (RULE + "size = 8\nways = ['ring']\n", "line 3: no condition 'size'; there are collective, type"),
+    (RULE + "ways = ['ring']\nways = ['chain']\n", "line 4: 'ways' was said in line 3 already"),
+    (RULE + "ways = ['ring'\n", "line 4: an array without an end"),
+    (RULE + "ways = ['ring\n", "line 3: a string without an end"),
+    (RULE + "ways = [\"ri\\ng\"]\n", "line 3: ways: there is no way 'ri\ng'"),
+    (RULE + "ways = [\"ri\\u0041\"]\n", "line 3: '\\u' in a string"),
+    (RULE + "ways = ring\n", "line 3: 'ring' is neither a string in quotes"),
+    (RULE + "ways = ['ring'] bytes = 8\n", "line 3: more than one thing on a line"),
+    (RULE + "ways ['ring']\n", "line 3: 'ways' lacks its '='"),
+    (RULE + "a.b = 3\n", "line 3: dotted keys are not read here"),
+    (RULE + "ways = {a = 3}\n", "line 3: inline tables are not read here"),
+    (RULE + 'why = """\nx"""\n', "line 3: strings of several lines are not read here"),
+    (HEAD + "[[rule]\n", "line 2: the name of a table ends with ']'"),
+    (HEAD + "[rule.more]\n", "line 2: tables within tables are not read here"),
+    (HEAD + "version = 1\n", "line 2: 'version' was said in line 1 already"),
+    ("= 3\n", "line 1: expected a key, not '= 3'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said"), WRONG)
+def test_what_is_wrong_is_said_with_file_and_line(text: str, said: str) -> None:
+    with pytest.raises(ParameterError, match="^" + re.escape("mine.toml, " + said)):
+        _core.check_rules(text, "mine.toml")
+
+
+def test_rules_that_come_with_jali_are_toml() -> None:
+    tables = tomllib.loads(_core.shipped_rules())
+    assert tables["version"] == 1
+    assert len(tables["rule"]) == _core.check_rules(_core.shipped_rules(), "shipped") > 20
+
+
+def test_what_is_read_means_the_same_to_every_reader_of_toml() -> None:
+    """Texts that were changed at random: refused here, or accepted by Python's reader as well."""
+    words = random.Random(5)
+    shipped = _core.shipped_rules()
+    read = refused = 0
+    for _ in range(3000):
+        text = list(shipped[: words.randrange(600, 2400)])
+        for _ in range(words.randrange(1, 4)):
+            at = words.randrange(len(text))
+            text[at : at + words.randrange(3)] = words.choice(
+                ["", "\n", '"', "'", "[", "]", "=", "#", ".", "1", "a", ","]
+            )
+        mutant = "".join(text)
+        try:
+            count = _core.check_rules(mutant, "mutant")
+        except ParameterError:
+            refused += 1
+            continue
+        assert len(tomllib.loads(mutant).get("rule", [])) == count
+        read += 1
+    assert min(read, refused) > 200
+
+
+@pytest.fixture
+def use_rules(tmp_path: Path, use_settings: Callable[..., None]) -> Callable[[str], None]:
+    def use(text: str, number: list[int] = [0]) -> None:  # noqa: B006
+        number[0] += 1
+        file = tmp_path / f"rules{number[0]}.toml"
+        file.write_text(HEAD + text)
+        use_settings(collective_rules=str(file))
+
+    return use
+
+
+def chosen(collective: str, count: int, hosts: list[int], **more: Any) -> str:
+    asked = {"type": "fp64", "operation": "sum", "in_place": False, "reproducible": False, **more}
+    return str(_core.choose_on_host(collective, counts=[count], ranks_of_hosts=hosts, **asked).name)
+
+
+CONDITIONS = [  # a condition, calls that it holds for, and calls that it does not
+    ("collective = 'broadcast'", [("broadcast", 8, [2])], [("reduce", 8, [2])]),
+    ("collective = ['reduce', 'broadcast']", [("reduce", 8, [2])], [("all_reduce", 8, [2])]),
+    ("bytes = '80..160'", [("reduce", 10, [2]), ("reduce", 20, [2])], [("reduce", 9, [2]), ("reduce", 21, [2])]),
+    ("bytes = 80", [("reduce", 10, [2])], [("reduce", 11, [2])]),
+    ("bytes = '1 KiB..'", [("reduce", 128, [2])], [("reduce", 127, [2])]),
+    ("bytes = '..1KiB'", [("gather", 32, [4])], [("gather", 33, [4])]),  # of all ranks
+    ("total = '320..'", [("reduce", 10, [4])], [("reduce", 10, [3])]),
+    ("ranks = 3", [("reduce", 8, [2, 1])], [("reduce", 8, [2, 2])]),
+    ("hosts = '2..3'", [("reduce", 8, [2, 1])], [("reduce", 8, [3]), ("reduce", 8, [1, 1, 1, 1])]),
+    ("ranks_per_host = '2..'", [("reduce", 8, [1, 2])], [("reduce", 8, [1, 1])]),
+    ("memory = ['host', 'hip']", [("reduce", 8, [2])], []),
+    ("memory = 'device'", [], [("reduce", 8, [2])]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("condition", "true", "false"), CONDITIONS)
+def test_rules_hold_where_all_they_ask_is_so(condition, true, false, use_rules) -> None:
+    """Among so few ranks and bytes jali's own rules do not name this way."""
+    use_rules(f"[[rule]]\n{condition}\nways = ['hosts']\n")
+    for calls, there in ((true, True), (false, False)):
+        for collective, count, hosts in calls:
+            assert (chosen(collective, count, hosts) == "hosts") == there
+
+
+@pytest.mark.parametrize(
+    ("condition", "asked", "other"),
+    [
+        ("type = ['fp32', 'int8']", {"type": "int8"}, {"type": "fp64"}),
+        ("operation = 'user'", {"operation": "user"}, {"operation": "sum"}),
+        ("in_place = true", {"in_place": True}, {"in_place": False}),
+        ("reproducible = false", {"reproducible": False}, {"reproducible": True}),
+    ],
+)
+def test_rules_ask_about_types_operations_and_flags(condition, asked, other, use_rules) -> None:
+    use_rules(f"[[rule]]\n{condition}\nways = ['pipelined']\n")
+    assert chosen("reduce", 8, [2], **asked) == "pipelined"
+    assert chosen("reduce", 8, [2], **other) == "direct"
+
+
+def test_rules_ask_whether_counts_are_even(use_rules) -> None:
+    use_rules("[[rule]]\neven = false\nways = ['ring']\n")
+    for counts, way in (([4], "direct"), ([4, 4], "direct"), ([4, 5], "ring")):
+        choice = _core.choose_on_host("all_gather", "fp64", counts, "sum", False, False, [2])
+        assert choice.name == way
+
+
+def test_the_first_rule_that_holds_says_why(use_rules) -> None:
+    use_rules(
+        "[[rule]]\nranks = 2\nways = ['nccl', 'chain']\nwhy = 'measured on Sunday'\n\n[[rule]]\nways = ['pipelined']\n"
+    )
+    choice = _core.choose_on_host("reduce", "fp64", [8], "sum", False, False, [2])
+    assert (choice.name, choice.carrier) == ("chain", "")
+    assert re.fullmatch(
+        r"line 2 of \S+/rules\d+.toml: measured on Sunday; not nccl: 'nccl' is for devices", choice.why
+    )
+    choice = _core.choose_on_host("reduce", "fp64", [8], "sum", False, False, [3])
+    assert re.match(r"line 7 of \S+/rules\d+.toml$", choice.why)
+    assert chosen("all_to_all", 8, [3]) == "direct"  # neither way is one of it: by jali's own
+
+
+def sums(count: int) -> tuple[str, np.ndarray]:
+    c = comm.current()
+    x = np.arange(count, dtype=np.float64) * (c.rank + 1)
+    call = Call("all_reduce", x.dtype, count, 0, "sum", False, None, False)
+    return c.collectives.way_of(call)[0].name, c.all_reduce(x)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_collectives_follow_a_file_of_rules(ranks, use_rules) -> None:
+    use_rules("[[rule]]\nbytes = '100..'\nways = ['halving_doubling']\n")
+    for count, way in ((4, None), (13, "halving_doubling"), (1000, "halving_doubling")):
+        for name, found in jali.virtual_ranks(ranks, sums, count):
+            assert (name == "halving_doubling") == (way is not None)
+            assert np.array_equal(found, np.arange(count) * sum(range(1, ranks + 1)))
+
+
+def test_who_names_a_way_is_not_asked_for_rules(use_rules, use_settings) -> None:
+    use_rules("[[rule]]\nways = ['halving_doubling', 'chain']\n")
+
+    def ways() -> list[tuple[str, str]]:
+        there = comm.current().collectives
+        asked = [Call("all_reduce", np.dtype("f8"), 8, 0, "sum", False, way, False) for way in (None, "ring")]
+        return [(row.name, why) for row, why in map(there.way_of, asked)]
+
+    (by_rules, by_name), *_ = jali.virtual_ranks(2, ways)
+    assert by_rules[0] == "halving_doubling"
+    assert by_name == ("ring", "asked for")
+    use_settings(collective="two_step")
+    (by_setting, by_name), *_ = jali.virtual_ranks(2, ways)
+    assert (by_setting, by_name) == (("two_step", "JALI_COLLECTIVE"), ("ring", "asked for"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(None, "the rules of collectives, .* cannot be read"), (RULE, "line 2: a rule without ways")],
+)
+def test_rules_that_cannot_be_read_are_an_error_on_all_ranks(text, said, tmp_path, use_settings) -> None:
+    file = tmp_path / "rules.toml"
+    if text is not None:
+        file.write_text(text)
+    use_settings(collective_rules=str(file))
+
+    def run() -> str:
+        with pytest.raises(ParameterError) as caught:
+            comm.current().all_reduce(np.ones(3))
+        return str(caught.value)
+
+    for told in jali.virtual_ranks(3, run):
+        assert re.search(said, told)

@@ -1,0 +1,74 @@
+"""Rules of collectives where arrays are in device memory: algorithms, carriers, and what is not possible."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fake_driver import REAL, use_fake_ccl, use_fake_gpus
+
+import jali
+from jali import comm
+from jali.comm import DeviceArray
+from jali.comm.calls import Call
+from jali.devices import open_device
+
+FILE = """version = 1
+[[rule]]
+memory = "hip"
+ways = ["one_shot"]
+
+[[rule]]
+memory = "device"
+bytes = "..64"
+ways = ["rccl", "ring by copy-engine"]
+
+[[rule]]
+memory = "cuda"
+collective = "all_reduce"
+bytes = "..128"
+ways = ["recursive_doubling by nccl"]
+
+[[rule]]
+memory = "device"
+collective = "all_reduce"
+bytes = "..256"
+ways = ["nccl"]
+"""
+
+
+@pytest.fixture
+def two_devices(monkeypatch, use_settings, tmp_path):
+    use_fake_gpus(monkeypatch, 3)
+    use_fake_ccl(use_settings)
+    file = tmp_path / "mine.toml"
+    file.write_text(FILE)
+    use_settings(collective_rules=str(file))
+
+
+def sums(count: int) -> tuple[str, str, str, bool]:
+    c = comm.current()
+    gpu = open_device("cuda", c)
+    there = c.collectives.on_device(gpu)
+    way = there.way_of(Call("all_reduce", "fp32", count, 0, "sum", False, None, False))
+    x = np.arange(count, dtype=np.float32) + c.rank
+    found = c.all_reduce(DeviceArray.from_host(x, gpu)).to_host()
+    return way.name, way.carrier, way.why, bool(np.array_equal(found, c.all_reduce(x)))
+
+
+@pytest.mark.skipif(REAL, reason="a fake library is named")
+@pytest.mark.parametrize(
+    ("count", "name", "carrier", "why"),
+    [
+        (16, "ring", "copy-engine", r"line 6 of \S+mine.toml; not rccl: 'rccl' is not for cuda devices"),
+        (32, "recursive_doubling", "nccl", r"line 11 of \S+mine.toml"),
+        (64, "nccl", "", r"line 17 of \S+mine.toml"),
+        (65, "one_shot", "", r"line \d+ of jali's own rules"),
+    ],
+)
+def test_ways_and_carriers_of_a_file_are_taken(count, name, carrier, why, two_devices) -> None:
+    import re
+
+    for found in jali.virtual_ranks(3, sums, count):
+        assert found[:2] == (name, carrier)
+        assert re.fullmatch(why, found[2])
+        assert found[3]
