@@ -76,8 +76,12 @@ std::string DeviceCollectives::why_not(const CollectiveWay& way, const DeviceCal
     const bool algorithm = find_algorithm(way.name, call.collective, true) != nullptr;
     if (!algorithm && std::ranges::none_of(rows_, [&](const Row& r) { return r.name == way.name; }))
         return "'" + way.name + "' is not for " + ranks_.gpu->kind() + " devices";
-    const std::string usual = settings().device_carrier.empty() ? "remote-write" : settings().device_carrier;
-    Row& row = named(!algorithm ? way.name : way.carrier.empty() ? usual : way.carrier);
+    const auto usual = [&] { // the carrier in front of all others, whether it is open or not
+        if (const std::string& name = settings().device_carrier; !name.empty()) return name;
+        return std::ranges::find_if(rows_, [](const Row& r) { return r.transport->rules.carries != nullptr; })
+            ->name;
+    };
+    Row& row = named(!algorithm ? way.name : way.carrier.empty() ? usual() : way.carrier);
     if (!takes(*row.transport, call)) return "'" + row.name + "' has no operations of the user";
     if (!open(row).empty()) return closed = row.why_not;
     return algorithm ? "" : why_not(row, call);
