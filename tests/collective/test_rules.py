@@ -14,6 +14,7 @@ import pytest
 
 import jali
 from jali import _core, comm
+from jali.comm.algorithms import COLLECTIVES, names
 from jali.comm.calls import Call
 from jali.errors import ParameterError
 
@@ -79,6 +80,19 @@ def test_rules_that_come_with_jali_are_toml() -> None:
     tables = tomllib.loads(_core.shipped_rules())
     assert tables["version"] == 1
     assert len(tables["rule"]) == _core.check_rules(_core.shipped_rules(), "shipped") > 20
+
+
+def test_every_call_finds_a_way_of_its_collective_by_the_rules_that_come_with_jali() -> None:
+    random_ = random.Random(2)
+    ways: dict[str, set[str]] = {}
+    for _ in range(4000):
+        collective = random_.choice(COLLECTIVES)
+        hosts = [random_.randrange(1, 9) for _ in range(random_.choice([1, 1, 2, 5]))]
+        way = chosen(collective, int(2 ** random_.uniform(0, 27)), hosts, in_place=random_.random() < 0.5)
+        assert way in names(collective)
+        ways.setdefault(collective, set()).add(way)
+    assert min(map(len, ways.values())) >= 2  # of few bytes and many, of few ranks and many
+    assert sum(map(len, ways.values())) > 20
 
 
 def test_what_is_read_means_the_same_to_every_reader_of_toml() -> None:
