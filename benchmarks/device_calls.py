@@ -14,12 +14,12 @@ from functools import partial
 import numpy as np
 
 from jali import comm
+from jali._core import CollectiveCall
 from jali.bench.cases import COLLECTIVES
 from jali.bench.collectives import JaliSide
 from jali.bench.device_collectives import DeviceCase
 from jali.codegen import cache
 from jali.comm import DeviceArray
-from jali.comm.calls import Call
 from jali.devices import open_device
 
 BATCH = 200  # calls that certainly fit into the queue of a stream: no launch waits for the device
@@ -77,9 +77,9 @@ def main() -> None:
     empty, _ = cache.load_on_device(gpu, "nothing", NOTHING, "float64", 32)
     say("bare launch", lambda n: gpu.launch(empty, 1, 32, bytes(8), n))
     case = DeviceCase("all_reduce", options.bytes, world.rank, world.size, gpu)
-    call = Call("all_reduce", "fp32", case.send.size, 0, "sum", False, None, False)
+    call = CollectiveCall("all_reduce", "fp32", case.send.size, 0, "sum", False, None, False)
     there = world.collectives.on_device(gpu)
-    plan = there.plan_of((call, False))
+    plan = there.plan_of(call)
     say("all_reduce: its plan alone", lambda n: plan.run([case.send.address, case.receive.address], times=n))
     say("all_reduce(x, out) again", again(partial(world.all_reduce, case.send, case.receive)))
     say("all_reduce(x), a new result", again(partial(world.all_reduce, case.send)))

@@ -1,5 +1,6 @@
 // core/collective in Python: compositions, the standard collectives, direct evaluation, and the elements'
 // operations by name. Sets of ranks are "all", "others" (all but the root), one rank or a list of ranks.
+#include "bind/user_operation.hpp"
 #include "collective/composition.hpp"
 #include "collective/standard.hpp"
 #include "schedule/reduce_table.hpp"
@@ -30,73 +31,6 @@ namespace {
 using Array = nb::ndarray<nb::c_contig, nb::device::cpu>;
 using Source = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 using PieceTuple = std::pair<int, std::int64_t>;
-
-const char* dtype_of(DataType type) {
-    switch (type) {
-    case DataType::fp16:
-        return "float16";
-    case DataType::fp32:
-        return "float32";
-    case DataType::fp64:
-        return "float64";
-    default:
-        return name_of(type).data(); // NumPy's name too; a literal, so it ends with zero
-    }
-}
-
-// NumPy has no bf16: ml_dtypes has, if it is there; else the function sees the 16 bits of each element.
-nb::object numpy_dtype(DataType type) {
-    const nb::module_ numpy = nb::module_::import_("numpy");
-    if (type != DataType::bf16) return numpy.attr("dtype")(dtype_of(type));
-    try {
-        return numpy.attr("dtype")(nb::module_::import_("ml_dtypes").attr("bfloat16"));
-    } catch (nb::python_error& error) {
-        if (!error.matches(PyExc_ImportError)) throw;
-        return numpy.attr("dtype")("uint16");
-    }
-}
-
-// f(a, b) of two arrays: what it returns is the result; None says that b was updated in place.
-class PythonOperation : public UserOperation {
-  public:
-    PythonOperation(nb::callable function, DataType type)
-        : function_(std::move(function)), dtype_(numpy_dtype(type)), element_(size_of(type)) {
-        const nb::object name = nb::getattr(function_, "__name__", nb::str("a function"));
-        name_ = nb::cast<std::string>(nb::str(name));
-    }
-    ~PythonOperation() override {
-        nb::gil_scoped_acquire acquired;
-        function_.reset();
-        dtype_.reset();
-    }
-
-    void combine(const void* in, void* inout, std::size_t count) const override {
-        nb::gil_scoped_acquire acquired;
-        const std::size_t bytes = count * element_;
-        using Bytes = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
-        using ReadOnly = nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>>;
-        const nb::object a = nb::cast(ReadOnly(in, {bytes}), nb::rv_policy::reference).attr("view")(dtype_);
-        const nb::object b = nb::cast(Bytes(inout, {bytes}), nb::rv_policy::reference).attr("view")(dtype_);
-        const nb::object result = function_(a, b);
-        if (!result.is_none() && !result.is(b)) b[nb::slice(nb::none(), nb::none(), nb::none())] = result;
-    }
-    std::string name() const override { return name_; }
-
-    bool is(nb::handle function) const { return function_.is(function); }
-
-  private:
-    nb::callable function_;
-    nb::object dtype_;
-    std::size_t element_;
-    std::string name_;
-};
-
-std::shared_ptr<const UserOperation> user_operation(const nb::object& function, DataType type) {
-    if (function.is_none()) return nullptr;
-    if (!nb::isinstance<nb::callable>(function))
-        throw PlanError("a user operation is a function of two arrays");
-    return std::make_shared<PythonOperation>(nb::cast<nb::callable>(function), type);
-}
 
 DataType element_type(const std::string& name) {
     try {
@@ -255,12 +189,9 @@ void bind_collective(nb::module_& m) {
             [](Composition& self, const PieceTuple& source, const PieceTuple& target, std::int64_t count,
                const nb::object& sources, int root, const std::string& operation_name,
                const nb::object& user) {
-                std::shared_ptr<const UserOperation> function;
-                for (const Reduction& known : self.reductions()) {
-                    const auto* other = dynamic_cast<const PythonOperation*>(known.user.get());
-                    if (other && other->is(user)) function = known.user;
-                }
-                if (!function) function = user_operation(user, self.type());
+                std::shared_ptr<const UserOperation> function = user_operation(user, self.type());
+                for (const Reduction& known : self.reductions())
+                    if (function && known.user && known.user->is_same(*function)) function = known.user;
                 self.reduce({source.first, source.second}, {target.first, target.second}, count,
                             rank_set(self.ranks(), sources, root), root, operation(operation_name), function);
             },

@@ -1,19 +1,20 @@
 // core/collective/device_collectives in Python, and the plans that it makes.
 #include "collective/device_collectives.hpp"
+#include "bind/collectives.hpp"
 #include "bind/ending.hpp"
 #include "bind/errors.hpp"
 #include "bind/placed_array.hpp"
 
+#include <algorithm>
 #include <array>
-#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/function.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -23,14 +24,12 @@ namespace nb = nanobind;
 using namespace nb::literals;
 using namespace jali;
 
-namespace {
-
-// Of one array per buffer of the user, or None where this rank has no bytes of it.
-std::vector<GpuAddress> addresses_of(const DevicePlan& plan, const nb::tuple& arrays) {
-    std::vector<GpuAddress> addresses(std::min<std::size_t>(
-        arrays.size(), DevicePlan::most_buffers)); // a plan that has not so many says so
-    for (std::size_t k = 0; k < addresses.size(); ++k) {
-        const PlacedArray* array = placed_array(arrays[k]);
+void jali::fit_on_device(const DevicePlan& plan, std::span<const PlacedArray* const> arrays,
+                         GpuAddress* addresses) {
+    const auto count =
+        std::min<std::size_t>(arrays.size(), DevicePlan::most_buffers); // a plan that has not so many says so
+    for (std::size_t k = 0; k < count; ++k) {
+        const PlacedArray* array = arrays[k];
         const std::size_t bytes = array != nullptr ? array->kind->nbytes : 0;
         addresses[k] = array != nullptr ? array->address : 0;
         if (static_cast<int>(k) >= plan.user_buffers() || bytes == plan.bytes_of(static_cast<int>(k)))
@@ -42,32 +41,17 @@ std::vector<GpuAddress> addresses_of(const DevicePlan& plan, const nb::tuple& ar
         raise_python("jali.errors", "ParameterError", text.c_str());
         throw nb::python_error();
     }
-    return addresses;
 }
 
-// `on_host(views)` gets memory of the host for each buffer, None where this rank has no bytes of it.
-DeviceCall call_of(const std::string& collective, const std::string& type, std::vector<std::int64_t> counts,
-                   int root, const std::string& operation, bool in_place, bool reproducible,
-                   std::function<void(nb::list)> on_host) {
-    DeviceCall call;
-    call.collective = collective_of(collective);
-    call.type = data_type_of(type);
-    call.counts = std::move(counts);
-    call.root = root;
-    call.operation = operation_of(operation);
-    call.in_place = in_place;
-    call.reproducible = reproducible;
-    call.on_host = [on_host = std::move(on_host)](std::span<const std::span<std::byte>> buffers) {
-        nb::gil_scoped_acquire acquired;
-        nb::list views;
-        for (const std::span<std::byte> bytes : buffers)
-            views.append(bytes.empty() ? nb::none()
-                                       : nb::steal(PyMemoryView_FromMemory(
-                                             reinterpret_cast<char*>(bytes.data()),
-                                             static_cast<Py_ssize_t>(bytes.size()), PyBUF_WRITE)));
-        on_host(views);
-    };
-    return call;
+namespace {
+
+// Of one array per buffer of the user, or None where this rank has no bytes of it.
+std::vector<GpuAddress> addresses_of(const DevicePlan& plan, const nb::tuple& given) {
+    std::vector<const PlacedArray*> arrays;
+    for (nb::handle array : given) arrays.push_back(placed_array(array));
+    std::vector<GpuAddress> addresses(std::min<std::size_t>(arrays.size(), DevicePlan::most_buffers));
+    fit_on_device(plan, arrays, addresses.data());
+    return addresses;
 }
 
 } // namespace
@@ -88,6 +72,10 @@ void bind_device_collectives(nb::module_& m) {
         .def_prop_ro("gpu", &DevicePlan::gpu)
         .def_prop_ro("recordable", &DevicePlan::recordable, "Whether it may be part of a graph.")
         .def_prop_ro("user_buffers", &DevicePlan::user_buffers)
+        .def("rehearse", &DevicePlan::rehearse, Released(),
+             "Runs it once on other memory: libraries connect ranks at their first call, which no graph can "
+             "do. "
+             "Collective.")
         .def("bytes_of", &DevicePlan::bytes_of, "buffer"_a, "Bytes of a user's buffer on this rank.")
         .def(
             "__call__",
@@ -149,49 +137,72 @@ void bind_device_collectives(nb::module_& m) {
         "What carries collectives between devices of all vendors, by the names of their libraries: (name, "
         "what it is, whether it carries messages of plans, whether it has collectives itself).");
 
-    translate_error<CollectiveError>("ParameterError");
-    nb::class_<DeviceCall>(m, "DeviceCall", "A collective as users call it.")
-        .def(nb::new_(&call_of), "collective"_a, "type"_a, "counts"_a, "root"_a, "operation"_a, "in_place"_a,
-             "reproducible"_a, "on_host"_a,
-             "`on_host(views)` does the same in memory of the host; None for a buffer without bytes here.");
+    m.def(
+        "set_collective_compiler",
+        [](nb::object kernel) {
+            set_collective_compiler([kernel = kernel.release()](const std::shared_ptr<Gpu>& gpu, Wire wire,
+                                                                const Reduction* how, bool checked) {
+                nb::gil_scoped_acquire acquired;
+                const std::string element(how != nullptr ? name_of(how->type) : "uint32"),
+                    operation(how != nullptr ? name_of(how->operation) : "none");
+                return nb::cast<GpuFunction>(kernel(gpu, wire == Wire::flagged ? "flagged" : "slotted",
+                                                    element, operation, checked && how != nullptr));
+            });
+        },
+        "kernel"_a, "`kernel(gpu, wire, element, operation, checked)` compiles the kernel of collectives.");
+
     nb::class_<DeviceCollectives>(m, "DeviceCollectives",
                                   "What the collectives of a communicator share on one device.")
-        .def(nb::new_([](std::shared_ptr<Gpu> gpu, const std::shared_ptr<Communicator>& communicator) {
-                 nb::gil_scoped_release released;
-                 return ended_without_lock(std::make_shared<DeviceCollectives>(std::move(gpu), communicator));
-             }),
-             "gpu"_a, "communicator"_a, "Collective.")
+        .def_prop_ro("gpu", &DeviceCollectives::gpu)
         .def("why_not", nb::overload_cast<const std::string&>(&DeviceCollectives::why_not), "row"_a,
              Released(), "Why this row carries nothing between these devices; empty if it does.")
-        .def("why_not", nb::overload_cast<const std::string&, const DeviceCall&>(&DeviceCollectives::why_not),
+        .def("why_not",
+             nb::overload_cast<const std::string&, const CollectiveCall&>(&DeviceCollectives::why_not),
              "row"_a, "call"_a, Released(), "Why it has not this collective itself; empty if it has.")
+        .def("way_of", &DeviceCollectives::way_of, "call"_a, Released(),
+             "What a call takes, and why. ParameterError.")
+        .def("explain", &DeviceCollectives::explain, "call"_a, Released(),
+             "How a call runs on this rank, a line per instruction where it is one launch. Collective where "
+             "it uses a row first.")
         .def(
-            "choose",
-            [](DeviceCollectives& self, const DeviceCall& call, const std::vector<int>& ranks_of_hosts) {
-                return self.choose(call, ranks_of_hosts);
+            "plan_of",
+            [](DeviceCollectives& self, const CollectiveCall& call, bool checked) {
+                return ended_without_lock(self.plan_of(call, checked));
             },
-            "call"_a, "ranks_of_hosts"_a, Released(), "The way of a call that names none. ParameterError.")
+            "call"_a, "checked"_a = false, Released(),
+            "The plan of a call, made if need be; `checked` ones count overflows. ParameterError, PlanError, "
+            "DeviceError.")
+        .def(
+            "prove_once",
+            [](DeviceCollectives& self, const CollectiveCall& call, DevicePlan& plan, const nb::tuple& arrays,
+               bool checked) {
+                const auto addresses = addresses_of(plan, arrays);
+                nb::gil_scoped_release released;
+                self.prove_once(call, plan, addresses, checked);
+            },
+            "call"_a, "plan"_a, "arrays"_a, "checked"_a = false,
+            "Before the first run of a call's plan, where it is checked or all are proved. Collective then; "
+            "RuntimeError on all ranks where it does something else than the call means.")
+        .def(
+            "recorded",
+            [](DeviceCollectives& self, const CollectiveCall& call, GpuPlan& plan, const nb::tuple& arrays) {
+                const auto addresses = addresses_of(plan, arrays);
+                nb::gil_scoped_release released;
+                return self.record(call, plan, addresses);
+            },
+            "call"_a, "plan"_a, "arrays"_a,
+            "What the driver is given for some runs of a call's plan on arrays, which are as before "
+            "afterwards. Collective.")
         .def(
             "plan",
             [](DeviceCollectives& self, const Composition& composition, const PlanParameters& parameters,
-               const std::function<GpuFunction(std::string, std::string, std::string)>& kernel,
                const std::string& what) {
-                const auto compile = [&](Wire wire, const Reduction* how) {
-                    return kernel(wire == Wire::flagged ? "flagged" : "slotted",
-                                  std::string(how != nullptr ? name_of(how->type) : "uint32"),
-                                  std::string(how != nullptr ? name_of(how->operation) : "none"));
-                };
-                return ended_without_lock(self.plan(composition, parameters, compile, what));
+                return ended_without_lock(self.plan(composition, parameters, what));
             },
-            "composition"_a, "parameters"_a, "kernel"_a, "what"_a, Released(),
-            "This rank's part of a composition; `kernel(wire, element, operation)` compiles. PlanError, "
-            "DeviceError.")
-        .def(
-            "plan_of_row",
-            [](DeviceCollectives& self, const std::string& row, const DeviceCall& call,
-               const std::string& what) { return ended_without_lock(self.plan(row, call, what)); },
-            "row"_a, "call"_a, "what"_a, Released(),
-            "A collective of the row itself. ParameterError, DeviceError.")
-        .def("take_overflows", &DeviceCollectives::take_overflows, Released(),
-             "Finite numbers that became infinite in 16-bit results on all ranks since the last call.");
+            "composition"_a, "parameters"_a, "what"_a, Released(),
+            "This rank's part of a composition. PlanError, DeviceError.")
+        .def_prop_ro(
+            "plans", [](const DeviceCollectives& self) { return dict_of(self.counts()); },
+            "How many were found, made and dropped, and how many are kept.")
+        .def("keep_at_most", &DeviceCollectives::keep_at_most, "plans"_a);
 }

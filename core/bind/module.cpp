@@ -14,7 +14,8 @@ void bind_placed_array(nb::module_& m);
 void bind_recorded_calls(nb::module_& m);
 void bind_device_collectives(nb::module_& m);
 void bind_rules(nb::module_& m);
-void bind_planned_calls(nb::module_& m);
+void bind_collectives(nb::module_& m);
+void bind_collective_methods(nb::module_& m);
 void bind_device_messages(nb::module_& m);
 void bind_device_array(nb::module_& m);
 void bind_halo(nb::module_& m);
@@ -42,7 +43,6 @@ NB_MODULE(_core, m) {
     bind_recorded_calls(m);
     bind_rules(m);
     bind_device_collectives(m);
-    bind_planned_calls(m);
     bind_device_messages(m);
     bind_device_array(m);
     bind_halo(m);
@@ -50,6 +50,8 @@ NB_MODULE(_core, m) {
     bind_collective(m);
     bind_plan(m);
     bind_persistent(m);
+    bind_collectives(m);
+    bind_collective_methods(m);
     bind_checker(m);
     bind_simulator(m);
     bind_unchanged(m);

@@ -51,36 +51,16 @@ void bind_rules(nb::module_& m) {
         .def_ro("why", &CollectiveChoice::why);
     m.def(
         "choose_on_host",
-        [](const std::string& collective, const std::string& type, std::vector<std::int64_t> counts,
-           const std::string& operation, bool in_place, bool reproducible,
-           const std::vector<int>& ranks_of_hosts) {
-            CollectiveCall call;
-            call.collective = collective_of(collective);
-            call.type = data_type_of(type);
-            call.counts = std::move(counts);
-            call.operation = operation_of(operation);
-            call.in_place = in_place;
-            CollectiveFacts facts = facts_of(call, ranks_of_hosts);
-            facts.reproducible = reproducible;
-            return collective_rules()->choose(facts, [&](const CollectiveWay& way) -> std::string {
-                if (way.carrier.empty() && find_algorithm(way.name, call.collective, false) != nullptr)
-                    return "";
-                return "'" + way.name + "' is for devices";
-            });
+        [](const CollectiveCall& call, const std::vector<int>& ranks_of_hosts) {
+            return choose_on_host(call, ranks_of_hosts);
         },
-        "collective"_a, "type"_a, "counts"_a, "operation"_a, "in_place"_a, "reproducible"_a,
-        "ranks_of_hosts"_a, "The way of a collective in host memory that names none. ParameterError.");
+        "call"_a, "ranks_of_hosts"_a, "The way of a collective in host memory. ParameterError.");
     m.def(
-        "payload",
-        [](const std::string& collective, const std::string& type, std::vector<std::int64_t> counts,
-           int ranks) {
-            CollectiveCall call;
-            call.collective = collective_of(collective);
-            call.type = data_type_of(type);
-            call.counts = std::move(counts);
-            return payload(call, ranks);
+        "names_of_ways",
+        [](const std::string& collective, bool on_devices) {
+            return names_of_ways(collective_of(collective), on_devices);
         },
-        "collective"_a, "type"_a, "counts"_a, "ranks"_a, "Bytes of the largest buffer of a call.");
+        "collective"_a, "on_devices"_a, "Ways of a collective on the host, or on devices.");
     m.def(
         "rules_digest", [] { return collective_rules()->digest(); },
         "Equal where the rules of collectives are. ParameterError where they cannot be read.");

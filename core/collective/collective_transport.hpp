@@ -16,30 +16,19 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace jali {
 
-// A collective as users call it; of an operation of theirs only that it is one.
-struct DeviceCall : CollectiveCall {
-    bool reproducible = false;
-    // Does the same on copies in host memory, one per buffer; empty where this rank has no bytes of it.
-    std::function<void(std::span<const std::span<std::byte>> buffers)> on_host;
-
-    std::vector<std::size_t> bytes_of_buffers(int ranks, int rank) const;
-};
-
-// A call that a carrier has not: the caller's mistake, if it was asked for by name.
-struct CollectiveError : std::runtime_error {
-    using std::runtime_error::runtime_error;
-};
+// Does a call on copies in host memory, one per buffer; null where this rank has no bytes of it.
+using RunsOnHost = std::function<void(const CollectiveCall& call, std::span<std::byte* const> buffers)>;
 
 // What carriers are made of: `communicator` is that of the user, `control` carries what is the carriers' own.
 struct CollectiveRanks {
     std::shared_ptr<Gpu> gpu;
     std::shared_ptr<Communicator> communicator, control;
+    RunsOnHost on_host;
 };
 
 struct CollectiveTransport;
@@ -63,9 +52,9 @@ class CollectiveCarrier {
                                                std::span<const GpuAddress> own);
 
     // Collectives of its own. Throws CollectiveError, or GpuError where the devices' library has it not.
-    virtual void check(const DeviceCall&) const {}
+    virtual void check(const CollectiveCall&) const {}
     // `what` names it in errors.
-    virtual std::shared_ptr<DevicePlan> plan(const DeviceCall& call, std::string what);
+    virtual std::shared_ptr<DevicePlan> plan(const CollectiveCall& call, std::string what);
 
     const CollectiveTransport& row;
     const std::string name; // as devices of this vendor have it

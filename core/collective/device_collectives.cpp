@@ -1,5 +1,6 @@
 #include "collective/device_collectives.hpp"
 #include "collective/algorithms.hpp"
+#include "schedule/first_run.hpp"
 #include "settings/notice.hpp"
 #include "settings/settings.hpp"
 
@@ -10,15 +11,26 @@ namespace jali {
 
 namespace {
 
-bool takes(const CollectiveTransport& row, const DeviceCall& call) {
+bool takes(const CollectiveTransport& row, const CollectiveCall& call) {
     return call.operation != Operation::user || row.rules.user_operations;
+}
+
+CompilesCollectives& collective_compiler() {
+    static CompilesCollectives compiler;
+    return compiler;
 }
 
 } // namespace
 
+void set_collective_compiler(CompilesCollectives compiler) {
+    collective_compiler() = std::move(compiler);
+}
+
 DeviceCollectives::DeviceCollectives(std::shared_ptr<Gpu> gpu,
-                                     const std::shared_ptr<Communicator>& communicator)
-    : ranks_{std::move(gpu), communicator, communicator->duplicate()} {
+                                     const std::shared_ptr<Communicator>& communicator,
+                                     std::vector<int> ranks_of_hosts, RunsOnHost on_host)
+    : ranks_{std::move(gpu), communicator, communicator->duplicate(), std::move(on_host)},
+      ranks_of_hosts_(std::move(ranks_of_hosts)) {
     const GpuVendor& vendor = ranks_.gpu->vendor();
     for (const CollectiveTransport* row : collective_transports()) {
         if (!*row->name && vendor.ccl.setting.empty()) continue; // this vendor has no library
@@ -54,7 +66,7 @@ DeviceCollectives::Row& DeviceCollectives::named(const std::string& name, bool a
         " between these devices; " + names + (known.size() > 1 ? " do" : " does"));
 }
 
-std::string DeviceCollectives::why_not(Row& row, const DeviceCall& call) {
+std::string DeviceCollectives::why_not(Row& row, const CollectiveCall& call) {
     if (!row.transport->rules.itself) return "'" + row.name + "' has no collectives itself";
     if (!takes(*row.transport, call)) return "'" + row.name + "' has no operations of the user";
     if (!open(row).empty()) return row.why_not;
@@ -71,7 +83,7 @@ std::string DeviceCollectives::why_not(Row& row, const DeviceCall& call) {
 }
 
 // `closed`: the same, where it is not this call but the row that is not possible here.
-std::string DeviceCollectives::why_not(const CollectiveWay& way, const DeviceCall& call,
+std::string DeviceCollectives::why_not(const CollectiveWay& way, const CollectiveCall& call,
                                        std::string& closed) {
     const bool algorithm = find_algorithm(way.name, call.collective, true) != nullptr;
     if (!algorithm && std::ranges::none_of(rows_, [&](const Row& r) { return r.name == way.name; }))
@@ -87,10 +99,24 @@ std::string DeviceCollectives::why_not(const CollectiveWay& way, const DeviceCal
     return algorithm ? "" : why_not(row, call);
 }
 
-CollectiveChoice DeviceCollectives::choose(const DeviceCall& call, std::span<const int> ranks_of_hosts) {
-    CollectiveFacts facts = facts_of(call, ranks_of_hosts);
+CollectiveChoice DeviceCollectives::way_of(const CollectiveCall& call) {
+    CollectiveChoice asked = asked_way(call, true);
+    const std::string& name = asked.way.name;
+    const bool of_others = way_names().itself.contains(name) &&
+                           std::ranges::none_of(rows_, [&](const Row& row) { return row.name == name; });
+    if (!name.empty() && !of_others) return asked;
+    if (of_others && !call.algorithm.empty()) {
+        const auto theirs = std::ranges::find_if(rows_, [](const Row& r) { return !*r.transport->name; });
+        throw CollectiveError(
+            "algorithm '" + name + "' is not for " + ranks_.gpu->kind() + " devices; " +
+            (theirs != rows_.end() ? "theirs is '" + theirs->name + "'" : "they have none"));
+    }
+    return choose(call);
+}
+
+CollectiveChoice DeviceCollectives::choose(const CollectiveCall& call) {
+    CollectiveFacts facts = facts_of(call, ranks_of_hosts_);
     facts.memory = ranks_.gpu->kind();
-    facts.reproducible = call.reproducible;
     std::vector<std::string> closed;
     CollectiveChoice choice = collective_rules()->choose(facts, [&](const CollectiveWay& way) {
         std::string reason;
@@ -120,8 +146,56 @@ const std::string& DeviceCollectives::default_carrier() {
     return last->name;
 }
 
+std::shared_ptr<DevicePlan> DeviceCollectives::plan_of(const CollectiveCall& call, bool checked) {
+    if (std::shared_ptr<DevicePlan> kept = find(call, checked)) return kept;
+    std::shared_ptr<DevicePlan> made = make_plan(call, way_of(call), checked);
+    kept_[checked].add(call, made).reset();
+    return made;
+}
+
+std::string DeviceCollectives::explain(const CollectiveCall& call) {
+    const CollectiveChoice choice = way_of(call);
+    const std::string text = make_plan(call, choice, false)->describe();
+    return choice.way.name + " (" + choice.why + ")" + (text.empty() ? "" : ": " + text);
+}
+
+Composition DeviceCollectives::composition_of(const CollectiveCall& call) {
+    const Algorithm& row = *find_algorithm(way_of(call).way.name, call.collective, true);
+    return make_composition(ranks_.control->size(), call, row.form);
+}
+
+void DeviceCollectives::prove_once(const CollectiveCall& call, DevicePlan& plan,
+                                   std::span<const GpuAddress> buffers, bool checked) {
+    if (!(checked || first_runs_are_proved()) || ranks_.gpu->is_capturing(ranks_.gpu->stream())) return;
+    auto* const of_jali = dynamic_cast<GpuPlan*>(&plan); // what a row does itself is not jali's
+    if (of_jali != nullptr && !of_jali->proved())
+        of_jali->check(buffers, composition_of(call), call.reproducible, *ranks_.communicator);
+}
+
+RecordedCalls DeviceCollectives::record(const CollectiveCall& call, GpuPlan& plan,
+                                        std::span<const GpuAddress> buffers) {
+    return plan.record(buffers, composition_of(call), call.reproducible, *ranks_.communicator);
+}
+
+std::shared_ptr<DevicePlan> DeviceCollectives::make_plan(const CollectiveCall& call,
+                                                         const CollectiveChoice& choice, bool checked) {
+    const auto& [name, carrier] = choice.way;
+    const int ranks = ranks_.control->size();
+    std::string what = std::string(name_of(call.collective)) + " of " + std::to_string(payload(call, ranks)) +
+                       " bytes on devices (" + name + (carrier.empty() ? "" : " by " + carrier) + ")";
+    const Algorithm* row = find_algorithm(name, call.collective, true);
+    if (row == nullptr) return plan_of_row(name, call, std::move(what));
+    PlanParameters parameters(row->hierarchy == Algorithm::Shape::binary ? Hierarchy::binary(ranks)
+                                                                         : Hierarchy(ranks));
+    parameters.libraries = {carrier};
+    if (row->ring) parameters.ring = ranks;
+    parameters.reproducible = call.reproducible;
+    parameters.pack_below = 0;
+    return plan(make_composition(ranks, call, row->form), std::move(parameters), std::move(what), checked);
+}
+
 std::shared_ptr<GpuPlan> DeviceCollectives::plan(const Composition& composition, PlanParameters parameters,
-                                                 const Kernel& kernel, std::string what) {
+                                                 std::string what, bool checked) {
     if (parameters.libraries.empty()) parameters.libraries = {""};
     for (std::string& name : parameters.libraries)
         if (name.empty()) name = default_carrier();
@@ -147,14 +221,15 @@ std::shared_ptr<GpuPlan> DeviceCollectives::plan(const Composition& composition,
     const DeviceProgram* combining = nullptr;
     for (const DeviceStage& stage : stages)
         if (stage.program.combines) combining = &stage.program;
-    GpuFunction function = kernel(stages[0].program.wire, // the same in all: it depends on the composition
-                                  combining != nullptr ? &combining->how : nullptr);
+    GpuFunction function =
+        collective_compiler()(ranks_.gpu, stages[0].program.wire, // the same in all, by the composition
+                              combining != nullptr ? &combining->how : nullptr, checked);
     return std::make_shared<GpuPlan>(ranks_.gpu, queues_, std::move(carriers), std::move(stages), schedule,
                                      std::move(function), std::move(what));
 }
 
-std::shared_ptr<DevicePlan> DeviceCollectives::plan(const std::string& name, const DeviceCall& call,
-                                                    std::string what) {
+std::shared_ptr<DevicePlan> DeviceCollectives::plan_of_row(const std::string& name,
+                                                           const CollectiveCall& call, std::string what) {
     Row& row = named(name);
     if (!takes(*row.transport, call)) {
         std::string others;
@@ -173,6 +248,16 @@ std::int64_t DeviceCollectives::take_overflows() {
     std::int64_t count = queues_->take_overflows();
     ranks_.communicator->all_reduce_sum({&count, 1}, "overflows of a collective");
     return count;
+}
+
+void DeviceCollectives::report_overflows(const CollectiveCall& call) {
+    if (call.type != DataType::fp16 && call.type != DataType::bf16) return;
+    const std::int64_t count = take_overflows();
+    if (count == 0) return;
+    const std::string type(name_of(call.type));
+    throw AgreedError(std::string(name_of(call.collective)) + ": " + std::to_string(count) +
+                      " results are too large for " + type +
+                      " and became infinite; scale the numbers, or send them as fp32");
 }
 
 } // namespace jali

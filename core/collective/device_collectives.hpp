@@ -1,4 +1,5 @@
-// What the collectives of a communicator share on one device: the carriers that its ranks found to be open.
+// What the collectives of a communicator share on one device: the carriers that its ranks found to be open,
+// and the plans that are ready to run.
 //
 // Which row of collective_transport.hpp carries a plan's messages where its parameters name none, and which
 // way of the rules (rules.hpp) is possible, is decided here, in the same way on all ranks.
@@ -6,9 +7,11 @@
 
 #include "collective/collective_queues.hpp"
 #include "collective/gpu_plan.hpp"
+#include "collective/kept_plans.hpp"
 #include "collective/plan.hpp"
 #include "collective/rules.hpp"
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -19,31 +22,53 @@ namespace jali {
 
 class DeviceCollectives {
   public:
-    // Collective. Throws PlanError for sizes of queues that cannot be.
-    DeviceCollectives(std::shared_ptr<Gpu> gpu, const std::shared_ptr<Communicator>& communicator);
+    // Collective. `ranks_of_hosts` are numbers, `on_host` does calls that go by way of the host. Throws
+    // PlanError for sizes of queues that cannot be.
+    DeviceCollectives(std::shared_ptr<Gpu> gpu, const std::shared_ptr<Communicator>& communicator,
+                      std::vector<int> ranks_of_hosts, RunsOnHost on_host);
 
     // Why the row of this name carries nothing between these devices; empty if it does. The first time
     // collective, the same on all ranks. Throws PlanError for a name that is none.
     std::string why_not(const std::string& row) { return open(named(row)); }
     // Likewise why it has not this collective of its own.
-    std::string why_not(const std::string& row, const DeviceCall& call) { return why_not(named(row), call); }
+    std::string why_not(const std::string& row, const CollectiveCall& call) {
+        return why_not(named(row), call);
+    }
 
-    // The way of a call that names none, by the rules. Says so on rank 0 where a row in front is closed.
-    // Collective where it opens a row. Throws RulesError.
-    CollectiveChoice choose(const DeviceCall& call, std::span<const int> ranks_of_hosts);
+    // The way of a call: what is asked for, else by the rules. Says so on rank 0 where a row in front is
+    // closed. Collective where it opens a row. Throws CollectiveError, RulesError.
+    CollectiveChoice way_of(const CollectiveCall& call);
+    // How a call runs on this rank, a line per instruction where it is one launch. Likewise.
+    std::string explain(const CollectiveCall& call);
+
+    // The plan of a call, which may be run again and again; null: none is kept. `checked` ones count
+    // overflows.
+    std::shared_ptr<DevicePlan> find(const CollectiveCall& call, bool checked) {
+        return kept_[checked].find(call);
+    }
+    std::shared_ptr<DevicePlan> plan_of(const CollectiveCall& call, bool checked); // made if need be
+
+    // Before the first run of a call's plan, where it is checked or all are proved: throws ScheduleError on
+    // all ranks where it does something else than the call means. Collective then.
+    void prove_once(const CollectiveCall& call, DevicePlan& plan, std::span<const GpuAddress> buffers,
+                    bool checked);
+    // What the driver is given for some runs of a call's plan, as GpuPlan::record. Collective.
+    RecordedCalls record(const CollectiveCall& call, GpuPlan& plan, std::span<const GpuAddress> buffers);
 
     // This rank's part of a composition. Libraries of the parameters are names of rows, empty for the one
-    // that carries messages by default; `kernel` compiles the collective kernel, with null where nothing is
-    // combined. Collective where it opens a row. Throws PlanError, GpuError.
-    using Kernel = std::function<GpuFunction(Wire wire, const Reduction* how)>;
-    std::shared_ptr<GpuPlan> plan(const Composition& composition, PlanParameters parameters,
-                                  const Kernel& kernel, std::string what);
-    // A collective of the row itself, likewise. Throws CollectiveError where it has it not.
-    std::shared_ptr<DevicePlan> plan(const std::string& row, const DeviceCall& call, std::string what);
+    // that carries messages by default. Collective where it opens a row. Throws PlanError, GpuError.
+    std::shared_ptr<GpuPlan> plan(const Composition& composition, PlanParameters parameters, std::string what,
+                                  bool checked = false);
+
+    PlanCounts counts() const { return kept_[false].counts(); }
+    void keep_at_most(std::size_t plans) { kept_[false].most = kept_[true].most = plans; }
+    const std::shared_ptr<Gpu>& gpu() const { return ranks_.gpu; }
 
     // Finite numbers that became infinite in 16-bit results on all ranks since the last call; waits for the
     // device. Collective.
     std::int64_t take_overflows();
+    // After a checked call: throws AgreedError on all ranks where there are such numbers. Collective.
+    void report_overflows(const CollectiveCall& call);
 
   private:
     struct Row {
@@ -55,13 +80,27 @@ class DeviceCollectives {
 
     Row& named(const std::string& name, bool as_library = false); // which carries messages of plans
     const std::string& open(Row& row);
-    std::string why_not(Row& row, const DeviceCall& call);
+    std::string why_not(Row& row, const CollectiveCall& call);
     const std::string& default_carrier();
-    std::string why_not(const CollectiveWay& way, const DeviceCall& call, std::string& closed);
+    std::string why_not(const CollectiveWay& way, const CollectiveCall& call, std::string& closed);
+    CollectiveChoice choose(const CollectiveCall& call);
+    std::shared_ptr<DevicePlan> make_plan(const CollectiveCall& call, const CollectiveChoice& choice,
+                                          bool checked);
+    std::shared_ptr<DevicePlan> plan_of_row(const std::string& name, const CollectiveCall& call,
+                                            std::string what);
+    Composition composition_of(const CollectiveCall& call);
 
     CollectiveRanks ranks_;
+    std::vector<int> ranks_of_hosts_;
+    std::array<KeptPlans<DevicePlan>, 2> kept_; // as they are, and those that count overflows
     std::vector<Row> rows_;
     std::shared_ptr<CollectiveQueues> queues_; // null: they cannot be
 };
+
+// Compiles the collective kernel for a wire and a way of combining (null: nothing is combined), perhaps one
+// that counts overflows. Set once, by who can compile.
+using CompilesCollectives = std::function<GpuFunction(const std::shared_ptr<Gpu>& gpu, Wire wire,
+                                                      const Reduction* how, bool checked)>;
+void set_collective_compiler(CompilesCollectives compiler);
 
 } // namespace jali

@@ -23,6 +23,10 @@ class DevicePlan {
     // stream records a graph of which this cannot be part; PlanError for another number of buffers.
     void run(std::span<const GpuAddress> buffers, void* stream);
 
+    // Runs it once on other memory: libraries connect ranks at their first call, which no graph can do.
+    // Collective.
+    void rehearse();
+
     int user_buffers() const { return static_cast<int>(bytes_.size()); }
     std::size_t bytes_of(int buffer) const { return bytes_[buffer]; } // of a user's buffer, on this rank
     bool recordable() const { return recordable_; }                   // in a graph

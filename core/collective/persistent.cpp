@@ -8,6 +8,19 @@ namespace jali {
 namespace {
 
 constexpr int windows_of_space = 8;
+constexpr std::size_t brief_bytes = 16384;
+
+std::vector<bool> written_buffers(const Schedule& schedule) {
+    std::vector<bool> written(schedule.buffers().size());
+    for (const Step& step : schedule.steps()) {
+        if (const auto* receive = std::get_if<Receive>(&step.action)) written[receive->into.buffer] = true;
+        if (const auto* copy = std::get_if<Copy>(&step.action))
+            for (const CopyRows& rows : copy->rows) written[rows.to.buffer] = true;
+        if (const auto* reduce = std::get_if<Reduce>(&step.action))
+            for (const ReduceRow& row : reduce->rows) written[row.into.buffer] = true;
+    }
+    return written;
+}
 
 int largest_tag_of(const Schedule& schedule) {
     int largest = 0;
@@ -78,6 +91,10 @@ PersistentPlan::PersistentPlan(std::shared_ptr<const Schedule> schedule, std::sh
     provide(scratch_, own);
     if (own > 0 && buffers[own - 1].name == "work") provide(work_, --own);
     user_buffers_ = static_cast<int>(own);
+    written_ = written_buffers(*schedule);
+    std::size_t bytes = 0;
+    for (const Buffer& buffer : buffers) bytes += buffer.bytes;
+    brief_ = bytes <= brief_bytes;
 }
 
 void PersistentPlan::start(std::span<std::byte* const> buffers, std::shared_ptr<const void> keep) {

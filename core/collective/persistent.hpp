@@ -79,6 +79,8 @@ class PersistentPlan : public std::enable_shared_from_this<PersistentPlan> {
     const Schedule& schedule() const { return *schedule_; }
     const std::string& what() const { return what_; }
     int user_buffers() const { return user_buffers_; } // the first ones
+    bool writes(int buffer) const { return written_[buffer]; }
+    bool brief() const { return brief_; } // nothing that it does takes long, except waiting
 
   private:
     friend class MessageSpace;
@@ -92,6 +94,8 @@ class PersistentPlan : public std::enable_shared_from_this<PersistentPlan> {
     Executor executor_;
     Memory scratch_, work_;
     int user_buffers_ = 0;
+    std::vector<bool> written_;
+    bool brief_ = false;
     std::vector<Communicator*> carriers_; // per library of the schedule
     std::vector<std::byte*> addresses_;
     std::shared_ptr<const void> keep_;

@@ -27,6 +27,7 @@ CollectiveFacts facts_of(const CollectiveCall& call, std::span<const int> ranks_
     }
     facts.bytes = payload(call, facts.ranks);
     facts.in_place = call.in_place;
+    facts.reproducible = call.reproducible;
     facts.even = std::ranges::adjacent_find(call.counts, std::not_equal_to<>()) == call.counts.end();
     return facts;
 }
@@ -296,18 +297,77 @@ CollectiveChoice ChoiceRules::choose(const CollectiveFacts& facts, const WhyNot&
 
 namespace {
 
-WayNames& names_of_ways() {
+WayNames& known_names() {
     static WayNames names;
     return names;
 }
 
+bool is_among(const std::vector<std::string>& names, std::string_view name) {
+    return std::ranges::find(names, name) != names.end();
+}
+
+std::string checked_way(std::string_view name, Collective collective, bool on_devices) {
+    const std::vector<std::string> names = names_of_ways(collective, on_devices);
+    if (is_among(names, name)) return std::string(name);
+    std::string all;
+    for (const std::string& one : names) all += (all.empty() ? "" : ", ") + one;
+    throw CollectiveError("there is no algorithm '" + std::string(name) + "' for " +
+                          std::string(name_of(collective)) + (on_devices ? " on devices" : "") +
+                          "; choose one of " + all);
+}
+
+// Of the setting: names for all collectives or for one, with commas between them.
+std::string way_by_setting(Collective collective, bool on_devices) {
+    const std::string_view setting = settings().collective;
+    for (std::size_t begin = 0; begin < setting.size();) {
+        const std::size_t end = std::min(setting.find(',', begin), setting.size());
+        std::string_view part = setting.substr(begin, end - begin);
+        begin = end + 1;
+        while (part.starts_with(' ')) part.remove_prefix(1);
+        while (part.ends_with(' ')) part.remove_suffix(1);
+        const std::size_t equals = part.rfind('=');
+        const std::string_view name = equals == part.npos ? part : part.substr(equals + 1);
+        const bool here = is_among(names_of_ways(collective, on_devices), name);
+        if (equals == part.npos) {
+            if (here) return std::string(name);
+        } else if (part.substr(0, equals) == name_of(collective) &&
+                   (here || !is_among(names_of_ways(collective, !on_devices), name))) {
+            return checked_way(name, collective, on_devices);
+        }
+    }
+    return "";
+}
+
 } // namespace
 
+std::vector<std::string> names_of_ways(Collective collective, bool on_devices) {
+    std::vector<std::string> names;
+    for (const Algorithm& row : algorithms())
+        if (row.has(collective) && (row.on_devices || !on_devices)) names.emplace_back(row.name);
+    if (on_devices) names.insert(names.end(), way_names().itself.begin(), way_names().itself.end());
+    return names;
+}
+
+CollectiveChoice asked_way(const CollectiveCall& call, bool on_devices) {
+    if (!call.algorithm.empty())
+        return {{checked_way(call.algorithm, call.collective, on_devices), ""}, "asked for"};
+    return {{way_by_setting(call.collective, on_devices), ""}, "JALI_COLLECTIVE"};
+}
+
+CollectiveChoice choose_on_host(const CollectiveCall& call, std::span<const int> ranks_of_hosts) {
+    if (CollectiveChoice asked = asked_way(call, false); !asked.way.name.empty()) return asked;
+    return collective_rules()->choose(
+        facts_of(call, ranks_of_hosts), [&](const CollectiveWay& way) -> std::string {
+            if (way.carrier.empty() && find_algorithm(way.name, call.collective, false) != nullptr) return "";
+            return "'" + way.name + "' is for devices";
+        });
+}
+
 void set_way_names(WayNames names) {
-    names_of_ways() = std::move(names);
+    known_names() = std::move(names);
 }
 const WayNames& way_names() {
-    return names_of_ways();
+    return known_names();
 }
 
 std::shared_ptr<const ChoiceRules> collective_rules() {

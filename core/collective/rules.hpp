@@ -89,6 +89,18 @@ class ChoiceRules {
 void set_way_names(WayNames names);
 const WayNames& way_names();
 
+// Names of the ways that a collective has on the host, or on devices, of all vendors.
+std::vector<std::string> names_of_ways(Collective collective, bool on_devices);
+
+// What a call asks for by name, or the setting where it names none. No name: neither does, or the setting
+// names one that there is only on the host, or only on devices, and the call is on the other. Throws
+// CollectiveError that lists the ways there are.
+CollectiveChoice asked_way(const CollectiveCall& call, bool on_devices);
+
+// The way of a call in the host's memory: what is asked for, else by the rules. Throws CollectiveError,
+// RulesError.
+CollectiveChoice choose_on_host(const CollectiveCall& call, std::span<const int> ranks_of_hosts);
+
 // The rules in use: those of the file that the settings name, if they do, then those that come with jali.
 // Read when they are first asked for, and when the settings name another file. Throws RulesError, also where
 // the file cannot be read.

@@ -357,6 +357,43 @@ std::int64_t payload(const CollectiveCall& call, int ranks) {
     return bytes * call.counts[0] * (whole ? 1 : ranks);
 }
 
+// In place there is the larger of the two.
+std::vector<std::size_t> bytes_of_buffers(const CollectiveCall& call, int ranks, int rank) {
+    const auto& counts = call.counts;
+    const auto count = [&](int which) { return counts[counts.size() == 1 ? 0 : which]; };
+    std::int64_t part = count(rank), whole = 0;
+    if (call.collective == Collective::all_to_all) { // what goes and what comes
+        part = 0;
+        for (int other = 0; other < ranks; ++other) {
+            whole += count(rank * ranks + other);
+            part += count(other * ranks + rank);
+        }
+    } else if (call.collective == Collective::all_reduce || call.collective == Collective::broadcast ||
+               call.collective == Collective::reduce) {
+        part = whole = count(0);
+    } else {
+        for (int other = 0; other < ranks; ++other) whole += count(other);
+    }
+    const bool from_root = call.collective == Collective::broadcast || call.collective == Collective::scatter;
+    const bool to_root = call.collective == Collective::reduce || call.collective == Collective::gather;
+    const bool gathers = call.collective == Collective::all_gather || call.collective == Collective::gather;
+    std::int64_t sent = gathers ? part : whole, received = gathers ? whole : part;
+    if (rank != call.root && from_root) sent = 0;
+    if (rank != call.root && to_root) received = 0;
+    const auto bytes = [&](std::int64_t n) { return static_cast<std::size_t>(n) * size_of(call.type); };
+    if (call.in_place) return {bytes(std::max(sent, received))};
+    return {bytes(sent), bytes(received)};
+}
+
+bool CollectiveCall::operator==(const CollectiveCall& other) const {
+    const auto others = [&](auto member) { return this->*member == other.*member; };
+    return others(&CollectiveCall::collective) && others(&CollectiveCall::type) &&
+           others(&CollectiveCall::counts) && others(&CollectiveCall::root) &&
+           others(&CollectiveCall::operation) && others(&CollectiveCall::in_place) &&
+           others(&CollectiveCall::reproducible) && others(&CollectiveCall::algorithm) &&
+           (user == other.user || (user && other.user && user->is_same(*other.user)));
+}
+
 std::vector<Form> forms_of(Collective collective) {
     switch (collective) {
     case Collective::all_reduce:
@@ -408,3 +445,16 @@ Composition make_composition(int ranks, const CollectiveCall& call, Form form) {
 }
 
 } // namespace jali
+
+std::size_t std::hash<jali::CollectiveCall>::operator()(const jali::CollectiveCall& call) const noexcept {
+    std::size_t hash = std::hash<std::string>()(call.algorithm);
+    const auto mix = [&](std::uint64_t more) {
+        hash = (hash ^ more) * 0x9e3779b97f4a7c15u;
+        hash ^= hash >> 29;
+    };
+    mix(static_cast<std::uint64_t>(call.collective) | static_cast<std::uint64_t>(call.type) << 8 |
+        static_cast<std::uint64_t>(call.operation) << 16 | std::uint64_t{call.in_place} << 24 |
+        std::uint64_t{call.reproducible} << 25 | static_cast<std::uint64_t>(call.root) << 32);
+    for (const std::int64_t count : call.counts) mix(static_cast<std::uint64_t>(count));
+    return hash;
+}

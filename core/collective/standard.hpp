@@ -10,7 +10,21 @@
 
 #include "collective/composition.hpp"
 
+#include <cstddef>
+#include <functional>
+#include <stdexcept>
+#include <string>
+
 namespace jali {
+
+// A call that cannot be: the caller's mistake.
+struct CollectiveError : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+// One that all ranks throw, so that one of them may report it.
+struct AgreedError : CollectiveError {
+    using CollectiveError::CollectiveError;
+};
 
 enum class Collective : std::uint8_t {
     broadcast,
@@ -35,6 +49,7 @@ Collective collective_of(std::string_view name); // also with dashes; throws Pla
 // it.
 enum class Form : std::uint8_t { single, composed, rooted, mirrored, pairwise };
 
+// What somebody calls, equal on all ranks.
 struct CollectiveCall {
     Collective collective = Collective::all_reduce;
     DataType type = DataType::fp64;
@@ -46,10 +61,16 @@ struct CollectiveCall {
     Operation operation = Operation::sum;
     std::shared_ptr<const UserOperation> user;
     bool in_place = false;
+    bool reproducible = false; // combined in the order of ranks
+    std::string algorithm;     // asked for by name; empty: whoever runs it chooses
+
+    bool operator==(const CollectiveCall& other) const;
 };
 
 // Bytes of the largest buffer of a call, in near-equal parts where counts differ.
 std::int64_t payload(const CollectiveCall& call, int ranks);
+// Of each buffer of a rank.
+std::vector<std::size_t> bytes_of_buffers(const CollectiveCall& call, int ranks, int rank);
 
 // Forms that exist for a collective.
 std::vector<Form> forms_of(Collective collective);
@@ -64,3 +85,8 @@ std::vector<std::int64_t> near_equal_offsets(std::int64_t count, int ranks);
 Composition make_composition(int ranks, const CollectiveCall& call, Form form);
 
 } // namespace jali
+
+template <>
+struct std::hash<jali::CollectiveCall> {
+    std::size_t operator()(const jali::CollectiveCall& call) const noexcept;
+};

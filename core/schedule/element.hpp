@@ -61,6 +61,8 @@ class UserOperation {
     virtual ~UserOperation() = default;
     virtual void combine(const void* in, void* inout, std::size_t count) const = 0;
     virtual std::string name() const = 0;
+    // Whether the two do the same, so that plans of one may serve the other.
+    virtual bool is_same(const UserOperation& other) const { return this == &other; }
 };
 
 // How elements are combined. `divide_by` finishes an average: the result is divided by it (1: not at all).

@@ -343,23 +343,22 @@ def test_parts_of_a_group_work_beside_the_whole() -> None:
     on_ranks(6, run)
 
 
-def test_plans_are_kept_per_signature_and_dropped_when_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jali.comm.kept_plans.KEPT", 8)
-
+def test_plans_are_kept_per_signature_and_dropped_when_old() -> None:
     def run(world: comm.Communicator) -> int:
+        world.collectives.keep_at_most(8)
         for count in [*range(1, 40), *range(1, 40)]:
             np.testing.assert_array_equal(world.all_reduce(data(world.rank, count)), total(2, count))
-        return len(world.collectives._plans)
+        return int(world.collectives.plans["kept"])
 
     assert on_ranks(2, run) == [8, 8]
 
 
 def test_a_setting_forces_an_algorithm(use_settings: Callable[..., None]) -> None:
-    from jali.comm.calls import Call
+    from jali._core import CollectiveCall
 
     def run(world: comm.Communicator) -> list[str]:
-        calls = [Call(c, np.dtype("float64"), 8, 0, "sum", False, None, False) for c in COLLECTIVES]
-        return [world.collectives.way_of(call)[0].name for call in calls]
+        calls = [CollectiveCall(c, np.dtype("float64"), 8, 0, "sum", False, None, False) for c in COLLECTIVES]
+        return [world.collectives.way_of(call).name for call in calls]
 
     use_settings(collective="all_reduce=ring,binomial")
     (names,) = on_ranks(1, run)

@@ -14,8 +14,8 @@ import pytest
 
 import jali
 from jali import _core, comm
+from jali._core import CollectiveCall
 from jali.comm.algorithms import COLLECTIVES, names
-from jali.comm.calls import Call
 from jali.errors import ParameterError
 
 HEAD = "version = 1\n"
@@ -130,8 +130,8 @@ def use_rules(tmp_path: Path, use_settings: Callable[..., None]) -> Callable[[st
 
 
 def chosen(collective: str, count: int, hosts: list[int], **more: Any) -> str:
-    asked = {"type": "fp64", "operation": "sum", "in_place": False, "reproducible": False, **more}
-    return str(_core.choose_on_host(collective, counts=[count], ranks_of_hosts=hosts, **asked).name)
+    call = CollectiveCall(collective, **{"type": "fp64", "counts": count, **more})
+    return str(_core.choose_on_host(call, hosts).name)
 
 
 CONDITIONS = [  # a condition, calls that it holds for, and calls that it does not
@@ -177,7 +177,7 @@ def test_rules_ask_about_types_operations_and_flags(condition, asked, other, use
 def test_rules_ask_whether_counts_are_even(use_rules) -> None:
     use_rules("[[rule]]\neven = false\nways = ['ring']\n")
     for counts, way in (([4], "direct"), ([4, 4], "direct"), ([4, 5], "ring")):
-        choice = _core.choose_on_host("all_gather", "fp64", counts, "sum", False, False, [2])
+        choice = _core.choose_on_host(CollectiveCall("all_gather", "fp64", counts), [2])
         assert choice.name == way
 
 
@@ -185,12 +185,12 @@ def test_the_first_rule_that_holds_says_why(use_rules) -> None:
     use_rules(
         "[[rule]]\nranks = 2\nways = ['nccl', 'chain']\nwhy = 'measured on Sunday'\n\n[[rule]]\nways = ['pipelined']\n"
     )
-    choice = _core.choose_on_host("reduce", "fp64", [8], "sum", False, False, [2])
+    choice = _core.choose_on_host(CollectiveCall("reduce", "fp64", 8), [2])
     assert (choice.name, choice.carrier) == ("chain", "")
     assert re.fullmatch(
         r"line 2 of \S+/rules\d+.toml: measured on Sunday; not nccl: 'nccl' is for devices", choice.why
     )
-    choice = _core.choose_on_host("reduce", "fp64", [8], "sum", False, False, [3])
+    choice = _core.choose_on_host(CollectiveCall("reduce", "fp64", 8), [3])
     assert re.match(r"line 7 of \S+/rules\d+.toml$", choice.why)
     assert chosen("all_to_all", 8, [3]) == "direct"  # neither way is one of it: by jali's own
 
@@ -198,8 +198,8 @@ def test_the_first_rule_that_holds_says_why(use_rules) -> None:
 def sums(count: int) -> tuple[str, np.ndarray]:
     c = comm.current()
     x = np.arange(count, dtype=np.float64) * (c.rank + 1)
-    call = Call("all_reduce", x.dtype, count, 0, "sum", False, None, False)
-    return c.collectives.way_of(call)[0].name, c.all_reduce(x)
+    call = CollectiveCall("all_reduce", x.dtype, count, 0, "sum", False, None, False)
+    return c.collectives.way_of(call).name, c.all_reduce(x)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
@@ -216,8 +216,11 @@ def test_who_names_a_way_is_not_asked_for_rules(use_rules, use_settings) -> None
 
     def ways() -> list[tuple[str, str]]:
         there = comm.current().collectives
-        asked = [Call("all_reduce", np.dtype("f8"), 8, 0, "sum", False, way, False) for way in (None, "ring")]
-        return [(row.name, why) for row, why in map(there.way_of, asked)]
+        asked = [
+            CollectiveCall("all_reduce", np.dtype("f8"), 8, 0, "sum", False, way, False)
+            for way in (None, "ring")
+        ]
+        return [(choice.name, choice.why) for choice in map(there.way_of, asked)]
 
     (by_rules, by_name), *_ = jali.virtual_ranks(2, ways)
     assert by_rules[0] == "halving_doubling"

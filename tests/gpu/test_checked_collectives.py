@@ -12,9 +12,8 @@ import pytest
 from fake_driver import REAL, run_on_devices, use_fake_ccl, use_fake_gpus
 
 from jali import _core, comm
+from jali._core import CollectiveCall
 from jali.comm import DeviceArray, algorithms
-from jali.comm.calls import Call, composition_of
-from jali.comm.device_collectives import DeviceCollectives
 from jali.devices import open_device
 
 REDUCES = ("all_reduce", "reduce", "reduce_scatter")
@@ -45,7 +44,7 @@ def call_of(
     in_place: bool = False,
     reproducible: bool = False,
     uneven: bool = False,
-) -> Call:
+) -> CollectiveCall:
     """A call on the ranks of this thread's communicator; `count` elements per rank, other numbers on each if uneven."""
     ranks = comm.current().size
     elements: int | tuple[int, ...] = count
@@ -53,10 +52,10 @@ def call_of(
         elements = tuple((count + i + 2 * j) % (count + 1) for i in range(ranks) for j in range(ranks))
     elif uneven:
         elements = tuple((count + 3 * r) % (count + 2) for r in range(ranks))
-    return Call(name, dtype, elements, ranks - 1, op, in_place, way, reproducible)
+    return CollectiveCall(name, dtype, elements, ranks - 1, op, in_place, way, reproducible)
 
 
-def there() -> DeviceCollectives:
+def there() -> _core.DeviceCollectives:
     c = comm.current()
     return c.collectives.on_device(open_device("cuda", c))
 
@@ -72,7 +71,7 @@ def arrays_for(plan: _core.GpuPlan) -> tuple[Any, ...]:
 def recorded(*arguments: Any, **named: Any) -> _core.RecordedCalls:
     """What this rank's driver is given for a call (as `call_of`)."""
     call = call_of(*arguments, **named)
-    plan = there().plan_of((call, False))
+    plan = there().plan_of(call)
     return there().recorded(call, plan, arrays_for(plan))
 
 
@@ -82,6 +81,10 @@ def checked(*arguments: Any, **named: Any) -> None:
 
 def ways_of(name: str) -> list[str]:
     return [way for way in algorithms.names(name, on_device=True) if way not in algorithms.ON_DEVICES]
+
+
+def form_of(name: str, way: str) -> str:
+    return next(row.form for row in algorithms.ALGORITHMS if row.name == way and name in row.collectives)
 
 
 def all_ways(name: str, counts: list[int], dtypes: list[str]) -> set[str]:
@@ -94,7 +97,7 @@ def all_ways(name: str, counts: list[int], dtypes: list[str]) -> set[str]:
                 if name in UNEVEN:
                     checked(name, way, count, dtype, uneven=True)
                 call = call_of(name, way, count, dtype)
-                wires.add(there().plan_of((call, False)).program().wire)
+                wires.add(there().plan_of(call).program().wire)
     return wires
 
 
@@ -185,22 +188,16 @@ def calls_in_checked_mode() -> list[bytes]:
 
 
 @pytest.mark.unproved("counts proofs")
-def test_checked_mode_proves_every_collective_once_and_changes_nothing(monkeypatch, use_settings):
-    told: list[tuple[int, str, int]] = []
-    original = DeviceCollectives._composition_of  # of a proof, else only where a plan is recorded by hand
-
-    def counted(self: DeviceCollectives, call: Call) -> Any:
-        told.append((self._ranks.rank, call.collective, int(call.elements)))
-        return original(self, call)
-
-    monkeypatch.setattr(DeviceCollectives, "_composition_of", counted)
+def test_checked_mode_proves_every_collective_once_and_changes_nothing(use_settings):
+    """Each is called twice, on three ranks with two numbers of elements."""
+    before, _ = _core.first_runs()
     use_settings(checked=True)
     comm.virtual_ranks(3, calls_in_checked_mode)
-    assert len(told) == len(set(told)) == 3 * 2 * len(algorithms.COLLECTIVES)
-    told.clear()
+    proved, _ = _core.first_runs()
+    assert proved - before == 3 * 2 * len(algorithms.COLLECTIVES)
     use_settings(checked=False)
     comm.virtual_ranks(3, calls_in_checked_mode)
-    assert told == []
+    assert _core.first_runs()[0] == proved
 
 
 @pytest.mark.mpi
@@ -257,11 +254,9 @@ def against(name: str, plan: dict[str, Any], meaning: dict[str, Any]) -> str:
     way = ways_of(name)[0]
     mine = call_of(name, way, 400, **plan)
     other = call_of(name, way, 400, **meaning)
-    if "root" in meaning:
-        other = other._replace(root=0)
     c, of = comm.current(), there()
-    made = of.plan_of((mine, False))
-    composition = composition_of(other, of.size, algorithms.algorithm(way, name).form)
+    made = of.plan_of(mine)
+    composition = other.composition(c.size, form_of(name, way))
     record = made.recorded(arrays_for(made), composition, other.reproducible, c.core)
     try:
         record.check_together(c.core)
@@ -293,9 +288,9 @@ def test_a_plan_that_is_not_reproducible_is_told_from_one_that_is():
     def run() -> str:
         name, way = "all_reduce", "recursive_doubling"
         of, c = there(), comm.current()
-        made = of.plan_of((call_of(name, way, 100), False))
+        made = of.plan_of(call_of(name, way, 100))
         call = call_of(name, way, 100, reproducible=True)
-        composition = composition_of(call, of.size, algorithms.algorithm(way, name).form)
+        composition = call.composition(c.size, form_of(name, way))
         try:
             made.recorded(arrays_for(made), composition, True, c.core).check_together(c.core)
         except RuntimeError as error:

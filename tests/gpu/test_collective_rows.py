@@ -14,8 +14,8 @@ from programs import run_python
 
 import jali
 from jali import _core, comm, settings
+from jali._core import CollectiveCall
 from jali.comm import DeviceArray, algorithms
-from jali.comm.calls import Call
 from jali.devices import open_device
 from jali.errors import DeviceError, ParameterError, PlanError
 from jali.vendors import libraries, library_of
@@ -45,20 +45,20 @@ def values(rank: int, count: int, dtype: str) -> Any:
     return (np.arange(count) * (rank + 2) % 11 + rank + 1).astype(dtype)
 
 
-def buffers_of(call: Call, of: int, dtype: str) -> tuple[list[Any], list[Any], Any]:
+def buffers_of(call: CollectiveCall, of: int, dtype: str) -> tuple[list[Any], list[Any], Any]:
     """What rank `of` has in its buffers, in NumPy: those given, those after (None: not looked at), which part of the last."""
     ranks, me = comm.current().size, of
-    table = np.asarray(call.elements)
+    table = np.asarray(call.counts if len(call.counts) > 1 else call.counts[0])
     if call.collective == "all_to_all":
         counts = np.broadcast_to(table.reshape(ranks, ranks) if table.ndim else table, (ranks, ranks))
         sent = [[values(10 * i + j, counts[i][j], dtype) for j in range(ranks)] for i in range(ranks)]
         mine, got = np.concatenate(sent[me]), np.concatenate([sent[i][me] for i in range(ranks)])
         return [mine, 0 * got], [mine, got], slice(None)
     if call.collective in ("all_reduce", "reduce", "broadcast"):
-        all_of = [values(r, call.elements, dtype) for r in range(ranks)]
+        all_of = [values(r, call.counts[0], dtype) for r in range(ranks)]
         if call.collective == "broadcast":
             return [all_of[me]], [all_of[call.root]], slice(None)
-        total = combined(call.op, all_of)
+        total = combined(call.operation, all_of)
         if call.in_place:
             at_root = call.collective == "all_reduce" or me == call.root
             return [all_of[me]], [total], slice(None) if at_root else slice(0)
@@ -70,7 +70,7 @@ def buffers_of(call: Call, of: int, dtype: str) -> tuple[list[Any], list[Any], A
     part = slice(at[me], at[me + 1])
     if call.collective == "reduce_scatter":
         wholes = [values(r, at[-1], dtype) for r in range(ranks)]
-        total = combined(call.op, wholes)
+        total = combined(call.operation, wholes)
         if call.in_place:
             return [wholes[me]], [total], part
         return [wholes[me], 0 * total[part]], [wholes[me], total[part]], slice(None)
@@ -92,10 +92,10 @@ def combined(op: str, arrays: list[Any]) -> Any:
     return list(itertools.accumulate(arrays, REDUCE[op]))[-1]
 
 
-def run(call: Call, dtype: str) -> None:
+def run(call: CollectiveCall, dtype: str) -> None:
     """Makes the plan of a call, and runs it twice on this rank's buffers."""
     collectives = there()
-    plan = collectives.plan_of((call, False))
+    plan = collectives.plan_of(call)
     given, wanted, part = buffers_of(call, comm.current().rank, dtype)
     assert plan.user_buffers == len(given)
     assert [plan.bytes_of(k) for k in range(len(given))] == [0 if x is None else x.nbytes for x in given]
@@ -108,7 +108,7 @@ def run(call: Call, dtype: str) -> None:
                 assert np.array_equal(array.to_host()[looked_at], right[looked_at]), (call, k)
 
 
-def calls(name: str, way: str | None, op: str, element: str) -> list[Call]:
+def calls(name: str, way: str | None, op: str, element: str) -> list[CollectiveCall]:
     ranks = comm.current().size
     found = []
     for uneven, in_place in itertools.product((False, name in UNEVEN), (False, name in IN_PLACE)):
@@ -118,7 +118,7 @@ def calls(name: str, way: str | None, op: str, element: str) -> list[Call]:
         elif uneven:
             elements = tuple((7 + 3 * r) % 8 for r in range(ranks))
         in_place = in_place or name == "broadcast"
-        found.append(Call(name, element, elements, (ranks - 1) % ranks, op, in_place, way, False))
+        found.append(CollectiveCall(name, element, elements, (ranks - 1) % ranks, op, in_place, way, False))
     return list(dict.fromkeys(found))
 
 
@@ -127,10 +127,10 @@ def every_call(name: str, way: str | None, kinds: list[tuple[str, str, str]]) ->
     done = 0
     for op, element, dtype in kinds:
         for call in calls(name, way, op, element):
-            core = there().core
-            if way in core_rows_that_do() and (why := core.why_not(way, there()._described(call))):
+            core = there()
+            if way in core_rows_that_do() and (why := core.why_not(way, call)):
                 with pytest.raises((ParameterError, DeviceError), match="has no|cannot combine|knows no"):
-                    there().plan_of((call, False))
+                    there().plan_of(call)
                 assert way == "nccl", why
                 continue
             run(call, dtype)
@@ -197,7 +197,7 @@ def reasons() -> list[str]:
     collectives = there()
     x = DeviceArray.from_host(np.arange(5.0) + comm.current().rank, collectives.gpu)
     rows = ("remote-write", "nccl", "copy-engine", "gpu-aware-mpi", "host-staged")
-    found = [collectives.core.why_not(row) for row in rows]
+    found = [collectives.why_not(row) for row in rows]
     ranks = comm.current().size
     for _ in range(2):
         total = comm.current().all_reduce(x)
@@ -216,7 +216,7 @@ def reasons() -> list[str]:
         comm.current().all_reduce(x, algorithm="two_step")
     rows = "remote-write, nccl, copy-engine, gpu-aware-mpi and host-staged do"
     with pytest.raises(PlanError, match=f"'pigeon' carries nothing .*; {rows}"):
-        collectives.core.why_not("pigeon")
+        collectives.why_not("pigeon")
     return found
 
 
@@ -237,18 +237,18 @@ def test_where_one_rank_has_no_peers_all_say_so_alike(
 
 
 def what_the_library_lacks() -> None:
-    c, core = comm.current(), there().core
+    c, core = comm.current(), there()
     x = DeviceArray.from_host(np.ones(4 * c.size, np.int16), there().gpu)
-    a_call = Call("all_reduce", "fp64", 8, 0, "sum", False, None, False)
 
     def why(**changes: Any) -> str:
-        return str(core.why_not("nccl", there()._described(a_call._replace(**changes))))
+        a_call = {"collective": "all_reduce", "type": "fp64", "counts": 8, **changes}
+        return str(core.why_not("nccl", CollectiveCall(**a_call)))
 
     assert why() == ""
     assert why(reproducible=True).startswith("algorithm 'nccl' does not say in which order it combines")
-    assert why(dtype="int16").startswith("NCCL cannot combine elements of type int16")
-    assert why(op=np.add) == "'nccl' has no operations of the user"
-    assert why(dtype="complex64", op="min") != ""
+    assert why(type="int16").startswith("NCCL cannot combine elements of type int16")
+    assert why(operation=np.add) == "'nccl' has no operations of the user"
+    assert why(type="complex64", operation="min") != ""
     for more, error, words in (
         ({"algorithm": "nccl", "op": lambda a, b: a + b}, ParameterError, "choose 'host-staged', or none"),
         ({"algorithm": "nccl", "reproducible": True}, ParameterError, "leave reproducible out"),
@@ -275,7 +275,7 @@ def test_what_a_row_lacks_is_said_and_another_does_it(peers: bool, monkeypatch: 
 
 
 def explained() -> str:
-    return str(there().explain(Call("all_reduce", "fp64", 8, 0, "sum", False, "nccl", False)))
+    return str(there().explain(CollectiveCall("all_reduce", "fp64", 8, 0, "sum", False, "nccl", False)))
 
 
 def test_a_collective_of_the_library_says_whether_symmetric_windows_may_be_used(
@@ -295,8 +295,8 @@ def recorded_or_refused(way: str) -> bool:
     gpu = collectives.gpu
     x = DeviceArray.from_host(np.arange(6.0) + c.rank, gpu)
     out = DeviceArray.empty(gpu, (6,), np.float64)
-    call = Call("all_reduce", "fp64", 6, 0, "sum", False, way, False)
-    plan = collectives.plan_of((call, False))
+    call = CollectiveCall("all_reduce", "fp64", 6, 0, "sum", False, way, False)
+    plan = collectives.plan_of(call)
     plan((x, out))  # the fake driver records what this thread does; the library connects ranks in another
     if plan.recordable:
         graph = _core.GpuGraph(gpu, lambda: plan.run([x.address, out.address]))
@@ -350,8 +350,8 @@ def test_where_a_rank_has_no_memory_for_messages_all_say_so(
 def wrong_buffers(way: str) -> None:
     collectives = there()
     gpu = collectives.gpu
-    call = Call("all_reduce", "fp64", 6, 0, "sum", False, way, False)
-    plan = collectives.plan_of((call, False))
+    call = CollectiveCall("all_reduce", "fp64", 6, 0, "sum", False, way, False)
+    plan = collectives.plan_of(call)
     x, short = DeviceArray.empty(gpu, (6,), "fp64"), DeviceArray.empty(gpu, (5,), "fp64")
     with pytest.raises(PlanError, match="has 2 buffers, 1 were given"):
         plan.run([x.address])

@@ -185,7 +185,7 @@ class Collectives:
         ]
 
     def _plan(self) -> Any:
-        return there().plan_of((call_of(self.name, self.way, self.count, **self.more), False))
+        return there().plan_of(call_of(self.name, self.way, self.count, **self.more))
 
     def record(self) -> _core.RecordedCalls:
         return collectives.recorded(self.name, self.way, self.count, **self.more)

@@ -146,7 +146,7 @@ class Recorded:
 
 
 def recorded_with_sizes(name: str, way: str, count: int, more: dict[str, Any]) -> Recorded:
-    plan = there().plan_of((call_of(name, way, count, **more), False))
+    plan = there().plan_of(call_of(name, way, count, **more))
     sizes = [plan.bytes_of(k) for k in range(plan.user_buffers)]
     return Recorded(recorded(name, way, count, **more), plan.program().wire, sizes)
 

@@ -265,7 +265,7 @@ def test_what_ranks_do_together_is_refused_on_every_rank():
 
 
 def test_what_takes_the_host_is_refused_on_devices_of_every_rank(monkeypatch):
-    """Also calls of a kind that the core knows and would not ask Python about."""
+    """Also calls whose plan is kept."""
     if REAL and _core.Gpu.count("cuda") < 2:
         pytest.skip("needs two GPUs")
 
@@ -276,7 +276,7 @@ def test_what_takes_the_host_is_refused_on_devices_of_every_rank(monkeypatch):
         y = DeviceArray.empty(gpu, (4,), "fp64")
         for _ in range(3):
             c.all_reduce(x, y)
-        assert len(c.planned_calls) == 1
+        assert c.collectives.on_device(gpu).plans["made"] == 1
         request = c.all_reduce(x, y, blocking=False)
         make = c.persistent_send if c.rank == 0 else c.persistent_receive
         staged = make(x, 1 - c.rank, way="host-staged")

@@ -8,8 +8,8 @@ from fake_driver import REAL, use_fake_ccl, use_fake_gpus
 
 import jali
 from jali import comm
+from jali._core import CollectiveCall
 from jali.comm import DeviceArray
-from jali.comm.calls import Call
 from jali.devices import open_device
 
 FILE = """version = 1
@@ -49,7 +49,7 @@ def sums(count: int) -> tuple[str, str, str, bool]:
     c = comm.current()
     gpu = open_device("cuda", c)
     there = c.collectives.on_device(gpu)
-    way = there.way_of(Call("all_reduce", "fp32", count, 0, "sum", False, None, False))
+    way = there.way_of(CollectiveCall("all_reduce", "fp32", count, 0, "sum", False, None, False))
     x = np.arange(count, dtype=np.float32) + c.rank
     found = c.all_reduce(DeviceArray.from_host(x, gpu)).to_host()
     return way.name, way.carrier, way.why, bool(np.array_equal(found, c.all_reduce(x)))

@@ -1,7 +1,6 @@
 // Host-staged: the host's own plan, on copies in pinned memory.
 //
-// That plan is made and run in Python (DeviceCall::on_host). The host waits for what is on the stream, for
-// the collective and for its result to be on the device.
+// The host waits for what is on the stream, for the collective and for its result to be on the device.
 #include "carriers/carriers.hpp"
 #include "collective/collective_transport.hpp"
 
@@ -13,10 +12,11 @@ namespace {
 
 class StagedPlan final : public DevicePlan {
   public:
-    StagedPlan(const CollectiveRanks& ranks, const DeviceCall& call, std::string what)
-        : DevicePlan(ranks.gpu, std::move(what), host_staged.traits.recordable), on_host_(call.on_host),
-          there_(ranks.gpu, false) {
-        bytes_ = call.bytes_of_buffers(ranks.control->size(), ranks.control->rank());
+    StagedPlan(const CollectiveRanks& ranks, const CollectiveCall& call, std::string what)
+        : DevicePlan(ranks.gpu, std::move(what), host_staged.traits.recordable), call_(call),
+          on_host_(ranks.on_host), there_(ranks.gpu, false) {
+        bytes_ = bytes_of_buffers(call, ranks.control->size(), ranks.control->rank());
+        call_.algorithm.clear(); // the host chooses its own
     }
 
   private:
@@ -24,15 +24,15 @@ class StagedPlan final : public DevicePlan {
     void put(std::span<const GpuAddress> buffers, void* stream) override {
         const std::size_t last = buffers.size() - 1;
         std::vector<PinnedMemory> memory;
-        std::vector<std::span<std::byte>> copies;
+        std::vector<std::byte*> copies;
         for (std::size_t k = 0; k <= last; ++k) {
             memory.push_back(gpu_->allocate_pinned(bytes_[k], "collective by way of the host"));
-            copies.emplace_back(memory[k].data(), bytes_[k]);
+            copies.push_back(bytes_[k] > 0 ? memory[k].data() : nullptr);
             if (bytes_[k] > 0 && (k < last || last == 0))
                 gpu_->copy_out(memory[k].data(), buffers[k], bytes_[k], stream);
         }
         await(stream);
-        on_host_(copies);
+        on_host_(call_, copies);
         if (bytes_[last] == 0) return;
         gpu_->copy_in(buffers[last], memory[last].data(), bytes_[last], stream);
         await(stream);
@@ -43,7 +43,8 @@ class StagedPlan final : public DevicePlan {
         there_.wait();
     }
 
-    std::function<void(std::span<const std::span<std::byte>>)> on_host_;
+    CollectiveCall call_;
+    RunsOnHost on_host_;
     GpuEvent there_; // what was copied last
 };
 
@@ -51,7 +52,7 @@ class Staged final : public CollectiveCarrier {
   public:
     explicit Staged(const CollectiveRanks& ranks)
         : CollectiveCarrier(collectives_by_staging, *ranks.gpu), ranks_(ranks) {}
-    std::shared_ptr<DevicePlan> plan(const DeviceCall& call, std::string what) override {
+    std::shared_ptr<DevicePlan> plan(const CollectiveCall& call, std::string what) override {
         return std::make_shared<StagedPlan>(ranks_, call, std::move(what));
     }
 

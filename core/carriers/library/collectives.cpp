@@ -12,12 +12,12 @@ namespace {
 
 class LibraryPlan final : public DevicePlan {
   public:
-    LibraryPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CclCommunicator> ccl, const DeviceCall& call,
+    LibraryPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CclCommunicator> ccl, const CollectiveCall& call,
                 std::string what)
         : DevicePlan(std::move(gpu), std::move(what), vendors_library.traits.recordable),
           ccl_(std::move(ccl)), call_(call), counts_(call.counts.begin(), call.counts.end()) {
         const int ranks = ccl_->size(), rank = ccl_->rank();
-        bytes_ = call.bytes_of_buffers(ranks, rank);
+        bytes_ = bytes_of_buffers(call, ranks, rank);
         if (call.collective == Collective::all_to_all) {
             if (counts_.size() == 1) counts_.assign(std::size_t(ranks) * ranks, counts_[0]);
             for (int r = 0; r < ranks; ++r) received_.push_back(counts_[std::size_t(r) * ranks + rank]);
@@ -66,7 +66,7 @@ class LibraryPlan final : public DevicePlan {
     }
 
     std::shared_ptr<CclCommunicator> ccl_;
-    DeviceCall call_;
+    CollectiveCall call_;
     std::vector<std::size_t> counts_, received_; // elements: by rank, of all to all what this one sends
     std::size_t before_ = 0;                     // bytes of other ranks before this one's, in place
 };
@@ -85,7 +85,7 @@ class Library final : public CollectiveCarrier {
         ccl_->exchange(all, stream);
     }
 
-    void check(const DeviceCall& call) const override {
+    void check(const CollectiveCall& call) const override {
         const auto refuse = [&](const char* reason) {
             throw CollectiveError("algorithm '" + name + "' " + reason);
         };
@@ -102,7 +102,7 @@ class Library final : public CollectiveCarrier {
             ccl_->check_combines(call.type, call.operation);
     }
 
-    std::shared_ptr<DevicePlan> plan(const DeviceCall& call, std::string what) override {
+    std::shared_ptr<DevicePlan> plan(const CollectiveCall& call, std::string what) override {
         return std::make_shared<LibraryPlan>(gpu_, ccl_, call, std::move(what));
     }
 

@@ -19,13 +19,13 @@ from jali.comm.world import current, from_mpi4py
 if TYPE_CHECKING:
     from jali.comm.algorithms import ALGORITHMS, Algorithm
     from jali.comm.ccl import CclCommunicator
-    from jali.comm.collectives import Request
     from jali.comm.composition import ALL, OTHERS, Composition
     from jali.comm.device_arrays import DeviceArray
     from jali.comm.device_messages import PersistentMessage
     from jali.comm.launcher import relaunch
     from jali.comm.machine import Machine
     from jali.comm.plan import Plan
+    from jali.comm.requests import Request
     from jali.comm.running_plan import RunningPlan
     from jali.comm.standard_plans import plan_collective
     from jali.comm.transport import Transport, over

@@ -1,99 +1,160 @@
-"""What a collective call is: a tuple that is equal on all ranks, and what ranks compare of it in checked mode."""
+"""What collective calls ask of Python (core/bind/collective_methods.cpp does the rest): arrays of other libraries, counts and
+other arguments as people give them, the comparison of calls in checked mode, and graphs that record them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import functools
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
-from jali import _core
-from jali.comm import checking, given
-from jali.comm.device_arrays import DeviceArray, DeviceView
-from jali.comm.elements import Array, check_operation, element_name
+from jali import _core, recording
+from jali.amounts import counted
+from jali.comm import checking, elements, given
+from jali.comm.device_arrays import lent_among
+from jali.comm.elements import element_name as element_name
+from jali.comm.whereabouts import memory_of as memory_of
 from jali.errors import ParameterError
 from jali.files import value_shown
 
 EXCHANGE = "exchange"  # as counts: each rank knows only its own
 
 
-class Call(NamedTuple):
-    """A collective call, equal on all ranks. `elements` as the `count` of `jali.comm.Composition.standard`; a tuple for
-    the variants with counts per rank."""
-
-    collective: str
-    dtype: Any
-    elements: int | tuple[int, ...]
-    root: int
-    op: str | Callable[[Array, Array], Array]
-    in_place: bool
-    algorithm: str | None
-    reproducible: bool
+def make_collectives(
+    ranks: _core.Communicator, sharing_memory: Callable[[], Any], what: str
+) -> _core.Collectives:
+    """Collective; `what` says in errors which call makes this. `sharing_memory` is that of the `Communicator`."""
+    with recording.suspended():  # it is there before what is recorded
+        return _core.Collectives(ranks, lambda: sharing_memory().core, what)
 
 
-def compare_collective(core: _core.Communicator, fields: tuple[Any, ...], arrays: tuple[Any, ...]) -> None:
-    """Raise ParameterError on every rank unless all ranks make the same call. Collective."""
-    call = Call._make(fields)
-    op = call.op if isinstance(call.op, str) else getattr(call.op, "__name__", "function")
+def prepare_device(gpu: _core.Gpu) -> None:
+    """Before the first collective on a device."""
+    from jali.codegen import cache  # what calls on the host need not load
+    from jali.comm.ccl_library import find_library
+
+    _core.set_collective_compiler(cache.collective_kernel)
+    _core.suggest_ccl_library(gpu.kind, find_library(gpu.kind))
+    # Copy engines need some, and perhaps no lattice has been on this device.
+    gpu.set_builtin_kernels(cache.builtin_kernels(gpu))
+
+
+def compare(ranks: _core.Communicator, call: _core.CollectiveCall, kind: Any, on_device: bool) -> None:
+    """Raise ParameterError on every rank unless all ranks make the same call, on elements of this kind. Collective."""
     reduces = call.collective in ("all_reduce", "reduce", "reduce_scatter")
     rooted = call.collective in ("broadcast", "reduce", "gather", "scatter")
+    several = len(call.counts) > 1
     checking.compare(
-        core,
+        ranks,
         {
             "call": call.collective,
-            "memory": "of devices" if on_device(arrays) else "of the host",
-            "element type": str(call.dtype),
-            "counts" if isinstance(call.elements, tuple) else "count": call.elements,
-            **({"operation": op} if reduces else {}),
+            "memory": "of devices" if on_device else "of the host",
+            "element type": str(kind),
+            "counts" if several else "count": call.counts if several else call.counts[0],
+            **({"operation": call.operation} if reduces else {}),
             **({"root": call.root} if rooted else {}),
             "in place": call.in_place,
             "algorithm": call.algorithm or "chosen",
             "reproducible": call.reproducible,
         },
+        f"Communicator.{call.collective}",
     )
 
 
-def check_call(call: Call) -> None:
-    """Raise ParameterError for an operation, an algorithm or a flag that is none; before a plan is made, and where it has no hash."""
-    check_operation(call.op, np.dtype(np.float64))
-    given.flag("reproducible", call.reproducible, ParameterError)
-    if call.algorithm is not None and not isinstance(call.algorithm, str):
+def record(
+    tape: recording.Tape,
+    there: _core.DeviceCollectives,
+    call: _core.CollectiveCall,
+    arrays: tuple[Any, ...],
+) -> None:
+    """Appends a call on arrays of a device to a graph, which nobody looks into for overflows. Collective."""
+    with recording.suspended():
+        plan = there.plan_of(call)
+    if not plan.recordable:
+        recording.refuse_for_host(call.collective, f"by way of {there.way_of(call).name!r}")
+    tape.append(call.collective, there.gpu, functools.partial(plan, arrays), arrays, lent_among(arrays))
+    with recording.suspended():
+        there.prove_once(call, plan, arrays)
+        plan.rehearse()
+
+
+def check_operation(op: Any, booleans: bool) -> None:
+    """Raise ParameterError for what is no operation, of booleans if these are some."""
+    elements.check_operation(op, np.dtype(np.bool_ if booleans else np.float64))
+
+
+def flag_of(reproducible: Any) -> bool:
+    """Raise ParameterError for what is neither True nor False."""
+    return given.flag("reproducible", reproducible, ParameterError)
+
+
+def name_of_way(algorithm: Any) -> str:
+    """Raise ParameterError for what is no name."""
+    if not isinstance(algorithm, str):
         raise ParameterError(
-            f"algorithm is the name of a row of jali.comm.ALGORITHMS, or None, not {value_shown(call.algorithm)}"
+            f"algorithm is the name of a row of jali.comm.ALGORITHMS, or None, not {value_shown(algorithm)}"
         )
+    return str(algorithm)
 
 
-def payload(call: Call, ranks: int) -> int:
-    """Bytes of the largest buffer of a call."""
-    return _core.payload(call.collective, element_name(call.dtype), counts_of(call), ranks)
+def rows_of_ranks(
+    ranks: _core.Communicator, counts: Any, collective: str, mine: int, whole: bool, checked: bool
+) -> list[int]:
+    """Rows of all ranks. `whole`: this rank's array has all of them, otherwise it has `mine`. Raises ParameterError."""
+    if isinstance(counts, str):
+        if counts != EXCHANGE or whole:
+            raise ParameterError(
+                f"counts={counts!r}: give rows per rank" + ("" if whole else f", or {EXCHANGE!r}")
+            )
+        return [n for (n,) in _agreed_counts(ranks, collective, [mine], checked)]
+    return _numbers(ranks, counts)
 
 
-def counts_of(call: Call) -> list[int]:
-    """As the core has them: one for all, or one for each."""
-    return list(call.elements) if isinstance(call.elements, tuple) else [call.elements]
+def matrix_of_ranks(ranks: _core.Communicator, counts: Any, checked: bool) -> list[int]:
+    """Rows from each rank to each other one, one row after the other. Raises ParameterError."""
+    try:
+        matrix = np.asarray(counts)
+    except ValueError:  # rows of unequal lengths
+        matrix = np.empty(0, object)
+    if matrix.dtype.kind not in "iu":
+        raise ParameterError(
+            f"counts of an all_to_all are whole numbers, a row for each rank, not {value_shown(counts)}"
+        )
+    if matrix.ndim == 1:
+        mine = _numbers(ranks, matrix)
+        matrix = np.array(_agreed_counts(ranks, "all_to_all", mine, checked), dtype=np.int64)
+    size = ranks.size
+    if matrix.shape != (size, size) or matrix.min(initial=0) < 0:
+        raise ParameterError(
+            f"counts of shape {matrix.shape} for {counted(size, 'rank')}; give one row of {size} numbers from 0, "
+            "or one row for each rank"
+        )
+    return [int(n) for n in matrix.reshape(-1)]
 
 
-def operation_of(call: Call) -> str:
-    """The name of a call's operation."""
-    return "user" if callable(call.op) else call.op
+def _numbers(ranks: _core.Communicator, counts: Any) -> list[int]:
+    if not given.several(counts) or any(given.integer(n) is None for n in counts):
+        raise ParameterError(f"counts are whole numbers, one for each rank, not {value_shown(counts)}")
+    numbers = [int(n) for n in counts]
+    if len(numbers) != ranks.size or any(n < 0 for n in numbers):
+        raise ParameterError(
+            f"counts {list(counts)} for {counted(ranks.size, 'rank')}; give a number from 0 for each"
+        )
+    return numbers
 
 
-def composition_of(call: Call, ranks: int, form: str) -> _core.Composition:
-    """What a call means, in one of the forms of its collective."""
-    return _core.standard_composition(
-        ranks,
-        call.collective,
-        form,
-        element_name(call.dtype),
-        counts_of(call),
-        root=call.root,
-        operation=operation_of(call),
-        user=call.op if callable(call.op) else None,
-        in_place=call.in_place,
-    )
-
-
-def on_device(arrays: tuple[Any, ...]) -> bool:
-    """Whether the arrays of a call, one per buffer, are in device memory."""
-    kind = type(arrays[-1] if arrays[0] is None else arrays[0])
-    return kind is DeviceArray or kind is DeviceView
+def _agreed_counts(
+    ranks: _core.Communicator, collective: str, mine: Iterable[int], checked: bool
+) -> list[list[int]]:
+    """What every rank says to `collective`, which compares the rest of its call when it knows the counts."""
+    recording.refuse_call(collective)
+    if checked:
+        checking.compare(
+            ranks,
+            {"call": f"{collective} that exchanges counts"},
+            f"Communicator.{collective}",
+        )
+    told = ranks.gather_bytes(json.dumps(list(mine)).encode(), "counts of a collective")
+    return [json.loads(text) for text in told]

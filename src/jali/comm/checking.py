@@ -23,11 +23,12 @@ def is_on() -> bool:
     return settings.current().checked
 
 
-def compare(core: _core.Communicator, description: dict[str, Any]) -> None:
-    """Raise ParameterError on every rank unless all ranks describe the same call. Collective."""
+def compare(core: _core.Communicator, description: dict[str, Any], called: str = "") -> None:
+    """Raise ParameterError on every rank unless all ranks describe the same call. Collective. `called` is the function of jali that the
+    program called, where Python's frames do not say so."""
     import json  # in checked mode only
 
-    mine = json.dumps([description, _place()]).encode()
+    mine = json.dumps([description, _place(called)]).encode()
     told = [json.loads(text) for text in core.gather_bytes(mine, WHAT)]
     differences = []
     for key in dict.fromkeys(key for one, _ in told for key in one):
@@ -66,11 +67,11 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"
 
 
-def _place() -> str:
+def _place(called: str) -> str:
     """The line of the program that called jali, and the function of jali that it called."""
     frame = sys._getframe(1)
     name = ""
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "jali":
         name = frame.f_code.co_qualname
         frame = frame.f_back
-    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}, {name}"
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}, {called or name}"

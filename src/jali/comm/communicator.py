@@ -2,15 +2,14 @@
 
 A `Communicator` is what the file layer, the lattice and users see: rank, size, the standard collectives on
 arrays, messages between two ranks, and a control plane of byte strings and integers. Collectives are plans
-(`jali.comm.collectives`) that run on the arrays as they are; fields do not travel this way, the halo exchange
+(core/collective/collectives.hpp) that run on the arrays as they are; fields do not travel this way, the halo exchange
 uses the same object's `core` from C++. Every call that waits releases the interpreter lock, and raises
 `RankError` with the first cause when another rank has failed.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,15 +18,12 @@ import numpy.typing as npt
 from jali import _core, recording
 from jali.amounts import counted
 from jali.comm import checking, given
-from jali.comm.calls import EXCHANGE, compare_collective, on_device
-from jali.comm.device_arrays import DeviceArray, DeviceView
-from jali.comm.elements import Array, as_array
-from jali.comm.whereabouts import data_on_device, gpu_of, is_on_device, lend
+from jali.comm.elements import Array
+from jali.comm.whereabouts import gpu_of, is_on_device
 from jali.errors import ParameterError, RankError
 from jali.files import value_shown
 
 if TYPE_CHECKING:
-    from jali.comm.collectives import Collectives
     from jali.comm.device_messages import DeviceMessages, PersistentMessage
 
 Operation = str | Callable[[Array, Array], Array]
@@ -67,8 +63,7 @@ class Communicator:
         self.largest_tag: int = core.largest_tag
         self.threads = threads
         self.checked = checking.is_on()
-        self._collectives: Collectives | None = None
-        self.planned_calls = _core.PlannedCalls(lend)  # of collectives on devices
+        self.collective_calls = _core.CollectiveCalls(core, self.checked)
         self._sharing_memory: Communicator | None = None
         self._device_messages: dict[_core.Gpu, DeviceMessages] = {}
 
@@ -76,30 +71,16 @@ class Communicator:
         return f"<rank {self.rank} of {self.size}, transport {self.transport}>"
 
     @property
-    def collectives(self) -> Collectives:
-        """What the collectives of this communicator keep; the first use is collective."""
-        if self._collectives is None:
+    def collectives(self) -> _core.Collectives:
+        """What this communicator keeps for its collectives; the first use is collective."""
+        calls = self.collective_calls
+        if calls.there is None:
+            from jali.comm.calls import make_collectives
+
             recording.refuse_call("the first collective of a communicator")
             self._compare("collectives")
-            self._collectives = self._make_collectives("setting up collectives")
-        return self._collectives
-
-    def _make_collectives(self, what: str) -> Collectives:
-        from jali.comm.collectives import Collectives
-
-        return Collectives(
-            self.core, lambda: self.sharing_memory().core, self.planned_calls, self.checked, what
-        )
-
-    def _first(self, call: tuple[Any, ...], arrays: tuple[Any, ...], checked: bool | None) -> Collectives:
-        """The same, made by this call on arrays."""
-        if not on_device(arrays):
-            recording.refuse_call(call[0])
-        if checked or (checked is None and self.checked):
-            compare_collective(self.core, call, arrays)
-        with recording.suspended():  # it is there before what is recorded
-            self._collectives = self._make_collectives(f"the first {call[0]}")
-        return self._collectives
+            calls.there = make_collectives(self.core, self.sharing_memory, "setting up collectives")
+        return calls.there
 
     def _compare(self, call: str, **details: Any) -> None:
         """In checked mode, that all ranks make this call."""
@@ -152,9 +133,9 @@ class Communicator:
             checking.compare(self.core, {"call": "barrier"})
         self.core.barrier()
 
-    # --- collectives on arrays -------------------------------------------------------------------------------
+    # --- collectives on arrays: here is what they take; what they do is in core/bind/collective_methods.cpp ---
 
-    @_core.planned
+    @_core.collective_method
     def all_reduce(
         self,
         x: Any,
@@ -167,24 +148,8 @@ class Communicator:
         blocking: bool = True,
     ) -> Any:
         """Combine the arrays of all ranks element by element; every rank gets the result, of the shape of `x`."""
-        data = x if type(x) is np.ndarray else _data(x)
-        if out is None:
-            out = _empty(data, data.shape)
-        call = (
-            "all_reduce",
-            data.dtype if type(data) is np.ndarray else _kind(data),
-            data.size,
-            0,
-            op,
-            out is x,
-            algorithm,
-            reproducible,
-        )
-        arrays = (data,) if out is x else (data, _target(out, data))
-        there = self._collectives or self._first(call, arrays, checked)
-        return there.start(call, arrays, out, blocking, checked)
 
-    @_core.planned
+    @_core.collective_method
     def reduce(
         self,
         x: Any,
@@ -198,29 +163,8 @@ class Communicator:
         blocking: bool = True,
     ) -> Any:
         """Combine the arrays of all ranks on rank `root`, which gets the result; the others get None."""
-        data = x if type(x) is np.ndarray else _data(x)
-        if type(root) is not int or not 0 <= root < self.size:
-            root = self._root(root)
-        in_place = out is x
-        if self.rank != root:
-            out = None
-        elif out is None:
-            out = _empty(data, data.shape)
-        call = (
-            "reduce",
-            data.dtype if type(data) is np.ndarray else _kind(data),
-            data.size,
-            root,
-            op,
-            in_place,
-            algorithm,
-            reproducible,
-        )
-        arrays = (data,) if in_place else (data, None if out is None else _target(out, data))
-        there = self._collectives or self._first(call, arrays, checked)
-        return there.start(call, arrays, out, blocking, checked)
 
-    @_core.planned
+    @_core.collective_method
     def broadcast(
         self,
         x: Any,
@@ -231,23 +175,8 @@ class Communicator:
         blocking: bool = True,
     ) -> Any:
         """Copy the array of rank `root` into those of all others (same size and type); returns `x`."""
-        data = x if type(x) is np.ndarray else _data(x)
-        if type(root) is not int or not 0 <= root < self.size:
-            root = self._root(root)
-        call = (
-            "broadcast",
-            data.dtype if type(data) is np.ndarray else _kind(data),
-            data.size,
-            root,
-            "sum",
-            True,
-            algorithm,
-            False,
-        )
-        there = self._collectives or self._first(call, (data,), checked)
-        return there.start(call, (data,), x, blocking, checked)
 
-    @_core.planned
+    @_core.collective_method
     def all_gather(
         self,
         x: Any,
@@ -263,27 +192,8 @@ class Communicator:
         Sizes may differ if `counts` says how; `counts="exchange"` lets the ranks tell each other first. In place
         (`out=x`), `x` is the whole and this rank's rows are in it already.
         """
-        data = x if type(x) is np.ndarray else _data(x)
-        in_place = out is x
-        rows = self._rows(data, counts, "all_gather", checked, whole=in_place)
-        count = _elements(data, rows, self.size, self.rank, whole=in_place)
-        if out is None:
-            out = _empty(data, _stacked(data, rows, self.size))
-        call = (
-            "all_gather",
-            data.dtype if type(data) is np.ndarray else _kind(data),
-            count,
-            0,
-            "sum",
-            in_place,
-            algorithm,
-            False,
-        )
-        arrays = (data,) if in_place else (data, _target(out, data))
-        there = self._collectives or self._first(call, arrays, checked)
-        return there.start(call, arrays, out, blocking, checked)
 
-    @_core.planned
+    @_core.collective_method
     def gather(
         self,
         x: Any,
@@ -299,30 +209,8 @@ class Communicator:
 
         `counts` as in `all_gather`.
         """
-        data = x if type(x) is np.ndarray else _data(x)
-        if type(root) is not int or not 0 <= root < self.size:
-            root = self._root(root)
-        rows = self._rows(data, counts, "gather", checked)
-        count = _elements(data, rows, self.size, self.rank)
-        if self.rank != root:
-            out = None
-        elif out is None:
-            out = _empty(data, _stacked(data, rows, self.size))
-        call = (
-            "gather",
-            data.dtype if type(data) is np.ndarray else _kind(data),
-            count,
-            root,
-            "sum",
-            False,
-            algorithm,
-            False,
-        )
-        arrays = (data, None if out is None else _target(out, data))
-        there = self._collectives or self._first(call, arrays, checked)
-        return there.start(call, arrays, out, blocking, checked)
 
-    @_core.planned
+    @_core.collective_method
     def scatter(
         self,
         x: Any,
@@ -338,30 +226,8 @@ class Communicator:
 
         Parts are equal unless `counts` says otherwise (on all ranks).
         """
-        if type(root) is not int or not 0 <= root < self.size:
-            root = self._root(root)
-        at_root = self.rank == root
-        if not at_root and out is None:
-            raise ParameterError(f"rank {self.rank} receives from rank {root} in a scatter and needs `out`")
-        target = None if out is None else _data(out, writable=True)
-        data = _data(x) if at_root else None
-        if data is not None and target is None:
-            rows = self._rows(data, counts, "scatter", checked, whole=True)
-            mine = rows[self.rank] if rows is not None else _equal_part(data, self.size)
-            target = out = _empty(data, (mine, *data.shape[1:]))
-        assert target is not None
-        if data is not None:
-            _target(target, data)
-        if counts is None:
-            count: int | tuple[int, ...] = target.size
-        else:
-            rows = self._rows(target, counts, "scatter", checked)
-            count = _elements(target, rows, self.size, self.rank)
-        call = ("scatter", _kind(target), count, root, "sum", False, algorithm, False)
-        there = self._collectives or self._first(call, (data, target), checked)
-        return there.start(call, (data, target), out, blocking, checked)
 
-    @_core.planned
+    @_core.collective_method
     def reduce_scatter(
         self,
         x: Any,
@@ -379,28 +245,8 @@ class Communicator:
         Parts are equal unless `counts` says otherwise (on all ranks). In place (`out=x`), the result is where this
         rank's part is; the other parts are undefined.
         """
-        data = x if type(x) is np.ndarray else _data(x)
-        in_place = out is x
-        rows = self._rows(data, counts, "reduce_scatter", checked, whole=True)
-        count = _elements(data, rows, self.size, self.rank, whole=True)
-        if out is None:
-            mine = _equal_part(data, self.size) if rows is None else rows[self.rank]
-            out = _empty(data, (mine, *data.shape[1:]))
-        call = (
-            "reduce_scatter",
-            data.dtype if type(data) is np.ndarray else _kind(data),
-            count,
-            0,
-            op,
-            in_place,
-            algorithm,
-            reproducible,
-        )
-        arrays = (data,) if in_place else (data, _target(out, data))
-        there = self._collectives or self._first(call, arrays, checked)
-        return there.start(call, arrays, out, blocking, checked)
 
-    @_core.planned
+    @_core.collective_method
     def all_to_all(
         self,
         x: Any,
@@ -416,90 +262,12 @@ class Communicator:
         Parts are equal unless `counts` says otherwise: `counts[i][j]` rows go from rank i to rank j. A rank that
         knows only its own row passes that; then the ranks tell each other first.
         """
-        data = x if type(x) is np.ndarray else _data(x)
-        if counts is None:
-            count: int | tuple[int, ...] = _equal_part(data, self.size) * _row(data)
-            if out is None:
-                out = _empty(data, data.shape)
-        else:
-            matrix = _matrix(counts)
-            if matrix.ndim == 1:
-                self._check_counts(matrix, "counts")
-                matrix = np.array(self._agreed_counts("all_to_all", matrix, checked), dtype=np.int64)
-            if matrix.shape != (self.size, self.size) or matrix.min(initial=0) < 0:
-                raise ParameterError(
-                    f"counts of shape {matrix.shape} for {counted(self.size, 'rank')}; give one row of {self.size} numbers from 0, "
-                    "or one row for each rank"
-                )
-            sent = int(matrix[self.rank].sum())
-            if data.shape[:1] != (sent,):
-                raise ParameterError(
-                    f"rank {self.rank} sends {sent} rows by its counts, but has shape {data.shape}"
-                )
-            count = tuple(int(n) * _row(data) for n in matrix.reshape(-1))
-            if out is None:
-                out = _empty(data, (int(matrix[:, self.rank].sum()), *data.shape[1:]))
-        if out is x:
-            raise ParameterError("an all_to_all cannot work in place; give another `out`, or none")
-        call = (
-            "all_to_all",
-            data.dtype if type(data) is np.ndarray else _kind(data),
-            count,
-            0,
-            "sum",
-            False,
-            algorithm,
-            False,
-        )
-        arrays = (data, _target(out, data))
-        there = self._collectives or self._first(call, arrays, checked)
-        return there.start(call, arrays, out, blocking, checked)
 
     def _root(self, root: Any) -> int:
         number = given.whole("root", root, error=ParameterError)
         if not 0 <= number < self.size:
             raise ParameterError(f"root {number} does not exist among {counted(self.size, 'rank')}")
         return number
-
-    def _check_counts(self, counts: Any, name: str) -> None:
-        if not given.several(counts) or any(given.integer(n) is None for n in counts):
-            raise ParameterError(f"{name} are whole numbers, one for each rank, not {value_shown(counts)}")
-        if len(counts) != self.size or any(n < 0 for n in counts):
-            raise ParameterError(
-                f"{name} {list(counts)} for {counted(self.size, 'rank')}; give a number from 0 for each"
-            )
-
-    def _agreed_counts(
-        self, collective: str, mine: Iterable[int], checked: bool | None
-    ) -> list[tuple[int, ...]]:
-        """What every rank says to `collective`, which compares the rest of its call when it knows the counts."""
-        recording.refuse_call(collective)
-        if checked or (checked is None and self.checked):
-            checking.compare(self.core, {"call": f"{collective} that exchanges counts"})
-        return self.collectives.agree_on_counts(mine)
-
-    def _rows(
-        self, data: Array, counts: Counts, collective: str, checked: bool | None, whole: bool = False
-    ) -> tuple[int, ...] | None:
-        """Rows of all ranks, checked against this rank's array; None if they are equal by contract."""
-        if counts is None:
-            return None
-        if isinstance(counts, str):
-            if counts != EXCHANGE or whole:
-                raise ParameterError(
-                    f"counts={counts!r}: give rows per rank" + ("" if whole else f", or {EXCHANGE!r}")
-                )
-            mine = data.shape[0] if data.ndim else 1
-            return tuple(n for (n,) in self._agreed_counts(collective, [mine], checked))
-        self._check_counts(counts, "counts")
-        rows = tuple(int(n) for n in counts)
-        have, wanted = data.shape[0] if data.ndim else 1, sum(rows) if whole else rows[self.rank]
-        if have != wanted:
-            raise ParameterError(
-                f"counts {list(rows)} mean {wanted} rows {'in all' if whole else f'on rank {self.rank}'}, "
-                f"the array has shape {data.shape}"
-            )
-        return rows
 
     # --- messages between two ranks ---------------------------------------------------------------------------
 
@@ -690,15 +458,6 @@ class Communicator:
         self.core.check()
 
 
-def _data(x: Any, writable: bool = False) -> Any:
-    """The memory of an array, of the host or of a device, as collectives see it."""
-    if type(x) is DeviceArray or type(x) is DeviceView:
-        return x
-    if is_on_device(x):
-        return data_on_device(x, writable)
-    return as_array(x)
-
-
 def _check_on_host(x: Any, instead: str) -> None:
     if is_on_device(x):
         raise ParameterError(
@@ -726,70 +485,6 @@ def _check_ends(messages: Any) -> None:
 def _check_bytes(call: str, data: Any) -> None:
     if not isinstance(data, bytes):
         raise ParameterError(f"{call} takes bytes, not {value_shown(data)}")
-
-
-def _kind(data: Any) -> Any:
-    """The element type of an array: NumPy's, or the core's name of it on devices (where there is a bf16)."""
-    return data.dtype if isinstance(data, np.ndarray) else data.element
-
-
-def _empty(like: Any, shape: tuple[int, ...]) -> Any:
-    """A new array in the same kind of memory, of the same type."""
-    if not isinstance(like, np.ndarray):
-        return DeviceArray.empty(like.gpu, shape, like.element, "collective")
-    return np.empty(shape, like.dtype)
-
-
-def _target(out: Any, data: Array) -> Array:
-    """The memory of `out`, which must be of the type of `data`."""
-    target = out if type(out) is np.ndarray else _data(out, writable=True)
-    if isinstance(target, np.ndarray) != isinstance(data, np.ndarray):
-        raise ParameterError("one array is in device memory and one in host memory; give both in the same")
-    if _kind(target) != _kind(data):
-        raise ParameterError(
-            f"the result is to be {_kind(target)}, but {_kind(data)} is sent; make them alike"
-        )
-    return target
-
-
-def _matrix(counts: Any) -> npt.NDArray[Any]:
-    """Whole numbers as an array of any shape. Raises ParameterError."""
-    try:
-        matrix = np.asarray(counts)
-    except ValueError:  # rows of unequal lengths
-        matrix = np.empty(0, object)
-    if matrix.dtype.kind not in "iu":
-        raise ParameterError(
-            f"counts of an all_to_all are whole numbers, a row for each rank, not {value_shown(counts)}"
-        )
-    return matrix
-
-
-def _row(data: Array) -> int:
-    """Elements of a row."""
-    return math.prod(data.shape[1:])
-
-
-def _equal_part(data: Array, parts: int) -> int:
-    rows = data.shape[0] if data.ndim else 1
-    if rows % parts:
-        raise ParameterError(f"{rows} rows (shape {data.shape}) are no {parts} equal parts; give `counts`")
-    return rows // parts
-
-
-def _elements(
-    data: Array, rows: tuple[int, ...] | None, size: int, rank: int, whole: bool = False
-) -> int | tuple[int, ...]:
-    """Elements per rank: one number if all are alike by contract."""
-    if rows is not None:
-        row = _row(data)
-        return tuple(n * row for n in rows)
-    return _equal_part(data, size) * _row(data) if whole else data.size
-
-
-def _stacked(data: Array, rows: tuple[int, ...] | None, size: int) -> tuple[int, ...]:
-    total = sum(rows) if rows is not None else size * (data.shape[0] if data.ndim else 1)
-    return (total, *data.shape[1:])
 
 
 def came_from_elsewhere(error: BaseException, rank: int) -> bool:

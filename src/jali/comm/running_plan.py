@@ -21,9 +21,8 @@ from jali.comm.whereabouts import data_on_device, is_on_device
 from jali.errors import ParameterError, PlanError
 
 if TYPE_CHECKING:
-    from jali._core import Gpu, GpuPlan
+    from jali._core import DeviceCollectives, Gpu, GpuPlan
     from jali.comm.communicator import Communicator
-    from jali.comm.device_collectives import DeviceCollectives
     from jali.comm.plan import Plan
 
 
@@ -115,7 +114,7 @@ class RunningPlan:
             )
             with recording.suspended():
                 self._prove_once(plan, buffers)
-                self._there(gpu).rehearse(plan)
+                plan.rehearse()
             return True
         if not gpu.recording:
             self._prove_once(plan, buffers)

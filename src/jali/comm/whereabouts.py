@@ -7,6 +7,7 @@ from typing import Any
 
 from jali import _core, vendors
 from jali.comm.device_arrays import DeviceView, not_in_device_memory, view_of
+from jali.comm.elements import Array, as_array
 
 _open = functools.cache(_core.Gpu.open)  # they live as long as the process
 
@@ -57,12 +58,12 @@ def gpu_of(x: Any) -> _core.Gpu:
     return _open("cuda", int(told))
 
 
-def lend(x: Any) -> DeviceView | None:
-    """Where an array of another library lies, for jali to work on it now; None if it is not on a device."""
+def memory_of(x: Any, writable: bool = False) -> DeviceView | Array:
+    """Where an array of another library lies, on a device or on the host, for jali to work on it now. Raises ParameterError."""
     place = _place_of(x)
     if place is not None:
-        return view_of(x, _open(*place), there=True)
-    return data_on_device(x) if is_on_device(x) else None
+        return view_of(x, _open(*place), None, writable, there=True)
+    return data_on_device(x, writable) if is_on_device(x) else as_array(x)
 
 
 def data_on_device(x: Any, writable: bool = False) -> DeviceView:

@@ -12,7 +12,6 @@ from itertools import groupby
 from typing import Any
 
 from jali import _core, recording
-from jali.comm.calls import Call
 from jali.comm.device_arrays import DeviceView
 
 
@@ -21,9 +20,7 @@ def why_ranks_need_the_host(lattice: Any) -> str:
     with recording.suspended():  # what is made by the first use is no part of a graph
         there, call = lattice.communicator.collectives.on_device(lattice.gpu), _call("sum", 1)
         return (
-            ""
-            if there.plan_of((call, False)).recordable
-            else f"ranks add them by way of {there.way_of(call).name!r}"
+            "" if there.plan_of(call).recordable else f"ranks add them by way of {there.way_of(call).name!r}"
         )
 
 
@@ -34,13 +31,13 @@ class SumsOfRanks:
         self._launch = launch
         self._checked = lattice.communicator.checked
         self._there = lattice.communicator.collectives.on_device(lattice.gpu)
-        self._additions: list[tuple[Call, Any, Any]] = []  # its plan, and the words
+        self._additions: list[tuple[_core.CollectiveCall, Any, Any]] = []  # its plan, and the words
         address = launch.words_of_sums
         for how, same in groupby("sum" if r == "sum" else "max" for r in reductions):
             count = _core.sum_words * len(list(same))
             call = _call(how, count)
-            words = DeviceView(address, call.dtype, (count,), lattice.gpu.stream, launch, lattice.gpu)
-            plan = self._there.plan_of((call, False))
+            words = DeviceView(address, call.type, (count,), lattice.gpu.stream, launch, lattice.gpu)
+            plan = self._there.plan_of(call)
             # Checked calls run another plan, which is proved when they begin; graphs run this one.
             self._there.prove_once(call, plan, (words,), self._checked)
             self._additions.append((call, plan, words))
@@ -50,11 +47,10 @@ class SumsOfRanks:
     def add(self) -> None:
         """Puts the addition on the device, behind the launch. Collective."""
         for call, plan, words in self._additions:
-            if self._checked and not words.gpu.recording:
-                self._there.start(call, (words,), None, True, True)
-            else:
-                self._there.prove_once(call, plan, (words,), False)
-                plan((words,))
+            checked = self._checked and not words.gpu.recording
+            there = self._there.plan_of(call, True) if checked else plan
+            self._there.prove_once(call, there, (words,), checked)
+            there((words,))
 
     def run(self) -> None:
         """The launch and the addition."""
@@ -62,5 +58,5 @@ class SumsOfRanks:
         self.add()
 
 
-def _call(op: str, count: int) -> Call:
-    return Call("all_reduce", "int64" if op == "sum" else "uint64", count, 0, op, True, None, False)
+def _call(op: str, count: int) -> _core.CollectiveCall:
+    return _core.CollectiveCall("all_reduce", "int64" if op == "sum" else "uint64", count, 0, op, True)

@@ -1,0 +1,715 @@
+// The collectives of jali.comm.Communicator. Their signatures and words stand in Python; what they do is
+// here: look at the arrays, say which call it is (collective/standard.hpp), and have it run.
+//
+// Python is asked for what is rare: arrays of other libraries, counts that are not lists of numbers, what is
+// wrong with other arguments, calls that are compared or recorded (jali.comm.calls).
+#include "bind/collectives.hpp"
+#include "bind/errors.hpp"
+#include "bind/host_arrays.hpp"
+#include "bind/placed_array.hpp"
+#include "bind/user_operation.hpp"
+#include "collective/collectives.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+#include <nanobind/typing.h>
+#include <structmember.h>
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace jali;
+
+namespace {
+
+std::atomic<int> recorders = 0; // threads that record a graph
+
+[[noreturn]] void refuse(const std::string& text) {
+    raise_python("jali.errors", "ParameterError", text.c_str());
+    throw nb::python_error();
+}
+
+nb::object asked_of_python(const char* name) {
+    return nb::module_::import_("jali.comm.calls").attr(name);
+}
+
+nb::handle kept_type(const char* module, const char* name) {
+    return nb::object(nb::module_::import_(module).attr(name)).release();
+}
+
+enum Parameter { x, out, op, root, counts, reproducible, algorithm, checked, blocking, parameters };
+constexpr std::array<const char*, parameters> parameter_names{
+    "x", "out", "op", "root", "counts", "reproducible", "algorithm", "checked", "blocking"};
+
+struct Arguments {
+    std::array<PyObject*, parameters> values{}; // null: the method has no such parameter
+    nb::handle operator[](Parameter which) const { return values[which]; }
+    bool has(Parameter which) const { return values[which] != nullptr && values[which] != Py_None; }
+};
+
+// What a method takes, as its function in Python says.
+struct Signature {
+    Collective collective;
+    std::vector<Parameter> order;
+    std::vector<nb::object> names; // of the same
+    std::size_t positional = 0;
+    std::vector<nb::object> held;
+    Arguments defaults;
+
+    explicit Signature(const nb::object& function)
+        : collective(collective_of(nb::cast<std::string>(function.attr("__name__")))) {
+        const nb::object code = function.attr("__code__");
+        const nb::object all = code.attr("co_varnames");
+        const auto count = nb::cast<std::size_t>(code.attr("co_argcount"));
+        const std::size_t end = count + nb::cast<std::size_t>(code.attr("co_kwonlyargcount"));
+        positional = count - 1;
+        for (std::size_t k = 1; k < end; ++k) { // the first is self
+            const auto name = nb::cast<std::string>(all[k]);
+            const auto found = std::ranges::find(parameter_names, name);
+            order.push_back(static_cast<Parameter>(found - parameter_names.begin()));
+            names.push_back(nb::steal(PyUnicode_InternFromString(name.c_str())));
+            if (found == parameter_names.end()) throw std::invalid_argument("no parameter " + name);
+        }
+        const nb::object defaults_of_last = function.attr("__defaults__"),
+                         by_name = function.attr("__kwdefaults__");
+        const std::size_t given = defaults_of_last.is_none() ? 0 : nb::len(defaults_of_last);
+        for (std::size_t k = 0; k < given; ++k)
+            set_default(order[positional - given + k], defaults_of_last[k]);
+        for (std::size_t k = positional; k < order.size(); ++k) set_default(order[k], by_name[names[k]]);
+    }
+
+    // False: these are no arguments of the method.
+    bool bind(std::span<PyObject* const> given, std::size_t positional_given, PyObject* words,
+              Arguments& into) const {
+        if (positional_given > positional) return false;
+        into = defaults;
+        for (std::size_t k = 0; k < positional_given; ++k) into.values[order[k]] = given[k];
+        for (std::size_t k = positional_given; k < given.size(); ++k) {
+            PyObject* word = PyTuple_GET_ITEM(words, k - positional_given);
+            const std::size_t which = index_of(word);
+            if (which < positional_given || which == order.size()) return false;
+            into.values[order[which]] = given[k];
+        }
+        return into.values[x] != nullptr;
+    }
+
+  private:
+    void set_default(Parameter which, nb::object value) {
+        defaults.values[which] = value.ptr();
+        held.push_back(std::move(value));
+    }
+    std::size_t index_of(PyObject* word) const {
+        const auto same = [&](const nb::object& name) { return name.ptr() == word; };
+        auto found = std::ranges::find_if(names, same);
+        if (found == names.end()) // words of a program need not be interned
+            found = std::ranges::find_if(
+                names, [&](const nb::object& name) { return PyUnicode_Compare(name.ptr(), word) == 0; });
+        return static_cast<std::size_t>(found - names.begin());
+    }
+};
+
+// A type of elements as NumPy has it.
+struct HostElement {
+    DataType type;
+    bool boolean;
+    nb::object dtype;
+};
+
+const HostElement& host_element(nb::handle array) {
+    static auto& known = *new std::unordered_map<PyObject*, HostElement>;
+    constexpr std::size_t most = 64;
+    nb::object dtype = array.attr("dtype");
+    const auto found = known.find(dtype.ptr());
+    if (found != known.end()) return found->second;
+    const std::string name = nb::cast<std::string>(asked_of_python("element_name")(dtype));
+    const bool boolean = nb::cast<std::string>(dtype.attr("kind")) == "b";
+    if (known.size() >= most) known.clear();
+    PyObject* const key = dtype.ptr();
+    return known.emplace(key, HostElement{data_type_of(name), boolean, std::move(dtype)}).first->second;
+}
+
+// An array of a call, in the host's memory or on a device.
+class CallArray {
+  public:
+    void read(nb::handle object, HostArray& place, bool writable) {
+        static PyTypeObject* const numpys =
+            reinterpret_cast<PyTypeObject*>(kept_type("numpy", "ndarray").ptr());
+        given = object;
+        lent_ = nb::borrow(object);
+        placed = placed_array(object);
+        if (placed == nullptr && Py_TYPE(object.ptr()) != numpys) {
+            lent_ = asked_of_python("memory_of")(object, writable);
+            placed = placed_array(lent_);
+        }
+        if (placed != nullptr) {
+            shape_ = placed->kind->shape;
+            set_extents();
+            return;
+        }
+        element_ = host_element(lent_);
+        if (place.read(lent_) && !place.shape().empty()) {
+            rows_ = place.shape()[0];
+            for (const Py_ssize_t extent : place.shape().subspan(1)) row_ *= extent;
+            dimensions_ = place.shape().size();
+            return;
+        }
+        shape_ = lent_.attr("shape");
+        set_extents();
+    }
+
+    bool is_read() const { return lent_.is_valid(); }
+    const nb::object& lent() const { return lent_; }
+    DataType type() const { return placed != nullptr ? placed->kind->type : element_->type; }
+    bool is_boolean() const { return placed == nullptr && element_->boolean; }
+    std::int64_t rows() const { return rows_; } // 1 where there are no dimensions
+    std::int64_t row() const { return row_; }   // elements of one
+    std::int64_t size() const { return rows_ * row_; }
+    bool has_rows() const { return dimensions_ > 0; }
+    nb::object shape() const { return shape_.is_valid() ? shape_ : nb::object(lent_.attr("shape")); }
+    std::string shape_text() const { return nb::repr(shape()).c_str(); }
+    // The element type in words: NumPy's, or the core's on devices.
+    nb::object kind() const { return placed != nullptr ? placed->kind->element : element_->dtype; }
+    std::string kind_text() const { return nb::str(kind()).c_str(); }
+
+    // A new array in the same kind of memory, of the same type, with other rows.
+    nb::object like(std::optional<std::int64_t> rows) const {
+        nb::tuple shape(this->shape());
+        if (rows) {
+            nb::list extents;
+            extents.append(*rows);
+            for (std::size_t k = 1; k < shape.size(); ++k) extents.append(shape[k]);
+            shape = nb::tuple(extents);
+        }
+        if (placed == nullptr) {
+            static const nb::handle empty = kept_type("numpy", "empty");
+            return empty(shape, element_->dtype);
+        }
+        static const nb::handle type = kept_type("jali.comm.device_arrays", "DeviceArray");
+        auto kind = placed->kind;
+        if (rows)
+            kind = std::make_shared<const ArrayKind>(kind->gpu_object, std::move(shape),
+                                                     nb::cast<std::string>(kind->element));
+        PlacedArray array = PlacedArray::like(kind, "collective");
+        nb::object made = nb::inst_alloc(type);
+        new (nb::inst_ptr<PlacedArray>(made)) PlacedArray(std::move(array));
+        nb::inst_mark_ready(made);
+        return made;
+    }
+
+    nb::handle given;
+    const PlacedArray* placed = nullptr;
+
+  private:
+    void set_extents() {
+        dimensions_ = nb::len(shape_);
+        for (std::size_t k = 0; k < dimensions_; ++k)
+            (k == 0 ? rows_ : row_) *= nb::cast<std::int64_t>(shape_[k]);
+    }
+
+    nb::object lent_; // what holds the memory
+    std::optional<HostElement> element_;
+    nb::object shape_; // a tuple, where it has been asked for
+    std::int64_t rows_ = 1, row_ = 1;
+    std::size_t dimensions_ = 0;
+};
+
+// What a communicator has for its methods. `there` is made by its first collective.
+struct CollectiveCalls {
+    std::shared_ptr<Communicator> ranks;
+    bool checked;
+    std::shared_ptr<Collectives> there;
+
+    ~CollectiveCalls() {
+        nb::gil_scoped_release released; // ends plans, which may wait for ranks that are threads
+        there.reset();
+    }
+};
+
+// A call, and the arrays of its buffers.
+class PreparedCall {
+  public:
+    PreparedCall(CollectiveCalls& calls, nb::handle communicator, Collective collective, const Arguments& a)
+        : calls_(calls), communicator_(communicator), a_(a), name_(name_of(collective)),
+          rank_(calls.ranks->rank()), ranks_(calls.ranks->size()),
+          checks_(a.has(checked) ? nb::cast<bool>(nb::bool_(a[checked])) : calls.checked),
+          blocks_(PyObject_IsTrue(a[blocking].ptr()) != 0), held_(blocks_ ? nullptr : held_until_the_end(2)) {
+        call_.collective = collective;
+    }
+
+    nb::object run() {
+        set_root();
+        switch (call_.collective) {
+        case Collective::broadcast:
+            read_input();
+            call_.in_place = true;
+            call_.counts = {input_.size()};
+            result_ = nb::borrow(a_[x]);
+            break;
+        case Collective::all_reduce:
+        case Collective::reduce:
+            read_input();
+            call_.counts = {input_.size()};
+            set_output(rank_ == call_.root || call_.collective == Collective::all_reduce, std::nullopt);
+            break;
+        case Collective::all_gather:
+        case Collective::gather:
+            prepare_gather();
+            break;
+        case Collective::reduce_scatter:
+            prepare_reduce_scatter();
+            break;
+        case Collective::scatter:
+            prepare_scatter();
+            break;
+        case Collective::all_to_all:
+            prepare_all_to_all();
+            break;
+        }
+        set_operation();
+        set_flags();
+        return start();
+    }
+
+  private:
+    HostArray& place(std::size_t k) { return held_ ? (*held_)[k] : local_[k]; }
+    void read_input() { input_.read(a_[x], place(0), false); }
+    bool asks_in_place() const { return a_[out].ptr() == a_[x].ptr(); }
+
+    void set_root() {
+        const nb::handle given = a_[root];
+        if (given.ptr() == nullptr) return;
+        long number = PyLong_CheckExact(given.ptr()) ? PyLong_AsLong(given.ptr()) : -1;
+        if (number == -1) PyErr_Clear();
+        if (number < 0 || number >= ranks_)
+            number = nb::cast<long>(communicator_.attr("_root")(given)); // or what is wrong with it
+        call_.root = static_cast<int>(number);
+    }
+
+    // The result, of the input's shape but for so many rows; made if it is not given. `gets`: this rank has
+    // one.
+    void set_output(bool gets, std::optional<std::int64_t> rows) {
+        const bool may_be_in_place = call_.collective != Collective::gather;
+        call_.in_place = may_be_in_place && asks_in_place();
+        if (!gets) return;
+        result_ = a_.has(out) ? nb::borrow(a_[out]) : input_.like(rows);
+        if (!call_.in_place) read_output();
+    }
+
+    void read_output() {
+        output_.read(result_, place(1), true);
+        check_alike(output_, input_);
+    }
+
+    static void check_alike(const CallArray& target, const CallArray& data) {
+        if ((target.placed != nullptr) != (data.placed != nullptr))
+            refuse("one array is in device memory and one in host memory; give both in the same");
+        if (target.type() != data.type() || target.is_boolean() != data.is_boolean())
+            refuse("the result is to be " + target.kind_text() + ", but " + data.kind_text() +
+                   " is sent; make them alike");
+    }
+
+    void prepare_gather() {
+        read_input();
+        const bool whole = call_.collective == Collective::all_gather && asks_in_place();
+        const auto rows = rows_of_ranks(input_, whole);
+        set_counts(input_, rows, whole);
+        const std::int64_t all =
+            rows ? std::accumulate(rows->begin(), rows->end(), std::int64_t{0}) : ranks_ * input_.rows();
+        set_output(rank_ == call_.root || call_.collective == Collective::all_gather, all);
+    }
+
+    void prepare_reduce_scatter() {
+        read_input();
+        const auto rows = rows_of_ranks(input_, true);
+        set_counts(input_, rows, true);
+        set_output(true, rows ? (*rows)[rank_] : equal_part(input_));
+    }
+
+    void prepare_scatter() {
+        const bool at_root = rank_ == call_.root;
+        if (!at_root && !a_.has(out))
+            refuse("rank " + std::to_string(rank_) + " receives from rank " + std::to_string(call_.root) +
+                   " in a scatter and needs `out`");
+        if (a_.has(out)) output_.read(result_ = nb::borrow(a_[out]), place(1), true);
+        if (at_root) read_input();
+        if (!a_.has(out)) {
+            const auto rows = rows_of_ranks(input_, true);
+            result_ = input_.like(rows ? (*rows)[rank_] : equal_part(input_));
+            output_.read(result_, place(1), true);
+        }
+        if (at_root) check_alike(output_, input_);
+        set_counts(output_, rows_of_ranks(output_, false), false);
+    }
+
+    void prepare_all_to_all() {
+        read_input();
+        std::optional<std::int64_t> rows;
+        if (!a_.has(counts)) {
+            call_.counts = {equal_part(input_) * input_.row()};
+        } else {
+            call_.counts = matrix_of_ranks();
+            std::int64_t sent = 0, received = 0;
+            for (int other = 0; other < ranks_; ++other) {
+                sent += call_.counts[rank_ * ranks_ + other];
+                received += call_.counts[other * ranks_ + rank_];
+            }
+            if (!input_.has_rows() || input_.rows() != sent)
+                refuse("rank " + std::to_string(rank_) + " sends " + std::to_string(sent) +
+                       " rows by its counts, but has shape " + input_.shape_text());
+            for (std::int64_t& count : call_.counts) count *= input_.row();
+            rows = received;
+        }
+        if (asks_in_place()) refuse("an all_to_all cannot work in place; give another `out`, or none");
+        set_output(true, rows);
+    }
+
+    std::int64_t equal_part(const CallArray& array) const {
+        if (array.rows() % ranks_ != 0)
+            refuse(std::to_string(array.rows()) + " rows (shape " + array.shape_text() + ") are no " +
+                   std::to_string(ranks_) + " equal parts; give `counts`");
+        return array.rows() / ranks_;
+    }
+
+    void set_counts(const CallArray& array, const std::optional<std::vector<std::int64_t>>& rows,
+                    bool whole) {
+        if (!rows) {
+            call_.counts = {whole ? equal_part(array) * array.row() : array.size()};
+            return;
+        }
+        call_.counts = *rows;
+        for (std::int64_t& count : call_.counts) count *= array.row();
+    }
+
+    // Whole numbers from 0, as a list or tuple of Python has them; false for everything else.
+    static bool read_numbers(nb::handle given, std::size_t count, std::vector<std::int64_t>& into) {
+        if (!PyList_CheckExact(given.ptr()) && !PyTuple_CheckExact(given.ptr())) return false;
+        if (static_cast<std::size_t>(PySequence_Fast_GET_SIZE(given.ptr())) != count) return false;
+        for (std::size_t k = 0; k < count; ++k) {
+            PyObject* one = PySequence_Fast_GET_ITEM(given.ptr(), k);
+            const long long number = PyLong_CheckExact(one) ? PyLong_AsLongLong(one) : -1;
+            if (number < 0) {
+                PyErr_Clear();
+                return false;
+            }
+            into.push_back(number);
+        }
+        return true;
+    }
+
+    // Rows of all ranks, checked against this rank's array; none if they are equal by contract.
+    std::optional<std::vector<std::int64_t>> rows_of_ranks(const CallArray& array, bool whole) {
+        if (!a_.has(counts)) return std::nullopt;
+        std::vector<std::int64_t> rows;
+        if (!read_numbers(a_[counts], ranks_, rows))
+            rows = nb::cast<std::vector<std::int64_t>>(asked_of_python("rows_of_ranks")(
+                nb::cast(calls_.ranks), a_[counts], name_, array.rows(), whole, checks_));
+        const std::int64_t wanted =
+            whole ? std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) : rows[rank_];
+        if (array.rows() != wanted) {
+            std::string all;
+            for (const std::int64_t n : rows) all += (all.empty() ? "" : ", ") + std::to_string(n);
+            refuse("counts [" + all + "] mean " + std::to_string(wanted) + " rows " +
+                   (whole ? "in all" : "on rank " + std::to_string(rank_)) + ", the array has shape " +
+                   array.shape_text());
+        }
+        return rows;
+    }
+
+    std::vector<std::int64_t> matrix_of_ranks() {
+        const nb::handle given = a_[counts];
+        std::vector<std::int64_t> numbers;
+        const bool in_rows = PyList_CheckExact(given.ptr()) && PyList_GET_SIZE(given.ptr()) == ranks_;
+        for (int k = 0; in_rows && k < ranks_; ++k)
+            if (!read_numbers(PyList_GET_ITEM(given.ptr(), k), ranks_, numbers)) break;
+        if (numbers.size() == static_cast<std::size_t>(ranks_) * ranks_) return numbers;
+        return nb::cast<std::vector<std::int64_t>>(
+            asked_of_python("matrix_of_ranks")(nb::cast(calls_.ranks), given, checks_));
+    }
+
+    const CallArray& any_array() const { return input_.is_read() ? input_ : output_; }
+
+    void set_operation() {
+        const CallArray& array = any_array();
+        call_.type = array.type();
+        const nb::handle given = a_[op];
+        if (given.ptr() == nullptr) return; // nothing is combined
+        if (PyCallable_Check(given.ptr()) != 0) {
+            call_.operation = Operation::user;
+            call_.user = user_operation(nb::borrow(given), call_.type);
+            return;
+        }
+        std::optional<Operation> found;
+        if (PyUnicode_CheckExact(given.ptr()) && !array.is_boolean()) {
+            const char* name = PyUnicode_AsUTF8(given.ptr());
+            if (name == nullptr) PyErr_Clear();
+            found = name != nullptr ? find_operation(name) : std::nullopt;
+        }
+        if (!found || found == Operation::user) {
+            asked_of_python("check_operation")(given, array.is_boolean());
+            found = operation_of(nb::cast<std::string>(given));
+        }
+        call_.operation = *found;
+    }
+
+    static std::optional<Operation> find_operation(std::string_view name) {
+        for (int k = 0; k < operations; ++k)
+            if (name_of(static_cast<Operation>(k)) == name) return static_cast<Operation>(k);
+        return std::nullopt;
+    }
+
+    void set_flags() {
+        const nb::handle exact = a_[reproducible], way = a_[algorithm];
+        if (exact.ptr() == Py_True || exact.ptr() == Py_False)
+            call_.reproducible = exact.ptr() == Py_True;
+        else if (exact.ptr() != nullptr)
+            call_.reproducible = nb::cast<bool>(asked_of_python("flag_of")(exact));
+        if (!way.is_none())
+            call_.algorithm = nb::cast<std::string>(
+                PyUnicode_CheckExact(way.ptr()) ? nb::borrow(way) : asked_of_python("name_of_way")(way));
+    }
+
+    // --- what runs -----------------------------------------------------------------------------------------
+
+    // Of the buffers: the input, unless it is nobody's here; and the output, unless it is in place.
+    std::size_t buffers() const { return call_.in_place ? 1 : 2; }
+    const CallArray* buffer(std::size_t k) const {
+        const CallArray& array = k == 0 ? input_ : output_;
+        return array.is_read() ? &array : nullptr;
+    }
+    nb::tuple arrays() const {
+        nb::list all;
+        for (std::size_t k = 0; k < buffers(); ++k)
+            all.append(buffer(k) != nullptr ? buffer(k)->lent() : nb::object(nb::none()));
+        return nb::tuple(all);
+    }
+
+    nb::object start() {
+        const PlacedArray* placed = any_array().placed;
+        nb::object tape;
+        if (recorders.load(std::memory_order_relaxed) != 0) {
+            tape = nb::module_::import_("jali.recording").attr("current")();
+            if (!tape.is_none() && (placed == nullptr || !blocks_))
+                refuse_recording(placed == nullptr ? name_ : name_ + " with blocking=False");
+        }
+        if (checks_)
+            asked_of_python("compare")(nb::cast(calls_.ranks), nb::cast(call_), any_array().kind(),
+                                       placed != nullptr);
+        if (!calls_.there)
+            calls_.there = nb::cast<std::shared_ptr<Collectives>>(asked_of_python("make_collectives")(
+                nb::cast(calls_.ranks), communicator_.attr("sharing_memory"), "the first " + name_));
+        if (placed == nullptr) return start_on_host();
+        if (tape.is_valid() && !tape.is_none()) {
+            const nb::object there = nb::cast(collectives_on(*calls_.there, placed->kind->gpu_object));
+            asked_of_python("record")(tape, there, nb::cast(call_), arrays());
+            return result_;
+        }
+        return start_on_device(placed->kind->gpu_object);
+    }
+
+    [[noreturn]] static void refuse_recording(const std::string& name) {
+        nb::module_::import_("jali.recording").attr("refuse_call")(name);
+        throw std::logic_error(name + " while a graph is recorded"); // it has raised
+    }
+
+    nb::object start_on_host() {
+        std::shared_ptr<PersistentPlan> plan = calls_.there->find_idle(call_);
+        if (!plan) {
+            nb::gil_scoped_release released;
+            plan = calls_.there->idle_plan_of(call_);
+        }
+        std::array<nb::handle, 2> objects{};
+        for (std::size_t k = 0; k < buffers(); ++k)
+            objects[k] = buffer(k) != nullptr ? nb::handle(buffer(k)->lent()) : nb::handle(Py_None);
+        HostArrays& given = held_ ? *held_ : local_;
+        const auto addresses = given.fit(*plan, {objects.data(), buffers()});
+        if (blocks_) {
+            run_on_host(*plan, addresses);
+            return result_;
+        }
+        {
+            nb::gil_scoped_release released;
+            plan->start(addresses, held_);
+        }
+        static const nb::handle request = kept_type("jali.comm.requests", "Request");
+        return request(plan, result_);
+    }
+
+    nb::object start_on_device(const nb::object& gpu) {
+        DeviceCollectives& there = *collectives_on(*calls_.there, gpu);
+        std::shared_ptr<DevicePlan> plan = there.find(call_, checks_);
+        if (!plan) {
+            nb::gil_scoped_release released;
+            plan = there.plan_of(call_, checks_);
+        }
+        std::array<const PlacedArray*, 2> placed{};
+        for (std::size_t k = 0; k < buffers(); ++k)
+            placed[k] = buffer(k) != nullptr ? buffer(k)->placed : nullptr;
+        std::array<GpuAddress, 2> addresses{};
+        fit_on_device(*plan, {placed.data(), buffers()}, addresses.data());
+        {
+            nb::gil_scoped_release released; // a full stream waits, perhaps for a rank that is a thread
+            there.prove_once(call_, *plan, {addresses.data(), buffers()}, checks_);
+            plan->run({addresses.data(), buffers()}, plan->gpu()->stream());
+        }
+        let_owners_go_on({placed.data(), buffers()});
+        if (checks_ && blocks_) {
+            nb::gil_scoped_release released;
+            there.report_overflows(call_);
+        }
+        if (blocks_) return result_;
+        static const nb::handle request = kept_type("jali.comm.requests", "DeviceRequest");
+        return request(gpu, result_);
+    }
+
+    CollectiveCalls& calls_;
+    nb::handle communicator_;
+    const Arguments& a_;
+    const std::string name_;
+    const int rank_, ranks_;
+    const bool checks_, blocks_;
+    std::shared_ptr<HostArrays> held_; // of a call that is not waited for
+    HostArrays local_{2};
+    CollectiveCall call_;
+    CallArray input_, output_;
+    nb::object result_ = nb::none();
+};
+
+// A method of a class whose objects have a CollectiveCalls in their attribute `collective_calls`.
+struct CollectiveMethod {
+    PyObject head;
+    vectorcallfunc call;
+    PyObject* described; // the function in Python
+    const Signature* signature;
+};
+
+CollectiveCalls* calls_of(PyObject* self) {
+    static PyObject* const name = PyUnicode_InternFromString("collective_calls");
+    static const nb::handle type = nb::type<CollectiveCalls>();
+    const nb::object found = nb::steal(PyObject_GetAttr(self, name));
+    if (!found.is_valid()) PyErr_Clear();
+    return found.is_valid() && found.type().is(type) ? nb::inst_ptr<CollectiveCalls>(found) : nullptr;
+}
+
+PyObject* call_collective(PyObject* object, PyObject* const* given, std::size_t flagged, PyObject* names) {
+    const auto* method = reinterpret_cast<CollectiveMethod*>(object);
+    const auto positional = static_cast<std::size_t>(PyVectorcall_NARGS(flagged));
+    const std::size_t all = positional + (names == nullptr ? 0 : PyTuple_GET_SIZE(names));
+    try {
+        CollectiveCalls* calls = positional > 0 ? calls_of(given[0]) : nullptr;
+        Arguments arguments;
+        if (calls == nullptr ||
+            !method->signature->bind({given + 1, all - 1}, positional - 1, names, arguments)) {
+            // Python says what is wrong with them.
+            const nb::object none = nb::steal(PyObject_Vectorcall(method->described, given, flagged, names));
+            if (none.is_valid()) PyErr_SetString(PyExc_TypeError, "this is no method of the object");
+            return nullptr;
+        }
+        return PreparedCall(*calls, given[0], method->signature->collective, arguments).run().release().ptr();
+    } catch (nb::python_error& error) {
+        error.restore();
+        return nullptr;
+    } catch (...) { // nanobind knows which error of Python this is
+        const nb::object raise =
+            nb::cpp_function([error = std::current_exception()] { std::rethrow_exception(error); });
+        return PyObject_CallNoArgs(raise.ptr());
+    }
+}
+
+PyObject* bind_to(PyObject* method, PyObject* self, PyObject*) {
+    return self == nullptr ? Py_NewRef(method) : PyMethod_New(method, self);
+}
+
+int visit(PyObject* object, visitproc visit, void* arg) {
+    Py_VISIT(reinterpret_cast<CollectiveMethod*>(object)->described);
+    Py_VISIT(Py_TYPE(object));
+    return 0;
+}
+
+int release(PyObject* object) {
+    Py_CLEAR(reinterpret_cast<CollectiveMethod*>(object)->described);
+    return 0;
+}
+
+void drop(PyObject* object) {
+    PyTypeObject* type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    delete reinterpret_cast<CollectiveMethod*>(object)->signature;
+    release(object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+PyObject* of_described(PyObject* object, void* name) {
+    PyObject* described = reinterpret_cast<CollectiveMethod*>(object)->described;
+    return name == nullptr ? Py_NewRef(described)
+                           : PyObject_GetAttrString(described, static_cast<const char*>(name));
+}
+
+nb::object collective_method(nb::object described) {
+    static PyMemberDef members[] = {
+        {"__vectorcalloffset__", T_PYSSIZET, offsetof(CollectiveMethod, call), READONLY, nullptr}, {}};
+    static PyGetSetDef attributes[] = {
+        {"__wrapped__", of_described, nullptr, nullptr, nullptr},
+        {"__doc__", of_described, nullptr, nullptr, const_cast<char*>("__doc__")},
+        {"__name__", of_described, nullptr, nullptr, const_cast<char*>("__name__")},
+        {"__qualname__", of_described, nullptr, nullptr, const_cast<char*>("__qualname__")},
+        {"__module__", of_described, nullptr, nullptr, const_cast<char*>("__module__")},
+        {}};
+    static PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+                                  {Py_tp_descr_get, reinterpret_cast<void*>(bind_to)},
+                                  {Py_tp_traverse, reinterpret_cast<void*>(visit)},
+                                  {Py_tp_clear, reinterpret_cast<void*>(release)},
+                                  {Py_tp_dealloc, reinterpret_cast<void*>(drop)},
+                                  {Py_tp_members, members},
+                                  {Py_tp_getset, attributes},
+                                  {0, nullptr}};
+    static PyType_Spec spec = {"jali._core.CollectiveMethod", sizeof(CollectiveMethod), 0,
+                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
+                                   Py_TPFLAGS_METHOD_DESCRIPTOR,
+                               slots};
+    static auto* const type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+    if (type == nullptr) throw nb::python_error();
+    auto signature = std::make_unique<const Signature>(described);
+    PyObject* object = type->tp_alloc(type, 0);
+    if (object == nullptr) throw nb::python_error();
+    auto* method = reinterpret_cast<CollectiveMethod*>(object);
+    method->call = call_collective;
+    method->described = described.release().ptr();
+    method->signature = signature.release();
+    return nb::steal(object);
+}
+
+} // namespace
+
+void bind_collective_methods(nb::module_& m) {
+    nb::class_<CollectiveCalls>(m, "CollectiveCalls", "What a communicator has for its collectives.")
+        .def(
+            "__init__",
+            [](CollectiveCalls* self, std::shared_ptr<Communicator> ranks, bool checked) {
+                new (self) CollectiveCalls{std::move(ranks), checked, nullptr};
+            },
+            "ranks"_a, "checked"_a, "`checked`: calls that do not say so are compared.")
+        .def_prop_rw(
+            "there", [](const CollectiveCalls& self) { return self.there; },
+            [](CollectiveCalls& self, std::shared_ptr<Collectives> made) { self.there = std::move(made); },
+            "The collectives; None until the first call.");
+    m.def(
+        "count_recorders", [](int change) { recorders += change; }, "change"_a,
+        "So many more threads record a graph: while there are some, collectives ask whether theirs does.");
+    m.attr("Method") = nb::type_var("Method"); // type checkers see the decorated method as it was
+    m.def("collective_method", &collective_method, "function"_a,
+          nb::sig("def collective_method(function: Method) -> Method"),
+          "The collective that this function is named after, with its signature and words.");
+}

@@ -1,0 +1,159 @@
+#include "collective/collectives.hpp"
+#include "collective/plan.hpp"
+#include "transport/host_identity.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace jali {
+
+namespace {
+
+std::vector<std::string> gather_texts(Communicator& ranks, const std::string& mine, std::string_view what) {
+    std::vector<std::string> texts;
+    for (const auto& bytes : ranks.all_gather(std::as_bytes(std::span(mine)), what))
+        texts.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    return texts;
+}
+
+// In the order of their first ranks.
+std::vector<std::vector<int>> hosts_of(Communicator& ranks) {
+    std::vector<std::vector<int>> hosts;
+    if (ranks.transport() != std::string_view("mpi")) {
+        hosts.emplace_back(ranks.size());
+        std::iota(hosts[0].begin(), hosts[0].end(), 0);
+        return hosts;
+    }
+    const std::vector<std::string> names = gather_texts(ranks, host_identity(), "hosts of ranks");
+    for (int rank = 0; rank < ranks.size(); ++rank) {
+        const auto same = std::ranges::find_if(
+            hosts, [&](const std::vector<int>& host) { return names[host.front()] == names[rank]; });
+        (same == hosts.end() ? hosts.emplace_back() : *same).push_back(rank);
+    }
+    return hosts;
+}
+
+// Throws AgreedError on every rank unless all have the same rules, which can be read.
+void compare_rules(Communicator& ranks) {
+    constexpr std::string_view read = "rules ";
+    std::string mine;
+    try {
+        mine = std::string(read) + collective_rules()->digest();
+    } catch (const RulesError& error) {
+        mine = error.what();
+    }
+    const std::vector<std::string> told = gather_texts(ranks, mine, "rules of collectives");
+    for (std::size_t rank = 0; rank < told.size(); ++rank)
+        if (!told[rank].starts_with(read))
+            throw AgreedError((told.size() > 1 ? "rank " + std::to_string(rank) + ": " : "") + told[rank]);
+    for (std::size_t rank = 0; rank < told.size(); ++rank)
+        if (told[rank] != told[0])
+            throw AgreedError(
+                "ranks 0 and " + std::to_string(rank) +
+                " have other rules of collectives; JALI_COLLECTIVE_RULES is to name the same text on all");
+}
+
+} // namespace
+
+std::shared_ptr<Collectives> Collectives::make(std::shared_ptr<Communicator> ranks,
+                                               const SharesMemory& share_memory, std::string_view what) {
+    return std::shared_ptr<Collectives>(new Collectives(std::move(ranks), share_memory, what));
+}
+
+Collectives::Collectives(std::shared_ptr<Communicator> ranks, const SharesMemory& share_memory,
+                         std::string_view what)
+    : ranks_(std::move(ranks)) {
+    ranks_->barrier(what); // ranks that call something else hear of it
+    const std::string transport = ranks_->transport();
+    carriers_.emplace_back(transport, ranks_->duplicate());
+    if (transport == "mpi") {
+        const std::shared_ptr<Communicator> sharing = share_memory();
+        if (sharing->transport() == std::string_view("shm"))
+            carriers_.emplace(carriers_.begin(), "shm", sharing->duplicate());
+    }
+    space_ = std::make_shared<MessageSpace>(carriers_);
+    compare_rules(*ranks_);
+    hosts_ = hosts_of(*ranks_);
+    for (const std::vector<int>& host : hosts_) ranks_of_hosts_.push_back(static_cast<int>(host.size()));
+}
+
+CollectiveChoice Collectives::way_of(const CollectiveCall& call) const {
+    return choose_on_host(call, ranks_of_hosts_);
+}
+
+std::shared_ptr<PersistentPlan> Collectives::find_idle(const CollectiveCall& call) {
+    const std::shared_ptr<SamePlans> same = plans_.find(call);
+    if (!same) return nullptr;
+    const auto idle = std::ranges::find_if(*same, [](const auto& plan) { return !plan->running(); });
+    return idle != same->end() ? *idle : nullptr;
+}
+
+std::shared_ptr<PersistentPlan> Collectives::idle_plan_of(const CollectiveCall& call) {
+    if (std::shared_ptr<PersistentPlan> idle = find_idle(call)) return idle;
+    std::shared_ptr<PersistentPlan> made = make_plan(call);
+    if (const std::shared_ptr<SamePlans> same = plans_.find(call))
+        same->push_back(made);
+    else
+        plans_.add(call, std::make_shared<SamePlans>(1, made)).reset();
+    return made;
+}
+
+std::shared_ptr<PersistentPlan> Collectives::start(const CollectiveCall& call,
+                                                   std::span<std::byte* const> buffers,
+                                                   std::shared_ptr<const void> keep) {
+    std::shared_ptr<PersistentPlan> plan = idle_plan_of(call);
+    plan->start(buffers, std::move(keep));
+    return plan;
+}
+
+std::shared_ptr<PersistentPlan> Collectives::make_plan(const CollectiveCall& call) const {
+    const std::string name = way_of(call).way.name;
+    const Algorithm& row = *find_algorithm(name, call.collective, false);
+    const int ranks = ranks_->size();
+    const std::int64_t bytes = payload(call, ranks);
+    PlanParameters parameters(hierarchy_of(row));
+    if (row.striped && (call.collective == Collective::broadcast || call.collective == Collective::reduce))
+        parameters.stripe = ranks_of_hosts_.front();
+    if (row.ring) parameters.ring = ranks;
+    parameters.depth = row.depth(bytes);
+    parameters.reproducible = call.reproducible;
+    auto schedule = std::make_shared<const Schedule>(
+        plan_rank(make_composition(ranks, call, row.form), parameters, ranks_->rank()));
+    return PersistentPlan::make(std::move(schedule), space_,
+                                std::string(name_of(call.collective)) + " of " + std::to_string(bytes) +
+                                    " bytes (" + name + ")");
+}
+
+Hierarchy Collectives::hierarchy_of(const Algorithm& row) const {
+    const int ranks = ranks_->size(), hosts = static_cast<int>(hosts_.size());
+    if (row.hierarchy == Algorithm::Shape::binary) return Hierarchy::binary(ranks);
+    if (row.hierarchy == Algorithm::Shape::hosts && 1 < hosts && hosts < ranks) {
+        Hierarchy hierarchy = Hierarchy::from_sizes(ranks, {ranks_of_hosts_});
+        std::vector<int> order;
+        for (const std::vector<int>& host : hosts_) order.insert(order.end(), host.begin(), host.end());
+        hierarchy.set_order(std::move(order));
+        return hierarchy;
+    }
+    return Hierarchy(ranks);
+}
+
+const std::shared_ptr<DeviceCollectives>* Collectives::find(const Gpu& gpu) const {
+    const auto found = on_devices_.find(&gpu);
+    return found != on_devices_.end() ? &found->second : nullptr;
+}
+
+const std::shared_ptr<DeviceCollectives>& Collectives::on(const std::shared_ptr<Gpu>& gpu) {
+    if (const auto* found = find(*gpu)) return *found;
+    // Plans on devices may outlive this.
+    const auto on_host = [self = weak_from_this()](const CollectiveCall& call,
+                                                   std::span<std::byte* const> buffers) {
+        const auto there = self.lock();
+        if (!there) throw TransportError("a collective by way of the host, whose communicator is gone");
+        there->run(call, buffers);
+    };
+    auto made = std::make_shared<DeviceCollectives>(gpu, ranks_, ranks_of_hosts_, on_host);
+    return on_devices_.emplace(gpu.get(), std::move(made)).first->second;
+}
+
+} // namespace jali

@@ -1,0 +1,79 @@
+// What a communicator keeps for its collectives: who carries their messages, which way each call takes, and
+// the plans that are ready to run on memory of the host and of devices.
+//
+// Equal calls share a plan. Which are kept needs no agreement between ranks, since plans take their tags when
+// they start. Used by one thread at a time, as communicators are.
+#pragma once
+
+#include "collective/algorithms.hpp"
+#include "collective/device_collectives.hpp"
+#include "collective/kept_plans.hpp"
+#include "collective/persistent.hpp"
+#include "collective/rules.hpp"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace jali {
+
+class Collectives : public std::enable_shared_from_this<Collectives> {
+  public:
+    // Collective. `share_memory` makes the communicator of the same ranks for which those of one host share
+    // memory; it is asked where there may be several hosts. `what` says in errors which call makes this.
+    // Throws AgreedError on all ranks where one cannot read the rules or has others.
+    using SharesMemory = std::function<std::shared_ptr<Communicator>()>;
+    static std::shared_ptr<Collectives> make(std::shared_ptr<Communicator> ranks,
+                                             const SharesMemory& share_memory, std::string_view what);
+
+    const std::shared_ptr<Communicator>& ranks() const { return ranks_; }
+    const std::shared_ptr<MessageSpace>& space() const { return space_; }
+    // Libraries by name; the first carries messages of plans that name none.
+    std::span<const MessageSpace::Carrier> carriers() const { return carriers_; }
+    const std::vector<std::vector<int>>& hosts() const { return hosts_; } // ranks of each
+
+    // The way that a call on memory of the host takes, and why. Throws CollectiveError, RulesError.
+    CollectiveChoice way_of(const CollectiveCall& call) const;
+
+    // Begins a call on these addresses, one for each of its buffers (standard.hpp; null where this rank has
+    // no bytes of one), which must stay until its end; `keep` is held as long. What is returned is waited
+    // for, or tested. Calls are started in the same order on all ranks. Throws CollectiveError, RulesError,
+    // PlanError, and what waiting throws.
+    std::shared_ptr<PersistentPlan> start(const CollectiveCall& call, std::span<std::byte* const> buffers,
+                                          std::shared_ptr<const void> keep = nullptr);
+    void run(const CollectiveCall& call, std::span<std::byte* const> buffers) {
+        idle_plan_of(call)->run(buffers);
+    }
+
+    // A plan of this call that is not under way: null if none is kept.
+    std::shared_ptr<PersistentPlan> find_idle(const CollectiveCall& call);
+    std::shared_ptr<PersistentPlan> idle_plan_of(const CollectiveCall& call); // made if need be
+
+    // The collectives on a device of this rank. Collective where it is the first call for that device.
+    const std::shared_ptr<DeviceCollectives>& on(const std::shared_ptr<Gpu>& gpu);
+    const std::shared_ptr<DeviceCollectives>* find(const Gpu& gpu) const; // null: there was no call
+
+    PlanCounts counts() const { return plans_.counts(); }
+    void keep_at_most(std::size_t plans) { plans_.most = plans; }
+
+  private:
+    using SamePlans = std::vector<std::shared_ptr<PersistentPlan>>; // of calls under way several times
+
+    Collectives(std::shared_ptr<Communicator> ranks, const SharesMemory& share_memory, std::string_view what);
+    std::shared_ptr<PersistentPlan> make_plan(const CollectiveCall& call) const;
+    Hierarchy hierarchy_of(const Algorithm& row) const;
+
+    std::shared_ptr<Communicator> ranks_;
+    std::vector<MessageSpace::Carrier> carriers_;
+    std::shared_ptr<MessageSpace> space_;
+    std::vector<std::vector<int>> hosts_;
+    std::vector<int> ranks_of_hosts_;
+    KeptPlans<SamePlans> plans_;
+    std::map<const Gpu*, std::shared_ptr<DeviceCollectives>> on_devices_;
+};
+
+} // namespace jali
