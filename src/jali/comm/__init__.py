@@ -70,7 +70,7 @@ _LATER = {
     "Machine": "machine",
     "PersistentMessage": "device_messages",
     "Plan": "plan",
-    "Request": "collectives",
+    "Request": "requests",
     "RunningPlan": "running_plan",
     "Transport": "transport",
     "over": "transport",
