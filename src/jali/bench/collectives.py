@@ -132,19 +132,20 @@ class Cell:
         """
         ours, theirs = self.timings[side], self.timings[other]
         pairs = np.sort(np.array(theirs.seconds) / np.array(ours.seconds))
-        k = _order(len(pairs))
+        k = order_of_median(len(pairs)) or 0
         return theirs.median / ours.median, float(pairs[k]), float(pairs[len(pairs) - 1 - k])
 
 
-def _order(count: int) -> int:
-    """Index of the lower end of the median's 95 % interval among `count` sorted values."""
+def order_of_median(count: int, tail: float = 0.025) -> int | None:
+    """Index of the lower end of the median's interval among `count` sorted values: the median is below it with probability `tail`
+    at most, and as far above the other end. None where there are too few values for that."""
     from math import comb
 
     below, k = 0.0, 0
-    while below + comb(count, k) / 2.0**count <= 0.025:
+    while below + comb(count, k) / 2.0**count <= tail:
         below += comb(count, k) / 2.0**count
         k += 1
-    return max(k - 1, 0)
+    return k - 1 if k else None
 
 
 @dataclass
@@ -265,7 +266,7 @@ def conditions(comm: Any, warm_ups: int, rounds: int, dtype: str) -> dict[str, A
         "mpi": " ".join(MPI.Get_library_version().split("\n")[0].rstrip("\0").split()),
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count(),
         "ranks": comm.size,
         "hosts": len(set(hosts)),
@@ -292,7 +293,8 @@ def _of_launcher(name: str) -> bool:
     )
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The name of this machine's processor."""
     try:
         with open("/proc/cpuinfo") as lines:
             return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))

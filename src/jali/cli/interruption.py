@@ -18,6 +18,7 @@ from jali.codegen import interruptible
 from jali.comm import Communicator
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 # A terminal and a launcher may both pass on one Ctrl-C.
 SAME_PRESS = 1.0

@@ -74,7 +74,8 @@ COMMANDS = {
         "time collectives beside the MPI library's, every policy of halo exchange, or two commits of jali",
     ),
     "tune": Command(
-        "jali.cli.tune", "show what was found fastest on the devices here, and why, or forget it"
+        "jali.cli.tune",
+        "show what was found fastest on the devices here, and why, or forget it; measure rules of collectives",
     ),
     "profile": Command("jali.cli.profile", "show where the time of a simulation goes, beside measured roofs"),
     "info": Command("jali.cli.info", "show what jali found here: compiler, vector width, ranks, MPI, cache"),

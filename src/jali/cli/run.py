@@ -21,7 +21,7 @@ from typing import Any, TextIO
 
 from jali import comm, io
 from jali.cli.configurations import add_device_argument
-from jali.cli.interruption import SAME_PRESS, Interrupted, Interruption
+from jali.cli.interruption import EXIT_CODES, SAME_PRESS, Interrupted, Interruption
 from jali.cli.markov_chain import MarkovChain, total_sweeps
 from jali.cli.parameters import load_parameters, parse_parameters, render_parameters
 from jali.cli.progress import Progress, show_progress
@@ -58,8 +58,6 @@ CHANGEABLE = (
     "run.device",
     "lattice.grid",
 )
-
-EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

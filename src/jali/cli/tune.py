@@ -1,33 +1,114 @@
-"""`jali tune`: what the tuner remembers about the devices of this machine, and why; forgetting it.
+"""`jali tune`: what the tuner remembers about the devices of this machine, and why; forgetting it; rules of collectives.
 
-Measuring is done by programs as they run, since only they have the fields; JALI_TUNE says when.
+Measuring kernels is done by programs as they run, since only they have the fields; JALI_TUNE says when. Collectives are measured by
+`jali tune collectives` (`tune_collectives.py`).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 from typing import Any
 
 from jali import comm, tune
+from jali.cli.options import keep_defaults, refuse_others
+from jali.cli.plan_arguments import names_argument, size_argument
+from jali.devices import device_names
 from jali.errors import ParameterError
+
+OF_COLLECTIVES = (
+    "device",
+    "only",
+    "smallest",
+    "largest",
+    "factor",
+    "types",
+    "in_place",
+    "rounds",
+    "seconds",
+    "out",
+    "draw",
+    "go_on",
+    "force",
+)
+OPTIONS = {"show": ("why",), "forget": (), "collectives": OF_COLLECTIVES}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `jali tune`."""
-    parser.description = "Show what was found fastest on the devices here, and why, or forget it."
+    parser.description = (
+        "Show what was found fastest on the devices here, and why, or forget it. Or (collectives) measure every way of every "
+        "collective between the ranks (-n), and write rules for those sizes where one is faster than jali's own choice; "
+        "JALI_COLLECTIVE_RULES names their file to programs."
+    )
     parser.epilog = "JALI_TUNE, for programs that run kernels: " + "; ".join(
         f"{name}: {words}" for name, words in tune.MODES.items()
     )
-    parser.add_argument("action", choices=("show", "forget"), nargs="?", default="show")
+    parser.add_argument("action", choices=tuple(OPTIONS), nargs="?", default="show")
     parser.add_argument(
         "kernel", nargs="?", help="only about this kernel: its name, or the beginning of its digest"
     )
     parser.add_argument("--why", action="store_true", help="show every candidate with its time")
+    of = parser.add_argument_group("collectives")
+    of.add_argument("--device", metavar="NAME", help=f"{device_names('')} (default: the host)")
+    of.add_argument(
+        "--only", type=names_argument, metavar="NAME,...", help="these collectives (default: all eight)"
+    )
+    of.add_argument("--smallest", type=size_argument, default=8, metavar="BYTES", help="default 8")
+    of.add_argument("--largest", type=size_argument, default=64 << 20, metavar="BYTES", help="default 64MiB")
+    of.add_argument("--factor", type=int, default=8, metavar="F", help="between sizes (default 8)")
+    of.add_argument(
+        "--types",
+        type=names_argument,
+        default=["float32"],
+        metavar="NAME,...",
+        help="of elements (default float32, for rules that ask for no type)",
+    )
+    of.add_argument(
+        "--in-place", action="store_true", help="also calls whose result is where their argument was"
+    )
+    of.add_argument(
+        "--rounds", type=int, default=20, metavar="N", help="measured rounds at least (default 20)"
+    )
+    of.add_argument(
+        "--seconds",
+        type=float,
+        default=0.1,
+        metavar="S",
+        help="rounds of a cell go on for so long (default 0.1)",
+    )
+    of.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="where rules go (default: collective-rules-MEMORY-N-ranks.toml, here)",
+    )
+    of.add_argument(
+        "--draw", type=Path, metavar="FILE", help="draw times of all ways over sizes, a PNG or PDF"
+    )
+    of.add_argument(
+        "--continue",
+        dest="go_on",
+        action="store_true",
+        help="go on with what an interrupted run has measured",
+    )
+    of.add_argument("--force", action="store_true", help="write over rules that are there; begin anew")
+    keep_defaults(parser, OPTIONS)
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Show or forget; one rank speaks for all."""
+    """Show or forget, where one rank speaks for all, or measure collectives."""
+    also = ("--json",) if arguments.action == "collectives" else ("the name of a kernel", "--json")
+    refuse_others(arguments, OPTIONS, arguments.action, f"jali tune {arguments.action}", also)
+    if arguments.action == "collectives":
+        from jali.cli.tune_collectives import execute as collectives
+
+        if arguments.kernel is not None:
+            raise ParameterError(
+                f"jali tune collectives takes no {arguments.kernel!r}; --only names collectives"
+            )
+        return collectives(arguments)
     if comm.current().rank != 0:
         return 0
     if arguments.action == "forget":

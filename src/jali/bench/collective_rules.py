@@ -1,0 +1,246 @@
+"""From times of ways to rules of collectives: which way replaces jali's choice, for which sizes, and the file that says so.
+
+A cell is a collective at one size; its times are rounds in which all ways took turns, so that those of one round belong together.
+What is compared is the ratio of such pairs, by its median and the order statistics around it. A way may replace the default where it
+is faster by GAIN at least, at 99.9 % confidence (FIRST); among those that may and that nothing tells from the fastest, the one
+that its neighbours take as well. What was chosen so is measured anew and stays where it is faster again, at 95 % (AGAIN). Where
+nothing is faster there is no rule: the default goes on to choose.
+
+Nothing here measures; times come from `jali.bench.collective_ways`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from jali.bench.collectives import order_of_median
+from jali.bench.collectives_report import time_text
+
+DEFAULT = "default"
+FIRST, AGAIN = 0.001, 0.05  # how often noise alone may say that one of two equal ways is faster, or slower
+GAIN = 1.02  # faster by less is not worth a rule; as of the tuner of kernels
+LEAST_ROUNDS = 11  # fewer say nothing at FIRST, whatever they are
+
+Times = Mapping[str, Sequence[float]]  # seconds of rounds, by way
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as fast one way is as another: of the median pair, and its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} ({self.low:.2f} .. {self.high:.2f})"
+
+
+def ratio(times: Times, way: str, other: str = DEFAULT, error: float = AGAIN) -> Ratio:
+    """Speed of `way` over `other`, round by round; outside of the interval is the median with probability `error` at most.
+
+    Without enough rounds to say that, the interval is everything.
+    """
+    pairs = np.sort(np.asarray(times[other]) / np.asarray(times[way]))
+    k = order_of_median(len(pairs), error / 2)
+    middle = float(np.median(pairs))
+    return Ratio(middle, 0.0, math.inf) if k is None else Ratio(middle, float(pairs[k]), float(pairs[-1 - k]))
+
+
+def possible_winners(times: Times) -> dict[str, float]:
+    """The ways that may replace the default in a cell, with their median times; empty where the default stays.
+
+    Those that are faster than the default beyond noise, but for what is slower than the fastest of them beyond noise.
+    """
+    faster = [w for w in times if w != DEFAULT and ratio(times, w, error=FIRST).low > GAIN]
+    if not faster:
+        return {}
+    medians = {way: float(np.median(times[way])) for way in faster}
+    best = min(faster, key=lambda way: medians[way])
+    return {way: medians[way] for way in faster if way == best or ratio(times, way, best).high >= 1}
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Neighbouring sizes (bytes, as measured) that take one way."""
+
+    way: str
+    sizes: tuple[int, ...]
+
+
+def stretches(cells: Sequence[tuple[int, Times]]) -> list[Stretch]:
+    """The sizes of one collective, in their order, in as few stretches as winners allow; sizes where the default stays are in none."""
+    found: list[Stretch] = []
+    sizes: list[int] = []
+    common: dict[str, float] = {}  # ways that may win in all of `sizes`: product of medians
+
+    def end() -> None:
+        if sizes:
+            found.append(Stretch(min(common, key=lambda way: common[way]), tuple(sizes)))
+        sizes.clear()
+
+    for size, times in cells:
+        here = possible_winners(times)
+        both = {way: common[way] * here[way] for way in common if way in here} if sizes else {}
+        if not both:
+            end()
+        common = both or here
+        if here:
+            sizes.append(size)
+    end()
+    return found
+
+
+def without(found: Iterable[Stretch], slow: Iterable[int]) -> list[Stretch]:
+    """Stretches without these sizes; one that loses some in its middle becomes two."""
+    lost, left = set(slow), []
+    for stretch in found:
+        run: list[int] = []
+        for size in (*stretch.sizes, None):
+            if size is not None and size not in lost:
+                run.append(size)
+            elif run:
+                left.append(replace(stretch, sizes=tuple(run)))
+                run = []
+    return left
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A kind of call whose sizes are measured: `type` is the core's name of the elements; `in_place` is None where a collective has
+    no choice."""
+
+    collective: str
+    type: str
+    in_place: bool | None
+
+    def __str__(self) -> str:
+        return self.collective + {True: " in place", False: "", None: ""}[self.in_place]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A row of the file: bytes from `least` to `most`. `type` and `in_place` are None where it does not ask for them."""
+
+    collective: str
+    type: str | None
+    in_place: bool | None
+    least: int
+    most: int
+    way: str
+    why: str = ""
+
+
+def rules_of(
+    found: Mapping[Variant, Sequence[Stretch]],
+    sizes: Mapping[Variant, Sequence[int]],
+    why: Callable[[Variant, Stretch], str] = lambda variant, stretch: "",
+) -> list[Rule]:
+    """Rules for what was found among the `sizes` that were measured. What types, or being in place, do not change is not asked for.
+
+    A rule reaches from the smallest to the largest size of its stretch, ends included. Where the next size that was measured
+    belongs to the next rule, the two meet at the geometric mean.
+    """
+    groups: dict[str, list[Variant]] = {}
+    for variant in found:
+        groups.setdefault(variant.collective, []).append(variant)
+    rules = []
+    for collective, variants in groups.items():
+        said: list[tuple[str | None, bool | None, Variant]] = [(v.type, v.in_place, v) for v in variants]
+        said = _folded(said, found, 1)  # in place or not
+        said = _folded(said, found, 0)
+        for type_, in_place, variant in said:
+            place = {size: number for number, size in enumerate(sorted(sizes[variant]))}
+            ordered = sorted(found[variant], key=lambda s: s.sizes)
+            bounds = [[s.sizes[0], s.sizes[-1]] for s in ordered]
+            for before, after in zip(bounds, bounds[1:], strict=False):
+                if place[after[0]] == place[before[1]] + 1:
+                    before[1] = math.isqrt(before[1] * after[0])
+                    after[0] = before[1] + 1
+            for stretch, (least, most) in zip(ordered, bounds, strict=True):
+                rules.append(
+                    Rule(collective, type_, in_place, least, most, stretch.way, why(variant, stretch))
+                )
+    return rules
+
+
+def _folded(
+    said: list[tuple[str | None, bool | None, Variant]],
+    found: Mapping[Variant, Sequence[Stretch]],
+    key: int,
+) -> list[tuple[str | None, bool | None, Variant]]:
+    """One for all values of a condition (0: type, 1: in place) where several were measured and all say the same."""
+    groups: dict[object, list[tuple[str | None, bool | None, Variant]]] = {}
+    for row in said:
+        groups.setdefault(row[1 - key], []).append(row)
+    result = []
+    for rows in groups.values():
+        alike = all(list(found[row[2]]) == list(found[rows[0][2]]) for row in rows)
+        of_one_type = key == 0 and len({row[0] for row in said}) == 1
+        if alike and (len(rows) > 1 or of_one_type):
+            type_, in_place, variant = rows[0]
+            result.append((None if key == 0 else type_, None if key == 1 else in_place, variant))
+        else:
+            result += rows
+    return result
+
+
+COMBINING = ("all_reduce", "reduce", "reduce_scatter")
+WITH_COUNTS = ("all_gather", "gather", "scatter", "reduce_scatter", "all_to_all")
+
+
+def rules_text(rules: Iterable[Rule], conditions: Mapping[str, object], comments: Iterable[str]) -> str:
+    """The file: comments, then rules, each with the conditions (memory, ranks, ...) that all of them were measured under."""
+    lines = [f"# {line}".rstrip() for line in comments] + ["version = 1"]
+    for rule in rules:
+        asked: dict[str, object] = {
+            "collective": rule.collective,
+            **conditions,
+            "bytes": rule.least if rule.least == rule.most else f"{rule.least}..{rule.most}",
+        }
+        if rule.type is not None:
+            asked["type"] = rule.type
+        if rule.in_place is not None:
+            asked["in_place"] = rule.in_place
+        if rule.collective in COMBINING:
+            asked["reproducible"] = False
+        if rule.collective in WITH_COUNTS:
+            asked["even"] = True
+        lines += ["", "[[rule]]", *(f"{key} = {_toml(value)}" for key, value in asked.items())]
+        lines.append(f"ways = [{_toml(rule.way)}]")
+        if rule.why:
+            lines.append(f"why = {_toml(rule.why)}")
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return str(value)
+    return '"' + "".join(c for c in str(value) if c.isprintable() and c not in '"\\') + '"'
+
+
+def gain_text(measured: Iterable[Times]) -> str:
+    """How much faster than the default fresh rounds of some cells were, which are of the ways DEFAULT and "rules"."""
+    pairs = [ratio(times, "rules") for times in measured]
+    low, high = min(p.value for p in pairs), max(p.value for p in pairs)
+    return f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
+
+
+def cell_text(variant: Variant, size: str, times: Times, ways: int) -> str:
+    """A line about a cell as it was measured first: the default, the fastest other way, and what may replace the default."""
+    medians = {way: float(np.median(rounds)) for way, rounds in times.items() if way != DEFAULT}
+    words = [f"{variant!s:24s}{size:>9s}  {time_text(float(np.median(times[DEFAULT]))):>10s}"]
+    if medians:
+        best = min(medians, key=lambda way: medians[way])
+        words.append(f"{best} {time_text(medians[best])}, ratio {ratio(times, best, error=FIRST)}")
+    words.append(f"{len(times[DEFAULT])} rounds, {len(medians)} of {ways} ways")
+    winners = possible_winners(times)
+    if winners:
+        words.append("may be replaced by " + ", ".join(winners))
+    return "  ".join(words)

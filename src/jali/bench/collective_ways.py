@@ -1,0 +1,338 @@
+"""Every way of a collective timed beside what jali chooses, on hosts and on devices: what rules are made from.
+
+A way is an algorithm, on devices with a carrier of its messages, or who has collectives itself (`jali.comm.algorithms`). Ranks are
+those of any communicator, processes or threads. All ways of a cell take turns on the same buffers, in an order that is drawn anew for
+each round; the time of a round is that of the slowest rank. On the host a round is one call on fresh data, from a barrier on; on
+devices a batch of calls, as in `jali.bench.device_collectives`. A few rounds tell which ways are near the default at all; only these,
+and it, go through the rest.
+
+Results are compared before ways are timed, and after; on the host also in the rounds of the first look. What is not possible here is
+left out with its reason. Who decides from the times is `jali.bench.collective_rules`.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from jali import _core, settings
+from jali.bench.cases import Case, contribution
+from jali.bench.collective_rules import DEFAULT
+from jali.bench.collectives import JaliSide
+from jali.bench.device_collectives import DeviceCase
+from jali.comm import algorithms
+from jali.comm.device_arrays import DeviceArray
+from jali.comm.elements import element_name
+from jali.errors import DeviceError, ParameterError, RankError
+from jali.vendors import libraries, library_of
+
+IN_PLACE = ("all_reduce", "all_gather", "reduce_scatter", "reduce")  # have the choice
+LOOK, NEAR = (
+    3,
+    1.5,
+)  # rounds of the first look; a way whose best was slower than so many times the default is left
+MOST_ROUNDS = 200
+BATCH, LARGE = 20, 64 << 20  # calls of a batch on devices; beyond so many bytes a fifth
+DEVICE_CARRIERS = tuple(name for name, _, carries, _ in _core.collective_rows(libraries()) if carries)
+
+
+@contextmanager
+def in_force(communicator: Any, **changes: settings.Value) -> Iterator[None]:
+    """`jali.settings.using` for ranks that may be threads of one process: no rank goes on while another has other settings. Collective."""
+    before = {name: getattr(settings.current(), name) for name in changes}
+    communicator.barrier()
+    settings.use(**changes)
+    try:
+        communicator.barrier()
+        yield
+        communicator.barrier()
+    finally:
+        settings.use(**before)
+    communicator.barrier()
+
+
+@dataclass(frozen=True)
+class Way:
+    """An algorithm and the carrier of its messages (empty: the usual one), or who has collectives itself."""
+
+    name: str
+    carrier: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} by {self.carrier}" if self.carrier else self.name
+
+
+def ways_of(collective: str, kind: str) -> list[Way]:
+    """All ways of a collective in the host's memory ("host") or in that of devices of a kind, whether they are possible or not."""
+    if kind == "host":
+        return [Way(name) for name in algorithms.names(collective)]
+    of_others = set(libraries()) - {library_of(kind)}
+    names = [name for name in algorithms.names(collective, on_device=True) if name not in of_others]
+    itself = [Way(name) for name in names if name in algorithms.ON_DEVICES]
+    usual, *others = [name for name in DEVICE_CARRIERS if name not in of_others]
+    carriers = ["", *others] if usual else []
+    return itself + [Way(n, c) for n in names if n not in algorithms.ON_DEVICES for c in carriers]
+
+
+class InPlaceSide(JaliSide):
+    """The same calls on one buffer of `case.whole`."""
+
+    def prepare(self, case: Any) -> Callable[[], object]:
+        ours, x, how = self.communicator, case.whole, self.algorithm.get(case.collective)
+        calls = {
+            "all_reduce": partial(ours.all_reduce, x, x),
+            "all_gather": partial(ours.all_gather, x, x),
+            "reduce_scatter": partial(ours.reduce_scatter, x, x),
+            "reduce": partial(ours.reduce, x, x, root=case.root),
+        }
+        return partial(calls[case.collective], algorithm=how)
+
+
+class InPlaceCase(Case):
+    """A case whose buffers are parts of one, `whole`."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        n, p = self.chunk, self.size
+        mine = slice(self.rank * n, (self.rank + 1) * n)
+        self.whole = np.empty(p * n, self.dtype)
+        self.send = self.whole[mine] if self.collective == "all_gather" else self.whole
+        if self.receive.size:
+            self.receive = self.whole[mine] if self.collective == "reduce_scatter" else self.whole
+
+    def wrong(self, round_: int) -> str:
+        """As of any case; what was sent is overwritten."""
+        sent, self.send = self.send, self._ready[round_ % 2][0]
+        try:
+            return super().wrong(round_)
+        finally:
+            self.send = sent
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of an array on a device, as checks of results ask for it."""
+
+    address: int
+    size: int
+
+
+class InPlaceDeviceCase(DeviceCase):
+    """A case on a device whose buffers are parts of one, `whole`."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        n = self.chunk
+        self.whole = DeviceArray.empty(self.gpu, (self.size * n,), self.dtype, "benchmark")
+        mine = _Part(self.whole.address + self.rank * n * self.dtype.itemsize, n)
+        self._sent_at = mine.address if self.collective == "all_gather" else self.whole.address
+        if self.receive is not None:
+            whole = _Part(self.whole.address, self.whole.size)
+            self.receive = mine if self.collective == "reduce_scatter" else whole  # type: ignore[assignment]
+        self.send = None
+
+    def poison(self) -> None:
+        """Fill the buffer with what it must not be, and with what goes in."""
+        self.gpu.fill(self.whole.memory, 119)
+        mine = contribution(self.rank, self.sent, 0, self.dtype)
+        self.gpu.upload_address(self._sent_at, mine.view(np.uint8))
+
+
+@dataclass
+class Measured:
+    """A cell: seconds of rounds by way, the default among them; why others were left out; medians of those that were far behind."""
+
+    payload: int
+    times: dict[str, list[float]]
+    impossible: dict[str, str]
+    far: dict[str, float]
+
+
+class WaysOfCollectives:
+    """The ways between the ranks of a communicator. Everything is collective.
+
+    Each carrier has communicators of its own, for which it was the usual one when their plans were made; jali's choice is that of
+    `rules`, the name of a file ("" for jali's own alone), whatever the program's settings are.
+    """
+
+    def __init__(self, communicator: Any, gpu: Any = None, seed: int = 1) -> None:
+        self.communicator, self.gpu, self._seed = communicator, gpu, seed
+        self.kind = "host" if gpu is None else gpu.kind
+        self._control = communicator.duplicate()
+        self._of_carrier: dict[str, Any] = {}
+        self._by_rules: dict[str, Any] = {}
+
+    def case(self, collective: str, payload: int, dtype: str, in_place: bool) -> Any:
+        """Buffers for calls of that payload, bytes that are rounded up to whole chunks."""
+        c = self.communicator
+        if self.gpu is not None:
+            kind = InPlaceDeviceCase if in_place else DeviceCase
+            return kind(collective, payload, c.rank, c.size, self.gpu, dtype)
+        return (InPlaceCase if in_place else Case)(collective, payload, c.rank, c.size, 0, dtype)
+
+    def measure(self, case: Any, rounds: int, seconds: float) -> Measured:
+        """All ways beside the default. More rounds than asked for, as many as fit into `seconds`, where a cell is done sooner."""
+        calls = {DEFAULT: self._default(case, "")}
+        impossible: dict[str, str] = {}
+        for way in ways_of(case.collective, self.kind):
+            call = self._forced(case, way, impossible)
+            if call is not None:
+                calls[str(way)] = call
+        look = self._timed(case, calls, 0, LOOK, compare=True)
+        limit = NEAR * float(np.median(look[DEFAULT]))
+        near = {name: call for name, call in calls.items() if name == DEFAULT or min(look[name]) <= limit}
+        far = {name: float(np.median(look[name])) for name in calls if name not in near}
+        if len(near) == 1:
+            return Measured(case.payload, {DEFAULT: look[DEFAULT]}, impossible, far)
+        return Measured(case.payload, self._rest(case, near, look, rounds, seconds), impossible, far)
+
+    def compare(self, case: Any, rules: str, rounds: int, seconds: float) -> dict[str, list[float]]:
+        """What a file of rules chooses ("rules") beside what jali's own do (DEFAULT)."""
+        calls = {DEFAULT: self._default(case, ""), "rules": self._default(case, rules)}
+        look = self._timed(case, calls, 0, LOOK, compare=True)
+        return self._rest(case, calls, look, rounds, seconds)
+
+    def _rest(
+        self,
+        case: Any,
+        calls: dict[str, Callable[[], object]],
+        look: dict[str, list[float]],
+        rounds: int,
+        seconds: float,
+    ) -> dict[str, list[float]]:
+        each = sum(float(np.median(look[name])) for name in calls) * self._length(case)
+        count = max(rounds, min(MOST_ROUNDS, int(seconds / each) if each > 0 else rounds))
+        return self._timed(case, calls, LOOK, count)
+
+    def _default(self, case: Any, rules: str) -> Callable[[], object]:
+        with in_force(self._control, collective_rules=rules or None, collective=None):
+            if rules not in self._by_rules:
+                self._by_rules[rules] = self.communicator.duplicate()
+            call = self._call(case, self._by_rules[rules], None)
+            self._check(case, "what the rules choose" if rules else "jali's choice", call)
+        return call
+
+    def _forced(self, case: Any, way: Way, impossible: dict[str, str]) -> Callable[[], object] | None:
+        itself = way.name in algorithms.ON_DEVICES
+        carrier = "" if self.gpu is None or itself else way.carrier or DEVICE_CARRIERS[0]
+        with in_force(self._control, collective_rules=None, collective=None, device_carrier=carrier or None):
+            if carrier not in self._of_carrier:
+                self._of_carrier[carrier] = self.communicator.duplicate()
+            call, reason = self._call(case, self._of_carrier[carrier], way.name), ""
+            self._ready(case)
+            try:
+                call()
+            except (DeviceError, ParameterError, MemoryError) as error:
+                reason = str(error) or type(error).__name__
+            told = [text.decode() for text in self._control.gather_bytes(reason.encode()) if text]
+            if told:
+                impossible[str(way)] = told[0]
+                return None
+            self._compare_result(case, str(way), 0)
+        return call
+
+    def _call(self, case: Any, communicator: Any, algorithm: str | None) -> Callable[[], object]:
+        side = InPlaceSide if hasattr(case, "whole") else JaliSide
+        return side(communicator, "", {case.collective: algorithm} if algorithm else {}).prepare(case)
+
+    def _ready(self, case: Any) -> None:
+        """Data for a call whose result is compared."""
+        if self.gpu is None:
+            case.fill(0)
+        else:
+            case.poison()
+            self.gpu.synchronize()
+        self._control.barrier()
+
+    def _check(self, case: Any, name: str, call: Callable[[], object]) -> None:
+        self._ready(case)
+        call()
+        self._compare_result(case, name, 0)
+
+    def _compare_result(self, case: Any, name: str, number: int) -> None:
+        if self.gpu is None:
+            wrong = case.wrong(number)
+        else:
+            self.gpu.synchronize()
+            wrong = case.wrong()
+        self._raise_together(f"{name}: {wrong}" if wrong else "")
+
+    def _raise_together(self, problem: str) -> None:
+        found = [text.decode() for text in self._control.gather_bytes(problem.encode()) if text]
+        if found:
+            raise RankError(found[0])
+
+    def _length(self, case: Any) -> int:
+        if self.gpu is None:
+            return 1
+        return BATCH if case.payload <= LARGE else BATCH // 5
+
+    def _timed(
+        self,
+        case: Any,
+        calls: dict[str, Callable[[], object]],
+        first: int,
+        count: int,
+        compare: bool = False,
+    ) -> dict[str, list[float]]:
+        """Rounds `first`, `first` + 1, ... of all calls in turn."""
+        names, clock, length = list(calls), time.perf_counter, self._length(case)
+        times = np.zeros((len(names), count))
+        problem = ""
+        for number in range(first, first + count):
+            order = list(range(len(names)))
+            random.Random(self._seed * 1000003 + number).shuffle(order)  # the same on all ranks
+            for side in order:
+                call = calls[names[side]]
+                if self.gpu is None:
+                    case.fill(number)
+                    self._control.barrier()
+                    start = clock()
+                    call()
+                    times[side, number - first] = clock() - start
+                    if (compare or number == first + count - 1) and not problem:
+                        wrong = case.wrong(number)
+                        problem = f"{names[side]}: round {number}: {wrong}" if wrong else ""
+                else:
+                    self._control.barrier()
+                    start = clock()
+                    for _ in range(length):
+                        call()
+                    self.gpu.synchronize()
+                    times[side, number - first] = (clock() - start) / length
+        self._raise_together(problem)
+        if self.gpu is not None and not compare:
+            for name, call in calls.items():
+                self._check(case, name, call)
+        slowest = self._control.all_reduce(times, op="max")
+        return {name: list(map(float, row)) for name, row in zip(names, slowest, strict=True)}
+
+
+def core_type(dtype: str) -> str:
+    """The core's name of NumPy's type; ParameterError for those of which no sums are compared."""
+    try:
+        kind = np.dtype(dtype)
+    except TypeError:
+        raise ParameterError(f"--types: there is no type {dtype!r}; give some like float32,float64") from None
+    if kind.kind not in "fiu" or kind.itemsize < 4:
+        raise ParameterError(
+            f"--types: sums of {dtype} are not exact enough to be compared; give some like float32,float64,int64"
+        )
+    return str(element_name(kind))
+
+
+def ranks_per_host(communicator: Any) -> Sequence[int]:
+    """Ranks of each host, as rules count them: those of one process are on one."""
+    from jali.comm.hosts import host_identity
+
+    if communicator.transport != "mpi":
+        return [communicator.size]
+    names = communicator.gather_bytes(host_identity().encode())
+    return [names.count(name) for name in dict.fromkeys(names)]

@@ -1,0 +1,466 @@
+"""`jali tune collectives`: measures every way of every collective beside jali's choice, and writes rules where another way is faster.
+
+Cells (a collective, a type, in place or not, a size) are measured one after the other; after each a file beside the rules has
+all of them, so that an interrupted run goes on with `--continue`. Then rules are made (`jali.bench.collective_rules`), the cells that
+they change are measured anew, by these rules and by jali's own, and what is not faster again is left out. All ranks know all times
+and decide alike; rank 0 alone writes and speaks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jali import _core, comm, settings
+from jali.amounts import counted
+from jali.bench import collectives
+from jali.bench.collective_rules import (
+    DEFAULT,
+    LEAST_ROUNDS,
+    Rule,
+    Stretch,
+    Variant,
+    cell_text,
+    gain_text,
+    ratio,
+    rules_of,
+    rules_text,
+    stretches,
+    without,
+)
+from jali.bench.collective_ways import (
+    IN_PLACE,
+    Measured,
+    WaysOfCollectives,
+    core_type,
+    ranks_per_host,
+    ways_of,
+)
+from jali.bench.collectives_report import size_text, time_text
+from jali.cli.interruption import EXIT_CODES, Interrupted, Interruption
+from jali.comm.stopping import end_job, speaker
+from jali.errors import FileFormatError, ParameterError
+from jali.files import read_bytes, shown
+from jali.io.parallel import together
+from jali.version import __version__
+
+FORMAT = "jali tune collectives 1"
+MOST_STATE = 1 << 28  # bytes
+NOT_OURS = ("JALI_EXPECTED_RANKS", "JALI_CACHE_DIR", "JALI_COLLECTIVE_RULES")  # say nothing about times
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is measured at once."""
+
+    variant: Variant
+    dtype: str
+    payload: int
+
+    def text(self) -> str:
+        return f"{self.variant} of {size_text(self.payload)}"
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Measure, choose, measure again and write."""
+    with Interruption() as interruption:
+        try:
+            return _execute(arguments, interruption)
+        except Interrupted as interrupted:  # the second Ctrl-C
+            print(
+                f"{speaker()}: {interrupted}; the same command with --continue goes on",
+                file=sys.stderr,
+                flush=True,
+            )
+            status = EXIT_CODES[interrupted.number]
+            end_job(interrupted, status)
+            return status
+
+
+def _execute(arguments: argparse.Namespace, interruption: Interruption) -> int:
+    ranks = comm.current()
+    with together(ranks):
+        _check(arguments, ranks.size)
+    gpu = None
+    if arguments.device not in (None, "cpu"):
+        from jali.devices import open_device
+
+        gpu = open_device(arguments.device, ranks)
+    tuning = Tuning(arguments, ranks, gpu)
+    tuning.begin()
+    try:
+        for cell in tuning.wanted:
+            if number := interruption.agreed(ranks):
+                return tuning.interrupted(EXIT_CODES[number])
+            tuning.measure(cell)
+        with tuning.rules_in_files() as file:
+            for cell in tuning.changed:
+                if number := interruption.agreed(ranks):
+                    return tuning.interrupted(EXIT_CODES[number])
+                tuning.verify(cell, file)
+    except BaseException:
+        tuning.leave_hint()
+        raise
+    tuning.conclude()
+    return 0
+
+
+def _check(arguments: argparse.Namespace, ranks: int) -> None:
+    if ranks < 2:
+        raise ParameterError("rules of collectives are measured between ranks; say how many, like -n 2")
+    if arguments.factor < 2 or arguments.largest < arguments.smallest:
+        raise ParameterError("give --factor 2 or more, and --largest not below --smallest")
+    if arguments.rounds < LEAST_ROUNDS:
+        raise ParameterError(
+            f"give --rounds {LEAST_ROUNDS} or more: {arguments.rounds} cannot tell a way that is faster from noise"
+        )
+    if forced := settings.current().collective:
+        raise ParameterError(
+            f"JALI_COLLECTIVE={shown(forced)} overrules whatever rules say; run `jali tune collectives` without it"
+        )
+    names = [name.replace("-", "_") for name in arguments.only or collectives.COLLECTIVES]
+    if unknown := sorted(set(names) - set(collectives.COLLECTIVES)):
+        raise ParameterError(
+            f"no collective {', '.join(unknown)}; there are {', '.join(collectives.COLLECTIVES)}"
+        )
+    for dtype in arguments.types:
+        core_type(dtype)
+
+
+class Tuning:
+    """One run of the command, on this rank."""
+
+    def __init__(self, arguments: argparse.Namespace, ranks: Any, gpu: Any) -> None:
+        self.arguments, self.ranks, self.gpu = arguments, ranks, gpu
+        self.kind = "host" if gpu is None else gpu.kind
+        self.out = arguments.out or Path(
+            f"collective-rules-{self.kind}-{counted(ranks.size, 'rank')}.toml".replace(" ", "-")
+        )
+        self.state = self.out.with_name(self.out.name + ".state")
+        self.hosts = list(ranks_per_host(ranks))
+        self.conditions = self._conditions()
+        self.wanted = self._cells()
+        self.done: dict[Cell, Measured] = {}
+        self.verified: dict[Cell, dict[str, list[float]]] = {}
+        self.found: dict[Variant, list[Stretch]] = {}
+        self.ways = WaysOfCollectives(ranks, gpu)
+
+    @property
+    def asked(self) -> dict[str, object]:
+        """The conditions that all rules have."""
+        return {
+            "memory": self.kind,
+            "ranks": self.ranks.size,
+            "hosts": len(self.hosts),
+            "ranks_per_host": max(self.hosts),
+        }
+
+    @property
+    def changed(self) -> list[Cell]:
+        """The cells that the rules change."""
+        sizes = {v: {size for s in of for size in s.sizes} for v, of in self.found.items()}
+        return [cell for cell in self.wanted if cell.payload in sizes.get(cell.variant, ())]
+
+    def say(self, text: str) -> None:
+        """On rank 0, and not into JSON."""
+        if self.ranks.rank == 0 and not self.arguments.json:
+            print(text, flush=True)
+
+    def begin(self) -> None:
+        """Files that are there, and what an interrupted run has left."""
+        found = b""
+        with together(self.ranks):
+            if self.ranks.rank == 0:
+                found = self._state_there()
+        told = json.loads(self.ranks.broadcast_bytes(found, 0) or b"[]")
+        wanted = {(c.variant, c.payload): c for c in self.wanted}
+        for row in told:
+            cell = wanted.get((Variant(row["collective"], row["type"], row["in_place"]), row["bytes"]))
+            if cell is not None:
+                self.done[cell] = Measured(row["bytes"], row["times"], row["impossible"], row["far"])
+        self._write_state()
+        for key, value in self.conditions.items():
+            self.say(f"{key}: {value}")
+        if settings.current().collective_rules:
+            self.say(
+                "ways are compared with what jali's own rules choose; those of JALI_COLLECTIVE_RULES are left out"
+            )
+        if self.done:
+            self.say(f"{len(self.done)} of {counted(len(self.wanted), 'cell')} are known from {self.state}")
+
+    def _state_there(self) -> bytes:
+        arguments = self.arguments
+        if self.out.exists() and not arguments.force:
+            raise ParameterError(f"{self.out} exists; --force writes over it, --out writes another file")
+        if not arguments.go_on:
+            if self.state.exists() and not arguments.force:
+                raise ParameterError(
+                    f"{self.state} is of an interrupted run; --continue goes on with it, --force begins anew"
+                )
+            return b""
+        try:
+            told = json.loads(read_bytes(self.state, MOST_STATE, "an interrupted `jali tune collectives`"))
+            if told["format"] != FORMAT:
+                raise ValueError(f"format {told['format']!r}")
+            before, rows = dict(told["conditions"]), list(told["cells"])
+            for row in rows:
+                Variant(row["collective"], row["type"], row["in_place"])
+                assert isinstance(row["bytes"], int)
+                assert (
+                    all(len(np.asarray(t, float)) for t in row["times"].values()) and DEFAULT in row["times"]
+                )
+                assert isinstance(row["far"], dict) and isinstance(row["impossible"], dict)
+        except FileNotFoundError:
+            raise ParameterError(
+                f"there is no {self.state} to go on with; begin without --continue"
+            ) from None
+        except (ValueError, KeyError, TypeError, AssertionError, RecursionError) as error:
+            raise FileFormatError(
+                f"{self.state} is not what an interrupted `jali tune collectives` leaves ({type(error).__name__}: {shown(error)})"
+            ) from None
+        now = json.loads(json.dumps(self.conditions))
+        other = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+        if other:
+            words = "; ".join(
+                f"{key}: {shown(before.get(key))} then, {shown(now.get(key))} now" for key in other
+            )
+            raise ParameterError(
+                f"{self.state} was measured under other conditions ({words}); --force begins anew"
+            )
+        return json.dumps(rows).encode()
+
+    def measure(self, cell: Cell) -> None:
+        """One cell, if it is not known; then the state is written."""
+        if cell in self.done:
+            return
+        case = self._case(cell)
+        found = self.ways.measure(case, self.arguments.rounds, self._seconds)
+        self.done[cell] = found
+        self._write_state()
+        ways = len(ways_of(cell.variant.collective, self.kind))
+        self.say(cell_text(cell.variant, size_text(cell.payload), found.times, ways))
+
+    @property
+    def _seconds(self) -> float:
+        return float(self.arguments.seconds)
+
+    def _case(self, cell: Cell) -> Any:
+        return self.ways.case(cell.variant.collective, cell.payload, cell.dtype, bool(cell.variant.in_place))
+
+    @contextlib.contextmanager
+    def rules_in_files(self) -> Iterator[str]:
+        """What was found as a file of every process, since hosts may share none."""
+        of_variants = self.by_variant()
+        self.found = {
+            variant: stretches([(cell.payload, self.done[cell].times) for cell in cells])
+            for variant, cells in of_variants.items()
+        }
+        self.say(
+            f"{counted(len(self.changed), 'cell')} of {len(self.wanted)} may be faster; measured anew by rules and by jali's own:"
+        )
+        token = self.ranks.broadcast_bytes(secrets.token_hex(8).encode(), 0).decode()
+        file = Path(tempfile.gettempdir(), f"jali-rules-{token}-{os.getpid()}.toml")
+        text = rules_text(self._rules(), self.asked, [])
+        with together(self.ranks):
+            file.write_text(text)
+        try:
+            yield str(file)
+        finally:
+            file.unlink(missing_ok=True)
+
+    def verify(self, cell: Cell, file: str) -> None:
+        """Fresh rounds of a cell that the rules change."""
+        times = self.ways.compare(self._case(cell), file, self.arguments.rounds, self._seconds)
+        self.verified[cell] = times
+        self.say(f"{self._line(cell)}  {'stays' if self._stays(cell) else 'is left out'}")
+
+    def _stays(self, cell: Cell) -> bool:
+        return ratio(self.verified[cell], "rules").low > 1
+
+    def _line(self, cell: Cell) -> str:
+        times = self.verified[cell]
+        way = next(s.way for s in self.found[cell.variant] if cell.payload in s.sizes)
+        ours, default = (float(np.median(times[name])) for name in ("rules", DEFAULT))
+        type_ = f" {cell.variant.type}" if len(self.arguments.types) > 1 else ""
+        return (
+            f"{cell.variant!s}{type_} {size_text(cell.payload)}: {way} {time_text(ours)}, jali's choice {time_text(default)}, "
+            f"ratio {ratio(times, 'rules')}, {len(times[DEFAULT])} rounds"
+        )
+
+    def conclude(self) -> None:
+        """Leave out what was not faster again, write the rules and the picture, forget the state."""
+        lines = [self._line(cell) for cell in self.changed if self._stays(cell)]
+        lost: dict[Variant, list[int]] = {}
+        for cell in self.changed:
+            if not self._stays(cell):
+                lost.setdefault(cell.variant, []).append(cell.payload)
+        self.found = {v: without(of, lost.get(v, ())) for v, of in self.found.items()}
+        rules = self._rules()
+        text = rules_text(rules, self.asked, self._comments(lines))
+        with together(self.ranks):
+            if self.ranks.rank == 0:
+                _core.check_rules(text, str(self.out))
+                _write(self.out, text)
+                if self.arguments.draw is not None:
+                    self._draw()
+                self.state.unlink(missing_ok=True)
+        if self.ranks.rank == 0 and self.arguments.json:
+            print(json.dumps(self._document(rules), indent=1))
+        self.say(
+            f"{counted(len(rules), 'rule')} for {counted(len(self.changed), 'cell')} of {len(self.wanted)} in {self.out}"
+        )
+        if rules:
+            self.say(f"programs take them with JALI_COLLECTIVE_RULES={self.out}")
+        else:
+            self.say("nothing was faster than jali's own choice beyond noise")
+
+    def interrupted(self, status: int) -> int:
+        """Says how to go on."""
+        if self.ranks.rank == 0:
+            print(
+                f"jali: interrupted after {len(self.done)} of {counted(len(self.wanted), 'cell')}, which are kept in {self.state}; "
+                "the same command with --continue goes on",
+                file=sys.stderr,
+                flush=True,
+            )
+        return status
+
+    def leave_hint(self) -> None:
+        """Where something failed: what was measured is not lost."""
+        if self.ranks.rank == 0 and self.done and self.state.exists():
+            print(
+                f"jali: {counted(len(self.done), 'cell')} are kept in {self.state}; --continue goes on with them",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def by_variant(self) -> dict[Variant, list[Cell]]:
+        """Cells of each kind of call, sizes in order."""
+        found: dict[Variant, list[Cell]] = {}
+        for cell in self.wanted:
+            found.setdefault(cell.variant, []).append(cell)
+        return found
+
+    def _rules(self) -> list[Rule]:
+        of_variants = self.by_variant()
+        cells = {(cell.variant, cell.payload): cell for cell in self.wanted}
+
+        def why(variant: Variant, stretch: Stretch) -> str:
+            known = [cells[variant, size] for size in stretch.sizes]
+            if not all(cell in self.verified for cell in known):
+                return ""
+            return f"{gain_text([self.verified[cell] for cell in known])} times as fast as jali's own choice"
+
+        sizes = {variant: [cell.payload for cell in of] for variant, of in of_variants.items()}
+        return rules_of(self.found, sizes, why)
+
+    def _comments(self, lines: Sequence[str]) -> list[str]:
+        return [
+            f"Rules of collectives, by `jali tune collectives` on {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}.",
+            "Where another way was faster than jali's own choice beyond noise, and again in fresh rounds; elsewhere jali chooses.",
+            "",
+            *(shown(f"{key}: {value}") for key, value in self.conditions.items()),
+            "",
+            *lines,
+            *([""] if lines else []),
+        ]
+
+    def _draw(self) -> None:
+        from jali.bench.collective_curves import write_curves
+
+        cells = {variant: [self.done[cell] for cell in of] for variant, of in self.by_variant().items()}
+        where = self.conditions.get("device", self.conditions["processor"])
+        write_curves(self.arguments.draw, cells, self.found, f"{counted(self.ranks.size, 'rank')}, {where}")
+
+    def _document(self, rules: Sequence[Rule]) -> dict[str, object]:
+        return {
+            "path": str(self.out),
+            "conditions": self.conditions,
+            "cells": self._rows(),
+            "verified": [
+                {**_named(cell), "times": times, "stays": self._stays(cell)}
+                for cell, times in self.verified.items()
+            ],
+            "rules": [vars(rule) for rule in rules],
+        }
+
+    def _rows(self) -> list[dict[str, object]]:
+        return [
+            {**_named(cell), "times": m.times, "impossible": m.impossible, "far": m.far}
+            for cell, m in self.done.items()
+        ]
+
+    def _write_state(self) -> None:
+        with together(self.ranks):
+            if self.ranks.rank == 0:
+                document = {"format": FORMAT, "conditions": self.conditions, "cells": self._rows()}
+                _write(self.state, json.dumps(document) + "\n")
+
+    def _cells(self) -> list[Cell]:
+        arguments, found = self.arguments, {}
+        for name in arguments.only or collectives.COLLECTIVES:
+            collective = name.replace("-", "_")
+            places = ([False, True] if arguments.in_place else [False]) if collective in IN_PLACE else [None]
+            for dtype in arguments.types:
+                item = np.dtype(dtype).itemsize * self.ranks.size
+                for place in places:
+                    variant = Variant(collective, core_type(dtype), place)
+                    for size in collectives.sizes_between(
+                        arguments.smallest, arguments.largest, arguments.factor
+                    ):
+                        cell = Cell(variant, dtype, -(-size // item) * item)  # whole chunks
+                        found[cell] = None
+        return list(found)
+
+    def _conditions(self) -> dict[str, object]:
+        """What was measured, and where: what is to be the same for times to be compared."""
+        ours = {k: v for k, v in dict(settings.current().differing()).items() if k not in NOT_OURS}
+        told: dict[str, object] = {"jali": __version__}
+        if self.ranks.transport == "mpi":
+            from mpi4py import MPI
+
+            told["mpi"] = " ".join(MPI.Get_library_version().split("\n")[0].rstrip("\0").split())
+        else:
+            told["ranks are"] = f"of {self.ranks.transport}"
+        told |= {"processor": collectives.processor(), "cores": os.cpu_count(), **self.asked}
+        if self.gpu is not None:
+            told |= {"device": self.gpu.name, **self._library()}
+        return told | {"rounds": self.arguments.rounds, "settings": ours or "all defaults"}
+
+    def _library(self) -> Mapping[str, object]:
+        """The version of the library of the devices' vendor, where it can be used."""
+        from jali.comm.ccl import CclCommunicator
+        from jali.errors import DeviceError
+
+        try:
+            name, version, _ = CclCommunicator(self.ranks, self.gpu).core.library
+        except DeviceError:
+            return {}
+        return {"library": f"{name} {version}"}
+
+
+def _named(cell: Cell) -> dict[str, object]:
+    of = cell.variant
+    return {"collective": of.collective, "type": of.type, "in_place": of.in_place, "bytes": cell.payload}
+
+
+def _write(path: Path, text: str) -> None:
+    """All of it or nothing."""
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    try:
+        beside.write_text(text)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
