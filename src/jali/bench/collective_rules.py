@@ -11,6 +11,7 @@ Nothing here measures; times come from `jali.bench.collective_ways`.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from jali.bench.collectives import order_of_median
-from jali.bench.collectives_report import time_text
+from jali.bench.collectives_report import size_text, time_text
 
 DEFAULT = "default"
 FIRST, AGAIN = 0.001, 0.05  # how often noise alone may say that one of two equal ways is faster, or slower
@@ -157,7 +158,7 @@ def rules_of(
             place = {size: number for number, size in enumerate(sorted(sizes[variant]))}
             ordered = sorted(found[variant], key=lambda s: s.sizes)
             bounds = [[s.sizes[0], s.sizes[-1]] for s in ordered]
-            for before, after in zip(bounds, bounds[1:], strict=False):
+            for before, after in itertools.pairwise(bounds):
                 if place[after[0]] == place[before[1]] + 1:
                     before[1] = math.isqrt(before[1] * after[0])
                     after[0] = before[1] + 1
@@ -200,7 +201,7 @@ def rules_text(rules: Iterable[Rule], conditions: Mapping[str, object], comments
         asked: dict[str, object] = {
             "collective": rule.collective,
             **conditions,
-            "bytes": rule.least if rule.least == rule.most else f"{rule.least}..{rule.most}",
+            "bytes": _bytes(rule.least, rule.most),
         }
         if rule.type is not None:
             asked["type"] = rule.type
@@ -215,6 +216,11 @@ def rules_text(rules: Iterable[Rule], conditions: Mapping[str, object], comments
         if rule.why:
             lines.append(f"why = {_toml(rule.why)}")
     return "\n".join(lines) + "\n"
+
+
+def _bytes(least: int, most: int) -> object:
+    first, last = (size_text(n) if n and n % 1024 == 0 else str(n) for n in (least, most))
+    return f"{first}..{last}" if least < most else least if first == str(least) else first
 
 
 def _toml(value: object) -> str:

@@ -40,6 +40,7 @@ LOOK, NEAR = (
 )  # rounds of the first look; a way whose best was slower than so many times the default is left
 MOST_ROUNDS = 200
 BATCH, LARGE = 20, 64 << 20  # calls of a batch on devices; beyond so many bytes a fifth
+KEEP = 16 << 20  # plans of more bytes are given up after their cell: some have as much memory of their own
 DEVICE_CARRIERS = tuple(name for name, _, carries, _ in _core.collective_rows(libraries()) if carries)
 
 
@@ -179,6 +180,11 @@ class WaysOfCollectives:
 
     def measure(self, case: Any, rounds: int, seconds: float) -> Measured:
         """All ways beside the default. More rounds than asked for, as many as fit into `seconds`, where a cell is done sooner."""
+        measured = self._measured(case, rounds, seconds)
+        self._end(case)
+        return measured
+
+    def _measured(self, case: Any, rounds: int, seconds: float) -> Measured:
         calls = {DEFAULT: self._default(case, "")}
         impossible: dict[str, str] = {}
         for way in ways_of(case.collective, self.kind):
@@ -197,7 +203,15 @@ class WaysOfCollectives:
         """What a file of rules chooses ("rules") beside what jali's own do (DEFAULT)."""
         calls = {DEFAULT: self._default(case, ""), "rules": self._default(case, rules)}
         look = self._timed(case, calls, 0, LOOK, compare=True)
-        return self._rest(case, calls, look, rounds, seconds)
+        times = self._rest(case, calls, look, rounds, seconds)
+        self._end(case)
+        return times
+
+    def _end(self, case: Any) -> None:
+        if case.payload > KEEP:
+            self._control.barrier()
+            self._of_carrier.clear()
+            self._by_rules.clear()
 
     def _rest(
         self,

@@ -110,7 +110,7 @@ def _execute(arguments: argparse.Namespace, interruption: Interruption) -> int:
                 if number := interruption.agreed(ranks):
                     return tuning.interrupted(EXIT_CODES[number])
                 tuning.verify(cell, file)
-    except BaseException:
+    except Exception:
         tuning.leave_hint()
         raise
     tuning.conclude()
@@ -216,17 +216,12 @@ class Tuning:
                 raise ValueError(f"format {told['format']!r}")
             before, rows = dict(told["conditions"]), list(told["cells"])
             for row in rows:
-                Variant(row["collective"], row["type"], row["in_place"])
-                assert isinstance(row["bytes"], int)
-                assert (
-                    all(len(np.asarray(t, float)) for t in row["times"].values()) and DEFAULT in row["times"]
-                )
-                assert isinstance(row["far"], dict) and isinstance(row["impossible"], dict)
+                _check_row(row)
         except FileNotFoundError:
             raise ParameterError(
                 f"there is no {self.state} to go on with; begin without --continue"
             ) from None
-        except (ValueError, KeyError, TypeError, AssertionError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise FileFormatError(
                 f"{self.state} is not what an interrupted `jali tune collectives` leaves ({type(error).__name__}: {shown(error)})"
             ) from None
@@ -313,8 +308,6 @@ class Tuning:
             if self.ranks.rank == 0:
                 _core.check_rules(text, str(self.out))
                 _write(self.out, text)
-                if self.arguments.draw is not None:
-                    self._draw()
                 self.state.unlink(missing_ok=True)
         if self.ranks.rank == 0 and self.arguments.json:
             print(json.dumps(self._document(rules), indent=1))
@@ -325,6 +318,8 @@ class Tuning:
             self.say(f"programs take them with JALI_COLLECTIVE_RULES={self.out}")
         else:
             self.say("nothing was faster than jali's own choice beyond noise")
+        if self.ranks.rank == 0 and self.arguments.draw is not None:
+            self._draw()  # takes seconds, and nobody waits for it
 
     def interrupted(self, status: int) -> int:
         """Says how to go on."""
@@ -409,7 +404,8 @@ class Tuning:
                 _write(self.state, json.dumps(document) + "\n")
 
     def _cells(self) -> list[Cell]:
-        arguments, found = self.arguments, {}
+        arguments = self.arguments
+        found: dict[Cell, None] = {}  # in order, each once
         for name in arguments.only or collectives.COLLECTIVES:
             collective = name.replace("-", "_")
             places = ([False, True] if arguments.in_place else [False]) if collective in IN_PLACE else [None]
@@ -454,6 +450,19 @@ class Tuning:
 def _named(cell: Cell) -> dict[str, object]:
     of = cell.variant
     return {"collective": of.collective, "type": of.type, "in_place": of.in_place, "bytes": cell.payload}
+
+
+def _check_row(row: dict[str, Any]) -> None:
+    """Raises ValueError, KeyError, TypeError or AttributeError for what is no cell of a state."""
+    hash(Variant(row["collective"], row["type"], row["in_place"]))
+    rounds = [np.asarray(times, float) for times in row["times"].values()]
+    if DEFAULT not in row["times"] or not all(t.ndim == 1 and t.size and (t > 0).all() for t in rounds):
+        raise ValueError("times of rounds are numbers above 0")
+    if len({t.size for t in rounds}) > 1 or not isinstance(row["bytes"], int):
+        raise ValueError("ways of a cell have as many rounds as each other")
+    for value in row["far"].values():
+        float(value)
+    dict(row["impossible"])
 
 
 def _write(path: Path, text: str) -> None:

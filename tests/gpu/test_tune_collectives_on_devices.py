@@ -1,0 +1,137 @@
+"""`jali tune collectives --device`, on fake devices and a fake NCCL: algorithms by each carrier, and rules that name them."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_driver import REAL, use_fake_ccl, use_fake_gpus
+
+import jali
+from jali import comm
+from jali.bench.collective_ways import WaysOfCollectives, ways_of
+from jali.cli.main import main
+from jali.comm import DeviceArray
+from jali.comm.calls import Call
+from jali.devices import open_device
+
+WORDS = ["tune", "collectives", "--device", "cuda", "--rounds", "11", "--seconds", "0", "--factor", "32"]
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None], tmp_path: Path) -> None:
+    use_fake_gpus(monkeypatch, 2, folder=tmp_path)
+    use_settings(device_queues="channels=4,slot_bytes=1024,flagged_bytes=512,flagged_below=1024")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def short_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WaysOfCollectives, "_length", lambda self, case: 1)
+
+
+def test_ways_are_algorithms_by_each_carrier_and_who_has_collectives() -> None:
+    found = list(map(str, ways_of("broadcast", "cuda")))
+    assert len(found) == len(set(found))
+    assert {
+        "nccl",
+        "host-staged",
+        "direct",
+        "direct by copy-engine",
+        "chain by nccl",
+        "two_step by gpu-aware-mpi",
+    } <= {*found}
+    assert not {"rccl", "hosts", "direct by rccl", "direct by remote-write", "nccl by nccl"} & {*found}
+    assert {"rccl", "chain by rccl"} <= set(map(str, ways_of("broadcast", "hip")))
+
+
+def chosen(collective: str, bytes_: int, in_place: bool) -> tuple[str, str]:
+    c = comm.current()
+    there = c.collectives.on_device(open_device("cuda", c))
+    way = there.way_of(Call(collective, "fp32", bytes_ // 4, 0, "sum", in_place, None, False))
+    return way.name, way.carrier
+
+
+def sums(count: int) -> bool:
+    c = comm.current()
+    x = np.arange(count, dtype=np.float32) + c.rank
+    found = c.all_reduce(DeviceArray.from_host(x, open_device("cuda", c))).to_host()
+    return bool(np.array_equal(found, c.all_reduce(x)))
+
+
+@pytest.mark.skipif(REAL, reason="a fake library is named")
+def test_rules_name_carriers_and_are_used(short_batches, use_settings, monkeypatch, capsys) -> None:
+    """Every way runs and is right; what it is said to take is made up."""
+    use_fake_ccl(use_settings)
+    timed = WaysOfCollectives._timed
+
+    def seconds(collective: str, payload: int, way: str) -> float:
+        fast = "ring by copy-engine" if payload < 1000 else "nccl"
+        return 0.5 if collective == "all_reduce" and way in (fast, "rules") else 1.0
+
+    def made_up(self, case, calls, *arguments, **more):  # type: ignore[no-untyped-def]
+        rounds = timed(self, case, calls, *arguments, **more)
+        return {w: [seconds(case.collective, case.payload, w)] * len(rounds[w]) for w in rounds}
+
+    monkeypatch.setattr(WaysOfCollectives, "_timed", made_up)
+    words = [
+        "--only",
+        "all_reduce,broadcast",
+        "--smallest",
+        "64",
+        "--largest",
+        "4KiB",
+        "--json",
+        "--out",
+        "mine.toml",
+    ]
+    assert jali.virtual_ranks(2, main, [*WORDS, *words]) == [0, 0]
+    told = json.loads(capsys.readouterr().out)
+    assert told["conditions"]["library"] == "NCCL 2.28.3"
+    for cell in told["cells"]:
+        assert set(cell["impossible"]) == {
+            str(w) for w in ways_of(cell["collective"], "cuda") if w.carrier == "gpu-aware-mpi"
+        }
+        assert all(re.search("MPI", why) for why in cell["impossible"].values())
+    text = Path("mine.toml").read_text()
+    rules = tomllib.loads(text)["rule"]
+    assert [(r["collective"], r["bytes"], r["ways"]) for r in rules] == [
+        ("all_reduce", "64..362", ["ring by copy-engine"]),
+        ("all_reduce", "363..4 KiB", ["nccl"]),
+    ]
+    assert all(r["memory"] == "cuda" and r["ranks"] == 2 and r["hosts"] == 1 for r in rules)
+    use_settings(collective_rules=str(Path("mine.toml").resolve()))
+    for bytes_, in_place, way in (
+        (64, False, ("ring", "copy-engine")),
+        (4096, False, ("nccl", "")),
+        (64, True, ("one_shot", "")),
+        (4100, False, ("one_shot", "")),
+    ):
+        assert jali.virtual_ranks(2, chosen, "all_reduce", bytes_, in_place) == [way, way]
+    assert jali.virtual_ranks(2, sums, 16) == [True, True]
+
+
+@pytest.mark.parametrize("keep", [0, 1 << 20])
+def test_all_collectives_are_measured_in_place_too(keep: int, short_batches, monkeypatch, capsys) -> None:
+    """With the times that there are, and without the vendor's library; plans are kept or made anew."""
+    monkeypatch.setattr("jali.bench.collective_ways.KEEP", keep)
+    words = [
+        "--in-place",
+        "--largest",
+        "64",
+        "--smallest",
+        "64",
+        "--only",
+        "all_reduce,all_gather,reduce_scatter,reduce",
+    ]
+    assert jali.virtual_ranks(2, main, [*WORDS, *words]) == [0, 0]
+    said = capsys.readouterr().out
+    for name in ("all_reduce", "all_gather", "reduce_scatter", "reduce"):
+        assert re.search(rf"^{name} +64 B", said, re.MULTILINE)
+        assert re.search(rf"^{name} in place +64 B", said, re.MULTILINE)
+    assert re.search(r"in collective-rules-cuda-2-ranks.toml", said)
