@@ -68,7 +68,7 @@ def test_rules_are_written_read_and_used(made_up, capsys, use_settings) -> None:
     said = capsys.readouterr().out
     assert f"2 rules for 3 cells of 8 in {DEFAULT_FILE}" in said
     assert f"JALI_COLLECTIVE_RULES={DEFAULT_FILE}" in said
-    assert len(re.findall(r"ratio 2.00 \(2.00 .. 2.00\), 11 rounds  stays", said)) == 3
+    assert len(re.findall(r"ratio 2.00 \(2.00 .. 2.00\), 12 rounds  stays", said)) == 3
     assert sorted(os.listdir()) == [str(DEFAULT_FILE), "times.png"]
     assert Path("times.png").read_bytes().startswith(b"\x89PNG")
     text = DEFAULT_FILE.read_text()

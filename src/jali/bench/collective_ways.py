@@ -159,16 +159,18 @@ class Measured:
 class WaysOfCollectives:
     """The ways between the ranks of a communicator. Everything is collective.
 
-    Each carrier has communicators of its own, for which it was the usual one when their plans were made; jali's choice is that of
-    `rules`, the name of a file ("" for jali's own alone), whatever the program's settings are.
+    Jali's choice and all algorithms by the usual carrier are plans of one communicator, so that none has its slots of messages to itself,
+    colder or warmer than those of the others. Other carriers have communicators of their own, for which each was the usual one
+    when plans were made. Whatever the program's settings are, the default is what jali's own rules choose.
     """
 
     def __init__(self, communicator: Any, gpu: Any = None, seed: int = 1) -> None:
         self.communicator, self.gpu, self._seed = communicator, gpu, seed
         self.kind = "host" if gpu is None else gpu.kind
         self._control = communicator.duplicate()
-        self._of_carrier: dict[str, Any] = {}
-        self._by_rules: dict[str, Any] = {}
+        self._by_choice: dict[
+            tuple[str, str], Any
+        ] = {}  # by a file of rules, and the carrier that is to be the usual one
 
     def case(self, collective: str, payload: int, dtype: str, in_place: bool) -> Any:
         """Buffers for calls of that payload, bytes that are rounded up to whole chunks."""
@@ -200,18 +202,24 @@ class WaysOfCollectives:
         return Measured(case.payload, self._rest(case, near, look, rounds, seconds), impossible, far)
 
     def compare(self, case: Any, rules: str, rounds: int, seconds: float) -> dict[str, list[float]]:
-        """What a file of rules chooses ("rules") beside what jali's own do (DEFAULT)."""
-        calls = {DEFAULT: self._default(case, ""), "rules": self._default(case, rules)}
-        look = self._timed(case, calls, 0, LOOK, compare=True)
-        times = self._rest(case, calls, look, rounds, seconds)
+        """What a file of rules chooses ("rules") beside what jali's own do (DEFAULT).
+
+        Half of the rounds are of communicators that were made in the opposite order: where their slots came to lie says nothing
+        about rules.
+        """
+        times: dict[str, list[float]] = {DEFAULT: [], "rules": []}
+        for number, order in ((1, (DEFAULT, "rules")), (2, ("rules", DEFAULT))):
+            calls = {name: self._default(case, rules if name == "rules" else "", number) for name in order}
+            look = self._timed(case, calls, 0, LOOK, compare=True)
+            for name, more in self._rest(case, calls, look, -(-rounds // 2), seconds / 2).items():
+                times[name] += more
         self._end(case)
         return times
 
     def _end(self, case: Any) -> None:
         if case.payload > KEEP:
             self._control.barrier()
-            self._of_carrier.clear()
-            self._by_rules.clear()
+            self._by_choice.clear()
 
     def _rest(
         self,
@@ -225,21 +233,19 @@ class WaysOfCollectives:
         count = max(rounds, min(MOST_ROUNDS, int(seconds / each) if each > 0 else rounds))
         return self._timed(case, calls, LOOK, count)
 
-    def _default(self, case: Any, rules: str) -> Callable[[], object]:
+    def _default(self, case: Any, rules: str, number: int = 0) -> Callable[[], object]:
         with in_force(self._control, collective_rules=rules or None, collective=None):
-            if rules not in self._by_rules:
-                self._by_rules[rules] = self.communicator.duplicate()
-            call = self._call(case, self._by_rules[rules], None)
+            call = self._call(case, self._ranks_for(rules, "", number), None)
             self._check(case, "what the rules choose" if rules else "jali's choice", call)
         return call
 
     def _forced(self, case: Any, way: Way, impossible: dict[str, str]) -> Callable[[], object] | None:
         itself = way.name in algorithms.ON_DEVICES
-        carrier = "" if self.gpu is None or itself else way.carrier or DEVICE_CARRIERS[0]
-        with in_force(self._control, collective_rules=None, collective=None, device_carrier=carrier or None):
-            if carrier not in self._of_carrier:
-                self._of_carrier[carrier] = self.communicator.duplicate()
-            call, reason = self._call(case, self._of_carrier[carrier], way.name), ""
+        usual = "" if self.gpu is None or itself else DEVICE_CARRIERS[0]
+        with in_force(
+            self._control, collective_rules=None, collective=None, device_carrier=way.carrier or usual or None
+        ):
+            call, reason = self._call(case, self._ranks_for("", way.carrier, 0), way.name), ""
             self._ready(case)
             try:
                 call()
@@ -251,6 +257,12 @@ class WaysOfCollectives:
                 return None
             self._compare_result(case, str(way), 0)
         return call
+
+    def _ranks_for(self, rules: str, carrier: str, number: int) -> Any:
+        choice = (rules, carrier, number)
+        if choice not in self._by_choice:
+            self._by_choice[choice] = self.communicator.duplicate()
+        return self._by_choice[choice]
 
     def _call(self, case: Any, communicator: Any, algorithm: str | None) -> Callable[[], object]:
         side = InPlaceSide if hasattr(case, "whole") else JaliSide
