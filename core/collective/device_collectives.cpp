@@ -1,10 +1,12 @@
 #include "collective/device_collectives.hpp"
 #include "collective/algorithms.hpp"
+#include "device/ccl_api.hpp"
 #include "schedule/first_run.hpp"
 #include "settings/notice.hpp"
 #include "settings/settings.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace jali {
@@ -117,8 +119,15 @@ CollectiveChoice DeviceCollectives::way_of(const CollectiveCall& call) {
 CollectiveChoice DeviceCollectives::choose(const CollectiveCall& call) {
     CollectiveFacts facts = facts_of(call, ranks_of_hosts_);
     facts.memory = ranks_.gpu->kind();
+    const std::shared_ptr<const ChoiceRules> rules = collective_rules();
+    if (rules->ask_for_version())
+        for (const Row& row : rows_)
+            if (!*row.transport->name) {
+                facts.library = row.name;
+                facts.library_version = library_version();
+            }
     std::vector<std::string> closed;
-    CollectiveChoice choice = collective_rules()->choose(facts, [&](const CollectiveWay& way) {
+    CollectiveChoice choice = rules->choose(facts, [&](const CollectiveWay& way) {
         std::string reason;
         std::string why = why_not(way, call, reason);
         const auto says_it = [&](const std::string& other) {
@@ -133,6 +142,22 @@ CollectiveChoice DeviceCollectives::choose(const CollectiveCall& call) {
         tell_once(text);
     }
     return choice;
+}
+
+const std::string& DeviceCollectives::library_version() {
+    if (version_) return *version_;
+    struct Told {
+        char version[32] = {};
+        bool operator==(const Told& other) const { return std::strcmp(version, other.version) == 0; }
+    } mine;
+    try {
+        const std::string text = CclApi::get(ranks_.gpu->vendor(), "").version_text();
+        std::strncpy(mine.version, text.c_str(), sizeof(mine.version) - 1);
+    } catch (const GpuError&) { // what wants the library says why it is not possible
+    }
+    const auto all = gather_values(*ranks_.control, mine, "versions of the library of collectives");
+    const bool alike = std::ranges::adjacent_find(all, std::not_equal_to<>()) == all.end();
+    return version_.emplace(alike ? mine.version : "");
 }
 
 const std::string& DeviceCollectives::default_carrier() {

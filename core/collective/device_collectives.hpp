@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -89,12 +90,14 @@ class DeviceCollectives {
     std::shared_ptr<DevicePlan> plan_of_row(const std::string& name, const CollectiveCall& call,
                                             std::string what);
     Composition composition_of(const CollectiveCall& call);
+    const std::string& library_version(); // that all ranks have; empty if none. The first time collective
 
     CollectiveRanks ranks_;
     std::vector<int> ranks_of_hosts_;
     std::array<KeptPlans<DevicePlan>, 2> kept_; // as they are, and those that count overflows
     std::vector<Row> rows_;
     std::shared_ptr<CollectiveQueues> queues_; // null: they cannot be
+    std::optional<std::string> version_;       // of the vendor's library, where somebody has asked
 };
 
 // Compiles the collective kernel for a wire and a way of combining (null: nothing is combined), perhaps one

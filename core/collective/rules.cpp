@@ -32,6 +32,25 @@ CollectiveFacts facts_of(const CollectiveCall& call, std::span<const int> ranks_
     return facts;
 }
 
+namespace {
+
+// The numbers of "2.28.3"; none where it is anything else.
+std::optional<std::vector<int>> version_numbers(std::string_view text) {
+    std::vector<int> numbers;
+    while (true) {
+        int number = 0;
+        const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+        if (read.ec != std::errc() || number < 0) return std::nullopt;
+        numbers.push_back(number);
+        text.remove_prefix(read.ptr - text.data());
+        if (text.empty()) return numbers;
+        if (!text.starts_with('.')) return std::nullopt;
+        text.remove_prefix(1);
+    }
+}
+
+} // namespace
+
 // Of one file.
 class RulesReader {
   public:
@@ -86,6 +105,7 @@ class RulesReader {
                 if (key == "collective")
                     for (const std::string& word : words_of(key, value)) collectives.insert(word);
                 found.conditions.push_back(condition(key, value));
+                into_.ask_for_version_ = into_.ask_for_version_ || is_library(key);
             }
         }
         if (ways == nullptr) fail(table.line, "a rule without ways, such as ways = [\"ring\"]");
@@ -173,9 +193,53 @@ class RulesReader {
         if (key == "in_place") return flag(&F::in_place);
         if (key == "reproducible") return flag(&F::reproducible);
         if (key == "even") return flag(&F::even);
+        if (is_library(key)) return version(key, value);
         fail(value.line, "no condition '" + key +
                              "'; there are collective, type, operation, memory, bytes, total, ranks, hosts, "
-                             "ranks_per_host, in_place, reproducible and even, beside ways and why");
+                             "ranks_per_host, in_place, reproducible, even and versions of libraries (" +
+                             libraries() + "), beside ways and why");
+    }
+
+    // Those of devices' vendors carry messages, and have collectives themselves.
+    bool is_library(const std::string& name) const {
+        return names_.itself.contains(name) && names_.carriers.contains(name);
+    }
+    std::string libraries() const {
+        std::set<std::string, std::less<>> names;
+        for (const std::string& name : names_.itself)
+            if (is_library(name)) names.insert(name);
+        return listed(names);
+    }
+
+    // "2.27..", "..2.29", "2.27..2.29" or "2.28"; an end means all versions that begin so.
+    ChoiceRules::Condition version(const std::string& key, const TomlValue& value) const {
+        const std::string wrong =
+            key + " is a version or a range of them such as \"2.27..\", \"..2.29\" or \"2.28\"";
+        const auto* text = std::get_if<std::string>(&value.is);
+        if (text == nullptr) fail(value.line, wrong);
+        const auto end = [&](std::string_view part) {
+            while (part.starts_with(' ')) part.remove_prefix(1);
+            while (part.ends_with(' ')) part.remove_suffix(1);
+            const auto numbers = part.empty() ? std::vector<int>() : version_numbers(part);
+            if (!numbers) fail(value.line, wrong + ", not \"" + *text + "\"");
+            return *numbers;
+        };
+        const auto dots = text->find("..");
+        const std::vector<int> least = end(std::string_view(*text).substr(0, dots));
+        const std::vector<int> most =
+            dots == std::string::npos ? least : end(std::string_view(*text).substr(dots + 2));
+        if (least.empty() && most.empty()) fail(value.line, wrong + ", not \"" + *text + "\"");
+        const auto begins = [](std::vector<int> numbers, const std::vector<int>& of) {
+            numbers.resize(std::min(numbers.size(), of.size()));
+            return numbers;
+        };
+        if (!most.empty() && begins(least, most) > most)
+            fail(value.line, key + ": nothing is in \"" + *text + "\"");
+        return {key, [=](const CollectiveFacts& f) {
+                    const auto here = version_numbers(f.library_version);
+                    return f.library == key && here && least <= *here &&
+                           (most.empty() || begins(*here, most) <= most);
+                }};
     }
 
     std::string text_of(const std::string& key, const TomlValue& value) const {
@@ -266,6 +330,7 @@ ChoiceRules::ChoiceRules(std::string_view text, const std::string& file, const W
 void ChoiceRules::append(const ChoiceRules& others) {
     rules_.insert(rules_.end(), others.rules_.begin(), others.rules_.end());
     digest_ += "-" + others.digest_;
+    ask_for_version_ = ask_for_version_ || others.ask_for_version_;
 }
 
 CollectiveChoice ChoiceRules::choose(const CollectiveFacts& facts, const WhyNot& why_not) const {

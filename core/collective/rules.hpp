@@ -33,6 +33,9 @@ struct CollectiveFacts {
     std::int64_t bytes = 0;                       // of the largest buffer
     int ranks = 1, hosts = 1, ranks_per_host = 1; // of the host with the most
     bool in_place = false, reproducible = false, even = true;
+    // The library of the devices' vendor ("nccl") and the version ("2.28.3") that all ranks have; empty:
+    // there is none, ranks have others, or no rule asks.
+    std::string library, library_version;
 
     bool on_devices() const { return memory != "host"; }
 };
@@ -67,6 +70,7 @@ class ChoiceRules {
     void append(const ChoiceRules& others);
     const std::string& digest() const { return digest_; } // equal for equal rules
     std::size_t size() const { return rules_.size(); }
+    bool ask_for_version() const { return ask_for_version_; } // of the devices' library, whether any does
 
   private:
     struct Condition {
@@ -81,6 +85,7 @@ class ChoiceRules {
     };
     std::vector<Rule> rules_;
     std::string digest_;
+    bool ask_for_version_ = false;
 
     friend class RulesReader;
 };

@@ -51,6 +51,15 @@ WRONG = [  # a file, and what is said of it
     (RULE + "bytes = '8..4'\nways = ['ring']\n", "line 3: bytes: nothing is in \"8..4\""),
     (RULE + "ranks = '2..4..8'\nways = ['ring']\n", "line 3: ranks is a number or a range"),
     (RULE + "in_place = 'yes'\nways = ['ring']\n", "line 3: in_place is true or false"),
+    (RULE + "nccl = 2.27\nways = ['ring']\n", 'line 3: nccl is a version or a range of them such as "2.27.."'),
+    (RULE + "nccl = '..'\nways = ['ring']\n", 'line 3: nccl is a version or a range'),
+    (RULE + "nccl = '>=2.27'\nways = ['ring']\n", 'line 3: nccl is a version or a range'),
+    (RULE + "nccl = '2..3..4'\nways = ['ring']\n", 'line 3: nccl is a version or a range'),
+    (RULE + "nccl = '2.'\nways = ['ring']\n", 'line 3: nccl is a version or a range'),
+    (RULE + "rccl = '2.-1'\nways = ['ring']\n", 'line 3: rccl is a version or a range'),
+    (RULE + "rccl = '2.29..2.28.9'\nways = ['ring']\n", 'line 3: rccl: nothing is in "2.29..2.28.9"'),
+    (RULE + "copy-engine = '2'\nways = ['ring']\n", "line 3: no condition 'copy-engine'"),
+    (RULE + "host-staged = '2'\nways = ['ring']\n", "line 3: no condition 'host-staged'"),
     (RULE + "size = 8\nways = ['ring']\n", "line 3: no condition 'size'; there are collective, type"),
     (RULE + "ways = ['ring']\nways = ['chain']\n", "line 4: 'ways' was said in line 3 already"),
     (RULE + "ways = ['ring'\n", "line 4: an array without an end"),
@@ -147,6 +156,7 @@ CONDITIONS = [  # a condition, calls that it holds for, and calls that it does n
     ("ranks_per_host = '2..'", [("reduce", 8, [1, 2])], [("reduce", 8, [1, 1])]),
     ("memory = ['host', 'hip']", [("reduce", 8, [2])], []),
     ("memory = 'device'", [], [("reduce", 8, [2])]),
+    ("nccl = '0..'", [], [("reduce", 8, [2])]),  # hosts have none
 ]  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fake_driver import REAL, use_fake_ccl, use_fake_gpus
+from fake_driver import REAL, make_fake_ccl, use_fake_ccl, use_fake_gpus
 
 import jali
 from jali import comm
@@ -72,3 +72,51 @@ def test_ways_and_carriers_of_a_file_are_taken(count, name, carrier, why, two_de
         assert found[:2] == (name, carrier)
         assert re.fullmatch(why, found[2])
         assert found[3]
+
+
+def chosen() -> str:
+    c = comm.current()
+    there = c.collectives.on_device(open_device("cuda", c))
+    return there.way_of(Call("broadcast", "fp32", 8, 0, "sum", True, None, False)).name
+
+
+@pytest.mark.skipif(REAL, reason="a fake library is named")
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize(
+    ("versions", "new_one", "old_one"),  # 2.28.3 and 2.22.3
+    [
+        ("2.27..", True, False),
+        ("2.28.3..", True, False),
+        ("2.28.4..", False, False),
+        ("3..", False, False),
+        ("..2.28", True, True),
+        ("..2.28.2", False, True),
+        ("..2", True, True),
+        ("2.28", True, False),
+        ("2.22.3", False, True),
+        ("2.2", False, False),
+        ("2.9..2.22", False, True),
+        (" 2.22 .. 2.28.3 ", True, True),
+    ],
+)
+def test_rules_ask_for_versions_of_the_library(
+    versions, new_one, old_one, old, monkeypatch, use_settings, tmp_path
+) -> None:
+    use_fake_gpus(monkeypatch, 2)
+    use_settings(nccl=str(make_fake_ccl(*(["-DJALI_OLD"] if old else []))))
+    file = tmp_path / "mine.toml"
+    file.write_text(f"version = 1\n[[rule]]\nnccl = '{versions}'\nways = ['chain']\n")
+    use_settings(collective_rules=str(file))
+    expected = "chain" if (old_one if old else new_one) else "direct"
+    assert jali.virtual_ranks(2, chosen) == [expected] * 2
+
+
+def test_without_a_library_no_version_is_asked_for(monkeypatch, use_settings, tmp_path) -> None:
+    use_fake_gpus(monkeypatch, 2)
+    use_settings(nccl=str(tmp_path / "missing.so"))
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        "version = 1\n[[rule]]\nnccl = '0..'\nways = ['chain']\n[[rule]]\nrccl = '0..'\nways = ['chain']\n"
+    )
+    use_settings(collective_rules=str(file))
+    assert jali.virtual_ranks(2, chosen) == ["direct"] * 2

@@ -92,7 +92,7 @@ def test_rules_name_carriers_and_are_used(short_batches, use_settings, monkeypat
     ]
     assert jali.virtual_ranks(2, main, [*WORDS, *words]) == [0, 0]
     told = json.loads(capsys.readouterr().out)
-    assert told["conditions"]["library"] == "NCCL 2.28.3"
+    assert told["conditions"]["library"] == "nccl 2.28.3"
     for cell in told["cells"]:
         assert set(cell["impossible"]) == {
             str(w) for w in ways_of(cell["collective"], "cuda") if w.carrier == "gpu-aware-mpi"
@@ -104,6 +104,7 @@ def test_rules_name_carriers_and_are_used(short_batches, use_settings, monkeypat
         ("all_reduce", "64..362", ["ring by copy-engine"]),
         ("all_reduce", "363..4 KiB", ["nccl"]),
     ]
+    assert [r.get("nccl") for r in rules] == [None, "2.28"]
     assert all(r["memory"] == "cuda" and r["ranks"] == 2 and r["hosts"] == 1 for r in rules)
     use_settings(collective_rules=str(Path("mine.toml").resolve()))
     for bytes_, in_place, way in (

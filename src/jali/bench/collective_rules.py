@@ -194,8 +194,16 @@ COMBINING = ("all_reduce", "reduce", "reduce_scatter")
 WITH_COUNTS = ("all_gather", "gather", "scatter", "reduce_scatter", "all_to_all")
 
 
-def rules_text(rules: Iterable[Rule], conditions: Mapping[str, object], comments: Iterable[str]) -> str:
-    """The file: comments, then rules, each with the conditions (memory, ranks, ...) that all of them were measured under."""
+def rules_text(
+    rules: Iterable[Rule],
+    conditions: Mapping[str, object],
+    comments: Iterable[str],
+    library: tuple[str, str] | None = None,
+) -> str:
+    """The file: comments, then rules, each with the conditions (memory, ranks, ...) that all of them were measured under.
+
+    `library` is the name and the version of the devices' own; rules whose way takes it ask for the first two numbers.
+    """
     lines = [f"# {line}".rstrip() for line in comments] + ["version = 1"]
     for rule in rules:
         asked: dict[str, object] = {
@@ -211,6 +219,8 @@ def rules_text(rules: Iterable[Rule], conditions: Mapping[str, object], comments
             asked["reproducible"] = False
         if rule.collective in WITH_COUNTS:
             asked["even"] = True
+        if library is not None and library[0] in (rule.way, rule.way.rpartition(" by ")[2]):
+            asked[library[0]] = ".".join(library[1].split(".")[:2])
         lines += ["", "[[rule]]", *(f"{key} = {_toml(value)}" for key, value in asked.items())]
         lines.append(f"ways = [{_toml(rule.way)}]")
         if rule.why:

@@ -16,7 +16,7 @@ import secrets
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ from jali.comm.stopping import end_job, speaker
 from jali.errors import FileFormatError, ParameterError
 from jali.files import read_bytes, shown
 from jali.io.parallel import together
+from jali.vendors import library_of
 from jali.version import __version__
 
 FORMAT = "jali tune collectives 1"
@@ -150,6 +151,8 @@ class Tuning:
         )
         self.state = self.out.with_name(self.out.name + ".state")
         self.hosts = list(ranks_per_host(ranks))
+        self.library = self._library()
+        self.load = os.getloadavg()[0]
         self.conditions = self._conditions()
         self.wanted = self._cells()
         self.done: dict[Cell, Measured] = {}
@@ -193,6 +196,11 @@ class Tuning:
         self._write_state()
         for key, value in self.conditions.items():
             self.say(f"{key}: {value}")
+        if self.load > (os.cpu_count() or 1) / 2:
+            self.say(
+                f"the load of this machine was {self.load:.1f} on {counted(os.cpu_count() or 1, 'core')}: rules that are measured beside other "
+                "programs may not be the best without them"
+            )
         if settings.current().collective_rules:
             self.say(
                 "ways are compared with what jali's own rules choose; those of JALI_COLLECTIVE_RULES are left out"
@@ -267,7 +275,7 @@ class Tuning:
         )
         token = self.ranks.broadcast_bytes(secrets.token_hex(8).encode(), 0).decode()
         file = Path(tempfile.gettempdir(), f"jali-rules-{token}-{os.getpid()}.toml")
-        text = rules_text(self._rules(), self.asked, [])
+        text = rules_text(self._rules(), self.asked, [], self.library)
         with together(self.ranks):
             file.write_text(text)
         try:
@@ -303,7 +311,7 @@ class Tuning:
                 lost.setdefault(cell.variant, []).append(cell.payload)
         self.found = {v: without(of, lost.get(v, ())) for v, of in self.found.items()}
         rules = self._rules()
-        text = rules_text(rules, self.asked, self._comments(lines))
+        text = rules_text(rules, self.asked, self._comments(lines), self.library)
         with together(self.ranks):
             if self.ranks.rank == 0:
                 _core.check_rules(text, str(self.out))
@@ -367,6 +375,7 @@ class Tuning:
             "Where another way was faster than jali's own choice beyond noise, and again in fresh rounds; elsewhere jali chooses.",
             "",
             *(shown(f"{key}: {value}") for key, value in self.conditions.items()),
+            f"load before: {self.load:.1f}",
             "",
             *lines,
             *([""] if lines else []),
@@ -432,19 +441,22 @@ class Tuning:
             told["ranks are"] = f"of {self.ranks.transport}"
         told |= {"processor": collectives.processor(), "cores": os.cpu_count(), **self.asked}
         if self.gpu is not None:
-            told |= {"device": self.gpu.name, **self._library()}
+            told["device"] = self.gpu.name
+        if self.library is not None:
+            told["library"] = " ".join(self.library)
         return told | {"rounds": self.arguments.rounds, "settings": ours or "all defaults"}
 
-    def _library(self) -> Mapping[str, object]:
-        """The version of the library of the devices' vendor, where it can be used."""
+    def _library(self) -> tuple[str, str] | None:
+        """Name and version of the library of the devices' vendor, where it can be used."""
         from jali.comm.ccl import CclCommunicator
         from jali.errors import DeviceError
 
+        if self.gpu is None:
+            return None
         try:
-            name, version, _ = CclCommunicator(self.ranks, self.gpu).core.library
+            return library_of(self.gpu.kind), CclCommunicator(self.ranks, self.gpu).core.library[1]
         except DeviceError:
-            return {}
-        return {"library": f"{name} {version}"}
+            return None
 
 
 def _named(cell: Cell) -> dict[str, object]:
