@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fake_driver import REAL, make_fake_ccl, use_fake_ccl, use_fake_gpus
+from fake_driver import REAL, make_fake_ccl, run_on_devices, use_fake_ccl, use_fake_gpus
+from programs import need_mpi
 
 import jali
 from jali import comm
@@ -120,3 +121,27 @@ def test_without_a_library_no_version_is_asked_for(monkeypatch, use_settings, tm
     )
     use_settings(collective_rules=str(file))
     assert jali.virtual_ranks(2, chosen) == ["direct"] * 2
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(REAL, reason="fake libraries are named")
+def test_of_different_versions_none_is_that_of_all_ranks(fake_environment, tmp_path) -> None:
+    need_mpi()
+    file = tmp_path / "mine.toml"
+    file.write_text("version = 1\n[[rule]]\nnccl = '2..'\nways = ['chain']\n")
+    text = f"""
+import jali
+from jali import comm
+from jali.comm.calls import Call
+from jali.devices import open_device
+jali.settings.use(collective_rules={str(file)!r})
+world = comm.current()
+if world.rank and {{other}}:
+    jali.settings.use(nccl={str(make_fake_ccl("-DJALI_OLD"))!r})
+there = world.collectives.on_device(open_device("cuda", world))
+way = there.way_of(Call("broadcast", "fp32", 8, 0, "sum", True, None, False))
+print(f"{{{{world.rank}}}}: {{{{way.name}}}}", flush=True)
+"""
+    for other, name in ((False, "chain"), (True, "direct")):
+        said = run_on_devices(2, text.format(other=other), fake_environment).stdout
+        assert sorted(said.split("\n")) == ["", f"0: {name}", f"1: {name}"]

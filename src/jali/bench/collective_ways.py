@@ -168,9 +168,8 @@ class WaysOfCollectives:
         self.communicator, self.gpu, self._seed = communicator, gpu, seed
         self.kind = "host" if gpu is None else gpu.kind
         self._control = communicator.duplicate()
-        self._by_choice: dict[
-            tuple[str, str], Any
-        ] = {}  # by a file of rules, and the carrier that is to be the usual one
+        # By a file of rules, the carrier that is to be the usual one, and a number.
+        self._by_choice: dict[tuple[str, str, int], Any] = {}
 
     def case(self, collective: str, payload: int, dtype: str, in_place: bool) -> Any:
         """Buffers for calls of that payload, bytes that are rounded up to whole chunks."""
