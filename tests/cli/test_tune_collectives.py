@@ -244,6 +244,9 @@ def test_files_that_are_there_stay_unless_forced(made_up, capsys) -> None:
         (("--types", "float16"), "sums of float16 are not exact enough"),
         (("--types", "floats"), "there is no type 'floats'"),
         (("--why",), "--why is for show"),
+        (("--seconds", "nan"), "give --seconds 0 or more, not nan"),
+        (("--draw", "times.txt"), "--draw times.txt: pictures end in .png"),
+        (("--out", "..", "--force"), ".. is a folder; --out names a file"),
     ],
 )
 def test_mistakes_are_said_on_all_ranks(words, said, capsys) -> None:

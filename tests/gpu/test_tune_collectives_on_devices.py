@@ -132,6 +132,7 @@ def test_all_collectives_are_measured_in_place_too(keep: int, short_batches, mon
     ]
     assert jali.virtual_ranks(2, main, [*WORDS, *words]) == [0, 0]
     said = capsys.readouterr().out
+    assert re.search(r"^not possible: nccl, .*: .*NCCL", said, re.MULTILINE)
     for name in ("all_reduce", "all_gather", "reduce_scatter", "reduce"):
         assert re.search(rf"^{name} +64 B", said, re.MULTILINE)
         assert re.search(rf"^{name} in place +64 B", said, re.MULTILINE)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import secrets
 import sys
@@ -59,6 +60,7 @@ from jali.version import __version__
 
 FORMAT = "jali tune collectives 1"
 MOST_STATE = 1 << 28  # bytes
+PICTURES = (".png", ".pdf", ".svg")
 NOT_OURS = ("JALI_EXPECTED_RANKS", "JALI_CACHE_DIR", "JALI_COLLECTIVE_RULES")  # say nothing about times
 
 
@@ -127,6 +129,10 @@ def _check(arguments: argparse.Namespace, ranks: int) -> None:
         raise ParameterError(
             f"give --rounds {LEAST_ROUNDS} or more: {arguments.rounds} cannot tell a way that is faster from noise"
         )
+    if not 0 <= arguments.seconds < math.inf:
+        raise ParameterError(f"give --seconds 0 or more, not {arguments.seconds}")
+    if arguments.draw is not None and arguments.draw.suffix not in PICTURES:
+        raise ParameterError(f"--draw {shown(arguments.draw)}: pictures end in {', '.join(PICTURES)}")
     if forced := settings.current().collective:
         raise ParameterError(
             f"JALI_COLLECTIVE={shown(forced)} overrules whatever rules say; run `jali tune collectives` without it"
@@ -158,6 +164,7 @@ class Tuning:
         self.done: dict[Cell, Measured] = {}
         self.verified: dict[Cell, dict[str, list[float]]] = {}
         self.found: dict[Variant, list[Stretch]] = {}
+        self.told: set[str] = set()  # why ways are not possible
         self.ways = WaysOfCollectives(ranks, gpu)
 
     @property
@@ -210,6 +217,8 @@ class Tuning:
 
     def _state_there(self) -> bytes:
         arguments = self.arguments
+        if self.out.is_dir():
+            raise ParameterError(f"{self.out} is a folder; --out names a file")
         if self.out.exists() and not arguments.force:
             raise ParameterError(f"{self.out} exists; --force writes over it, --out writes another file")
         if not arguments.go_on:
@@ -253,6 +262,11 @@ class Tuning:
         self.done[cell] = found
         self._write_state()
         ways = len(ways_of(cell.variant.collective, self.kind))
+        for why in dict.fromkeys(found.impossible.values()):
+            if why not in self.told:
+                names = ", ".join(way for way, reason in found.impossible.items() if reason == why)
+                self.say(f"not possible: {names}, ...: {shown(why)}")
+        self.told.update(found.impossible.values())
         self.say(cell_text(cell.variant, size_text(cell.payload), found.times, ways))
 
     @property
