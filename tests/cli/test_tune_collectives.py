@@ -52,7 +52,8 @@ def chosen(
     collective: str, bytes_: int, *, ranks: int = 2, in_place: bool = False, reproducible: bool = False
 ) -> str:
     count = bytes_ // 4
-    return str(_core.choose_on_host(collective, "fp32", [count], "sum", in_place, reproducible, [ranks]).name)
+    call = _core.CollectiveCall(collective, "fp32", count, in_place=in_place, reproducible=reproducible)
+    return str(_core.choose_on_host(call, [ranks]).name)
 
 
 def ring_and_chain(case: object, way: str) -> float:

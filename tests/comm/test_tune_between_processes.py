@@ -27,7 +27,7 @@ def test_rules_of_processes_are_written_once_and_used(mpi) -> None:
         x = np.arange(16, dtype=np.float32)
         right = np.array_equal(world.all_reduce(x), world.size * x)
         ways = [
-            _core.choose_on_host("all_reduce", "fp32", [16], "sum", False, False, [ranks]).name
+            _core.choose_on_host(_core.CollectiveCall("all_reduce", "fp32", 16), [ranks]).name
             for ranks in (world.size, world.size + 1)
         ]
         print(f"{world.rank}: {status} {right} {ways[0] == 'ring'} {ways[1] == 'ring'}", flush=True)

@@ -78,7 +78,7 @@ def test_ways_and_carriers_of_a_file_are_taken(count, name, carrier, why, two_de
 def chosen() -> str:
     c = comm.current()
     there = c.collectives.on_device(open_device("cuda", c))
-    return there.way_of(Call("broadcast", "fp32", 8, 0, "sum", True, None, False)).name
+    return there.way_of(CollectiveCall("broadcast", "fp32", 8, 0, "sum", True, None, False)).name
 
 
 @pytest.mark.skipif(REAL, reason="a fake library is named")
@@ -132,14 +132,14 @@ def test_of_different_versions_none_is_that_of_all_ranks(fake_environment, tmp_p
     text = f"""
 import jali
 from jali import comm
-from jali.comm.calls import Call
+from jali._core import CollectiveCall
 from jali.devices import open_device
 jali.settings.use(collective_rules={str(file)!r})
 world = comm.current()
 if world.rank and {{other}}:
     jali.settings.use(nccl={str(make_fake_ccl("-DJALI_OLD"))!r})
 there = world.collectives.on_device(open_device("cuda", world))
-way = there.way_of(Call("broadcast", "fp32", 8, 0, "sum", True, None, False))
+way = there.way_of(CollectiveCall("broadcast", "fp32", 8, 0, "sum", True, None, False))
 print(f"{{{{world.rank}}}}: {{{{way.name}}}}", flush=True)
 """
     for other, name in ((False, "chain"), (True, "direct")):

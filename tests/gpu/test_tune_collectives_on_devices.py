@@ -14,10 +14,10 @@ from fake_driver import REAL, use_fake_ccl, use_fake_gpus
 
 import jali
 from jali import comm
+from jali._core import CollectiveCall
 from jali.bench.collective_ways import WaysOfCollectives, ways_of
 from jali.cli.main import main
 from jali.comm import DeviceArray
-from jali.comm.calls import Call
 from jali.devices import open_device
 
 WORDS = ["tune", "collectives", "--device", "cuda", "--rounds", "11", "--seconds", "0", "--factor", "32"]
@@ -53,7 +53,7 @@ def test_ways_are_algorithms_by_each_carrier_and_who_has_collectives() -> None:
 def chosen(collective: str, bytes_: int, in_place: bool) -> tuple[str, str]:
     c = comm.current()
     there = c.collectives.on_device(open_device("cuda", c))
-    way = there.way_of(Call(collective, "fp32", bytes_ // 4, 0, "sum", in_place, None, False))
+    way = there.way_of(CollectiveCall(collective, "fp32", bytes_ // 4, 0, "sum", in_place, None, False))
     return way.name, way.carrier
 
 
