@@ -18,6 +18,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -127,46 +128,78 @@ struct HostElement {
     nb::object dtype;
 };
 
-const HostElement& host_element(nb::handle array) {
-    static auto& known = *new std::unordered_map<PyObject*, HostElement>;
+// Of an array. Types that programs make themselves are looked up again and again.
+std::shared_ptr<const HostElement> host_element(nb::handle array) {
+    static auto& known = *new std::unordered_map<PyObject*, std::shared_ptr<const HostElement>>;
     constexpr std::size_t most = 64;
     nb::object dtype = array.attr("dtype");
     const auto found = known.find(dtype.ptr());
     if (found != known.end()) return found->second;
     const std::string name = nb::cast<std::string>(asked_of_python("element_name")(dtype));
     const bool boolean = nb::cast<std::string>(dtype.attr("kind")) == "b";
-    if (known.size() >= most) known.clear();
     PyObject* const key = dtype.ptr();
-    return known.emplace(key, HostElement{data_type_of(name), boolean, std::move(dtype)}).first->second;
+    auto made =
+        std::make_shared<const HostElement>(HostElement{data_type_of(name), boolean, std::move(dtype)});
+    if (known.size() < most) known.emplace(key, made);
+    return made;
 }
+
+// What new arrays on devices look like that have other rows than those which they are made after.
+class OtherRows {
+  public:
+    using Kind = std::shared_ptr<const ArrayKind>;
+    template <class Make>
+    const Kind& find(const Kind& after, std::int64_t rows, const Make& make) {
+        for (const Known& one : known_)
+            if (one.rows == rows && *one.after == *after) return one.kind;
+        if (known_.size() < most) return known_.emplace_back(Known{after, rows, make()}).kind;
+        next_ = (next_ + 1) % most;
+        known_[next_] = {after, rows, make()};
+        return known_[next_].kind;
+    }
+
+  private:
+    static constexpr std::size_t most = 8;
+    struct Known {
+        Kind after;
+        std::int64_t rows;
+        Kind kind;
+    };
+    std::vector<Known> known_;
+    std::size_t next_ = 0;
+};
 
 // An array of a call, in the host's memory or on a device.
 class CallArray {
   public:
-    void read(nb::handle object, HostArray& place, bool writable) {
+    // `places` has host_arrays() for those of the host, each at its number.
+    template <class Places>
+    void read(nb::handle object, Places& places, std::size_t number, bool writable) {
         static PyTypeObject* const numpys =
             reinterpret_cast<PyTypeObject*>(kept_type("numpy", "ndarray").ptr());
         given = object;
         lent_ = nb::borrow(object);
         placed = placed_array(object);
         if (placed == nullptr && Py_TYPE(object.ptr()) != numpys) {
-            lent_ = asked_of_python("memory_of")(object, writable);
+            static const nb::handle memory_of = kept_type("jali.comm.calls", "memory_of");
+            lent_ = memory_of(object, writable);
             placed = placed_array(lent_);
         }
         if (placed != nullptr) {
-            shape_ = placed->kind->shape;
-            set_extents();
+            rows_ = placed->kind->rows;
+            row_ = placed->kind->row;
             return;
         }
         element_ = host_element(lent_);
+        HostArray& place = places.host_arrays()[number];
         if (place.read(lent_) && !place.shape().empty()) {
             rows_ = place.shape()[0];
             for (const Py_ssize_t extent : place.shape().subspan(1)) row_ *= extent;
-            dimensions_ = place.shape().size();
             return;
         }
-        shape_ = lent_.attr("shape");
-        set_extents();
+        const nb::object shape = this->shape();
+        for (std::size_t k = 0; k < nb::len(shape); ++k)
+            (k == 0 ? rows_ : row_) *= nb::cast<std::int64_t>(shape[k]);
     }
 
     bool is_read() const { return lent_.is_valid(); }
@@ -176,32 +209,26 @@ class CallArray {
     std::int64_t rows() const { return rows_; } // 1 where there are no dimensions
     std::int64_t row() const { return row_; }   // elements of one
     std::int64_t size() const { return rows_ * row_; }
-    bool has_rows() const { return dimensions_ > 0; }
-    nb::object shape() const { return shape_.is_valid() ? shape_ : nb::object(lent_.attr("shape")); }
+    nb::object shape() const { return lent_.attr("shape"); }
     std::string shape_text() const { return nb::repr(shape()).c_str(); }
     // The element type in words: NumPy's, or the core's on devices.
     nb::object kind() const { return placed != nullptr ? placed->kind->element : element_->dtype; }
     std::string kind_text() const { return nb::str(kind()).c_str(); }
 
-    // A new array in the same kind of memory, of the same type, with other rows.
-    nb::object like(std::optional<std::int64_t> rows) const {
-        nb::tuple shape(this->shape());
-        if (rows) {
-            nb::list extents;
-            extents.append(*rows);
-            for (std::size_t k = 1; k < shape.size(); ++k) extents.append(shape[k]);
-            shape = nb::tuple(extents);
-        }
+    // A new array in the same kind of memory, of the same type, with other rows. `kinds` are those of devices
+    // that were made before.
+    nb::object like(std::optional<std::int64_t> rows, OtherRows& kinds) const {
         if (placed == nullptr) {
             static const nb::handle empty = kept_type("numpy", "empty");
-            return empty(shape, element_->dtype);
+            return empty(rows ? with_rows(*rows) : nb::tuple(shape()), element_->dtype);
         }
         static const nb::handle type = kept_type("jali.comm.device_arrays", "DeviceArray");
-        auto kind = placed->kind;
-        if (rows)
-            kind = std::make_shared<const ArrayKind>(kind->gpu_object, std::move(shape),
-                                                     nb::cast<std::string>(kind->element));
-        PlacedArray array = PlacedArray::like(kind, "collective");
+        const auto make = [&] {
+            return std::make_shared<const ArrayKind>(placed->kind->gpu_object, with_rows(*rows),
+                                                     nb::cast<std::string>(placed->kind->element));
+        };
+        PlacedArray array =
+            PlacedArray::like(rows ? kinds.find(placed->kind, *rows, make) : placed->kind, "collective");
         nb::object made = nb::inst_alloc(type);
         new (nb::inst_ptr<PlacedArray>(made)) PlacedArray(std::move(array));
         nb::inst_mark_ready(made);
@@ -212,24 +239,31 @@ class CallArray {
     const PlacedArray* placed = nullptr;
 
   private:
-    void set_extents() {
-        dimensions_ = nb::len(shape_);
-        for (std::size_t k = 0; k < dimensions_; ++k)
-            (k == 0 ? rows_ : row_) *= nb::cast<std::int64_t>(shape_[k]);
+    nb::tuple with_rows(std::int64_t rows) const {
+        const nb::object shape = this->shape();
+        nb::list extents;
+        extents.append(rows);
+        for (std::size_t k = 1; k < nb::len(shape); ++k) extents.append(shape[k]);
+        return nb::tuple(extents);
     }
 
     nb::object lent_; // what holds the memory
-    std::optional<HostElement> element_;
-    nb::object shape_; // a tuple, where it has been asked for
+    std::shared_ptr<const HostElement> element_;
     std::int64_t rows_ = 1, row_ = 1;
-    std::size_t dimensions_ = 0;
 };
+
+bool is_true(nb::handle value) {
+    const int truth = PyObject_IsTrue(value.ptr());
+    if (truth < 0) throw nb::python_error();
+    return truth != 0;
+}
 
 // What a communicator has for its methods. `there` is made by its first collective.
 struct CollectiveCalls {
     std::shared_ptr<Communicator> ranks;
     bool checked;
     std::shared_ptr<Collectives> there;
+    OtherRows other_rows{};
 
     ~CollectiveCalls() {
         nb::gil_scoped_release released; // ends plans, which may wait for ranks that are threads
@@ -243,9 +277,14 @@ class PreparedCall {
     PreparedCall(CollectiveCalls& calls, nb::handle communicator, Collective collective, const Arguments& a)
         : calls_(calls), communicator_(communicator), a_(a), name_(name_of(collective)),
           rank_(calls.ranks->rank()), ranks_(calls.ranks->size()),
-          checks_(a.has(checked) ? nb::cast<bool>(nb::bool_(a[checked])) : calls.checked),
-          blocks_(PyObject_IsTrue(a[blocking].ptr()) != 0), held_(blocks_ ? nullptr : held_until_the_end(2)) {
+          checks_(a.has(checked) ? is_true(a[checked]) : calls.checked), blocks_(is_true(a[blocking])),
+          held_(blocks_ ? nullptr : held_until_the_end(2)) {
         call_.collective = collective;
+    }
+
+    HostArrays& host_arrays() {
+        if (held_) return *held_;
+        return local_ ? *local_ : local_.emplace(2);
     }
 
     nb::object run() {
@@ -283,8 +322,7 @@ class PreparedCall {
     }
 
   private:
-    HostArray& place(std::size_t k) { return held_ ? (*held_)[k] : local_[k]; }
-    void read_input() { input_.read(a_[x], place(0), false); }
+    void read_input() { input_.read(a_[x], *this, 0, false); }
     bool asks_in_place() const { return a_[out].ptr() == a_[x].ptr(); }
 
     void set_root() {
@@ -303,12 +341,12 @@ class PreparedCall {
         const bool may_be_in_place = call_.collective != Collective::gather;
         call_.in_place = may_be_in_place && asks_in_place();
         if (!gets) return;
-        result_ = a_.has(out) ? nb::borrow(a_[out]) : input_.like(rows);
+        result_ = a_.has(out) ? nb::borrow(a_[out]) : input_.like(rows, calls_.other_rows);
         if (!call_.in_place) read_output();
     }
 
     void read_output() {
-        output_.read(result_, place(1), true);
+        output_.read(result_, *this, 1, true);
         check_alike(output_, input_);
     }
 
@@ -342,12 +380,12 @@ class PreparedCall {
         if (!at_root && !a_.has(out))
             refuse("rank " + std::to_string(rank_) + " receives from rank " + std::to_string(call_.root) +
                    " in a scatter and needs `out`");
-        if (a_.has(out)) output_.read(result_ = nb::borrow(a_[out]), place(1), true);
+        if (a_.has(out)) output_.read(result_ = nb::borrow(a_[out]), *this, 1, true);
         if (at_root) read_input();
         if (!a_.has(out)) {
             const auto rows = rows_of_ranks(input_, true);
-            result_ = input_.like(rows ? (*rows)[rank_] : equal_part(input_));
-            output_.read(result_, place(1), true);
+            result_ = input_.like(rows ? (*rows)[rank_] : equal_part(input_), calls_.other_rows);
+            output_.read(result_, *this, 1, true);
         }
         if (at_root) check_alike(output_, input_);
         set_counts(output_, rows_of_ranks(output_, false), false);
@@ -365,7 +403,7 @@ class PreparedCall {
                 sent += call_.counts[rank_ * ranks_ + other];
                 received += call_.counts[other * ranks_ + rank_];
             }
-            if (!input_.has_rows() || input_.rows() != sent)
+            if (nb::len(input_.shape()) == 0 || input_.rows() != sent)
                 refuse("rank " + std::to_string(rank_) + " sends " + std::to_string(sent) +
                        " rows by its counts, but has shape " + input_.shape_text());
             for (std::int64_t& count : call_.counts) count *= input_.row();
@@ -414,7 +452,7 @@ class PreparedCall {
         std::vector<std::int64_t> rows;
         if (!read_numbers(a_[counts], ranks_, rows))
             rows = nb::cast<std::vector<std::int64_t>>(asked_of_python("rows_of_ranks")(
-                nb::cast(calls_.ranks), a_[counts], name_, array.rows(), whole, checks_));
+                nb::cast(calls_.ranks), a_[counts], std::string(name_), array.rows(), whole, checks_));
         const std::int64_t wanted =
             whole ? std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) : rows[rank_];
         if (array.rows() != wanted) {
@@ -501,21 +539,22 @@ class PreparedCall {
         if (recorders.load(std::memory_order_relaxed) != 0) {
             tape = nb::module_::import_("jali.recording").attr("current")();
             if (!tape.is_none() && (placed == nullptr || !blocks_))
-                refuse_recording(placed == nullptr ? name_ : name_ + " with blocking=False");
+                refuse_recording(std::string(name_) + (placed == nullptr ? "" : " with blocking=False"));
         }
         if (checks_)
             asked_of_python("compare")(nb::cast(calls_.ranks), nb::cast(call_), any_array().kind(),
                                        placed != nullptr);
         if (!calls_.there)
             calls_.there = nb::cast<std::shared_ptr<Collectives>>(asked_of_python("make_collectives")(
-                nb::cast(calls_.ranks), communicator_.attr("sharing_memory"), "the first " + name_));
+                nb::cast(calls_.ranks), communicator_.attr("sharing_memory"),
+                "the first " + std::string(name_)));
         if (placed == nullptr) return start_on_host();
         if (tape.is_valid() && !tape.is_none()) {
             const nb::object there = nb::cast(collectives_on(*calls_.there, placed->kind->gpu_object));
             asked_of_python("record")(tape, there, nb::cast(call_), arrays());
             return result_;
         }
-        return start_on_device(placed->kind->gpu_object);
+        return start_on_device(*placed->kind);
     }
 
     [[noreturn]] static void refuse_recording(const std::string& name) {
@@ -532,8 +571,7 @@ class PreparedCall {
         std::array<nb::handle, 2> objects{};
         for (std::size_t k = 0; k < buffers(); ++k)
             objects[k] = buffer(k) != nullptr ? nb::handle(buffer(k)->lent()) : nb::handle(Py_None);
-        HostArrays& given = held_ ? *held_ : local_;
-        const auto addresses = given.fit(*plan, {objects.data(), buffers()});
+        const auto addresses = host_arrays().fit(*plan, {objects.data(), buffers()});
         if (blocks_) {
             run_on_host(*plan, addresses);
             return result_;
@@ -546,8 +584,10 @@ class PreparedCall {
         return request(plan, result_);
     }
 
-    nb::object start_on_device(const nb::object& gpu) {
-        DeviceCollectives& there = *collectives_on(*calls_.there, gpu);
+    nb::object start_on_device(const ArrayKind& kind) {
+        const auto* known = calls_.there->find(*kind.gpu);
+        DeviceCollectives& there =
+            known != nullptr ? **known : *collectives_on(*calls_.there, kind.gpu_object);
         std::shared_ptr<DevicePlan> plan = there.find(call_, checks_);
         if (!plan) {
             nb::gil_scoped_release released;
@@ -570,17 +610,17 @@ class PreparedCall {
         }
         if (blocks_) return result_;
         static const nb::handle request = kept_type("jali.comm.requests", "DeviceRequest");
-        return request(gpu, result_);
+        return request(kind.gpu_object, result_);
     }
 
     CollectiveCalls& calls_;
     nb::handle communicator_;
     const Arguments& a_;
-    const std::string name_;
+    const std::string_view name_;
     const int rank_, ranks_;
     const bool checks_, blocks_;
     std::shared_ptr<HostArrays> held_; // of a call that is not waited for
-    HostArrays local_{2};
+    std::optional<HostArrays> local_;
     CollectiveCall call_;
     CallArray input_, output_;
     nb::object result_ = nb::none();

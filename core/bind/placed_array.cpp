@@ -16,7 +16,11 @@ namespace jali {
 ArrayKind::ArrayKind(nb::object on, nb::tuple extents, const std::string& name)
     : gpu_object(std::move(on)), gpu(nb::cast<std::shared_ptr<Gpu>>(gpu_object)), shape(std::move(extents)),
       type(data_type_of(name)), element(nb::steal(PyUnicode_InternFromString(name.c_str()))) {
-    for (nb::handle extent : shape) size *= nb::cast<std::size_t>(extent);
+    for (std::size_t k = 0; k < shape.size(); ++k) {
+        const auto extent = nb::cast<std::size_t>(shape[k]);
+        size *= extent;
+        (k == 0 ? rows : row) *= static_cast<std::int64_t>(extent);
+    }
     nbytes = size * size_of(type);
 }
 

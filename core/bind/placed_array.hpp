@@ -26,6 +26,7 @@ struct ArrayKind {
     nanobind::object element; // the name of the type
     std::size_t size = 1;     // elements
     std::size_t nbytes = 0;
+    std::int64_t rows = 1, row = 1; // along the first dimension, 1 where there is none; elements of one
 };
 
 // A C-contiguous array somewhere on a device, valid as long as whoever owns the memory.

@@ -164,7 +164,7 @@ class Tuning:
         self.done: dict[Cell, Measured] = {}
         self.verified: dict[Cell, dict[str, list[float]]] = {}
         self.found: dict[Variant, list[Stretch]] = {}
-        self.told: set[str] = set()  # why ways are not possible
+        self.told: set[str] = set()  # carriers that are not possible, and why ways are not
         self.ways = WaysOfCollectives(ranks, gpu)
 
     @property
@@ -261,13 +261,13 @@ class Tuning:
         found = self.ways.measure(case, self.arguments.rounds, self._seconds)
         self.done[cell] = found
         self._write_state()
-        ways = len(ways_of(cell.variant.collective, self.kind))
-        for why in dict.fromkeys(found.impossible.values()):
-            if why not in self.told:
-                names = ", ".join(way for way, reason in found.impossible.items() if reason == why)
-                self.say(f"not possible: {names}, ...: {shown(why)}")
-        self.told.update(found.impossible.values())
-        self.say(cell_text(cell.variant, size_text(cell.payload), found.times, ways))
+        ways = ways_of(cell.variant.collective, self.kind)
+        for way in ways:
+            why = found.impossible.get(str(way))
+            if why is not None and (way.carrier or why) not in self.told:
+                self.told.add(way.carrier or why)
+                self.say(f"not possible: {way}{', ...' if way.carrier else ''}: {shown(why)}")
+        self.say(cell_text(cell.variant, size_text(cell.payload), found.times, len(ways)))
 
     @property
     def _seconds(self) -> float:
