@@ -265,7 +265,7 @@ class WaysOfCollectives:
 
     def _call(self, case: Any, communicator: Any, algorithm: str | None) -> Callable[[], object]:
         side = InPlaceSide if hasattr(case, "whole") else JaliSide
-        call = side(communicator, "", {case.collective: algorithm} if algorithm else {}).prepare(case)
+        call: Any = side(communicator, "", {case.collective: algorithm} if algorithm else {}).prepare(case)
         # Naming an argument takes 0.1 us or more; so jali's choice is asked for by name, too.
         return call if algorithm else partial(call, algorithm=None)
 
