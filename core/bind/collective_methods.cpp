@@ -14,7 +14,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
-#include <numeric>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -46,9 +46,25 @@ nb::object asked_of_python(const char* name) {
     return nb::module_::import_("jali.comm.calls").attr(name);
 }
 
-nb::handle kept_type(const char* module, const char* name) {
-    return nb::object(nb::module_::import_(module).attr(name)).release();
-}
+// What Python has, looked up once and kept for ever. Not as a static of a function's own: while an import
+// gives the interpreter to other threads, these would wait for its guard, and nobody would give it back.
+struct Kept {
+    const char* module;
+    const char* name;
+    PyObject* object = nullptr;
+
+    nb::handle get() {
+        if (object == nullptr) {
+            nb::object found = nb::module_::import_(module).attr(name);
+            object = found.release().ptr();
+        }
+        return object;
+    }
+};
+constinit Kept numpy_array{"numpy", "ndarray"}, numpy_empty{"numpy", "empty"},
+    device_array{"jali.comm.device_arrays", "DeviceArray"}, memory_of{"jali.comm.calls", "memory_of"},
+    request_on_host{"jali.comm.requests", "Request"},
+    request_on_device{"jali.comm.requests", "DeviceRequest"};
 
 enum Parameter { x, out, op, root, counts, reproducible, algorithm, checked, blocking, parameters };
 constexpr std::array<const char*, parameters> parameter_names{
@@ -128,11 +144,10 @@ struct HostElement {
     nb::object dtype;
 };
 
-// Of an array. Types that programs make themselves are looked up again and again.
-std::shared_ptr<const HostElement> host_element(nb::handle array) {
+// Of a dtype. Types that programs make themselves are looked up again and again.
+std::shared_ptr<const HostElement> host_element(nb::object dtype) {
     static auto& known = *new std::unordered_map<PyObject*, std::shared_ptr<const HostElement>>;
     constexpr std::size_t most = 64;
-    nb::object dtype = array.attr("dtype");
     const auto found = known.find(dtype.ptr());
     if (found != known.end()) return found->second;
     const std::string name = nb::cast<std::string>(asked_of_python("element_name")(dtype));
@@ -175,14 +190,11 @@ class CallArray {
     // `places` has host_arrays() for those of the host, each at its number.
     template <class Places>
     void read(nb::handle object, Places& places, std::size_t number, bool writable) {
-        static PyTypeObject* const numpys =
-            reinterpret_cast<PyTypeObject*>(kept_type("numpy", "ndarray").ptr());
         given = object;
         lent_ = nb::borrow(object);
         placed = placed_array(object);
-        if (placed == nullptr && Py_TYPE(object.ptr()) != numpys) {
-            static const nb::handle memory_of = kept_type("jali.comm.calls", "memory_of");
-            lent_ = memory_of(object, writable);
+        if (placed == nullptr && object.type().ptr() != numpy_array.get().ptr()) {
+            lent_ = memory_of.get()(object, writable);
             placed = placed_array(lent_);
         }
         if (placed != nullptr) {
@@ -190,7 +202,7 @@ class CallArray {
             row_ = placed->kind->row;
             return;
         }
-        element_ = host_element(lent_);
+        dtype_ = lent_.attr("dtype");
         HostArray& place = places.host_arrays()[number];
         if (place.read(lent_) && !place.shape().empty()) {
             rows_ = place.shape()[0];
@@ -204,32 +216,36 @@ class CallArray {
 
     bool is_read() const { return lent_.is_valid(); }
     const nb::object& lent() const { return lent_; }
-    DataType type() const { return placed != nullptr ? placed->kind->type : element_->type; }
-    bool is_boolean() const { return placed == nullptr && element_->boolean; }
+    // Asked for when all ranks are known to make the same call: raises ParameterError for elements that
+    // cannot be sent.
+    DataType type() { return placed != nullptr ? placed->kind->type : element().type; }
+    bool is_boolean() { return placed == nullptr && element().boolean; }
+    bool is_alike(const CallArray& other) const {
+        if (placed != nullptr) return placed->kind->type == other.placed->kind->type;
+        return dtype_.is(other.dtype_) || dtype_.equal(other.dtype_);
+    }
     std::int64_t rows() const { return rows_; } // 1 where there are no dimensions
     std::int64_t row() const { return row_; }   // elements of one
     std::int64_t size() const { return rows_ * row_; }
     nb::object shape() const { return lent_.attr("shape"); }
     std::string shape_text() const { return nb::repr(shape()).c_str(); }
     // The element type in words: NumPy's, or the core's on devices.
-    nb::object kind() const { return placed != nullptr ? placed->kind->element : element_->dtype; }
+    nb::object kind() const { return placed != nullptr ? placed->kind->element : dtype_; }
     std::string kind_text() const { return nb::str(kind()).c_str(); }
 
     // A new array in the same kind of memory, of the same type, with other rows. `kinds` are those of devices
     // that were made before.
     nb::object like(std::optional<std::int64_t> rows, OtherRows& kinds) const {
         if (placed == nullptr) {
-            static const nb::handle empty = kept_type("numpy", "empty");
-            return empty(rows ? with_rows(*rows) : nb::tuple(shape()), element_->dtype);
+            return numpy_empty.get()(rows ? with_rows(*rows) : nb::tuple(shape()), dtype_);
         }
-        static const nb::handle type = kept_type("jali.comm.device_arrays", "DeviceArray");
         const auto make = [&] {
             return std::make_shared<const ArrayKind>(placed->kind->gpu_object, with_rows(*rows),
                                                      nb::cast<std::string>(placed->kind->element));
         };
         PlacedArray array =
             PlacedArray::like(rows ? kinds.find(placed->kind, *rows, make) : placed->kind, "collective");
-        nb::object made = nb::inst_alloc(type);
+        nb::object made = nb::inst_alloc(device_array.get());
         new (nb::inst_ptr<PlacedArray>(made)) PlacedArray(std::move(array));
         nb::inst_mark_ready(made);
         return made;
@@ -247,7 +263,13 @@ class CallArray {
         return nb::tuple(extents);
     }
 
-    nb::object lent_; // what holds the memory
+    const HostElement& element() {
+        if (!element_) element_ = host_element(dtype_);
+        return *element_;
+    }
+
+    nb::object lent_;  // what holds the memory
+    nb::object dtype_; // on the host
     std::shared_ptr<const HostElement> element_;
     std::int64_t rows_ = 1, row_ = 1;
 };
@@ -258,12 +280,28 @@ bool is_true(nb::handle value) {
     return truth != 0;
 }
 
+// Threads that call collectives of one communicator take turns, each until its call returns.
+class Turn {
+  public:
+    explicit Turn(std::recursive_mutex& mutex) : mutex_(mutex) {
+        if (mutex_.try_lock()) return;
+        nb::gil_scoped_release released; // who has it may need the interpreter
+        mutex_.lock();
+    }
+    ~Turn() { mutex_.unlock(); }
+    Turn(const Turn&) = delete;
+
+  private:
+    std::recursive_mutex& mutex_;
+};
+
 // What a communicator has for its methods. `there` is made by its first collective.
 struct CollectiveCalls {
     std::shared_ptr<Communicator> ranks;
     bool checked;
-    std::shared_ptr<Collectives> there;
+    std::shared_ptr<Collectives> there = nullptr;
     OtherRows other_rows{};
+    std::recursive_mutex turn{}; // of a thread: operations of users may call collectives
 
     ~CollectiveCalls() {
         nb::gil_scoped_release released; // ends plans, which may wait for ranks that are threads
@@ -316,8 +354,6 @@ class PreparedCall {
             prepare_all_to_all();
             break;
         }
-        set_operation();
-        set_flags();
         return start();
     }
 
@@ -353,7 +389,7 @@ class PreparedCall {
     static void check_alike(const CallArray& target, const CallArray& data) {
         if ((target.placed != nullptr) != (data.placed != nullptr))
             refuse("one array is in device memory and one in host memory; give both in the same");
-        if (target.type() != data.type() || target.is_boolean() != data.is_boolean())
+        if (!target.is_alike(data))
             refuse("the result is to be " + target.kind_text() + ", but " + data.kind_text() +
                    " is sent; make them alike");
     }
@@ -363,8 +399,7 @@ class PreparedCall {
         const bool whole = call_.collective == Collective::all_gather && asks_in_place();
         const auto rows = rows_of_ranks(input_, whole);
         set_counts(input_, rows, whole);
-        const std::int64_t all =
-            rows ? std::accumulate(rows->begin(), rows->end(), std::int64_t{0}) : ranks_ * input_.rows();
+        const std::int64_t all = rows ? sum_of(*rows) : product_of(ranks_, input_.rows());
         set_output(rank_ == call_.root || call_.collective == Collective::all_gather, all);
     }
 
@@ -398,19 +433,36 @@ class PreparedCall {
             call_.counts = {equal_part(input_) * input_.row()};
         } else {
             call_.counts = matrix_of_ranks();
-            std::int64_t sent = 0, received = 0;
+            std::vector<std::int64_t> goes, comes;
             for (int other = 0; other < ranks_; ++other) {
-                sent += call_.counts[rank_ * ranks_ + other];
-                received += call_.counts[other * ranks_ + rank_];
+                goes.push_back(call_.counts[rank_ * ranks_ + other]);
+                comes.push_back(call_.counts[other * ranks_ + rank_]);
             }
+            const std::int64_t sent = sum_of(goes), received = sum_of(comes);
             if (nb::len(input_.shape()) == 0 || input_.rows() != sent)
                 refuse("rank " + std::to_string(rank_) + " sends " + std::to_string(sent) +
                        " rows by its counts, but has shape " + input_.shape_text());
-            for (std::int64_t& count : call_.counts) count *= input_.row();
+            for (std::int64_t& count : call_.counts) count = product_of(count, input_.row());
+            sum_of(call_.counts);
             rows = received;
         }
         if (asks_in_place()) refuse("an all_to_all cannot work in place; give another `out`, or none");
         set_output(true, rows);
+    }
+
+    [[noreturn]] static void refuse_counts() {
+        refuse("the counts mean more elements than 64 bits can number");
+    }
+    static std::int64_t sum_of(std::span<const std::int64_t> numbers) {
+        std::int64_t sum = 0;
+        for (const std::int64_t number : numbers)
+            if (__builtin_add_overflow(sum, number, &sum)) refuse_counts();
+        return sum;
+    }
+    static std::int64_t product_of(std::int64_t a, std::int64_t b) {
+        std::int64_t product = 0;
+        if (__builtin_mul_overflow(a, b, &product)) refuse_counts();
+        return product;
     }
 
     std::int64_t equal_part(const CallArray& array) const {
@@ -427,7 +479,8 @@ class PreparedCall {
             return;
         }
         call_.counts = *rows;
-        for (std::int64_t& count : call_.counts) count *= array.row();
+        for (std::int64_t& count : call_.counts) count = product_of(count, array.row());
+        sum_of(call_.counts);
     }
 
     // Whole numbers from 0, as a list or tuple of Python has them; false for everything else.
@@ -453,8 +506,7 @@ class PreparedCall {
         if (!read_numbers(a_[counts], ranks_, rows))
             rows = nb::cast<std::vector<std::int64_t>>(asked_of_python("rows_of_ranks")(
                 nb::cast(calls_.ranks), a_[counts], std::string(name_), array.rows(), whole, checks_));
-        const std::int64_t wanted =
-            whole ? std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) : rows[rank_];
+        const std::int64_t wanted = whole ? sum_of(rows) : rows[rank_];
         if (array.rows() != wanted) {
             std::string all;
             for (const std::int64_t n : rows) all += (all.empty() ? "" : ", ") + std::to_string(n);
@@ -476,10 +528,10 @@ class PreparedCall {
             asked_of_python("matrix_of_ranks")(nb::cast(calls_.ranks), given, checks_));
     }
 
-    const CallArray& any_array() const { return input_.is_read() ? input_ : output_; }
+    CallArray& any_array() { return input_.is_read() ? input_ : output_; }
 
     void set_operation() {
-        const CallArray& array = any_array();
+        CallArray& array = any_array();
         call_.type = array.type();
         const nb::handle given = a_[op];
         if (given.ptr() == nullptr) return; // nothing is combined
@@ -488,6 +540,8 @@ class PreparedCall {
             call_.user = user_operation(nb::borrow(given), call_.type);
             return;
         }
+        static PyObject* const sum = PyUnicode_InternFromString("sum"); // as a default it is this object
+        if (given.ptr() == sum && !array.is_boolean()) return;
         std::optional<Operation> found;
         if (PyUnicode_CheckExact(given.ptr()) && !array.is_boolean()) {
             const char* name = PyUnicode_AsUTF8(given.ptr());
@@ -513,9 +567,16 @@ class PreparedCall {
             call_.reproducible = exact.ptr() == Py_True;
         else if (exact.ptr() != nullptr)
             call_.reproducible = nb::cast<bool>(asked_of_python("flag_of")(exact));
-        if (!way.is_none())
-            call_.algorithm = nb::cast<std::string>(
-                PyUnicode_CheckExact(way.ptr()) ? nb::borrow(way) : asked_of_python("name_of_way")(way));
+        if (way.is_none()) return;
+        const nb::object name =
+            PyUnicode_CheckExact(way.ptr()) ? nb::borrow(way) : asked_of_python("name_of_way")(way);
+        Py_ssize_t size = 0;
+        const char* text = PyUnicode_AsUTF8AndSize(name.ptr(), &size);
+        if (text == nullptr) PyErr_Clear();
+        if (text == nullptr || std::string_view(text).size() != static_cast<std::size_t>(size))
+            refuse("there is no algorithm " + std::string(nb::repr(name).c_str()) + " for " +
+                   std::string(name_));
+        call_.algorithm.assign(text, size);
     }
 
     // --- what runs -----------------------------------------------------------------------------------------
@@ -541,9 +602,9 @@ class PreparedCall {
             if (!tape.is_none() && (placed == nullptr || !blocks_))
                 refuse_recording(std::string(name_) + (placed == nullptr ? "" : " with blocking=False"));
         }
-        if (checks_)
-            asked_of_python("compare")(nb::cast(calls_.ranks), nb::cast(call_), any_array().kind(),
-                                       placed != nullptr);
+        if (checks_) compare();
+        set_operation();
+        set_flags();
         if (!calls_.there)
             calls_.there = nb::cast<std::shared_ptr<Collectives>>(asked_of_python("make_collectives")(
                 nb::cast(calls_.ranks), communicator_.attr("sharing_memory"),
@@ -555,6 +616,17 @@ class PreparedCall {
             return result_;
         }
         return start_on_device(*placed->kind);
+    }
+
+    // As it was given: what is wrong with it on one rank alone is heard of by all.
+    void compare() {
+        const auto given = [&](Parameter which, nb::object otherwise) {
+            return a_[which].ptr() != nullptr ? nb::borrow(a_[which]) : std::move(otherwise);
+        };
+        asked_of_python("compare")(nb::cast(calls_.ranks), std::string(name_), any_array().kind(),
+                                   any_array().placed != nullptr, call_.counts, call_.root, call_.in_place,
+                                   given(op, nb::none()), given(algorithm, nb::none()),
+                                   given(reproducible, nb::bool_(false)));
     }
 
     [[noreturn]] static void refuse_recording(const std::string& name) {
@@ -580,8 +652,7 @@ class PreparedCall {
             nb::gil_scoped_release released;
             plan->start(addresses, held_);
         }
-        static const nb::handle request = kept_type("jali.comm.requests", "Request");
-        return request(plan, result_);
+        return request_on_host.get()(plan, result_);
     }
 
     nb::object start_on_device(const ArrayKind& kind) {
@@ -609,8 +680,7 @@ class PreparedCall {
             there.report_overflows(call_);
         }
         if (blocks_) return result_;
-        static const nb::handle request = kept_type("jali.comm.requests", "DeviceRequest");
-        return request(kind.gpu_object, result_);
+        return request_on_device.get()(kind.gpu_object, result_);
     }
 
     CollectiveCalls& calls_;
@@ -634,29 +704,57 @@ struct CollectiveMethod {
     const Signature* signature;
 };
 
-CollectiveCalls* calls_of(PyObject* self) {
+// Not valid: it has none.
+nb::object calls_of(PyObject* self) {
     static PyObject* const name = PyUnicode_InternFromString("collective_calls");
     static const nb::handle type = nb::type<CollectiveCalls>();
-    const nb::object found = nb::steal(PyObject_GetAttr(self, name));
+    nb::object found = nb::steal(PyObject_GetAttr(self, name));
     if (!found.is_valid()) PyErr_Clear();
-    return found.is_valid() && found.type().is(type) ? nb::inst_ptr<CollectiveCalls>(found) : nullptr;
+    return found.is_valid() && found.type().is(type) && nb::inst_ready(found) ? std::move(found)
+                                                                              : nb::object();
+}
+
+PyObject* call_collective(PyObject* object, PyObject* const* given, std::size_t flagged, PyObject* names);
+
+// all_reduce(self=communicator, x=...): the object goes first.
+PyObject* call_with_self_named(PyObject* object, PyObject* const* given, PyObject* names) {
+    std::vector<PyObject*> ordered{nullptr};
+    nb::list others;
+    for (Py_ssize_t k = 0; names != nullptr && k < PyTuple_GET_SIZE(names); ++k) {
+        const nb::handle name = PyTuple_GET_ITEM(names, k);
+        if (PyUnicode_CompareWithASCIIString(name.ptr(), "self") == 0) {
+            ordered[0] = given[k];
+            continue;
+        }
+        ordered.push_back(given[k]);
+        others.append(name);
+    }
+    if (ordered[0] != nullptr) return call_collective(object, ordered.data(), 1, nb::tuple(others).ptr());
+    return PyObject_Vectorcall(reinterpret_cast<CollectiveMethod*>(object)->described, given, 0, names);
 }
 
 PyObject* call_collective(PyObject* object, PyObject* const* given, std::size_t flagged, PyObject* names) {
     const auto* method = reinterpret_cast<CollectiveMethod*>(object);
     const auto positional = static_cast<std::size_t>(PyVectorcall_NARGS(flagged));
-    const std::size_t all = positional + (names == nullptr ? 0 : PyTuple_GET_SIZE(names));
+    const std::size_t words = names == nullptr ? 0 : PyTuple_GET_SIZE(names);
     try {
-        CollectiveCalls* calls = positional > 0 ? calls_of(given[0]) : nullptr;
+        if (positional == 0) return call_with_self_named(object, given, names);
         Arguments arguments;
-        if (calls == nullptr ||
-            !method->signature->bind({given + 1, all - 1}, positional - 1, names, arguments)) {
+        if (!method->signature->bind({given + 1, positional + words - 1}, positional - 1, names, arguments)) {
             // Python says what is wrong with them.
             const nb::object none = nb::steal(PyObject_Vectorcall(method->described, given, flagged, names));
-            if (none.is_valid()) PyErr_SetString(PyExc_TypeError, "this is no method of the object");
+            if (none.is_valid()) throw std::logic_error("arguments that Python takes and jali does not");
             return nullptr;
         }
-        return PreparedCall(*calls, given[0], method->signature->collective, arguments).run().release().ptr();
+        const nb::object calls = calls_of(given[0]);
+        const std::string name(name_of(method->signature->collective));
+        if (!calls.is_valid())
+            throw nb::type_error((name + " is a method of jali.comm.Communicator, not of a " +
+                                  nb::type_name(nb::handle(given[0]).type()).c_str())
+                                     .c_str());
+        auto& here = *nb::inst_ptr<CollectiveCalls>(calls);
+        const Turn turn(here.turn);
+        return PreparedCall(here, given[0], method->signature->collective, arguments).run().release().ptr();
     } catch (nb::python_error& error) {
         error.restore();
         return nullptr;
@@ -716,8 +814,8 @@ nb::object collective_method(nb::object described) {
                                   {Py_tp_getset, attributes},
                                   {0, nullptr}};
     static PyType_Spec spec = {"jali._core.CollectiveMethod", sizeof(CollectiveMethod), 0,
-                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
-                                   Py_TPFLAGS_METHOD_DESCRIPTOR,
+                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_HAVE_GC |
+                                   Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
                                slots};
     static auto* const type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
     if (type == nullptr) throw nb::python_error();
@@ -738,9 +836,10 @@ void bind_collective_methods(nb::module_& m) {
         .def(
             "__init__",
             [](CollectiveCalls* self, std::shared_ptr<Communicator> ranks, bool checked) {
-                new (self) CollectiveCalls{std::move(ranks), checked, nullptr};
+                new (self) CollectiveCalls{std::move(ranks), checked};
             },
-            "ranks"_a, "checked"_a, "`checked`: calls that do not say so are compared.")
+            "ranks"_a, "checked"_a)
+        .def_rw("checked", &CollectiveCalls::checked, "Calls that do not say so are compared.")
         .def_prop_rw(
             "there", [](const CollectiveCalls& self) { return self.there; },
             [](CollectiveCalls& self, std::shared_ptr<Collectives> made) { self.there = std::move(made); },

@@ -24,11 +24,14 @@ class KeptPlans {
   public:
     // Null: there is none.
     std::shared_ptr<Plan> find(const CollectiveCall& call) {
-        const auto found = plans_.find(call);
-        if (found == plans_.end()) return nullptr;
+        if (latest_ == nullptr || !(latest_->first == call)) { // programs repeat themselves
+            const auto found = plans_.find(call);
+            if (found == plans_.end()) return nullptr;
+            latest_ = &*found;
+        }
         ++counts_.found;
-        found->second.last = ++asked_;
-        return found->second.plan;
+        latest_->second.last = ++asked_;
+        return latest_->second.plan;
     }
 
     // Of a call that has none. What goes for it is given back, so that the caller says when it ends.
@@ -39,6 +42,7 @@ class KeptPlans {
         const auto oldest =
             std::ranges::min_element(plans_, {}, [](const auto& each) { return each.second.last; });
         std::shared_ptr<Plan> dropped = std::move(oldest->second.plan);
+        if (latest_ == &*oldest) latest_ = nullptr;
         plans_.erase(oldest);
         ++counts_.dropped;
         return dropped;
@@ -58,6 +62,7 @@ class KeptPlans {
         std::uint64_t last; // which question it was that asked for it last
     };
     std::unordered_map<CollectiveCall, Kept> plans_;
+    std::pair<const CollectiveCall, Kept>* latest_ = nullptr; // of them
     std::uint64_t asked_ = 0;
     PlanCounts counts_;
 };

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import sys
+import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -519,3 +522,112 @@ def test_destination_may_lie_anywhere_behind_its_source(ahead, count):
     np.testing.assert_array_equal(target, source)
     assert not memory[:start].any()
     assert not memory[behind + count :].any()
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "says"),
+    [
+        ({"op": "sum"}, {"op": "summ"}, "operation: sum on rank 0, summ on rank 1"),
+        ({"op": "sum"}, {"op": 5}, "operation: sum on rank 0, 5 on rank 1"),
+        ({}, {"algorithm": 5}, "algorithm: chosen on rank 0, 5 on rank 1"),
+        ({}, {"reproducible": "x"}, "reproducible: False on rank 0, x on rank 1"),
+        ({}, {"x": np.zeros(3, np.longdouble)}, "element type: float64 on rank 0, float128 on rank 1"),
+        ({}, {"x": np.zeros(3, object)}, "element type: float64 on rank 0, object on rank 1"),
+    ],
+)
+def test_what_is_wrong_on_one_rank_is_heard_of_by_all_in_checked_mode(
+    mine: dict[str, Any], theirs: dict[str, Any], says: str
+) -> None:
+    def run(world: comm.Communicator) -> str:
+        more = {"x": np.zeros(3)} | (theirs if world.rank else mine)
+        with pytest.raises(ParameterError, match=says) as raised:
+            world.all_reduce(**more, checked=True)
+        assert raised.value.on_every_rank  # type: ignore[attr-defined]
+        world.barrier()  # the group goes on
+        return str(raised.value)
+
+    assert len(set(on_ranks(2, run))) == 1
+
+
+def test_threads_take_turns_on_a_communicator() -> None:
+    world = comm.current().duplicate()
+    wrong: list[Any] = []
+
+    def calls(number: int) -> None:
+        for turn in range(400):
+            x = np.full(4 + (turn * 7 + number) % 300, float(number))
+            if (world.all_reduce(x, op=(lambda a, b: a + b) if turn % 3 else "sum") != x).any():
+                wrong.append(number)
+
+    threads = [threading.Thread(target=calls, args=(number,)) for number in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert wrong == []
+
+
+def test_operations_of_the_user_may_call_collectives() -> None:
+    def run(world: comm.Communicator) -> Any:
+        def add(a: Any, b: Any) -> Any:
+            return a + inner.all_reduce(b)
+
+        inner = comm.virtual_ranks(1, comm.current)[0] if world.size == 1 else world.split(world.rank)
+        return world.all_reduce(np.ones(3), op=add)
+
+    for found in on_ranks(2, run):
+        np.testing.assert_array_equal(found, [2, 2, 2])
+
+
+def test_odd_ways_to_call() -> None:
+    world = comm.current()
+    x = np.arange(3.0)
+    np.testing.assert_array_equal(comm.Communicator.all_reduce(self=world, x=x), x)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="all_reduce is a method of jali.comm.Communicator, not of a int"):
+        comm.Communicator.all_reduce(5, x)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'self'"):
+        comm.Communicator.all_reduce(x=x)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="cannot create"):
+        type(vars(comm.Communicator)["all_reduce"])()
+    for name in ("ring\0", "\ud800"):
+        with pytest.raises(ParameterError, match="there is no algorithm '.+' for all_reduce"):
+            world.all_reduce(x, algorithm=name)
+    with pytest.raises(ParameterError, match="is not one of sum"):
+        world.all_reduce(x, op=np.array("sum"))
+    for counts in ([2**63], np.array([2**63], np.uint64), [2**200]):
+        with pytest.raises(ParameterError, match="beyond all that there can be"):
+            world.all_gather(x, counts=counts)
+    for matrix in ([[2**63]], np.array([[2**63]], np.uint64)):
+        with pytest.raises(ParameterError, match="beyond all that there can be"):
+            world.all_to_all(x, counts=matrix)
+
+
+def test_counts_that_wrap_are_none() -> None:
+    def run(world: comm.Communicator) -> None:
+        y = np.ones((2, 4))
+        for call in (world.all_gather, world.reduce_scatter):
+            with pytest.raises(ParameterError, match="more elements than 64 bits can number"):
+                call(y, y, counts=[2**61, 2**61, 2**62, 2**62])
+        with pytest.raises(ParameterError, match="more elements than 64 bits can number"):
+            world.all_to_all(np.ones((0, 8)), np.ones((0, 8)), counts=[[2**61] * 4] * 4)
+
+    on_ranks(4, run)
+
+
+def test_a_communicator_may_be_told_not_to_compare(use_settings: Callable[..., None]) -> None:
+    use_settings(checked=True)
+
+    def run(world: comm.Communicator) -> str:
+        assert world.checked
+        world.checked = False
+        world.barrier()
+        with pytest.raises(ParameterError, match="no algorithm 'nosuch'"):
+            world.all_reduce(np.ones(2), algorithm="nosuch")
+        return str(world.checked)
+
+    assert on_ranks(2, run) == ["False", "False"]

@@ -10,6 +10,7 @@ import pytest
 @pytest.mark.mpi
 def test_ranks_with_other_rules_hear_of_it(mpi) -> None:
     ended = mpi.run("""
+        import tempfile
         import jali
         from jali.errors import ParameterError
         world = comm.current()
@@ -17,7 +18,7 @@ def test_ranks_with_other_rules_hear_of_it(mpi) -> None:
             "version = 1\\n[[rule]]\\nways = ['ring']\\n" if world.rank else "version = 1\\n",
             "version = 1" if world.rank else "version = 2",
         ]):
-            file = f"rules{world.rank}-{number}.toml"
+            file = os.path.join(tempfile.mkdtemp(), f"rules{world.rank}-{number}.toml")
             open(file, "w").write(text)
             jali.settings.use(collective_rules=os.path.abspath(file))
             try:

@@ -41,26 +41,41 @@ def prepare_device(gpu: _core.Gpu) -> None:
     gpu.set_builtin_kernels(cache.builtin_kernels(gpu))
 
 
-def compare(ranks: _core.Communicator, call: _core.CollectiveCall, kind: Any, on_device: bool) -> None:
-    """Raise ParameterError on every rank unless all ranks make the same call, on elements of this kind. Collective."""
-    reduces = call.collective in ("all_reduce", "reduce", "reduce_scatter")
-    rooted = call.collective in ("broadcast", "reduce", "gather", "scatter")
-    several = len(call.counts) > 1
+def compare(
+    ranks: _core.Communicator,
+    collective: str,
+    kind: Any,
+    on_device: bool,
+    counts: list[int],
+    root: int,
+    in_place: bool,
+    op: Any,
+    algorithm: Any,
+    reproducible: Any,
+) -> None:
+    """Raise ParameterError on every rank unless all ranks make the same call, as it was given, on elements of this kind. Collective."""
+    rooted = collective in ("broadcast", "reduce", "gather", "scatter")
+    several = len(counts) > 1
+    operation = getattr(op, "__name__", "function") if callable(op) else op
     checking.compare(
         ranks,
         {
-            "call": call.collective,
+            "call": collective,
             "memory": "of devices" if on_device else "of the host",
             "element type": str(kind),
-            "counts" if several else "count": call.counts if several else call.counts[0],
-            **({"operation": call.operation} if reduces else {}),
-            **({"root": call.root} if rooted else {}),
-            "in place": call.in_place,
-            "algorithm": call.algorithm or "chosen",
-            "reproducible": call.reproducible,
+            "counts" if several else "count": counts if several else counts[0],
+            **({"operation": _said(operation)} if op is not None else {}),
+            **({"root": root} if rooted else {}),
+            "in place": in_place,
+            "algorithm": "chosen" if algorithm is None else _said(algorithm),
+            "reproducible": _said(reproducible),
         },
-        f"Communicator.{call.collective}",
+        f"Communicator.{collective}",
     )
+
+
+def _said(value: Any) -> str:
+    return value if isinstance(value, str) else value_shown(value)
 
 
 def record(
@@ -131,6 +146,10 @@ def matrix_of_ranks(ranks: _core.Communicator, counts: Any, checked: bool) -> li
             f"counts of shape {matrix.shape} for {counted(size, 'rank')}; give one row of {size} numbers from 0, "
             "or one row for each rank"
         )
+    if int(matrix.max(initial=0)) >> 62:
+        raise ParameterError(
+            f"counts up to {matrix.max()} are beyond all that there can be; give less than 2^62"
+        )
     return [int(n) for n in matrix.reshape(-1)]
 
 
@@ -138,6 +157,8 @@ def _numbers(ranks: _core.Communicator, counts: Any) -> list[int]:
     if not given.several(counts) or any(given.integer(n) is None for n in counts):
         raise ParameterError(f"counts are whole numbers, one for each rank, not {value_shown(counts)}")
     numbers = [int(n) for n in counts]
+    if any(n >= 1 << 62 for n in numbers):
+        raise ParameterError(f"counts {numbers} are beyond all that there can be; give less than 2^62")
     if len(numbers) != ranks.size or any(n < 0 for n in numbers):
         raise ParameterError(
             f"counts {list(counts)} for {counted(ranks.size, 'rank')}; give a number from 0 for each"

@@ -62,13 +62,21 @@ class Communicator:
         self.transport: str = core.transport
         self.largest_tag: int = core.largest_tag
         self.threads = threads
-        self.checked = checking.is_on()
-        self.collective_calls = _core.CollectiveCalls(core, self.checked)
+        self.collective_calls = _core.CollectiveCalls(core, checking.is_on())
         self._sharing_memory: Communicator | None = None
         self._device_messages: dict[_core.Gpu, DeviceMessages] = {}
 
     def __repr__(self) -> str:
         return f"<rank {self.rank} of {self.size}, transport {self.transport}>"
+
+    @property
+    def checked(self) -> bool:
+        """Whether calls that do not say so are compared: at first, whether JALI_CHECKED is set."""
+        return self.collective_calls.checked
+
+    @checked.setter
+    def checked(self, on: bool) -> None:
+        self.collective_calls.checked = on
 
     @property
     def collectives(self) -> _core.Collectives:

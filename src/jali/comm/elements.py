@@ -95,7 +95,7 @@ def check_operation(op: Any, dtype: np.dtype[Any]) -> None:
     """Raise ParameterError unless `op` is callable or an operation that booleans, if these are some, can have."""
     if callable(op):
         return
-    if op not in OPERATIONS:
+    if not isinstance(op, str) or op not in OPERATIONS:
         raise ParameterError(
             f"operation {op!r} is not one of {', '.join(OPERATIONS)}, nor a function of two arrays"
         )
