@@ -48,7 +48,6 @@ LATER = (
     "jali.comm.calls",
     "jali.comm.composition",
     "jali.comm.device_messages",
-    "jali.comm.hosts",
     "jali.comm.launcher",
     "jali.comm.machine",
     "jali.comm.plan",

@@ -190,7 +190,6 @@ class CallArray {
     // `places` has host_arrays() for those of the host, each at its number.
     template <class Places>
     void read(nb::handle object, Places& places, std::size_t number, bool writable) {
-        given = object;
         lent_ = nb::borrow(object);
         placed = placed_array(object);
         if (placed == nullptr && object.type().ptr() != numpy_array.get().ptr()) {
@@ -251,7 +250,6 @@ class CallArray {
         return made;
     }
 
-    nb::handle given;
     const PlacedArray* placed = nullptr;
 
   private:

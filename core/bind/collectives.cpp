@@ -127,8 +127,7 @@ void bind_collectives(nb::module_& m) {
              }),
              "ranks"_a, "share_memory"_a, "what"_a,
              "Collective. `share_memory()` makes the same ranks' communicator for which those of one host "
-             "share "
-             "memory; `what` says in errors which call makes this.")
+             "share memory; `what` says in errors which call makes this.")
         .def_prop_ro("carriers",
                      [](const Collectives& self) {
                          return std::vector<MessageSpace::Carrier>(self.carriers().begin(),

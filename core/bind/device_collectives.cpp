@@ -74,8 +74,7 @@ void bind_device_collectives(nb::module_& m) {
         .def_prop_ro("user_buffers", &DevicePlan::user_buffers)
         .def("rehearse", &DevicePlan::rehearse, Released(),
              "Runs it once on other memory: libraries connect ranks at their first call, which no graph can "
-             "do. "
-             "Collective.")
+             "do. Collective.")
         .def("bytes_of", &DevicePlan::bytes_of, "buffer"_a, "Bytes of a user's buffer on this rank.")
         .def(
             "__call__",

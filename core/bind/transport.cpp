@@ -2,6 +2,7 @@
 #include "bind/errors.hpp"
 #include "transport/communicator.hpp"
 #include "transport/descriptors.hpp"
+#include "transport/host_identity.hpp"
 #include "transport/mpi_abi.hpp"
 #include "transport/mpi_notices.hpp"
 #include "transport/ping_pong.hpp"
@@ -226,6 +227,7 @@ void bind_transport(nb::module_& m) {
     m.def("make_thread_communicators", &make_thread_communicators, "ranks"_a);
     m.def("ping_pong", &ping_pong, "communicator"_a, "peer"_a, "bytes"_a, "rounds"_a, Released(),
           "Seconds that a message takes one way; called by both ranks.");
+    m.def("host_identity", &host_identity, "Equal for processes that run on one host, and only for those.");
     m.def("make_host_communicator", &make_host_communicator, "base"_a, Released());
     m.def("make_mpi_communicator", &make_mpi_communicator, "handle"_a, "library"_a, Released());
     m.def(

@@ -99,14 +99,6 @@ std::shared_ptr<PersistentPlan> Collectives::idle_plan_of(const CollectiveCall& 
     return made;
 }
 
-std::shared_ptr<PersistentPlan> Collectives::start(const CollectiveCall& call,
-                                                   std::span<std::byte* const> buffers,
-                                                   std::shared_ptr<const void> keep) {
-    std::shared_ptr<PersistentPlan> plan = idle_plan_of(call);
-    plan->start(buffers, std::move(keep));
-    return plan;
-}
-
 std::shared_ptr<PersistentPlan> Collectives::make_plan(const CollectiveCall& call) const {
     const std::string name = way_of(call).way.name;
     const Algorithm& row = *find_algorithm(name, call.collective, false);

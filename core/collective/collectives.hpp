@@ -39,12 +39,9 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
     // The way that a call on memory of the host takes, and why. Throws CollectiveError, RulesError.
     CollectiveChoice way_of(const CollectiveCall& call) const;
 
-    // Begins a call on these addresses, one for each of its buffers (standard.hpp; null where this rank has
-    // no bytes of one), which must stay until its end; `keep` is held as long. What is returned is waited
-    // for, or tested. Calls are started in the same order on all ranks. Throws CollectiveError, RulesError,
+    // Does a call on these addresses, one for each of its buffers (standard.hpp; null where this rank has no
+    // bytes of one). Calls are started in the same order on all ranks. Throws CollectiveError, RulesError,
     // PlanError, and what waiting throws.
-    std::shared_ptr<PersistentPlan> start(const CollectiveCall& call, std::span<std::byte* const> buffers,
-                                          std::shared_ptr<const void> keep = nullptr);
     void run(const CollectiveCall& call, std::span<std::byte* const> buffers) {
         idle_plan_of(call)->run(buffers);
     }

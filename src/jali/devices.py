@@ -95,9 +95,7 @@ def _rank_on_host(communicator: Any) -> int:
     with _guard:
         known = _ordinals.get(communicator)
     if known is None:
-        from jali.comm.hosts import host_identity
-
-        hosts = communicator.gather_bytes(host_identity().encode(), what="devices of ranks")
+        hosts = communicator.gather_bytes(_core.host_identity().encode(), what="devices of ranks")
         known = hosts[: communicator.rank].count(hosts[communicator.rank])
         with _guard:
             _ordinals[communicator] = known

@@ -357,9 +357,8 @@ def core_type(dtype: str) -> str:
 
 def ranks_per_host(communicator: Any) -> Sequence[int]:
     """Ranks of each host, as rules count them: those of one process are on one."""
-    from jali.comm.hosts import host_identity
 
     if communicator.transport != "mpi":
         return [communicator.size]
-    names = communicator.gather_bytes(host_identity().encode())
+    names = communicator.gather_bytes(_core.host_identity().encode())
     return [names.count(name) for name in dict.fromkeys(names)]

@@ -144,14 +144,12 @@ def _threads_per_rank(communicator: Communicator) -> int:
     import json
     from fractions import Fraction
 
-    from jali.comm.hosts import host_identity
-
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    mine = json.dumps([host_identity(), cores]).encode()
+    mine = json.dumps([_core.host_identity(), cores]).encode()
     others = [json.loads(text) for text in communicator.core.gather_bytes(mine, "cores of ranks")]
     if settings.current().threads:
         return settings.current().threads
-    neighbours = [set(theirs) for host, theirs in others if host == host_identity()]
+    neighbours = [set(theirs) for host, theirs in others if host == _core.host_identity()]
     share = sum(
         (Fraction(1, sum(core in theirs for theirs in neighbours)) for core in cores), start=Fraction(0)
     )
