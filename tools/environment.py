@@ -179,11 +179,12 @@ def source_hash(python_sources: bool) -> str:
     so the names of the packages belong to the digest either way.
     """
     files = [ROOT / name for name in BUILD_FILES]
-    files += [p for p in (ROOT / "core").rglob("*") if p.is_file()]
+    built_in = [ROOT / "core", ROOT / "src/jali/codegen/prelude"]
+    files += [p for folder in built_in for p in folder.rglob("*") if p.is_file()]
     made = ("__pycache__", "_core.pyi")  # not sources
     package = [p for p in (ROOT / "src").rglob("*") if p.is_file() and not set(made) & set(p.parts)]
     if python_sources:
-        files += package
+        files = sorted({*files, *package})
     digest = hashlib.sha256()
     for folder in sorted({str(p.parent.relative_to(ROOT)) for p in package}):
         digest.update(folder.encode() + b"\0")

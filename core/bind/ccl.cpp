@@ -33,11 +33,6 @@ CclCommunicator::Stream stream_of(Handle handle) {
 } // namespace
 
 void bind_ccl(nb::module_& m) {
-    m.def(
-        "suggest_ccl_library",
-        [](const std::string& kind, const std::string& file) { CclApi::suggest(vendor_named(kind), file); },
-        "kind"_a, "file"_a,
-        "Where the library of collectives of this kind of device is, if nothing else says.");
     nb::class_<CclCommunicator>(m, "CclCommunicator",
                                 "GPUs of several ranks; see jali.comm.ccl.CclCommunicator.")
         .def(nb::new_([](Communicator& ranks, const std::shared_ptr<Gpu>& gpu, const std::string& library) {

@@ -26,7 +26,6 @@ namespace jali {
 std::shared_ptr<DeviceCollectives> collectives_on(Collectives& there, const nb::object& gpu) {
     const auto of_core = nb::cast<std::shared_ptr<Gpu>>(gpu);
     if (const auto* found = there.find(*of_core)) return *found;
-    nb::module_::import_("jali.comm.calls").attr("prepare_device")(gpu);
     nb::gil_scoped_release released;
     return there.on(of_core);
 }

@@ -136,20 +136,6 @@ void bind_device_collectives(nb::module_& m) {
         "What carries collectives between devices of all vendors, by the names of their libraries: (name, "
         "what it is, whether it carries messages of plans, whether it has collectives itself).");
 
-    m.def(
-        "set_collective_compiler",
-        [](nb::object kernel) {
-            set_collective_compiler([kernel = kernel.release()](const std::shared_ptr<Gpu>& gpu, Wire wire,
-                                                                const Reduction* how, bool checked) {
-                nb::gil_scoped_acquire acquired;
-                const std::string element(how != nullptr ? name_of(how->type) : "uint32"),
-                    operation(how != nullptr ? name_of(how->operation) : "none");
-                return nb::cast<GpuFunction>(kernel(gpu, wire == Wire::flagged ? "flagged" : "slotted",
-                                                    element, operation, checked && how != nullptr));
-            });
-        },
-        "kernel"_a, "`kernel(gpu, wire, element, operation, checked)` compiles the kernel of collectives.");
-
     nb::class_<DeviceCollectives>(m, "DeviceCollectives",
                                   "What the collectives of a communicator share on one device.")
         .def_prop_ro("gpu", &DeviceCollectives::gpu)
@@ -199,7 +185,7 @@ void bind_device_collectives(nb::module_& m) {
                 return ended_without_lock(self.plan(composition, parameters, what));
             },
             "composition"_a, "parameters"_a, "what"_a, Released(),
-            "This rank's part of a composition. PlanError, DeviceError.")
+            "This rank's part of a composition. PlanError, DeviceError, CompileError.")
         .def_prop_ro(
             "plans", [](const DeviceCollectives& self) { return dict_of(self.counts()); },
             "How many were found, made and dropped, and how many are kept.")

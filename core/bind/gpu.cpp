@@ -22,8 +22,9 @@ using namespace nb::literals;
 using namespace jali;
 
 const GpuVendor& vendor_of(const std::string& name) {
-    if (find_vendor(name) == nullptr) nb::module_::import_("jali.vendors").attr("tell_core")(name);
-    return vendor_named(name);
+    const GpuVendor& vendor = vendor_named(name);
+    nb::module_::import_("jali.vendors").attr("suggest_libraries")(name); // once
+    return vendor;
 }
 
 namespace {
@@ -31,37 +32,6 @@ namespace {
 // For all that puts work on a stream, or waits: a stream that is full waits, perhaps for a rank that is a
 // thread of this process and needs the interpreter.
 using Released = nb::call_guard<nb::gil_scoped_release>;
-
-VendorLibrary library_of(const nb::object& row) {
-    if (row.is_none()) return {};
-    return {nb::cast<std::string>(row.attr("title")), nb::cast<std::vector<std::string>>(row.attr("files")),
-            nb::cast<std::string>(row.attr("setting")), nb::cast<std::string>(row.attr("install"))};
-}
-
-// A row (jali.vendor), whose members have the names of ours.
-GpuVendor vendor_from(const nb::object& row) {
-    GpuVendor vendor;
-    vendor.driver = library_of(row.attr("driver"));
-    vendor.ccl = library_of(row.attr("ccl"));
-#define JALI_TAKE(member) vendor.member = nb::cast<decltype(vendor.member)>(row.attr(#member));
-    JALI_TAKE(name)
-    JALI_TAKE(platform)
-    JALI_TAKE(functions)
-    JALI_TAKE(attributes)
-    JALI_TAKE(major_unit)
-    JALI_TAKE(minor_unit)
-    JALI_TAKE(oldest)
-    JALI_TAKE(architecture)
-    JALI_TAKE(descriptors_by_value)
-    JALI_TAKE(fine_grained)
-    JALI_TAKE(ccl_functions)
-    JALI_TAKE(mpi_queries)
-    JALI_TAKE(mpi_number)
-    JALI_TAKE(mpi_memory_kind)
-    JALI_TAKE(mpi_setting)
-#undef JALI_TAKE
-    return vendor;
-}
 
 std::span<const std::byte> bytes_of(const nb::bytes& image) {
     return {reinterpret_cast<const std::byte*>(image.c_str()), image.size()};
@@ -72,9 +42,51 @@ std::span<const std::byte> bytes_of(const nb::bytes& image) {
 void bind_gpu(nb::module_& m) {
     translate_error<GpuError>("DeviceError");
 
+    nb::class_<VendorLibrary>(m, "VendorLibrary",
+                              "A library of a vendor, looked for when it is first needed.")
+        .def_ro("title", &VendorLibrary::title, "In messages.")
+        .def_ro("files", &VendorLibrary::files, "The first that loads is taken.")
+        .def_ro("setting", &VendorLibrary::setting, "The setting that names another file.")
+        .def_ro("install", &VendorLibrary::install, "What to do where none is found.")
+        .def_ro("packages", &VendorLibrary::packages, "Patterns below the folders of sys.path.");
+    nb::class_<VendorCompiler>(m, "VendorCompiler", "A run-time compiler with the interface of NVRTC.")
+        .def_ro("library", &VendorCompiler::library)
+        .def_ro("functions", &VendorCompiler::functions)
+        .def_ro("options", &VendorCompiler::options)
+        .def_ro("bounds_blocks", &VendorCompiler::bounds_blocks,
+                "Whether it takes the number of blocks of a multiprocessor as a bound on registers.");
+    nb::class_<GpuVendor>(m, "GpuVendor", "What tells one vendor's devices from another's.")
+        .def_ro("name", &GpuVendor::name)
+        .def_ro("platform", &GpuVendor::platform)
+        .def_ro("driver", &GpuVendor::driver)
+        .def_ro("functions", &GpuVendor::functions,
+                "Names of the driver's functions, by core/device/gpu_api.hpp.")
+        .def_ro("attributes", &GpuVendor::attributes, "Numbers of a device's attributes, likewise.")
+        .def_ro("compiler", &GpuVendor::compiler)
+        .def_ro("ccl", &GpuVendor::ccl, "Its library of collectives; without a title where it has none.")
+        .def_ro("mpi_setting", &GpuVendor::mpi_setting)
+        .def_ro("dlpack", &GpuVendor::dlpack, "Number of such devices in DLPack.")
+        .def_ro("default_stream", &GpuVendor::default_stream,
+                "Handle of the stream that other libraries use unless told otherwise.")
+        .def_ro("named_streams", &GpuVendor::named_streams,
+                "Numbers up to 2 that DLPack lets takers name as streams.")
+        .def_ro("note", &GpuVendor::note);
+    m.def("vendor_names", &vendor_names, "Of all vendors, in alphabetical order.");
+    m.def("vendor", &vendor_named, "name"_a, nb::rv_policy::reference,
+          "The row of this name; ValueError where there is none.");
     m.def(
-        "add_vendor", [](const nb::object& row) { add_vendor(vendor_from(row)); }, "row"_a,
-        "Makes the devices of a vendor known; `row` is a jali.vendor.Vendor.");
+        "suggest_library",
+        [](const std::string& kind, const std::string& part, std::vector<std::string> files) {
+            const GpuVendor& vendor = vendor_named(kind);
+            suggest_library(part == "driver"     ? vendor.driver
+                            : part == "compiler" ? vendor.compiler.library
+                                                 : vendor.ccl,
+                            std::move(files));
+        },
+        "kind"_a, "part"_a, "files"_a,
+        "Where a library of a vendor lies, its \"driver\", \"compiler\" or \"ccl\", for all that are not "
+        "told of "
+        "another one.");
 
     nb::class_<GpuMemory>(m, "GpuMemory", "A labelled block of device memory.")
         .def_prop_ro("address", &GpuMemory::address)
@@ -252,13 +264,6 @@ void bind_gpu(nb::module_& m) {
                 gpu.synchronize(); // the host's bytes may go
             },
             "address"_a, "array"_a)
-        .def(
-            "set_builtin_kernels",
-            [](Gpu& gpu, const nb::bytes& image) {
-                const auto bytes = bytes_of(image);
-                gpu.set_builtin_kernels({bytes.begin(), bytes.end()});
-            },
-            "image"_a, "The builtin kernels, compiled for this device.")
         .def(
             "function",
             [](Gpu& gpu, const nb::bytes& image, const std::string& name) {

@@ -6,6 +6,7 @@ namespace nb = nanobind;
 void bind_settings(nb::module_& m);
 void bind_device(nb::module_& m);
 void bind_gpu(nb::module_& m);
+void bind_kernels(nb::module_& m);
 void bind_timeline(nb::module_& m);
 void bind_transport(nb::module_& m);
 void bind_carried(nb::module_& m);
@@ -35,6 +36,7 @@ NB_MODULE(_core, m) {
     bind_settings(m);
     bind_device(m);
     bind_gpu(m);
+    bind_kernels(m);
     bind_timeline(m);
     bind_transport(m);
     bind_carried(m);

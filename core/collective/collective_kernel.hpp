@@ -1,8 +1,10 @@
-// What the kernel of collectives takes; the same structure as in src/jali/codegen/prelude/collective.hpp.
-// Rows of its table are those of device_program.hpp.
+// The kernel of collectives, compiled for a wire and a reduction, and what it takes: the same structure as in
+// src/jali/codegen/prelude/collective.hpp. Rows of its table are those of device_program.hpp.
 #pragma once
 
+#include "collective/device_program.hpp"
 #include "device/gpu.hpp"
+#include "device/kernel_cache.hpp"
 
 #include <cstdint>
 
@@ -20,5 +22,12 @@ struct CollectiveArguments {
     GpuAddress numbers, watch, overflows;
     std::int64_t small_table[small_table_words];
 };
+
+// Its text for collectives whose messages are of this wire and that combine elements so; null: that only
+// move. `checked` counts finite numbers that become infinite.
+KernelText collective_text(Wire wire, const Reduction* how, bool checked);
+
+// The kernel on a device, compiled when it is first needed. Throws CompileError, GpuError.
+GpuFunction collective_kernel(Gpu& gpu, Wire wire, const Reduction* how, bool checked);
 
 } // namespace jali

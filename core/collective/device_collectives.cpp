@@ -1,6 +1,8 @@
 #include "collective/device_collectives.hpp"
 #include "collective/algorithms.hpp"
+#include "collective/collective_kernel.hpp"
 #include "device/ccl_api.hpp"
+#include "device/gpu_compiler.hpp"
 #include "schedule/first_run.hpp"
 #include "settings/notice.hpp"
 #include "settings/settings.hpp"
@@ -17,16 +19,7 @@ bool takes(const CollectiveTransport& row, const CollectiveCall& call) {
     return call.operation != Operation::user || row.rules.user_operations;
 }
 
-CompilesCollectives& collective_compiler() {
-    static CompilesCollectives compiler;
-    return compiler;
-}
-
 } // namespace
-
-void set_collective_compiler(CompilesCollectives compiler) {
-    collective_compiler() = std::move(compiler);
-}
 
 DeviceCollectives::DeviceCollectives(std::shared_ptr<Gpu> gpu,
                                      const std::shared_ptr<Communicator>& communicator,
@@ -34,6 +27,7 @@ DeviceCollectives::DeviceCollectives(std::shared_ptr<Gpu> gpu,
     : ranks_{std::move(gpu), communicator, communicator->duplicate(), std::move(on_host)},
       ranks_of_hosts_(std::move(ranks_of_hosts)) {
     const GpuVendor& vendor = ranks_.gpu->vendor();
+    why_no_kernels_ = first_told(*ranks_.control, GpuCompiler::why_not(vendor), "setting up collectives");
     for (const CollectiveTransport* row : collective_transports()) {
         if (!*row->name && vendor.ccl.setting.empty()) continue; // this vendor has no library
         rows_.push_back({name_of(*row, &vendor), row, nullptr, ""});
@@ -43,6 +37,9 @@ DeviceCollectives::DeviceCollectives(std::shared_ptr<Gpu> gpu,
 
 const std::string& DeviceCollectives::open(Row& row) {
     if (!row.carrier && row.why_not.empty()) {
+        // who writes into the memory of peers waits and signals by kernels
+        if (row.transport->traits.maps_memory && !why_no_kernels_.empty())
+            return row.why_not = why_no_kernels_;
         try {
             row.carrier = row.transport->make(ranks_);
         } catch (const GpuError& error) {
@@ -97,6 +94,7 @@ std::string DeviceCollectives::why_not(const CollectiveWay& way, const Collectiv
     };
     Row& row = named(!algorithm ? way.name : way.carrier.empty() ? usual() : way.carrier);
     if (!takes(*row.transport, call)) return "'" + row.name + "' has no operations of the user";
+    if (algorithm && !why_no_kernels_.empty()) return closed = why_no_kernels_;
     if (!open(row).empty()) return closed = row.why_not;
     return algorithm ? "" : why_not(row, call);
 }
@@ -219,8 +217,17 @@ std::shared_ptr<DevicePlan> DeviceCollectives::make_plan(const CollectiveCall& c
     return plan(make_composition(ranks, call, row->form), std::move(parameters), std::move(what), checked);
 }
 
+void DeviceCollectives::refuse_without_kernels(const std::string& what) const {
+    if (why_no_kernels_.empty()) return;
+    std::string others;
+    for (const Row& row : rows_)
+        if (row.transport->rules.itself) others += (others.empty() ? "'" : " or '") + row.name + "'";
+    throw CompileError(what + ": " + why_no_kernels_ + "; without kernels collectives go by " + others);
+}
+
 std::shared_ptr<GpuPlan> DeviceCollectives::plan(const Composition& composition, PlanParameters parameters,
                                                  std::string what, bool checked) {
+    refuse_without_kernels(what);
     if (parameters.libraries.empty()) parameters.libraries = {""};
     for (std::string& name : parameters.libraries)
         if (name.empty()) name = default_carrier();
@@ -246,9 +253,9 @@ std::shared_ptr<GpuPlan> DeviceCollectives::plan(const Composition& composition,
     const DeviceProgram* combining = nullptr;
     for (const DeviceStage& stage : stages)
         if (stage.program.combines) combining = &stage.program;
-    GpuFunction function =
-        collective_compiler()(ranks_.gpu, stages[0].program.wire, // the same in all, by the composition
-                              combining != nullptr ? &combining->how : nullptr, checked);
+    // the wire is the same in all stages: it depends on the composition
+    GpuFunction function = collective_kernel(*ranks_.gpu, stages[0].program.wire,
+                                             combining != nullptr ? &combining->how : nullptr, checked);
     return std::make_shared<GpuPlan>(ranks_.gpu, queues_, std::move(carriers), std::move(stages), schedule,
                                      std::move(function), std::move(what));
 }

@@ -13,7 +13,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,7 +56,8 @@ class DeviceCollectives {
     RecordedCalls record(const CollectiveCall& call, GpuPlan& plan, std::span<const GpuAddress> buffers);
 
     // This rank's part of a composition. Libraries of the parameters are names of rows, empty for the one
-    // that carries messages by default. Collective where it opens a row. Throws PlanError, GpuError.
+    // that carries messages by default. Collective where it opens a row. Throws PlanError, GpuError,
+    // CompileError.
     std::shared_ptr<GpuPlan> plan(const Composition& composition, PlanParameters parameters, std::string what,
                                   bool checked = false);
 
@@ -92,18 +92,15 @@ class DeviceCollectives {
     Composition composition_of(const CollectiveCall& call);
     const std::string& library_version(); // that all ranks have; empty if none. The first time collective
 
+    void refuse_without_kernels(const std::string& what) const;
+
     CollectiveRanks ranks_;
     std::vector<int> ranks_of_hosts_;
     std::array<KeptPlans<DevicePlan>, 2> kept_; // as they are, and those that count overflows
+    std::string why_no_kernels_; // on some rank; then rows remain that have collectives themselves
     std::vector<Row> rows_;
     std::shared_ptr<CollectiveQueues> queues_; // null: they cannot be
     std::optional<std::string> version_;       // of the vendor's library, where somebody has asked
 };
-
-// Compiles the collective kernel for a wire and a way of combining (null: nothing is combined), perhaps one
-// that counts overflows. Set once, by who can compile.
-using CompilesCollectives = std::function<GpuFunction(const std::shared_ptr<Gpu>& gpu, Wire wire,
-                                                      const Reduction* how, bool checked)>;
-void set_collective_compiler(CompilesCollectives compiler);
 
 } // namespace jali

@@ -14,16 +14,6 @@ namespace {
 
 constexpr int oldest = 21000; // the first with averages
 
-std::mutex suggesting;
-std::map<const GpuVendor*, std::string> suggested;
-
-std::vector<std::string> candidates(const GpuVendor& vendor, std::string found) {
-    if (std::lock_guard lock(suggesting); found.empty()) found = suggested[&vendor];
-    std::vector<std::string> files = vendor.ccl.candidates();
-    if (!found.empty() && files == vendor.ccl.files) files.insert(files.begin(), found);
-    return files;
-}
-
 // Until 2.8 a version was major * 1000 + minor * 100 + patch.
 int uniform(int version) {
     return version >= 10000 ? version : version / 1000 * 10000 + version % 1000;
@@ -35,7 +25,7 @@ std::string readable(int version) {
 }
 
 std::unique_ptr<CclApi> load(const GpuVendor& vendor, const std::vector<std::string>& files) {
-    const auto& [name, usual, setting, install] = vendor.ccl;
+    const std::string &name = vendor.ccl.title, &install = vendor.ccl.install;
     if (name.empty()) throw GpuError("jali knows no library of collectives for " + vendor.name + " devices");
     auto api = std::unique_ptr<CclApi>(new CclApi{vendor});
     void* handle = nullptr;
@@ -87,15 +77,10 @@ const CclApi& CclApi::get(const GpuVendor& vendor, const std::string& found) {
     static auto* loaded =
         new std::map<std::pair<const GpuVendor*, std::vector<std::string>>, std::unique_ptr<CclApi>>;
     std::lock_guard lock(mutex);
-    const auto files = candidates(vendor, found);
+    const auto files = vendor.ccl.candidates(found);
     auto& api = (*loaded)[{&vendor, files}];
     if (!api) api = load(vendor, files);
     return *api;
-}
-
-void CclApi::suggest(const GpuVendor& vendor, const std::string& found) {
-    std::lock_guard lock(suggesting);
-    suggested[&vendor] = found;
 }
 
 std::string CclApi::version_text() const {

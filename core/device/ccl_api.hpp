@@ -80,11 +80,9 @@ struct CclApi {
     const char* (*last_error)(CclHandle comm) = nullptr; // since 2.13
 
     // The library for devices of this vendor, loaded once. The vendor's setting names another file than the
-    // usual ones; `found` is where the caller has seen one (a Python package), empty if nowhere. Throws
-    // GpuError that says what was looked for and what to install.
+    // usual ones; `found` is where the caller has seen one, empty for what was suggested. Throws GpuError
+    // that says what was looked for and what to install.
     static const CclApi& get(const GpuVendor& vendor, const std::string& found);
-    // Where get() looks if it is not told: a file that was seen by somebody who knows of packages.
-    static void suggest(const GpuVendor& vendor, const std::string& found);
 
     const std::string& name() const { return vendor.ccl.title; }
     std::string version_text() const; // "2.28.3"

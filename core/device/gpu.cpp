@@ -1,4 +1,5 @@
 #include "device/gpu.hpp"
+#include "device/kernel_cache.hpp"
 #include "device/memory_blocks.hpp"
 #include "device/pause.hpp"
 #include "device/timeline.hpp"
@@ -460,20 +461,22 @@ int Gpu::occupancy(const GpuFunction& function, int threads) const {
     return blocks;
 }
 
-void Gpu::set_builtin_kernels(std::vector<std::byte> image) {
-    std::lock_guard lock(mutex_);
-    if (builtin_image_.empty()) builtin_image_ = std::move(image);
-}
-
 const GpuFunction& Gpu::builtin(const std::string& name) {
+    const std::vector<std::byte>* image = nullptr; // which stays once it is there
     {
         std::lock_guard lock(mutex_);
         const auto found = builtin_.find(name);
         if (found != builtin_.end()) return found->second;
-        if (builtin_image_.empty()) throw GpuError("the builtin kernels have not been given to this device");
+        if (!builtin_image_.empty()) image = &builtin_image_;
     }
-    GpuFunction loaded =
-        function(builtin_image_, name); // without the lock, since it may wait for other ranks
+    // without the lock, since compiling takes seconds, and loading may wait for other ranks
+    if (image == nullptr) {
+        KernelImage compiled = kernel_image(*this, "builtin", builtin_text());
+        std::lock_guard lock(mutex_);
+        if (builtin_image_.empty()) builtin_image_ = std::move(compiled.code);
+        image = &builtin_image_;
+    }
+    GpuFunction loaded = function(*image, name);
     std::lock_guard lock(mutex_);
     return builtin_.emplace(name, std::move(loaded)).first->second;
 }

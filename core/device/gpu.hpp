@@ -264,10 +264,9 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     void wait_for(void* stream);
     void let_wait(void* stream);
 
-    // Builtin kernels, which need no site function (src/jali/codegen/prelude/builtin.hpp); set once, by who
-    // has a compiler.
-    void set_builtin_kernels(std::vector<std::byte> image);
-    const GpuFunction& builtin(const std::string& name); // throws GpuError if there is no such kernel
+    // Builtin kernels, which need no site function (src/jali/codegen/prelude/builtin.hpp), compiled when the
+    // first is needed. Throws CompileError, GpuError if there is no such kernel.
+    const GpuFunction& builtin(const std::string& name);
 
     ~Gpu();
 

@@ -6,21 +6,49 @@
 
 namespace jali {
 
+std::vector<GpuVendor> shipped_vendors(); // one of each file of the folder vendors: CMakeLists.txt
+
 namespace {
 
 std::mutex adding;
 
-std::map<std::string, GpuVendor>& rows() {
-    // never destroyed: devices refer to their rows
-    static auto& all = *new std::map<std::string, GpuVendor>;
+using Rows = std::map<std::string, GpuVendor>;
+
+Rows& rows() {
+    static Rows& all = []() -> Rows& {
+        auto& made = *new Rows; // never destroyed: devices refer to their rows
+        for (GpuVendor& vendor : shipped_vendors()) {
+            const std::string name = vendor.name;
+            made.emplace(name, std::move(vendor));
+        }
+        return made;
+    }();
+    return all;
+}
+
+std::map<const VendorLibrary*, std::vector<std::string>>& suggested() {
+    static auto& all = *new std::map<const VendorLibrary*, std::vector<std::string>>;
     return all;
 }
 
 } // namespace
 
-std::vector<std::string> VendorLibrary::candidates() const {
-    const std::string named = setting.empty() ? "" : text_of_setting(setting);
-    return named.empty() ? files : std::vector<std::string>{named};
+std::vector<std::string> VendorLibrary::candidates(const std::string& found) const {
+    if (const std::string named = setting.empty() ? "" : text_of_setting(setting); !named.empty())
+        return {named};
+    std::vector<std::string> all;
+    {
+        std::lock_guard lock(adding);
+        all = suggested()[this];
+    }
+    if (!found.empty() && (all.empty() || all.front() != found)) all = {found};
+    all.insert(all.end(), files.begin(), files.end());
+    return all;
+}
+
+void suggest_library(const VendorLibrary& library, std::vector<std::string> files) {
+    std::lock_guard lock(adding);
+    suggested()[&library] = std::move(files);
 }
 
 std::string GpuVendor::version_text(int version) const {
@@ -40,12 +68,18 @@ const GpuVendor* find_vendor(const std::string& name) {
     return found == rows().end() ? nullptr : &found->second;
 }
 
+std::vector<std::string> vendor_names() {
+    std::lock_guard lock(adding);
+    std::vector<std::string> names;
+    for (const auto& [name, row] : rows()) names.push_back(name);
+    return names;
+}
+
 const GpuVendor& vendor_named(const std::string& name) {
     if (const GpuVendor* found = find_vendor(name)) return *found;
-    std::lock_guard lock(adding);
     std::string known;
-    for (const auto& [other, row] : rows()) known += (known.empty() ? "" : ", ") + other;
-    throw std::invalid_argument("there is no vendor '" + name + "' (known: " + known + ")");
+    for (const std::string& other : vendor_names()) known += (known.empty() ? "" : ", ") + other;
+    throw std::invalid_argument("there is no vendor '" + name + "'; there are " + known);
 }
 
 } // namespace jali

@@ -1,7 +1,7 @@
 // What tells one vendor's devices from another's: a row for each, plain data.
 //
-// Rows are made by who knows where files and packages lie (src/jali/vendors has a file for each; a C++
-// program makes its own) and given to the core once. Nothing in the core asks for a vendor by name.
+// A vendor is a file of core/device/vendors with a function that makes its row, of which CMake makes a table;
+// a program may add others. Nothing else in jali asks for a vendor by name.
 #pragma once
 
 #include <map>
@@ -22,8 +22,24 @@ struct VendorLibrary {
     std::vector<std::string> files; // the first that loads is taken
     std::string setting;            // the setting that names another file; may be empty
     std::string install;            // what to do where none is found; may be empty
+    // Where Python's packages have it: patterns below the folders of sys.path.
+    std::vector<std::string> packages = {};
 
-    std::vector<std::string> candidates() const; // `files`, or the one that the setting names
+    // The one that the setting names; else `found`, or what was suggested, and `files` after it.
+    std::vector<std::string> candidates(const std::string& found = "") const;
+};
+
+// Files that are tried before a library's usual ones, seen by who knows of packages (jali.vendors).
+void suggest_library(const VendorLibrary& library, std::vector<std::string> files);
+
+// A run-time compiler with the interface of NVRTC.
+struct VendorCompiler {
+    VendorLibrary library;
+    std::map<std::string, std::string> functions; // names, by the members of gpu_compiler.cpp
+    // Contraction must be off: a fused multiply-add is written where it is meant.
+    std::vector<std::string> options;
+    std::string target;         // what stands before the architecture among the options
+    bool bounds_blocks = false; // whether it takes the blocks of a multiprocessor as a bound on registers
 };
 
 struct GpuVendor {
@@ -44,6 +60,8 @@ struct GpuVendor {
     // all memory of devices is so.
     unsigned fine_grained = 0;
 
+    VendorCompiler compiler;
+
     VendorLibrary ccl;                                // of collectives, with NCCL's functions
     std::map<std::string, std::string> ccl_functions; // those that have other names than NCCL's
 
@@ -53,11 +71,21 @@ struct GpuVendor {
     std::string mpi_memory_kind;          // of MPI 4.1
     std::string mpi_setting;              // a variable of theirs that is "1"
 
+    // How other libraries name such devices, and streams: those of Python's arrays.
+    int dlpack = 0;                 // number of the kind in DLPack
+    int default_stream = 0;         // handle of the stream that they use unless told otherwise
+    std::vector<int> named_streams; // numbers up to 2 that DLPack lets takers name as streams
+
+    std::string note; // what `jali info` adds; may be empty
+
     std::string version_text(int version) const; // "12.8"
 };
 
 // Throws std::invalid_argument where another row has this name.
 void add_vendor(GpuVendor vendor);
+
+// In alphabetical order.
+std::vector<std::string> vendor_names();
 
 // Null where no row has this name. Rows stay where they are.
 const GpuVendor* find_vendor(const std::string& name);

@@ -191,6 +191,7 @@ std::vector<SettingRow> table() {
         "the C++ compiler of kernels");
     add(&S::xdg_cache_home, "xdg_cache_home", "XDG_CACHE_HOME", anything("a directory"), "`~/.cache`",
         "the user's cache directory");
+    add(&S::home, "home", "HOME", anything("a directory"), "as the system has it", "the user's directory");
     file(&S::nvtx_injection64_path, "nvtx_injection64_path", "NVTX_INJECTION64_PATH", "no tool",
          "the tool that takes ranges of NVTX, as Nsight names it", "profiling.md");
     add(&S::mpich_gpu_support_enabled, "mpich_gpu_support_enabled", "MPICH_GPU_SUPPORT_ENABLED",

@@ -43,7 +43,7 @@ struct Settings {
     std::string gpu_aware_mpi = "auto"; // or "0", "1"
     std::string peer_handles = "auto";
     // variables of other programs
-    std::string cxx, xdg_cache_home, nvtx_injection64_path, mpich_gpu_support_enabled, mv2_use_cuda,
+    std::string cxx, xdg_cache_home, home, nvtx_injection64_path, mpich_gpu_support_enabled, mv2_use_cuda,
         mv2_use_rocm;
     // experiments, which no variable sets; empty: as jali chooses
     std::string launch;        // of kernels on GPUs: "threads,blocks,sites,width"

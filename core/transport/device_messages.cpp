@@ -1,4 +1,5 @@
 #include "transport/device_messages.hpp"
+#include "device/gpu_compiler.hpp"
 #include "settings/notice.hpp"
 #include "settings/settings.hpp"
 
@@ -36,6 +37,8 @@ DeviceMessages::DeviceMessages(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communi
         rows_.push_back({name_of(*transport, &ranks_.gpu->vendor()), transport, nullptr, k, ""});
     }
     if (const std::string& name = settings().message_way; !name.empty()) for_all_ = &row_named(name);
+    const std::string no_kernels =
+        first_told(*ranks_.control, GpuCompiler::why_not(ranks_.gpu->vendor()), "setting up device messages");
     bool all_reached = false; // by rows in front
     for (std::size_t k = 0; k < message_rows; ++k) {
         Row& row = rows_[k];
@@ -45,6 +48,7 @@ DeviceMessages::DeviceMessages(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communi
         row.first = static_cast<std::size_t>(same - rows_.begin());
         if (row.first < k) {
             row.carrier = same->carrier;
+            row.why_no_carrier = same->why_no_carrier;
             continue;
         }
         if (transport.rules.costly && all_reached && for_all_ != &row)
@@ -52,6 +56,8 @@ DeviceMessages::DeviceMessages(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communi
                                  row.name + "') on all ranks makes it";
         else if (!transport.traits.maps_memory && !transport.rules.to_oneself) // those say it rank by rank
             row.why_no_carrier = transport.why_not(ranks_.gpu, *ranks_.communicator);
+        else if (transport.traits.maps_memory) // who writes into the memory of peers signals by kernels
+            row.why_no_carrier = no_kernels;
         if (!row.why_no_carrier.empty()) continue;
         row.carrier = carriers_.emplace_back(transport.make(ranks_)).get();
         all_reached = all_reached || (!transport.rules.to_oneself && row.carrier->reaches_all());

@@ -49,11 +49,6 @@ def open_device(name: str | None, communicator: Any) -> Any:
         ordinal = _rank_on_host(communicator) % count
     gpu = _core.Gpu.open(kind, ordinal)
     _agree_on_peer_handles(gpu, communicator)
-    from jali.codegen import cache  # programs without a device do without these
-    from jali.comm.ccl_library import find_library
-
-    gpu.set_builtin_kernels(cache.builtin_kernels(gpu))
-    _core.suggest_ccl_library(kind, find_library(kind))
     return gpu
 
 

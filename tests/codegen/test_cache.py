@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -16,7 +17,7 @@ from programs import TESTS, run_python
 
 import jali
 from jali import settings
-from jali.codegen import cache, cache_files, compiler
+from jali.codegen import cache, compiler
 from jali.errors import CompileError
 
 TEXT = """
@@ -299,9 +300,7 @@ def test_object_that_cannot_be_loaded_is_made_again_once(directory, monkeypatch)
 
 def test_user_without_a_home_is_told_to_name_a_directory(monkeypatch, use_settings, tmp_path):
     monkeypatch.chdir(tmp_path)
-    use_settings(cache_dir=None)
-    use_settings(xdg_cache_home=None)
-    monkeypatch.setattr(cache.os.path, "expanduser", lambda path: path)
+    use_settings(cache_dir=None, xdg_cache_home=None, home="nowhere")
     with pytest.raises(CompileError, match="no home directory .*JALI_CACHE_DIR"):
         cache.cache_directory()
     assert list(tmp_path.iterdir()) == []
@@ -329,16 +328,43 @@ def test_file_in_place_of_the_cache_is_an_error(directory):
         cache.cache_directory()
 
 
-def test_full_or_read_only_cache_says_so_and_leaves_nothing_behind(directory, monkeypatch):
-    cache.cache_directory()
+def limited(what: str, directory: Path, bytes_of_files: int) -> subprocess.CompletedProcess[str]:
+    """A program that loads a kernel, whose files may have so many bytes only."""
+    code = (
+        "import resource, sys; from jali.codegen import cache, compiler; compiler.find_compiler(); "
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({bytes_of_files}, {bytes_of_files})); "
+        "cache.load('probe', sys.argv[1], 4, 'float64')"
+    )
+    environment = {**settings.environment(), "JALI_CACHE_DIR": str(directory)}
+    return subprocess.run([sys.executable, "-c", code, what], capture_output=True, text=True, env=environment)
 
-    def no_space(*_):
-        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(cache_files, "write", no_space)
-    with pytest.raises(CompileError, match=r"cannot be written: No space left on device.*JALI_CACHE_DIR"):
+def test_cache_that_takes_no_more_bytes_says_so_and_leaves_nothing_behind(directory):
+    done = limited(text(9.0), directory, 100)
+    assert re.search(
+        rf"CompileError: the kernel cache {directory} cannot be written: File too large; set JALI_CACHE_DIR",
+        done.stderr,
+    ), done.stderr
+    assert [path.name for path in directory.iterdir()] == []
+
+
+def test_cache_in_which_no_file_can_be_made_says_so(directory):
+    directory.mkdir(mode=0o700)
+    name = cache.kernel_key("probe", text(9.0), 4, "float64")
+    (directory / f"{name}.lock").mkdir()  # root could write into a directory that is read-only
+    with pytest.raises(
+        CompileError, match=rf"the kernel cache {directory} cannot be written: Is a directory"
+    ):
         cache.load("probe", text(9.0), 4, "float64")
-    assert objects(directory) == []
+
+
+def test_cache_that_can_only_be_read_is_used_where_all_is_there(directory, monkeypatch):
+    _, source = cache.load("probe", text(), 4, "float64")
+    directory.chmod(0o500)
+    monkeypatch.setattr(cache, "_loaded", {})
+    monkeypatch.setattr(compiler.Compiler, "compile", lambda *_: pytest.fail("compiled again"))
+    assert cache.load("probe", text(), 4, "float64")[1] == source
+    directory.chmod(0o700)
 
 
 def test_failed_compilation_leaves_no_object_and_shows_the_compilers_words(directory):
@@ -375,3 +401,25 @@ def test_processes_that_compile_at_once_share_one_object(directory):
     assert len(set(outputs)) == 1
     assert len(objects(directory)) == 1
     assert not [p for p in directory.iterdir() if p.suffix not in (".so", ".cpp", ".hpp")]
+
+
+NO_LOCKS = """
+#include <cerrno>
+extern "C" int flock(int, int) { errno = ENOLCK; return -1; }
+"""
+
+
+def test_file_system_without_locks_is_no_error(directory):
+    """Some network file systems have none; files still appear complete."""
+    library = directory.parent / "no_locks.so"
+    code = directory.parent / "no_locks.cpp"
+    code.write_text(NO_LOCKS)
+    found = compiler.find_compiler()
+    subprocess.run([*found.command, "-shared", "-fPIC", "-o", str(library), str(code)], check=True)
+    environment = {**settings.environment(), "JALI_CACHE_DIR": str(directory), "LD_PRELOAD": str(library)}
+    program = "import sys; from jali.codegen import cache; cache.load('probe', sys.argv[1], 4, 'float64')"
+    running = [
+        subprocess.Popen([sys.executable, "-c", program, text(12.0)], env=environment) for _ in range(3)
+    ]
+    assert [process.wait() for process in running] == [0, 0, 0]
+    assert sorted(path.suffix for path in directory.iterdir()) == [".cpp", ".hpp", ".so"]

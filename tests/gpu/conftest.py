@@ -19,7 +19,7 @@ import pytest
 from fake_driver import FILES, REAL, make_fake_ccl, make_fake_driver, use_fake_gpus
 
 from jali import _core, settings
-from jali.codegen.gpu_compiler import find_gpu_compiler
+from jali._core import find_gpu_compiler
 from jali.errors import CompileError, JaliError
 from jali.tune import experiment
 

@@ -18,8 +18,7 @@ from cubin import resources_of
 from programs import run_program
 
 from jali import settings
-from jali.codegen.cache import with_gpu_prelude
-from jali.codegen.gpu_compiler import GpuCompiler, find_gpu_compiler
+from jali._core import GpuCompiler, find_gpu_compiler, with_gpu_prelude
 from jali.errors import CompileError
 
 COLLECT = Path(__file__).parent / "collect_kernels.py"

@@ -136,14 +136,15 @@ print(lattice.gpu.memory_cached < 20 * 32768, large.storage.nbytes)
     ],
 )
 def test_missing_compiler_names_what_to_install(fake_environment, kind, variable, words, tmp_path):
-    code = f"fails(lambda: Lattice(4, device={kind!r}))"
+    code = f"f = Field(Lattice(4, device={kind!r}), Real()); fails(lambda: f[0])"  # a device opens without
     said = run(code, fake_environment, JALI_CACHE_DIR=str(tmp_path / "c"), **{variable: "/nowhere/librtc.so"})
     assert said.startswith("CompileError: ")
     assert all(word in said for word in [*words, variable, "/nowhere/librtc.so"])
 
 
 def test_library_that_is_no_compiler_lacks_functions(fake_environment):
-    said = run("fails(lambda: Lattice(4, device='cuda'))", fake_environment, JALI_NVRTC="libm.so.6")
+    code = "f = Field(Lattice(4, device='cuda'), Real()); fails(lambda: f[0])"
+    said = run(code, fake_environment, JALI_NVRTC="libm.so.6")
     assert "CompileError: kernels for cuda devices need NVRTC" in said
     assert "libm.so.6 lacks nvrtcVersion" in said
 

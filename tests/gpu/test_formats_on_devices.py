@@ -11,7 +11,7 @@ from fake_driver import REAL
 
 import jali
 from jali import SU, Algebra, Complex, Field, Integer, Lattice, Real, Spinor, StorageError, _core
-from jali.codegen.cache import with_gpu_prelude
+from jali._core import with_gpu_prelude
 from jali.codegen.emit import emit
 from jali.codegen.formats import FORMATS, stored, wires
 from jali.codegen.recode import copy_program

@@ -8,7 +8,7 @@ from cubin import resources_of
 
 import jali
 from jali import Complex, Field, Integer, Lattice, Matrix, Random, Real, Vector
-from jali.codegen.cache import with_gpu_prelude
+from jali._core import with_gpu_prelude
 
 EXTENTS = (3, 5, 4)
 

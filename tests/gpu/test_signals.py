@@ -18,12 +18,13 @@ import pytest
 import test_checked_launches as checked
 from collective_machine import HEAD, SMALL
 from fake_driver import REAL, TWO_DEVICES, until_idle, use_fake_ccl, use_fake_gpus
+from ptx import ptx_text
 from test_checked_messages import Arguments, Out, ring
 
 import jali
 from jali import _core, comm, settings
+from jali._core import GpuCompiler, builtin_text, collective_text, gpu_prelude
 from jali.codegen import cache
-from jali.codegen.gpu_compiler import GpuCompiler, gpu_prelude
 from jali.codegen.stages import write
 from jali.errors import DeviceError, RankError
 from jali.tune import experiment
@@ -39,17 +40,8 @@ made = checked.made  # a fixture
 
 def ptx_of(nvrtc: GpuCompiler, head: str, text: str) -> dict[str, list[str]]:
     """The instructions of each kernel of a text, for devices from 9.0 on, without comments and directives."""
-    library, program = nvrtc.library, ctypes.c_void_p()
-    source = (head + gpu_prelude() + text).encode()
-    assert library.nvrtcCreateProgram(ctypes.byref(program), source, b"text.cu", 0, None, None) == 0
-    options = [option.encode() for option in (*nvrtc.row.options, "--gpu-architecture=compute_90")]
-    assert library.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options)) == 0
-    size = ctypes.c_size_t()
-    assert library.nvrtcGetPTXSize(program, ctypes.byref(size)) == 0
-    buffer = ctypes.create_string_buffer(size.value)
-    assert library.nvrtcGetPTX(program, buffer) == 0
-    library.nvrtcDestroyProgram(ctypes.byref(program))
-    bodies = re.split(r"\.visible \.entry (\w+)\(", buffer.value.decode())[1:]
+    text = ptx_text(nvrtc, head + gpu_prelude() + text)
+    bodies = re.split(r"\.visible \.entry (\w+)\(", text)[1:]
     return {
         name: [line.strip() for line in body.splitlines() if re.match(r"\s+(@\S+ )?[a-z]", line)]
         for name, body in zip(bodies[::2], bodies[1::2], strict=True)
@@ -94,7 +86,7 @@ JALI_KERNEL(probe_flags, probe_arguments) {
 
 @pytest.fixture(scope="module")
 def probes(nvrtc: GpuCompiler) -> dict[str, list[str]]:
-    head, _ = cache.builtin_source()
+    head, _ = builtin_text()
     return ptx_of(nvrtc, head, (PRELUDE / "signals.hpp").read_text() + PROBES)
 
 
@@ -141,9 +133,9 @@ WIRES = [("flagged", "fp32", "sum"), ("slotted", "fp32", "sum"), ("slotted", "in
 
 def test_kernels_that_wait_load_nothing_by_the_path_that_does_not_know_of_stores(nvrtc):
     """Neither `ld.global.nc`; and what has come is not looked for in the first-level cache."""
-    kernels = {f"builtin {name}": lines for name, lines in ptx_of(nvrtc, *cache.builtin_source()).items()}
+    kernels = {f"builtin {name}": lines for name, lines in ptx_of(nvrtc, *builtin_text()).items()}
     for wire in WIRES:
-        kernels["collective " + " ".join(wire)] = ptx_of(nvrtc, *cache.collective_source(*wire))["collective"]
+        kernels["collective " + " ".join(wire)] = ptx_of(nvrtc, *collective_text(*wire))["collective"]
     waiting = {
         name: lines for name, lines in kernels.items() if any(re.search(ACQUIRE, line) for line in lines)
     }
@@ -233,7 +225,7 @@ def test_transports_of_messages_are_told_apart_by_traits():
 
 
 def test_nobody_asks_for_the_name_of_a_policy_or_carrier():
-    """Nor takes one apart. Names stand in rows of vendors, in the ladder that is drawn, and as a side that is measured."""
+    """Nor takes one apart. Names stand in the ladder that is drawn, and as a side that is measured."""
     root = Path(__file__).resolve().parents[2]
     files = [*(root / "core" / "collective").glob("*.?pp"), *(root / "src" / "jali").rglob("*.py")]
     comments = re.compile(r'""".*?"""|//[^\n]*|#[^\n]*', re.S)
@@ -241,7 +233,7 @@ def test_nobody_asks_for_the_name_of_a_policy_or_carrier():
     assert len(files) > 200
     names = r'"(remote-write|buffered-write|copy-engine|gpu-aware-mpi|host-staged|nccl|rccl)[\w-]*"'
     said = {name for name, text in texts.items() if re.search(names, text)}
-    assert said == {"cuda.py", "hip.py", "halo_report.py", "device_report.py"}
+    assert said == {"halo_report.py", "device_report.py"}
     asked = r"(polic|carrie|way)\w*(\.name)?(\s*[!=]=\s*f?\"(?!auto-graph)|\.(starts|ends)with\(|\.r?(partition|split)\()"
     assert [name for name, text in texts.items() if re.search(asked, text)] == []
 
@@ -544,7 +536,7 @@ def report_of(watch: np.ndarray, word: int) -> tuple[int, int, int]:
 
 
 def test_a_message_that_is_given_up_is_neither_put_nor_signalled(tmp_path):
-    kernel = one_thread(tmp_path, *cache.builtin_source()).pass_messages
+    kernel = one_thread(tmp_path, *builtin_text()).pass_messages
     source, target = np.arange(32, dtype=np.int8), np.zeros(32, np.int8)
     words, watch = (
         np.zeros(4, np.int64),
@@ -569,7 +561,7 @@ def test_a_message_that_is_given_up_is_neither_put_nor_signalled(tmp_path):
 
 
 def test_a_halo_that_is_given_up_is_neither_stored_nor_signalled(tmp_path):
-    kernel = one_thread(tmp_path, *cache.builtin_source()).pack_halos
+    kernel = one_thread(tmp_path, *builtin_text()).pack_halos
     source, target = np.arange(64.0), np.zeros(64)
     words, watch = np.zeros(8, np.int64), np.zeros(2 + 2 * 128, np.int64)
     credit, arrived, epoch, retired, awaited = (int(words.ctypes.data) + 8 * k for k in (0, 1, 2, 3, 5))
@@ -598,7 +590,7 @@ def test_a_halo_that_is_given_up_is_neither_stored_nor_signalled(tmp_path):
 
 @pytest.mark.parametrize("wire", ["flagged", "slotted"])
 def test_a_collective_that_is_given_up_neither_stores_nor_counts(wire, tmp_path):
-    kernel = one_thread(tmp_path, *cache.collective_source(wire, "fp32", "sum")).collective
+    kernel = one_thread(tmp_path, *collective_text(wire, "fp32", "sum")).collective
     memory, out = np.zeros(256, np.int64), np.zeros(4, np.float32)  # arrived, freed, queues
     numbers, watch = np.zeros(4, np.int64), np.zeros(2 + 2 * 128, np.int64)
     bases = np.array([memory.ctypes.data] * 2, np.int64)

@@ -5,7 +5,6 @@ On the fake device a kernel runs as one thread, so that tiles are as small as th
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import sys
 from collections import Counter
@@ -17,10 +16,11 @@ import numpy as np
 import pytest
 from cubin import resources_of
 from fake_driver import REAL, make_fake_ccl
+from ptx import ptx_text
 
 import jali
 from jali import _core
-from jali.codegen.cache import with_gpu_prelude
+from jali._core import with_gpu_prelude
 from jali.gauge import SU, GaugeField, overrelaxation_sweep, plaquette
 from jali.lattice import tuning
 from jali.lattice.sums import Sums
@@ -467,9 +467,7 @@ def test_a_thread_loads_all_its_sites_before_it_stores_the_first(
     x, y = (jali.Field(lattice, jali.Real(), precision=precision) for _ in range(2))
     axpy.kernels(y, x, 0.5)
     (source,) = tmp_path.glob("axpy-*.cu")
-    ptx = {**nvrtc.row.functions, "code": "nvrtcGetPTX", "code_size": "nvrtcGetPTXSize"}
-    to_ptx = dataclasses.replace(nvrtc, row=dataclasses.replace(nvrtc.row, functions=ptx))
-    text = to_ptx.compile(with_gpu_prelude(source.read_text()), "axpy", "sm_90").decode()
+    text = ptx_text(nvrtc, with_gpu_prelude(source.read_text()), "sm_90")
     accesses = re.findall(r"\b(ld|st)\.global\.((?:v\d\.)?f\d+)", text)
     assert Counter(t for way, t in accesses if way == "ld") == loads
     assert Counter(t for way, t in accesses if way == "st") == stores

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from jali import _core, settings, vendors
-from jali.vendor import Vendor
+from jali._core import GpuVendor
+from jali.errors import CompileError
 
 CORE = Path(__file__).resolve().parents[2] / "core" / "device"
 COMPILER = {"version", "create", "compile", "log_size", "log", "code_size", "code", "destroy"}
@@ -21,11 +22,11 @@ def members(table: str) -> set[str]:
 
 
 @pytest.fixture(params=vendors.names())
-def row(request: pytest.FixtureRequest) -> Vendor:
+def row(request: pytest.FixtureRequest) -> GpuVendor:
     return vendors.vendor(request.param)
 
 
-def test_every_function_and_attribute_that_the_core_asks_for_is_named(row: Vendor) -> None:
+def test_every_function_and_attribute_that_the_core_asks_for_is_named(row: GpuVendor) -> None:
     needed, optional = (
         members("JALI_GPU_FUNCTIONS"),
         members("JALI_GPU_OPTIONAL_FUNCTIONS") | {"launch_with", "allocate_with"},
@@ -36,11 +37,12 @@ def test_every_function_and_attribute_that_the_core_asks_for_is_named(row: Vendo
     assert len(needed) == 10
     assert needed <= row.attributes.keys() <= needed | {"network_reads_virtual"}
     assert row.compiler.functions.keys() == COMPILER
+    assert row.compiler.options
 
 
-def test_settings_of_a_row_exist(row: Vendor) -> None:
-    named = {row.driver.setting, row.compiler.library.setting, row.mpi_setting, row.ccl and row.ccl.setting}
-    assert named - {"", None} <= {setting.name for setting in settings.rows()}
+def test_settings_of_a_row_exist(row: GpuVendor) -> None:
+    named = {row.driver.setting, row.compiler.library.setting, row.mpi_setting, row.ccl.setting}
+    assert named - {""} <= {setting.name for setting in settings.rows()}
 
 
 def test_vendors_can_be_told_apart() -> None:
@@ -49,10 +51,29 @@ def test_vendors_can_be_told_apart() -> None:
     assert len({row.dlpack for row in rows}) == len(rows)
 
 
-def test_a_vendor_without_a_file_is_refused_and_one_is_told_once() -> None:
-    with pytest.raises(ValueError, match="there is no vendor 'acne'; there are .*cuda, hip"):
-        _core.Gpu.count("acne")
-    _core.Gpu.count("cuda")
-    vendors.tell_core("cuda")
-    with pytest.raises(ValueError, match="there is a vendor 'cuda' already"):
-        _core.add_vendor(vendors.vendor("cuda"))
+def test_every_file_of_the_core_is_a_vendor() -> None:
+    assert vendors.names() == sorted(path.stem for path in (CORE / "vendors").glob("*.cpp"))
+
+
+def test_a_vendor_without_a_file_is_refused() -> None:
+    for ask in (_core.Gpu.count, _core.find_gpu_compiler, vendors.vendor):
+        with pytest.raises(ValueError, match="there is no vendor 'acne'; there are .*cuda, hip"):
+            ask("acne")
+
+
+def test_what_packages_have_comes_before_the_usual_files_and_a_setting_before_both(use_settings) -> None:
+    library, path = vendors.vendor("cuda").compiler.library, settings.current().nvrtc
+    if not path:
+        pytest.skip("CUDA's compiler is the machine's in this run")
+    use_settings(nvrtc=None)
+    vendors.suggest_libraries("cuda")  # which is done once
+    try:
+        _core.suggest_library("cuda", "compiler", ["/nowhere/librtc.so", path])
+        assert _core.find_gpu_compiler("cuda").path == path
+        use_settings(nvrtc="/nowhere/named.so")
+        with pytest.raises(CompileError, match="need NVRTC, which was not found.*JALI_NVRTC") as caught:
+            _core.find_gpu_compiler("cuda")
+        assert "/nowhere/named.so" in str(caught.value)
+        assert "librtc" not in str(caught.value)
+    finally:
+        _core.suggest_library("cuda", "compiler", vendors.packaged(library))

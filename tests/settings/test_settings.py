@@ -71,6 +71,7 @@ FREE = (
 )
 FREE += (
     "xdg_cache_home",
+    "home",
     "nvtx_injection64_path",
     "mpich_gpu_support_enabled",
     "mv2_use_cuda",

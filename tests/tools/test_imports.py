@@ -111,7 +111,6 @@ BELOW = {
     "processes",
     "settings",
     "version",
-    "vendor",
     "vendors",
     "rows",
     "_core",

@@ -178,12 +178,11 @@ print(json.dumps({"name": name, "path": path} if name else {"missing": why}))
 GPU_QUESTION = """
 import json, sys
 from jali import _core
-from jali.codegen.gpu_compiler import find_gpu_compiler
 from jali.errors import JaliError
 kind = sys.argv[1]
 found = {}
 try:
-    compiler = find_gpu_compiler(kind)
+    compiler = _core.find_gpu_compiler(kind)
     found["compiler"] = {"path": compiler.path, "version": compiler.version}
 except JaliError as error:
     found["compiler"] = {"missing": str(error)}

@@ -30,17 +30,6 @@ def make_collectives(
         return _core.Collectives(ranks, lambda: sharing_memory().core, what)
 
 
-def prepare_device(gpu: _core.Gpu) -> None:
-    """Before the first collective on a device."""
-    from jali.codegen import cache  # what calls on the host need not load
-    from jali.comm.ccl_library import find_library
-
-    _core.set_collective_compiler(cache.collective_kernel)
-    _core.suggest_ccl_library(gpu.kind, find_library(gpu.kind))
-    # Copy engines need some, and perhaps no lattice has been on this device.
-    gpu.set_builtin_kernels(cache.builtin_kernels(gpu))
-
-
 def compare(
     ranks: _core.Communicator,
     collective: str,

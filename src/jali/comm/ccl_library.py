@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from jali import _core
-from jali.vendors import vendor
+from jali.vendors import packaged, vendor
 
 
 def find_library(kind: str) -> str:
     """The vendor's library in an installed Python package, such as nvidia-nccl; empty if there is none (the core looks further)."""
-    ccl = vendor(kind).ccl
-    return next(iter(ccl.packaged()), "") if ccl else ""
+    return next(iter(packaged(vendor(kind).ccl)), "")
 
 
 def library_communicator(ranks: _core.Communicator, gpu: _core.Gpu) -> _core.CclCommunicator:

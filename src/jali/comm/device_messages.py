@@ -17,7 +17,6 @@ import numpy as np
 
 from jali import _core, recording
 from jali.amounts import counted
-from jali.codegen import cache
 from jali.comm.device_arrays import stream_handle, view_of
 from jali.errors import ParameterError
 
@@ -85,7 +84,6 @@ class DeviceMessages:
 
     def __init__(self, ranks: _core.Communicator, gpu: _core.Gpu) -> None:
         self.gpu, self._ranks = gpu, ranks
-        gpu.set_builtin_kernels(cache.builtin_kernels(gpu))
         self.core = _core.DeviceMessages(gpu, ranks)
         self.numbers = itertools.count()  # of messages, in the order in which they are made
         self._proved: set[frozenset[int]] = set()

@@ -1,0 +1,131 @@
+// AMD's devices: the HIP runtime (libamdhip64), hipRTC, RCCL. Never run on hardware.
+#include "device/vendor.hpp"
+
+namespace jali {
+
+GpuVendor hip_vendor() {
+    GpuVendor row;
+    row.name = "hip";
+    row.platform = "HIP";
+    row.driver = {"AMD's HIP runtime",
+                  {"libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "/opt/rocm/lib/libamdhip64.so"},
+                  "hip_driver",
+                  ""};
+    row.functions = {
+        {"init", "hipInit"},
+        {"driver_version", "hipDriverGetVersion"},
+        {"device_count", "hipGetDeviceCount"},
+        {"device_get", "hipDeviceGet"},
+        {"device_name", "hipDeviceGetName"},
+        {"device_attribute", "hipDeviceGetAttribute"},
+        {"device_memory", "hipDeviceTotalMem"},
+        {"device_uuid", "hipDeviceGetUuid"},
+        {"context_retain", "hipDevicePrimaryCtxRetain"},
+        {"context_set", "hipCtxSetCurrent"},
+        {"context_synchronize", "hipDeviceSynchronize"},
+        {"memory_info", "hipMemGetInfo"},
+        {"allocate", "hipMalloc"},
+        {"allocate_with", "hipExtMallocWithFlags"},
+        {"release", "hipFree"},
+        {"host_allocate", "hipHostMalloc"},
+        {"host_release", "hipHostFree"},
+        {"copy_in", "hipMemcpyHtoDAsync"},
+        {"copy_out", "hipMemcpyDtoHAsync"},
+        {"copy", "hipMemcpyDtoDAsync"},
+        {"fill", "hipMemsetD8Async"},
+        {"stream_create", "hipStreamCreateWithPriority"},
+        {"stream_synchronize", "hipStreamSynchronize"},
+        {"stream_query", "hipStreamQuery"},
+        {"stream_wait", "hipStreamWaitEvent"},
+        {"stream_priorities", "hipDeviceGetStreamPriorityRange"},
+        {"host_function", "hipLaunchHostFunc"},
+        {"event_create", "hipEventCreateWithFlags"},
+        {"event_destroy", "hipEventDestroy"},
+        {"event_record", "hipEventRecord"},
+        {"event_query", "hipEventQuery"},
+        {"event_synchronize", "hipEventSynchronize"},
+        {"event_elapsed", "hipEventElapsedTime"},
+        {"module_load", "hipModuleLoadData"},
+        {"module_function", "hipModuleGetFunction"},
+        {"function_attribute", "hipFuncGetAttribute"},
+        {"occupancy", "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor"},
+        {"launch", "hipModuleLaunchKernel"},
+        {"capture_begin", "hipStreamBeginCapture"},
+        {"is_capturing", "hipStreamIsCapturing"},
+        {"capture_end", "hipStreamEndCapture"},
+        {"graph_instantiate", "hipGraphInstantiateWithFlags"},
+        {"graph_launch", "hipGraphLaunch"},
+        {"graph_instance_destroy", "hipGraphExecDestroy"},
+        {"graph_destroy", "hipGraphDestroy"},
+        {"can_access_peer", "hipDeviceCanAccessPeer"},
+        {"enable_peer", "hipCtxEnablePeerAccess"},
+        {"ipc_export", "hipIpcGetMemHandle"},
+        {"ipc_open", "hipIpcOpenMemHandle"},
+        {"ipc_close", "hipIpcCloseMemHandle"},
+        {"pointer_attribute", "hipPointerGetAttribute"},
+        {"error_name", "hipDrvGetErrorName"},
+        {"error_text", "hipDrvGetErrorString"},
+        {"virtual_create", "hipMemCreate"},
+        {"virtual_release", "hipMemRelease"},
+        {"virtual_reserve", "hipMemAddressReserve"},
+        {"virtual_unreserve", "hipMemAddressFree"},
+        {"virtual_map", "hipMemMap"},
+        {"virtual_unmap", "hipMemUnmap"},
+        {"virtual_access", "hipMemSetAccess"},
+        {"virtual_granularity", "hipMemGetAllocationGranularity"},
+        {"virtual_export", "hipMemExportToShareableHandle"},
+        {"virtual_import", "hipMemImportFromShareableHandle"},
+        {"virtual_retain", "hipMemRetainAllocationHandle"},
+        {"address_range", "hipMemGetAddressRange"},
+    };
+    row.attributes = {
+        {"warp_size", 87},
+        {"multiprocessors", 63},
+        {"l2_bytes", 19},
+        {"threads_per_multiprocessor", 57},
+        {"major", 23},
+        {"minor", 61},
+        {"shared_bytes_per_block", 74},
+        {"pci_domain", 69},
+        {"pci_bus", 67},
+        {"pci_device", 68},
+    };
+    row.major_unit = 10000000;
+    row.minor_unit = 100000;
+    row.descriptors_by_value = 70100000;
+    row.fine_grained = 1; // hipDeviceMallocFinegrained
+    // hipRTC was a part of the runtime before ROCm 6
+    row.compiler.library = {"hipRTC",
+                            {"libhiprtc.so", "libhiprtc.so.7", "libhiprtc.so.6", "/opt/rocm/lib/libhiprtc.so",
+                             "libamdhip64.so", "libamdhip64.so.5"},
+                            "hiprtc",
+                            "install ROCm's hipRTC, or set JALI_HIPRTC to the library"};
+    row.compiler.functions = {
+        {"version", "hiprtcVersion"},        {"create", "hiprtcCreateProgram"},
+        {"compile", "hiprtcCompileProgram"}, {"log_size", "hiprtcGetProgramLogSize"},
+        {"log", "hiprtcGetProgramLog"},      {"code_size", "hiprtcGetCodeSize"},
+        {"code", "hiprtcGetCode"},           {"destroy", "hiprtcDestroyProgram"},
+    };
+    row.compiler.options = {
+        "-std=c++17",
+        "-ffp-contract=off",
+        "-O3",
+    };
+    row.compiler.target = "--offload-arch=";
+    row.ccl = {"RCCL",
+               {"librccl.so.1", "librccl.so", "/opt/rocm/lib/librccl.so.1"},
+               "rccl",
+               "install ROCm's RCCL, or set JALI_RCCL to the library"};
+    row.ccl_functions = {{"all_to_all", "ncclAllToAll"}};
+    row.mpi_queries = {"MPIX_Query_rocm_support", "MPIX_Query_hip_support"};
+    row.mpi_number = 2;
+    row.mpi_memory_kind = "rocm";
+    row.mpi_setting = "mv2_use_rocm";
+    row.dlpack = 10;
+    row.default_stream = 0;
+    row.named_streams = {0};
+    row.note = "never run on AMD hardware";
+    return row;
+}
+
+} // namespace jali

@@ -1,0 +1,57 @@
+"""Vendors of devices, as the core knows them: a row for each, with all in which one differs from another.
+
+The rows are files of core/device/vendors. Python adds where its packages have libraries, when such a device is first
+asked for. Nothing asks which vendor it has.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+
+from jali import _core
+
+
+@functools.cache
+def names() -> list[str]:
+    """Names of all vendors, in alphabetical order."""
+    return _core.vendor_names()
+
+
+@functools.cache
+def vendor(name: str) -> _core.GpuVendor:
+    """The row of this name. Raises ValueError where there is none."""
+    return _core.vendor(name)
+
+
+def library_of(name: str) -> str:
+    """The name of this vendor's library of collectives, as ways, carriers and policies are named: "nccl". Empty where it has none."""
+    return vendor(name).ccl.setting
+
+
+@functools.cache
+def libraries() -> list[str]:
+    """The names of all vendors' libraries."""
+    return [library_of(name) for name in names() if library_of(name)]
+
+
+def packaged(library: _core.VendorLibrary) -> list[str]:
+    """Files of a library in installed packages."""
+    from pathlib import Path  # which costs more than the rows
+
+    return [
+        os.fspath(path)
+        for folder in sys.path
+        for pattern in library.packages
+        for path in sorted(Path(folder or ".").glob(pattern))
+    ]
+
+
+@functools.cache
+def suggest_libraries(name: str) -> None:
+    """Tells the core, once, where packages have a vendor's libraries; it asks when it is first asked for such a device."""
+    row = vendor(name)
+    for part, library in (("driver", row.driver), ("compiler", row.compiler.library), ("ccl", row.ccl)):
+        if files := packaged(library):
+            _core.suggest_library(name, part, files)
