@@ -107,7 +107,7 @@ test-gpu:
 	@status=0; unset JALI_CUDA_DRIVER JALI_NVRTC JALI_DEVICE; \
 	export PYTHONPATH=$(GPU_PACKAGE) MPLBACKEND=Agg JALI_TEST_REAL_GPU=1; \
 	$(GPU_PYTHON) -m jali info || status=1; \
-	$(GPU_PYTEST) tests/gpu $(PYTEST_ARGUMENTS) || status=1; \
+	$(GPU_PYTEST) tests/gpu tests/cpp $(PYTEST_ARGUMENTS) || status=1; \
 	JALI_DEVICE=cuda $(GPU_PYTEST) tests/any_ranks tests/io tests/physics tests/gauge tests/fermions tests/language tests/lattice \
 	  $(PYTEST_ARGUMENTS) || status=1; \
 	JALI_DEVICE=cuda $(GPU_PYTHON) tests/gpu/on_all_gpus.py -o addopts=-ra -p no:cacheprovider -p no:xdist \

@@ -70,8 +70,6 @@ CollectiveCall call_of(const std::string& collective, const nb::object& type, co
 } // namespace
 
 void bind_collectives(nb::module_& m) {
-    using Released = nb::call_guard<nb::gil_scoped_release>;
-
     translate_error<CollectiveError>("ParameterError");
     nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
         try {

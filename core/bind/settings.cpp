@@ -1,15 +1,8 @@
 // core/settings in Python; jali.settings is what people use.
 #include "settings/settings.hpp"
 #include "bind/errors.hpp"
-#include "collective/algorithms.hpp"
-#include "collective/collective_transport.hpp"
-#include "collective/rules.hpp"
 #include "device/ranges.hpp"
-#include "halo/policy.hpp"
 #include "settings/notice.hpp"
-#include "transport/message_transport.hpp"
-
-#include <algorithm>
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
@@ -55,32 +48,11 @@ void bind_settings(nb::module_& m) {
 
     m.def(
         "start_settings",
-        [](const std::vector<std::string>& device_kinds, const std::vector<std::string>& libraries) {
-            set_device_kinds(device_kinds);
-            std::vector<std::string> policies = halo_policy_names(libraries);
-            policies.insert(policies.begin(), {"auto", "auto-graph"});
-            set_names("halo_policy", policies);
-            std::vector<const Transport*> carriers, algorithms, ways;
-            for (const CollectiveTransport* row : collective_transports()) {
-                if (row->rules.carries != nullptr) carriers.push_back(row);
-                if (row->rules.itself) algorithms.push_back(row);
-            }
-            for (const MessageTransport* row : message_transports())
-                if (!row->rules.to_oneself) ways.push_back(row);
-            std::vector<std::string> names;
-            for (const Algorithm& row : jali::algorithms())
-                if (std::ranges::find(names, row.name) == names.end()) names.emplace_back(row.name);
-            const auto itself = names_of(algorithms, libraries), carrying = names_of(carriers, libraries);
-            names.insert(names.end(), itself.begin(), itself.end());
-            set_algorithms(names);
-            set_way_names({{itself.begin(), itself.end()}, {carrying.begin(), carrying.end()}});
-            set_names("device_carrier", carrying);
-            set_names("message_way", names_of(ways, libraries));
+        [] {
             std::vector<std::string> notes = start_settings();
             if (settings().nvtx) turn_ranges_on();
             return notes;
         },
-        "device_kinds"_a, "libraries"_a,
         "Reads the environment, once; returns notes on variables that are not read. Raises ParameterError.");
     m.def("settings", &settings, nb::rv_policy::reference, "The current settings.");
     m.def("replace_settings", &replace_settings, "settings"_a,

@@ -1,5 +1,6 @@
 #include "collective/collectives.hpp"
 #include "collective/plan.hpp"
+#include "settings/version.hpp"
 #include "transport/host_identity.hpp"
 
 #include <algorithm>
@@ -34,19 +35,30 @@ std::vector<std::vector<int>> hosts_of(Communicator& ranks) {
     return hosts;
 }
 
-// Throws AgreedError on every rank unless all have the same rules, which can be read.
-void compare_rules(Communicator& ranks) {
+// Throws AgreedError on every rank unless all have the same jali, and the same rules, which can be read.
+void compare_libraries(Communicator& ranks) {
     constexpr std::string_view read = "rules ";
-    std::string mine;
+    const std::string mine(version());
+    std::string rules;
     try {
-        mine = std::string(read) + collective_rules()->digest();
+        rules = std::string(read) + collective_rules()->digest();
     } catch (const RulesError& error) {
-        mine = error.what();
+        rules = error.what();
     }
-    const std::vector<std::string> told = gather_texts(ranks, mine, "rules of collectives");
+    std::vector<std::string> versions, told;
+    for (const std::string& text : gather_texts(ranks, mine + "\n" + rules, "versions and rules of jali")) {
+        const std::size_t end = std::min(text.find('\n'), text.size());
+        versions.push_back(text.substr(0, end));
+        told.push_back(text.substr(std::min(end + 1, text.size())));
+    }
+    const auto in_errors = [](std::size_t rank) { return "rank " + std::to_string(rank); };
+    for (std::size_t rank = 0; rank < told.size(); ++rank)
+        if (versions[rank] != versions[0])
+            throw AgreedError("rank 0 has jali " + versions[0] + ", " + in_errors(rank) + " has jali " +
+                              versions[rank] + "; all ranks of a job need the same version");
     for (std::size_t rank = 0; rank < told.size(); ++rank)
         if (!told[rank].starts_with(read))
-            throw AgreedError((told.size() > 1 ? "rank " + std::to_string(rank) + ": " : "") + told[rank]);
+            throw AgreedError((told.size() > 1 ? in_errors(rank) + ": " : "") + told[rank]);
     for (std::size_t rank = 0; rank < told.size(); ++rank)
         if (told[rank] != told[0])
             throw AgreedError(
@@ -61,6 +73,10 @@ std::shared_ptr<Collectives> Collectives::make(std::shared_ptr<Communicator> ran
     return std::shared_ptr<Collectives>(new Collectives(std::move(ranks), share_memory, what));
 }
 
+std::shared_ptr<Collectives> Collectives::make(const std::shared_ptr<Communicator>& ranks) {
+    return make(ranks, [&] { return make_host_communicator(*ranks); }, "Collectives::make");
+}
+
 Collectives::Collectives(std::shared_ptr<Communicator> ranks, const SharesMemory& share_memory,
                          std::string_view what)
     : ranks_(std::move(ranks)) {
@@ -73,7 +89,7 @@ Collectives::Collectives(std::shared_ptr<Communicator> ranks, const SharesMemory
             carriers_.emplace(carriers_.begin(), "shm", sharing->duplicate());
     }
     space_ = std::make_shared<MessageSpace>(carriers_);
-    compare_rules(*ranks_);
+    compare_libraries(*ranks_);
     hosts_ = hosts_of(*ranks_);
     for (const std::vector<int>& host : hosts_) ranks_of_hosts_.push_back(static_cast<int>(host.size()));
 }

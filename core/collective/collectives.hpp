@@ -11,12 +11,15 @@
 #include "collective/persistent.hpp"
 #include "collective/rules.hpp"
 
+#include <array>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace jali {
@@ -25,10 +28,12 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
   public:
     // Collective. `share_memory` makes the communicator of the same ranks for which those of one host share
     // memory; it is asked where there may be several hosts. `what` says in errors which call makes this.
-    // Throws AgreedError on all ranks where one cannot read the rules or has others.
+    // Throws AgreedError on all ranks where one has another jali, cannot read the rules or has others.
     using SharesMemory = std::function<std::shared_ptr<Communicator>()>;
     static std::shared_ptr<Collectives> make(std::shared_ptr<Communicator> ranks,
                                              const SharesMemory& share_memory, std::string_view what);
+    // The same, with a communicator of its own for ranks of one host.
+    static std::shared_ptr<Collectives> make(const std::shared_ptr<Communicator>& ranks);
 
     const std::shared_ptr<Communicator>& ranks() const { return ranks_; }
     const std::shared_ptr<MessageSpace>& space() const { return space_; }
@@ -39,9 +44,16 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
     // The way that a call on memory of the host takes, and why. Throws CollectiveError, RulesError.
     CollectiveChoice way_of(const CollectiveCall& call) const;
 
-    // Does a call on these addresses, one for each of its buffers (standard.hpp; null where this rank has no
-    // bytes of one). Calls are started in the same order on all ranks. Throws CollectiveError, RulesError,
-    // PlanError, and what waiting throws.
+    // Begins a call on these addresses, one for each of its buffers (standard.hpp; null where this rank has
+    // no bytes of one), which stay until it has ended: test() and wait() of what this returns. Calls are
+    // started in the same order on all ranks and waited for in any. Throws CollectiveError, RulesError,
+    // PlanError.
+    std::shared_ptr<PersistentPlan> start(const CollectiveCall& call, std::span<std::byte* const> buffers) {
+        std::shared_ptr<PersistentPlan> plan = idle_plan_of(call);
+        plan->start(buffers);
+        return plan;
+    }
+    // The same to its end. Throws what waiting throws as well.
     void run(const CollectiveCall& call, std::span<std::byte* const> buffers) {
         idle_plan_of(call)->run(buffers);
     }
@@ -72,5 +84,11 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
     KeptPlans<SamePlans> plans_;
     std::map<const Gpu*, std::shared_ptr<DeviceCollectives>> on_devices_;
 };
+
+// Addresses of a call's buffers, of any types: buffers_of(x.data(), sum.data()).
+template <class... Elements>
+std::array<std::byte*, sizeof...(Elements)> buffers_of(Elements*... data) {
+    return {reinterpret_cast<std::byte*>(const_cast<std::remove_const_t<Elements>*>(data))...};
+}
 
 } // namespace jali

@@ -176,6 +176,12 @@ std::shared_ptr<DevicePlan> DeviceCollectives::plan_of(const CollectiveCall& cal
     return made;
 }
 
+void DeviceCollectives::start(const CollectiveCall& call, std::span<const GpuAddress> buffers, void* stream) {
+    const std::shared_ptr<DevicePlan> plan = plan_of(call, false);
+    prove_once(call, *plan, buffers, false);
+    plan->run(buffers, stream);
+}
+
 std::string DeviceCollectives::explain(const CollectiveCall& call) {
     const CollectiveChoice choice = way_of(call);
     const std::string text = make_plan(call, choice, false)->describe();

@@ -41,6 +41,12 @@ class DeviceCollectives {
     // How a call runs on this rank, a line per instruction where it is one launch. Likewise.
     std::string explain(const CollectiveCall& call);
 
+    // Puts a call on a stream of the device, such as gpu()->stream(), on these addresses, one for each of its
+    // buffers (standard.hpp; 0 where this rank has no bytes of one). Calls are started in the same order on
+    // all ranks; Gpu::synchronize waits, and hears of ranks that fail. Throws CollectiveError, RulesError,
+    // PlanError, GpuError, CompileError.
+    void start(const CollectiveCall& call, std::span<const GpuAddress> buffers, void* stream);
+
     // The plan of a call, which may be run again and again; null: none is kept. `checked` ones count
     // overflows.
     std::shared_ptr<DevicePlan> find(const CollectiveCall& call, bool checked) {

@@ -179,6 +179,7 @@ Settings changed_settings(Settings settings, const std::map<std::string, std::st
 std::vector<std::string> start_settings() {
     std::lock_guard lock(changing);
     if (detail::current_settings.load(std::memory_order_acquire) != nullptr) return {};
+    detail::name_rows();
     ReadSettings read = read_settings(environment());
     publish(read.settings);
     return read.notes;

@@ -117,6 +117,7 @@ void replace_settings(const Settings& settings);
 namespace detail {
 extern std::atomic<const Settings*> current_settings;
 const Settings& first_settings();
+void name_rows(); // says what settings may name, before they are read: carriers/named_rows.cpp
 } // namespace detail
 
 // The current object. A C++ program that has not called start_settings reads the environment here, and notes

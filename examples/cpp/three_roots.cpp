@@ -1,9 +1,5 @@
 // A reduction to three roots, in C++ alone: composed, planned for two nodes, proved, and run by six threads.
-#include "collective/checker.hpp"
-#include "collective/composition.hpp"
-#include "collective/persistent.hpp"
-#include "collective/plan.hpp"
-#include "transport/communicator.hpp"
+#include <jali/jali.hpp>
 
 #include <cstdio>
 #include <memory>

@@ -75,7 +75,7 @@ def _start() -> None:
     """Read the environment and warn of variables that nobody reads: one process of a job does, who started the ranks or the first.
     The command ends here where a value is wrong."""
     try:
-        notes = _core.start_settings(vendors.names(), vendors.libraries())
+        notes = _core.start_settings()
     except ParameterError as error:
         if not early.is_command():
             raise

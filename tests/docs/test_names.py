@@ -28,7 +28,7 @@ NO_VARIABLES = {"JALI_REAL", "JALI_MEMBER", "JALI_KERNEL", "JALI_ONE_THREAD", "J
 # What only the tests and their fake driver read.
 OF_TESTS = ("JALI_TEST_", "JALI_FAKE_", "JALI_SHADOW")
 # Options of other programs: CMake and NVRTC.
-OF_OTHERS = {"--build", "--fmad", "--install", "--parallel", "--prefix"}
+OF_OTHERS = {"--build", "--cflags", "--fmad", "--install", "--libs", "--parallel", "--prefix"}
 
 
 def read(*folders: str, kinds: tuple[str, ...]) -> str:

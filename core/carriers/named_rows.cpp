@@ -1,0 +1,46 @@
+// What settings and rules may name: the rows of the tables above the settings.
+#include "collective/algorithms.hpp"
+#include "collective/collective_transport.hpp"
+#include "collective/rules.hpp"
+#include "device/vendor.hpp"
+#include "halo/policy.hpp"
+#include "settings/settings.hpp"
+#include "transport/message_transport.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace jali {
+
+void detail::name_rows() {
+    std::vector<std::string> libraries;
+    for (const std::string& vendor : vendor_names())
+        if (const std::string& library = vendor_named(vendor).ccl.setting; !library.empty())
+            libraries.push_back(library);
+    std::vector<std::string> policies = halo_policy_names(libraries);
+    policies.insert(policies.begin(), {"auto", "auto-graph"});
+
+    std::vector<const Transport*> carriers, itself, ways;
+    for (const CollectiveTransport* row : collective_transports()) {
+        if (row->rules.carries != nullptr) carriers.push_back(row);
+        if (row->rules.itself) itself.push_back(row);
+    }
+    for (const MessageTransport* row : message_transports())
+        if (!row->rules.to_oneself) ways.push_back(row);
+    const std::vector<std::string> carrying = names_of(carriers, libraries),
+                                   having = names_of(itself, libraries);
+    std::vector<std::string> collectives;
+    for (const Algorithm& row : algorithms())
+        if (std::ranges::find(collectives, row.name) == collectives.end()) collectives.emplace_back(row.name);
+    collectives.insert(collectives.end(), having.begin(), having.end());
+
+    set_device_kinds(vendor_names());
+    set_names("halo_policy", policies);
+    set_algorithms(collectives);
+    set_way_names({{having.begin(), having.end()}, {carrying.begin(), carrying.end()}});
+    set_names("device_carrier", carrying);
+    set_names("message_way", names_of(ways, libraries));
+}
+
+} // namespace jali

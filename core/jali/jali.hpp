@@ -1,0 +1,18 @@
+// What C++ programs use of jali: #include <jali/jali.hpp>, and docs/cpp.md.
+//
+// A program makes a Communicator of its ranks (MPI processes, or threads of one process) and Collectives of
+// it, which do a CollectiveCall on memory of the host or, by Collectives::on(gpu), on that of devices. A
+// Composition is planned by plan_rank, proved by check_plan, and runs as a PersistentPlan or by
+// DeviceCollectives::plan.
+#pragma once
+
+#include "collective/checker.hpp"
+#include "collective/collectives.hpp"
+#include "collective/composition.hpp"
+#include "collective/plan.hpp"
+#include "device/gpu.hpp"
+#include "settings/settings.hpp"
+#include "settings/version.hpp"
+#include "transport/communicator.hpp"
+#include "transport/device_messages.hpp"
+#include "transport/rank_program.hpp"

@@ -1,0 +1,54 @@
+#include "transport/rank_program.hpp"
+#include "transport/mpi_notices.hpp"
+
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <thread>
+
+namespace jali {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds
+    longest(5); // that the other ranks get to say why they stop, before the job ends
+
+void say(const Communicator& ranks, const std::string& words) {
+    const std::string line =
+        "jali: rank " + std::to_string(ranks.outermost(ranks.rank())) + " " + words + "\n";
+    std::fputs(line.c_str(), stderr); // in one piece, since other ranks may speak as well
+}
+
+int failed(Communicator& ranks, const std::string& words, const std::string& cause) {
+    say(ranks, words + cause);
+    ranks.fail(cause);
+    try {
+        stopping(ranks);
+        for (const auto limit = Clock::now() + longest; !all_have_spoken(ranks) && Clock::now() < limit;)
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    } catch (const std::exception&) { // nothing can be heard any more
+    }
+    return 1;
+}
+
+} // namespace
+
+int run_rank(const std::shared_ptr<Communicator>& ranks, const std::function<void()>& program) {
+    try {
+        program();
+        ranks->end_belongings();
+        ranks->leave();
+        ranks->await_others_leaving();
+        return 0;
+    } catch (const RankFailure& failure) {
+        return failed(*ranks, "stopped: ", failure.what());
+    } catch (const std::exception& error) {
+        return failed(*ranks, "failed: ", error.what());
+    } catch (...) {
+        return failed(*ranks, "failed: ", "an exception that is no std::exception");
+    }
+}
+
+} // namespace jali

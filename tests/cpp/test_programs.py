@@ -1,0 +1,188 @@
+"""libjali without Python: installed, found by programs of their own (examples/cpp), and run where there is no Python."""
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from programs import run_program
+
+import jali
+from jali import settings
+from jali._core import Gpu, find_gpu_compiler
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
+from fake_driver import REAL, make_fake_driver
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = Path(sys.prefix)
+CMAKE = shutil.which("cmake")
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.skipif(CMAKE is None, reason="there is no cmake")]
+BY_MPI = pytest.mark.skipif(
+    not (ENVIRONMENT / "include" / "mpi.h").is_file(), reason="the environment's MPI has no mpi.h"
+)
+
+
+def build_of_this_environment() -> Path:
+    """The folder in which the core of this Python was built, and with it libjali."""
+    if REAL:
+        return ROOT / "build" / "gpu"
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    return next(path.parent for path in (ROOT / "build").glob(f"{tag}-{tag}-*/libjali.a"))
+
+
+def built(installed: Path, folder: Path) -> Path:
+    """The programs of examples/cpp, with the library that is installed there."""
+    wrapper = ENVIRONMENT / "bin" / "mpicxx"
+    options = [f"-DMPI_CXX_COMPILER={wrapper}"] if wrapper.is_file() else []
+    run_program(
+        [CMAKE, "-S", ROOT / "examples" / "cpp", "-B", folder, f"-DCMAKE_PREFIX_PATH={installed}", *options]
+    )
+    run_program([CMAKE, "--build", folder])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("installed")
+    run_program([CMAKE, "--install", build_of_this_environment(), "--component", "cpp", "--prefix", where])
+    return where
+
+
+@pytest.fixture(scope="module")
+def programs(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(installed, tmp_path_factory.mktemp("programs"))
+
+
+@pytest.fixture
+def no_python(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """An environment whose only commands are those of the host's compiler, which the fake driver runs."""
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    for name in ("c++", "as", "ld", "sh", "rm"):
+        if (found := shutil.which(name)) is not None:
+            (commands / name).symlink_to(found)
+    assert shutil.which("python3", path=str(commands)) is None
+    return {"PATH": str(commands), "HOME": str(tmp_path), "JALI_CACHE_DIR": str(tmp_path / "cache")}
+
+
+def test_programs_have_no_python_in_them(programs):
+    for program in ("three_roots", "device_collectives"):
+        assert "python" not in run_program(["ldd", programs / program]).stdout
+
+
+def test_a_composition_is_checked_and_run(programs, no_python):
+    assert run_program([programs / "three_roots"], env=no_python).stdout == "6 ranks, 0 wrong elements\n"
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["cuda", "hip"])
+def test_devices_do_collectives_and_compositions(programs, no_python, kind, devices):
+    if REAL and kind == "cuda":
+        devices = Gpu.count("cuda")
+        with settings.using(nvrtc=None):
+            named = {"JALI_NVRTC": find_gpu_compiler("cuda").path, "PATH": os.environ["PATH"]}
+    else:
+        driver = str(make_fake_driver())
+        names = {"cuda": ("CUDA_DRIVER", "NVRTC"), "hip": ("HIP_DRIVER", "HIPRTC")}[kind]
+        named = {**{f"JALI_{name}": driver for name in names}, "JALI_FAKE_GPUS": str(devices)}
+    said = run_program([programs / "device_collectives", kind], env={**no_python, **named}).stdout
+    assert f"{devices} device{'s' * (devices > 1)}, all is right" in said
+    assert "a sum: one_shot" in said
+    assert (Path(no_python["HOME"]) / "cache").is_dir()  # of kernels, as in Python
+
+
+def test_without_a_compiler_it_is_said_what_remains(programs, no_python):
+    driver = str(make_fake_driver())
+    missing = {"JALI_CUDA_DRIVER": driver, "JALI_NVRTC": "/nowhere/libnvrtc.so", "JALI_FAKE_GPUS": "2"}
+    ended = run_program([programs / "device_collectives"], env={**no_python, **missing}, status=1)
+    assert "NVRTC" in ended.stderr
+    assert "without kernels collectives go by 'nccl' or 'host-staged'" in ended.stderr
+    assert "a sum: host-staged" in ended.stdout
+
+
+def test_without_a_driver_one_line_says_so(programs, no_python):
+    missing = {**no_python, "JALI_CUDA_DRIVER": "/nowhere/libcuda.so.1"}
+    ended = run_program([programs / "device_collectives"], env=missing, status=1)
+    assert "/nowhere/libcuda.so.1" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_wrong_settings_are_refused(programs, no_python):
+    ended = run_program([programs / "three_roots"], env={**no_python, "JALI_WATCHDOG": "soon"}, status=None)
+    assert ended.returncode != 0
+    assert "JALI_WATCHDOG=soon" in ended.stderr
+
+
+def mpiexec(ranks: int, *words: object) -> list[object]:
+    return [ENVIRONMENT / "bin" / "mpiexec", "-n", ranks, *words]
+
+
+@BY_MPI
+@pytest.mark.mpi
+def test_processes_of_mpi_do_collectives(programs):
+    said = run_program(mpiexec(2, programs / "mpi_collectives")).stdout
+    assert re.search("a sum goes by 'two_step': line [0-9]+ of jali's own rules\n", said)
+    assert "2 ranks, all is right\n" in said
+
+
+@BY_MPI
+@pytest.mark.mpi
+def test_an_error_ends_all_ranks_and_each_says_it(programs, tmp_path):
+    (tmp_path / "rules.toml").write_text("version = 1\n[[rule]]\nranks = 'many'\n")
+    rules = {**os.environ, "JALI_COLLECTIVE_RULES": str(tmp_path / "rules.toml")}
+    ended = run_program(mpiexec(2, programs / "mpi_collectives"), env=rules, status=None, timeout=60)
+    assert ended.returncode != 0
+    for rank in range(2):
+        assert re.search(f"jali: rank {rank} failed: rank 0: .*rules.toml", ended.stderr)
+
+
+@pytest.mark.skipif(shutil.which("pkg-config") is None, reason="there is no pkg-config")
+def test_pkg_config_knows_the_library(installed, tmp_path, no_python):
+    where = {**os.environ, "PKG_CONFIG_PATH": str(next(installed.rglob("jali.pc")).parent)}
+    flags = run_program(["pkg-config", "--cflags", "--libs", "jali"], env=where).stdout.split()
+    source, program = tmp_path / "version.cpp", tmp_path / "version"
+    source.write_text(
+        "#include <jali/settings/version.hpp>\n#include <cstdio>\nint main() { std::puts(jali::version().data()); }\n"
+    )
+    run_program(["c++", source, "-o", program, *flags])
+    assert run_program([program], env=no_python).stdout == f"{jali.__version__}\n"
+
+
+@BY_MPI
+@pytest.mark.full
+@pytest.mark.mpi
+def test_a_shared_library_has_its_version_in_its_name_and_no_other_beside_it(tmp_path):
+    library, where = tmp_path / "library", tmp_path / "installed"
+    run_program([CMAKE, "-S", ROOT, "-B", library, "-DJALI_PYTHON=OFF", "-DCMAKE_BUILD_TYPE=Debug"])
+    run_program([CMAKE, "--build", library, "--parallel", os.cpu_count()])
+    run_program([CMAKE, "--install", library, "--prefix", where])
+    programs = built(where, tmp_path / "programs")
+    of_interface = ".".join(jali.__version__.split(".")[:2])
+    linked = run_program(["ldd", programs / "mpi_collectives"]).stdout
+    assert f"libjali.so.{of_interface} => {where}" in linked
+    assert run_program([programs / "three_roots"]).stdout == "6 ranks, 0 wrong elements\n"
+
+    # A rank whose library says that it is another one.
+    other = tmp_path / "other.cpp"
+    other.write_text(
+        '#include <jali/settings/version.hpp>\nstd::string_view jali::version() { return "9.8.7"; }\n'
+    )
+    run_program(
+        ["c++", "-std=c++20", "-shared", "-fPIC", f"-I{where}/include", other, "-o", tmp_path / "other.so"]
+    )
+    program = programs / "mpi_collectives"
+    ended = run_program(
+        mpiexec(1, program, ":", "-n", 1, "env", f"LD_PRELOAD={tmp_path / 'other.so'}", program),
+        status=None,
+        timeout=60,
+    )
+    assert ended.returncode != 0
+    wanted = (
+        f"rank 0 has jali {jali.__version__}, rank 1 has jali 9.8.7; all ranks of a job need the same version"
+    )
+    for rank in range(2):
+        assert f"jali: rank {rank} failed: {wanted}" in ended.stderr
