@@ -109,6 +109,9 @@ void bind_transport(nb::module_& m) {
         .def_prop_ro("size", &Communicator::size)
         .def_prop_ro("transport", [](const Communicator& self) { return std::string(self.transport()); })
         .def_prop_ro("largest_tag", &Communicator::largest_tag)
+        .def_prop_ro("takes_threads", &Communicator::takes_threads,
+                     "Whether communicators that were made from one another may be used by different threads "
+                     "at once.")
         .def("split", &Communicator::split, "color"_a, "key"_a, Released())
         .def("duplicate", &Communicator::duplicate, Released())
         .def(

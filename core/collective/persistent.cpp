@@ -103,6 +103,8 @@ void PersistentPlan::start(std::span<std::byte* const> buffers, std::shared_ptr<
         throw PlanError(what_ + " has " + std::to_string(user_buffers_) + " buffers, " +
                         std::to_string(buffers.size()) + " were given");
     }
+    space_->carriers_.front()
+        .second->refuse_other_threads(); // before anything has begun that would fail the group
     const int window = space_->next_window();
     if (const auto oldest = space_->under_way_[window]) oldest->wait();
     ++space_->starts_;

@@ -169,11 +169,11 @@ std::size_t Gpu::free_memory() const {
 // returning memory), it waits for with deaf ears, and while loading it holds what copies from other devices
 // into this one need: a rank that is a thread would keep the others from what its device waits for.
 void Gpu::listen() const {
-    if (!while_waiting_.empty()) synchronize();
+    if (is_heard_) synchronize();
 }
 
 void Gpu::listen_unless_recording() const {
-    if (!while_waiting_.empty() && !is_capturing(stream_)) synchronize();
+    if (is_heard_ && !is_capturing(stream_)) synchronize();
 }
 
 void Gpu::copy_in(GpuAddress to, const void* from, std::size_t bytes) const {
@@ -310,7 +310,7 @@ void Gpu::synchronize() const {
 void Gpu::wait(int (*deaf)(void*), int (*ask)(void*), void* what) const {
     make_current();
     int error = gpu_not_ready;
-    if (while_waiting_.empty()) {
+    if (!is_heard_) {
         error = deaf(what);
     } else {
         for (unsigned looks = 0; (error = ask(what)) == gpu_not_ready; ++looks) listen(looks);
@@ -322,6 +322,7 @@ void Gpu::wait(int (*deaf)(void*), int (*ask)(void*), void* what) const {
 // All are asked, also when one throws: each has kernels of its own to stop.
 void Gpu::listen(unsigned looks) const {
     std::exception_ptr first;
+    const std::lock_guard lock(hearing_);
     for (const auto& [owner, action] : while_waiting_) {
         try {
             action(looks);
@@ -359,22 +360,28 @@ int Gpu::let_reach(const Gpu& other) const {
 }
 
 void Gpu::set_while_waiting(const void* owner, std::function<void(unsigned looks)> action) {
+    const std::lock_guard lock(hearing_);
     if (action) {
         while_waiting_[owner] = std::move(action);
     } else {
         while_waiting_.erase(owner);
     }
+    is_heard_ = !while_waiting_.empty();
 }
 
 void Gpu::set_aborted(const void* owner, std::function<std::string()> why) {
+    const std::lock_guard lock(hearing_);
     if (why) {
         aborted_[owner] = std::move(why);
     } else {
         aborted_.erase(owner);
     }
+    may_be_aborted_ = !aborted_.empty();
 }
 
 void Gpu::refuse_if_aborted() const {
+    if (!may_be_aborted_) return;
+    const std::lock_guard lock(hearing_);
     for (const auto& [owner, why] : aborted_)
         if (const std::string text = why(); !text.empty())
             throw GpuError("the device was told to give up what waits for other ranks (" + text +

@@ -310,9 +310,11 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     void* context_ = nullptr;
     void* stream_ = nullptr;
     void listen(unsigned looks) const;
+    mutable std::recursive_mutex hearing_; // of both, also while what is in them is called
     std::map<const void*, std::function<void(unsigned)>> while_waiting_;
     std::map<const void*, std::function<std::string()>> aborted_;
-    void* meeting_ = nullptr;  // an event, for wait_for and let_wait
+    std::atomic<bool> is_heard_ = false, may_be_aborted_ = false; // there are some
+    void* meeting_ = nullptr;                                     // an event, for wait_for and let_wait
     std::mutex meeting_mutex_; // held while a full stream waits, when others may give memory back
     Ledger ledger_, pinned_ledger_;
     std::multimap<std::size_t, std::byte*> free_pinned_; // by size

@@ -133,6 +133,7 @@ class CarriedCommunicator final : public Communicator {
     int size() const override { return static_cast<int>(members_.size()); }
     const char* transport() const override { return name_.c_str(); }
     int outermost(int rank) const override { return members_[rank]; }
+    bool takes_threads() const override { return false; } // they share a carrier
     int largest_tag() const override { return max_tag; }
 
     std::shared_ptr<Communicator> split(int color, int key) override {

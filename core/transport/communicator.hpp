@@ -7,7 +7,9 @@
 // Every blocking call either returns or throws: a failure on any rank reaches the others as RankFailure with
 // the first cause, and a rank whose program has ended is not waited for. It knows nothing of lattices.
 //
-// A communicator and its requests are used by one thread at a time (with MPI: the thread that started MPI).
+// A communicator and its requests are used by one thread at a time. Several threads may use several at once
+// where takes_threads() says so; with MPI otherwise the thread that started MPI alone, and others get a
+// TransportError.
 #pragma once
 
 #include <cstddef>
@@ -62,6 +64,10 @@ class Communicator {
     virtual int rank() const = 0;
     virtual int size() const = 0;
     virtual const char* transport() const = 0; // "self", "thread" or "mpi"
+
+    // Whether communicators that were made from one another may be used by different threads at once.
+    virtual bool takes_threads() const { return true; }
+    virtual void refuse_other_threads() const {} // throws TransportError where the calling one must not
 
     virtual int outermost(int rank) const { return rank; } // its number in the outermost communicator
     virtual int largest_tag() const = 0;                   // the same on all ranks, at least max_tag

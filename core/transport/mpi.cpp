@@ -4,7 +4,8 @@
 // which all communicators split from it share. Collectives are messages with a tag of their own, the largest:
 // MPI's would take whatever the other ranks call for their own. Every wait loop looks at the notices, so
 // nothing here ever blocks inside MPI, and communicators are made only once all ranks have come to do so.
-// Progress is made by the calling thread only.
+// Progress is made by the calling thread only. Without MPI_THREAD_MULTIPLE that is the thread which started
+// MPI.
 #include "transport/communicator.hpp"
 #include "transport/message_collectives.hpp"
 #include "transport/mpi_abi.hpp"
@@ -14,10 +15,12 @@
 #include "transport/split.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <limits>
 #include <map>
+#include <thread>
 
 #include <sched.h>
 
@@ -70,7 +73,7 @@ struct MpiRequest final : Request {
 // its parent, find that all have dropped it. What is left at the end MPI frees itself.
 struct CommunicatorTree {
     MpiHandle handle = 0;
-    bool dropped = false;
+    std::atomic<bool> dropped = false;                                  // perhaps by another thread
     std::int64_t splits = 0;                                            // made so far; the same on all ranks
     std::vector<int> members;                                           // ranks in the outermost communicator
     int rank = 0;                                                       // ours among them
@@ -83,6 +86,7 @@ class MpiCommunicator final : public Communicator {
         : mpi_(MpiAbi::find(library)), watchdog_(watchdog_seconds()),
           tree_(std::make_shared<CommunicatorTree>()) {
         mpi_.check_running();
+        refuse_other_threads();
         MpiHandle for_notices = 0;
         mpi_.check(mpi_.Comm_dup(parent, &messages_), "MPI_Comm_dup");
         mpi_.check(mpi_.Comm_dup(parent, &for_notices), "MPI_Comm_dup");
@@ -106,6 +110,14 @@ class MpiCommunicator final : public Communicator {
           notices_(std::move(notices)) {}
 
     ~MpiCommunicator() override { tree_->dropped = true; }
+    bool takes_threads() const override { return takes_threads_; }
+    void refuse_other_threads() const override {
+        if (!may_use_mpi())
+            throw TransportError(
+                "MPI was started for one thread, and another one uses it; start it for several "
+                "(JALI_MPI_THREADS=multiple, or MPI_THREAD_MULTIPLE), or use it from that thread "
+                "alone");
+    }
 
     int rank() const override { return rank_; }
     int size() const override { return static_cast<int>(members_.size()); }
@@ -114,6 +126,7 @@ class MpiCommunicator final : public Communicator {
     int largest_tag() const override { return largest_tag_; }
 
     std::shared_ptr<Communicator> split(int color, int key) override {
+        refuse_other_threads();
         const Parts parts = agree_on_parts(*this, color, key, kept_children());
         free_dropped(parts.kept);
         const std::int64_t number = tree_->splits++;
@@ -142,6 +155,7 @@ class MpiCommunicator final : public Communicator {
     }
 
     bool test(Request& request) override {
+        refuse_other_threads();
         auto& tested = static_cast<MpiRequest&>(request);
         advance(tested);
         if (tested.next == tested.parts.size()) return true;
@@ -202,7 +216,7 @@ class MpiCommunicator final : public Communicator {
     bool all_have_spoken() { return notices_->all_have_spoken(); }
 
     void check() override {
-        notices_->read();
+        if (may_use_mpi()) notices_->read(); // who waits for something else still hears what others have read
         notices_->throw_if_failed();
     }
 
@@ -241,9 +255,18 @@ class MpiCommunicator final : public Communicator {
         MpiCommunicator& owner;
     };
 
+    bool may_use_mpi() const { return takes_threads_ || std::this_thread::get_id() == thread_ || adopts(); }
+    // The first that comes is the one, if MPI says so: a program may have made its communicators elsewhere.
+    bool adopts() const {
+        if (!mpi_.of_this_thread()) return false;
+        thread_ = std::this_thread::get_id();
+        return true;
+    }
+
     int own_tag() const { return largest_tag_ + 1; } // of the collectives
 
     std::unique_ptr<Request> start_send(const void* data, std::size_t bytes, int to, int tag) {
+        refuse_other_threads();
         auto request = std::make_unique<MpiRequest>(mpi_, bytes, to, tag, true);
         const auto* from = static_cast<const std::byte*>(data);
         std::size_t done = 0;
@@ -261,6 +284,7 @@ class MpiCommunicator final : public Communicator {
 
     std::unique_ptr<Request> start_receive(void* data, std::size_t bytes, int from, int tag,
                                            bool may_be_shorter) {
+        refuse_other_threads();
         auto request = std::make_unique<MpiRequest>(mpi_, bytes, from, tag, false);
         request->may_be_shorter = may_be_shorter;
         auto* into = static_cast<std::byte*>(data);
@@ -351,6 +375,7 @@ class MpiCommunicator final : public Communicator {
     // for.
     template <class LookAround, class Peer, class What>
     void wait_until(LookAround look, Peer peer, What what) {
+        refuse_other_threads();
         Patience patience(watchdog_);
         for (unsigned round = 1;; ++round) {
             const Look seen = look();
@@ -383,6 +408,8 @@ class MpiCommunicator final : public Communicator {
     }
 
     const MpiAbi& mpi_;
+    const bool takes_threads_ = mpi_.takes_threads();
+    mutable std::atomic<std::thread::id> thread_; // which uses MPI, where one does
     double watchdog_;
     MpiHandle messages_ = 0;
     int rank_ = 0;

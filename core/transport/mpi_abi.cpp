@@ -63,6 +63,8 @@ MpiAbi load(const std::string& hint) {
     };
     function(mpi.Initialized, "PMPI_Initialized");
     function(mpi.Finalized, "PMPI_Finalized");
+    function(mpi.Query_thread, "PMPI_Query_thread");
+    function(mpi.Is_thread_main, "PMPI_Is_thread_main");
     function(mpi.Error_string, "PMPI_Error_string");
     function(mpi.Comm_rank, "PMPI_Comm_rank");
     function(mpi.Comm_size, "PMPI_Comm_size");
@@ -92,7 +94,8 @@ MpiAbi load(const std::string& hint) {
     };
 
     mpi.undefined = -32766; // in all three ABIs
-    if (abi_major > 0) {    // values of the MPI 5.0 standard, appendix A
+    mpi.thread_multiple = abi_major > 0 ? 4096 : 3;
+    if (abi_major > 0) { // values of the MPI 5.0 standard, appendix A
         mpi.name = "MPI-5 standard ABI";
         mpi.byte_type = 0x247;
         mpi.errors_return = 0x143;
@@ -142,6 +145,18 @@ void MpiAbi::check_running() const {
 bool MpiAbi::finalized() const {
     int flag = 0;
     Finalized(&flag);
+    return flag != 0;
+}
+
+bool MpiAbi::takes_threads() const {
+    int level = 0;
+    Query_thread(&level);
+    return level >= thread_multiple;
+}
+
+bool MpiAbi::of_this_thread() const {
+    int flag = 0;
+    Is_thread_main(&flag);
     return flag != 0;
 }
 

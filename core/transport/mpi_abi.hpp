@@ -29,15 +29,20 @@ struct MpiAbi {
     void check(int code, const char* doing) const;
     void check_running() const; // throws TransportError unless MPI is initialised and not finalised
     bool finalized() const;
+    bool takes_threads() const;  // it was started for several threads at once (MPI_THREAD_MULTIPLE)
+    bool of_this_thread() const; // which has started MPI
 
     std::string name; // "MPICH", "Open MPI" or "MPI-5 standard ABI"
     std::string path; // of the library
 
     MpiHandle byte_type, errors_return;
     int any_source, undefined, tag_ub; // tag_ub: the attribute that holds the largest tag
+    int thread_multiple;
 
     int (*Initialized)(int*);
     int (*Finalized)(int*);
+    int (*Query_thread)(int*);
+    int (*Is_thread_main)(int*);
     int (*Error_string)(int, char*, int*);
     int (*Comm_rank)(MpiHandle, int*);
     int (*Comm_size)(MpiHandle, int*);

@@ -21,7 +21,7 @@ constexpr int calls_for_last_words = 5;
 
 MpiNotices::MpiNotices(const MpiAbi& mpi, MpiHandle communicator, int rank, int size)
     : mpi_(mpi), communicator_(communicator), rank_(rank), size_(size),
-      incoming_(std::make_unique<std::vector<Notice>>(size)), requests_(size), left_(size, false) {
+      incoming_(std::make_unique<std::vector<Notice>>(size)), requests_(size), left_(size) {
     for (int k = 1; k < size; ++k) {
         const int from = (rank + k) % size;
         mpi_.check(mpi_.Irecv(&(*incoming_)[from], sizeof(Notice), mpi_.byte_type, from, 0, communicator_,
@@ -42,29 +42,30 @@ MpiNotices::~MpiNotices() {
 }
 
 void MpiNotices::fail(const std::string& cause) noexcept {
+    const std::lock_guard lock(mutex_);
     if (failed_ || leaving_) return;
-    failed_ = true;
-    failed_rank_ = rank_;
-    cause_ = cause;
+    has_failed(rank_, cause);
     spoken_ = true;
     tell(Notice::failed, cause, rank_);
 }
 
 void MpiNotices::stopping() noexcept {
+    const std::lock_guard lock(mutex_);
     if (spoken_ || leaving_ || mpi_.finalized()) return;
     spoken_ = true;
     tell(Notice::stops, "", rank_);
 }
 
 bool MpiNotices::all_have_spoken() {
+    const std::lock_guard lock(mutex_);
     if (mpi_.finalized()) return true;
-    for (std::size_t k = waiting_for_.size(); k > 0; --k) read_from(k - 1);
+    read_all();
     return waiting_for_.empty();
 }
 
 std::vector<int> MpiNotices::failed_alike(const std::string& cause) {
-    if (!mpi_.finalized())
-        for (std::size_t k = waiting_for_.size(); k > 0; --k) read_from(k - 1);
+    const std::lock_guard lock(mutex_);
+    if (!mpi_.finalized()) read_all();
     std::vector<int> alike;
     for (int rank : failures_)
         if (std::strncmp((*incoming_)[rank].text, cause.c_str(), sizeof(Notice::text) - 1) == 0)
@@ -73,6 +74,7 @@ std::vector<int> MpiNotices::failed_alike(const std::string& cause) {
 }
 
 void MpiNotices::leave() noexcept {
+    const std::lock_guard lock(mutex_);
     if (leaving_ || failed_ || mpi_.finalized()) return;
     leaving_ = true;
     tell(Notice::left, "", rank_);
@@ -81,14 +83,17 @@ void MpiNotices::leave() noexcept {
 void MpiNotices::await_others_leaving() {
     if (mpi_.finalized()) return;
     Patience patience(std::numeric_limits<double>::infinity()); // the others may have hours of work left
+    std::unique_lock lock(mutex_);
     for (int round = 0; listening() && !failed_; ++round) {
-        for (std::size_t k = waiting_for_.size(); k > 0; --k) read_from(k - 1);
+        read_all();
         look_for_the_dead();
+        lock.unlock();
         if (round < 1000)
             sched_yield();
         else
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         patience.look_at_clock([] { return std::string(); });
+        lock.lock();
     }
     if (listening()) stop_listening();
 }
@@ -108,8 +113,20 @@ void MpiNotices::stop_listening() {
     });
 }
 
+void MpiNotices::read_all() {
+    for (std::size_t k = waiting_for_.size(); k > 0; --k) read_from(k - 1);
+}
+
+// Who only reads what it says is sure to see all of it.
+void MpiNotices::has_failed(int rank, const std::string& cause) {
+    failed_rank_ = rank;
+    cause_ = cause;
+    failed_ = true;
+}
+
 void MpiNotices::read() {
-    if (!listening()) return;
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock || !listening()) return; // another thread does
     next_ = next_ + 1 < waiting_for_.size() ? next_ + 1 : 0;
     read_from(next_);
     look_for_the_dead();
@@ -122,9 +139,7 @@ void MpiNotices::look_for_the_dead() {
         const bool spoke = read_from(static_cast<std::size_t>(at));
         if (failed_) return;
         if (spoke || calls < calls_for_last_words) continue;
-        failed_ = true;
-        failed_rank_ = rank;
-        cause_ = "its process has died";
+        has_failed(rank, "its process has died");
         if (!leaving_) { // ranks of other hosts cannot know
             spoken_ = true;
             tell(Notice::failed, cause_, rank);
@@ -144,9 +159,7 @@ bool MpiNotices::read_from(std::size_t index) {
     const Notice& notice = (*incoming_)[from];
     if (notice.kind == Notice::failed) failures_.push_back(from);
     if (notice.kind == Notice::failed && !failed_) {
-        failed_ = true;
-        failed_rank_ = notice.rank;
-        cause_ = notice.text;
+        has_failed(notice.rank, notice.text);
     } else if (notice.kind == Notice::left) {
         left_[notice.rank] = true;
         ++leavers_;

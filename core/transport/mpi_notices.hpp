@@ -5,14 +5,17 @@
 // Travels on an MPI communicator of its own. A rank says one thing at most, so a receive from every other
 // rank is posted once; whoever waits for anything reads them now and then, in turn. (Not one from any source:
 // MPICH 5.0.2 over UCX loses messages to those when the senders are partly on this host, partly elsewhere.)
-// One for a communicator and all that are split from it; ranks are those of the outermost one.
+// One for a communicator and all that are split from it, which threads may use at once; ranks are those of
+// the outermost one.
 #pragma once
 
 #include "transport/communicator.hpp"
 #include "transport/mpi_abi.hpp"
 #include "transport/roll_call.hpp"
 
+#include <atomic>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -60,7 +63,10 @@ class MpiNotices {
         char text[1016];
     };
 
+    // With the mutex held, as all below.
     bool listening() const { return !waiting_for_.empty(); }
+    void read_all();
+    void has_failed(int rank, const std::string& cause);
     void stop_listening();
     bool read_from(std::size_t index); // looks at the receive from waiting_for_[index]: whether it came
     void look_for_the_dead();
@@ -78,12 +84,14 @@ class MpiNotices {
 
     std::vector<int> failures_; // ranks whose word was that they failed, as heard
     bool spoken_ = false;       // has told something
-    bool failed_ = false;
     bool leaving_ = false;
+    std::mutex mutex_;
+    // What anybody asks for: written with the mutex held, of a failure before it is said to be.
     int failed_rank_ = -1;
     std::string cause_;
-    int leavers_ = 0;
-    std::vector<bool> left_;
+    std::atomic<bool> failed_ = false;
+    std::atomic<int> leavers_ = 0;
+    std::vector<std::atomic<bool>> left_; // by rank
 };
 
 } // namespace jali

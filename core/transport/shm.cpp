@@ -2,7 +2,8 @@
 //
 // The link (shm_link.hpp) moves messages between processes of one host; a duplicate of the base transport
 // carries the rest, and everybody's failures and departures. Whoever waits polls both. Collectives are made
-// of messages, so that pending ones move on meanwhile. Communicators split from one another share the link.
+// of messages, so that pending ones move on meanwhile. Communicators split from one another share the link,
+// unless threads may use several at once.
 #include "transport/communicator.hpp"
 #include "transport/message_collectives.hpp"
 #include "transport/patience.hpp"
@@ -49,8 +50,14 @@ class HostCommunicator final : public Communicator {
     const char* transport() const override { return "shm"; }
     int largest_tag() const override { return base_->largest_tag(); }
     int outermost(int rank) const override { return base_->outermost(rank); }
+    bool takes_threads() const override { return base_->takes_threads(); }
+    void refuse_other_threads() const override { base_->refuse_other_threads(); } // the link is shared
 
     std::shared_ptr<Communicator> split(int color, int key) override {
+        if (takes_threads()) { // which then share nothing
+            const auto part = base_->split(color, key);
+            return part ? make_host_communicator(*part) : nullptr;
+        }
         const Parts parts = agree_on_parts(*this, color, key, {}, link_->next_context);
         // Two numbers, for messages and collectives. Groups that are made at once have no rank in common.
         const auto context = static_cast<std::uint32_t>(parts.largest);
@@ -83,6 +90,7 @@ class HostCommunicator final : public Communicator {
     }
 
     bool test(Request& request) override {
+        refuse_other_threads();
         auto& message = static_cast<Message&>(request);
         if (is_complete(*base_, message)) return true;
         if (message.local_rank >= 0) {
@@ -170,11 +178,13 @@ class HostCommunicator final : public Communicator {
     // `base` carries messages to ranks of other hosts.
     std::unique_ptr<Request> start_send(Communicator* base, const void* data, std::size_t bytes, int to,
                                         std::uint32_t context, int tag) {
+        refuse_other_threads();
         if (local_ranks_[to] >= 0) return link_->send(data, bytes, local_ranks_[to], to, context, tag);
         return std::make_unique<Message>(*link_, base->send(data, bytes, to, tag), bytes, to, tag, true);
     }
     std::unique_ptr<Request> start_receive(Communicator* base, void* data, std::size_t bytes, int from,
                                            std::uint32_t context, int tag, bool may_be_shorter) {
+        refuse_other_threads();
         if (local_ranks_[from] >= 0)
             return link_->receive(data, bytes, local_ranks_[from], from, context, tag, may_be_shorter);
         auto outer = may_be_shorter ? base->receive_up_to(data, bytes, from, tag)
@@ -203,6 +213,7 @@ class HostCommunicator final : public Communicator {
     }
 
     void wait_on(Communicator& base, std::span<std::unique_ptr<Request>> requests, const std::string& what) {
+        refuse_other_threads();
         Patience patience(watchdog_);
         std::size_t first = 0; // all before it are complete
         const auto at = [&](std::size_t k) -> Message& { return static_cast<Message&>(*requests[k]); };

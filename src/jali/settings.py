@@ -14,7 +14,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 
-from jali import _core, early, vendors
+from jali import _core, early
 from jali.errors import ParameterError
 
 Value = str | int | float | bool | None

@@ -20,7 +20,7 @@ from fake_driver import REAL, make_fake_driver
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = Path(sys.prefix)
 CMAKE = shutil.which("cmake")
-pytestmark = [pytest.mark.timeout(1200), pytest.mark.skipif(CMAKE is None, reason="there is no cmake")]
+pytestmark = [pytest.mark.timeout(3600), pytest.mark.skipif(CMAKE is None, reason="there is no cmake")]
 BY_MPI = pytest.mark.skipif(
     not (ENVIRONMENT / "include" / "mpi.h").is_file(), reason="the environment's MPI has no mpi.h"
 )
@@ -158,7 +158,7 @@ def test_pkg_config_knows_the_library(installed, tmp_path, no_python):
 def test_a_shared_library_has_its_version_in_its_name_and_no_other_beside_it(tmp_path):
     library, where = tmp_path / "library", tmp_path / "installed"
     run_program([CMAKE, "-S", ROOT, "-B", library, "-DJALI_PYTHON=OFF", "-DCMAKE_BUILD_TYPE=Debug"])
-    run_program([CMAKE, "--build", library, "--parallel", os.cpu_count()])
+    run_program([CMAKE, "--build", library, "--parallel", os.cpu_count()], timeout=3000)
     run_program([CMAKE, "--install", library, "--prefix", where])
     programs = built(where, tmp_path / "programs")
     of_interface = ".".join(jali.__version__.split(".")[:2])
