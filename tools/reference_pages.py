@@ -84,8 +84,9 @@ def signature_of_core(definition: str, defaults: tuple[Any, ...] | None) -> str:
     text = re.sub(r"\\(\d+)", lambda number: repr((defaults or ())[int(number[1])]), definition)
     arguments = ast.parse(f"{text}: ...").body[0].args  # type: ignore[attr-defined]
     arguments.args.pop(0)  # self
-    for one in (*arguments.args, *arguments.kwonlyargs):
-        one.annotation = None
+    for one in (*arguments.args, arguments.vararg, *arguments.kwonlyargs, arguments.kwarg):
+        if one is not None:
+            one.annotation = None
     return f"({ast.unparse(arguments)})"
 
 

@@ -6,6 +6,7 @@
 #include "bind/ending.hpp"
 #include "bind/errors.hpp"
 #include "bind/placed_array.hpp"
+#include "bind/recording.hpp"
 #include "schedule/recorded_calls.hpp"
 #include "settings/counted.hpp"
 #include "transport/peer_memory.hpp"
@@ -91,21 +92,6 @@ std::optional<void*> stream_of(nb::handle given) {
     if (!nb::try_cast(handle, number))
         throw nb::type_error("the handle of a stream is a whole number from 0");
     return reinterpret_cast<void*>(number);
-}
-
-// What this thread records; None if it does not. The module is looked up once and kept for ever, and not as
-// a static of a function's own, for whose guard other threads would wait while an import goes on.
-PyObject *recording = nullptr, *recorders = nullptr;
-nb::object tape() {
-    if (recording == nullptr) {
-        nb::object module = nb::module_::import_("jali.recording");
-        recorders = PyUnicode_InternFromString("recorders");
-        recording = module.release().ptr();
-    }
-    const nb::object threads = nb::steal(PyObject_GetAttr(recording, recorders));
-    if (!threads.is_valid()) throw nb::python_error();
-    if (PyObject_IsTrue(threads.ptr()) == 0) return nb::none();
-    return nb::handle(recording).attr("current")();
 }
 
 // `given`: one or several, which these are.
