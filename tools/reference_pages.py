@@ -7,6 +7,7 @@ are kept in the repository; a test compares them with the sources.
 
 from __future__ import annotations
 
+import ast
 import builtins
 import dataclasses
 import importlib
@@ -61,7 +62,7 @@ def members(cls: type) -> list[tuple[str, Any]]:
         (name, value)
         for name, value in vars(cls).items()
         if not name.startswith("_")
-        and isinstance(value, property | staticmethod | classmethod | type(row))
+        and (isinstance(value, property | staticmethod | classmethod | type(row)) or of_core(value))
         and said(value)
     ]
 
@@ -72,8 +73,27 @@ def row(name: str, value: Any) -> str:
     return f"| `{cell}` | {said(value)} |"
 
 
+def of_core(value: Any) -> tuple[str, str | None, tuple[Any, ...] | None] | None:
+    """Of a function of the core: its definition, its docstring, and the defaults that the definition numbers."""
+    found = getattr(value, "__nb_signature__", None)
+    return found[0] if found else None
+
+
+def signature_of_core(definition: str, defaults: tuple[Any, ...] | None) -> str:
+    """Arguments of a method with their defaults, without types."""
+    text = re.sub(r"\\(\d+)", lambda number: repr((defaults or ())[int(number[1])]), definition)
+    arguments = ast.parse(f"{text}: ...").body[0].args  # type: ignore[attr-defined]
+    arguments.args.pop(0)  # self
+    for one in (*arguments.args, arguments.vararg, *arguments.kwonlyargs, arguments.kwarg):
+        if one is not None:
+            one.annotation = None
+    return f"({ast.unparse(arguments)})"
+
+
 def signature(value: Any) -> str:
     """Arguments with their defaults, without types; nothing for what is not called."""
+    if told := of_core(value):
+        return signature_of_core(told[0], told[2])
     if isinstance(value, staticmethod | classmethod):
         is_bound, value = isinstance(value, classmethod), value.__func__
     else:
@@ -124,7 +144,8 @@ def said(value: Any) -> str:
             return f"`{text}`"
         assert not isinstance(value, PLAIN)
         return f"{len(value)} of: {said(type(next(iter(value))))}"
-    text = inspect.getdoc(value) or ""
+    found = of_core(value)
+    text = (found[1] if found else inspect.getdoc(value)) or ""
     if dataclasses.is_dataclass(value) and text.startswith(f"{getattr(value, '__name__', '')}("):
         return ""  # made by dataclass
     paragraph = " ".join(text.split("\n\n")[0].split())

@@ -24,6 +24,7 @@ void bind_schedule(nb::module_& m);
 void bind_collective(nb::module_& m);
 void bind_plan(nb::module_& m);
 void bind_persistent(nb::module_& m);
+void bind_running_plan(nb::module_& m);
 void bind_checker(nb::module_& m);
 void bind_simulator(nb::module_& m);
 void bind_unchanged(nb::module_& m);
@@ -53,6 +54,7 @@ NB_MODULE(_core, m) {
     bind_plan(m);
     bind_persistent(m);
     bind_collectives(m);
+    bind_running_plan(m);
     bind_collective_methods(m);
     bind_checker(m);
     bind_simulator(m);

@@ -28,27 +28,6 @@ void bind_recorded_calls(nb::module_& m) {
         m, "RecordedCalls",
         "What the driver is given for some runs of a launch, of messages or of a collective, on one rank.")
         .def(
-            "__init__",
-            [](RecordedCalls* self, std::shared_ptr<Gpu> gpu, int rank, const nb::object& meet,
-               const nb::object& once,
-               const std::vector<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, bool>>& arrays) {
-                new (self) RecordedCalls();
-                for (const auto& [address, bytes, label, sends] : arrays)
-                    self->arrays.push_back({address, bytes, label, sends});
-                const auto call = [](const nb::object& f) {
-                    return [&f] {
-                        nb::gil_scoped_acquire acquired;
-                        f();
-                    };
-                };
-                nb::gil_scoped_release released; // ranks may be threads
-                record_runs(*self, gpu, rank, call(meet), call(once));
-            },
-            "gpu"_a, "rank"_a, "meet"_a, "once"_a, "arrays"_a,
-            "Some runs of once(), which starts messages that carry arrays [(address, bytes, label, sends)]; "
-            "the label of a message is the same at both ends. meet() is a barrier of the ranks that they "
-            "connect.")
-        .def(
             "told",
             [](RecordedCalls& self) {
                 std::vector<std::byte> told;
@@ -211,7 +190,6 @@ void bind_recorded_calls(nb::module_& m) {
         "by_rank"_a, "Proves that what these ranks told is in order; RuntimeError says what is not.");
     m.def("first_runs_are_proved", &first_runs_are_proved,
           "What is given to devices is to be proved before it runs.");
-    m.def("count_proof", [] { ++first_runs.proved; }, "Of a start of messages, which Python asks for.");
     m.def(
         "first_runs", [] { return std::pair(first_runs.proved.load(), first_runs.unproved.load()); },
         "How many launches with halos, collectives and starts of messages of this process were proved before "

@@ -279,32 +279,6 @@ std::string DeviceMessage::describe() const {
            why_ + ">";
 }
 
-std::vector<std::vector<std::byte>> DeviceMessages::tell(std::span<const int> peers,
-                                                         std::span<const std::byte> mine) {
-    Communicator& control = *ranks_.control;
-    const std::uint64_t size = mine.size();
-    std::vector<std::uint64_t> sizes(peers.size());
-    std::vector<std::vector<std::byte>> told;
-    std::vector<std::unique_ptr<Request>> requests;
-    const auto exchange = [&](int peer, const void* data, std::size_t sent, void* into, std::size_t heard) {
-        requests.push_back(control.receive(into, heard, peer, 1)); // 0: what ends tell each other
-        requests.push_back(control.send(data, sent, peer, 1));
-    };
-    const auto wait = [&] {
-        control.wait(requests, "the starts of messages of other ranks, which are looked at together");
-        requests.clear();
-    };
-    for (std::size_t k = 0; k < peers.size(); ++k)
-        exchange(peers[k], &size, sizeof size, &sizes[k], sizeof size);
-    wait();
-    for (std::size_t k = 0; k < peers.size(); ++k) {
-        told.emplace_back(sizes[k]);
-        exchange(peers[k], mine.data(), mine.size(), told.back().data(), told.back().size());
-    }
-    wait();
-    return told;
-}
-
 // ---- starts --------------------------------------------------------------------------------------------
 
 template <class F>
@@ -322,6 +296,8 @@ void DeviceMessages::rehearse(std::span<DeviceMessage* const> messages) {
     for_each_carrier(messages, [&](const Row& row, MessageCarrier::Ends ends) {
         row.carrier->rehearse(ends, ranks_.gpu->stream());
     });
+    if (std::ranges::all_of(messages, [](const auto* m) { return m->transport().traits.recordable; }))
+        prove_once(messages, std::nullopt);
 }
 
 StreamProgram& DeviceMessages::program_of(std::span<DeviceMessage* const> messages) {
@@ -349,6 +325,11 @@ std::string DeviceMessages::describe(std::span<DeviceMessage* const> messages) {
 }
 
 void DeviceMessages::start(std::span<DeviceMessage* const> messages, std::optional<void*> theirs) {
+    prove_once(messages, theirs);
+    put(messages, theirs);
+}
+
+void DeviceMessages::put(std::span<DeviceMessage* const> messages, std::optional<void*> theirs) {
     Gpu& gpu = *ranks_.gpu;
     void* const stream = theirs ? *theirs : gpu.stream();
     ++starts_;

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <tuple>
@@ -21,7 +22,9 @@
 
 namespace jali {
 
+class ConnectedRanks;
 class DeviceMessage;
+struct RecordedCalls;
 
 class DeviceMessages {
   public:
@@ -38,16 +41,22 @@ class DeviceMessages {
     std::string why_not(const std::string& name, int peer) const { return why_not(row_named(name), peer); }
 
     // Puts a start of each of these on a stream, or on jali's, in order with those of the arrays' owners.
-    // Waits for ends that have not met, and for carriers that want the host. Throws MessageError, GpuError.
+    // Waits for ends that have not met, and for carriers that want the host. Where first runs are proved, the
+    // first one of these together is checked before. Throws MessageError, GpuError.
     void start(std::span<DeviceMessage* const> messages, std::optional<void*> stream);
     // What a start puts on streams, a line for each step. Waits for ends that have not met.
     std::string describe(std::span<DeviceMessage* const> messages);
     // What a start that is recorded in a graph needs done before, by both ranks of each message: its ends
-    // meet, and carriers connect them. No array changes.
+    // meet, and carriers connect them. Where first runs are proved it is checked; else no array changes.
     void rehearse(std::span<DeviceMessage* const> messages);
 
-    // Tells other ranks, each once, and returns what they tell. Waits until they do so too.
-    std::vector<std::vector<std::byte>> tell(std::span<const int> peers, std::span<const std::byte> mine);
+    // Proves that starts of these are in order, on all ranks that they connect: all of those call this, each
+    // with the messages that it starts at once, and arrays that receive are filled. Throws ScheduleError on
+    // all of them for what is not in order, MessageError where two do not start the same messages with each
+    // other, and for messages of which nothing is noted.
+    void check(std::span<DeviceMessage* const> messages);
+    // What this rank gives to its driver in some starts of these, likewise.
+    RecordedCalls record(std::span<DeviceMessage* const> messages);
 
   private:
     friend class DeviceMessage;
@@ -92,6 +101,13 @@ class DeviceMessages {
     template <class F>
     void for_each_carrier(std::span<DeviceMessage* const> messages, F f);
     StreamProgram& program_of(std::span<DeviceMessage* const> messages);
+    void put(std::span<DeviceMessage* const> messages, std::optional<void*> stream);
+
+    // checked_messages.cpp
+    void prove_once(std::span<DeviceMessage* const> messages, std::optional<void*> stream);
+    ConnectedRanks connect(std::span<DeviceMessage* const> messages);
+    void check(std::span<DeviceMessage* const> messages, const ConnectedRanks& ranks);
+    RecordedCalls record(std::span<DeviceMessage* const> messages, const ConnectedRanks& ranks);
 
     MessageRanks ranks_;
     std::vector<std::shared_ptr<MessageCarrier>> carriers_;
@@ -111,6 +127,7 @@ class DeviceMessages {
     static constexpr std::size_t most_programs = 64;
     std::list<Start> programs_; // those used last first
     std::vector<std::uint64_t> numbers_;
+    std::set<std::set<std::uint64_t>> proved_; // messages that have been started together, by their numbers
     std::optional<GpuStream> beside_;
 };
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -190,11 +192,39 @@ def test_arrays_are_matched_with_buffers_by_name_and_type() -> None:
             "buffer 'out' holds fp64, the array given for it float32",
         ),
         ({"x": good[0], "out": good[0]}, "overlap"),
+        ({"x": good[0], "out": "text"}, "takes an array of numbers, not a str"),
+        ({"x": good[0], "out": np.zeros(60, object)}, "elements of type object cannot be sent"),
     ):
         with pytest.raises(ParameterError, match=message):
             plan.run(**arrays)
+    with pytest.raises(ParameterError, match="buffer 'number 2' holds fp64, the array given for it int8"):
+        plan.run(*good, np.zeros(60, np.int8))
+    with pytest.raises(ParameterError, match="composition takes 2 arrays, 3 were given"):
+        plan.run(*good, np.zeros(60))
     with pytest.raises(ParameterError, match="a plan for 2 ranks cannot run on 1"):
         three_roots(2).plan().run(*good)
+
+
+def test_a_plan_takes_whatever_has_memory_on_the_host_and_ends_what_it_started() -> None:
+    plan, x = three_roots(1).plan(), np.arange(60.0)
+    for given in (x.tolist(), memoryview(x), x.reshape(3, 20)):
+        out = np.zeros(60)
+        running = plan.start(given, out=out)
+        running.wait()
+        assert running.test()
+        assert not running.running
+        assert running is plan.on()
+        assert running.plan is plan
+        assert np.array_equal(out, x)
+
+
+def test_a_plan_and_its_part_on_a_rank_go_together() -> None:
+    plan, good = three_roots(1).plan(), (np.zeros(60), np.zeros(60))
+    plan.run(*good)
+    gone = weakref.ref(plan), weakref.ref(plan.on())
+    del plan
+    gc.collect()
+    assert [one() for one in gone] == [None, None]
 
 
 def test_replaced_parameters_keep_the_rest() -> None:

@@ -69,7 +69,7 @@ def missed_without_a_call() -> list[str]:
     """Calls of a start by GPU-aware MPI that rank 0 could leave out, and nobody would see."""
     c = comm.current()
     messages = ring("gpu-aware-mpi")[:4]
-    record = messages[0].owner.recorded(messages)
+    record = _core.recorded_messages(messages)
     calls = [k for k, (kind, *_) in enumerate(record.calls) if kind != "mark"]
     assert len(calls) == 3 * (2 + 4 + 1)  # the host waits for an event; messages; complete
     missed = []
@@ -233,7 +233,7 @@ EQUIVALENT = [
 
 def recorded(way: str) -> _core.RecordedCalls:
     messages = ring(way)[:4]
-    return messages[0].owner.recorded(messages)
+    return _core.recorded_messages(messages)
 
 
 @pytest.mark.skipif(REAL, reason="the same on every driver")
@@ -260,23 +260,22 @@ def test_seeded_faults_are_found(way, ranks):
 def test_starts_are_proved_once_by_the_ranks_that_they_connect():
     """Two of four ranks take part; the others need not know."""
 
-    def body() -> int:
+    def body() -> None:
         c = comm.current()
         x = on_device(np.full(SIZE, c.rank, np.int8))
         if c.rank > 1:
-            return 0
+            return
         end = c.persistent_send(x, 1) if c.rank == 0 else c.persistent_receive(x, 0)
         for _ in range(3):
             end.start()
         assert np.all(x.to_host() == 0)
-        return len(end.owner._proved)
 
-    def all_ranks() -> int:
+    def all_ranks() -> None:
         comm.current().device_messages(_core.Gpu.open("cuda", comm.current().rank))
-        return body()
+        body()
 
     before, _ = _core.first_runs()
-    assert comm.virtual_ranks(4, all_ranks) == [1, 1, 0, 0]
+    comm.virtual_ranks(4, all_ranks)
     assert _core.first_runs()[0] == before + 2
 
 
@@ -292,3 +291,40 @@ def test_ranks_that_start_other_messages_at_once_hear_of_it():
             c.start(ends[: 2 - c.rank])
 
     comm.virtual_ranks(2, body)
+
+
+@pytest.mark.skipif(REAL, reason="needs four devices")
+@pytest.mark.parametrize("wrong", [False, True])
+def test_ranks_at_both_ends_of_a_chain_look_at_starts_together(wrong: bool) -> None:
+    """Each knows its neighbours alone; what the first one does wrong, the last one hears."""
+
+    def body() -> None:
+        c = comm.current()
+        x, y = on_device(np.full(SIZE, c.rank, np.int8)), on_device(np.zeros(SIZE, np.int8))
+        ends = [c.persistent_send(x, c.rank + 1, 2)] if c.rank + 1 < c.size else []
+        ends += [c.persistent_receive(y, c.rank - 1, 2)] if c.rank > 0 else []
+        if not wrong:
+            c.check_messages(ends)
+            assert c.rank == 0 or np.all(y.to_host() == c.rank - 1)
+            return
+        x = on_device(np.zeros(SIZE, np.int8))
+        more = (
+            c.persistent_send(x, 1, 3)
+            if c.rank == 0
+            else c.persistent_receive(x, 0, 3)
+            if c.rank == 1
+            else None
+        )
+        told = (
+            "rank 0 starts a message from rank 0 to rank 1 with tag 3 1 time, rank 1 does so 0 times: ranks start the "
+            "same messages with each other at once, if these are looked at"
+        )
+        with pytest.raises(ParameterError) as caught:
+            c.check_messages(ends if more is None or c.rank == 1 else [*ends, more])
+        assert str(caught.value) == told
+
+    def all_ranks() -> None:
+        comm.current().device_messages(_core.Gpu.open("cuda", comm.current().rank))
+        body()
+
+    comm.virtual_ranks(4, all_ranks)

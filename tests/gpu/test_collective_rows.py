@@ -392,6 +392,22 @@ def host_and_devices() -> None:
     out = DeviceArray.empty(gpu, (9,), np.float64)
     of_devices.run(DeviceArray.from_host(x, gpu), out)
     assert np.array_equal(out.to_host(), c.size * np.arange(9.0) + sum(range(c.size)))
+    assert of_devices.start(send=DeviceArray.from_host(x, gpu), recv=out) is of_devices
+    of_devices.wait()
+    gpu.synchronize()
+    assert of_devices.test()
+    assert not of_devices.running
+    for wrong, told in (
+        (np.zeros(9), "some arrays of a plan are in device memory and some are not; give all in the same"),
+        (
+            DeviceArray.empty(gpu, (8,), np.float64),
+            "all_reduce: buffer 'recv' has 72 bytes on this rank, the array given for it 64",
+        ),
+        (None, "all_reduce: buffer 'recv' has 72 bytes on this rank, the array given for it 0"),
+        (DeviceArray.empty(gpu, (9,), np.int64), "buffer 'recv' holds fp64, the array given for it int64"),
+    ):
+        with pytest.raises(ParameterError, match=told):
+            of_devices.run(DeviceArray.from_host(x, gpu), wrong)
     with pytest.raises(
         PlanError, match="'rccl' carries no messages .*; remote-write, nccl, copy-engine and gpu-aware-mpi do"
     ):

@@ -82,6 +82,11 @@ def one_way(way: str | None, counts: tuple[int, ...], rounds: int = 4) -> list[s
         ({"tag": "a"}, "tag 'a' of a message"),
         ({"tag": 1 << 63}, f"tag {1 << 63} of a message"),
         ({"tag": -1}, "tag -1 of a message"),
+        ({"tag": True}, "tag True of a message"),
+        ({"tag": np.float64(2)}, "tag .*2.0.* of a message"),
+        ({"to": False}, "rank False does not exist"),
+        ({"to": np.bool_(False)}, "rank .*False.* does not exist"),
+        ({"to": -1}, "rank -1 does not exist"),
         ({"to": 0.0}, "rank 0.0 does not exist among 1 rank"),
         ({"to": "0"}, "rank '0' does not exist"),
         ({"to": 1}, "rank 1 does not exist"),
@@ -92,6 +97,26 @@ def test_arguments_that_are_none_are_refused_by_name(named: dict[str, Any], mess
     def run() -> None:
         with pytest.raises(ParameterError, match=message):
             comm.current().persistent_send(**({"x": on_device(np.zeros(4)), "to": 0} | named))
+
+    comm.virtual_ranks(1, run)
+
+
+def test_ranks_and_tags_may_be_numbers_of_numpy() -> None:
+    def run() -> None:
+        c, x = comm.current(), on_device(np.arange(4.0))
+        ends = [
+            c.persistent_send(x, np.int64(0), np.uint8(4)),
+            c.persistent_receive(on_device(np.zeros(4)), np.int32(0), np.int64(4)),
+        ]
+        c.start(tuple(ends))
+        assert ends[1].array.to_host().tolist() == [0, 1, 2, 3]
+        assert (ends[0].array, ends[0].peer, ends[0].tag, ends[0].sends, ends[0].nbytes) == (
+            x,
+            0,
+            4,
+            True,
+            32,
+        )
 
     comm.virtual_ranks(1, run)
 
@@ -109,9 +134,12 @@ def test_what_is_no_list_of_messages_is_not_started() -> None:
             c.persistent_send(on_device(np.zeros(4)), 0),
             c.persistent_receive(on_device(np.zeros(4)), 0),
         ]
-        for wrong in (ends[0], [*ends, None], [None], iter(ends), 7):
+        for wrong in (ends[0], [*ends, None], [None], iter(ends), 7, 0, None, "ends"):
             with pytest.raises(ParameterError, match="messages are a list of ends that persistent_send and"):
                 c.start(wrong)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="the handle of a stream is a whole number from 0"):
+            c.start(ends, -1)
+        c.start([])
         c.start(ends)
         with pytest.raises(ParameterError, match="rank None does not exist among 1 rank"):
             c.device_messages(open_gpu()).why_not("copy-engine", None)  # type: ignore[arg-type]

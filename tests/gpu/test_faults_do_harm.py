@@ -137,7 +137,7 @@ class Messages:
     def body(self, number: int | None) -> bool:
         c = comm.current()
         ring = messages.ring(self.way)[:4]
-        owner, gpu = ring[0].owner, ring[0].owner.gpu
+        gpu = ring[0].owner.gpu
         size = messages.SIZE
 
         def contents(rank: int) -> list[Any]:
@@ -145,14 +145,14 @@ class Messages:
 
         sources = [DeviceArray.from_host(one, gpu) for one in contents(c.rank)]
         results = [[DeviceArray.from_host(np.zeros(size, np.int8), gpu) for _ in range(2)] for _ in sources]
-        fault = chosen(self, owner.recorded(ring), number, gpu)
+        fault = chosen(self, _core.recorded_messages(ring), number, gpu)
         for step, source in enumerate(sources):
             gpu.copy_address(ring[0].array.address, source.address, size)
             if fault is not None and step == self.at:
                 with fault.made(2):
-                    owner.start(ring)
+                    c.start(ring)
             else:
-                owner.start(ring)
+                c.start(ring)
             for result, message in zip(results[step], ring[1::2], strict=True):
                 gpu.copy_address(result.address, message.array.address, size)
         return all(

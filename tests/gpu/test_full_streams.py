@@ -74,7 +74,7 @@ def lent(here: SimpleNamespace) -> _core.PlacedArray:
 # name: what rank 0 does again and again, and whether rank 1 has to take part
 CALLS: dict[str, tuple[Callable[[SimpleNamespace], Any], bool]] = {
     "a message is started": (lambda here: here.back.start(), True),
-    "a message's bytes are put": (lambda here: _core.DeviceMessage.copy_alone(here.back), False),
+    "a message's bytes are put": (lambda here: here.back.copy_alone(), False),
     "an event is recorded": (lambda here: here.gpu.record(here.event), False),
     "bytes are copied": (lambda here: here.gpu.copy_address(here.y.address, here.y.address, 8), False),
     "another stream is waited for": (lambda here: here.gpu.wait_for(2), False),

@@ -18,13 +18,14 @@ import numpy.typing as npt
 from jali import _core, recording
 from jali.amounts import counted
 from jali.comm import checking, given
+from jali.comm.device_arrays import view_of
 from jali.comm.elements import Array
 from jali.comm.whereabouts import gpu_of, is_on_device
 from jali.errors import ParameterError, RankError
 from jali.files import value_shown
 
 if TYPE_CHECKING:
-    from jali.comm.device_messages import DeviceMessages, PersistentMessage
+    from jali.comm.device_messages import PersistentMessage
 
 Operation = str | Callable[[Array, Array], Array]
 Counts = Sequence[int] | str | None
@@ -64,7 +65,7 @@ class Communicator:
         self.threads = threads
         self.collective_calls = _core.CollectiveCalls(core, checking.is_on())
         self._sharing_memory: Communicator | None = None
-        self._device_messages: dict[_core.Gpu, DeviceMessages] = {}
+        self._device_messages: dict[_core.Gpu, _core.DeviceMessages] = {}
 
     def __repr__(self) -> str:
         return f"<rank {self.rank} of {self.size}, transport {self.transport}>"
@@ -348,14 +349,18 @@ class Communicator:
         ranks. Raises `ParameterError`, on both ranks at the first start, for arrays that differ in bytes or type.
         """
         recording.refuse_call("persistent_send")
-        return self.device_messages(gpu_of(x)).make(x, to, tag, True, way)
+        return self._end(x, to, tag, True, way)
 
     def persistent_receive(
         self, x: Any, source: int, tag: int = 0, *, way: str | None = None
     ) -> PersistentMessage:
         """The receiving end of a message between devices, into `x`; see `persistent_send`, whose way counts."""
         recording.refuse_call("persistent_receive")
-        return self.device_messages(gpu_of(x)).make(x, source, tag, False, way)
+        return self._end(x, source, tag, False, way)
+
+    def _end(self, x: Any, peer: int, tag: int, sends: bool, way: str | None) -> PersistentMessage:
+        messages = self.device_messages(gpu_of(x))
+        return messages.make(view_of(x, messages.gpu, writable=not sends), peer, tag, sends, way)
 
     def start(self, messages: Sequence[PersistentMessage], stream: Any = None) -> None:
         """Put a start of each of these messages on jali's stream, or on `stream` (a handle, or one of CuPy or PyTorch).
@@ -373,13 +378,7 @@ class Communicator:
         May be captured in a graph of the driver's (not where the host waits); the messages must outlive it, and on another
         stream what they have begun. A `jali.graph` records starts on jali's stream, and keeps the messages.
         """
-        try:
-            if messages:
-                messages[0].owner.start(messages, stream)
-        # looked at afterwards, since starts are often
-        except (TypeError, ValueError, AttributeError, LookupError):
-            _check_ends(messages)
-            raise
+        _core.start_messages(messages, stream)
 
     def check_messages(self, messages: Sequence[PersistentMessage]) -> None:
         """Prove that starts of these messages are in order: nobody waits for what never comes, bytes are neither read before they
@@ -390,9 +389,7 @@ class Communicator:
         filled. Raises `RuntimeError` on all of them, with what is not in order, and `ParameterError` where two ranks do not start
         the same messages with each other, and for messages that go by "host-staged".
         """
-        _check_ends(messages)
-        if messages:
-            messages[0].owner.check(messages)
+        _core.check_messages(messages)
 
     def explain_messages(self, messages: Sequence[PersistentMessage]) -> str:
         """What a start of these messages puts on streams, a line for each step: launches, copies, groups of a library, and what
@@ -400,21 +397,18 @@ class Communicator:
 
         It is the program that starts of these together, in this order, run, in graphs too. Waits until the other ends have been made.
         """
-        _check_ends(messages)
-        return messages[0].owner.core.describe(messages) if messages else ""
+        return _core.explain_messages(messages)
 
-    def device_messages(self, gpu: _core.Gpu) -> DeviceMessages:
+    def device_messages(self, gpu: _core.Gpu) -> _core.DeviceMessages:
         """What persistent messages on this device share. The first use is collective: for ranks that have none."""
         if not isinstance(gpu, _core.Gpu):
             raise ParameterError(
                 f"messages between devices are on a device, such as lattice.gpu, not {value_shown(gpu)}"
             )
         if gpu not in self._device_messages:
-            from jali.comm.device_messages import DeviceMessages
-
             recording.refuse_call("device_messages")
             self._compare("device_messages")
-            self._device_messages[gpu] = DeviceMessages(self.core, gpu)
+            self._device_messages[gpu] = _core.DeviceMessages(gpu, self.core)
         return self._device_messages[gpu]
 
     # --- control plane ----------------------------------------------------------------------------------------
@@ -482,12 +476,6 @@ def _check_ranks(**numbers: Any) -> None:
 def _check_pending(messages: Any) -> None:
     if not given.several(messages) or not all(isinstance(one, _core.PendingMessage) for one in messages):
         raise ParameterError(f"messages are what send and receive returned, not {value_shown(messages)}")
-
-
-def _check_ends(messages: Any) -> None:
-    from jali.comm.device_messages import check_are_messages
-
-    check_are_messages(messages)
 
 
 def _check_bytes(call: str, data: Any) -> None:
