@@ -70,7 +70,7 @@ def no_python(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 def test_programs_have_no_python_in_them(programs):
-    for program in ("three_roots", "device_collectives"):
+    for program in ("three_roots", "device_collectives", "device_messages"):
         assert "python" not in run_program(["ldd", programs / program]).stdout
 
 
@@ -93,6 +93,19 @@ def test_devices_do_collectives_and_compositions(programs, no_python, kind, devi
     assert f"{devices} device{'s' * (devices > 1)}, all is right" in said
     assert "a sum: one_shot" in said
     assert (Path(no_python["HOME"]) / "cache").is_dir()  # of kernels, as in Python
+
+
+@pytest.mark.skipif(REAL, reason="the tests of devices send between real ones")
+@pytest.mark.parametrize("devices", [1, 3])
+def test_devices_send_in_a_ring_and_first_starts_are_proved(programs, no_python, devices):
+    driver = str(make_fake_driver())
+    named = {"JALI_CUDA_DRIVER": driver, "JALI_NVRTC": driver, "JALI_FAKE_GPUS": str(devices)}
+    way = "remote-write" if devices > 1 else "local"
+    for checked in range(2):
+        env = {**no_python, **named, "JALI_CHECKED": str(checked)}
+        said = run_program([programs / "device_messages"], env=env).stdout
+        assert said.startswith(f"by '{way}'\nstream 0: ")
+        assert f"all is right; first starts that were proved: {devices * checked}\n" in said
 
 
 def test_without_a_compiler_it_is_said_what_remains(programs, no_python):
