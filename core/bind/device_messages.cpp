@@ -62,7 +62,7 @@ class Messages {
         ends_.reserve(static_cast<std::size_t>(count));
         for (Py_ssize_t k = 0; k < count; ++k) {
             const nb::handle one = PySequence_Fast_GET_ITEM(sequence, k);
-            if (!one.type().is(message_type)) refuse(given);
+            if (!one.type().is(message_type) || !nb::inst_ready(one)) refuse(given);
             ends_.push_back(nb::inst_ptr<PersistentMessage>(one)->end.get());
         }
     }
@@ -94,13 +94,12 @@ std::optional<void*> stream_of(nb::handle given) {
     return reinterpret_cast<void*>(number);
 }
 
-// `given`: one or several, which these are.
-void start(const Messages& messages, nb::handle given, nb::handle stream) {
+// `given()` makes a tuple of these as Python has them.
+template <class Given>
+void start(const Messages& messages, nb::handle stream, Given given) {
     if (messages.empty()) return;
     if (const nb::object recorded_by = tape(); !recorded_by.is_none()) {
-        const bool one = given.type().is(message_type);
-        nb::module_::import_("jali.comm.device_messages")
-            .attr("record")(recorded_by, one ? nb::make_tuple(given) : nb::tuple(given), stream);
+        nb::module_::import_("jali.comm.device_messages").attr("record")(recorded_by, given(), stream);
         return;
     }
     const std::optional<void*> on = stream_of(stream);
@@ -240,8 +239,8 @@ void bind_device_messages(nb::module_& m) {
             "bytes land beside it and are copied.")
         .def(
             "start",
-            [](nb::handle self, nb::handle stream) {
-                start(Messages(*nb::inst_ptr<PersistentMessage>(self)), self, stream);
+            [](const PersistentMessage& self, nb::handle stream) {
+                start(Messages(self), stream, [&] { return nb::make_tuple(nb::find(self)); });
             },
             "stream"_a = nb::none(), nb::sig("def start(self, stream: typing.Any = None) -> None"),
             "Start it alone; see `Communicator.start`, which is for messages that are under way at once.")
@@ -265,7 +264,9 @@ void bind_device_messages(nb::module_& m) {
 
     m.def(
         "start_messages",
-        [](nb::handle messages, nb::handle stream) { start(Messages(messages), messages, stream); },
+        [](nb::handle messages, nb::handle stream) {
+            start(Messages(messages), stream, [&] { return nb::tuple(messages); });
+        },
         "messages"_a.none(), "stream"_a = nb::none(),
         nb::sig("def start_messages(messages: collections.abc.Sequence[PersistentMessage], stream: "
                 "typing.Any = None) -> None"),

@@ -191,7 +191,7 @@ nb::tuple buffers_of(const GivenArrays& arrays) {
 }
 
 // False: the arrays are not on a device.
-bool start_on_device(nb::handle me, BoundPlan& self, const GivenArrays& arrays) {
+bool start_on_device(BoundPlan& self, const GivenArrays& arrays) {
     if (!arrays.on_device()) return false;
     RunningPlan& plan = *self.core;
     const std::shared_ptr<Gpu> gpu = arrays.gpu();
@@ -202,7 +202,7 @@ bool start_on_device(nb::handle me, BoundPlan& self, const GivenArrays& arrays) 
     const std::vector<GpuAddress> addresses = arrays.addresses(*there);
     if (const nb::object recorded_by = tape(); !recorded_by.is_none()) {
         nb::module_::import_("jali.comm.running_plan")
-            .attr("record")(recorded_by, me, ended_without_lock(there), buffers_of(arrays));
+            .attr("record")(recorded_by, nb::find(self), ended_without_lock(there), buffers_of(arrays));
         nb::gil_scoped_release released;
         plan.rehearse(gpu, addresses);
         return true;
@@ -215,10 +215,9 @@ bool start_on_device(nb::handle me, BoundPlan& self, const GivenArrays& arrays) 
     return true;
 }
 
-void start(nb::handle me, const nb::args& given, const nb::kwargs& named) {
-    auto& self = *nb::inst_ptr<BoundPlan>(me);
+void start(BoundPlan& self, const nb::args& given, const nb::kwargs& named) {
     const GivenArrays arrays(self, given, named);
-    if (start_on_device(me, self, arrays)) return;
+    if (start_on_device(self, arrays)) return;
     refuse_call("start");
     PersistentPlan& plan = self.core->on_host();
     const auto held = held_until_the_end(arrays.objects().size());
@@ -227,10 +226,9 @@ void start(nb::handle me, const nb::args& given, const nb::kwargs& named) {
     plan.start(addresses, held);
 }
 
-void run(nb::handle me, const nb::args& given, const nb::kwargs& named) {
-    auto& self = *nb::inst_ptr<BoundPlan>(me);
+void run(BoundPlan& self, const nb::args& given, const nb::kwargs& named) {
     const GivenArrays arrays(self, given, named);
-    if (start_on_device(me, self, arrays)) return;
+    if (start_on_device(self, arrays)) return;
     refuse_call("run");
     PersistentPlan& plan = self.core->on_host();
     HostArrays host(arrays.objects().size());
@@ -294,9 +292,9 @@ void bind_running_plan(nb::module_& m) {
             nb::for_getter(nb::sig("def plan(self) -> typing.Any")), "What it is a part of.")
         .def(
             "start",
-            [](nb::handle self, const nb::args& arrays, const nb::kwargs& named) {
+            [](BoundPlan& self, const nb::args& arrays, const nb::kwargs& named) {
                 start(self, arrays, named);
-                return nb::borrow(self);
+                return nb::find(self);
             },
             nb::sig("def start(self, *arrays: typing.Any, **named: typing.Any) -> RunningPlan"),
             "Start on these arrays, which are kept alive until the end and must not be touched before.")
