@@ -140,10 +140,6 @@ std::vector<SettingRow> table() {
         "`mpi` under a launcher, else one rank",
         "how ranks reach each other; `self` and `thread` make each process a group of one, whatever started "
         "it");
-    add(&S::mpi_threads, "mpi_threads", "JALI_MPI_THREADS", one_of({"funneled", "multiple"}), "funneled",
-        "for how many threads jali starts MPI: for one, or for several that use communicators of their own at "
-        "once, which makes every message slower",
-        "transports.md");
     add(&S::watchdog, "watchdog", "JALI_WATCHDOG", seconds(false), "600",
         "seconds without any movement after which a wait for other ranks is an error");
     add(&S::wait_warning, "wait_warning", "JALI_WAIT_WARNING", seconds(true), "10",

@@ -29,7 +29,6 @@ struct Settings {
     bool nvtx = false;
     // ranks
     std::string transport;    // empty: MPI under a launcher, else one rank
-    std::string mpi_threads = "funneled";
     double watchdog = 600;    // seconds
     double wait_warning = 10; // seconds; 0: never
     std::string shm = "auto"; // or "0", "1"

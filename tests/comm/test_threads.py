@@ -55,7 +55,7 @@ sharing = world.sharing_memory()
 in_threads([sharing.duplicate(), world, sharing.split(0, -sharing.rank)])  # made from one another
 print(f"rank {world.rank} is through", flush=True)
 """,
-        JALI_MPI_THREADS="multiple",
+        MPI4PY_RC_THREAD_LEVEL="multiple",
         JALI_SHM=shm,
     )
     assert ended.status == 0, ended.err
@@ -84,7 +84,7 @@ def test_another_thread_than_that_of_mpi_is_refused(mpi: Any) -> None:
         thread.start()
         thread.join()
         assert len(said) == 5, said
-        assert all("MPI was started for one thread" in text and "JALI_MPI_THREADS=multiple" in text for text in said), said
+        assert all("MPI was started for one thread" in text and "MPI4PY_RC_THREAD_LEVEL=multiple" in text for text in said), said
         assert (world.all_reduce(np.ones(3)) == world.size).all()  # the first one goes on
         print(f"rank {world.rank} is through", flush=True)
         """)

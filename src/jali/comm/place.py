@@ -30,6 +30,11 @@ LAUNCHERS = (
 )
 
 
+def threads_of_mpi() -> str:
+    """For how many threads MPI is to be started, as mpi4py names it: for one, unless its own variable says otherwise."""
+    return os.environ.get("MPI4PY_RC_THREAD_LEVEL", "funneled")
+
+
 def place_under_launcher(environment: Mapping[str, str] | None = None) -> Place | None:
     """This process's place according to the launcher that started it; None without a launcher."""
     environment = os.environ if environment is None else environment

