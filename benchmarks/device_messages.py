@@ -26,11 +26,12 @@ from typing import Any
 
 import numpy as np
 
-from jali import _core, comm, devices
-from jali.comm import CclCommunicator, DeviceArray
+from jali import _core, comm, devices, tune
+from jali.comm import CclCommunicator, Communicator, DeviceArray
 from jali.comm.launcher import launch
 from jali.comm.place import place_under_launcher
 from jali.errors import DeviceError, RankError
+from jali.vendors import library_of
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (8, KIB, 64 * KIB, MIB, 2 * MIB, 8 * MIB, 16 * MIB, 128 * MIB, 1024 * MIB)
@@ -45,7 +46,7 @@ class Cell:
     """Arrays of one size, the messages on them and what each side does with them."""
 
     def __init__(
-        self, ranks: Any, gpu: Any, nbytes: int, both: bool, ways: Sequence[str], ccl: CclCommunicator | None
+        self, ranks: Any, gpu: Any, nbytes: int, both: bool, ways: Sequence[str], library: Communicator | None
     ) -> None:
         self.ranks, self.gpu, self.nbytes, self.both = ranks, gpu, nbytes, both
         self.length = 10 if nbytes <= 128 * MIB else 3
@@ -58,9 +59,9 @@ class Cell:
         self.sides: dict[str, Work] = {}
         out, into = self.out, self.into
 
-        def messages(way: str | None) -> list[Any]:
-            ends: list[Any] = [ranks.persistent_send(x, peer, k, way=way) for k, x in enumerate(out)]
-            ends += [ranks.persistent_receive(x, peer, k) for k, x in enumerate(into)]
+        def messages(way: str | None, between: Any = ranks) -> list[Any]:
+            ends: list[Any] = [between.persistent_send(x, peer, k, way=way) for k, x in enumerate(out)]
+            ends += [between.persistent_receive(x, peer, k) for k, x in enumerate(into)]
             return ends
 
         ends = messages(None)
@@ -84,28 +85,15 @@ class Cell:
                     one.copy_alone()
 
             self.sides["plain"] = plain
-        if ccl is not None:
-            core = ccl.core
+        if library is not None:
+            theirs = messages(library_of(gpu.kind), library)
+            in_turn = [theirs[k :: self.length] for k in range(self.length)]  # both ends of each
 
-            def exchange(k: int) -> None:
-                if self.sends:
-                    core.send(out[k].address, nbytes, "uint8", peer)
-                if self.receives:
-                    core.receive(into[k].address, nbytes, "uint8", peer)
+            def library_one() -> None:
+                for one in in_turn:
+                    library.start(one)
 
-            def grouped() -> None:
-                core.group_start()
-                for k in range(self.length):
-                    exchange(k)
-                core.group_end()
-
-            def in_turn() -> None:
-                for k in range(self.length):
-                    core.group_start()
-                    exchange(k)
-                    core.group_end()
-
-            self.sides["library"], self.sides["library one"] = grouped, in_turn
+            self.sides["library"], self.sides["library one"] = lambda: library.start(theirs), library_one
 
     def pattern(self, rank: int, k: int) -> Any:
         tile = np.random.default_rng(100 * rank + k).integers(0, 256, min(self.nbytes, TILE), dtype=np.uint8)
@@ -194,16 +182,19 @@ def main() -> int:
         if ranks.rank == 0:
             print(text, flush=True)
 
-    ccl = None
+    library: Communicator | None = ranks.duplicate()
     try:
-        ccl = CclCommunicator(ranks, gpu)
+        CclCommunicator(library, gpu)
+        with tune.experiment(message_way=library_of(gpu.kind)):
+            library.device_messages(gpu)
     except DeviceError as error:
+        library = None
         say(f"the vendor's library is left out: {error}")
     say(f"{gpu.name}; times per message in us, of the slower rank; medians of {options.rounds} rounds")
     verdicts = []
     for direction in options.directions.split(","):
         for nbytes in map(int, options.sizes.split(",")):
-            cell = Cell(ranks, gpu, nbytes, direction == "both", options.ways.split(","), ccl)
+            cell = Cell(ranks, gpu, nbytes, direction == "both", options.ways.split(","), library)
             for order in options.orders.split(","):
                 for name in cell.sides:
                     cell.check(name)

@@ -41,6 +41,7 @@ from jali.bench.collectives_report import geometric_mean
 from jali.bench.compare.rows import neighbours
 from jali.errors import DeviceError
 from jali.gauge import SU, GaugeField, heat_bath_sweep, overrelaxation_sweep
+from jali.vendors import library_of
 
 OVERLAPPED = (
     "remote-write-overlap",
@@ -274,34 +275,38 @@ def messages(bench: Bench) -> None:
     settings = halo.Choices(bench.ranks)
     ratios: dict[tuple[str, str], list[float]] = {}
     try:
+        library: Any = bench.ranks.duplicate()
+        way = library_of(bench.gpu.kind)
         try:
-            ccl = comm.CclCommunicator(bench.ranks, bench.gpu)
-            bench.say(f"messages against {' '.join(ccl.core.library[:2])}, bandwidth is what a rank sends")
+            told = comm.CclCommunicator(library, bench.gpu).library
+            with jali.tune.experiment(message_way=way):
+                library.device_messages(bench.gpu)
+            bench.say(f"messages against {' '.join(told[:2])}, bandwidth is what a rank sends")
         except DeviceError as error:
-            ccl = None
+            library = None
             bench.say(f"messages, with nothing to compare: {error}")
         for mebibytes in bench.options.messages:
             bytes_ = mebibytes << 20
             times: dict[tuple[str, str], Timing | None] = {}
-            if ccl is not None:
-                buffers = [bench.gpu.allocate(bytes_, "benchmark") for _ in range(4)]
-                addresses = [b.address for b in buffers]
-                core, ahead, behind = ccl.core, (rank + 1) % n, (rank - 1) % n
+            if library is not None:
+                arrays = [
+                    comm.DeviceArray.empty(bench.gpu, (bytes_,), "uint8", "benchmark") for _ in range(4)
+                ]
+                ahead, behind = (rank + 1) % n, (rank - 1) % n
+                ends = [
+                    library.persistent_send(arrays[0], ahead, 0, way=way),
+                    library.persistent_receive(arrays[1], behind, 0),
+                    library.persistent_send(arrays[2], behind, 1, way=way),
+                    library.persistent_receive(arrays[3], ahead, 1),
+                ]
 
-                def both_ways(
-                    core=core, addresses=addresses, bytes_=bytes_, ahead=ahead, behind=behind
-                ) -> None:
-                    core.group_start()
-                    core.send(addresses[0], bytes_, "uint8", ahead)
-                    core.receive(addresses[1], bytes_, "uint8", behind)
-                    core.send(addresses[2], bytes_, "uint8", behind)
-                    core.receive(addresses[3], bytes_, "uint8", ahead)
-                    core.group_end()
+                def both_ways(library=library, ends=ends) -> None:
+                    library.start(ends)
 
                 times["library", "stream"] = bench.time(both_ways)
                 times["library", "graph"] = bench.graph(both_ways)
                 bench.gpu.synchronize()
-                del buffers
+                del arrays, ends, both_ways
             local = [*face(mebibytes), 4]
             for policy in (
                 "remote-write-overlap",

@@ -66,9 +66,9 @@ constinit Kept numpy_array{"numpy", "ndarray"}, numpy_empty{"numpy", "empty"},
     request_on_host{"jali.comm.requests", "Request"},
     request_on_device{"jali.comm.requests", "DeviceRequest"};
 
-enum Parameter { x, out, op, root, counts, reproducible, algorithm, checked, blocking, parameters };
+enum Parameter { x, out, op, root, counts, reproducible, algorithm, checked, blocking, stream, parameters };
 constexpr std::array<const char*, parameters> parameter_names{
-    "x", "out", "op", "root", "counts", "reproducible", "algorithm", "checked", "blocking"};
+    "x", "out", "op", "root", "counts", "reproducible", "algorithm", "checked", "blocking", "stream"};
 
 struct Arguments {
     std::array<PyObject*, parameters> values{}; // null: the method has no such parameter
@@ -184,19 +184,26 @@ class OtherRows {
     std::size_t next_ = 0;
 };
 
+std::uintptr_t handle_of(void* stream) {
+    return reinterpret_cast<std::uintptr_t>(stream);
+}
+
 // An array of a call, in the host's memory or on a device.
 class CallArray {
   public:
-    // `places` has host_arrays() for those of the host, each at its number.
+    // `places` has host_arrays() for those of the host, each at its number, and the stream() of the call.
     template <class Places>
     void read(nb::handle object, Places& places, std::size_t number, bool writable) {
         lent_ = nb::borrow(object);
         placed = placed_array(object);
+        meets_jali = placed != nullptr;
         if (placed == nullptr && object.type().ptr() != numpy_array.get().ptr()) {
-            lent_ = memory_of.get()(object, writable);
+            lent_ = places.stream() ? memory_of.get()(object, writable, handle_of(*places.stream()))
+                                    : memory_of.get()(object, writable);
             placed = placed_array(lent_);
         }
         if (placed != nullptr) {
+            meets_jali = meets_jali || placed->owner_stream == handle_of(placed->kind->gpu->stream());
             rows_ = placed->kind->rows;
             row_ = placed->kind->row;
             return;
@@ -251,6 +258,7 @@ class CallArray {
     }
 
     const PlacedArray* placed = nullptr;
+    bool meets_jali = false; // who uses it does so on jali's stream
 
   private:
     nb::tuple with_rows(std::int64_t rows) const {
@@ -323,7 +331,10 @@ class PreparedCall {
         return local_ ? *local_ : local_.emplace(2);
     }
 
+    std::optional<void*> stream() const { return stream_; } // not jali's
+
     nb::object run() {
+        set_stream();
         set_root();
         switch (call_.collective) {
         case Collective::broadcast:
@@ -359,6 +370,18 @@ class PreparedCall {
     void read_input() { input_.read(a_[x], *this, 0, false); }
     bool asks_in_place() const { return a_[out].ptr() == a_[x].ptr(); }
 
+    void set_stream() {
+        if (!a_.has(Parameter::stream)) return;
+        const nb::handle given = a_[Parameter::stream];
+        const nb::object handle =
+            PyLong_CheckExact(given.ptr()) ? nb::borrow(given) : asked_of_python("stream_handle")(given);
+        const auto number = PyLong_AsUnsignedLongLong(handle.ptr());
+        stream_ = reinterpret_cast<void*>(static_cast<std::uintptr_t>(number));
+        if (PyErr_Occurred() == nullptr) return;
+        PyErr_Clear();
+        refuse("stream " + std::string(nb::repr(handle).c_str()) + " is no handle of a stream");
+    }
+
     void set_root() {
         const nb::handle given = a_[root];
         if (given.ptr() == nullptr) return;
@@ -375,8 +398,13 @@ class PreparedCall {
         const bool may_be_in_place = call_.collective != Collective::gather;
         call_.in_place = may_be_in_place && asks_in_place();
         if (!gets) return;
-        result_ = a_.has(out) ? nb::borrow(a_[out]) : input_.like(rows, calls_.other_rows);
+        result_ = a_.has(out) ? nb::borrow(a_[out]) : new_result(rows);
         if (!call_.in_place) read_output();
+    }
+
+    nb::object new_result(std::optional<std::int64_t> rows) {
+        if (stream_ && input_.placed != nullptr) refuse("a result on another stream than jali's needs `out`");
+        return input_.like(rows, calls_.other_rows);
     }
 
     void read_output() {
@@ -417,7 +445,7 @@ class PreparedCall {
         if (at_root) read_input();
         if (!a_.has(out)) {
             const auto rows = rows_of_ranks(input_, true);
-            result_ = input_.like(rows ? (*rows)[rank_] : equal_part(input_), calls_.other_rows);
+            result_ = new_result(rows ? (*rows)[rank_] : equal_part(input_));
             output_.read(result_, *this, 1, true);
         }
         if (at_root) check_alike(output_, input_);
@@ -594,11 +622,17 @@ class PreparedCall {
 
     nb::object start() {
         const PlacedArray* placed = any_array().placed;
+        if (stream_ && placed == nullptr)
+            refuse("`stream` is for arrays in device memory; these are in the host's");
         nb::object tape;
         if (recorders.load(std::memory_order_relaxed) != 0) {
             tape = nb::module_::import_("jali.recording").attr("current")();
             if (!tape.is_none() && (placed == nullptr || !blocks_))
                 refuse_recording(std::string(name_) + (placed == nullptr ? "" : " with blocking=False"));
+            if (!tape.is_none() && stream_)
+                nb::module_::import_("jali.recording")
+                    .attr("refuse")("a collective on a stream of its own is started",
+                                    "leave the stream to the graph");
         }
         if (checks_) compare();
         set_operation();
@@ -667,18 +701,24 @@ class PreparedCall {
             placed[k] = buffer(k) != nullptr ? buffer(k)->placed : nullptr;
         std::array<GpuAddress, 2> addresses{};
         fit_on_device(*plan, {placed.data(), buffers()}, addresses.data());
+        Gpu& gpu = *plan->gpu();
         {
             nb::gil_scoped_release released; // a full stream waits, perhaps for a rank that is a thread
-            there.prove_once(call_, *plan, {addresses.data(), buffers()}, checks_);
-            plan->run({addresses.data(), buffers()}, plan->gpu()->stream());
+            // arrays of jali that are used on another stream; a graph is put in order by who launches it
+            const bool meets_jali = stream_ && *stream_ != gpu.stream() &&
+                                    (input_.meets_jali || output_.meets_jali) && !gpu.is_capturing(*stream_);
+            if (meets_jali) gpu.let_wait(*stream_);
+            there.prove_once(call_, *plan, {addresses.data(), buffers()}, checks_, stream_);
+            plan->run({addresses.data(), buffers()}, stream_.value_or(gpu.stream()));
+            if (meets_jali) gpu.wait_for(*stream_);
         }
-        let_owners_go_on({placed.data(), buffers()});
+        if (!stream_) let_owners_go_on({placed.data(), buffers()});
         if (checks_ && blocks_) {
             nb::gil_scoped_release released;
             there.report_overflows(call_);
         }
         if (blocks_) return result_;
-        return request_on_device.get()(kind.gpu_object, result_);
+        return request_on_device.get()(kind.gpu_object, result_, handle_of(stream_.value_or(gpu.stream())));
     }
 
     CollectiveCalls& calls_;
@@ -687,6 +727,7 @@ class PreparedCall {
     const std::string_view name_;
     const int rank_, ranks_;
     const bool checks_, blocks_;
+    std::optional<void*> stream_;      // if it is not jali's
     std::shared_ptr<HostArrays> held_; // of a call that is not waited for
     std::optional<HostArrays> local_;
     CollectiveCall call_;

@@ -177,7 +177,11 @@ void bind_gpu(nb::module_& m) {
             "recording", [](const Gpu& gpu) { return gpu.is_capturing(gpu.stream()); },
             "Whether what is put on jali's stream becomes part of a graph.")
         .def(
-            "record", [](Gpu& gpu, GpuEvent& event) { event.record(gpu.stream()); }, "event"_a, Released(),
+            "record",
+            [](Gpu& gpu, GpuEvent& event, std::optional<std::uintptr_t> stream) {
+                event.record(stream ? reinterpret_cast<void*>(*stream) : gpu.stream());
+            },
+            "event"_a, "stream"_a = nb::none(), Released(),
             "The event is reached when the work so far has been done.")
         .def(
             "launch_graph",

@@ -1,7 +1,7 @@
 // What carries bytes between devices: the part of a transport's rows that halos and messages share.
 #pragma once
 
-#include "transport/ccl.hpp"
+#include "transport/ccl_group.hpp"
 #include "transport/symmetric_buffer.hpp"
 #include "transport/transport.hpp"
 
@@ -22,7 +22,7 @@ inline constexpr Transport vendors_library{"",
                                            "the vendor's library, on the stream",
                                            {.recordable = true, .device_per_rank = true},
                                            [](const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
-                                               return CclCommunicator::why_not(communicator, gpu);
+                                               return CclGroup::why_not(communicator, gpu);
                                            }};
 
 inline constexpr Transport gpu_aware_mpi{"gpu-aware-mpi",

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "collective/collective_transport.hpp"
+#include "device/stream_order.hpp"
 #include "transport/signal_pad.hpp"
 
 #include <cstdint>
@@ -31,12 +32,11 @@ class CollectiveQueues : public CollectiveCarrier {
     std::int64_t queues(Wire wire) const {                               // where they begin, in bytes
         return wire == Wire::flagged ? pad_->offset(flagged) : pad_->offset_of_bytes();
     }
-    void order(void* stream, bool captured); // behind what came before
 
     DeviceProgramParameters parameters_;
     std::unique_ptr<SignalPad> pad_; // its epochs: [wire: flagged first][channel][rank][sent, received]
     GpuMemory bases_, overflows_;
-    void* last_stream_ = nullptr;
+    std::shared_ptr<StreamOrder> order_; // of plans
 };
 
 } // namespace jali

@@ -75,8 +75,6 @@ std::string DeviceCollectives::why_not(Row& row, const CollectiveCall& call) {
         return error.what();
     } catch (const CollectiveError& error) {
         return error.what();
-    } catch (const std::invalid_argument& error) { // the operation makes no sense for the type
-        return error.what();
     }
     return "";
 }
@@ -194,11 +192,16 @@ Composition DeviceCollectives::composition_of(const CollectiveCall& call) {
 }
 
 void DeviceCollectives::prove_once(const CollectiveCall& call, DevicePlan& plan,
-                                   std::span<const GpuAddress> buffers, bool checked) {
-    if (!(checked || first_runs_are_proved()) || ranks_.gpu->is_capturing(ranks_.gpu->stream())) return;
+                                   std::span<const GpuAddress> buffers, bool checked,
+                                   std::optional<void*> stream) {
+    Gpu& gpu = *ranks_.gpu;
+    if (!(checked || first_runs_are_proved()) || gpu.is_capturing(gpu.stream())) return;
+    if (stream && gpu.is_capturing(*stream)) return;
     auto* const of_jali = dynamic_cast<GpuPlan*>(&plan); // what a row does itself is not jali's
-    if (of_jali != nullptr && !of_jali->proved())
-        of_jali->check(buffers, composition_of(call), call.reproducible, *ranks_.communicator);
+    if (of_jali == nullptr || of_jali->proved()) return;
+    if (stream) gpu.wait_for(*stream); // runs that are looked at are on the device's own
+    of_jali->check(buffers, composition_of(call), call.reproducible, *ranks_.communicator);
+    if (stream) gpu.let_wait(*stream);
 }
 
 RecordedCalls DeviceCollectives::record(const CollectiveCall& call, GpuPlan& plan,

@@ -13,7 +13,9 @@ GpuPlan::GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CollectiveQueues> que
                  const Schedule& schedule, GpuFunction kernel, std::string what)
     : DevicePlan(std::move(gpu), std::move(what),
                  std::ranges::all_of(carriers, [](const auto& c) { return c->row.traits.recordable; })),
-      queues_(std::move(queues)), carriers_(std::move(carriers)), kernel_(std::move(kernel)), program_(gpu_) {
+      queues_(std::move(queues)), order_(queues_ ? queues_->order_ : std::make_shared<StreamOrder>(gpu_)),
+      carriers_(std::move(carriers)), kernel_(std::move(kernel)), program_(gpu_) {
+    order_->before(gpu_->stream()); // tables are uploaded there
     const auto& buffers = schedule.buffers();
     if (buffers.empty() || buffers.size() > most_buffers)
         throw PlanError(what_ + " has " + std::to_string(buffers.size()) + " buffers; a device takes 1 to " +
@@ -50,6 +52,14 @@ GpuPlan::GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CollectiveQueues> que
     }
     prepare_messages(addresses);
     for (Stage& stage : stages_) add_to_program(stage);
+}
+
+// Its memory returns to where it is given out again in the order of the device's own stream.
+GpuPlan::~GpuPlan() {
+    try {
+        if (!gpu_->is_capturing(gpu_->stream())) order_->before(gpu_->stream());
+    } catch (const GpuError&) { // the device is lost, and says so elsewhere
+    }
 }
 
 void GpuPlan::prepare_messages(std::span<const GpuAddress> own) {
@@ -154,13 +164,14 @@ Work GpuPlan::work() const {
 
 void GpuPlan::put(std::span<const GpuAddress> buffers, void* stream) {
     if (!is_recorded_) first_run_.begins();
-    const bool captured = queues_ && gpu_->is_capturing(stream);
-    if (queues_) queues_->order(stream, captured);
+    const bool captured = gpu_->is_capturing(stream);
+    order_->before(stream, captured);
     std::optional<DeviceSpan> span;
     if (watched()) span.emplace(*gpu_, stream, Phase::collective, what_, work());
     for (Stage& stage : stages_) std::copy(buffers.begin(), buffers.end(), stage.arguments.buffers);
     program_.run({&stream, 1});
     span.reset();
+    order_->after(stream, captured);
     if (queues_) queues_->pad_->note_work(stream, captured);
 }
 

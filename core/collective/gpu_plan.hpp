@@ -28,6 +28,7 @@ class GpuPlan : public DevicePlan {
     GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CollectiveQueues> queues,
             std::vector<std::shared_ptr<CollectiveCarrier>> carriers, std::vector<DeviceStage> stages,
             const Schedule& schedule, GpuFunction kernel, std::string what);
+    ~GpuPlan() override;
 
     int stages() const { return static_cast<int>(stages_.size()); }
     const DeviceProgram& program(int stage) const { return stages_[stage].plan.program; }
@@ -63,6 +64,7 @@ class GpuPlan : public DevicePlan {
     void choose_channels(RecordedPlan& subject, Communicator& communicator) const;
 
     std::shared_ptr<CollectiveQueues> queues_;
+    std::shared_ptr<StreamOrder> order_; // of runs, which share what is below: that of the queues
     std::vector<std::shared_ptr<CollectiveCarrier>> carriers_;
     GpuFunction kernel_;
     bool has_work_ = false;

@@ -109,6 +109,7 @@ void GpuPlan::choose_channels(RecordedPlan& subject, Communicator& communicator)
 RecordedCalls GpuPlan::record(std::span<const GpuAddress> buffers, const Composition& composition,
                               bool reproducible, Communicator& communicator) {
     check_given(buffers);
+    order_->before(gpu_->stream());
     const auto subject = std::make_shared<RecordedPlan>();
     std::istringstream variant(kernel_.variant);
     std::string wire, element, operation;

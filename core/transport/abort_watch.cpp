@@ -130,9 +130,4 @@ void AbortWatch::record_noted() {
     noted_ = false;
 }
 
-void AbortWatch::order_behind_work(void* stream) {
-    record_noted();
-    pending_.let_wait(stream);
-}
-
 } // namespace jali

@@ -44,8 +44,6 @@ class AbortWatch {
     // other ranks.
     void note_work(void* stream) { note_work(stream, gpu_->is_capturing(stream)); }
     void note_work(void* stream, bool captured);
-    // What comes on this stream waits for the work that was noted.
-    void order_behind_work(void* stream);
 
   private:
     void abort();

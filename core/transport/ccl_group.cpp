@@ -455,12 +455,22 @@ void CclGroup::note(const std::vector<CclCall>& calls) const {
     DriverRecord::note({.kind = DriverCall::Kind::group_end, .stream = calls.front().stream});
 }
 
+void CclGroup::exchange(std::span<const CclMessage> messages, void* stream) {
+    std::vector<CclCall> calls;
+    for (const CclMessage& m : messages)
+        if (m.bytes > 0)
+            calls.push_back({m.sends ? CclCall::Kind::send : CclCall::Kind::receive, m.sends ? m.at : 0,
+                             m.sends ? 0 : m.at, m.bytes, ccl_uint8, 0, m.peer, stream});
+    issue(std::move(calls));
+}
+
 void CclGroup::issue(std::vector<CclCall> calls) {
     check_usable();
     if (calls.empty()) return;
     gpu_->make_current();
     for (const CclCall& call : calls)
-        if (call.kind == CclCall::Kind::copy) gpu_->copy(call.to, call.from, call.count, call.stream);
+        if (call.kind == CclCall::Kind::copy && call.to != call.from)
+            gpu_->copy(call.to, call.from, call.count, call.stream);
     std::erase_if(calls, [](const CclCall& call) { return call.kind == CclCall::Kind::copy; });
     if (calls.empty()) return;
     if (DriverRecord::on()) note(calls);

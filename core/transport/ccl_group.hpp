@@ -29,13 +29,21 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace jali {
 
-// An operation for the library, with its numbers of types and operations.
+struct CclMessage {
+    GpuAddress at; // of what is sent, or where it arrives
+    std::size_t bytes;
+    int peer;
+    bool sends;
+};
+
+// An operation for the library, with its numbers of types and operations. What only moves goes as bytes.
 struct CclCall {
     enum class Kind {
         send,
@@ -82,8 +90,10 @@ class CclGroup {
 
     void check_usable() const; // throws GpuError if it has ended, or failed
 
-    // Puts these on their streams as one operation, whose parts go on at once.
+    // Puts these on their streams as one operation, whose parts go on at once. Copies go before.
     void issue(std::vector<CclCall> calls);
+    // Likewise messages; those between two ranks match in this order, empty ones are none.
+    void exchange(std::span<const CclMessage> messages, void* stream);
 
     // Device memory of as many bytes on all ranks, which the library knows as a symmetric window: collectives
     // between such memory go by the library's kernels for it. Collective. Whole pages; what all ranks have

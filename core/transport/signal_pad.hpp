@@ -67,7 +67,6 @@ class SignalPad {
     // See AbortWatch.
     void note_work(void* stream) { watch_.note_work(stream); }
     void note_work(void* stream, bool captured) { watch_.note_work(stream, captured); }
-    void order_behind_work(void* stream) { watch_.order_behind_work(stream); }
 
     // The rank that alone may write the word at an address of this process, if it is one of a pad; else -1.
     static int writer_of(GpuAddress address);

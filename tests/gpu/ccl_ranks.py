@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from by_library import ByLibrary
 from fake_driver import REAL
 
 from jali import _core
-from jali.comm import CclCommunicator, DeviceArray, current, virtual_ranks
+from jali.comm import DeviceArray, current, virtual_ranks
 from jali.comm.device_arrays import element_dtype
 
 FLOATING = ("fp16", "bf16", "fp32", "fp64")
@@ -23,11 +24,11 @@ FAKE = [
 ]
 
 
-def on_ranks(ranks: int, body: Callable[[CclCommunicator], Any], kind: str = "cuda") -> list[Any]:
+def on_ranks(ranks: int, body: Callable[[ByLibrary], Any], kind: str = "cuda") -> list[Any]:
     """What `body` returns on each of these ranks."""
 
     def run() -> Any:
-        return body(CclCommunicator(current(), _core.Gpu.open(kind, current().rank)))
+        return body(ByLibrary(current(), _core.Gpu.open(kind, current().rank)))
 
     return virtual_ranks(ranks, run)
 

@@ -87,9 +87,10 @@ def fake_environment(fake_driver: Path) -> dict[str, str]:
 def fake_ccl(
     monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None], tmp_path: Path
 ) -> Iterator[str]:
-    """Both kinds of library are fake, like both kinds of device; four devices."""
+    """Both kinds of library are fake, like both kinds of device; four devices, which are small."""
     library = str(make_fake_ccl())
-    use_settings(nccl=library, rccl=library)
+    queues = "channels=4,slot_bytes=1024,flagged_bytes=512,flagged_below=1024"
+    use_settings(nccl=library, rccl=library, device_queues=queues)
     use_fake_gpus(monkeypatch, 4, folder=tmp_path)
     yield library
     assert not list(tmp_path.glob("fake-ccl-*/*.new"))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from by_library import ByLibrary
 from ccl_ranks import FAKE, on_device, on_host, on_ranks
 from programs import need_mpi, run_program
 from programs import on_ranks as on_processes
@@ -17,16 +18,17 @@ from programs import on_ranks as on_processes
 from jali import _core, settings
 from jali.comm import CclCommunicator, current, virtual_ranks
 from jali.errors import DeviceError, RankError
+from jali.vendors import suggest_libraries
 
 pytestmark = FAKE
 
 
-def how_it_ends(ranks: int, body: Callable[[CclCommunicator], Any]) -> list[Exception | None]:
+def how_it_ends(ranks: int, body: Callable[[ByLibrary], Any]) -> list[Exception | None]:
     """The exception of each rank, or None."""
 
     def run() -> Exception | None:
         try:
-            body(CclCommunicator(current(), _core.Gpu.open("cuda", current().rank)))
+            body(ByLibrary(current(), _core.Gpu.open("cuda", current().rank)))
         except (DeviceError, RankError) as error:
             return error
         return None
@@ -34,7 +36,7 @@ def how_it_ends(ranks: int, body: Callable[[CclCommunicator], Any]) -> list[Exce
     return virtual_ranks(ranks, run)
 
 
-def add_up(gpus: CclCommunicator) -> None:
+def add_up(gpus: ByLibrary) -> None:
     x = on_device(np.ones(3), "fp32", gpus.gpu)
     for turn in range(3):
         gpus.all_reduce(x, x)
@@ -68,7 +70,7 @@ def test_hang_ends_with_the_watchdog_and_is_told_to_all_ranks(
 
 
 def test_rank_that_fails_elsewhere_ends_the_waits_of_the_others() -> None:
-    def body(gpus: CclCommunicator) -> None:
+    def body(gpus: ByLibrary) -> None:
         if gpus.rank == 1:
             current().fail("out of ink")
             return
@@ -87,7 +89,7 @@ def test_copies_to_the_host_hear_of_failures_too(
     monkeypatch.setenv("JALI_FAKE_CCL_HANG_AFTER", "1")
     use_settings(watchdog="1")
 
-    def body(gpus: CclCommunicator) -> None:
+    def body(gpus: ByLibrary) -> None:
         x = on_device(np.ones(3), "fp32", gpus.gpu)
         np.testing.assert_array_equal(gpus.all_reduce(x).to_host(), 3)
         if gpus.rank != 1:
@@ -103,8 +105,10 @@ def test_copies_to_the_host_hear_of_failures_too(
 
 
 def test_different_collectives_are_an_error_not_a_hang() -> None:
-    def body(gpus: CclCommunicator) -> None:
+    def body(gpus: ByLibrary) -> None:
         x = on_device(np.ones(4), "fp32", gpus.gpu)
+        for way in (gpus.all_reduce, gpus.all_gather):  # to set up collectives is one of its own
+            way(x)
         gpus.all_reduce(x) if gpus.rank == 0 else gpus.all_gather(x)
         gpus.synchronize()
 
@@ -115,13 +119,15 @@ def test_different_collectives_are_an_error_not_a_hang() -> None:
 def test_communicator_that_failed_says_why_it_is_of_no_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JALI_FAKE_CCL_ERROR_AFTER", "0")
 
-    def body(gpus: CclCommunicator) -> None:
+    def body(gpus: ByLibrary) -> None:
         x = on_device(np.ones(3), "fp32", gpus.gpu)
         with pytest.raises((DeviceError, RankError)):
             add_up(gpus)
         with pytest.raises(DeviceError, match="so what it has computed since is not there"):
             on_host(x)
-        gpus.all_reduce(x)
+        with pytest.raises(DeviceError, match="give up what waits for other ranks .*unplugged"):
+            gpus.all_reduce(x)
+        gpus.check()
 
     for end in how_it_ends(2, body):
         assert "is of no more use" in str(end)
@@ -133,7 +139,7 @@ def test_end_does_not_wait_for_ranks_that_do_not_come(
 ) -> None:
     use_settings(watchdog="1")
 
-    def body(gpus: CclCommunicator) -> None:
+    def body(gpus: ByLibrary) -> None:
         add_up(gpus)
         current().barrier()
         if gpus.rank == 0:
@@ -194,17 +200,15 @@ def test_ranks_with_different_libraries_are_told_so(
     fake_ccl: str,
     ccl_library: str,
     text: str,
-    monkeypatch: pytest.MonkeyPatch,
     use_settings: Callable[..., None],
 ) -> None:
     use_settings(nccl=None)
-    monkeypatch.setattr(
-        "jali.comm.ccl_library.find_library", lambda kind: ccl_library if current().rank == 1 else fake_ccl
-    )
 
     def run() -> str:
+        world = current()
+        library = ccl_library if world.rank == 1 else fake_ccl
         with pytest.raises(DeviceError) as caught:
-            CclCommunicator(current(), _core.Gpu.open("cuda", current().rank))
+            _core.CclGroup(world.core, _core.Gpu.open("cuda", world.rank), library)
         return str(caught.value)
 
     first, second, third = virtual_ranks(3, run)
@@ -221,9 +225,13 @@ def test_library_of_the_installed_package_is_found(
     (wheel / "libnccl.so.2").symlink_to(fake_ccl)
     use_settings(nccl=None)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "site")])
-    assert (
-        on_ranks(2, lambda gpus: gpus.core.library) == [("NCCL", "2.28.3", str(wheel / "libnccl.so.2"))] * 2
-    )
+    suggest_libraries.cache_clear()
+    try:
+        found = on_ranks(2, lambda gpus: gpus.library)
+        assert found == [("NCCL", "2.28.3", str(wheel / "libnccl.so.2"))] * 2
+    finally:
+        _core.suggest_library("cuda", "ccl", [])
+        suggest_libraries.cache_clear()
 
 
 def test_old_library_is_refused_with_its_version(
@@ -241,6 +249,7 @@ def test_old_library_is_refused_with_its_version(
 PROGRAM = """
 import os, sys
 import numpy as np
+import jali
 from jali import _core, comm
 from jali.errors import DeviceError, RankError
 
@@ -248,14 +257,15 @@ world = comm.current()
 assert (world.transport, world.size) == ("mpi", 2)
 gpus = comm.CclCommunicator(world, _core.Gpu.open("cuda", world.rank))
 x = comm.DeviceArray.from_host(np.arange(1000.0) * (world.rank + 1), gpus.gpu)
-np.testing.assert_array_equal(gpus.all_reduce(x).to_host(), 3 * np.arange(1000.0))
+total = world.all_reduce(x, algorithm="nccl")
+np.testing.assert_array_equal(total.to_host(), 3 * np.arange(1000.0))
 parts = [np.arange(n, dtype=np.int16) + n for n in (5, 2)]
 part = comm.DeviceArray.from_host(parts[world.rank], gpus.gpu)
-np.testing.assert_array_equal(gpus.all_gather(part, counts=[5, 2]).to_host(), np.concatenate(parts))
+stacked = world.all_gather(part, counts=[5, 2], algorithm="nccl")
+np.testing.assert_array_equal(stacked.to_host(), np.concatenate(parts))
 y = comm.DeviceArray.empty(gpus.gpu, (1000,), "fp64")
-with gpus.group():
-    gpus.send(x, 1 - world.rank)
-    gpus.receive(y, 1 - world.rank)
+with jali.tune.experiment(message_way="nccl"):
+    world.start([world.persistent_send(x, 1 - world.rank), world.persistent_receive(y, 1 - world.rank)])
 world.barrier()  # with work under way
 gpus.synchronize()
 np.testing.assert_array_equal(y.to_host(), np.arange(1000.0) * (2 - world.rank))
@@ -264,7 +274,7 @@ if world.rank == 1:
     os.environ["JALI_FAKE_CCL_ERROR_AFTER"] = "0"
 if os.environ.get("FAIL"):
     try:
-        gpus.all_reduce(x, x)
+        world.all_reduce(x, x, algorithm="nccl")
         gpus.synchronize()
     except (DeviceError, RankError) as error:
         print(f"rank {world.rank}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)

@@ -10,23 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from by_library import ByLibrary
 from ccl_ranks import FAKE, on_device, on_host, on_ranks, to_bits, values
 
 import jali
 from jali import _core
-from jali.comm import CclCommunicator, Communicator, DeviceArray, current, virtual_ranks
+from jali.comm import Communicator, DeviceArray, current, virtual_ranks
 from jali.comm.elements import SIZES
 from jali.devices import open_device
 from jali.errors import DeviceError, ParameterError, RankError
 
 pytestmark = FAKE
 KINDS = {"cuda": "nccl", "hip": "rccl"}
-
-
-@pytest.fixture(autouse=True)
-def small_queues(use_settings: Callable[..., None]) -> None:
-    """Fake devices are small."""
-    use_settings(device_queues="channels=4,slot_bytes=1024,flagged_bytes=512,flagged_below=1024")
 
 
 def made(folder: Path) -> int:
@@ -107,7 +102,7 @@ def test_halos_messages_and_collectives_of_a_group_share_one_communicator(
         pass_on(world, gpu)
         count()
         add_up(world, gpu, name)
-        CclCommunicator(world, gpu).all_reduce(on_device(np.ones(3), "fp64", gpu))
+        ByLibrary(world, gpu).all_reduce(on_device(np.ones(3), "fp64", gpu))
         exchange(kind)
         count()
         part = world.split(world.rank % 2)
@@ -123,22 +118,6 @@ def test_halos_messages_and_collectives_of_a_group_share_one_communicator(
     assert not list(tmp_path.glob("fault-*"))
 
 
-def test_a_group_of_operations_holds_back_nobody_elses(
-    use_settings: Callable[..., None],
-) -> None:
-    use_settings(halo_policy="nccl-overlap")
-
-    def body(gpus: CclCommunicator) -> None:
-        x = on_device(np.ones(3), "fp64", gpus.gpu)
-        with gpus.group():
-            gpus.all_reduce(x, x)
-            exchange(f"cuda:{gpus.rank}")  # looks at what has arrived
-            assert on_host(x).tolist() == [1.0] * 3
-        assert on_host(x).tolist() == [2.0] * 3
-
-    on_ranks(2, body)
-
-
 def another_stream(driver: Path) -> int:
     """A stream of the fake driver's that is not jali's."""
     handle = ctypes.c_void_p()
@@ -149,13 +128,14 @@ def another_stream(driver: Path) -> int:
 def test_operations_run_in_the_order_in_which_they_were_issued_whatever_their_streams(
     fake_driver: Path,
 ) -> None:
-    def body(gpus: CclCommunicator) -> None:
+    def body(gpus: ByLibrary) -> None:
         gpu, stream = gpus.gpu, another_stream(fake_driver)
         x, y, z = (on_device(np.full(3, 1.0 + gpus.rank), "fp64", gpu) for _ in range(3))
         gpu.let_wait(stream)
-        core = gpus.core
-        core.all_reduce(x.address, y.address, 3, "fp64", "sum", stream)
-        core.all_reduce(y.address, z.address, 3, "fp64", "sum")  # no event of ours between the two
+        there = gpus.communicator.collectives.on_device(gpu)
+        plan = there.plan_of(_core.CollectiveCall("all_reduce", "fp64", 3, 0, "sum", False, "nccl", False))
+        plan.run([x.address, y.address], stream)
+        plan.run([y.address, z.address])  # no event of ours between the two
         np.testing.assert_array_equal(on_host(z), 6.0)
 
     on_ranks(2, body)
@@ -175,7 +155,7 @@ def test_different_orders_on_two_ranks_end_with_the_watchdog(
         stream = another_stream(fake_driver)
         calls: list[Callable[[], Any]] = [
             lambda: end.start(stream),
-            lambda: CclCommunicator(world, gpu).all_reduce(x),
+            lambda: ByLibrary(world, gpu).all_reduce(x),
         ]
         for call in calls if world.rank == 0 else reversed(calls):
             call()
@@ -188,7 +168,7 @@ def test_different_orders_on_two_ranks_end_with_the_watchdog(
 # --- symmetric windows ----------------------------------------------------------------------------------------------
 
 
-def filled(gpus: CclCommunicator, numbers: Any, element: str) -> DeviceArray:
+def filled(gpus: ByLibrary, numbers: Any, element: str) -> DeviceArray:
     array = gpus.symmetric(np.shape(numbers), element)
     gpus.gpu.upload_address(array.address, to_bits(numbers, element).reshape(-1).view(np.uint8))
     return array
@@ -201,7 +181,7 @@ def test_collectives_between_symmetric_arrays_go_by_windows_and_are_those_of_num
 ) -> None:
     shapes = ((6, 7), (3, 123), (3 * 2**18 + 6,))  # the last one beyond a page
 
-    def body(gpus: CclCommunicator) -> int:
+    def body(gpus: ByLibrary) -> int:
         done = 0
         for element in ("fp32", "fp64", "int32"):
             for shape in shapes:
@@ -228,7 +208,7 @@ def test_public_collectives_of_symmetric_arrays_go_by_windows_also_when_planned_
     def run() -> int:
         world = current()
         gpu = open_device("cuda", world)
-        gpus = CclCommunicator(world, gpu)
+        gpus = ByLibrary(world, gpu)
         x, out = filled(gpus, np.full(5, 1.0 + world.rank), "fp64"), gpus.symmetric((5,), "fp64")
         for _ in range(3):
             world.all_reduce(x, out, algorithm="nccl")
@@ -243,7 +223,7 @@ def test_public_collectives_of_symmetric_arrays_go_by_windows_also_when_planned_
 
 
 def test_symmetric_memory_is_used_again_when_all_ranks_have_let_it_go() -> None:
-    def body(gpus: CclCommunicator) -> None:
+    def body(gpus: ByLibrary) -> None:
         first = gpus.symmetric((5,), "fp64")
         kept = gpus.symmetric((6,), "fp32")
         address = first.address
@@ -273,15 +253,15 @@ def test_symmetric_memory_is_used_again_when_all_ranks_have_let_it_go() -> None:
 def test_windows_wait_for_what_uses_them_on_any_stream_before_they_go(
     fake_driver: Path, tmp_path: Path
 ) -> None:
-    def body(gpus: CclCommunicator) -> None:
+    def body(gpus: ByLibrary) -> None:
         stream = another_stream(fake_driver)
         x, out = filled(gpus, np.ones(7), "fp64"), gpus.symmetric((7,), "fp64")
         gpus.gpu.let_wait(stream)
         busy = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p), ctypes.c_void_p(300_000)  # us
         assert ctypes.CDLL(str(fake_driver)).cuLaunchHostFunc(ctypes.c_void_p(stream), *busy) == 0
-        gpus.core.all_reduce(
-            x.address, out.address, 7, "fp64", "sum", stream
-        )  # jali's stream does not wait for it
+        there = gpus.communicator.collectives.on_device(gpus.gpu)
+        plan = there.plan_of(_core.CollectiveCall("all_reduce", "fp64", 7, 0, "sum", False, "nccl", False))
+        plan.run([x.address, out.address], stream)  # jali's stream does not wait for it
         del x, out
         gc.collect()
         gpus.symmetric((5 << 20,), "uint8")
@@ -292,7 +272,7 @@ def test_windows_wait_for_what_uses_them_on_any_stream_before_they_go(
 
 def test_arrays_outlive_the_ranks_that_shared_them() -> None:
     def run() -> DeviceArray:
-        gpus = CclCommunicator(current(), _core.Gpu.open("cuda", current().rank))
+        gpus = ByLibrary(current(), _core.Gpu.open("cuda", current().rank))
         return filled(gpus, np.full(3, 7.0), "fp64")
 
     for array in virtual_ranks(2, run):
@@ -300,8 +280,8 @@ def test_arrays_outlive_the_ranks_that_shared_them() -> None:
 
 
 def test_windows_go_with_a_duplicate_and_before_its_communicator() -> None:
-    def body(gpus: CclCommunicator) -> None:
-        more = CclCommunicator(current().duplicate(), gpus.gpu)
+    def body(gpus: ByLibrary) -> None:
+        more = ByLibrary(current().duplicate(), gpus.gpu)
         x = filled(more, np.ones(3), "fp64")
         np.testing.assert_array_equal(on_host(more.all_reduce(x)), 2.0)
         del more
@@ -312,7 +292,7 @@ def test_windows_go_with_a_duplicate_and_before_its_communicator() -> None:
 
 
 def test_after_an_error_there_is_no_symmetric_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    def body(gpus: CclCommunicator) -> None:
+    def body(gpus: ByLibrary) -> None:
         x = filled(gpus, np.ones(3), "fp64")
         current().barrier()
         monkeypatch.setenv("JALI_FAKE_CCL_ERROR_AFTER", "0")
@@ -326,7 +306,7 @@ def test_after_an_error_there_is_no_symmetric_memory(monkeypatch: pytest.MonkeyP
 
 
 def test_ranks_that_want_different_sizes_are_told_so_and_nothing_has_happened() -> None:
-    def body(gpus: CclCommunicator) -> None:
+    def body(gpus: ByLibrary) -> None:
         with pytest.raises(
             ParameterError, match="of 32 bytes on rank 0, but of 40 on rank 2: give all ranks the same shape"
         ):
@@ -343,7 +323,7 @@ def test_where_there_are_no_windows_all_ranks_say_why(
     use_settings(nccl=ccl_library)
     monkeypatch.setenv("JALI_FAKE_CCL_NO_WINDOWS", "1")
 
-    def body(gpus: CclCommunicator) -> tuple[str, str]:
+    def body(gpus: ByLibrary) -> tuple[str, str]:
         before = gpus.why_not_symmetric()
         for _ in range(2):
             with pytest.raises(DeviceError, match="no symmetric windows here") as caught:
@@ -363,7 +343,7 @@ def test_where_there_are_no_windows_all_ranks_say_why(
 
 
 def test_one_rank_without_memory_is_an_error_on_all() -> None:
-    def body(gpus: CclCommunicator) -> str:
+    def body(gpus: ByLibrary) -> str:
         x = DeviceArray.empty(gpus.gpu, (3,), "fp64")
         huge = gpus.gpu.total_memory
         with pytest.raises((MemoryError, DeviceError)) as caught:

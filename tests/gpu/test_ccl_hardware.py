@@ -20,9 +20,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from by_library import ByLibrary
 
+import jali
 from jali import _core
-from jali.comm import CclCommunicator, Communicator, DeviceArray, current, end_job, virtual_ranks
+from jali.comm import Communicator, DeviceArray, current, end_job, virtual_ranks
 from jali.comm.device_arrays import element_dtype
 from jali.comm.elements import SIZES
 from jali.errors import DeviceError, JaliError
@@ -61,7 +63,7 @@ def assert_holds(array: DeviceArray, wanted: npt.NDArray[Any]) -> None:
         np.testing.assert_array_equal(got, wanted.astype(got.dtype))
 
 
-def check_reductions(gpus: CclCommunicator) -> None:
+def check_reductions(gpus: ByLibrary) -> None:
     combine = {"sum": np.sum, "prod": np.prod, "min": np.min, "max": np.max, "avg": np.mean}
     for op, function in combine.items():
         elements = {"sum": (*COMBINED, *COMPLEX), "avg": (*FLOATING, *COMPLEX)}.get(op, COMBINED)
@@ -83,7 +85,7 @@ def check_reductions(gpus: CclCommunicator) -> None:
                 assert_holds(mine, wanted)
 
 
-def check_moves(gpus: CclCommunicator) -> None:
+def check_moves(gpus: ByLibrary) -> None:
     me, size, gpu = gpus.rank, gpus.size, gpus.gpu
     for element in SIZES:
         for rows in ROWS:
@@ -102,7 +104,7 @@ def check_moves(gpus: CclCommunicator) -> None:
             assert_holds(mine, whole[root])
 
 
-def check_uneven_parts(gpus: CclCommunicator) -> None:
+def check_uneven_parts(gpus: ByLibrary) -> None:
     me, size, gpu = gpus.rank, gpus.size, gpus.gpu
     counts = [(7 * r + 3) % 5 * 1000 for r in range(size)]
     parts = [values("int16", (n, 3), r) for r, n in enumerate(counts)]
@@ -117,25 +119,26 @@ def check_uneven_parts(gpus: CclCommunicator) -> None:
     assert_holds(gpus.all_to_all(on_device(sent[me], "fp64", gpu), counts=matrix), np.concatenate(pieces))
 
 
-def check_messages(gpus: CclCommunicator) -> None:
+def check_messages(gpus: ByLibrary) -> None:
     right, left = (gpus.rank + 1) % gpus.size, (gpus.rank - 1) % gpus.size
+    ranks = gpus.communicator.duplicate()
+    with jali.tune.experiment(message_way="nccl"):
+        ranks.device_messages(gpus.gpu)
     for rows in ROWS:
         x = on_device(values("fp32", (rows,), gpus.rank), "fp32", gpus.gpu)
         y = DeviceArray.empty(gpus.gpu, (rows,), "fp32")
-        with gpus.group():
-            gpus.send(x, right)
-            gpus.receive(y, left)
+        ranks.start([ranks.persistent_send(x, right), ranks.persistent_receive(y, left)])
         gpus.synchronize("a ring")
         assert_holds(y, values("fp32", (rows,), left))
 
 
-def check_refusals(gpus: CclCommunicator) -> None:
+def check_refusals(gpus: ByLibrary) -> None:
     for element, op in (("int16", "sum"), ("complex64", "prod"), ("int32", "bit_xor")):
         with pytest.raises(DeviceError):
             gpus.all_reduce(DeviceArray.empty(gpus.gpu, (4,), element), op=op)
 
 
-def check_other_libraries(gpus: CclCommunicator) -> None:
+def check_other_libraries(gpus: ByLibrary) -> None:
     """Arrays of CuPy and PyTorch in, `DeviceArray`s out; nobody waits on the host in between."""
     wanted = sum(range(1, gpus.size + 1))
     for name in ("cupy", "torch"):
@@ -175,7 +178,7 @@ def check_other_libraries(gpus: CclCommunicator) -> None:
                 assert float(half.float().mean()) == gpus.size
 
 
-def check_symmetric(gpus: CclCommunicator) -> None:
+def check_symmetric(gpus: ByLibrary) -> None:
     """Sums between windows, and windows that are made, dropped and made again; or why there are none."""
     if gpus.why_not_symmetric():
         print(f"no symmetric windows: {gpus.why_not_symmetric()}", flush=True)
@@ -195,7 +198,7 @@ def check_symmetric(gpus: CclCommunicator) -> None:
             np.testing.assert_array_equal(gpus.all_reduce(x, out).to_host(), wanted)
 
 
-CHECKS: tuple[Callable[[CclCommunicator], None], ...] = (
+CHECKS: tuple[Callable[[ByLibrary], None], ...] = (
     check_reductions,
     check_moves,
     check_uneven_parts,
@@ -213,7 +216,7 @@ def open_own_gpu(ranks: Communicator) -> Any:
     return open_device("cuda", ranks)
 
 
-def bandwidth(gpus: CclCommunicator, megabytes: int = 256) -> float:
+def bandwidth(gpus: ByLibrary, megabytes: int = 256) -> float:
     """GB/s of an all-reduce on each link: 2 (n-1)/n of the data go out of every GPU."""
     x = DeviceArray.from_host(np.zeros(megabytes * 2**20 // 4, np.float32), gpus.gpu)
     for turn in range(6):
@@ -231,11 +234,11 @@ def bandwidth(gpus: CclCommunicator, megabytes: int = 256) -> float:
 @pytest.mark.gpu
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_virtual_ranks_with_a_gpu_each(check: Callable[[CclCommunicator], None]) -> None:
+def test_virtual_ranks_with_a_gpu_each(check: Callable[[ByLibrary], None]) -> None:
     ranks = _core.Gpu.count("cuda")
 
     def run() -> None:
-        check(CclCommunicator(current(), _core.Gpu.open("cuda", current().rank)))
+        check(ByLibrary(current(), _core.Gpu.open("cuda", current().rank)))
 
     virtual_ranks(ranks, run)
 
@@ -245,7 +248,7 @@ def test_two_ranks_on_one_real_gpu_are_refused() -> None:
 
     def run() -> None:
         with pytest.raises(DeviceError, match="ranks 0 and 1 use one GPU"):
-            CclCommunicator(current(), _core.Gpu.open("cuda", 0))
+            ByLibrary(current(), _core.Gpu.open("cuda", 0))
 
     virtual_ranks(2, run)
 
@@ -257,7 +260,7 @@ def test_rank_that_fails_ends_a_real_collective_of_the_others(use_settings: Call
     use_settings(watchdog="120")
 
     def run() -> str:
-        gpus = CclCommunicator(current(), _core.Gpu.open("cuda", current().rank))
+        gpus = ByLibrary(current(), _core.Gpu.open("cuda", current().rank))
         x = on_device(np.ones(1000), "fp32", gpus.gpu)
         gpus.all_reduce(x, x)
         gpus.synchronize()
@@ -283,9 +286,9 @@ def test_rank_that_fails_ends_a_real_collective_of_the_others(use_settings: Call
 
 def main() -> None:
     ranks = current()
-    gpus = CclCommunicator(ranks, open_own_gpu(ranks))
+    gpus = ByLibrary(ranks, open_own_gpu(ranks))
     if gpus.rank == 0:
-        print(gpus, gpus.core.library[2], flush=True)
+        print(gpus.ccl, gpus.library[2], flush=True)
     for check in CHECKS:
         start = time.perf_counter()
         check(gpus)

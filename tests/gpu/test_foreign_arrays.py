@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from by_library import ByLibrary
 from ccl_ranks import FAKE, on_device, on_host, on_ranks, values
 
 from jali import _core
-from jali.comm import CclCommunicator, DeviceArray
+from jali.comm import DeviceArray
 from jali.comm.device_arrays import stream_handle, view_of
 from jali.comm.elements import SIZES
 from jali.errors import DeviceError, ParameterError
@@ -96,30 +96,26 @@ class ByDlpack:
 numbers_of_tests = itertools.count(1000, 10)
 
 
-@pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("face", ["interface", "dlpack"])
-def test_work_waits_for_the_streams_of_its_arrays(fake_driver: Path, face: str, grouped: bool) -> None:
+def test_work_waits_for_the_streams_of_its_arrays(fake_driver: Path, face: str) -> None:
     n = next(numbers_of_tests)
 
-    def body(gpus: CclCommunicator) -> None:
+    def body(gpus: ByLibrary) -> None:
         other = Foreign(fake_driver, gpus.gpu)
         x = other.array(np.full(5, n + gpus.rank + 0.0), face)
-        with gpus.group() if grouped else nullcontext():
-            y = gpus.all_reduce(x)
+        y = gpus.all_reduce(x)
         np.testing.assert_array_equal(on_host(y), 3 * n + 3)  # looks at jali's stream only
 
     on_ranks(3, body)
 
 
-@pytest.mark.parametrize("grouped", [False, True])
-def test_streams_of_arrays_wait_for_the_work(fake_driver: Path, grouped: bool) -> None:
+def test_streams_of_arrays_wait_for_the_work(fake_driver: Path) -> None:
     n = next(numbers_of_tests)
 
-    def body(gpus: CclCommunicator) -> None:
+    def body(gpus: ByLibrary) -> None:
         other = Foreign(fake_driver, gpus.gpu)
         x, y = other.array(np.full(5, n + gpus.rank + 0.0)), other.array(np.zeros(5))
-        with gpus.group() if grouped else nullcontext():
-            gpus.all_reduce(x, y)
+        gpus.all_reduce(x, y)
         np.testing.assert_array_equal(other.take(y), 3 * n + 3)  # looks at the other stream only
 
     on_ranks(3, body)
@@ -128,7 +124,7 @@ def test_streams_of_arrays_wait_for_the_work(fake_driver: Path, grouped: bool) -
 def test_default_stream_waits_for_work_on_arrays_that_name_none(fake_driver: Path) -> None:
     n = next(numbers_of_tests)
 
-    def body(gpus: CclCommunicator) -> None:
+    def body(gpus: ByLibrary) -> None:
         other = Foreign(fake_driver, gpus.gpu)
         x = other.array(np.full((2, 2), n + gpus.rank + 0.0), "dlpack")
         gpus.all_reduce(x, x)
@@ -141,7 +137,7 @@ def test_default_stream_waits_for_work_on_arrays_that_name_none(fake_driver: Pat
 def test_work_on_a_stream_of_the_user_is_in_its_order(fake_driver: Path) -> None:
     n = next(numbers_of_tests)
 
-    def body(gpus: CclCommunicator) -> None:
+    def body(gpus: ByLibrary) -> None:
         other = Foreign(fake_driver, gpus.gpu)
 
         class Stream:  # as CuPy's and PyTorch's
@@ -163,7 +159,7 @@ def test_work_on_a_stream_of_the_user_is_in_its_order(fake_driver: Path) -> None
 def test_stream_of_the_user_waits_for_those_of_the_arrays(fake_driver: Path, face: str) -> None:
     n = next(numbers_of_tests)
 
-    def body(gpus: CclCommunicator) -> None:
+    def body(gpus: ByLibrary) -> None:
         other, user = (Foreign(fake_driver, gpus.gpu) for _ in range(2))
         numbers = np.full(5, n + gpus.rank + 0.0)
         y = user.array(np.zeros(5))  # first, since it waits for jali's stream
@@ -280,7 +276,7 @@ def test_capsules_say_what_dlpack_wants_to_know(element: str, code: int) -> None
 def test_takers_wait_for_what_jali_has_put_on_its_stream(fake_driver: Path, face: str) -> None:
     n = next(numbers_of_tests)
 
-    def body(gpus: CclCommunicator) -> None:
+    def body(gpus: ByLibrary) -> None:
         other = Foreign(fake_driver, gpus.gpu)
         x = gpus.all_reduce(on_device(np.full(5, n + gpus.rank + 0.0), "fp64", gpus.gpu))  # not done yet
         if face == "interface":

@@ -12,7 +12,7 @@ namespace {
 class Library : public HaloCarrier {
   public:
     explicit Library(HaloOnDevice& halo)
-        : HaloCarrier(halo), ccl_(CclCommunicator::shared(*halo.communicator, halo.gpu)) {}
+        : HaloCarrier(halo), ccl_(CclGroup::shared(*halo.communicator, halo.gpu)) {}
 
     // At their first message two ranks are connected, for which the host waits.
     void rehearse(const Batch& batch, void* stream) override { carry(batch, stream); }
@@ -31,7 +31,7 @@ class Library : public HaloCarrier {
     }
 
   private:
-    std::shared_ptr<CclCommunicator> ccl_;
+    std::shared_ptr<CclGroup> ccl_;
 };
 
 constexpr HaloMove moves[] = {{Deed::pack, HaloTime::first}, {Deed::exchange, HaloTime::first_by_stage}};

@@ -13,7 +13,7 @@ namespace {
 
 class Library : public MessageCarrier {
   public:
-    Library(std::shared_ptr<CclCommunicator> ccl, std::shared_ptr<Gpu> gpu)
+    Library(std::shared_ptr<CclGroup> ccl, std::shared_ptr<Gpu> gpu)
         : ccl_(std::move(ccl)), gpu_(std::move(gpu)) {}
     std::unique_ptr<MessageEnd> make(const MessageArray& array) override {
         return std::make_unique<MessageEnd>(array);
@@ -44,12 +44,12 @@ class Library : public MessageCarrier {
         return messages;
     }
 
-    std::shared_ptr<CclCommunicator> ccl_;
+    std::shared_ptr<CclGroup> ccl_;
     std::shared_ptr<Gpu> gpu_;
 };
 
 std::shared_ptr<MessageCarrier> make(const MessageRanks& ranks) {
-    return std::make_shared<Library>(CclCommunicator::shared(*ranks.communicator, ranks.gpu), ranks.gpu);
+    return std::make_shared<Library>(CclGroup::shared(*ranks.communicator, ranks.gpu), ranks.gpu);
 }
 
 } // namespace

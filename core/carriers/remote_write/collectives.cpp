@@ -74,7 +74,8 @@ void read_parameters(DeviceProgramParameters& p) {
 } // namespace
 
 CollectiveQueues::CollectiveQueues(const CollectiveRanks& ranks)
-    : CollectiveCarrier(collectives_by_remote_write, *ranks.gpu) {
+    : CollectiveCarrier(collectives_by_remote_write, *ranks.gpu),
+      order_(std::make_shared<StreamOrder>(ranks.gpu)) {
     Gpu& gpu = *ranks.gpu;
     const int size = ranks.control->size();
     if (size > most_ranks)
@@ -107,15 +108,10 @@ CollectiveQueues::CollectiveQueues(const CollectiveRanks& ranks)
     bases_ = gpu.upload(bases.data(), bases.size() * sizeof(GpuAddress), "collective tables");
 }
 
-void CollectiveQueues::order(void* stream, bool captured) {
-    if (captured) return; // a graph is put in order by who launches it
-    if (last_stream_ != nullptr && stream != last_stream_) pad_->order_behind_work(stream);
-    last_stream_ = stream;
-}
-
 std::int64_t CollectiveQueues::take_overflows() {
     std::int64_t count = 0;
     Gpu& gpu = *pad_->gpu();
+    order_->before(gpu.stream());
     gpu.copy_out(&count, overflows_.address(), sizeof count);
     gpu.synchronize();
     if (count > 0) gpu.fill(overflows_.address(), 0, sizeof count);

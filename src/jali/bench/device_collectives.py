@@ -1,8 +1,8 @@
 """Collectives on device memory timed beside the vendor's library: the same buffers, on streams and in graphs.
 
 A batch of calls, one after the other on jali's stream, is timed from the first to the end of the device's work; a graph holds a
-batch, too. The time of a call is that of the batch over its length, of the slowest rank. Sides take turns. Jali is called by its public
-functions, the vendor's library through jali's table of its functions, on addresses. What comes out is checked before and after, by
+batch, too. The time of a call is that of the batch over its length, of the slowest rank. Sides take turns. All sides
+are called by jali's public functions. What comes out is checked before and after, by
 samples where buffers are large. Sides named "nccl" and "nccl-symmetric" are the library on the buffers of all sides, and on
 buffers of its own that it has registered as symmetric windows (`CclCommunicator.symmetric`).
 """
@@ -119,36 +119,19 @@ class DeviceCase:
         return part(chunk)
 
 
-class CclOnDevice:
-    """The vendor's library, through jali's table of its functions, on the same buffers."""
+class LibrarySide(JaliSide):
+    """The vendor's library, which is an algorithm like others."""
 
     def __init__(self, communicator: Any, gpu: Any, symmetric: bool = False) -> None:
         """Raises DeviceError where there is no library or, with `symmetric`, where it has no windows."""
+        library = library_of(gpu.kind)
+        super().__init__(
+            communicator, library + (SYMMETRIC if symmetric else ""), dict.fromkeys(COLLECTIVES, library)
+        )
         self.ccl = CclCommunicator(communicator, gpu)
-        self.name = library_of(gpu.kind) + (SYMMETRIC if symmetric else "")
         self.windows = self.ccl if symmetric else None
         if symmetric:
             self.ccl.symmetric((1,), "float32")
-
-    def prepare(self, case: DeviceCase) -> Callable[[], object]:
-        """The call that puts one collective on jali's stream."""
-        core, n, kind, root = self.ccl.core, case.chunk, "fp32", case.root
-        if case.dtype != np.float32:
-            raise ValueError("the vendor's side is timed with float32")
-        out = case.send.address if case.send is not None else 0
-        into = case.receive.address if case.receive is not None else 0
-        whole, counts = case.size * n, [n] * case.size
-        calls: dict[str, Callable[[], object]] = {
-            "all_reduce": lambda: core.all_reduce(out, into, whole, kind, "sum"),
-            "all_gather": lambda: core.all_gather(out, into, counts, kind),
-            "reduce_scatter": lambda: core.reduce_scatter(out, into, n, kind, "sum"),
-            "broadcast": lambda: core.broadcast(into, whole, kind, root),
-            "reduce": lambda: core.reduce(out, into, whole, kind, "sum", root),
-            "gather": lambda: core.gather(out, into, counts, kind, root),
-            "scatter": lambda: core.scatter(out, into, counts, kind, root),
-            "all_to_all": lambda: core.all_to_all(out, into, n, kind),
-        }
-        return calls[case.collective]
 
 
 def side(name: str, communicator: Any, gpu: Any) -> Any:
@@ -158,7 +141,7 @@ def side(name: str, communicator: Any, gpu: Any) -> Any:
         return JaliSide(communicator)
     library = library_of(gpu.kind)
     if library and name in (library, library + SYMMETRIC):
-        return CclOnDevice(communicator, gpu, name != library)
+        return LibrarySide(communicator, gpu, name != library)
     having = {c: name for c in COLLECTIVES if name in algorithms.names(c, on_device=True)}
     if not having:
         raise ParameterError(
@@ -187,7 +170,7 @@ def measure(
     names = [side.name for side in sides]
     told = conditions(_mpi_of(communicator), 1, rounds, "float32")
     told |= {"device": gpu.name, "batch": batch, "memory": "of devices", "sizes": SIZES_ARE}
-    told |= next((_about(side.ccl) for side in sides if isinstance(side, CclOnDevice)), {})
+    told |= next((_about(side.ccl) for side in sides if isinstance(side, LibrarySide)), {})
     reports = {order: Report({**told, "order": order}, names) for order in orders}
     for collective in collectives:
         for payload in sizes:
@@ -228,7 +211,7 @@ def measure(
 
 def _about(ccl: CclCommunicator) -> dict[str, str]:
     """What numbers of the vendor's library depend on: its version, and whether it may use the links' multicast, where that was said."""
-    name, version, _ = ccl.core.library
+    name, version, _ = ccl.library
     chosen = settings.of_others(MULTICAST).get(MULTICAST)
     words = {None: f"the library's choice ({MULTICAST} is not set)", "0": f"off ({MULTICAST}=0)"}
     return {

@@ -468,7 +468,7 @@ class Tuning:
         if self.gpu is None:
             return None
         try:
-            return library_of(self.gpu.kind), CclCommunicator(self.ranks, self.gpu).core.library[1]
+            return library_of(self.gpu.kind), CclCommunicator(self.ranks, self.gpu).library[1]
         except DeviceError:
             return None
 

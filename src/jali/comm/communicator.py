@@ -49,6 +49,9 @@ class Communicator:
       by default whether JALI_CHECKED is set, which goes for every other call of all ranks as well. On devices, what
       runs is also proved to do what the call means before its first run (`RuntimeError` on every rank if not).
     - `blocking=False`: return a request at once, with `wait()` (which returns the result) and `test()`.
+    - `stream`, for arrays on devices: the work goes on this stream (a handle, or a stream of CuPy or PyTorch) instead of jali's.
+      It first waits for the streams of the arrays' owners, and for jali's where an array is jali's, which then waits for it;
+      what others do with their arrays afterwards is put in order by them. `out` must be given where there is a result.
 
     In place means `out=x` on all ranks, where `x` is the larger of the two buffers. `ParameterError` is raised for
     arrays of the wrong size or type, not contiguous, read-only or overlapping; `RankError` if a rank fails. In a
@@ -155,6 +158,7 @@ class Communicator:
         algorithm: str | None = None,
         checked: bool | None = None,
         blocking: bool = True,
+        stream: Any = None,
     ) -> Any:
         """Combine the arrays of all ranks element by element; every rank gets the result, of the shape of `x`."""
 
@@ -170,6 +174,7 @@ class Communicator:
         algorithm: str | None = None,
         checked: bool | None = None,
         blocking: bool = True,
+        stream: Any = None,
     ) -> Any:
         """Combine the arrays of all ranks on rank `root`, which gets the result; the others get None."""
 
@@ -182,6 +187,7 @@ class Communicator:
         algorithm: str | None = None,
         checked: bool | None = None,
         blocking: bool = True,
+        stream: Any = None,
     ) -> Any:
         """Copy the array of rank `root` into those of all others (same size and type); returns `x`."""
 
@@ -195,6 +201,7 @@ class Communicator:
         algorithm: str | None = None,
         checked: bool | None = None,
         blocking: bool = True,
+        stream: Any = None,
     ) -> Any:
         """Stack the arrays of all ranks, in rank order, on every rank.
 
@@ -213,6 +220,7 @@ class Communicator:
         algorithm: str | None = None,
         checked: bool | None = None,
         blocking: bool = True,
+        stream: Any = None,
     ) -> Any:
         """Stack the arrays of all ranks on rank `root`, which gets the result; the others get None.
 
@@ -230,6 +238,7 @@ class Communicator:
         algorithm: str | None = None,
         checked: bool | None = None,
         blocking: bool = True,
+        stream: Any = None,
     ) -> Any:
         """Hand the parts of rank `root`'s array to all ranks. The others pass None (or an empty array) and `out`.
 
@@ -248,6 +257,7 @@ class Communicator:
         algorithm: str | None = None,
         checked: bool | None = None,
         blocking: bool = True,
+        stream: Any = None,
     ) -> Any:
         """Combine the arrays of all ranks; each rank gets its part of the result.
 
@@ -265,6 +275,7 @@ class Communicator:
         algorithm: str | None = None,
         checked: bool | None = None,
         blocking: bool = True,
+        stream: Any = None,
     ) -> Any:
         """Send part j of every rank's array to rank j; the result stacks what came, in rank order.
 

@@ -36,12 +36,12 @@ class Request:
 
 
 class DeviceRequest:
-    """A collective on a device that was not waited for. It is on jali's stream already, so whatever jali does next with
-    its arrays comes after it. Raises DeviceError, with the first cause, when a rank has failed and the device has given it up."""
+    """A collective on a device that was not waited for. It is on jali's stream already (or on that which it was given), so whatever
+    jali does next with its arrays comes after it. Raises DeviceError, with the first cause, when a rank has failed and the device has given it up."""
 
-    def __init__(self, gpu: _core.Gpu, result: Any) -> None:
+    def __init__(self, gpu: _core.Gpu, result: Any, stream: int | None = None) -> None:
         self._event = _core.GpuEvent(gpu, False)
-        gpu.record(self._event)
+        gpu.record(self._event, stream)
         self._result = result
 
     def test(self) -> bool:

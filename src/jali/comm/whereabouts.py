@@ -58,14 +58,12 @@ def gpu_of(x: Any) -> _core.Gpu:
     return _open("cuda", int(told))
 
 
-def memory_of(x: Any, writable: bool = False) -> DeviceView | Array:
-    """Where an array of another library lies, on a device or on the host, for jali to work on it now. Raises ParameterError."""
+def memory_of(x: Any, writable: bool = False, stream: int | None = None) -> DeviceView | Array:
+    """Where an array of another library lies, on a device or on the host, for jali to work on it now, on `stream` as in `view_of`.
+
+    Raises ParameterError.
+    """
     place = _place_of(x)
     if place is not None:
-        return view_of(x, _open(*place), None, writable, there=True)
-    return data_on_device(x, writable) if is_on_device(x) else as_array(x)
-
-
-def data_on_device(x: Any, writable: bool = False) -> DeviceView:
-    """A device array as collectives see it: where it lies, and its type by the core's name."""
-    return view_of(x, gpu_of(x), None, writable)
+        return view_of(x, _open(*place), stream, writable, there=True)
+    return view_of(x, gpu_of(x), stream, writable) if is_on_device(x) else as_array(x)

@@ -1,0 +1,282 @@
+"""Collectives on a stream of the user's instead of jali's: in its order, whoever carries them, and beside others of the same plan."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ccl_ranks import FAKE
+from test_foreign_arrays import Foreign
+
+import jali
+from jali import _core, comm
+from jali.comm import DeviceArray, algorithms
+from jali.comm.requests import DeviceRequest
+from jali.devices import open_device
+from jali.errors import ParameterError, RecordingError
+
+pytestmark = FAKE
+RANKS = 2
+# carriers of the messages of plans, without queues where devices do not reach each other; and who has collectives itself
+WAYS = ("", " by copy-engine", " by nccl", " by nccl without peers", "nccl", "host-staged")
+
+
+@pytest.fixture(params=WAYS)
+def way(
+    request: pytest.FixtureRequest, use_settings: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> str | None:
+    """As `algorithm`."""
+    name, _, carrier = request.param.partition(" by ")
+    if carrier.endswith(" without peers"):
+        monkeypatch.setenv("JALI_FAKE_NO_PEERS", "1")
+    use_settings(device_carrier=carrier.removesuffix(" without peers"))
+    return name or None
+
+
+def numbers(rank: int, count: int) -> Any:
+    return (np.arange(count) % 13 + 3 * rank + 1).astype(np.float32)
+
+
+def busy(other: Foreign) -> None:
+    """That stream comes to what is put on it later."""
+    usleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p)
+    stream = ctypes.c_void_p(other.stream)
+    assert other.driver.cuLaunchHostFunc(stream, usleep, ctypes.c_void_p(30_000)) == 0  # us
+
+
+def usual(c: comm.Communicator, name: str, way: str | None) -> dict[str, Any]:
+    """Keywords of a call; where jali chooses, of an algorithm that every collective has on devices."""
+    rows = algorithms.names(name, on_device=True)
+    return {"algorithm": way or next(row for row in rows if row not in ("nccl", "rccl", "host-staged"))} | (
+        {"root": 1} if name in ("reduce", "gather", "scatter", "broadcast") else {}
+    )
+
+
+def every_collective(fake_driver: Path, way: str | None) -> None:
+    c = comm.current()
+    gpu = open_device("cuda", c)
+    theirs, user = (Foreign(fake_driver, gpu) for _ in range(2))
+    rows = {"all_gather": 12, "gather": 12, "scatter": 3, "reduce_scatter": 3}
+    for name in algorithms.COLLECTIVES:
+        call, more = getattr(c, name), usual(c, name, way)
+        count, mine = rows.get(name, 6), numbers(c.rank, 6)
+        sends = name != "scatter" or c.rank == 1
+        gets = name not in ("reduce", "gather") or c.rank == 1
+        if name == "broadcast":
+            wanted = call(mine.copy(), root=1)
+        else:
+            root = {"root": 1} if "root" in more else {}
+            wanted = call(mine if sends else None, np.empty(count, np.float32) if gets else None, **root)
+        for face in ("interface", "dlpack"):
+            x = theirs.array(mine, face)  # late, on another stream
+            out = user.array(np.zeros(count, np.float32), stream=None) if gets else None
+            if name == "broadcast":
+                out = x
+                call(x, **more, stream=user.stream)
+            else:
+                call(x if sends else None, out, **more, stream=user.stream)
+            if gets:
+                np.testing.assert_array_equal(user.take(out), wanted, err_msg=name)
+
+
+def test_every_collective_is_in_the_order_of_the_users_stream(fake_driver: Path, way: str | None) -> None:
+    comm.virtual_ranks(RANKS, every_collective, fake_driver, way)
+
+
+def several_streams(fake_driver: Path, way: str | None) -> None:
+    c = comm.current()
+    gpu = open_device("cuda", c)
+    users = [Foreign(fake_driver, gpu) for _ in range(2)]
+    more = usual(c, "all_reduce", way)
+    for turn in range(4):
+        calls = []
+        for k, user in enumerate(users):
+            x = user.array(numbers(c.rank + 10 * turn + k, 3000), stream=None)
+            out = user.array(np.zeros(3000, np.float32), stream=None)
+            calls.append((user, x, out, numbers(10 * turn + k, 3000) + numbers(10 * turn + k + 1, 3000)))
+        mine = DeviceArray.from_host(numbers(c.rank, 3000), gpu)
+        if c.rank == turn % 2:
+            busy(users[turn // 2])
+        c.all_reduce(calls[0][1], calls[0][2], **more, stream=users[0].stream)
+        c.all_reduce(calls[1][1], calls[1][2], **more, stream=users[1].stream)
+        total = c.all_reduce(mine, **more)
+        np.testing.assert_array_equal(total.to_host(), numbers(0, 3000) + numbers(1, 3000))
+        for user, _, out, wanted in calls:
+            np.testing.assert_array_equal(user.take(out), wanted)
+    assert c.collectives.on_device(gpu).plans["made"] == 1
+
+
+def test_runs_of_one_plan_on_several_streams_do_not_meet(fake_driver: Path, way: str | None) -> None:
+    comm.virtual_ranks(RANKS, several_streams, fake_driver, way)
+
+
+def jalis_arrays(fake_driver: Path, way: str | None) -> None:
+    c = comm.current()
+    gpu = open_device("cuda", c)
+    user = Foreign(fake_driver, gpu)
+    more = usual(c, "all_reduce", way)
+    x, y, z = (DeviceArray.from_host(numbers(c.rank, 50), gpu) for _ in range(3))
+    busy(user)
+    c.all_reduce(x, y, **more)
+    assert c.all_reduce(y, z, **more, stream=user.stream) is z  # behind what jali has put on its stream
+    c.all_reduce(z, x, **more)  # and jali's stream behind it
+    np.testing.assert_array_equal(x.to_host(), 4 * (numbers(0, 50) + numbers(1, 50)))
+
+
+def test_arrays_of_jali_are_in_order_with_its_stream(fake_driver: Path, way: str | None) -> None:
+    comm.virtual_ranks(RANKS, jalis_arrays, fake_driver, way)
+
+
+def dropped(fake_driver: Path, way: str | None) -> None:
+    c = comm.current()
+    gpu = open_device("cuda", c)
+    user, more = Foreign(fake_driver, gpu), usual(c, "all_reduce", way)
+    x = user.array(numbers(c.rank, 3000), stream=None)
+    out = user.array(np.zeros(3000, np.float32), stream=None)
+    small = DeviceArray.from_host(numbers(c.rank, 3), gpu)
+    c.all_reduce(small, **more)
+    c.collectives.on_device(gpu).keep_at_most(1)
+    busy(user)
+    c.all_reduce(x, out, **more, stream=user.stream)
+    c.all_reduce(small, **more)  # that plan goes
+    others = [gpu.allocate(n, "others") for n in (256, 1024, 4096, 12000, 24000) for _ in range(4)]
+    for memory in others:
+        gpu.fill(memory, 119)
+    gpu.synchronize()
+    np.testing.assert_array_equal(user.take(out), numbers(0, 3000) + numbers(1, 3000))
+
+
+def test_memory_of_a_plan_that_goes_is_not_given_out_before_its_last_run(
+    fake_driver: Path, way: str | None
+) -> None:
+    comm.virtual_ranks(RANKS, dropped, fake_driver, way)
+
+
+def graphs(fake_driver: Path) -> None:
+    c = comm.current()
+    lattice = jali.Lattice(4, 4, device="cuda", grid=(1, RANKS))
+    gpu = lattice.gpu
+    user = Foreign(fake_driver, gpu)
+    x, total = DeviceArray.from_host(numbers(c.rank, 300), gpu), DeviceArray.empty(gpu, (300,), np.float32)
+    graph = jali.graph(lambda: c.all_reduce(x, total, algorithm="two_step") and None, lattice)
+    theirs = user.array(numbers(c.rank + 5, 300), stream=None)
+    out = user.array(np.zeros(300, np.float32), stream=None)
+    for turn in range(3):
+        if c.rank == turn % 2:
+            busy(user)
+        c.all_reduce(theirs, out, algorithm="two_step", stream=user.stream)
+        graph.run()
+        c.all_reduce(theirs, out, algorithm="two_step", stream=user.stream)
+        np.testing.assert_array_equal(user.take(out), numbers(5, 300) + numbers(6, 300))
+        np.testing.assert_array_equal(total.to_host(), numbers(0, 300) + numbers(1, 300))
+    with pytest.raises(RecordingError, match="a collective on a stream of its own is started while a graph"):
+        jali.graph(lambda: c.all_reduce(x, total, stream=user.stream), lattice)
+
+
+def test_graphs_of_jali_are_in_order_with_calls_on_other_streams(fake_driver: Path) -> None:
+    comm.virtual_ranks(RANKS, graphs, fake_driver)
+
+
+def captured(fake_driver: Path, way: str) -> None:
+    c = comm.current()
+    gpu = open_device("cuda", c)
+    user = Foreign(fake_driver, gpu)
+    driver, stream = user.driver, ctypes.c_void_p(user.stream)
+    x = DeviceArray.from_host(numbers(c.rank, 30), gpu)
+    out = DeviceArray.from_host(np.zeros(30, np.float32), gpu)
+    c.all_reduce(x, out, algorithm=way, stream=user.stream)
+    gpu.fill(out.memory, 3)
+    gpu.let_wait(user.stream)
+    assert driver.cuStreamBeginCapture_v2(stream, 1) == 0
+    c.all_reduce(x, out, algorithm=way, stream=user.stream)  # jali's stream takes no part
+    recorded, graph = ctypes.c_void_p(), ctypes.c_void_p()
+    assert driver.cuStreamEndCapture(stream, ctypes.byref(recorded)) == 0
+    assert driver.cuGraphInstantiateWithFlags(ctypes.byref(graph), recorded, ctypes.c_uint64(0)) == 0
+    assert driver.cuGraphLaunch(graph, stream) == 0
+    np.testing.assert_array_equal(user.take(out), numbers(0, 30) + numbers(1, 30))
+
+
+@pytest.mark.parametrize("way", ["two_step", "nccl"])
+def test_a_users_graph_may_hold_calls_on_its_stream(fake_driver: Path, way: str) -> None:
+    comm.virtual_ranks(RANKS, captured, fake_driver, way)
+
+
+def test_requests_know_the_stream(fake_driver: Path) -> None:
+    def run() -> None:
+        c = comm.current()
+        gpu = open_device("cuda", c)
+        user = Foreign(fake_driver, gpu)
+        x = user.array(numbers(c.rank, 6), stream=None)
+        out = user.array(np.zeros(6, np.float32), stream=None)
+        c.all_reduce(x, out, stream=user.stream)
+        user.take(out)
+        busy(user)
+        request = c.all_reduce(x, out, stream=user.stream, blocking=False)
+        assert type(request) is DeviceRequest
+        gpu.synchronize()
+        assert not request.test()
+        assert request.wait() is out
+        np.testing.assert_array_equal(user.take(out), numbers(0, 6) + numbers(1, 6))
+        assert request.test()
+
+    comm.virtual_ranks(RANKS, run)
+
+
+def test_checked_calls_on_a_stream_report_overflows(fake_driver: Path) -> None:
+    def run() -> str:
+        c = comm.current()
+        gpu = open_device("cuda", c)
+        user = Foreign(fake_driver, gpu)
+        for value in (100, 60000):
+            x = user.array(np.full(8, value, np.float16), stream=None)
+            out = user.array(np.zeros(8, np.float16), stream=None)
+            busy(user)
+            try:
+                c.all_reduce(x, out, checked=True, stream=user.stream)
+            except ParameterError as error:
+                return str(error)
+            np.testing.assert_array_equal(user.take(out), 200)
+        return ""
+
+    assert all("16 results are too large for fp16" in told for told in comm.virtual_ranks(RANKS, run))
+
+
+def test_streams_that_cannot_be_are_refused(fake_driver: Path) -> None:
+    def run() -> None:
+        c = comm.current()
+        gpu = open_device("cuda", c)
+        x = DeviceArray.from_host(numbers(c.rank, 6), gpu)
+        stream = Foreign(fake_driver, gpu).stream
+        needs = "a result on another stream than jali's needs `out`"
+        calls: list[tuple[Callable[[], Any], str]] = [
+            (lambda: c.all_reduce(x, stream=stream), needs),
+            (lambda: c.all_reduce(x, stream=gpu.stream), needs),
+            (lambda: c.reduce(x, root=c.rank, stream=stream), needs),
+            (lambda: c.all_gather(x, stream=stream), needs),
+            (lambda: c.reduce_scatter(x, stream=stream), needs),
+            (lambda: c.all_to_all(x, stream=stream), needs),
+            (lambda: c.scatter(x, root=c.rank, stream=stream), needs),
+            (lambda: c.all_reduce(x, x, stream="main"), "a str is no stream; give a handle, or a stream of"),
+            (lambda: c.all_reduce(x, x, stream=-1), "stream -1 is no handle of a stream"),
+            (lambda: c.all_reduce(np.ones(6), stream=stream), "`stream` is for arrays in device memory"),
+            (lambda: c.broadcast(np.ones(6), stream=stream), "`stream` is for arrays in device memory"),
+        ]
+        for call, text in calls:
+            with pytest.raises(ParameterError, match=text):
+                call()
+        assert c.all_reduce(x, x, stream=gpu.stream) is x  # jali's own by its handle
+        np.testing.assert_array_equal(x.to_host(), numbers(0, 6) + numbers(1, 6))
+
+    comm.virtual_ranks(RANKS, run)
+
+
+def test_collectives_of_one_rank_take_a_stream_too(fake_driver: Path) -> None:
+    gpu = _core.Gpu.open("cuda", 0)
+    user = Foreign(fake_driver, gpu)
+    x, out = (user.array(numbers(k, 6), stream=None) for k in range(2))
+    comm.current().all_reduce(x, out, stream=user.stream)
+    np.testing.assert_array_equal(user.take(out), numbers(0, 6))
