@@ -415,6 +415,9 @@ class PreparedCall {
     static void check_alike(const CallArray& target, const CallArray& data) {
         if ((target.placed != nullptr) != (data.placed != nullptr))
             refuse("one array is in device memory and one in host memory; give both in the same");
+        if (target.placed != nullptr && target.placed->kind->gpu != data.placed->kind->gpu)
+            refuse("one array is on " + data.placed->kind->gpu->name() + " and one on " +
+                   target.placed->kind->gpu->name() + "; give both on the same device");
         if (!target.is_alike(data))
             refuse("the result is to be " + target.kind_text() + ", but " + data.kind_text() +
                    " is sent; make them alike");
