@@ -57,10 +57,12 @@ def public(module: Any) -> list[tuple[str, Any]]:
 
 
 def members(cls: type) -> list[tuple[str, Any]]:
-    """Methods and properties that a class itself defines and describes."""
+    """Methods and properties that a class itself defines and describes; of those that are done in C++ what Python has."""
+    kinds = staticmethod | classmethod
     return [
         (name, value)
-        for name, value in vars(cls).items()
+        for name, found in vars(cls).items()
+        for value in [found if isinstance(found, kinds) else inspect.unwrap(found)]
         if not name.startswith("_")
         and (isinstance(value, property | staticmethod | classmethod | type(row)) or of_core(value))
         and said(value)

@@ -705,15 +705,16 @@ class PreparedCall {
         std::array<GpuAddress, 2> addresses{};
         fit_on_device(*plan, {placed.data(), buffers()}, addresses.data());
         Gpu& gpu = *plan->gpu();
+        void* const on = stream_.value_or(gpu.stream());
         {
             nb::gil_scoped_release released; // a full stream waits, perhaps for a rank that is a thread
             // arrays of jali that are used on another stream; a graph is put in order by who launches it
-            const bool meets_jali = stream_ && *stream_ != gpu.stream() &&
-                                    (input_.meets_jali || output_.meets_jali) && !gpu.is_capturing(*stream_);
-            if (meets_jali) gpu.let_wait(*stream_);
-            there.prove_once(call_, *plan, {addresses.data(), buffers()}, checks_, stream_);
-            plan->run({addresses.data(), buffers()}, stream_.value_or(gpu.stream()));
-            if (meets_jali) gpu.wait_for(*stream_);
+            const bool meets_jali =
+                on != gpu.stream() && (input_.meets_jali || output_.meets_jali) && !gpu.is_capturing(on);
+            if (meets_jali) gpu.let_wait(on);
+            there.prove_once(call_, *plan, {addresses.data(), buffers()}, on, checks_);
+            plan->run({addresses.data(), buffers()}, on);
+            if (meets_jali) gpu.wait_for(on);
         }
         if (!stream_) let_owners_go_on({placed.data(), buffers()});
         if (checks_ && blocks_) {
@@ -721,7 +722,7 @@ class PreparedCall {
             there.report_overflows(call_);
         }
         if (blocks_) return result_;
-        return request_on_device.get()(kind.gpu_object, result_, handle_of(stream_.value_or(gpu.stream())));
+        return request_on_device.get()(kind.gpu_object, result_, handle_of(on));
     }
 
     CollectiveCalls& calls_;

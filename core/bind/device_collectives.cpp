@@ -163,7 +163,7 @@ void bind_device_collectives(nb::module_& m) {
                bool checked) {
                 const auto addresses = addresses_of(plan, arrays);
                 nb::gil_scoped_release released;
-                self.prove_once(call, plan, addresses, checked);
+                self.prove_once(call, plan, addresses, self.gpu()->stream(), checked);
             },
             "call"_a, "plan"_a, "arrays"_a, "checked"_a = false,
             "Before the first run of a call's plan, where it is checked or all are proved. Collective then; "

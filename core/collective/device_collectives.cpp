@@ -176,7 +176,7 @@ std::shared_ptr<DevicePlan> DeviceCollectives::plan_of(const CollectiveCall& cal
 
 void DeviceCollectives::start(const CollectiveCall& call, std::span<const GpuAddress> buffers, void* stream) {
     const std::shared_ptr<DevicePlan> plan = plan_of(call, false);
-    prove_once(call, *plan, buffers, false);
+    prove_once(call, *plan, buffers, stream, false);
     plan->run(buffers, stream);
 }
 
@@ -192,16 +192,16 @@ Composition DeviceCollectives::composition_of(const CollectiveCall& call) {
 }
 
 void DeviceCollectives::prove_once(const CollectiveCall& call, DevicePlan& plan,
-                                   std::span<const GpuAddress> buffers, bool checked,
-                                   std::optional<void*> stream) {
+                                   std::span<const GpuAddress> buffers, void* stream, bool checked) {
     Gpu& gpu = *ranks_.gpu;
-    if (!(checked || first_runs_are_proved()) || gpu.is_capturing(gpu.stream())) return;
-    if (stream && gpu.is_capturing(*stream)) return;
+    if (!(checked || first_runs_are_proved()) || gpu.is_capturing(gpu.stream()) || gpu.is_capturing(stream))
+        return;
     auto* const of_jali = dynamic_cast<GpuPlan*>(&plan); // what a row does itself is not jali's
     if (of_jali == nullptr || of_jali->proved()) return;
-    if (stream) gpu.wait_for(*stream); // runs that are looked at are on the device's own
+    const bool elsewhere = stream != gpu.stream(); // runs that are looked at are on the device's own
+    if (elsewhere) gpu.wait_for(stream);
     of_jali->check(buffers, composition_of(call), call.reproducible, *ranks_.communicator);
-    if (stream) gpu.let_wait(*stream);
+    if (elsewhere) gpu.let_wait(stream);
 }
 
 RecordedCalls DeviceCollectives::record(const CollectiveCall& call, GpuPlan& plan,

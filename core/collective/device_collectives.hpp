@@ -56,9 +56,9 @@ class DeviceCollectives {
 
     // Before the first run of a call's plan, where it is checked or all are proved: throws ScheduleError on
     // all ranks where it does something else than the call means. Collective then. `stream` is that of the
-    // run, if it is not the device's own.
+    // run.
     void prove_once(const CollectiveCall& call, DevicePlan& plan, std::span<const GpuAddress> buffers,
-                    bool checked, std::optional<void*> stream = {});
+                    void* stream, bool checked);
     // What the driver is given for some runs of a call's plan, as GpuPlan::record. Collective.
     RecordedCalls record(const CollectiveCall& call, GpuPlan& plan, std::span<const GpuAddress> buffers);
 
