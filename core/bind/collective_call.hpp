@@ -1,0 +1,86 @@
+// A call of a collective of a communicator from Python, whose arguments have been told apart by name.
+#pragma once
+
+#include "bind/placed_array.hpp"
+#include "collective/collectives.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+
+namespace jali {
+
+struct CallArguments {
+    enum Parameter {
+        x,
+        out,
+        op,
+        root,
+        counts,
+        reproducible,
+        algorithm,
+        checked,
+        blocking,
+        stream,
+        parameters
+    };
+    static constexpr std::array<const char*, parameters> names{
+        "x", "out", "op", "root", "counts", "reproducible", "algorithm", "checked", "blocking", "stream"};
+
+    std::array<PyObject*, parameters> values{}; // null: the method has no such parameter
+    nanobind::handle operator[](Parameter which) const { return values[which]; }
+    bool has(Parameter which) const { return values[which] != nullptr && values[which] != Py_None; }
+};
+
+// What new arrays on devices look like that have other rows than those which they are made after.
+class OtherRows {
+  public:
+    using Kind = std::shared_ptr<const ArrayKind>;
+    template <class Make>
+    const Kind& find(const Kind& after, std::int64_t rows, const Make& make) {
+        for (const Known& one : known_)
+            if (one.rows == rows && *one.after == *after) return one.kind;
+        if (known_.size() < most) return known_.emplace_back(Known{after, rows, make()}).kind;
+        next_ = (next_ + 1) % most;
+        known_[next_] = {after, rows, make()};
+        return known_[next_].kind;
+    }
+
+  private:
+    static constexpr std::size_t most = 8;
+    struct Known {
+        Kind after;
+        std::int64_t rows;
+        Kind kind;
+    };
+    std::vector<Known> known_;
+    std::size_t next_ = 0;
+};
+
+// What a communicator has for its methods. `there` is made by its first collective.
+struct CollectiveCalls {
+    std::shared_ptr<Communicator> ranks;
+    bool checked;
+    std::shared_ptr<Collectives> there = nullptr;
+    OtherRows other_rows{};
+    std::recursive_mutex turn{}; // of a thread: operations of users may call collectives
+
+    ~CollectiveCalls() {
+        nanobind::gil_scoped_release released; // ends plans, which may wait for ranks that are threads
+        there.reset();
+    }
+};
+
+// What the call returns: its result, or a request. Raises what it raises.
+nanobind::object call_from_python(CollectiveCalls& calls, nanobind::handle communicator,
+                                  Collective collective, const CallArguments& arguments);
+
+// So many more threads record a graph: while there are some, calls ask whether theirs does.
+void count_recorders(int change);
+
+} // namespace jali
