@@ -274,7 +274,9 @@ def test_streams_that_cannot_be_are_refused(fake_driver: Path) -> None:
 
 def test_arrays_of_two_devices_are_refused() -> None:
     x, out = (DeviceArray.empty(_core.Gpu.open("cuda", k), (6,), np.float32) for k in range(2))
-    with pytest.raises(ParameterError, match="one array is on fake GPU 0 and one on fake GPU 1; give both on"):
+    with pytest.raises(
+        ParameterError, match="one array is on fake GPU 0 and one on fake GPU 1; give both on"
+    ):
         comm.current().all_reduce(x, out)
 
 
