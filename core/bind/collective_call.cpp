@@ -7,11 +7,11 @@
 #include "bind/collectives.hpp"
 #include "bind/errors.hpp"
 #include "bind/host_arrays.hpp"
+#include "bind/recording.hpp"
 #include "bind/user_operation.hpp"
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -32,8 +32,6 @@ using namespace jali;
 namespace {
 
 using enum CallArguments::Parameter;
-
-std::atomic<int> recorders = 0; // threads that record a graph
 
 [[noreturn]] void refuse(const std::string& text) {
     raise_python("jali.errors", "ParameterError", text.c_str());
@@ -516,15 +514,13 @@ class PreparedCall {
         const PlacedArray* placed = any_array().placed;
         if (stream_ && placed == nullptr)
             refuse("`stream` is for arrays in device memory; these are in the host's");
-        nb::object tape;
-        if (recorders.load(std::memory_order_relaxed) != 0) {
-            tape = nb::module_::import_("jali.recording").attr("current")();
-            if (!tape.is_none() && (placed == nullptr || !blocks_))
-                refuse_recording(std::string(name_) + (placed == nullptr ? "" : " with blocking=False"));
-            if (!tape.is_none() && stream_)
-                nb::module_::import_("jali.recording")
-                    .attr("refuse")("a collective on a stream of its own is started",
-                                    "leave the stream to the graph");
+        const nb::object recorded = tape();
+        if (!recorded.is_none()) {
+            if (placed == nullptr || !blocks_)
+                refuse_call((std::string(name_) + (placed == nullptr ? "" : " with blocking=False")).c_str());
+            if (stream_)
+                refuse_recorded("a collective on a stream of its own is started",
+                                "leave the stream to the graph");
         }
         if (checks_) compare();
         set_operation();
@@ -534,9 +530,9 @@ class PreparedCall {
                 nb::cast(calls_.ranks), communicator_.attr("sharing_memory"),
                 "the first " + std::string(name_)));
         if (placed == nullptr) return start_on_host();
-        if (tape.is_valid() && !tape.is_none()) {
+        if (!recorded.is_none()) {
             const nb::object there = nb::cast(collectives_on(*calls_.there, placed->kind->gpu_object));
-            asked_of_python("record")(tape, there, nb::cast(call_), arrays());
+            asked_of_python("record")(recorded, there, nb::cast(call_), arrays());
             return result_;
         }
         return start_on_device(*placed->kind);
@@ -551,11 +547,6 @@ class PreparedCall {
                                    any_array().placed != nullptr, call_.counts, call_.root, call_.in_place,
                                    given(op, nb::none()), given(algorithm, nb::none()),
                                    given(reproducible, nb::bool_(false)));
-    }
-
-    [[noreturn]] static void refuse_recording(const std::string& name) {
-        nb::module_::import_("jali.recording").attr("refuse_call")(name);
-        throw std::logic_error(name + " while a graph is recorded"); // it has raised
     }
 
     nb::object start_on_host() {
@@ -634,8 +625,4 @@ nb::object jali::call_from_python(CollectiveCalls& calls, nb::handle communicato
                                   const CallArguments& arguments) {
     const Turn turn(calls.turn);
     return PreparedCall(calls, communicator, collective, arguments).run();
-}
-
-void jali::count_recorders(int change) {
-    recorders += change;
 }

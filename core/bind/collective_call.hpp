@@ -80,7 +80,4 @@ struct CollectiveCalls {
 nanobind::object call_from_python(CollectiveCalls& calls, nanobind::handle communicator,
                                   Collective collective, const CallArguments& arguments);
 
-// So many more threads record a graph: while there are some, calls ask whether theirs does.
-void count_recorders(int change);
-
 } // namespace jali

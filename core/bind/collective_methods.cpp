@@ -1,6 +1,7 @@
 // The collectives of jali.comm.Communicator as methods: callables that take what a function in Python says,
 // and have its words. What a call does is in collective_call.cpp.
 #include "bind/collective_call.hpp"
+#include "bind/recording.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -235,7 +236,7 @@ void bind_collective_methods(nb::module_& m) {
             [](CollectiveCalls& self, std::shared_ptr<Collectives> made) { self.there = std::move(made); },
             "The collectives; None until the first call.");
     m.def("count_recorders", &count_recorders, "change"_a,
-          "So many more threads record a graph: while there are some, collectives ask whether theirs does.");
+          "So many more threads record a graph: while there are some, calls ask whether theirs does.");
     m.attr("Method") = nb::type_var("Method"); // type checkers see the decorated method as it was
     m.def("collective_method", &collective_method, "function"_a,
           nb::sig("def collective_method(function: Method) -> Method"),

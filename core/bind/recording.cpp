@@ -1,34 +1,43 @@
 #include "bind/recording.hpp"
 
+#include <atomic>
+
 namespace nb = nanobind;
 
 namespace jali {
 
 namespace {
 
-// The module is looked up once and kept for ever, and not as a static of a function's own, for whose guard
-// other threads would wait while an import goes on.
-PyObject *recording = nullptr, *recorders = nullptr;
+std::atomic<int> recorders = 0;
 
 bool anybody_records() {
-    if (recording == nullptr) {
-        nb::object module = nb::module_::import_("jali.recording");
-        recorders = PyUnicode_InternFromString("recorders");
-        recording = module.release().ptr();
-    }
-    const nb::object threads = nb::steal(PyObject_GetAttr(recording, recorders));
-    if (!threads.is_valid()) throw nb::python_error();
-    return PyObject_IsTrue(threads.ptr()) != 0;
+    return recorders.load(std::memory_order_relaxed) != 0;
+}
+
+// Looked up once and kept for ever, and not as a static of a function's own, for whose guard other threads
+// would wait while an import goes on.
+nb::handle recording() {
+    static PyObject* module = nullptr;
+    if (module == nullptr) module = nb::module_::import_("jali.recording").release().ptr();
+    return module;
 }
 
 } // namespace
 
 nb::object tape() {
-    return anybody_records() ? nb::handle(recording).attr("current")() : nb::none();
+    return anybody_records() ? recording().attr("current")() : nb::none();
 }
 
 void refuse_call(const char* name) {
-    if (anybody_records()) nb::handle(recording).attr("refuse_call")(name);
+    if (anybody_records()) recording().attr("refuse_call")(name);
+}
+
+void refuse_recorded(const char* what, const char* instead) {
+    if (anybody_records()) recording().attr("refuse")(what, instead);
+}
+
+void count_recorders(int change) {
+    recorders += change;
 }
 
 } // namespace jali

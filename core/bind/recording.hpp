@@ -8,5 +8,10 @@ namespace jali {
 nanobind::object tape(); // None: it records nothing
 // Raises RecordingError while this thread records: what `name` does cannot be part of a graph.
 void refuse_call(const char* name);
+// Likewise: `what` (a sentence's subject and verb) cannot be, `instead` can.
+void refuse_recorded(const char* what, const char* instead);
+
+// So many more threads record: while there are none, nobody is asked.
+void count_recorders(int change);
 
 } // namespace jali
