@@ -113,9 +113,10 @@ class MpiCommunicator final : public Communicator {
     bool takes_threads() const override { return takes_threads_; }
     void refuse_other_threads() const override {
         if (!may_use_mpi())
-            throw TransportError("MPI was started for one thread, and another one uses it; start it for several "
-                                 "(MPI_THREAD_MULTIPLE; in Python MPI4PY_RC_THREAD_LEVEL=multiple), or use it from "
-                                 "that thread alone");
+            throw TransportError(
+                "MPI was started for one thread, and another one uses it; start it for several "
+                "(MPI_THREAD_MULTIPLE; in Python MPI4PY_RC_THREAD_LEVEL=multiple), or use it from "
+                "that thread alone");
     }
 
     int rank() const override { return rank_; }

@@ -54,7 +54,7 @@ class HostCommunicator final : public Communicator {
     void refuse_other_threads() const override { base_->refuse_other_threads(); } // the link is shared
 
     std::shared_ptr<Communicator> split(int color, int key) override {
-        if (takes_threads()) { // which then share nothing
+        if (takes_threads()) {                     // which then share nothing
             agree_on_parts(*this, color, key, {}); // ranks that call something else hear of it
             const auto part = base_->split(color, key);
             return part ? make_host_communicator(*part) : nullptr;

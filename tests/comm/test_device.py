@@ -105,7 +105,7 @@ def test_thread_pool_covers_every_range_once_and_passes_errors_on(tmp_path: Path
     sources = [
         Path(__file__).with_name("pool_check.cpp"),
         SOURCES / "device" / "thread_pool.cpp",
-        *(SOURCES / "settings").glob("*.cpp"),
+        *(p for p in (SOURCES / "settings").glob("*.cpp") if p.name != "version.cpp"),  # which CMake tells it
     ]
     command = [
         compiler(),

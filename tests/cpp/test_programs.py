@@ -110,7 +110,8 @@ def test_devices_send_in_a_ring_and_first_starts_are_proved(programs, no_python,
 
 def test_without_a_compiler_it_is_said_what_remains(programs, no_python):
     driver = str(make_fake_driver())
-    missing = {"JALI_CUDA_DRIVER": driver, "JALI_NVRTC": "/nowhere/libnvrtc.so", "JALI_FAKE_GPUS": "2"}
+    missing = {"JALI_CUDA_DRIVER": driver, "JALI_FAKE_GPUS": "2"}
+    missing |= {"JALI_NVRTC": "/nowhere/libnvrtc.so", "JALI_NCCL": "/nowhere/libnccl.so"}
     ended = run_program([programs / "device_collectives"], env={**no_python, **missing}, status=1)
     assert "NVRTC" in ended.stderr
     assert "without kernels collectives go by 'nccl' or 'host-staged'" in ended.stderr
