@@ -220,6 +220,11 @@ class PreparedCall {
 
     std::optional<void*> stream() const { return stream_; } // not jali's
 
+    nb::object explain() {
+        explains_ = true;
+        return run();
+    }
+
     nb::object run() {
         set_stream();
         set_root();
@@ -529,6 +534,7 @@ class PreparedCall {
             calls_.there = nb::cast<std::shared_ptr<Collectives>>(asked_of_python("make_collectives")(
                 nb::cast(calls_.ranks), communicator_.attr("sharing_memory"),
                 "the first " + std::string(name_)));
+        if (explains_) return explanation(placed);
         if (placed == nullptr) return start_on_host();
         if (!recorded.is_none()) {
             const nb::object there = nb::cast(collectives_on(*calls_.there, placed->kind->gpu_object));
@@ -547,6 +553,20 @@ class PreparedCall {
                                    any_array().placed != nullptr, call_.counts, call_.root, call_.in_place,
                                    given(op, nb::none()), given(algorithm, nb::none()),
                                    given(reproducible, nb::bool_(false)));
+    }
+
+    nb::object explanation(const PlacedArray* placed) {
+        if (placed == nullptr) {
+            const CollectiveChoice choice = calls_.there->way_of(call_);
+            return nb::cast(choice.way.name + " (" + choice.why + ")");
+        }
+        DeviceCollectives& there = *collectives_on(*calls_.there, placed->kind->gpu_object);
+        std::string text;
+        {
+            nb::gil_scoped_release released;
+            text = there.explain(call_);
+        }
+        return nb::cast(text);
     }
 
     nb::object start_on_host() {
@@ -611,6 +631,7 @@ class PreparedCall {
     const std::string_view name_;
     const int rank_, ranks_;
     const bool checks_, blocks_;
+    bool explains_ = false;
     std::optional<void*> stream_;      // if it is not jali's
     std::shared_ptr<HostArrays> held_; // of a call that is not waited for
     std::optional<HostArrays> local_;
@@ -625,4 +646,10 @@ nb::object jali::call_from_python(CollectiveCalls& calls, nb::handle communicato
                                   const CallArguments& arguments) {
     const Turn turn(calls.turn);
     return PreparedCall(calls, communicator, collective, arguments).run();
+}
+
+nb::object jali::explain_from_python(CollectiveCalls& calls, nb::handle communicator, Collective collective,
+                                     const CallArguments& arguments) {
+    const Turn turn(calls.turn);
+    return PreparedCall(calls, communicator, collective, arguments).explain();
 }

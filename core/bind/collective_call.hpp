@@ -79,5 +79,8 @@ struct CollectiveCalls {
 // What the call returns: its result, or a request. Raises what it raises.
 nanobind::object call_from_python(CollectiveCalls& calls, nanobind::handle communicator,
                                   Collective collective, const CallArguments& arguments);
+// Which way it takes, and why, in words; nothing is started. Collective where the call would be the first.
+nanobind::object explain_from_python(CollectiveCalls& calls, nanobind::handle communicator,
+                                     Collective collective, const CallArguments& arguments);
 
 } // namespace jali

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <span>
@@ -87,6 +88,7 @@ struct Signature {
 };
 
 // A method of a class whose objects have a CollectiveCalls in their attribute `collective_calls`.
+constexpr const char* method_type_name = "jali._core.CollectiveMethod";
 struct CollectiveMethod {
     PyObject head;
     vectorcallfunc call;
@@ -123,12 +125,13 @@ PyObject* call_with_self_named(PyObject* object, PyObject* const* given, PyObjec
     return PyObject_Vectorcall(reinterpret_cast<CollectiveMethod*>(object)->described, given, 0, names);
 }
 
-PyObject* call_collective(PyObject* object, PyObject* const* given, std::size_t flagged, PyObject* names) {
-    const auto* method = reinterpret_cast<CollectiveMethod*>(object);
+// Of a communicator, which goes first, and its arguments.
+using Deed = decltype(&call_from_python);
+PyObject* do_collective(const CollectiveMethod* method, Deed deed, PyObject* const* given,
+                        std::size_t flagged, PyObject* names) {
     const auto positional = static_cast<std::size_t>(PyVectorcall_NARGS(flagged));
     const std::size_t words = names == nullptr ? 0 : PyTuple_GET_SIZE(names);
     try {
-        if (positional == 0) return call_with_self_named(object, given, names);
         CallArguments arguments;
         if (!method->signature->bind({given + 1, positional + words - 1}, positional - 1, names, arguments)) {
             // Python says what is wrong with them.
@@ -142,8 +145,7 @@ PyObject* call_collective(PyObject* object, PyObject* const* given, std::size_t 
             throw nb::type_error((name + " is a method of jali.comm.Communicator, not of a " +
                                   nb::type_name(nb::handle(given[0]).type()).c_str())
                                      .c_str());
-        return call_from_python(*nb::inst_ptr<CollectiveCalls>(calls), given[0],
-                                method->signature->collective, arguments)
+        return deed(*nb::inst_ptr<CollectiveCalls>(calls), given[0], method->signature->collective, arguments)
             .release()
             .ptr();
     } catch (nb::python_error& error) {
@@ -154,6 +156,12 @@ PyObject* call_collective(PyObject* object, PyObject* const* given, std::size_t 
             nb::cpp_function([error = std::current_exception()] { std::rethrow_exception(error); });
         return PyObject_CallNoArgs(raise.ptr());
     }
+}
+
+PyObject* call_collective(PyObject* object, PyObject* const* given, std::size_t flagged, PyObject* names) {
+    if (PyVectorcall_NARGS(flagged) == 0) return call_with_self_named(object, given, names);
+    return do_collective(reinterpret_cast<CollectiveMethod*>(object), &call_from_python, given, flagged,
+                         names);
 }
 
 PyObject* bind_to(PyObject* method, PyObject* self, PyObject*) {
@@ -204,7 +212,7 @@ nb::object collective_method(nb::object described) {
                                   {Py_tp_members, members},
                                   {Py_tp_getset, attributes},
                                   {0, nullptr}};
-    static PyType_Spec spec = {"jali._core.CollectiveMethod", sizeof(CollectiveMethod), 0,
+    static PyType_Spec spec = {method_type_name, sizeof(CollectiveMethod), 0,
                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_HAVE_GC |
                                    Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
                                slots};
@@ -235,6 +243,28 @@ void bind_collective_methods(nb::module_& m) {
             "there", [](const CollectiveCalls& self) { return self.there; },
             [](CollectiveCalls& self, std::shared_ptr<Collectives> made) { self.there = std::move(made); },
             "The collectives; None until the first call.");
+    m.def(
+        "explain_collective",
+        [](nb::handle communicator, nb::handle method, const nb::args& arguments, const nb::kwargs& named) {
+            if (Py_TYPE(method.ptr())->tp_call != &PyVectorcall_Call ||
+                std::strcmp(Py_TYPE(method.ptr())->tp_name, method_type_name) != 0)
+                throw nb::type_error("what is explained is a collective");
+            std::vector<PyObject*> given{communicator.ptr()};
+            nb::list names;
+            for (nb::handle argument : arguments) given.push_back(argument.ptr());
+            const std::size_t positional = given.size();
+            for (const auto& [name, value] : named) {
+                names.append(name);
+                given.push_back(value.ptr());
+            }
+            const nb::object text = nb::steal(do_collective(reinterpret_cast<CollectiveMethod*>(method.ptr()),
+                                                            &explain_from_python, given.data(), positional,
+                                                            nb::tuple(names).ptr()));
+            if (!text.is_valid()) throw nb::python_error();
+            return text;
+        },
+        "communicator"_a, "method"_a, "arguments"_a, "named"_a,
+        "Which way a call of this collective takes, and why, in words.");
     m.def("count_recorders", &count_recorders, "change"_a,
           "So many more threads record a graph: while there are some, calls ask whether theirs does.");
     m.attr("Method") = nb::type_var("Method"); // type checkers see the decorated method as it was

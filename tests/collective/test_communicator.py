@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -631,3 +632,35 @@ def test_a_communicator_may_be_told_not_to_compare(use_settings: Callable[..., N
         return str(world.checked)
 
     assert on_ranks(2, run) == ["False", "False"]
+
+
+def test_explain_says_which_way_a_call_takes_and_why(use_settings: Callable[..., None]) -> None:
+    def run(world: comm.Communicator) -> list[str]:
+        x, before = np.full(1000, float(world.rank)), world.collectives.plans
+        said = [
+            world.explain("all_reduce", x),
+            world.explain("all_reduce", x, op="max", algorithm="ring"),
+            world.explain("gather", x=x, root=1, counts=[1000] * world.size),
+            world.explain("broadcast", x),
+        ]
+        assert world.collectives.plans == before
+        assert (x == world.rank).all()
+        for wrong in ("barrier", "explain", 3, None, "all_reduce\0"):
+            with pytest.raises(ParameterError, match="there is no collective"):
+                world.explain(wrong, x)  # type: ignore[arg-type]
+        with pytest.raises(ParameterError, match="there is no algorithm 'ringg' for all_reduce"):
+            world.explain("all_reduce", x, algorithm="ringg")
+        with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
+            world.explain("all_reduce")
+        with pytest.raises(TypeError, match="unexpected keyword argument 'axis'"):
+            world.explain("all_reduce", x, axis=1)
+        return said
+
+    for said in on_ranks(3, run):
+        chosen, asked, gathered, copied = said
+        for text in (chosen, gathered, copied):
+            assert re.fullmatch(r"\w+ \(line \d+ of jali's own rules\)", text), text
+            assert text.split()[0] in {row.name for row in ALGORITHMS}
+        assert asked == "ring (asked for)"
+    use_settings(collective="pipelined")
+    assert on_ranks(2, lambda world: world.explain("reduce", np.ones(9)))[0].startswith("pipelined (JALI_")

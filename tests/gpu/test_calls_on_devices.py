@@ -394,3 +394,18 @@ def test_other_ranks_go_on_while_memory_for_a_result_is_got() -> None:
         "print('done')\n"
     )
     assert run_python(text).stdout.split() == ["done"]
+
+
+def test_explain_says_what_a_call_runs_and_starts_nothing() -> None:
+    def run() -> tuple[str, str]:
+        c, gpu = comm.current(), open_gpu()
+        x = DeviceArray.from_host(numbers(c.rank, 3000), gpu)
+        said = c.explain("all_reduce", x, algorithm="ring"), c.explain("all_reduce", x=x, op="max")
+        np.testing.assert_array_equal(x.to_host(), numbers(c.rank, 3000))
+        assert c.collectives.on_device(gpu).plans["made"] == 0
+        return said
+
+    for asked, chosen in on_ranks(run):
+        assert asked.startswith("ring (asked for): ")
+        assert "channels" in asked
+        assert "of jali's own rules): " in chosen

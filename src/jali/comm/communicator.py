@@ -18,6 +18,7 @@ import numpy.typing as npt
 from jali import _core, recording
 from jali.amounts import counted
 from jali.comm import checking, given
+from jali.comm.algorithms import COLLECTIVES
 from jali.comm.device_arrays import view_of
 from jali.comm.elements import Array
 from jali.comm.whereabouts import gpu_of, is_on_device
@@ -282,6 +283,20 @@ class Communicator:
         Parts are equal unless `counts` says otherwise: `counts[i][j]` rows go from rank i to rank j. A rank that
         knows only its own row passes that; then the ranks tell each other first.
         """
+
+    def explain(self, collective: str, *arguments: Any, **named: Any) -> str:
+        """Which way the call `self.<collective>(*arguments, **named)` takes, and why; on devices also what it runs on this rank.
+
+        `world.explain("all_reduce", x, op="max")` says the algorithm or who carries it, the line of the rules that chose it, and what
+        was skipped for which reason. Nothing is sent of the arrays and nothing written. Collective, like the call. Raises
+        `ParameterError` where the call would, and for a name that is no collective.
+        """
+        recording.refuse_call("explain")
+        if not isinstance(collective, str) or collective not in COLLECTIVES:
+            raise ParameterError(
+                f"there is no collective {value_shown(collective)}; there are {', '.join(COLLECTIVES)}"
+            )
+        return str(_core.explain_collective(self, vars(Communicator)[collective], *arguments, **named))
 
     def _root(self, root: Any) -> int:
         number = given.whole("root", root, error=ParameterError)
