@@ -40,6 +40,10 @@ void DevicePlan::check_given(std::span<const GpuAddress> buffers) const {
     if (buffers.size() != bytes_.size())
         throw PlanError(what_ + " has " + std::to_string(bytes_.size()) + " buffers, " +
                         std::to_string(buffers.size()) + " were given");
+    for (std::size_t k = 0; k < bytes_.size(); ++k)
+        if (buffers[k] == 0 && bytes_[k] > 0)
+            throw PlanError(what_ + ": buffer " + std::to_string(k) + " has " + std::to_string(bytes_[k]) +
+                            " bytes on this rank and no address");
 }
 
 void DevicePlan::rehearse() {

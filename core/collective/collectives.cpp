@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <stdexcept>
 #include <utility>
 
 namespace jali {
@@ -74,6 +75,7 @@ std::shared_ptr<Collectives> Collectives::make(std::shared_ptr<Communicator> ran
 }
 
 std::shared_ptr<Collectives> Collectives::make(const std::shared_ptr<Communicator>& ranks) {
+    if (!ranks) throw std::invalid_argument("collectives of a communicator that is null");
     return make(ranks, [&] { return make_host_communicator(*ranks); }, "Collectives::make");
 }
 
@@ -152,6 +154,7 @@ const std::shared_ptr<DeviceCollectives>* Collectives::find(const Gpu& gpu) cons
 }
 
 const std::shared_ptr<DeviceCollectives>& Collectives::on(const std::shared_ptr<Gpu>& gpu) {
+    if (!gpu) throw std::invalid_argument("collectives on a device that is null");
     if (const auto* found = find(*gpu)) return *found;
     // Plans on devices may outlive this.
     const auto on_host = [self = weak_from_this()](const CollectiveCall& call,

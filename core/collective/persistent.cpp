@@ -103,6 +103,11 @@ void PersistentPlan::start(std::span<std::byte* const> buffers, std::shared_ptr<
         throw PlanError(what_ + " has " + std::to_string(user_buffers_) + " buffers, " +
                         std::to_string(buffers.size()) + " were given");
     }
+    for (int k = 0; k < user_buffers_; ++k)
+        if (buffers[k] == nullptr && schedule_->buffers()[k].bytes > 0)
+            throw PlanError(what_ + ": buffer " + std::to_string(k) + " has " +
+                            std::to_string(schedule_->buffers()[k].bytes) +
+                            " bytes on this rank and no address");
     space_->carriers_.front()
         .second->refuse_other_threads(); // before anything has begun that would fail the group
     const int window = space_->next_window();

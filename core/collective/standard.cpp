@@ -321,7 +321,10 @@ void check_call(int ranks, const CollectiveCall& call, Form form) {
 } // namespace
 
 std::string_view name_of(Collective collective) {
-    return collective_names[static_cast<int>(collective)];
+    const auto number = static_cast<std::size_t>(collective);
+    if (number >= std::size(collective_names)) // a cast has made it
+        throw CollectiveError("there is no collective of number " + std::to_string(number));
+    return collective_names[number];
 }
 
 Collective collective_of(std::string_view name) {

@@ -88,14 +88,24 @@ std::string joined(const Names& names, Name name) {
     return text;
 }
 
+// Of an enumerator, which a cast may have made.
+template <class Rows, class Enum>
+const auto& row_of(const Rows& rows, Enum which, const char* what) {
+    const auto number = static_cast<std::size_t>(which);
+    if (number >= std::size(rows))
+        throw std::invalid_argument("there is no " + std::string(what) + " of number " +
+                                    std::to_string(number));
+    return rows[number];
+}
+
 } // namespace
 
 std::size_t size_of(DataType type) {
-    return type_rows[static_cast<int>(type)].size;
+    return row_of(type_rows, type, "element type").size;
 }
 
 std::string_view name_of(DataType type) {
-    return type_rows[static_cast<int>(type)].name;
+    return row_of(type_rows, type, "element type").name;
 }
 
 DataType data_type_of(std::string_view name) {
@@ -107,7 +117,7 @@ DataType data_type_of(std::string_view name) {
 }
 
 std::string_view name_of(Operation operation) {
-    return operation_names[static_cast<int>(operation)];
+    return row_of(operation_names, operation, "operation");
 }
 
 Operation operation_of(std::string_view name) {

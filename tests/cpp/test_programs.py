@@ -154,16 +154,31 @@ def test_an_error_ends_all_ranks_and_each_says_it(programs, tmp_path):
         assert re.search(f"jali: rank {rank} failed: rank 0: .*rules.toml", ended.stderr)
 
 
-@pytest.mark.skipif(shutil.which("pkg-config") is None, reason="there is no pkg-config")
-def test_pkg_config_knows_the_library(installed, tmp_path, no_python):
+def compiled(source: Path, installed: Path, folder: Path) -> Path:
+    """A program, by the flags of pkg-config."""
     where = {**os.environ, "PKG_CONFIG_PATH": str(next(installed.rglob("jali.pc")).parent)}
     flags = run_program(["pkg-config", "--cflags", "--libs", "jali"], env=where).stdout.split()
-    source, program = tmp_path / "version.cpp", tmp_path / "version"
+    run_program(["c++", source, "-o", folder / source.stem, *flags])
+    return folder / source.stem
+
+
+BY_PKG_CONFIG = pytest.mark.skipif(shutil.which("pkg-config") is None, reason="there is no pkg-config")
+
+
+@BY_PKG_CONFIG
+def test_pkg_config_knows_the_library(installed, tmp_path, no_python):
+    source = tmp_path / "version.cpp"
     source.write_text(
         "#include <jali/settings/version.hpp>\n#include <cstdio>\nint main() { std::puts(jali::version().data()); }\n"
     )
-    run_program(["c++", source, "-o", program, *flags])
+    program = compiled(source, installed, tmp_path)
     assert run_program([program], env=no_python).stdout == f"{jali.__version__}\n"
+
+
+@BY_PKG_CONFIG
+def test_calls_that_cannot_be_are_refused(installed, tmp_path, no_python):
+    program = compiled(Path(__file__).with_name("wrong_calls.cpp"), installed, tmp_path)
+    assert run_program([program], env=no_python).stdout == "right\n"
 
 
 @BY_MPI
