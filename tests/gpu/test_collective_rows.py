@@ -193,6 +193,14 @@ def test_an_mpi_library_that_takes_addresses_carries_every_algorithm(
     assert int(first) >= 3 * len(algorithms.COLLECTIVES) - 6
 
 
+def use_on_all_ranks(**changes: Any) -> None:
+    """Other settings of the process, whose threads the ranks are, while none of them asks."""
+    comm.current().barrier()
+    if comm.current().rank == 0:
+        settings.use(**changes)
+    comm.current().barrier()
+
+
 def reasons() -> list[str]:
     collectives = there()
     x = DeviceArray.from_host(np.arange(5.0) + comm.current().rank, collectives.gpu)
@@ -209,11 +217,10 @@ def reasons() -> list[str]:
     )
     with pytest.raises(DeviceError, match=f"goes through ({by_mpi}|{by_library})"):
         comm.current().all_reduce(x, algorithm="ring")
-    with (
-        settings.using(device_carrier="nccl"),
-        pytest.raises(DeviceError, match="goes through the vendor's library, but ranks 0 and 2 use one GPU"),
-    ):
+    use_on_all_ranks(device_carrier="nccl")
+    with pytest.raises(DeviceError, match="goes through the vendor's library, but ranks 0 and 2 use one GPU"):
         comm.current().all_reduce(x, algorithm="two_step")
+    use_on_all_ranks(device_carrier=None)
     rows = "remote-write, nccl, copy-engine, gpu-aware-mpi and host-staged do"
     with pytest.raises(PlanError, match=f"'pigeon' carries nothing .*; {rows}"):
         collectives.why_not("pigeon")

@@ -18,7 +18,6 @@ import numpy.typing as npt
 from jali import _core, recording
 from jali.amounts import counted
 from jali.comm import checking, given
-from jali.comm.algorithms import COLLECTIVES
 from jali.comm.device_arrays import view_of
 from jali.comm.elements import Array
 from jali.comm.whereabouts import gpu_of, is_on_device
@@ -291,6 +290,8 @@ class Communicator:
         was skipped for which reason. Nothing is sent of the arrays and nothing written. Collective, like the call. Raises
         `ParameterError` where the call would, and for a name that is no collective.
         """
+        from jali.comm.algorithms import COLLECTIVES
+
         recording.refuse_call("explain")
         if not isinstance(collective, str) or collective not in COLLECTIVES:
             raise ParameterError(
