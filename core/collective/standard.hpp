@@ -54,8 +54,8 @@ struct CollectiveCall {
     Collective collective = Collective::all_reduce;
     DataType type = DataType::fp64;
     // Elements. broadcast, reduce, all-reduce: of the whole vector in counts[0] (one entry). scatter, gather,
-    // all-gather, reduce-scatter: of each rank's chunk (one entry: all alike). all-to-all: of the message from rank i to rank j in
-    // counts[i * ranks + j] (one entry: all alike).
+    // all-gather, reduce-scatter: of each rank's chunk (one entry: all alike). all-to-all: of the message
+    // from rank i to rank j in counts[i * ranks + j] (one entry: all alike).
     std::vector<std::int64_t> counts;
     int root = 0;
     Operation operation = Operation::sum;
