@@ -1,11 +1,13 @@
 #include "transport/rank_program.hpp"
 #include "transport/mpi_notices.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <exception>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace jali {
 
@@ -49,6 +51,19 @@ int run_rank(const std::shared_ptr<Communicator>& ranks, const std::function<voi
     } catch (...) {
         return failed(*ranks, "failed: ", "an exception that is no std::exception");
     }
+}
+
+int run_virtual_ranks(int ranks,
+                      const std::function<void(const std::shared_ptr<Communicator>& ranks)>& program) {
+    const auto communicators = make_thread_communicators(ranks);
+    std::atomic<int> status = 0;
+    std::vector<std::thread> threads;
+    for (const auto& mine : communicators)
+        threads.emplace_back([&] {
+            if (run_rank(mine, [&] { program(mine); }) != 0) status = 1;
+        });
+    for (std::thread& thread : threads) thread.join();
+    return status;
 }
 
 } // namespace jali

@@ -13,4 +13,8 @@ namespace jali {
 // ends with MPI_Abort, since others may wait in calls that are not jali's.
 int run_rank(const std::shared_ptr<Communicator>& ranks, const std::function<void()>& program);
 
+// Runs `program` on so many virtual ranks at once, each a thread of this process. Likewise 0 or 1.
+int run_virtual_ranks(int ranks,
+                      const std::function<void(const std::shared_ptr<Communicator>& ranks)>& program);
+
 } // namespace jali

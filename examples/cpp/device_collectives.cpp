@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
 using namespace jali;
@@ -82,16 +81,8 @@ int main(int arguments, char** argument) {
         std::fprintf(stderr, "%s\n", error.what());
         return 1;
     }
-    const auto communicators = make_thread_communicators(devices);
-    std::vector<int> status(devices, 0);
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < devices; ++rank)
-        threads.emplace_back([&, rank] {
-            status[rank] = run_rank(communicators[rank], [&] { program(communicators[rank], kind); });
-        });
-    for (std::thread& thread : threads) thread.join();
-    for (const int one : status)
-        if (one != 0) return one;
+    const int status = run_virtual_ranks(devices, [&](const auto& world) { program(world, kind); });
+    if (status != 0) return status;
     std::printf("%d device%s, all is right\n", devices, devices == 1 ? "" : "s");
     return 0;
 }
