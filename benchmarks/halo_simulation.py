@@ -106,8 +106,8 @@ def child(options: argparse.Namespace) -> int:
     from jali import comm, devices, settings
     from jali.bench import halo
     from jali.bench.host_device import host_carriers, host_device
-    from jali.comm.machine import Machine
-    from jali.comm.measure import measure
+    from jali.planner.machine import Machine
+    from jali.planner.measure import measure
 
     ranks = comm.current()
     on_host = options.device == "cpu"

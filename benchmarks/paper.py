@@ -16,9 +16,9 @@ from pathlib import Path
 
 from paper_values import COLLECTIVES, FIGURE_8, MACHINES, PARAMETERS, VARIANTS
 
-from jali.comm.bounds import bound, reachable
-from jali.comm.choice import Parameters, choose, simulate_collective
-from jali.comm.machine import Machine
+from jali.planner.bounds import bound, reachable
+from jali.planner.choice import Parameters, choose, simulate_collective
+from jali.planner.machine import Machine
 
 SIZE = 2e9  # bytes p * d where all machines are saturated
 DEPTHS = (8, 16, 32, 64, 128)

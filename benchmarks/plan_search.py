@@ -16,9 +16,9 @@ import sys
 import time
 from pathlib import Path
 
-from jali.comm.bounds import COLLECTIVES
-from jali.comm.choice import Parameters, choose, simulate_collective
-from jali.comm.machine import Machine
+from jali.planner.bounds import COLLECTIVES
+from jali.planner.choice import Parameters, choose, simulate_collective
+from jali.planner.machine import Machine
 
 TABLE = Path(__file__).with_suffix(".csv")
 WORDS = re.compile(

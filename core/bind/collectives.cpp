@@ -84,7 +84,8 @@ void bind_collectives(nb::module_& m) {
     nb::class_<CollectiveCall>(m, "CollectiveCall", "What somebody calls, equal on all ranks.")
         .def(nb::new_(&call_of), "collective"_a, "type"_a, "counts"_a, "root"_a = 0, "operation"_a = "sum",
              "in_place"_a = false, "algorithm"_a = nb::none(), "reproducible"_a = false,
-             "`counts`: elements as `jali.comm.Composition.standard` takes them, one number or one for each "
+             "`counts`: elements as `jali.planner.Composition.standard` takes them, one number or one for "
+             "each "
              "rank; `operation`: a name or a function of two arrays.")
         .def_prop_ro("collective",
                      [](const CollectiveCall& call) { return std::string(name_of(call.collective)); })

@@ -55,7 +55,7 @@ void bind_plan(nb::module_& m) {
             "level"_a, "position"_a, "Positions [begin, end) of the group after split `level`.")
         .def("describe", &Hierarchy::describe);
 
-    nb::class_<PlanParameters>(m, "PlanParameters", "How a composition is lowered; see jali.comm.Plan.")
+    nb::class_<PlanParameters>(m, "PlanParameters", "How a composition is lowered; see jali.planner.Plan.")
         .def(
             "__init__",
             [](PlanParameters* self, Hierarchy hierarchy, std::vector<std::string> libraries, int stripe,

@@ -1,7 +1,7 @@
-// core/collective/running_plan in Python: what jali.comm.Plan.on makes.
+// core/collective/running_plan in Python: what jali.planner.Plan.on makes.
 //
 // Python is asked for what is rare: arrays of other libraries, and graphs that record a run
-// (jali.comm.running_plan).
+// (jali.planner.running_plan).
 #include "collective/running_plan.hpp"
 #include "bind/ending.hpp"
 #include "bind/host_arrays.hpp"
@@ -57,10 +57,10 @@ BoundPlan::BoundPlan(nb::object of, const nb::object& communicator) : plan(std::
         numpy_array = array.release().ptr();
     }
     refuse_other_ranks(*composition, nb::cast<int>(communicator.attr("size")));
-    const nb::object there =
-        is_for_devices(parameters) // may be made where a graph is recorded
-            ? nb::module_::import_("jali.comm.running_plan").attr("collectives_before_graphs")(communicator)
-            : communicator.attr("collectives");
+    const nb::object there = is_for_devices(parameters) // may be made where a graph is recorded
+                                 ? nb::module_::import_("jali.planner.running_plan")
+                                       .attr("collectives_before_graphs")(communicator)
+                                 : communicator.attr("collectives");
     auto collectives = nb::cast<std::shared_ptr<Collectives>>(there);
     nb::gil_scoped_release released;
     core = ended_without_lock(
@@ -201,7 +201,7 @@ bool start_on_device(BoundPlan& self, const GivenArrays& arrays) {
     }();
     const std::vector<GpuAddress> addresses = arrays.addresses(*there);
     if (const nb::object recorded_by = tape(); !recorded_by.is_none()) {
-        nb::module_::import_("jali.comm.running_plan")
+        nb::module_::import_("jali.planner.running_plan")
             .attr("record")(recorded_by, nb::find(self), ended_without_lock(there), buffers_of(arrays));
         nb::gil_scoped_release released;
         plan.rehearse(gpu, addresses);

@@ -1,4 +1,4 @@
-// core/collective's machines and simulator in Python; files of machines are read by jali.comm.machine.
+// core/collective's machines and simulator in Python; files of machines are read by jali.planner.machine.
 #include "collective/simulator.hpp"
 #include "collective/plan.hpp"
 #include "collective/plan_graph.hpp"
@@ -59,7 +59,7 @@ const char* name_of(TransferGraph::Kind kind) {
 } // namespace
 
 void bind_simulator(nb::module_& m) {
-    nb::class_<Machine>(m, "Machine", "A described machine, in seconds and bytes; see jali.comm.machine.")
+    nb::class_<Machine>(m, "Machine", "A described machine, in seconds and bytes; see jali.planner.machine.")
         .def(
             "__init__",
             [](Machine* self, std::string name, int nodes, const std::vector<LevelTuple>& levels,

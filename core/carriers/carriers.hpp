@@ -25,6 +25,15 @@ inline constexpr Transport vendors_library{"",
                                                return CclGroup::why_not(communicator, gpu);
                                            }};
 
+inline constexpr Transport librarys_windows{
+    "-windows",
+    "the vendor's library, on the stream, through symmetric windows of its own",
+    {.recordable = true, .device_per_rank = true},
+    [](const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
+        std::string why = CclGroup::why_not(communicator, gpu);
+        return why.empty() ? CclGroup::shared(communicator, gpu)->why_no_windows() : why;
+    }};
+
 inline constexpr Transport gpu_aware_mpi{"gpu-aware-mpi",
                                          "an MPI library that takes addresses of devices",
                                          {.host_waits = true},

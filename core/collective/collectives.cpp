@@ -2,8 +2,10 @@
 #include "collective/plan.hpp"
 #include "settings/version.hpp"
 #include "transport/host_identity.hpp"
+#include "transport/mpi_abi.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <stdexcept>
 #include <utility>
@@ -37,20 +39,25 @@ std::vector<std::vector<int>> hosts_of(Communicator& ranks) {
 }
 
 // Throws AgreedError on every rank unless all have the same jali, and the same rules, which can be read.
-void compare_libraries(Communicator& ranks) {
+// Returns what else all have in the same version.
+LibraryVersions compare_libraries(Communicator& ranks) {
     constexpr std::string_view read = "rules ";
-    const std::string mine(version());
+    const MpiAbi* const mpi = MpiAbi::found();
+    const std::string mine = std::string(version()) + "\n" + (mpi ? mpi->library + " " + mpi->version : " ");
     std::string rules;
     try {
         rules = std::string(read) + collective_rules()->digest();
     } catch (const RulesError& error) {
         rules = error.what();
     }
-    std::vector<std::string> versions, told;
-    for (const std::string& text : gather_texts(ranks, mine + "\n" + rules, "versions and rules of jali")) {
-        const std::size_t end = std::min(text.find('\n'), text.size());
-        versions.push_back(text.substr(0, end));
-        told.push_back(text.substr(std::min(end + 1, text.size())));
+    std::vector<std::string> versions, of_mpi, told;
+    for (std::string& text : gather_texts(ranks, mine + "\n" + rules, "versions and rules of jali")) {
+        for (std::vector<std::string>* lines : {&versions, &of_mpi}) {
+            const std::size_t end = std::min(text.find('\n'), text.size());
+            lines->push_back(text.substr(0, end));
+            text.erase(0, end + 1);
+        }
+        told.push_back(std::move(text));
     }
     const auto in_errors = [](std::size_t rank) { return "rank " + std::to_string(rank); };
     for (std::size_t rank = 0; rank < told.size(); ++rank)
@@ -65,6 +72,9 @@ void compare_libraries(Communicator& ranks) {
             throw AgreedError(
                 "ranks 0 and " + std::to_string(rank) +
                 " have other rules of collectives; JALI_COLLECTIVE_RULES is to name the same text on all");
+    const bool alike = std::ranges::adjacent_find(of_mpi, std::not_equal_to<>()) == of_mpi.end();
+    if (mpi == nullptr || mpi->library.empty() || !alike) return {};
+    return {{mpi->library, mpi->version}};
 }
 
 } // namespace
@@ -91,13 +101,13 @@ Collectives::Collectives(std::shared_ptr<Communicator> ranks, const SharesMemory
             carriers_.emplace(carriers_.begin(), "shm", sharing->duplicate());
     }
     space_ = std::make_shared<MessageSpace>(carriers_);
-    compare_libraries(*ranks_);
+    versions_ = compare_libraries(*ranks_);
     hosts_ = hosts_of(*ranks_);
     for (const std::vector<int>& host : hosts_) ranks_of_hosts_.push_back(static_cast<int>(host.size()));
 }
 
 CollectiveChoice Collectives::way_of(const CollectiveCall& call) const {
-    return choose_on_host(call, ranks_of_hosts_);
+    return choose_on_host(call, ranks_of_hosts_, versions_);
 }
 
 std::shared_ptr<PersistentPlan> Collectives::find_idle(const CollectiveCall& call) {
@@ -163,7 +173,7 @@ const std::shared_ptr<DeviceCollectives>& Collectives::on(const std::shared_ptr<
         if (!there) throw TransportError("a collective by way of the host, whose communicator is gone");
         there->run(call, buffers);
     };
-    auto made = std::make_shared<DeviceCollectives>(gpu, ranks_, ranks_of_hosts_, on_host);
+    auto made = std::make_shared<DeviceCollectives>(gpu, ranks_, ranks_of_hosts_, versions_, on_host);
     return on_devices_.emplace(gpu.get(), std::move(made)).first->second;
 }
 

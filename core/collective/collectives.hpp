@@ -81,6 +81,7 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
     std::shared_ptr<MessageSpace> space_;
     std::vector<std::vector<int>> hosts_;
     std::vector<int> ranks_of_hosts_;
+    LibraryVersions versions_; // MPI's, if it is the same on all ranks
     KeptPlans<SamePlans> plans_;
     std::map<const Gpu*, std::shared_ptr<DeviceCollectives>> on_devices_;
 };

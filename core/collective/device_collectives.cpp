@@ -23,13 +23,14 @@ bool takes(const CollectiveTransport& row, const CollectiveCall& call) {
 
 DeviceCollectives::DeviceCollectives(std::shared_ptr<Gpu> gpu,
                                      const std::shared_ptr<Communicator>& communicator,
-                                     std::vector<int> ranks_of_hosts, RunsOnHost on_host)
+                                     std::vector<int> ranks_of_hosts, LibraryVersions versions,
+                                     RunsOnHost on_host)
     : ranks_{std::move(gpu), communicator, communicator->duplicate(), std::move(on_host)},
-      ranks_of_hosts_(std::move(ranks_of_hosts)) {
+      ranks_of_hosts_(std::move(ranks_of_hosts)), versions_(std::move(versions)) {
     const GpuVendor& vendor = ranks_.gpu->vendor();
     why_no_kernels_ = first_told(*ranks_.control, GpuCompiler::why_not(vendor), "setting up collectives");
     for (const CollectiveTransport* row : collective_transports()) {
-        if (!*row->name && vendor.ccl.setting.empty()) continue; // this vendor has no library
+        if (row->of_library() && vendor.ccl.setting.empty()) continue; // this vendor has no library
         rows_.push_back({name_of(*row, &vendor), row, nullptr, ""});
         if (!row->rules.costly) open(rows_.back());
     }
@@ -104,7 +105,8 @@ CollectiveChoice DeviceCollectives::way_of(const CollectiveCall& call) {
                            std::ranges::none_of(rows_, [&](const Row& row) { return row.name == name; });
     if (!name.empty() && !of_others) return asked;
     if (of_others && !call.algorithm.empty()) {
-        const auto theirs = std::ranges::find_if(rows_, [](const Row& r) { return !*r.transport->name; });
+        const auto theirs =
+            std::ranges::find_if(rows_, [](const Row& r) { return r.transport->of_library(); });
         throw CollectiveError(
             "algorithm '" + name + "' is not for " + ranks_.gpu->kind() + " devices; " +
             (theirs != rows_.end() ? "theirs is '" + theirs->name + "'" : "they have none"));
@@ -113,15 +115,10 @@ CollectiveChoice DeviceCollectives::way_of(const CollectiveCall& call) {
 }
 
 CollectiveChoice DeviceCollectives::choose(const CollectiveCall& call) {
-    CollectiveFacts facts = facts_of(call, ranks_of_hosts_);
-    facts.memory = ranks_.gpu->kind();
     const std::shared_ptr<const ChoiceRules> rules = collective_rules();
-    if (rules->ask_for_version())
-        for (const Row& row : rows_)
-            if (!*row.transport->name) {
-                facts.library = row.name;
-                facts.library_version = library_version();
-            }
+    if (rules->ask_for_devices_library()) find_library_version();
+    CollectiveFacts facts = facts_of(call, ranks_of_hosts_, versions_);
+    facts.memory = ranks_.gpu->kind();
     std::vector<std::string> closed;
     CollectiveChoice choice = rules->choose(facts, [&](const CollectiveWay& way) {
         std::string reason;
@@ -140,8 +137,9 @@ CollectiveChoice DeviceCollectives::choose(const CollectiveCall& call) {
     return choice;
 }
 
-const std::string& DeviceCollectives::library_version() {
-    if (version_) return *version_;
+void DeviceCollectives::find_library_version() {
+    const std::string& library = ranks_.gpu->vendor().ccl.setting;
+    if (library.empty() || versions_.contains(library)) return;
     struct Told {
         char version[32] = {};
         bool operator==(const Told& other) const { return std::strcmp(version, other.version) == 0; }
@@ -153,7 +151,7 @@ const std::string& DeviceCollectives::library_version() {
     }
     const auto all = gather_values(*ranks_.control, mine, "versions of the library of collectives");
     const bool alike = std::ranges::adjacent_find(all, std::not_equal_to<>()) == all.end();
-    return version_.emplace(alike ? mine.version : "");
+    versions_.emplace(library, alike ? mine.version : "");
 }
 
 const std::string& DeviceCollectives::default_carrier() {

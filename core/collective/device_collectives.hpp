@@ -22,10 +22,10 @@ namespace jali {
 
 class DeviceCollectives {
   public:
-    // Collective. `ranks_of_hosts` are numbers, `on_host` does calls that go by way of the host. Throws
-    // PlanError for sizes of queues that cannot be.
+    // Collective. `ranks_of_hosts` are numbers, `versions` those that rules may ask for, `on_host` does calls
+    // that go by way of the host. Throws PlanError for sizes of queues that cannot be.
     DeviceCollectives(std::shared_ptr<Gpu> gpu, const std::shared_ptr<Communicator>& communicator,
-                      std::vector<int> ranks_of_hosts, RunsOnHost on_host);
+                      std::vector<int> ranks_of_hosts, LibraryVersions versions, RunsOnHost on_host);
 
     // Why the row of this name carries nothing between these devices; empty if it does. The first time
     // collective, the same on all ranks. Throws PlanError for a name that is none.
@@ -97,17 +97,18 @@ class DeviceCollectives {
     std::shared_ptr<DevicePlan> plan_of_row(const std::string& name, const CollectiveCall& call,
                                             std::string what);
     Composition composition_of(const CollectiveCall& call);
-    const std::string& library_version(); // that all ranks have; empty if none. The first time collective
+    void find_library_version(); // the vendor's. The first time collective
 
     void refuse_without_kernels(const std::string& what) const;
 
     CollectiveRanks ranks_;
     std::vector<int> ranks_of_hosts_;
+    LibraryVersions
+        versions_; // that of the vendor's library where somebody has asked, empty if ranks have others
     std::array<KeptPlans<DevicePlan>, 2> kept_; // as they are, and those that count overflows
     std::string why_no_kernels_; // on some rank; then rows remain that have collectives themselves
     std::vector<Row> rows_;
     std::shared_ptr<CollectiveQueues> queues_; // null: they cannot be
-    std::optional<std::string> version_;       // of the vendor's library, where somebody has asked
 };
 
 } // namespace jali

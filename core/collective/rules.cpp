@@ -2,6 +2,7 @@
 #include "collective/algorithms.hpp"
 #include "settings/settings.hpp"
 #include "settings/toml.hpp"
+#include "transport/mpi_abi.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -14,7 +15,8 @@
 
 namespace jali {
 
-CollectiveFacts facts_of(const CollectiveCall& call, std::span<const int> ranks_of_hosts) {
+CollectiveFacts facts_of(const CollectiveCall& call, std::span<const int> ranks_of_hosts,
+                         LibraryVersions versions) {
     CollectiveFacts facts;
     facts.collective = call.collective;
     facts.type = call.type;
@@ -26,6 +28,7 @@ CollectiveFacts facts_of(const CollectiveCall& call, std::span<const int> ranks_
         facts.ranks_per_host = std::max(facts.ranks_per_host, ranks);
     }
     facts.bytes = payload(call, facts.ranks);
+    facts.versions = std::move(versions);
     facts.in_place = call.in_place;
     facts.reproducible = call.reproducible;
     facts.even = std::ranges::adjacent_find(call.counts, std::not_equal_to<>()) == call.counts.end();
@@ -105,7 +108,7 @@ class RulesReader {
                 if (key == "collective")
                     for (const std::string& word : words_of(key, value)) collectives.insert(word);
                 found.conditions.push_back(condition(key, value));
-                into_.ask_for_version_ = into_.ask_for_version_ || is_library(key);
+                into_.ask_for_devices_library_ = into_.ask_for_devices_library_ || is_devices_library(key);
             }
         }
         if (ways == nullptr) fail(table.line, "a rule without ways, such as ways = [\"ring\"]");
@@ -193,7 +196,7 @@ class RulesReader {
         if (key == "in_place") return flag(&F::in_place);
         if (key == "reproducible") return flag(&F::reproducible);
         if (key == "even") return flag(&F::even);
-        if (is_library(key)) return version(key, value);
+        if (is_devices_library(key) || is_mpi(key)) return version(key, value);
         fail(value.line, "no condition '" + key +
                              "'; there are collective, type, operation, memory, bytes, total, ranks, hosts, "
                              "ranks_per_host, in_place, reproducible, even and versions of libraries (" +
@@ -201,13 +204,16 @@ class RulesReader {
     }
 
     // Those of devices' vendors carry messages, and have collectives themselves.
-    bool is_library(const std::string& name) const {
+    bool is_devices_library(const std::string& name) const {
         return names_.itself.contains(name) && names_.carriers.contains(name);
     }
+    static bool is_mpi(const std::string& name) {
+        return std::ranges::find(mpi_libraries(), name) != mpi_libraries().end();
+    }
     std::string libraries() const {
-        std::set<std::string, std::less<>> names;
+        std::set<std::string, std::less<>> names(mpi_libraries().begin(), mpi_libraries().end());
         for (const std::string& name : names_.itself)
-            if (is_library(name)) names.insert(name);
+            if (is_devices_library(name)) names.insert(name);
         return listed(names);
     }
 
@@ -236,9 +242,10 @@ class RulesReader {
         if (!most.empty() && begins(least, most) > most)
             fail(value.line, key + ": nothing is in \"" + *text + "\"");
         return {key, [=](const CollectiveFacts& f) {
-                    const auto here = version_numbers(f.library_version);
-                    return f.library == key && here && least <= *here &&
-                           (most.empty() || begins(*here, most) <= most);
+                    const auto found = f.versions.find(key);
+                    const auto here =
+                        found != f.versions.end() ? version_numbers(found->second) : std::nullopt;
+                    return here && least <= *here && (most.empty() || begins(*here, most) <= most);
                 }};
     }
 
@@ -330,7 +337,7 @@ ChoiceRules::ChoiceRules(std::string_view text, const std::string& file, const W
 void ChoiceRules::append(const ChoiceRules& others) {
     rules_.insert(rules_.end(), others.rules_.begin(), others.rules_.end());
     digest_ += "-" + others.digest_;
-    ask_for_version_ = ask_for_version_ || others.ask_for_version_;
+    ask_for_devices_library_ = ask_for_devices_library_ || others.ask_for_devices_library_;
 }
 
 CollectiveChoice ChoiceRules::choose(const CollectiveFacts& facts, const WhyNot& why_not) const {
@@ -419,10 +426,11 @@ CollectiveChoice asked_way(const CollectiveCall& call, bool on_devices) {
     return {{way_by_setting(call.collective, on_devices), ""}, "JALI_COLLECTIVE"};
 }
 
-CollectiveChoice choose_on_host(const CollectiveCall& call, std::span<const int> ranks_of_hosts) {
+CollectiveChoice choose_on_host(const CollectiveCall& call, std::span<const int> ranks_of_hosts,
+                                const LibraryVersions& versions) {
     if (CollectiveChoice asked = asked_way(call, false); !asked.way.name.empty()) return asked;
     return collective_rules()->choose(
-        facts_of(call, ranks_of_hosts), [&](const CollectiveWay& way) -> std::string {
+        facts_of(call, ranks_of_hosts, versions), [&](const CollectiveWay& way) -> std::string {
             if (way.carrier.empty() && find_algorithm(way.name, call.collective, false) != nullptr) return "";
             return "'" + way.name + "' is for devices";
         });

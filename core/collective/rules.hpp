@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <span>
@@ -24,6 +25,8 @@ struct RulesError : std::runtime_error { // names file, line and key
     using std::runtime_error::runtime_error;
 };
 
+using LibraryVersions = std::map<std::string, std::string, std::less<>>;
+
 // What a rule may ask about a call.
 struct CollectiveFacts {
     Collective collective = Collective::all_reduce;
@@ -33,13 +36,14 @@ struct CollectiveFacts {
     std::int64_t bytes = 0;                       // of the largest buffer
     int ranks = 1, hosts = 1, ranks_per_host = 1; // of the host with the most
     bool in_place = false, reproducible = false, even = true;
-    // The library of the devices' vendor ("nccl") and the version ("2.28.3") that all ranks have; empty:
-    // there is none, ranks have others, or no rule asks.
-    std::string library, library_version;
+    // Of libraries ("mpich", "nccl") that all ranks have in the same version ("2.28.3"). Of the devices'
+    // vendor's where a rule asks.
+    LibraryVersions versions;
 
     bool on_devices() const { return memory != "host"; }
 };
-CollectiveFacts facts_of(const CollectiveCall& call, std::span<const int> ranks_of_hosts);
+CollectiveFacts facts_of(const CollectiveCall& call, std::span<const int> ranks_of_hosts,
+                         LibraryVersions versions = {});
 
 // An algorithm and who carries its messages (empty: the usual one), or who has collectives itself.
 struct CollectiveWay {
@@ -70,7 +74,9 @@ class ChoiceRules {
     void append(const ChoiceRules& others);
     const std::string& digest() const { return digest_; } // equal for equal rules
     std::size_t size() const { return rules_.size(); }
-    bool ask_for_version() const { return ask_for_version_; } // of the devices' library, whether any does
+    bool ask_for_devices_library() const {
+        return ask_for_devices_library_;
+    } // whether any asks for its version
 
   private:
     struct Condition {
@@ -85,7 +91,7 @@ class ChoiceRules {
     };
     std::vector<Rule> rules_;
     std::string digest_;
-    bool ask_for_version_ = false;
+    bool ask_for_devices_library_ = false;
 
     friend class RulesReader;
 };
@@ -104,7 +110,8 @@ CollectiveChoice asked_way(const CollectiveCall& call, bool on_devices);
 
 // The way of a call in the host's memory: what is asked for, else by the rules. Throws CollectiveError,
 // RulesError.
-CollectiveChoice choose_on_host(const CollectiveCall& call, std::span<const int> ranks_of_hosts);
+CollectiveChoice choose_on_host(const CollectiveCall& call, std::span<const int> ranks_of_hosts,
+                                const LibraryVersions& versions = {});
 
 // The rules in use: those of the file that the settings name, if they do, then those that come with jali.
 // Read when they are first asked for, and when the settings name another file. Throws RulesError, also where

@@ -44,7 +44,7 @@ struct HaloShape {
     bool bulk_waits_for_packing = false; // it may write what is packed
     bool boundary_fills = false;         // it takes places that the end of the bulk leaves
     bool kernel_has_roles = false;       // its blocks can take part in the exchange
-    HaloSwitches on;
+    HaloSwitches on = {};
     bool operator==(const HaloShape&) const = default;
 };
 

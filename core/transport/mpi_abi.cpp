@@ -1,6 +1,8 @@
 #include "transport/mpi_abi.hpp"
 #include "transport/communicator.hpp"
 
+#include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <mutex>
@@ -47,6 +49,26 @@ void* library_handle(const std::string& hint) {
     }
     throw TransportError(
         "no MPI library is loaded in this process: import mpi4py.MPI before asking for MPI ranks");
+}
+
+constexpr std::string_view libraries[] = {"mpich", "openmpi", "intel-mpi", "mvapich"};
+// By library: how its text (MPI_Get_library_version) begins.
+constexpr std::string_view begins[] = {"MPICH Version", "Open MPI v", "Intel(R) MPI Library", "MVAPICH"};
+
+// From "Open MPI v5.0.6, package: ..." or "MPICH Version:      4.2.3", whose number comes behind the last of
+// these words.
+void read_version(MpiAbi& mpi, std::string_view text) {
+    text = text.substr(0, text.find('\n'));
+    for (std::size_t k = 0; k < std::size(begins); ++k) {
+        if (!text.starts_with(begins[k])) continue;
+        mpi.library = libraries[k];
+        const std::size_t word = text.find("ersion"); // MVAPICH2 has a number in its name
+        text.remove_prefix(word != text.npos ? word : begins[k].size());
+        text.remove_prefix(std::min(text.find_first_of("0123456789"), text.size()));
+        mpi.version = text.substr(0, text.find_first_not_of("0123456789."));
+        while (mpi.version.ends_with('.')) mpi.version.pop_back();
+        return;
+    }
 }
 
 MpiAbi load(const std::string& hint) {
@@ -114,17 +136,34 @@ MpiAbi load(const std::string& hint) {
         mpi.any_source = -2;
         mpi.tag_ub = 0x64400001;
     }
+
+    int (*get_library_version)(char*, int*) = nullptr;
+    function(get_library_version, "PMPI_Get_library_version");
+    std::vector<char> text(8192, '\0'); // more than the longest of any ABI
+    int length = 0;
+    get_library_version(text.data(), &length);
+    read_version(mpi, text.data());
     return mpi;
 }
 
+// Never freed: communicators refer to it until the process ends.
+std::atomic<const MpiAbi*> in_use = nullptr;
+
 } // namespace
+
+std::span<const std::string_view> mpi_libraries() {
+    return libraries;
+}
 
 const MpiAbi& MpiAbi::find(const std::string& hint) {
     static std::mutex mutex;
-    static const MpiAbi* found = nullptr; // never freed: communicators refer to it until the process ends
     std::lock_guard lock(mutex);
-    if (found == nullptr) found = new MpiAbi(load(hint));
-    return *found;
+    if (in_use == nullptr) in_use = new MpiAbi(load(hint));
+    return *in_use;
+}
+
+const MpiAbi* MpiAbi::found() {
+    return in_use;
 }
 
 void MpiAbi::check(int code, const char* doing) const {

@@ -9,7 +9,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 
 namespace jali {
 
@@ -20,10 +22,14 @@ struct alignas(16) MpiStatus {
     std::byte bytes[128];
 };
 
+// Names of MPI libraries whose versions are known.
+std::span<const std::string_view> mpi_libraries();
+
 struct MpiAbi {
     // Finds the library: through the loaded object `hint` if it is given, else among everything that is
     // loaded. Throws TransportError if there is none, it lacks a function, or MPI is not running.
     static const MpiAbi& find(const std::string& hint);
+    static const MpiAbi* found(); // null: nobody has asked for it
 
     // Throws TransportError with the library's text unless `code` is success. `doing` names the call.
     void check(int code, const char* doing) const;
@@ -34,6 +40,9 @@ struct MpiAbi {
 
     std::string name; // "MPICH", "Open MPI" or "MPI-5 standard ABI"
     std::string path; // of the library
+    // As rules of choices name it ("mpich", one of mpi_libraries()), and its version ("4.2.3"); empty where
+    // it says something else.
+    std::string library, version;
 
     MpiHandle byte_type, errors_return;
     int any_source, undefined, tag_ub; // tag_ub: the attribute that holds the largest tag

@@ -8,18 +8,17 @@ std::string name_of(const Transport& transport, const GpuVendor* vendor) {
 }
 
 std::string name_of(const Transport& transport, const std::string& library) {
-    if (*transport.name) return transport.name;
-    return library.empty() ? "library" : library;
+    if (!transport.of_library()) return transport.name;
+    return (library.empty() ? "library" : library) + transport.name;
 }
 
 std::vector<std::string> names_of(std::span<const Transport* const> rows,
                                   std::span<const std::string> libraries) {
     std::vector<std::string> names;
     for (const Transport* row : rows) {
-        const bool of_vendor = *row->name == '\0';
-        if (!of_vendor) names.emplace_back(row->name);
+        if (!row->of_library()) names.emplace_back(row->name);
         for (const std::string& library : libraries)
-            if (of_vendor && !library.empty()) names.push_back(library);
+            if (row->of_library() && !library.empty()) names.push_back(name_of(*row, library));
     }
     return names;
 }

@@ -28,12 +28,14 @@ struct TransportTraits {
 };
 
 struct Transport {
-    const char* name;  // in names of rows; empty: that of the vendor's library
+    const char* name;  // in names of rows; empty or what begins with "-" comes behind the vendor's library's
     const char* words; // what carries
     TransportTraits traits;
     // Empty if the ranks of a communicator can use it with these devices (null: hosts), else why not.
     // Collective at least where it maps memory; the same on all ranks.
     WhyNot why_not;
+
+    bool of_library() const { return *name == '\0' || *name == '-'; } // the vendor's
 };
 
 // As a row of devices of a vendor is named, or of hosts (null); by the name of the vendor's library.

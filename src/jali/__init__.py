@@ -73,6 +73,7 @@ del complex_, round_
 
 TYPE_CHECKING = False  # as of `typing`, which is not imported before `early`
 if TYPE_CHECKING:
+    from jali import planner as planner
     from jali import tune as tune
     from jali.lattice.block_sums import block_sums
     from jali.lattice.bound_call import Call
@@ -167,6 +168,7 @@ _LATER = {
     "inspect": "jali.lattice.inspection",
     "load": "jali.lattice.loading",
     "save": "jali.lattice.saving",
+    "planner": "jali.planner",
     "tune": "jali.tune",
 }
 

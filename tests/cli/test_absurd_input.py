@@ -12,9 +12,9 @@ from jali_command import jali_here
 
 from jali.cli.parameters import load_parameters, parse_parameters
 from jali.cli.schema import rows, toml_value
-from jali.comm.machine import Machine
 from jali.errors import FileFormatError, JaliError, LayoutError, ParameterError
 from jali.io import open_checkpoint, open_configuration, recognise, write_checkpoint, write_ildg
+from jali.planner.machine import Machine
 
 DIGITS = "9" * 5000
 GOOD = '[lattice]\nextents = [4, 4]\n[gauge]\ngroup = "U1"\nbeta = 1.0\n'

@@ -18,8 +18,8 @@ from hypothesis import reject
 from hypothesis import strategies as st
 
 from jali import _core
-from jali.comm import ALL, OTHERS, Composition
 from jali.errors import PlanError
+from jali.planner import ALL, OTHERS, Composition
 
 Memory = list[list[npt.NDArray[Any]]]
 

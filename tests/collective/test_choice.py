@@ -3,9 +3,9 @@
 import pytest
 
 from jali import _core
-from jali.comm.choice import Parameters, choose, choose_for, factorings, prime_factors, simulate_collective
-from jali.comm.machine import Machine
 from jali.errors import ParameterError
+from jali.planner.choice import Parameters, choose, choose_for, factorings, prime_factors, simulate_collective
+from jali.planner.machine import Machine
 
 
 def test_small_messages_go_flat_or_shallow_and_large_ones_deep():

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from jali import _core
-from jali.comm import ALL, OTHERS, Composition
 from jali.errors import PlanError
+from jali.planner import ALL, OTHERS, Composition
 
 
 def filled(composition: Composition, value: Callable[[str, int, int], Any]) -> list[dict[str, Any]]:

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from jali import comm
-from jali.comm import bounds, measure
-from jali.comm.choice import choose
-from jali.comm.machine import Machine, shipped
 from jali.errors import ParameterError, PlanError
+from jali.planner import bounds, measure
+from jali.planner.choice import choose
+from jali.planner.machine import Machine, shipped
 
 GOOD = """
 name = "small"

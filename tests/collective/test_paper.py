@@ -7,9 +7,9 @@ from statistics import geometric_mean
 
 import pytest
 
-from jali.comm.bounds import bound
-from jali.comm.choice import choose, simulate_collective
-from jali.comm.machine import Machine
+from jali.planner.bounds import bound
+from jali.planner.choice import choose, simulate_collective
+from jali.planner.machine import Machine
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import paper

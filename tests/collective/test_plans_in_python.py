@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jali import comm
+from jali import comm, planner
 from jali.errors import ParameterError, PlanError
 
 
-def three_roots(ranks: int, count: int = 60) -> comm.Composition:
+def three_roots(ranks: int, count: int = 60) -> planner.Composition:
     """A reduce to ranks 0, 1 and the last."""
-    c = comm.Composition(ranks=ranks, dtype="float64")
+    c = planner.Composition(ranks=ranks, dtype="float64")
     x, out = c.buffer("x", count), c.buffer("out", count, input=False)
     for root in sorted({0, min(1, ranks - 1), ranks - 1}):
         c.reduce(x, out, root=root)
@@ -68,7 +68,7 @@ def test_several_plans_are_under_way_at_once() -> None:
 
 
 def test_explanation_counts_messages_and_bytes_by_level() -> None:
-    plan = comm.Composition.standard("broadcast", 8, 1000, dtype="float32").plan(hierarchy=(2, 2, 2))
+    plan = planner.Composition.standard("broadcast", 8, 1000, dtype="float32").plan(hierarchy=(2, 2, 2))
     assert [(stage.messages, stage.bytes) for stage in plan.stages] == [(1, 4000), (2, 8000), (4, 16000)]
     assert [list(stage.levels) for stage in plan.stages] == [[0], [1], [2]]
     text = plan.explain()
@@ -87,7 +87,7 @@ def test_given_parameters_are_simulated_on_as_many_nodes_as_the_ranks_need() -> 
 
 
 def test_parameters_are_searched_for_and_reasons_given() -> None:
-    plan = comm.plan_collective("all-gather", "delta", 1 << 22, ranks=8)
+    plan = planner.plan_collective("all-gather", "delta", 1 << 22, ranks=8)
     assert plan.choice is not None
     assert plan.choice.runners_up
     assert plan.choice.time <= plan.choice.runners_up[0].time
@@ -104,7 +104,7 @@ def test_parameters_are_searched_for_and_reasons_given() -> None:
 def test_pictures_are_drawn_with_and_without_a_machine(
     suffix: str, machine: str | None, tmp_path: Path
 ) -> None:
-    plan = comm.Composition.standard("all_reduce", 8, 4096).plan(hierarchy=(2, 4), depth=4)
+    plan = planner.Composition.standard("all_reduce", 8, 4096).plan(hierarchy=(2, 4), depth=4)
     assert plan.draw(tmp_path / "folder" / f"plan.{suffix}", machine).stat().st_size > 5000
     with pytest.raises(ParameterError, match=r"the name must end in \.png, \.svg, \.pdf"):
         plan.draw(tmp_path / "plan.gif")
@@ -146,11 +146,11 @@ def test_pictures_are_drawn_with_and_without_a_machine(
 )
 def test_parameters_that_make_no_sense_are_refused_by_name(parameters: dict, message: str) -> None:
     with pytest.raises(ParameterError, match=message):
-        comm.Composition.standard("all_reduce", 8, 64).plan(**parameters)
+        planner.Composition.standard("all_reduce", 8, 64).plan(**parameters)
 
 
 def test_scratch_that_does_not_fit_says_how_much_would() -> None:
-    plan = comm.Composition.standard("reduce", 4, 10_000).plan(scratch_limit=100)
+    plan = planner.Composition.standard("reduce", 4, 10_000).plan(scratch_limit=100)
     with pytest.raises(PlanError, match=r"rank 0: .*; allow more"):
         plan.schedule(0)
 
@@ -163,7 +163,7 @@ def test_plans_of_what_is_no_collective_size_or_rank_are_refused() -> None:
         ("reduce", 1 << 20, {"ranks": 0}, "a plan for 0 ranks"),
     ):
         with pytest.raises(ParameterError, match=message):
-            comm.plan_collective(collective, "delta", size, **more)
+            planner.plan_collective(collective, "delta", size, **more)
     plan = three_roots(1).plan()
     for wrong in (
         lambda: plan.schedule(0.5),
@@ -178,7 +178,7 @@ def test_plans_of_what_is_no_collective_size_or_rank_are_refused() -> None:
 @pytest.mark.parametrize("name", ["stripe", "ring", "depth"])
 def test_none_of_something_is_refused_and_not_taken_for_the_default(name: str) -> None:
     with pytest.raises(PlanError, match=f"{name} 0: "):
-        comm.Composition.standard("reduce", 4, 10).plan(**{name: 0})
+        planner.Composition.standard("reduce", 4, 10).plan(**{name: 0})
 
 
 def test_arrays_are_matched_with_buffers_by_name_and_type() -> None:
@@ -228,7 +228,7 @@ def test_a_plan_and_its_part_on_a_rank_go_together() -> None:
 
 
 def test_replaced_parameters_keep_the_rest() -> None:
-    plan = comm.Composition.standard("all_reduce", 4, 64).plan(hierarchy=(2, 2), depth=3)
+    plan = planner.Composition.standard("all_reduce", 4, 64).plan(hierarchy=(2, 2), depth=3)
     other = plan.replace(depth=5, libraries=["mpi"])
     assert (other.parameters.depth, other.parameters.hierarchy.describe()) == (5, "2 x 2")
     assert plan.parameters.depth == 3

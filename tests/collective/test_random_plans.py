@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from strategies import Drawn, Memory, compositions, parameters
 
 from jali import _core
-from jali.comm import Composition, current, virtual_ranks
+from jali.comm import current, virtual_ranks
+from jali.planner import Composition
 
 RANDOM = settings(
     deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]

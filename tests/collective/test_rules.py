@@ -157,6 +157,7 @@ CONDITIONS = [  # a condition, calls that it holds for, and calls that it does n
     ("memory = ['host', 'hip']", [("reduce", 8, [2])], []),
     ("memory = 'device'", [], [("reduce", 8, [2])]),
     ("nccl = '0..'", [], [("reduce", 8, [2])]),  # hosts have none
+    ("mpich = '0..'", [], [("reduce", 8, [2])]),  # this process neither
 ]  # fmt: skip
 
 

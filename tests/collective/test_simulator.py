@@ -7,10 +7,10 @@ import math
 import pytest
 
 from jali import _core
-from jali.comm.bounds import bound, ring_time, tree_time
-from jali.comm.choice import Parameters, simulate_collective
-from jali.comm.machine import Library, LibraryLevel, Machine
-from jali.comm.simulation import simulate_schedules
+from jali.planner.bounds import bound, ring_time, tree_time
+from jali.planner.choice import Parameters, simulate_collective
+from jali.planner.machine import Library, LibraryLevel, Machine
+from jali.planner.simulation import simulate_schedules
 
 INF = math.inf
 

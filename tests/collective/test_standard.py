@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pytest
 
 from jali import _core
-from jali.comm import Composition
 from jali.errors import PlanError
+from jali.planner import Composition
 
 COLLECTIVES = [
     "broadcast",

@@ -6,8 +6,8 @@ import random
 import pytest
 
 from jali import _core
-from jali.comm.choice import Parameters, choose, simulate_collective
-from jali.comm.machine import Level, Library, LibraryLevel, Machine, Network
+from jali.planner.choice import Parameters, choose, simulate_collective
+from jali.planner.machine import Level, Library, LibraryLevel, Machine, Network
 
 SYMMETRIC = [("all_reduce", "composed"), ("all_gather", "single"), ("reduce_scatter", "single"), ("all_to_all", "single")]  # fmt: skip
 COLLECTIVES = ("broadcast", "reduce", "gather", "scatter", "all_gather", "reduce_scatter", "all_reduce", "all_to_all")  # fmt: skip

@@ -60,9 +60,11 @@ def test_composed_plan_runs_over_each_library_and_with_mpi4py_communicators(any_
     ended = any_mpi.run("""
         from mpi4py import MPI
 
+        from jali import planner
+
         world = comm.from_mpi4py(MPI.COMM_WORLD.Dup())
         p, me, n = world.size, world.rank, 40_000
-        c = comm.Composition(ranks=p, dtype="float64")
+        c = planner.Composition(ranks=p, dtype="float64")
         x, out = c.buffer("x", n), c.buffer("out", n, input=False)
         for root in range(p):
             c.reduce(x, out, root=root)
@@ -113,3 +115,38 @@ def test_peer_that_dies_in_a_collective_ends_the_others(any_mpi) -> None:
     assert ended.status != 0
     last = any_mpi.ranks - 1
     assert f"jali: rank 0 stopped: rank {last} failed: ValueError: out of paper" in ended.err
+
+
+def test_rules_ask_for_the_version_of_the_mpi_library(any_mpi, tmp_path) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text(
+        "version = 1\n[[rule]]\nmpich = '0..1'\nopenmpi = '0..'\nways = ['chain']\n"
+        "[[rule]]\nmpich = '99..'\nways = ['chain']\n[[rule]]\nopenmpi = '..0'\nways = ['chain']\n"
+    )
+    ended = any_mpi.run(
+        f"""
+        import re
+        from mpi4py import MPI
+        import jali
+
+        world = comm.current()
+        with jali.settings.using(collective_rules={str(other)!r}):
+            print("of others", world.duplicate().explain("reduce", np.ones(8)), flush=True)
+        text = MPI.Get_library_version()
+        name, numbers = ("openmpi", r"v([0-9.]+)") if "Open MPI" in text else ("mpich", r"Version:\\s+([0-9.]+)")
+        version = re.search(numbers, text)[1]
+        major, minor = version.split(".")[:2]
+        for k, own in enumerate((version, f"{{major}}..", f"{{major}}.{{minor}}")):
+            file = {str(tmp_path)!r} + f"/own{{k}}.toml"
+            if world.rank == 0:
+                with open(file, "w") as stream:
+                    stream.write(f"version = 1\\n[[rule]]\\n{{name}} = '{{own}}'\\nways = ['chain']\\n")
+            world.barrier()
+            with jali.settings.using(collective_rules=file):
+                print("own", world.duplicate().explain("reduce", np.ones(8)), flush=True)
+        """
+    )
+    assert ended.status == 0, ended.err
+    lines = ended.out.splitlines()
+    assert sum(line.startswith("own chain (line 2 of ") for line in lines) == 3 * any_mpi.ranks
+    assert sum(line.startswith("of others direct (") for line in lines) == any_mpi.ranks

@@ -18,7 +18,7 @@ from fake_driver import PATH, REAL, TWO_DEVICES, until_idle, use_fake_ccl, use_f
 from programs import on_ranks, run_program
 
 import jali
-from jali import _core, comm
+from jali import _core, comm, planner
 from jali.comm import DeviceArray
 from jali.devices import open_device
 from jali.errors import DeviceError, RankError
@@ -49,9 +49,9 @@ def rank_1_fails_in_a_collective(ccl: bool = False) -> None:
     event = _core.GpuEvent(gpu)
     running = None
     if not ccl:
-        composition = comm.Composition(2, "float64")
+        composition = planner.Composition(2, "float64")
         whole = composition.buffer("x", 1000)
-        composition.multicast(whole, whole, root=1, leaves=comm.OTHERS)
+        composition.multicast(whole, whole, root=1, leaves=planner.OTHERS)
         running = composition.plan(hierarchy="flat").on(c)
     total = c.all_reduce(x)
     if running is not None:

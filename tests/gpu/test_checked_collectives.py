@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from fake_driver import REAL, run_on_devices, use_fake_ccl, use_fake_gpus
 
-from jali import _core, comm
+from jali import _core, comm, planner
 from jali._core import CollectiveCall
 from jali.comm import DeviceArray, algorithms
 from jali.devices import open_device
@@ -141,7 +141,7 @@ def after_messages_of_some() -> None:
     """Few channels of few ranks have passed messages before: channels begin in other ways, others on other ranks."""
     c = comm.current()
     for count, root, leaf in ((90, 0, 1), (250, 2, 0), (90, 2, 3), (700, 3, 1), (2000, 1, 2), (1500, 3, 0)):
-        composition = comm.Composition(c.size, "float32")
+        composition = planner.Composition(c.size, "float32")
         data = composition.buffer("data", count)
         composition.multicast(data[0:count], data[0:count], root=root, leaves=[leaf])
         plan = composition.plan().on(c)
@@ -212,7 +212,7 @@ def test_collectives_of_processes_are_proved(fake_environment):
 def composition_of_the_user(libraries: list[str] | None) -> None:
     c = comm.current()
     gpu = open_device("cuda", c)
-    composition = comm.Composition.standard("all_reduce", 4, 401, dtype="float64", form="composed")
+    composition = planner.Composition.standard("all_reduce", 4, 401, dtype="float64", form="composed")
     plan = composition.plan(hierarchy=(2, 2), libraries=libraries or ["", ""])
     x = np.arange(401.0) + c.rank
     here, out = DeviceArray.from_host(x, gpu), DeviceArray.from_host(np.full(401, 7.0), gpu)

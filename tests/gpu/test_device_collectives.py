@@ -12,7 +12,7 @@ import pytest
 from fake_driver import REAL, use_fake_gpus
 
 import jali
-from jali import _core, comm
+from jali import _core, comm, planner
 from jali._core import CollectiveCall
 from jali.comm import DeviceArray, algorithms
 from jali.comm.elements import OPERATIONS, SIZES
@@ -334,7 +334,7 @@ def test_a_composition_of_the_user_runs_on_devices() -> None:
     def run() -> None:
         c, gpu = comm.current(), open_gpu()
         p, n = c.size, 600
-        composition = comm.Composition(p, "float64")
+        composition = planner.Composition(p, "float64")
         send = composition.buffer("send", n)
         recv = composition.buffer("recv", n, input=False)
         part = n // p
@@ -343,7 +343,7 @@ def test_a_composition_of_the_user_runs_on_devices() -> None:
         composition.fence()
         for i in range(p):
             piece = recv[i * part : (i + 1) * part]
-            composition.multicast(piece, piece, root=i, leaves=comm.OTHERS)
+            composition.multicast(piece, piece, root=i, leaves=planner.OTHERS)
         plan = composition.plan(hierarchy="flat", ring=2)
         x = numbers(c.rank, n, "float64")
         wanted = np.zeros(n)
@@ -358,11 +358,11 @@ def test_a_composition_of_the_user_runs_on_devices() -> None:
 def many_messages(fenced: bool) -> None:
     c, gpu = comm.current(), open_gpu()
     pieces, n = 11, 400  # more messages between two ranks than a queue has places
-    composition = comm.Composition(2, "float64")
+    composition = planner.Composition(2, "float64")
     a = composition.buffer("a", pieces * n)
     for k in range(pieces):
         piece = a[k * n : (k + 1) * n]
-        composition.multicast(piece, piece, root=k % 2 if not fenced else 0, leaves=comm.OTHERS)
+        composition.multicast(piece, piece, root=k % 2 if not fenced else 0, leaves=planner.OTHERS)
         if fenced:
             composition.fence()
     x = numbers(c.rank, pieces * n, "float64")
@@ -384,11 +384,11 @@ def test_more_messages_than_a_queue_takes(fenced: bool, use_settings: Callable[.
 def test_pieces_that_overlap_in_part_are_refused() -> None:
     def run() -> None:
         c, gpu = comm.current(), open_gpu()
-        composition = comm.Composition(2, "float32")
+        composition = planner.Composition(2, "float32")
         a = composition.buffer("a", 30)
-        composition.multicast(a[0:20], a[0:20], root=0, leaves=comm.OTHERS)
+        composition.multicast(a[0:20], a[0:20], root=0, leaves=planner.OTHERS)
         composition.fence()
-        composition.multicast(a[10:30], a[10:30], root=1, leaves=comm.OTHERS)
+        composition.multicast(a[10:30], a[10:30], root=1, leaves=planner.OTHERS)
         plan = composition.plan(hierarchy="flat")
         with pytest.raises(jali.errors.PlanError, match="overlap in part"):
             plan.on(c).run(DeviceArray.from_host(np.zeros(30, np.float32), gpu))
@@ -494,7 +494,7 @@ def test_algorithms_by_every_carrier(
 def both_carriers() -> None:
     c, gpu = comm.current(), open_gpu()
     n = 400
-    composition = comm.Composition.standard("all_reduce", 4, n, dtype="float64", form="composed")
+    composition = planner.Composition.standard("all_reduce", 4, n, dtype="float64", form="composed")
     plan = composition.plan(hierarchy=(2, 2), libraries=["nccl", "remote-write"])
     x = numbers(c.rank, n, "float64")
     wanted = np.zeros(n)
@@ -536,7 +536,7 @@ def of_another_vendor() -> None:
     with pytest.raises(
         PlanError, match="'rccl' carries no messages .* remote-write, nccl, copy-engine and gpu-aware-mpi do"
     ):
-        composition = comm.Composition.standard("all_reduce", c.size, 5, dtype="int64")
+        composition = planner.Composition.standard("all_reduce", c.size, 5, dtype="int64")
         composition.plan(libraries=["rccl"]).on(c).run(x, x)
     assert c.all_reduce(x).to_host()[0] == c.size  # the setting says nothing about these devices
 

@@ -13,7 +13,7 @@ from test_graphs import filled, power_iteration, scale, spread
 from test_solvers_on_devices import operator, random_field
 
 import jali
-from jali import EVEN, ODD, Complex, Field, Lattice, Real, Spinor, _core, comm
+from jali import EVEN, ODD, Complex, Field, Lattice, Real, Spinor, _core, comm, planner
 from jali.comm import DeviceArray
 from jali.errors import DeviceError, RankError, RecordingError
 from jali.fermions import WilsonDirac
@@ -327,7 +327,7 @@ def in_a_loop(in_graph, look_every=None):
         DeviceArray.empty(gpu, (k,), "fp64") for k in (4 * c.size, 4, 4 * c.size, 4 * c.size)
     )
     told = DeviceArray.from_host(given, gpu)
-    plan = comm.Composition.standard("all_reduce", c.size, 4 * c.size).plan(libraries=["remote-write"])
+    plan = planner.Composition.standard("all_reduce", c.size, 4 * c.size).plan(libraries=["remote-write"])
     running, planned = plan.on(c), DeviceArray.empty(gpu, (4 * c.size,), "fp64")
     messages = [  # two copies: copy engines announce them on another stream
         end

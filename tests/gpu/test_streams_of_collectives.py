@@ -13,7 +13,7 @@ from ccl_ranks import FAKE
 from test_foreign_arrays import Foreign
 
 import jali
-from jali import _core, comm
+from jali import _core, comm, planner
 from jali.comm import DeviceArray, algorithms
 from jali.comm.requests import DeviceRequest
 from jali.devices import open_device
@@ -138,7 +138,7 @@ def dropped(fake_driver: Path) -> None:
     x = user.array(numbers(c.rank, 3000), stream=None)
     out = user.array(np.zeros(3000, np.float32), stream=None)
     gpu.let_wait(user.stream)
-    of_all = comm.Composition.standard("all_reduce", RANKS, 3000, dtype="float32").plan(depth=32)
+    of_all = planner.Composition.standard("all_reduce", RANKS, 3000, dtype="float32").plan(depth=32)
     plan = c.collectives.on_device(gpu).plan(of_all.composition.core, of_all.parameters, "a sum")
     busy(user)
     plan.run([x.address, out.address], user.stream)

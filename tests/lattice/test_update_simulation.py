@@ -12,10 +12,10 @@ import jali
 from jali import ALL, _core
 from jali.bench.compare.rows import neighbours
 from jali.bench.halo import KERNELS, laplace
-from jali.comm.machine import Device, Machine
 from jali.errors import LayoutError, ParameterError
 from jali.lattice.update_simulation import kernel_seconds
 from jali.lattice.updates import Update, Work
+from jali.planner.machine import Device, Machine
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import halo_simulation

@@ -1,9 +1,12 @@
 // The vendor's library, NCCL or RCCL: messages of a stage are one group on the stream, and it has collectives
-// itself, which do not say in which order they combine.
+// itself, which do not say in which order they combine. For some it has faster kernels between symmetric
+// windows: arrays in such memory get them by themselves, a row of its own copies others into windows and out.
 #include "carriers/carriers.hpp"
 #include "collective/collective_transport.hpp"
+#include "device/stream_order.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -66,7 +69,7 @@ void check_combines(const std::string& library, DataType type, Operation operati
                        " work, '" + std::string(name_of(operation)) + "' does not");
 }
 
-class LibraryPlan final : public DevicePlan {
+class LibraryPlan : public DevicePlan {
   public:
     LibraryPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CclGroup> ccl, const CollectiveCall& call,
                 std::string what)
@@ -83,9 +86,7 @@ class LibraryPlan final : public DevicePlan {
                            : "  the library's own; no symmetric windows here: " + why + "\n";
     }
 
-  private:
-    using Kind = CclCall::Kind;
-
+  protected:
     void put(std::span<const GpuAddress> buffers, void* stream) override {
         std::vector<CclCall> calls = calls_;
         for (CclCall& call : calls) {
@@ -95,6 +96,12 @@ class LibraryPlan final : public DevicePlan {
         }
         ccl_->issue(std::move(calls));
     }
+
+    std::shared_ptr<CclGroup> ccl_;
+    std::vector<CclCall> calls_; // addresses are offsets in the buffers
+
+  private:
+    using Kind = CclCall::Kind;
 
     void add_calls(const CollectiveCall& call) {
         const int root = call.root;
@@ -177,15 +184,13 @@ class LibraryPlan final : public DevicePlan {
         }
     }
 
-    std::shared_ptr<CclGroup> ccl_;
     const int rank_, ranks_;
-    std::vector<CclCall> calls_; // addresses are offsets in the buffers
 };
 
-class Library final : public CollectiveCarrier {
+class Library : public CollectiveCarrier {
   public:
-    explicit Library(const CollectiveRanks& ranks)
-        : CollectiveCarrier(collectives_by_library, *ranks.gpu), gpu_(ranks.gpu),
+    explicit Library(const CollectiveRanks& ranks, const CollectiveTransport& row = collectives_by_library)
+        : CollectiveCarrier(row, *ranks.gpu), gpu_(ranks.gpu),
           ccl_(CclGroup::shared(*ranks.communicator, ranks.gpu)) {}
 
     void exchange(std::span<const StageMessage> messages, std::span<const GpuAddress> buffers,
@@ -217,9 +222,79 @@ class Library final : public CollectiveCarrier {
         return std::make_shared<LibraryPlan>(gpu_, ccl_, call, std::move(what));
     }
 
-  private:
+  protected:
     std::shared_ptr<Gpu> gpu_;
     std::shared_ptr<CclGroup> ccl_;
+};
+
+// Windows for what goes in and what comes out, which plans take in turn.
+struct Windows {
+    std::shared_ptr<GpuMemory> in, out;
+    std::shared_ptr<StreamOrder> order;
+};
+
+class WindowsPlan final : public LibraryPlan {
+  public:
+    WindowsPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CclGroup> ccl, const CollectiveCall& call,
+                std::string what, Windows windows, std::size_t in, std::size_t out)
+        : LibraryPlan(std::move(gpu), std::move(ccl), call, std::move(what)), windows_(std::move(windows)),
+          in_(in), out_(out) {}
+
+    std::string describe() const override {
+        return "  " + readable_bytes(in_) + " copied into a symmetric window, the library's own kernels, " +
+               readable_bytes(out_) + " copied out of another\n";
+    }
+
+  private:
+    void put(std::span<const GpuAddress> buffers, void* stream) override {
+        if (calls_.empty()) return;
+        const bool captured = gpu_->is_capturing(stream);
+        windows_.order->before(stream, captured);
+        CclCall call = calls_.front();
+        const GpuAddress from = buffers.front() + call.from, to = buffers.back() + call.to;
+        call.from = windows_.in->address();
+        call.to = windows_.out->address();
+        call.stream = stream;
+        gpu_->copy(call.from, from, in_, stream);
+        ccl_->issue({call});
+        gpu_->copy(to, windows_.out->address(), out_, stream);
+        windows_.order->after(stream, captured);
+    }
+
+    Windows windows_;
+    const std::size_t in_, out_; // bytes
+};
+
+class LibrarysWindows final : public Library {
+  public:
+    explicit LibrarysWindows(const CollectiveRanks& ranks)
+        : Library(ranks, collectives_by_librarys_windows),
+          windows_{ccl_->symmetric(1), ccl_->symmetric(1), std::make_shared<StreamOrder>(ranks.gpu)} {}
+
+    void check(const CollectiveCall& call) const override {
+        const bool even = std::ranges::all_of(call.counts, [&](auto n) { return n == call.counts[0]; });
+        if ((call.collective != Collective::all_reduce && call.collective != Collective::all_gather &&
+             call.collective != Collective::reduce_scatter) ||
+            !even)
+            throw CollectiveError("algorithm '" + name + "' has no " + std::string(name_of(call.collective)) +
+                                  (even ? "" : " with counts") +
+                                  "; all_reduce, all_gather and reduce_scatter of equal counts go that way");
+        Library::check(call);
+    }
+
+    std::shared_ptr<DevicePlan> plan(const CollectiveCall& call, std::string what) override {
+        const std::size_t piece = std::size_t(call.counts[0]) * size_of(call.type),
+                          whole = piece * ccl_->size();
+        const std::size_t in = call.collective == Collective::reduce_scatter ? whole : piece,
+                          out = call.collective == Collective::all_gather ? whole : piece;
+        // Sizes are equal on all ranks. Plans that were made before keep theirs.
+        if (windows_.in->size() < in) windows_.in = ccl_->symmetric(std::bit_ceil(in));
+        if (windows_.out->size() < out) windows_.out = ccl_->symmetric(std::bit_ceil(out));
+        return std::make_shared<WindowsPlan>(gpu_, ccl_, call, std::move(what), windows_, in, out);
+    }
+
+  private:
+    Windows windows_;
 };
 
 } // namespace
@@ -230,5 +305,12 @@ const CollectiveTransport collectives_by_library{
         return std::make_shared<Library>(ranks);
     },
     {.carries = "the vendor's library", .itself = true, .costly = true}};
+
+const CollectiveTransport collectives_by_librarys_windows{
+    {librarys_windows},
+    [](const CollectiveRanks& ranks) -> std::shared_ptr<CollectiveCarrier> {
+        return std::make_shared<LibrarysWindows>(ranks);
+    },
+    {.itself = true, .costly = true}};
 
 } // namespace jali

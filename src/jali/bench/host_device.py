@@ -16,9 +16,9 @@ import jali
 from jali import _core
 from jali.bench import halo
 from jali.comm import Communicator
-from jali.comm.machine import GIGA, MICRO, Device, LibraryLevel
 from jali.lattice.lattice import Lattice
 from jali.lattice.prefetch import cache_share
+from jali.planner.machine import GIGA, MICRO, Device, LibraryLevel
 from jali.profile import host_roofs
 
 MEGA = 1e6

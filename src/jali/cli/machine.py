@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from jali import comm
-from jali.comm.machine import Machine, shipped
 from jali.errors import ParameterError
 from jali.io.parallel import together
+from jali.planner.machine import Machine, shipped
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def execute(arguments: argparse.Namespace) -> int:
     ranks = comm.current()
     if arguments.what == "measure":
         from jali.bench.host_device import host_carriers, host_device
-        from jali.comm.measure import measure
+        from jali.planner.measure import measure
 
         several = ranks.size > 1  # else measure says what is missing
         device = host_device(ranks) if several else None

@@ -12,7 +12,7 @@ from pathlib import Path
 from jali import comm
 from jali.amounts import counted
 from jali.cli.plan_arguments import add_plan_arguments, plan_from
-from jali.comm.plan import COUNTED
+from jali.planner.plan import COUNTED
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

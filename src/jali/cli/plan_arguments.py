@@ -9,10 +9,10 @@ from typing import Any
 
 from jali.amounts import counted
 from jali.cli.progress import SearchProgress
-from jali.comm.plan import Plan
-from jali.comm.standard_plans import MOST_BYTES, plan_collective
 from jali.errors import ParameterError
 from jali.files import value_shown
+from jali.planner.plan import Plan
+from jali.planner.standard_plans import MOST_BYTES, plan_collective
 
 UNITS = {
     "": 1,
@@ -71,7 +71,7 @@ def add_plan_arguments(parser: argparse.ArgumentParser, size: bool = True, other
 
 def plan_from(arguments: argparse.Namespace, size: int | None = None, nodes: int | None = None) -> Plan:
     """The plan that the arguments describe."""
-    from jali.comm.machine import Machine
+    from jali.planner.machine import Machine
 
     nodes = nodes if nodes is not None else arguments.nodes
     machine = Machine.load(arguments.machine, nodes)

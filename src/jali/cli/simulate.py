@@ -14,9 +14,9 @@ from jali.amounts import size_text, time_text
 from jali.cli import simulate_halo
 from jali.cli.options import keep_defaults, refuse_others
 from jali.cli.plan_arguments import add_plan_arguments, plan_from, sizes_argument
-from jali.comm.machine import Machine
-from jali.comm.plan_text import simulation_facts, simulation_text
 from jali.errors import ParameterError
+from jali.planner.machine import Machine
+from jali.planner.plan_text import simulation_facts, simulation_text
 
 OPTIONS = {
     "collectives": (

@@ -12,9 +12,9 @@ import math
 
 from jali import _core, comm
 from jali.cli.plan_arguments import factors_argument, names_argument
-from jali.comm.machine import Machine
 from jali.errors import ParameterError
 from jali.lattice.lattice import Lattice
+from jali.planner.machine import Machine
 
 SMALL = 4  # sites in each direction of the lattice for which the kernel is compiled
 

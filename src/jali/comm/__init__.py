@@ -1,9 +1,8 @@
 """Ranks: who they are, how they talk, how they are started and how they stop.
 
-Collectives on arrays are methods of `Communicator`; any other collective is a `Composition`, which becomes a
-`Plan` that can be checked, explained, simulated on a `Machine`, drawn and run. Knows nothing of lattices or fields.
-The work is done in C++ (`core/transport`, `core/schedule`, `core/collective`). What lattices do not need is imported when it is
-first asked for.
+Collectives on arrays are methods of `Communicator`; any other collective is a composition of `jali.planner`. Knows nothing of
+lattices, fields or plans. The work is done in C++ (`core/transport`, `core/schedule`, `core/collective`). What lattices do not need
+is imported when it is first asked for.
 """
 
 from __future__ import annotations
@@ -19,32 +18,21 @@ from jali.comm.world import current, from_mpi4py
 if TYPE_CHECKING:
     from jali.comm.algorithms import ALGORITHMS, Algorithm
     from jali.comm.ccl import CclCommunicator
-    from jali.comm.composition import ALL, OTHERS, Composition
     from jali.comm.device_arrays import DeviceArray
     from jali.comm.device_messages import PersistentMessage
     from jali.comm.launcher import relaunch
-    from jali.comm.machine import Machine
-    from jali.comm.plan import Plan
     from jali.comm.requests import Request
-    from jali.comm.running_plan import RunningPlan
-    from jali.comm.standard_plans import plan_collective
     from jali.comm.transport import Transport, over
 
 __all__ = [
     "ALGORITHMS",
-    "ALL",
-    "OTHERS",
     "Algorithm",
     "CclCommunicator",
     "Communicator",
-    "Composition",
     "DeviceArray",
-    "Machine",
     "PersistentMessage",
     "Place",
-    "Plan",
     "Request",
-    "RunningPlan",
     "Transport",
     "current",
     "end_job",
@@ -52,7 +40,6 @@ __all__ = [
     "from_mpi4py",
     "over",
     "place_under_launcher",
-    "plan_collective",
     "relaunch",
     "tell_other_ranks",
     "virtual_ranks",
@@ -61,20 +48,13 @@ __all__ = [
 # Names that are imported later, and their modules; type checkers see the imports above.
 _LATER = {
     "ALGORITHMS": "algorithms",
-    "ALL": "composition",
-    "OTHERS": "composition",
     "Algorithm": "algorithms",
     "CclCommunicator": "ccl",
-    "Composition": "composition",
     "DeviceArray": "device_arrays",
-    "Machine": "machine",
     "PersistentMessage": "device_messages",
-    "Plan": "plan",
     "Request": "requests",
-    "RunningPlan": "running_plan",
     "Transport": "transport",
     "over": "transport",
-    "plan_collective": "standard_plans",
     "relaunch": "launcher",
 }
 

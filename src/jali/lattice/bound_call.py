@@ -46,8 +46,8 @@ from jali.lattice.tables import Tables
 from jali.lattice.updates import Update
 
 if TYPE_CHECKING:
-    from jali.comm.machine import Machine
     from jali.lattice.update_simulation import UpdateSimulation
+    from jali.planner.machine import Machine
 
 
 class Call(functools.partial[Any]):

@@ -1,7 +1,7 @@
 """What a launch does, as text: its sites, the ghosts that it reads, the policy that brings them and why not another,
 its steps.
 
-The form is that of `jali.comm.Plan.explain`. Sites and slabs come from geometry (`jali.lattice.updates`), steps and
+The form is that of `jali.planner.Plan.explain`. Sites and slabs come from geometry (`jali.lattice.updates`), steps and
 reasons from the core's launch, on a device from what its driver is given.
 """
 

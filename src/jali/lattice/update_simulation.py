@@ -25,9 +25,9 @@ import numpy as np
 
 from jali import _core
 from jali.amounts import counted
-from jali.comm.machine import GIGA, MICRO, Device, Machine
 from jali.errors import LayoutError, ParameterError
 from jali.lattice.updates import Message, Part, Update, Work
+from jali.planner.machine import GIGA, MICRO, Device, Machine
 
 MOST_RANKS = 1 << 14
 EXCHANGE, BULK, BOUNDARY = (0, 0, 0), (1, 0, 0), (2, 0, 0)

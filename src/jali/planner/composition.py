@@ -34,8 +34,8 @@ from jali.errors import PlanError
 from jali.files import value_shown
 
 if TYPE_CHECKING:
-    from jali.comm.machine import Machine
-    from jali.comm.plan import Plan
+    from jali.planner.machine import Machine
+    from jali.planner.plan import Plan
 
 ALL = "all"
 """All ranks, the root among them."""
@@ -340,7 +340,7 @@ class Composition:
 
         Raises `PlanError` for compositions and parameters that make no sense, by name.
         """
-        from jali.comm.planning import make_plan
+        from jali.planner.planning import make_plan
 
         return make_plan(
             self,
@@ -432,7 +432,7 @@ def _ranks(ranks: Ranks) -> RankNumbers:
     numbers = [given.whole("rank", rank) for rank in found if rank is not None]
     if len(numbers) < len(found):
         raise PlanError(
-            f"ranks are jali.comm.ALL, jali.comm.OTHERS, a rank or several, not {value_shown(ranks)}"
+            f"ranks are jali.planner.ALL, jali.planner.OTHERS, a rank or several, not {value_shown(ranks)}"
         )
     return numbers if given.several(ranks) else numbers[0]
 

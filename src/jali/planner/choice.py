@@ -22,10 +22,11 @@ from typing import Any
 
 from jali import _core
 from jali.amounts import counted
-from jali.comm.bounds import COLLECTIVES, bound
-from jali.comm.machine import Machine
-from jali.comm.simulation import Result, result_of
+from jali.comm.algorithms import COLLECTIVES
 from jali.errors import ParameterError, PlanError
+from jali.planner.bounds import bound
+from jali.planner.machine import Machine
+from jali.planner.simulation import Result, result_of
 
 # More than this many ranks: an all-reduce in one step is no longer looked at; it has ranks^2 partial results.
 ONE_STEP_RANKS = 16

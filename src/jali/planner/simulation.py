@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from jali import _core
-from jali.comm.machine import GIGA, Machine
+from jali.planner.machine import GIGA, Machine
 
 
 @dataclass(frozen=True)

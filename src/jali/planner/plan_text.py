@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from jali.amounts import size_text, time_text
-from jali.comm.choice import Candidate
-from jali.comm.simulation import Result
+from jali.planner.choice import Candidate
+from jali.planner.simulation import Result
 
 
 def simulation_facts(result: Result) -> dict[str, Any]:

@@ -19,8 +19,8 @@ import numpy as np
 
 from jali import _core
 from jali.comm.communicator import Communicator
-from jali.comm.machine import GIGA, MICRO, Device, LibraryLevel, Machine
 from jali.errors import ParameterError
+from jali.planner.machine import GIGA, MICRO, Device, LibraryLevel, Machine
 
 LONG = 8 << 20  # bytes of the messages that give bandwidths
 SHORT = 8

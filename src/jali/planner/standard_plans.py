@@ -9,15 +9,15 @@ from typing import Any
 
 from jali import _core
 from jali.comm import given
-from jali.comm.bounds import COLLECTIVES as BOUNDED
-from jali.comm.choice import choose
-from jali.comm.composition import Composition
+from jali.comm.algorithms import COLLECTIVES
 from jali.comm.elements import element_name
-from jali.comm.machine import Machine
-from jali.comm.plan import Plan, machine_for
-from jali.comm.planning import make_plan
 from jali.errors import ParameterError
 from jali.files import value_shown
+from jali.planner.choice import choose
+from jali.planner.composition import Composition
+from jali.planner.machine import Machine
+from jali.planner.plan import Plan, machine_for
+from jali.planner.planning import make_plan
 
 MOST_BYTES = 1 << 50
 """Of a payload that is planned for."""
@@ -42,8 +42,8 @@ def plan_collective(
     in `Composition.plan`, the hierarchy by default that of the machine. `progress` is told what is being searched. Raises ParameterError, PlanError.
     """
     collective = str(collective).replace("-", "_")
-    if collective not in BOUNDED:
-        raise ParameterError(f"no collective {collective!r}; there are {', '.join(BOUNDED)}")
+    if collective not in COLLECTIVES:
+        raise ParameterError(f"no collective {collective!r}; there are {', '.join(COLLECTIVES)}")
     target = machine if isinstance(machine, Machine) else Machine.load(machine)
     ranks = target.ranks if ranks is None else given.whole("the number of ranks", ranks)
     if ranks < 1:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jali.amounts import counted, size_text
-from jali.comm.simulation import Result
 from jali.errors import ParameterError
+from jali.planner.simulation import Result
 
 if TYPE_CHECKING:
-    from jali.comm.plan import Plan
+    from jali.planner.plan import Plan
 
 FORMATS = (".png", ".svg", ".pdf")
 SHOWN_LINKS = 12

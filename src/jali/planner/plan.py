@@ -1,8 +1,8 @@
 """Plans: a composition with the parameters that say how it is done.
 
 A `Plan` is the same on all ranks. It can be proved (`check`), explained, simulated on a described machine, drawn,
-and run on a communicator, where each rank makes its own schedule only (`jali.comm.running_plan`). Which parameters a plan gets is
-the matter of `jali.comm.planning` and `jali.comm.standard_plans`.
+and run on a communicator, where each rank makes its own schedule only (`jali.planner.running_plan`). Which parameters a plan gets is
+the matter of `jali.planner.planning` and `jali.planner.standard_plans`.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from typing import TYPE_CHECKING, Any
 from jali import _core
 from jali.amounts import counted, size_text
 from jali.comm import given
-from jali.comm.bounds import COLLECTIVES as BOUNDED
-from jali.comm.bounds import bound
-from jali.comm.choice import Choice
+from jali.comm.algorithms import COLLECTIVES
 from jali.comm.communicator import Communicator
-from jali.comm.machine import Machine
-from jali.comm.plan_text import runners_up_text, simulation_facts, simulation_text
-from jali.comm.running_plan import RunningPlan
-from jali.comm.simulation import Result, simulate
 from jali.errors import ParameterError, PlanError
 from jali.files import checked_path, value_shown
+from jali.planner.bounds import bound
+from jali.planner.choice import Choice
+from jali.planner.machine import Machine
+from jali.planner.plan_text import runners_up_text, simulation_facts, simulation_text
+from jali.planner.running_plan import RunningPlan
+from jali.planner.simulation import Result, simulate
 
 if TYPE_CHECKING:
-    from jali.comm.composition import Composition
+    from jali.planner.composition import Composition
 
 COUNTED = 512  # ranks up to which messages are counted one by one
 
@@ -117,7 +117,7 @@ class Plan:
         if target is None:
             raise ParameterError("no machine to simulate on; name one, like simulate('frontier')")
         limit = None
-        if self.collective in BOUNDED and target.ranks == self.ranks > 1:
+        if self.collective in COLLECTIVES and target.ranks == self.ranks > 1:
             limit = bound(target, self.collective)
         return simulate(self.composition.core, self.parameters, target, float(self.size), limit)
 
@@ -224,7 +224,7 @@ class Plan:
     def draw(self, path: str | Path, machine: Machine | str | Path | None = None) -> Path:
         """Draw the plan into a PNG, SVG or PDF file: who sends to whom in each stage, the pipeline, and the load of
         links (if there is a machine). Raises PlanError beyond 512 ranks."""
-        from jali.comm.drawing import draw_plan
+        from jali.planner.drawing import draw_plan
 
         result = self.result if machine is None else self.simulate(machine)
         return draw_plan(self, result, Path(checked_path(path)))

@@ -1,6 +1,6 @@
 """Making plans of compositions: from parameters, from a machine and some parameters, or from a machine alone, by search.
 
-What is searched for comes from `jali.comm.choice`; here are the defaults and what parameters may look like.
+What is searched for comes from `jali.planner.choice`; here are the defaults and what parameters may look like.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jali import _core
-from jali.comm.choice import choose_for
-from jali.comm.machine import Machine
-from jali.comm.plan import Plan, machine_for, parameters_of
 from jali.errors import PlanError
+from jali.planner.choice import choose_for
+from jali.planner.machine import Machine
+from jali.planner.plan import Plan, machine_for, parameters_of
 
 if TYPE_CHECKING:
-    from jali.comm.composition import Composition
+    from jali.planner.composition import Composition
 
 
 def make_plan(

@@ -10,19 +10,10 @@ from __future__ import annotations
 
 import math
 
-from jali.comm.machine import Machine
+from jali.comm.algorithms import COLLECTIVES
 from jali.errors import ParameterError
+from jali.planner.machine import Machine
 
-COLLECTIVES = (
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-    "all_gather",
-    "reduce_scatter",
-    "all_reduce",
-    "all_to_all",
-)
 ONE_DIRECTION = ("gather", "scatter")  # of their busiest node
 
 
