@@ -3,6 +3,7 @@
 #include "bind/ending.hpp"
 #include "bind/errors.hpp"
 #include "bind/user_operation.hpp"
+#include "collective/compared_calls.hpp"
 
 #include <functional>
 #include <memory>
@@ -81,12 +82,20 @@ void bind_collectives(nb::module_& m) {
         }
     });
 
+    m.def(
+        "compare_calls",
+        [](Communicator& ranks, std::vector<std::pair<std::string, std::string>> facts, std::string place) {
+            compare_calls(ranks, {std::move(facts), std::move(place)});
+        },
+        "ranks"_a, "facts"_a, "place"_a, nb::call_guard<nb::gil_scoped_release>(),
+        "ParameterError on every rank unless all have these facts, key and value; `place` is told. "
+        "Collective.");
+
     nb::class_<CollectiveCall>(m, "CollectiveCall", "What somebody calls, equal on all ranks.")
         .def(nb::new_(&call_of), "collective"_a, "type"_a, "counts"_a, "root"_a = 0, "operation"_a = "sum",
              "in_place"_a = false, "algorithm"_a = nb::none(), "reproducible"_a = false,
              "`counts`: elements as `jali.planner.Composition.standard` takes them, one number or one for "
-             "each "
-             "rank; `operation`: a name or a function of two arrays.")
+             "each rank; `operation`: a name or a function of two arrays.")
         .def_prop_ro("collective",
                      [](const CollectiveCall& call) { return std::string(name_of(call.collective)); })
         .def_prop_ro("type", [](const CollectiveCall& call) { return std::string(name_of(call.type)); })

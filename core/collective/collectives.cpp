@@ -1,5 +1,7 @@
 #include "collective/collectives.hpp"
+#include "collective/compared_calls.hpp"
 #include "collective/plan.hpp"
+#include "settings/settings.hpp"
 #include "settings/version.hpp"
 #include "transport/host_identity.hpp"
 #include "transport/mpi_abi.hpp"
@@ -106,6 +108,10 @@ Collectives::Collectives(std::shared_ptr<Communicator> ranks, const SharesMemory
     for (const std::vector<int>& host : hosts_) ranks_of_hosts_.push_back(static_cast<int>(host.size()));
 }
 
+void Collectives::compare(const CollectiveCall& call, const std::source_location& place) {
+    if (settings().checked) compare_calls(*ranks_, describe(call, false, place));
+}
+
 CollectiveChoice Collectives::way_of(const CollectiveCall& call) const {
     return choose_on_host(call, ranks_of_hosts_, versions_);
 }
@@ -171,7 +177,7 @@ const std::shared_ptr<DeviceCollectives>& Collectives::on(const std::shared_ptr<
                                                    std::span<std::byte* const> buffers) {
         const auto there = self.lock();
         if (!there) throw TransportError("a collective by way of the host, whose communicator is gone");
-        there->run(call, buffers);
+        there->idle_plan_of(call)->run(buffers);
     };
     auto made = std::make_shared<DeviceCollectives>(gpu, ranks_, ranks_of_hosts_, versions_, on_host);
     return on_devices_.emplace(gpu.get(), std::move(made)).first->second;

@@ -16,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <source_location>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,15 +47,20 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
 
     // Begins a call on these addresses, one for each of its buffers (standard.hpp; null where this rank has
     // no bytes of one), which stay until it has ended: test() and wait() of what this returns. Calls are
-    // started in the same order on all ranks and waited for in any. Throws CollectiveError, RulesError,
-    // PlanError.
-    std::shared_ptr<PersistentPlan> start(const CollectiveCall& call, std::span<std::byte* const> buffers) {
+    // started in the same order on all ranks and waited for in any; in checked mode they are compared. Throws
+    // CollectiveError, RulesError, PlanError.
+    std::shared_ptr<PersistentPlan>
+    start(const CollectiveCall& call, std::span<std::byte* const> buffers,
+          const std::source_location& place = std::source_location::current()) {
+        compare(call, place);
         std::shared_ptr<PersistentPlan> plan = idle_plan_of(call);
         plan->start(buffers);
         return plan;
     }
     // The same to its end. Throws what waiting throws as well.
-    void run(const CollectiveCall& call, std::span<std::byte* const> buffers) {
+    void run(const CollectiveCall& call, std::span<std::byte* const> buffers,
+             const std::source_location& place = std::source_location::current()) {
+        compare(call, place);
         idle_plan_of(call)->run(buffers);
     }
 
@@ -75,6 +81,7 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
     Collectives(std::shared_ptr<Communicator> ranks, const SharesMemory& share_memory, std::string_view what);
     std::shared_ptr<PersistentPlan> make_plan(const CollectiveCall& call) const;
     Hierarchy hierarchy_of(const Algorithm& row) const;
+    void compare(const CollectiveCall& call, const std::source_location& place); // in checked mode
 
     std::shared_ptr<Communicator> ranks_;
     std::vector<MessageSpace::Carrier> carriers_;

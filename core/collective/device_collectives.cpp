@@ -1,6 +1,7 @@
 #include "collective/device_collectives.hpp"
 #include "collective/algorithms.hpp"
 #include "collective/collective_kernel.hpp"
+#include "collective/compared_calls.hpp"
 #include "device/ccl_api.hpp"
 #include "device/gpu_compiler.hpp"
 #include "schedule/first_run.hpp"
@@ -172,7 +173,9 @@ std::shared_ptr<DevicePlan> DeviceCollectives::plan_of(const CollectiveCall& cal
     return made;
 }
 
-void DeviceCollectives::start(const CollectiveCall& call, std::span<const GpuAddress> buffers, void* stream) {
+void DeviceCollectives::start(const CollectiveCall& call, std::span<const GpuAddress> buffers, void* stream,
+                              const std::source_location& place) {
+    if (settings().checked) compare_calls(*ranks_.communicator, describe(call, true, place));
     const std::shared_ptr<DevicePlan> plan = plan_of(call, false);
     prove_once(call, *plan, buffers, stream, false);
     plan->run(buffers, stream);

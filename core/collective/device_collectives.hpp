@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -43,9 +44,10 @@ class DeviceCollectives {
 
     // Puts a call on a stream of the device, such as gpu()->stream(), on these addresses, one for each of its
     // buffers (standard.hpp; 0 where this rank has no bytes of one). Calls are started in the same order on
-    // all ranks; Gpu::synchronize waits, and hears of ranks that fail. Throws CollectiveError, RulesError,
-    // PlanError, GpuError, CompileError.
-    void start(const CollectiveCall& call, std::span<const GpuAddress> buffers, void* stream);
+    // all ranks, and compared in checked mode; Gpu::synchronize waits, and hears of ranks that fail. Throws
+    // CollectiveError, RulesError, PlanError, GpuError, CompileError.
+    void start(const CollectiveCall& call, std::span<const GpuAddress> buffers, void* stream,
+               const std::source_location& place = std::source_location::current());
 
     // The plan of a call, which may be run again and again; null: none is kept. `checked` ones count
     // overflows.

@@ -114,7 +114,7 @@ def test_without_a_compiler_it_is_said_what_remains(programs, no_python):
     missing |= {"JALI_NVRTC": "/nowhere/libnvrtc.so", "JALI_NCCL": "/nowhere/libnccl.so"}
     ended = run_program([programs / "device_collectives"], env={**no_python, **missing}, status=1)
     assert "NVRTC" in ended.stderr
-    assert "without kernels collectives go by 'nccl' or 'host-staged'" in ended.stderr
+    assert "without kernels collectives go by 'nccl' or 'nccl-windows' or 'host-staged'" in ended.stderr
     assert "a sum: host-staged" in ended.stdout
 
 
@@ -178,7 +178,21 @@ def test_pkg_config_knows_the_library(installed, tmp_path, no_python):
 @BY_PKG_CONFIG
 def test_calls_that_cannot_be_are_refused(installed, tmp_path, no_python):
     program = compiled(Path(__file__).with_name("wrong_calls.cpp"), installed, tmp_path)
-    assert run_program([program], env=no_python).stdout == "right\n"
+    for environment in ({}, {"JALI_CHECKED": "1"}):
+        assert run_program([program], env={**no_python, **environment}).stdout == "right\n"
+
+
+@BY_PKG_CONFIG
+def test_in_checked_mode_ranks_compare_their_calls(installed, tmp_path, no_python):
+    program = compiled(Path(__file__).with_name("compared_calls.cpp"), installed, tmp_path)
+    told = (
+        "ranks do not make the same call; count: 6 on ranks 0, 2, 5 on rank 1 "
+        "(at compared_calls.cpp:24 on ranks 0, 1, compared_calls.cpp:22 on rank 2)"
+    )
+    said = run_program([program], env={**no_python, "JALI_CHECKED": "1"}).stdout.splitlines()
+    assert sorted(said) == sorted(
+        line for rank in range(3) for line in (f"rank {rank}: {told}", f"rank {rank} goes on with 3")
+    )
 
 
 @BY_MPI
