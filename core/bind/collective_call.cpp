@@ -263,15 +263,7 @@ class PreparedCall {
     bool asks_in_place() const { return a_[out].ptr() == a_[x].ptr(); }
 
     void set_stream() {
-        if (!a_.has(CallArguments::stream)) return;
-        const nb::handle given = a_[CallArguments::stream];
-        const nb::object handle =
-            PyLong_CheckExact(given.ptr()) ? nb::borrow(given) : asked_of_python("stream_handle")(given);
-        const auto number = PyLong_AsUnsignedLongLong(handle.ptr());
-        stream_ = reinterpret_cast<void*>(static_cast<std::uintptr_t>(number));
-        if (PyErr_Occurred() == nullptr) return;
-        PyErr_Clear();
-        refuse("stream " + std::string(nb::repr(handle).c_str()) + " is no handle of a stream");
+        if (a_.has(CallArguments::stream)) stream_ = stream_of(a_[CallArguments::stream]);
     }
 
     void set_root() {

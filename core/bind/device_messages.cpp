@@ -82,18 +82,6 @@ class Messages {
     std::vector<DeviceMessage*> ends_;
 };
 
-// A stream as users name it; None is jali's own.
-std::optional<void*> stream_of(nb::handle given) {
-    if (given.is_none()) return std::nullopt;
-    nb::object handle = nb::borrow(given);
-    if (!PyLong_CheckExact(given.ptr()))
-        handle = nb::module_::import_("jali.comm.device_arrays").attr("stream_handle")(given);
-    std::uintptr_t number = 0;
-    if (!nb::try_cast(handle, number))
-        throw nb::type_error("the handle of a stream is a whole number from 0");
-    return reinterpret_cast<void*>(number);
-}
-
 // `given()` makes a tuple of these as Python has them.
 template <class Given>
 void start(const Messages& messages, nb::handle stream, Given given) {

@@ -1,5 +1,6 @@
 #include "bind/placed_array.hpp"
 #include "bind/errors.hpp"
+#include "collective/standard.hpp"
 
 #include <string>
 #include <utility>
@@ -53,6 +54,19 @@ void let_owners_go_on(std::span<const PlacedArray* const> arrays) {
         }
         last = array;
     }
+}
+
+std::optional<void*> stream_of(nb::handle given) {
+    if (given.is_none()) return std::nullopt;
+    const nb::object handle =
+        PyLong_CheckExact(given.ptr())
+            ? nb::borrow(given)
+            : nb::module_::import_("jali.comm.device_arrays").attr("stream_handle")(given);
+    std::uintptr_t number = 0;
+    if (!nb::try_cast(handle, number))
+        throw CollectiveError("stream " + std::string(nb::repr(handle).c_str()) +
+                              " is no handle of a stream");
+    return reinterpret_cast<void*>(number);
 }
 
 const PlacedArray* placed_array(nb::handle object) {

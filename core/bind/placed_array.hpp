@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -45,6 +46,9 @@ struct PlacedArray {
 
 // Whoever owns these arrays (null is none) goes on with them when jali's work so far is done.
 void let_owners_go_on(std::span<const PlacedArray* const> arrays);
+
+// A stream as users name it; none: jali's own. Raises ParameterError for what is no stream.
+std::optional<void*> stream_of(nanobind::handle given);
 
 // The array in a Python object; null if it is none.
 const PlacedArray* placed_array(nanobind::handle object);

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -67,10 +68,13 @@ BoundPlan::BoundPlan(nb::object of, const nb::object& communicator) : plan(std::
         std::make_shared<RunningPlan>(std::move(collectives), composition, std::move(parameters), what));
 }
 
+constexpr const char* stream_key = "stream"; // no name of a buffer
+
 // Arrays as they were given for the buffers, in their order.
 class GivenArrays {
   public:
-    GivenArrays(BoundPlan& plan, const nb::args& given, const nb::kwargs& named) : plan_(plan) {
+    GivenArrays(BoundPlan& plan, const nb::args& given, const nb::kwargs& named)
+        : plan_(plan), stream_(stream_among(named)) {
         const auto& names = plan.names;
         if (named.size() > 0) refuse_unknown(named);
         for (nb::handle one : given) add(nb::borrow(one));
@@ -86,6 +90,12 @@ class GivenArrays {
     }
     std::span<const PlacedArray* const> placed() const { return placed_; } // null is none
     std::span<const nb::object> objects() const { return objects_; }
+    std::optional<void*> stream() const { return stream_; } // none: jali's
+    bool meet_jali() const { return meet_jali_; }           // who uses some does so on jali's stream
+
+    void refuse_stream(const char* why) const {
+        if (stream_) throw CollectiveError(why);
+    }
 
     // Their device. Raises ParameterError where some are elsewhere.
     std::shared_ptr<Gpu> gpu() const {
@@ -129,6 +139,7 @@ class GivenArrays {
         std::vector<std::string> unknown;
         for (const auto& [name, array] : named) {
             const auto text = nb::cast<std::string>(name);
+            if (text == stream_key) continue;
             if (std::ranges::find(plan_.names, text) == plan_.names.end()) unknown.push_back(text);
         }
         std::ranges::sort(unknown);
@@ -149,9 +160,14 @@ class GivenArrays {
             return;
         }
         const PlacedArray* placed = placed_array(x);
+        meet_jali_ = meet_jali_ || placed != nullptr;
         if (placed == nullptr && PyObject_IsInstance(x.ptr(), numpy_array) != 1) {
-            x = nb::module_::import_("jali.comm.whereabouts").attr("memory_of")(x);
+            const nb::object memory_of = nb::module_::import_("jali.comm.whereabouts").attr("memory_of");
+            x = stream_ ? memory_of(x, false, reinterpret_cast<std::uintptr_t>(*stream_)) : memory_of(x);
             placed = placed_array(x);
+            if (placed != nullptr)
+                meet_jali_ = meet_jali_ || placed->owner_stream ==
+                                               reinterpret_cast<std::uintptr_t>(placed->kind->gpu->stream());
         }
         check_element(x, placed);
         objects_.push_back(std::move(x));
@@ -177,7 +193,14 @@ class GivenArrays {
                               given);
     }
 
+    static std::optional<void*> stream_among(const nb::kwargs& named) {
+        PyObject* const given = named.size() > 0 ? PyDict_GetItemString(named.ptr(), stream_key) : nullptr;
+        return given != nullptr ? stream_of(given) : std::nullopt;
+    }
+
     BoundPlan& plan_;
+    const std::optional<void*> stream_;
+    bool meet_jali_ = false;
     std::vector<nb::object> objects_;
     std::vector<const PlacedArray*> placed_;
 };
@@ -192,7 +215,10 @@ nb::tuple buffers_of(const GivenArrays& arrays) {
 
 // False: the arrays are not on a device.
 bool start_on_device(BoundPlan& self, const GivenArrays& arrays) {
-    if (!arrays.on_device()) return false;
+    if (!arrays.on_device()) {
+        arrays.refuse_stream("`stream` is for arrays in device memory; these are in the host's");
+        return false;
+    }
     RunningPlan& plan = *self.core;
     const std::shared_ptr<Gpu> gpu = arrays.gpu();
     const std::shared_ptr<GpuPlan> there = [&] {
@@ -201,17 +227,24 @@ bool start_on_device(BoundPlan& self, const GivenArrays& arrays) {
     }();
     const std::vector<GpuAddress> addresses = arrays.addresses(*there);
     if (const nb::object recorded_by = tape(); !recorded_by.is_none()) {
+        if (arrays.stream())
+            refuse_recorded("a plan on a stream of its own is started", "leave the stream to the graph");
         nb::module_::import_("jali.planner.running_plan")
             .attr("record")(recorded_by, nb::find(self), ended_without_lock(there), buffers_of(arrays));
         nb::gil_scoped_release released;
         plan.rehearse(gpu, addresses);
         return true;
     }
+    void* const on = arrays.stream().value_or(gpu->stream());
     {
         nb::gil_scoped_release released; // a full stream waits, perhaps for a rank that is a thread
-        plan.start(gpu, addresses);
+        // arrays of jali that are used on another stream; a graph is put in order by who launches it
+        const bool meet_jali = on != gpu->stream() && arrays.meet_jali() && !gpu->is_capturing(on);
+        if (meet_jali) gpu->let_wait(on);
+        plan.start(gpu, addresses, on);
+        if (meet_jali) gpu->wait_for(on);
     }
-    let_owners_go_on(arrays.placed());
+    if (!arrays.stream()) let_owners_go_on(arrays.placed());
     return true;
 }
 
@@ -238,6 +271,7 @@ void run(BoundPlan& self, const nb::args& given, const nb::kwargs& named) {
 void check(BoundPlan& self, const nb::args& given, const nb::kwargs& named) {
     refuse_call("check");
     const GivenArrays arrays(self, given, named);
+    arrays.refuse_stream("`check` makes runs of its own and takes no stream");
     if (!arrays.on_device()) {
         self.plan.attr("check")();
         return;
@@ -277,12 +311,11 @@ void bind_running_plan(nb::module_& m) {
         m, "RunningPlan", nb::type_slots(slots), nb::is_final(), nb::is_weak_referenceable(),
         "One rank's part of a plan on one communicator. Made by `Plan.on`.\n\n"
         "All ranks start plans of one communicator in the same order. Arrays must be C-contiguous, of "
-        "exactly "
-        "the buffer's size and type; None where a buffer has no elements on this rank. They are given at "
-        "every "
-        "start and are not copied. Arrays in device memory are taken as well, all of them then: the plan "
-        "runs "
-        "on jali's stream, with libraries that carry messages between devices (\"remote-write\", "
+        "exactly the buffer's size and type; None where a buffer has no elements on this rank. They are "
+        "given "
+        "at every start and are not copied. Arrays in device memory are taken as well, all of them then: the "
+        "plan runs on jali's stream or on `stream` (a handle, or one of CuPy or PyTorch), with libraries "
+        "that carry messages between devices (\"remote-write\", "
         "\"copy-engine\", the vendor's \"nccl\"), and slices of the device's queues take the place of chunks "
         "(`depth`).")
         .def(nb::init<nb::object, const nb::object&>(), "plan"_a, "communicator"_a,
@@ -296,10 +329,13 @@ void bind_running_plan(nb::module_& m) {
                 start(self, arrays, named);
                 return nb::find(self);
             },
-            nb::sig("def start(self, *arrays: typing.Any, **named: typing.Any) -> RunningPlan"),
+            nb::sig("def start(self, *arrays: typing.Any, stream: typing.Any = None, **named: typing.Any) -> "
+                    "RunningPlan"),
             "Start on these arrays, which are kept alive until the end and must not be touched before.")
-        .def("run", &run, nb::sig("def run(self, *arrays: typing.Any, **named: typing.Any) -> None"),
-             "Start and wait; on devices, it is on jali's stream afterwards.")
+        .def("run", &run,
+             nb::sig("def run(self, *arrays: typing.Any, stream: typing.Any = None, **named: typing.Any) -> "
+                     "None"),
+             "Start and wait; on devices, it is on the stream afterwards.")
         .def(
             "check", &check, nb::sig("def check(self, *arrays: typing.Any, **named: typing.Any) -> None"),
             "Prove that what runs on these arrays, on all ranks together, does what the composition says. "
@@ -324,7 +360,7 @@ void bind_running_plan(nb::module_& m) {
                 nb::gil_scoped_release released;
                 self.core->wait();
             },
-            "Return when it has ended; after a run on devices at once, since it is on jali's stream.\n\n"
+            "Return when it has ended; after a run on devices at once, since it is on the stream.\n\n"
             "Raises RankError if a rank fails or nothing moves for JALI_WATCHDOG seconds, DeviceError with "
             "the first cause where devices have given up waiting for a rank that failed.")
         .def_prop_ro(

@@ -55,17 +55,18 @@ RunningPlan::OnDevice& RunningPlan::there(const std::shared_ptr<Gpu>& gpu) {
     return on_devices_.try_emplace(gpu.get(), std::move(plan), gpu).first->second;
 }
 
-void RunningPlan::start(const std::shared_ptr<Gpu>& gpu, std::span<const GpuAddress> buffers) {
+void RunningPlan::start(const std::shared_ptr<Gpu>& gpu, std::span<const GpuAddress> buffers, void* stream) {
     OnDevice& here = there(gpu);
-    if (!gpu->is_capturing(gpu->stream())) prove_once(*here.plan, buffers);
-    here.plan->run(buffers, gpu->stream());
-    here.ended.record(gpu->stream());
+    if (!gpu->is_capturing(gpu->stream()) && !gpu->is_capturing(stream))
+        prove_once(*here.plan, buffers, stream);
+    here.plan->run(buffers, stream);
+    here.ended.record(stream);
     last_ = &here.ended;
 }
 
 void RunningPlan::rehearse(const std::shared_ptr<Gpu>& gpu, std::span<const GpuAddress> buffers) {
     GpuPlan& plan = *on(gpu);
-    prove_once(plan, buffers);
+    prove_once(plan, buffers, gpu->stream());
     plan.rehearse();
 }
 
@@ -77,8 +78,13 @@ void RunningPlan::check(GpuPlan& plan, std::span<const GpuAddress> buffers) {
     plan.check(buffers, *composition_, parameters_.reproducible, *collectives_->ranks());
 }
 
-void RunningPlan::prove_once(GpuPlan& plan, std::span<const GpuAddress> buffers) {
-    if (first_runs_are_proved() && !plan.proved()) check(plan, buffers);
+void RunningPlan::prove_once(GpuPlan& plan, std::span<const GpuAddress> buffers, void* stream) {
+    if (!first_runs_are_proved() || plan.proved()) return;
+    Gpu& gpu = *plan.gpu();
+    const bool elsewhere = stream != gpu.stream(); // runs that are looked at are on the device's own
+    if (elsewhere) gpu.wait_for(stream);
+    check(plan, buffers);
+    if (elsewhere) gpu.let_wait(stream);
 }
 
 bool RunningPlan::test() {

@@ -37,10 +37,10 @@ class RunningPlan {
     // does.
     const std::shared_ptr<GpuPlan>& on(const std::shared_ptr<Gpu>& gpu) { return there(gpu).plan; }
 
-    // Puts a run on a device's own stream, on these addresses, one for each buffer of the composition (0
-    // where this rank has no bytes of it). Where first runs are proved, the first one is checked before.
-    // Throws what on(), GpuPlan::check and GpuPlan::run do.
-    void start(const std::shared_ptr<Gpu>& gpu, std::span<const GpuAddress> buffers);
+    // Puts a run on a stream of a device, such as gpu->stream(), on these addresses, one for each buffer of
+    // the composition (0 where this rank has no bytes of it). Where first runs are proved, the first one is
+    // checked before. Throws what on(), GpuPlan::check and GpuPlan::run do.
+    void start(const std::shared_ptr<Gpu>& gpu, std::span<const GpuAddress> buffers, void* stream);
     // What a run that is recorded in a graph needs done before. Collective.
     void rehearse(const std::shared_ptr<Gpu>& gpu, std::span<const GpuAddress> buffers);
     // Proves that what runs on a device, on all ranks together, does what the composition says. Buffers are
@@ -63,7 +63,7 @@ class RunningPlan {
     OnDevice& there(const std::shared_ptr<Gpu>& gpu);
     PersistentPlan& host() const;
     void check(GpuPlan& plan, std::span<const GpuAddress> buffers);
-    void prove_once(GpuPlan& plan, std::span<const GpuAddress> buffers);
+    void prove_once(GpuPlan& plan, std::span<const GpuAddress> buffers, void* stream);
 
     std::shared_ptr<Collectives> collectives_;
     std::shared_ptr<const Composition> composition_;

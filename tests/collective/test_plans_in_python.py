@@ -234,3 +234,11 @@ def test_replaced_parameters_keep_the_rest() -> None:
     assert plan.parameters.depth == 3
     with pytest.raises(ParameterError, match="no parameter speed"):
         plan.replace(speed=3)
+
+
+@pytest.mark.parametrize("name", planner.composition.NO_NAMES)
+def test_keywords_of_runs_are_no_names_of_buffers(name):
+    with pytest.raises(
+        PlanError, match="another name than communicator and stream, which say how a plan runs"
+    ):
+        planner.Composition(2).buffer(name, 4)

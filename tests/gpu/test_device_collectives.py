@@ -112,7 +112,7 @@ def compare(device: str, name: str, sizes: list[int], ways: list[str], uneven: b
     for count in sizes:
         x = numbers(c.rank, count, dtype)
         for way in ways:
-            if way in ("nccl", "rccl", "host-staged"):
+            if way in algorithms.ON_DEVICES:
                 continue
             wanted = one_call(c, name, x.copy(), np.ascontiguousarray, uneven, algorithm=way)
             for _ in range(2):  # queues go round
@@ -531,7 +531,9 @@ def of_another_vendor() -> None:
     with pytest.raises(ParameterError, match="'rccl' is not for cuda devices; theirs is 'nccl'"):
         c.all_reduce(x, algorithm="rccl")
     for old in ("ccl", "staged"):
-        with pytest.raises(ParameterError, match=f"no algorithm '{old}' .* host-staged, nccl, rccl"):
+        with pytest.raises(
+            ParameterError, match=f"no algorithm '{old}' .* host-staged, nccl, nccl-windows, rccl"
+        ):
             c.all_reduce(x, algorithm=old)
     with pytest.raises(
         PlanError, match="'rccl' carries no messages .* remote-write, nccl, copy-engine and gpu-aware-mpi do"

@@ -137,7 +137,7 @@ def test_what_is_no_list_of_messages_is_not_started() -> None:
         for wrong in (ends[0], [*ends, None], [None], iter(ends), 7, 0, None, "ends"):
             with pytest.raises(ParameterError, match="messages are a list of ends that persistent_send and"):
                 c.start(wrong)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="the handle of a stream is a whole number from 0"):
+        with pytest.raises(ParameterError, match="stream -1 is no handle of a stream"):
             c.start(ends, -1)
         c.start([])
         c.start(ends)

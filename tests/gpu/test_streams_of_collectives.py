@@ -22,7 +22,7 @@ from jali.errors import ParameterError, RecordingError
 pytestmark = FAKE
 RANKS = 2
 # carriers of the messages of plans, without queues where devices do not reach each other; and who has collectives itself
-WAYS = ("", " by copy-engine", " by nccl", " by nccl without peers", "nccl", "host-staged")
+WAYS = ("", " by copy-engine", " by nccl", " by nccl without peers", "nccl", "nccl-windows", "host-staged")
 
 
 @pytest.fixture(params=WAYS)
@@ -51,7 +51,7 @@ def busy(other: Foreign) -> None:
 def usual(c: comm.Communicator, name: str, way: str | None) -> dict[str, Any]:
     """Keywords of a call; where jali chooses, of an algorithm that every collective has on devices."""
     rows = algorithms.names(name, on_device=True)
-    return {"algorithm": way or next(row for row in rows if row not in ("nccl", "rccl", "host-staged"))} | (
+    return {"algorithm": way or next(row for row in rows if row not in algorithms.ON_DEVICES)} | (
         {"root": 1} if name in ("reduce", "gather", "scatter", "broadcast") else {}
     )
 
@@ -61,7 +61,8 @@ def every_collective(fake_driver: Path, way: str | None) -> None:
     gpu = open_device("cuda", c)
     theirs, user = (Foreign(fake_driver, gpu) for _ in range(2))
     rows = {"all_gather": 12, "gather": 12, "scatter": 3, "reduce_scatter": 3}
-    for name in algorithms.COLLECTIVES:
+    of_windows = ("all_reduce", "all_gather", "reduce_scatter")
+    for name in of_windows if way == "nccl-windows" else algorithms.COLLECTIVES:
         call, more = getattr(c, name), usual(c, name, way)
         count, mine = rows.get(name, 6), numbers(c.rank, 6)
         sends = name != "scatter" or c.rank == 1
@@ -129,6 +130,52 @@ def jalis_arrays(fake_driver: Path, way: str | None) -> None:
 
 def test_arrays_of_jali_are_in_order_with_its_stream(fake_driver: Path, way: str | None) -> None:
     comm.virtual_ranks(RANKS, jalis_arrays, fake_driver, way)
+
+
+def plans(fake_driver: Path, library: str) -> None:
+    c = comm.current()
+    gpu = open_device("cuda", c)
+    users = [Foreign(fake_driver, gpu) for _ in range(2)]
+    of_all = planner.Composition.standard("all_reduce", RANKS, 3000, dtype="float32").plan(libraries=library)
+    plan = of_all.on(c)
+    wanted = numbers(0, 3000) + numbers(1, 3000)
+    for turn in range(4):
+        given = [user.array(numbers(c.rank, 3000), stream=None) for user in users]
+        taken = [user.array(np.zeros(3000, np.float32), stream=None) for user in users]
+        mine = DeviceArray.from_host(numbers(c.rank, 3000), gpu)
+        other, again = (DeviceArray.empty(gpu, (3000,), np.float32) for _ in range(2))
+        if c.rank == turn % 2:
+            busy(users[turn // 2])
+        for user, x, out in zip(users, given, taken, strict=True):
+            plan.start(x, out, stream=user.stream)
+        plan.run(mine, other)
+        plan.run(send=other, recv=again, stream=users[0].stream)  # behind what jali has put on its stream
+        for user, out in zip(users, taken, strict=True):
+            np.testing.assert_array_equal(user.take(out), wanted)
+        np.testing.assert_array_equal(again.to_host(), 2 * wanted)  # and jali's stream behind it
+        assert plan.test()
+    for wrong, told in (
+        (-1, "stream -1 is no handle of a stream"),
+        ("x", "a str is no stream; give a handle"),
+    ):
+        with pytest.raises(ParameterError, match=told):
+            plan.start(mine, other, stream=wrong)
+    with pytest.raises(ParameterError, match="`check` makes runs of its own and takes no stream"):
+        plan.check(mine, other, stream=users[0].stream)
+    host = of_all.replace(libraries=None).on(c)
+    with pytest.raises(
+        ParameterError, match="`stream` is for arrays in device memory; these are in the host"
+    ):
+        host.run(numbers(0, 3000), numbers(0, 3000), stream=users[0].stream)
+    lattice = jali.Lattice(4, 4, device="cuda", grid=(1, RANKS))
+    x, out = (DeviceArray.empty(lattice.gpu, (3000,), np.float32) for _ in range(2))
+    with pytest.raises(RecordingError, match="a plan on a stream of its own is started while a graph"):
+        jali.graph(lambda: plan.run(x, out, stream=users[0].stream), lattice)
+
+
+@pytest.mark.parametrize("library", ["remote-write", "copy-engine", "nccl"])
+def test_plans_run_on_streams_of_the_user(fake_driver: Path, library: str) -> None:
+    comm.virtual_ranks(RANKS, plans, fake_driver, library)
 
 
 def dropped(fake_driver: Path) -> None:

@@ -40,13 +40,21 @@ def test_ways_are_algorithms_by_each_carrier_and_who_has_collectives() -> None:
     assert len(found) == len(set(found))
     assert {
         "nccl",
+        "nccl-windows",
         "host-staged",
         "direct",
         "direct by copy-engine",
         "chain by nccl",
         "two_step by gpu-aware-mpi",
     } <= {*found}
-    assert not {"rccl", "hosts", "direct by rccl", "direct by remote-write", "nccl by nccl"} & {*found}
+    assert not {
+        "rccl",
+        "rccl-windows",
+        "hosts",
+        "direct by rccl",
+        "direct by remote-write",
+        "nccl by nccl",
+    } & {*found}
     assert {"rccl", "chain by rccl"} <= set(map(str, ways_of("broadcast", "hip")))
 
 
@@ -94,10 +102,10 @@ def test_rules_name_carriers_and_are_used(short_batches, use_settings, monkeypat
     told = json.loads(capsys.readouterr().out)
     assert told["conditions"]["library"] == "nccl 2.28.3"
     for cell in told["cells"]:
-        assert set(cell["impossible"]) == {
-            str(w) for w in ways_of(cell["collective"], "cuda") if w.carrier == "gpu-aware-mpi"
-        }
-        assert all(re.search("MPI", why) for why in cell["impossible"].values())
+        of_mpi = {str(w) for w in ways_of(cell["collective"], "cuda") if w.carrier == "gpu-aware-mpi"}
+        of_windows = {"nccl-windows"} if cell["collective"] == "broadcast" else set()
+        assert set(cell["impossible"]) == of_mpi | of_windows
+        assert all(re.search("MPI|has no broadcast", why) for why in cell["impossible"].values())
     text = Path("mine.toml").read_text()
     rules = tomllib.loads(text)["rule"]
     assert [(r["collective"], r["bytes"], r["ways"]) for r in rules] == [

@@ -219,7 +219,7 @@ def rules_text(
             asked["reproducible"] = False
         if rule.collective in WITH_COUNTS:
             asked["even"] = True
-        if library is not None and f" {rule.way}".endswith(f" {library[0]}"):
+        if library is not None and str(rule.way).split(" by ")[-1].startswith(library[0]):
             asked[library[0]] = ".".join(library[1].split(".")[:2])
         lines += ["", "[[rule]]", *(f"{key} = {_toml(value)}" for key, value in asked.items())]
         lines.append(f"ways = [{_toml(rule.way)}]")

@@ -74,7 +74,8 @@ def ways_of(collective: str, kind: str) -> list[Way]:
     """All ways of a collective in the host's memory ("host") or in that of devices of a kind, whether they are possible or not."""
     if kind == "host":
         return [Way(name) for name in algorithms.names(collective)]
-    of_others = set(libraries()) - {library_of(kind)}
+    everybodys, here = _core.collective_rows(libraries()), _core.collective_rows([library_of(kind)])
+    of_others = {name for name, *_ in everybodys} - {name for name, *_ in here}
     names = [name for name in algorithms.names(collective, on_device=True) if name not in of_others]
     itself = [Way(name) for name in names if name in algorithms.ON_DEVICES]
     usual, *others = [name for name in DEVICE_CARRIERS if name not in of_others]

@@ -14,7 +14,6 @@ from jali import _core, recording
 from jali.amounts import counted
 from jali.comm import checking, elements, given
 from jali.comm.device_arrays import lent_among
-from jali.comm.device_arrays import stream_handle as stream_handle
 from jali.comm.elements import element_name as element_name
 from jali.comm.whereabouts import memory_of as memory_of
 from jali.errors import ParameterError

@@ -43,6 +43,9 @@ ALL = "all"
 OTHERS = "others"
 """All ranks but the root."""
 
+NO_NAMES = ("communicator", "stream")
+"""Of buffers: keywords of the calls that take their arrays by name."""
+
 MOST_PARTS = 1 << 24
 """Of a buffer; each has its place in a list."""
 
@@ -221,6 +224,10 @@ class Composition:
         """
         if not isinstance(name, str):
             raise PlanError(f"the name of a buffer is a text, not {value_shown(name)}")
+        if name in NO_NAMES:
+            raise PlanError(
+                f"a buffer has another name than {' and '.join(NO_NAMES)}, which say how a plan runs"
+            )
         if count is None:
             if parts is None or not given.several(parts):
                 raise PlanError(f"buffer '{name}' needs a count of elements, or the sizes of its parts")

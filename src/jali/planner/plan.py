@@ -265,11 +265,12 @@ class Plan:
         return running
 
     def start(self, *arrays: Any, communicator: Communicator | None = None, **named: Any) -> RunningPlan:
-        """Start it on the arrays of this rank, by order or name of the buffers; `wait()` on what it returns."""
+        """Start it on the arrays of this rank, by order or name of the buffers; `wait()` on what it returns. On devices `stream=` takes
+        another stream than jali's."""
         return self.on(communicator).start(*arrays, **named)
 
     def run(self, *arrays: Any, communicator: Communicator | None = None, **named: Any) -> None:
-        """Run it to its end on the arrays of this rank, by order or name of the buffers."""
+        """Run it to its end on the arrays of this rank, by order or name of the buffers; `stream` as in `start`."""
         self.on(communicator).run(*arrays, **named)
 
 
