@@ -144,7 +144,7 @@ void bind_device_collectives(nb::module_& m) {
         .def("why_not",
              nb::overload_cast<const std::string&, const CollectiveCall&>(&DeviceCollectives::why_not),
              "row"_a, "call"_a, Released(), "Why it has not this collective itself; empty if it has.")
-        .def("way_of", &DeviceCollectives::way_of, "call"_a, Released(),
+        .def("way_of", &DeviceCollectives::way_of, "call"_a, "persistent"_a = false, Released(),
              "What a call takes, and why. ParameterError.")
         .def("explain", &DeviceCollectives::explain, "call"_a, Released(),
              "How a call runs on this rank, a line per instruction where it is one launch. Collective where "
@@ -157,6 +157,21 @@ void bind_device_collectives(nb::module_& m) {
             "call"_a, "checked"_a = false, Released(),
             "The plan of a call, made if need be; `checked` ones count overflows. ParameterError, PlanError, "
             "DeviceError.")
+        .def(
+            "persistent_plan",
+            [](DeviceCollectives& self, const CollectiveCall& call, const nb::tuple& arrays) {
+                std::vector<GpuAddress> addresses;
+                for (nb::handle one : arrays) {
+                    const PlacedArray* array = placed_array(one);
+                    addresses.push_back(array != nullptr ? array->address : 0);
+                }
+                nb::gil_scoped_release released;
+                return ended_without_lock(self.persistent_plan(call, addresses));
+            },
+            "call"_a, "arrays"_a,
+            "A plan of a call for graphs, on arrays that stay where they are, a PlacedArray or None per "
+            "buffer. "
+            "Collective. ParameterError, PlanError, DeviceError.")
         .def(
             "prove_once",
             [](DeviceCollectives& self, const CollectiveCall& call, DevicePlan& plan, const nb::tuple& arrays,

@@ -46,8 +46,8 @@ class CollectiveCarrier {
     virtual void exchange(std::span<const StageMessage> messages, std::span<const GpuAddress> buffers,
                           void* stream);
     // The same for all stages of a plan that is being made, whose messages stay where they are. Collective.
-    // `own` are addresses of the plan's own buffers, 0 of those that each run gives. Throws GpuError,
-    // OutOfMemory.
+    // `own` are addresses of the plan's own buffers and of those that stay where they are, 0 of those that
+    // each run gives. Throws GpuError, OutOfMemory.
     virtual std::vector<StageExchange> prepare(std::span<const std::span<const StageMessage>> stages,
                                                std::span<const GpuAddress> own);
 
@@ -65,6 +65,7 @@ struct CollectiveRules {
     const char* carries = nullptr; // messages of plans, and where they go through; null: none
     bool itself = false;           // has collectives, which are taken where no algorithm is
     bool user_operations = false;  // also those
+    bool into_arrays = false;      // of peers, where they stay: see DeviceCollectives::persistent_plan
     bool costly = false;           // made when the first wants it
 };
 

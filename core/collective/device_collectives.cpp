@@ -99,7 +99,7 @@ std::string DeviceCollectives::why_not(const CollectiveWay& way, const Collectiv
     return algorithm ? "" : why_not(row, call);
 }
 
-CollectiveChoice DeviceCollectives::way_of(const CollectiveCall& call) {
+CollectiveChoice DeviceCollectives::way_of(const CollectiveCall& call, bool persistent) {
     CollectiveChoice asked = asked_way(call, true);
     const std::string& name = asked.way.name;
     const bool of_others = way_names().itself.contains(name) &&
@@ -112,14 +112,15 @@ CollectiveChoice DeviceCollectives::way_of(const CollectiveCall& call) {
             "algorithm '" + name + "' is not for " + ranks_.gpu->kind() + " devices; " +
             (theirs != rows_.end() ? "theirs is '" + theirs->name + "'" : "they have none"));
     }
-    return choose(call);
+    return choose(call, persistent);
 }
 
-CollectiveChoice DeviceCollectives::choose(const CollectiveCall& call) {
+CollectiveChoice DeviceCollectives::choose(const CollectiveCall& call, bool persistent) {
     const std::shared_ptr<const ChoiceRules> rules = collective_rules();
     if (rules->ask_for_devices_library()) find_library_version();
     CollectiveFacts facts = facts_of(call, ranks_of_hosts_, versions_);
     facts.memory = ranks_.gpu->kind();
+    facts.persistent = persistent;
     std::vector<std::string> closed;
     CollectiveChoice choice = rules->choose(facts, [&](const CollectiveWay& way) {
         std::string reason;
@@ -173,6 +174,29 @@ std::shared_ptr<DevicePlan> DeviceCollectives::plan_of(const CollectiveCall& cal
     return made;
 }
 
+std::shared_ptr<DevicePlan> DeviceCollectives::persistent_plan(const CollectiveCall& call,
+                                                               std::span<const GpuAddress> buffers) {
+    const CollectiveChoice choice = way_of(call, true);
+    const bool algorithm = find_algorithm(choice.way.name, call.collective, true) != nullptr;
+    const std::string& carrier = choice.way.carrier.empty() ? default_carrier() : choice.way.carrier;
+    if (!algorithm || !named(carrier).transport->rules.into_arrays) {
+        if (std::shared_ptr<DevicePlan> kept = in_graphs_.find(call)) return kept;
+        std::shared_ptr<DevicePlan> made = make_plan(call, choice, false);
+        in_graphs_.add(call, made).reset();
+        return made;
+    }
+    std::erase_if(fixed_, [](const Fixed& one) { return one.plan.expired(); });
+    std::shared_ptr<DevicePlan> found;
+    for (const Fixed& one : fixed_)
+        if (one.call == call && std::ranges::equal(one.buffers, buffers)) found = one.plan.lock();
+    // Other ranks may have used other arrays before, or let them go.
+    const auto all = gather_values(*ranks_.control, static_cast<char>(found != nullptr), "a plan of a graph");
+    if (std::ranges::find(all, 0) == all.end()) return found;
+    std::shared_ptr<DevicePlan> made = make_plan(call, choice, false, buffers);
+    fixed_.push_back({call, {buffers.begin(), buffers.end()}, made});
+    return made;
+}
+
 void DeviceCollectives::start(const CollectiveCall& call, std::span<const GpuAddress> buffers, void* stream,
                               const std::source_location& place) {
     if (settings().checked) compare_calls(*ranks_.communicator, describe(call, true, place));
@@ -187,11 +211,6 @@ std::string DeviceCollectives::explain(const CollectiveCall& call) {
     return choice.way.name + " (" + choice.why + ")" + (text.empty() ? "" : ": " + text);
 }
 
-Composition DeviceCollectives::composition_of(const CollectiveCall& call) {
-    const Algorithm& row = *find_algorithm(way_of(call).way.name, call.collective, true);
-    return make_composition(ranks_.control->size(), call, row.form);
-}
-
 void DeviceCollectives::prove_once(const CollectiveCall& call, DevicePlan& plan,
                                    std::span<const GpuAddress> buffers, void* stream, bool checked) {
     Gpu& gpu = *ranks_.gpu;
@@ -201,17 +220,18 @@ void DeviceCollectives::prove_once(const CollectiveCall& call, DevicePlan& plan,
     if (of_jali == nullptr || of_jali->proved()) return;
     const bool elsewhere = stream != gpu.stream(); // runs that are looked at are on the device's own
     if (elsewhere) gpu.wait_for(stream);
-    of_jali->check(buffers, composition_of(call), call.reproducible, *ranks_.communicator);
+    of_jali->check(buffers, of_jali->composition_of(call), call.reproducible, *ranks_.communicator);
     if (elsewhere) gpu.let_wait(stream);
 }
 
 RecordedCalls DeviceCollectives::record(const CollectiveCall& call, GpuPlan& plan,
                                         std::span<const GpuAddress> buffers) {
-    return plan.record(buffers, composition_of(call), call.reproducible, *ranks_.communicator);
+    return plan.record(buffers, plan.composition_of(call), call.reproducible, *ranks_.communicator);
 }
 
 std::shared_ptr<DevicePlan> DeviceCollectives::make_plan(const CollectiveCall& call,
-                                                         const CollectiveChoice& choice, bool checked) {
+                                                         const CollectiveChoice& choice, bool checked,
+                                                         std::span<const GpuAddress> fixed) {
     const auto& [name, carrier] = choice.way;
     const int ranks = ranks_.control->size();
     std::string what = std::string(name_of(call.collective)) + " of " + std::to_string(payload(call, ranks)) +
@@ -224,7 +244,10 @@ std::shared_ptr<DevicePlan> DeviceCollectives::make_plan(const CollectiveCall& c
     if (row->ring) parameters.ring = ranks;
     parameters.reproducible = call.reproducible;
     parameters.pack_below = 0;
-    return plan(make_composition(ranks, call, row->form), std::move(parameters), std::move(what), checked);
+    const std::shared_ptr<GpuPlan> made = plan(make_composition(ranks, call, row->form),
+                                               std::move(parameters), std::move(what), checked, fixed);
+    made->form = row->form;
+    return made;
 }
 
 void DeviceCollectives::refuse_without_kernels(const std::string& what) const {
@@ -236,7 +259,8 @@ void DeviceCollectives::refuse_without_kernels(const std::string& what) const {
 }
 
 std::shared_ptr<GpuPlan> DeviceCollectives::plan(const Composition& composition, PlanParameters parameters,
-                                                 std::string what, bool checked) {
+                                                 std::string what, bool checked,
+                                                 std::span<const GpuAddress> fixed) {
     refuse_without_kernels(what);
     if (parameters.libraries.empty()) parameters.libraries = {""};
     for (std::string& name : parameters.libraries)
@@ -267,7 +291,7 @@ std::shared_ptr<GpuPlan> DeviceCollectives::plan(const Composition& composition,
     GpuFunction function = collective_kernel(*ranks_.gpu, stages[0].program.wire,
                                              combining != nullptr ? &combining->how : nullptr, checked);
     return std::make_shared<GpuPlan>(ranks_.gpu, queues_, std::move(carriers), std::move(stages), schedule,
-                                     std::move(function), std::move(what));
+                                     std::move(function), std::move(what), fixed);
 }
 
 std::shared_ptr<DevicePlan> DeviceCollectives::plan_of_row(const std::string& name,

@@ -38,7 +38,7 @@ class DeviceCollectives {
 
     // The way of a call: what is asked for, else by the rules. Says so on rank 0 where a row in front is
     // closed. Collective where it opens a row. Throws CollectiveError, RulesError.
-    CollectiveChoice way_of(const CollectiveCall& call);
+    CollectiveChoice way_of(const CollectiveCall& call, bool persistent = false);
     // How a call runs on this rank, a line per instruction where it is one launch. Likewise.
     std::string explain(const CollectiveCall& call);
 
@@ -64,14 +64,19 @@ class DeviceCollectives {
     // What the driver is given for some runs of a call's plan, as GpuPlan::record. Collective.
     RecordedCalls record(const CollectiveCall& call, GpuPlan& plan, std::span<const GpuAddress> buffers);
 
+    // A plan of a call for graphs, whose arrays stay where they are, on these addresses: peers may write into
+    // them without a stop in between. Lives as long as somebody has it. Collective. Throws what start() does.
+    std::shared_ptr<DevicePlan> persistent_plan(const CollectiveCall& call,
+                                                std::span<const GpuAddress> buffers);
+
     // This rank's part of a composition. Libraries of the parameters are names of rows, empty for the one
     // that carries messages by default. Collective where it opens a row. Throws PlanError, GpuError,
     // CompileError.
     std::shared_ptr<GpuPlan> plan(const Composition& composition, PlanParameters parameters, std::string what,
-                                  bool checked = false);
+                                  bool checked = false, std::span<const GpuAddress> fixed = {});
 
     PlanCounts counts() const { return kept_[false].counts(); }
-    void keep_at_most(std::size_t plans) { kept_[false].most = kept_[true].most = plans; }
+    void keep_at_most(std::size_t plans) { kept_[false].most = kept_[true].most = in_graphs_.most = plans; }
     const std::shared_ptr<Gpu>& gpu() const { return ranks_.gpu; }
 
     // Finite numbers that became infinite in 16-bit results on all ranks since the last call; waits for the
@@ -93,12 +98,11 @@ class DeviceCollectives {
     std::string why_not(Row& row, const CollectiveCall& call);
     const std::string& default_carrier();
     std::string why_not(const CollectiveWay& way, const CollectiveCall& call, std::string& closed);
-    CollectiveChoice choose(const CollectiveCall& call);
+    CollectiveChoice choose(const CollectiveCall& call, bool persistent);
     std::shared_ptr<DevicePlan> make_plan(const CollectiveCall& call, const CollectiveChoice& choice,
-                                          bool checked);
+                                          bool checked, std::span<const GpuAddress> fixed = {});
     std::shared_ptr<DevicePlan> plan_of_row(const std::string& name, const CollectiveCall& call,
                                             std::string what);
-    Composition composition_of(const CollectiveCall& call);
     void find_library_version(); // the vendor's. The first time collective
 
     void refuse_without_kernels(const std::string& what) const;
@@ -108,6 +112,13 @@ class DeviceCollectives {
     LibraryVersions
         versions_; // that of the vendor's library where somebody has asked, empty if ranks have others
     std::array<KeptPlans<DevicePlan>, 2> kept_; // as they are, and those that count overflows
+    KeptPlans<DevicePlan> in_graphs_;           // that take arrays anywhere
+    struct Fixed {
+        CollectiveCall call;
+        std::vector<GpuAddress> buffers;
+        std::weak_ptr<DevicePlan> plan;
+    };
+    std::vector<Fixed> fixed_;
     std::string why_no_kernels_; // on some rank; then rows remain that have collectives themselves
     std::vector<Row> rows_;
     std::shared_ptr<CollectiveQueues> queues_; // null: they cannot be

@@ -10,11 +10,13 @@ namespace jali {
 
 GpuPlan::GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CollectiveQueues> queues,
                  std::vector<std::shared_ptr<CollectiveCarrier>> carriers, std::vector<DeviceStage> stages,
-                 const Schedule& schedule, GpuFunction kernel, std::string what)
+                 const Schedule& schedule, GpuFunction kernel, std::string what,
+                 std::span<const GpuAddress> fixed)
     : DevicePlan(std::move(gpu), std::move(what),
                  std::ranges::all_of(carriers, [](const auto& c) { return c->row.traits.recordable; })),
       queues_(std::move(queues)), order_(queues_ ? queues_->order_ : std::make_shared<StreamOrder>(gpu_)),
-      carriers_(std::move(carriers)), kernel_(std::move(kernel)), program_(gpu_) {
+      carriers_(std::move(carriers)), kernel_(std::move(kernel)), fixed_(fixed.begin(), fixed.end()),
+      program_(gpu_) {
     order_->before(gpu_->stream()); // tables are uploaded there
     const auto& buffers = schedule.buffers();
     if (buffers.empty() || buffers.size() > most_buffers)
@@ -45,6 +47,10 @@ GpuPlan::GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CollectiveQueues> que
     if (own > 0 && buffers[own - 1].name == "work") provide(work_, --own);
     has_work_ = own + 1 < buffers.size();
     for (std::size_t k = 0; k < own; ++k) bytes_.push_back(buffers[k].bytes);
+    if (is_fixed()) {
+        check_given(fixed_);
+        std::ranges::copy(fixed_, addresses.begin());
+    }
     stages_.resize(stages.size());
     for (std::size_t s = 0; s < stages.size(); ++s) {
         stages_[s].plan = std::move(stages[s]);
@@ -162,7 +168,18 @@ Work GpuPlan::work() const {
     return {0, n, n, 0};
 }
 
+Composition GpuPlan::composition_of(const CollectiveCall& call) const {
+    const int ranks = stages_.front().plan.program.ranks;
+    return make_composition(ranks, call, form);
+}
+
+void GpuPlan::rehearse() {
+    if (!is_fixed()) DevicePlan::rehearse();
+}
+
 void GpuPlan::put(std::span<const GpuAddress> buffers, void* stream) {
+    if (is_fixed() && !std::ranges::equal(buffers, fixed_))
+        throw PlanError(what_ + " is for arrays that stay where they were when it was made");
     if (!is_recorded_) first_run_.begins();
     const bool captured = gpu_->is_capturing(stream);
     order_->before(stream, captured);

@@ -4,6 +4,7 @@
 
 #include "collective/collective_queues.hpp"
 #include "collective/device_plan.hpp"
+#include "collective/standard.hpp"
 #include "device/stream_program.hpp"
 #include "device/timeline.hpp"
 #include "schedule/first_run.hpp"
@@ -24,12 +25,20 @@ class GpuPlan : public DevicePlan {
     // The schedule's last buffer is "scratch" and a buffer "work" before it the plan's own as well, as in
     // PersistentPlan. `carriers` are those that stages number; `queues` may be null where no message goes
     // through them. `kernel` is the collective kernel for the way in which the stages combine and for their
-    // wire. Collective where there are carriers. Throws PlanError, GpuError.
+    // wire. `fixed`: the user's buffers, where they stay for all runs; empty: each run gives them. Collective
+    // where there are carriers. Throws PlanError, GpuError.
     GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CollectiveQueues> queues,
             std::vector<std::shared_ptr<CollectiveCarrier>> carriers, std::vector<DeviceStage> stages,
-            const Schedule& schedule, GpuFunction kernel, std::string what);
+            const Schedule& schedule, GpuFunction kernel, std::string what,
+            std::span<const GpuAddress> fixed = {});
     ~GpuPlan() override;
 
+    // Of a call's plan: what it was made for.
+    Form form = Form::single;
+    Composition composition_of(const CollectiveCall& call) const;
+
+    bool is_fixed() const { return !fixed_.empty(); }
+    void rehearse() override; // what is fixed has been connected
     int stages() const { return static_cast<int>(stages_.size()); }
     const DeviceProgram& program(int stage) const { return stages_[stage].plan.program; }
     std::string describe() const override; // stage by stage
@@ -68,6 +77,7 @@ class GpuPlan : public DevicePlan {
     std::vector<std::shared_ptr<CollectiveCarrier>> carriers_;
     GpuFunction kernel_;
     bool has_work_ = false;
+    std::vector<GpuAddress> fixed_;
     GpuMemory scratch_, work_;
     std::vector<Stage> stages_;
     StreamProgram program_; // of all stages

@@ -196,11 +196,13 @@ class RulesReader {
         if (key == "in_place") return flag(&F::in_place);
         if (key == "reproducible") return flag(&F::reproducible);
         if (key == "even") return flag(&F::even);
+        if (key == "persistent") return flag(&F::persistent);
         if (is_devices_library(key) || is_mpi(key)) return version(key, value);
-        fail(value.line, "no condition '" + key +
-                             "'; there are collective, type, operation, memory, bytes, total, ranks, hosts, "
-                             "ranks_per_host, in_place, reproducible, even and versions of libraries (" +
-                             libraries() + "), beside ways and why");
+        fail(value.line,
+             "no condition '" + key +
+                 "'; there are collective, type, operation, memory, bytes, total, ranks, hosts, "
+                 "ranks_per_host, in_place, reproducible, even, persistent and versions of libraries (" +
+                 libraries() + "), beside ways and why");
     }
 
     // Those of devices' vendors carry messages, and have collectives themselves.

@@ -2,8 +2,8 @@
 // of the stream.
 //
 // They are messages between devices (mapped_messages.hpp) that a plan makes when it is made, and starts again
-// and again. What arrives in buffers of the plan's own is read where it lies; arrays of the user, others at
-// each run, get it from a landing of the plan's.
+// and again. What arrives in buffers of the plan's own, or in arrays that stay where they are, is written there;
+// arrays of the user that are others at each run get it from a landing of the plan's.
 #include "carriers/carriers.hpp"
 #include "carriers/mapped_messages.hpp"
 #include "collective/collective_transport.hpp"
@@ -138,6 +138,6 @@ std::shared_ptr<CollectiveCarrier> make(const CollectiveRanks& ranks) {
 } // namespace
 
 const CollectiveTransport collectives_by_copy_engine{
-    {copy_engine}, make, {.carries = "copy engines", .costly = true}};
+    {copy_engine}, make, {.carries = "copy engines", .into_arrays = true, .costly = true}};
 
 } // namespace jali

@@ -1,7 +1,7 @@
 """Collectives on device memory timed beside the vendor's library: the same buffers, on streams and in graphs.
 
 A batch of calls, one after the other on jali's stream, is timed from the first to the end of the device's work; a graph holds a
-batch, too. The time of a call is that of the batch over its length, of the slowest rank. Sides take turns. All sides
+batch, too (`jali.graph`). The time of a call is that of the batch over its length, of the slowest rank. Sides take turns. All sides
 are called by jali's public functions. What comes out is checked before and after, by
 samples where buffers are large. Sides named "nccl" and "nccl-symmetric" are the library on the buffers of all sides, and on
 buffers of its own that it has registered as symmetric windows (`CclCommunicator.symmetric`).
@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from jali import _core, settings
+from jali import settings
 from jali.bench.cases import COLLECTIVES, PERIOD, contribution, elements_of
 from jali.bench.collectives import Cell, JaliSide, Report, Timing, conditions
 from jali.comm import algorithms
 from jali.comm.ccl import CclCommunicator
 from jali.comm.device_arrays import DeviceArray
 from jali.errors import ParameterError, RankError
+from jali.lattice import Lattice, graph
 from jali.vendors import library_of
 
 SAMPLE = (
@@ -172,6 +173,9 @@ def measure(
     told |= {"device": gpu.name, "batch": batch, "memory": "of devices", "sizes": SIZES_ARE}
     told |= next((_about(side.ccl) for side in sides if isinstance(side, LibrarySide)), {})
     reports = {order: Report({**told, "order": order}, names) for order in orders}
+    lattice = Lattice(
+        2, 2 * communicator.size, device=gpu.kind, grid=(1, communicator.size)
+    )  # graphs belong to one
     for collective in collectives:
         for payload in sizes:
             of_ranks = (collective, payload, communicator.rank, communicator.size, gpu)
@@ -187,7 +191,7 @@ def measure(
             for call, of_side, name in zip(calls, cases, names, strict=True):
                 _check(communicator, gpu, of_side, name, call)
             for order in orders:
-                batches = [_batch(gpu, call, length, order) for call in calls]
+                batches = [_batch(lattice, call, length, order) for call in calls]
                 times = np.zeros((len(calls), rounds))
                 for number in range(-1, rounds):  # the first warms up
                     turn = range(len(calls)) if number % 2 else reversed(range(len(calls)))
@@ -221,15 +225,14 @@ def _about(ccl: CclCommunicator) -> dict[str, str]:
     }
 
 
-def _batch(gpu: Any, call: Callable[[], object], length: int, order: str) -> Callable[[], object]:
+def _batch(lattice: Lattice, call: Callable[[], object], length: int, order: str) -> Callable[[], object]:
     def work() -> None:
         for _ in range(length):
             call()
 
     if order == "stream":
         return work
-    graph = _core.GpuGraph(gpu, work)
-    return lambda: gpu.launch_graph(graph)
+    return graph(work, lattice).run
 
 
 def _check(communicator: Any, gpu: Any, case: DeviceCase, name: str, call: Callable[[], object]) -> None:

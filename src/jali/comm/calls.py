@@ -75,7 +75,7 @@ def record(
 ) -> None:
     """Appends a call on arrays of a device to a graph, which nobody looks into for overflows. Collective."""
     with recording.suspended():
-        plan = there.plan_of(call)
+        plan = there.persistent_plan(call, arrays)
     if not plan.recordable:
         recording.refuse_for_host(call.collective, f"by way of {there.way_of(call).name!r}")
     tape.append(call.collective, there.gpu, functools.partial(plan, arrays), arrays, lent_among(arrays))
