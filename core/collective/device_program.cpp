@@ -404,6 +404,27 @@ class Compiler {
 
 } // namespace
 
+bool DeviceStage::apart() const {
+    std::vector<Region> sent, received;
+    for (const CarriedMessages& of : messages)
+        for (const StageMessage& m : of.messages) (m.sends ? sent : received).push_back(m.region);
+    const auto meets = [](const DeviceOperand& o, std::int64_t bytes, const std::vector<Region>& regions) {
+        return std::ranges::any_of(regions, [&](const Region& r) {
+            const auto begin = static_cast<std::int64_t>(r.offset);
+            return r.buffer == o.where && o.offset < begin + static_cast<std::int64_t>(r.bytes) &&
+                   begin < o.offset + bytes;
+        });
+    };
+    const auto is_message = [](const DeviceOperand& o) { return o.where < 0; };
+    if (std::ranges::any_of(program.sources, is_message)) return false;
+    return std::ranges::none_of(program.instructions, [&](const DeviceInstruction& i) {
+        const auto sources = std::span(program.sources).subspan(i.first_source, i.sources);
+        return is_message(i.to) || meets(i.to, i.bytes, sent) || meets(i.to, i.bytes, received) ||
+               std::ranges::any_of(
+                   sources, [&](const DeviceOperand& source) { return meets(source, i.bytes, received); });
+    });
+}
+
 std::vector<DeviceStage> compile_for_device(const Schedule& schedule, int ranks, int rank,
                                             const Pieces& pieces, const DeviceProgramParameters& parameters,
                                             std::span<const int> carriers) {

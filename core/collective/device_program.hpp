@@ -111,6 +111,10 @@ struct CarriedMessages {
 struct DeviceStage {
     std::vector<CarriedMessages> messages; // carriers go up
     DeviceProgram program;
+
+    // Whether the program may run beside the messages: it touches nothing that they bring, writes nothing
+    // that they send, and has none of its own.
+    bool apart() const;
 };
 
 // What all ranks agree on, of the composition that a schedule was planned from: bytes of the longest piece,

@@ -2,6 +2,7 @@
 #include "device/timeline.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -57,7 +58,8 @@ GpuPlan::GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CollectiveQueues> que
         prepare(stages_[s], addresses);
     }
     prepare_messages(addresses);
-    for (Stage& stage : stages_) add_to_program(stage);
+    std::vector<int> before;
+    for (Stage& stage : stages_) add_to_program(stage, before);
 }
 
 // Its memory returns to where it is given out again in the order of the device's own stream.
@@ -83,16 +85,26 @@ void GpuPlan::prepare_messages(std::span<const GpuAddress> own) {
     }
 }
 
-// One after the other: a launch reads what messages have brought.
-void GpuPlan::add_to_program(Stage& stage) {
+// One after the other, for a launch mostly reads what messages have brought; else it is beside them.
+// `before`: the last steps of the stage before, and then of this one.
+void GpuPlan::add_to_program(Stage& stage, std::vector<int>& before) {
+    std::vector<int> steps;
     for (std::size_t k = 0; k < stage.exchanges.size(); ++k)
-        program_.add(carriers_[stage.plan.messages[k].carrier]->name, 0, {},
-                     [&stage, k](void* stream) { stage.exchanges[k](stage.arguments.buffers, stream); });
-    if (stage.arguments.instructions > 0)
-        program_.add("program", 0, {}, [this, &stage](void* stream) {
+        steps.assign(1, program_.add(carriers_[stage.plan.messages[k].carrier]->name, 0, before,
+                                     [&stage, k](void* stream) {
+                                         stage.exchanges[k](stage.arguments.buffers, stream);
+                                     }));
+    if (stage.arguments.instructions > 0) {
+        const bool apart = !steps.empty() && stage.plan.apart();
+        if (apart && !beside_) beside_.emplace(gpu_);
+        const int step = program_.add("program", apart ? 1 : 0, before, [this, &stage](void* stream) {
             gpu_->launch(kernel_, static_cast<unsigned>(stage.plan.program.channels), stage.threads,
                          stage.arguments, stream);
         });
+        if (!apart) steps.clear();
+        steps.push_back(step);
+    }
+    if (!steps.empty()) before = std::move(steps);
 }
 
 void GpuPlan::prepare(Stage& stage, std::span<const GpuAddress> own) {
@@ -186,7 +198,7 @@ void GpuPlan::put(std::span<const GpuAddress> buffers, void* stream) {
     std::optional<DeviceSpan> span;
     if (watched()) span.emplace(*gpu_, stream, Phase::collective, what_, work());
     for (Stage& stage : stages_) std::copy(buffers.begin(), buffers.end(), stage.arguments.buffers);
-    program_.run({&stream, 1});
+    program_.run(std::array{stream, beside_ ? beside_->handle() : nullptr});
     span.reset();
     order_->after(stream, captured);
     if (queues_) queues_->pad_->note_work(stream, captured);

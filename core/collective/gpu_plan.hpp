@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -68,7 +69,7 @@ class GpuPlan : public DevicePlan {
     };
     void prepare(Stage& stage, std::span<const GpuAddress> own);
     void prepare_messages(std::span<const GpuAddress> own);
-    void add_to_program(Stage& stage);
+    void add_to_program(Stage& stage, std::vector<int>& before);
     int runs_to_record(Communicator& communicator) const;
     void choose_channels(RecordedPlan& subject, Communicator& communicator) const;
 
@@ -80,7 +81,8 @@ class GpuPlan : public DevicePlan {
     std::vector<GpuAddress> fixed_;
     GpuMemory scratch_, work_;
     std::vector<Stage> stages_;
-    StreamProgram program_; // of all stages
+    StreamProgram program_;           // of all stages
+    std::optional<GpuStream> beside_; // of launches that need not wait for the messages of their stage
     FirstRun first_run_;
     bool is_recorded_ = false;
 };
