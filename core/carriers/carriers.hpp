@@ -13,6 +13,12 @@ inline constexpr Transport remote_write{
     {.recordable = true, .one_sided = true, .maps_memory = true, .stores = true},
     SymmetricBuffer::why_not};
 
+inline constexpr Transport array_write{
+    "array-write",
+    "stores of a kernel into arrays",
+    {.recordable = true, .one_sided = true, .maps_memory = true, .stores = true},
+    SymmetricBuffer::why_not};
+
 inline constexpr Transport copy_engine{"copy-engine",
                                        "a copy engine",
                                        {.recordable = true, .one_sided = true, .maps_memory = true},

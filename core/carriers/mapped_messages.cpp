@@ -3,6 +3,7 @@
 #include "transport/message_kernels.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <utility>
@@ -129,6 +130,7 @@ std::unique_ptr<MessageEnd> MappedMessages::make(const MessageArray& array) {
 // One launch: arrays offered, messages sent, arrivals taken.
 struct MappedMessages::Launch {
     PassArguments arguments{};
+    std::array<const MappedMessage*, most_messages_of_launch> sends{};
     std::int64_t blocks = 0;
 
     bool empty() const { return arguments.incoming == 0 && arguments.outgoing == 0; }
@@ -142,17 +144,18 @@ struct MappedMessages::Launch {
         if ((deeds & deed_put) != 0)
             mine =
                 std::clamp((bytes + bytes_of_block - 1) / bytes_of_block, std::int64_t{1}, blocks_of_message);
-        arguments.out[arguments.outgoing++] = {m.array.address,
-                                               m.mapped_.address(),
-                                               bytes,
-                                               m.own_word(),
-                                               m.other_,
-                                               m.starts(),
-                                               m.blocks_done(),
-                                               deeds,
-                                               unit_of(m.array.address, m.mapped_.address()),
-                                               blocks,
-                                               mine};
+        sends[static_cast<std::size_t>(arguments.outgoing)] = &m;
+        arguments.out[arguments.outgoing++] = {.from = 0, // each start may say another
+                                               .to = m.mapped_.address(),
+                                               .bytes = bytes,
+                                               .ready = m.own_word(),
+                                               .arrived = m.other_,
+                                               .count = m.starts(),
+                                               .done = m.blocks_done(),
+                                               .deeds = deeds,
+                                               .unit = 0,
+                                               .first_block = blocks,
+                                               .blocks = mine};
         blocks += mine;
     }
     // `what`: in words.
@@ -163,13 +166,18 @@ struct MappedMessages::Launch {
         bool stores = false;
         for (std::int64_t m = 0; m < arguments.outgoing; ++m)
             stores = stores || (arguments.out[m].deeds & deed_put) != 0;
-        return program.add(
-            what, stream, needs,
-            [&gpu = *ends.pad_.gpu(), passed = arguments, stores,
-             places = static_cast<unsigned>(std::clamp(blocks, std::int64_t{1}, most_blocks))](void* on) {
-                gpu.launch(gpu.builtin("pass_messages"), places, stores ? storing_threads : waiting_threads,
-                           passed, on);
-            });
+        return program.add(what, stream, needs,
+                           [&gpu = *ends.pad_.gpu(), passed = arguments, sends = sends, stores,
+                            places = static_cast<unsigned>(std::clamp(blocks, std::int64_t{1}, most_blocks))](
+                               void* on) mutable {
+                               for (std::size_t k = 0; k < static_cast<std::size_t>(passed.outgoing); ++k) {
+                                   OutgoingMessage& message = passed.out[k];
+                                   message.from = sends[k]->array.address;
+                                   message.unit = unit_of(message.from, message.to);
+                               }
+                               gpu.launch(gpu.builtin("pass_messages"), places,
+                                          stores ? storing_threads : waiting_threads, passed, on);
+                           });
     }
 };
 

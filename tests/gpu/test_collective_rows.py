@@ -149,13 +149,16 @@ KINDS += [("sum", "uint8", "uint8"), ("sum", "int16", "int16"), ("bit_xor", "uin
 @pytest.mark.parametrize("ranks", [1, 2, 3, pytest.param(4, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", algorithms.COLLECTIVES)
 @pytest.mark.parametrize(
-    "row", ["remote-write", "copy-engine", "nccl", "nccl itself", "nccl-windows", "host-staged"]
+    "row",
+    ["remote-write", "copy-engine", "array-write", "nccl", "nccl itself", "nccl-windows", "host-staged"],
 )
 @pytest.mark.unproved("runs plans of the core by themselves")
 def test_every_row_does_what_numpy_does(
     name: str, row: str, ranks: int, use_settings: Callable[..., None]
 ) -> None:
-    carrier, way = (row, None) if row in ("remote-write", "copy-engine", "nccl") else ("", row.split()[0])
+    carrier, way = (
+        (row, None) if row in ("remote-write", "copy-engine", "array-write", "nccl") else ("", row.split()[0])
+    )
     use_settings(device_carrier=carrier)
     reduces = name in ("all_reduce", "reduce", "reduce_scatter")
     done = comm.virtual_ranks(ranks, every_call, name, way, KINDS if reduces else KINDS[:2] + KINDS[4:5])
@@ -226,7 +229,7 @@ def reasons() -> list[str]:
     with pytest.raises(DeviceError, match="goes through the vendor's library, but ranks 0 and 2 use one GPU"):
         comm.current().all_reduce(x, algorithm="two_step")
     use_on_all_ranks(device_carrier=None)
-    rows = "remote-write, nccl, nccl-windows, copy-engine, gpu-aware-mpi and host-staged do"
+    rows = "remote-write, nccl, nccl-windows, copy-engine, array-write, gpu-aware-mpi and host-staged do"
     with pytest.raises(PlanError, match=f"'pigeon' carries nothing .*; {rows}"):
         collectives.why_not("pigeon")
     return found
@@ -326,7 +329,8 @@ def recorded_or_refused(way: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    "way", ["two_step", "two_step by copy-engine", "nccl", "nccl-windows", "host-staged"]
+    "way",
+    ["two_step", "two_step by copy-engine", "two_step by array-write", "nccl", "nccl-windows", "host-staged"],
 )
 @pytest.mark.unproved("runs plans of the core by themselves")
 def test_rows_are_recorded_in_graphs_or_refuse_it(way: str, use_settings: Callable[..., None]) -> None:
@@ -423,7 +427,8 @@ def host_and_devices() -> None:
         with pytest.raises(ParameterError, match=told):
             of_devices.run(DeviceArray.from_host(x, gpu), wrong)
     with pytest.raises(
-        PlanError, match="'rccl' carries no messages .*; remote-write, nccl, copy-engine and gpu-aware-mpi do"
+        PlanError,
+        match="'rccl' carries no messages .*; remote-write, nccl, copy-engine, array-write and gpu-aware-mpi do",
     ):
         composition.plan(libraries=["rccl"]).on(c).run(DeviceArray.from_host(x, gpu), out)
     with pytest.raises(PlanError, match="no library 'host-staged' connects these ranks"):

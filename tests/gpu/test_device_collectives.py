@@ -536,7 +536,8 @@ def of_another_vendor() -> None:
         ):
             c.all_reduce(x, algorithm=old)
     with pytest.raises(
-        PlanError, match="'rccl' carries no messages .* remote-write, nccl, copy-engine and gpu-aware-mpi do"
+        PlanError,
+        match="'rccl' carries no messages .* remote-write, nccl, copy-engine, array-write and gpu-aware-mpi do",
     ):
         composition = planner.Composition.standard("all_reduce", c.size, 5, dtype="int64")
         composition.plan(libraries=["rccl"]).on(c).run(x, x)

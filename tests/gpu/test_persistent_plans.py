@@ -1,4 +1,4 @@
-"""Collectives of graphs, whose arrays stay where they are: copy engines of peers write into them."""
+"""Collectives of graphs, whose arrays stay where they are: peers write into them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ LANDING = "landing of a message"
 ROWS = 5
 
 
-@pytest.fixture(autouse=True)
-def by_copy_engines(use_settings: Callable[..., None]) -> None:
-    use_settings(device_carrier="copy-engine")
+@pytest.fixture(autouse=True, params=["copy-engine", "array-write"])
+def into_arrays(request: pytest.FixtureRequest, use_settings: Callable[..., None]) -> None:
+    use_settings(device_carrier=request.param)
 
 
 def numbers(rank: int, turn: int, count: int) -> Any:

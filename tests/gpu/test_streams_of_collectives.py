@@ -22,7 +22,16 @@ from jali.errors import ParameterError, RecordingError
 pytestmark = FAKE
 RANKS = 2
 # carriers of the messages of plans, without queues where devices do not reach each other; and who has collectives itself
-WAYS = ("", " by copy-engine", " by nccl", " by nccl without peers", "nccl", "nccl-windows", "host-staged")
+WAYS = (
+    "",
+    " by copy-engine",
+    " by array-write",
+    " by nccl",
+    " by nccl without peers",
+    "nccl",
+    "nccl-windows",
+    "host-staged",
+)
 
 
 @pytest.fixture(params=WAYS)
@@ -173,7 +182,7 @@ def plans(fake_driver: Path, library: str) -> None:
         jali.graph(lambda: plan.run(x, out, stream=users[0].stream), lattice)
 
 
-@pytest.mark.parametrize("library", ["remote-write", "copy-engine", "nccl"])
+@pytest.mark.parametrize("library", ["remote-write", "copy-engine", "array-write", "nccl"])
 def test_plans_run_on_streams_of_the_user(fake_driver: Path, library: str) -> None:
     comm.virtual_ranks(RANKS, plans, fake_driver, library)
 

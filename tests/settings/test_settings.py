@@ -51,7 +51,7 @@ TAKEN: dict[str, dict[str, object]] = {
     "device_tables": {"codes": "codes", "entries": "entries"},
     "device_queues": {"channels=32": "channels=32"},
     "device_carrier": {
-        name: name for name in ("remote-write", "copy-engine", "nccl", "rccl", "gpu-aware-mpi")
+        name: name for name in ("remote-write", "copy-engine", "array-write", "nccl", "rccl", "gpu-aware-mpi")
     },
     "message_way": {
         name: name for name in ("remote-write", "copy-engine", "nccl", "rccl", "gpu-aware-mpi", "host-staged")

@@ -1,143 +1,21 @@
-// Copy engine: messages of a stage are copied into the receiver's memory, and said to be there, in the order
-// of the stream.
-//
-// They are messages between devices (mapped_messages.hpp) that a plan makes when it is made, and starts again
-// and again. What arrives in buffers of the plan's own, or in arrays that stay where they are, is written there;
-// arrays of the user that are others at each run get it from a landing of the plan's.
+// Copy engine: the fastest for long messages.
 #include "carriers/carriers.hpp"
+#include "carriers/mapped_collectives.hpp"
 #include "carriers/mapped_messages.hpp"
-#include "collective/collective_transport.hpp"
-#include "device/stream_program.hpp"
-
-#include <array>
-#include <cstring>
-#include <exception>
-#include <map>
-#include <utility>
 
 namespace jali {
 
 namespace {
 
-constexpr const char* making = "making the messages of a plan";
 constexpr MessageTransport by_copies{{copy_engine}, make_mapped_messages};
-
-// What an end tells the other one.
-struct Told {
-    std::int32_t peer, bytes;
-    std::int64_t sends;
-    std::byte text[MessageEnd::most_told];
-};
-
-class CopyEngine final : public CollectiveCarrier {
-  public:
-    CopyEngine(const CollectiveRanks& ranks, std::shared_ptr<MessageCarrier> messages)
-        : CollectiveCarrier(collectives_by_copy_engine, *ranks.gpu), control_(ranks.control),
-          messages_(std::move(messages)), beside_(std::make_shared<GpuStream>(ranks.gpu)), gpu_(ranks.gpu) {}
-
-    std::vector<StageExchange> prepare(std::span<const std::span<const StageMessage>> stages,
-                                       std::span<const GpuAddress> own) override {
-        std::vector<std::shared_ptr<Stage>> made;
-        std::vector<Told> mine;
-        together([&] {
-            for (const auto& messages : stages) {
-                Stage& stage = *made.emplace_back(std::make_shared<Stage>(gpu_, messages_, beside_));
-                for (const StageMessage& m : messages) mine.push_back(stage.add(m, own[m.region.buffer]));
-            }
-        });
-        const auto all = control_->all_gather(std::as_bytes(std::span(mine)), making);
-        together([&] {
-            std::map<std::pair<int, bool>, std::size_t> next; // by peer and whether it sends
-            for (const auto& stage : made) {
-                for (const auto& end : stage->ends) {
-                    const MessageArray& of = end->array;
-                    const Told told = other_end(all[of.peer], !of.sends, next[{of.peer, !of.sends}]);
-                    end->meet(std::span(told.text).first(told.bytes), by_copies);
-                }
-                messages_->begin(stage->program, stage->started);
-            }
-        });
-        std::vector<StageExchange> exchanges;
-        for (auto& stage : made)
-            exchanges.push_back([stage = std::move(stage)](std::span<const GpuAddress> buffers,
-                                                           void* stream) { stage->put(buffers, stream); });
-        return exchanges;
-    }
-
-  private:
-    struct Stage {
-        Stage(const std::shared_ptr<Gpu>& gpu, std::shared_ptr<MessageCarrier> by,
-              std::shared_ptr<GpuStream> beside)
-            : by(std::move(by)), beside(std::move(beside)), program(gpu) {}
-        // An end whose array is known at each start alone, if `own` is 0.
-        Told add(const StageMessage& m, GpuAddress own) {
-            const GpuAddress address = m.sends || own == 0 ? 0 : own + m.region.offset;
-            regions.push_back(m.region);
-            ends.push_back(by->make({m.peer, 0, m.sends, address, m.region.bytes}));
-            started.push_back(ends.back().get());
-            const std::vector<std::byte> text = ends.back()->told();
-            Told told{m.peer, static_cast<std::int32_t>(text.size()), m.sends, {}};
-            std::memcpy(told.text, text.data(), text.size());
-            return told;
-        }
-        void put(std::span<const GpuAddress> buffers, void* stream) {
-            for (std::size_t k = 0; k < ends.size(); ++k)
-                ends[k]->array.address = buffers[regions[k].buffer] + regions[k].offset;
-            program.run(std::array{stream, beside->handle()});
-        }
-
-        std::shared_ptr<MessageCarrier> by;
-        std::shared_ptr<GpuStream> beside;
-        std::vector<Region> regions;
-        std::vector<std::unique_ptr<MessageEnd>> ends;
-        std::vector<MessageEnd*> started;
-        StreamProgram program; // reads addresses when it runs
-    };
-
-    // All ranks go on, or none does.
-    template <class Work>
-    void together(Work work) {
-        std::string trouble;
-        std::exception_ptr own;
-        try {
-            work();
-        } catch (const std::exception& error) {
-            trouble = "rank " + std::to_string(control_->rank()) + ": " + error.what();
-            own = std::current_exception();
-        }
-        const std::string told = first_told(*control_, trouble, making);
-        if (own) std::rethrow_exception(own);
-        if (!told.empty()) throw GpuError(std::string(making) + ": " + told);
-    }
-
-    // What a rank told of the first message at or behind `next`, of those with this one; goes behind it.
-    Told other_end(std::span<const std::byte> all, bool sends, std::size_t& next) const {
-        for (Told told; (next + 1) * sizeof told <= all.size();) {
-            std::memcpy(static_cast<void*>(&told), all.data() + next++ * sizeof told, sizeof told);
-            if (told.peer == control_->rank() && (told.sends != 0) == sends) return told;
-        }
-        throw PlanError("a message of a plan has no other end");
-    }
-
-    std::shared_ptr<Communicator> control_;
-    std::shared_ptr<MessageCarrier> messages_;
-    std::shared_ptr<GpuStream> beside_;
-    std::shared_ptr<Gpu> gpu_;
-};
-
-std::shared_ptr<CollectiveCarrier> make(const CollectiveRanks& ranks) {
-    std::string trouble = copy_engine.why_not(ranks.gpu, *ranks.communicator);
-    if (!trouble.empty()) throw GpuError(trouble);
-    auto messages = make_mapped_messages({ranks.gpu, ranks.communicator, ranks.control, nullptr, {}});
-    for (int r = 0; r < ranks.control->size() && trouble.empty(); ++r) trouble = messages->why_not(r);
-    trouble = first_told(*ranks.control, trouble, "setting up collectives by copy engines");
-    if (!trouble.empty()) throw GpuError(trouble);
-    return std::make_shared<CopyEngine>(ranks, std::move(messages));
-}
 
 } // namespace
 
 const CollectiveTransport collectives_by_copy_engine{
-    {copy_engine}, make, {.carries = "copy engines", .into_arrays = true, .costly = true}};
+    {copy_engine},
+    [](const CollectiveRanks& ranks) {
+        return make_mapped_collectives(ranks, collectives_by_copy_engine, by_copies);
+    },
+    {.carries = "copy engines", .into_arrays = true, .costly = true}};
 
 } // namespace jali
