@@ -119,7 +119,7 @@ class Stopped(BaseException):
     """What nobody would mistake for an error of the search."""
 
 
-@pytest.mark.parametrize(("after", "text"), [(1, "structure 1 of"), (4, "structure 4 of"), (40, "plan ")])
+@pytest.mark.parametrize(("after", "text"), [(1, "structure 1 of"), (4, "structure 4 of"), (50, "plan ")])
 def test_what_progress_raises_ends_the_search(after, text):
     said = []
 
