@@ -32,8 +32,8 @@ void check(const Machine& machine, double size, int ranks) {
     if (ranks < 1 || ranks > machine.ranks())
         throw CollectiveError(counted(ranks, "rank") + " on machine '" + machine.name + "' with " +
                               std::to_string(machine.ranks()));
-    if (!(size > 0 && std::isfinite(size)))
-        throw CollectiveError("a size of " + shortest(size) + " bytes; it must be positive and finite");
+    if (!(size > 0 && size < 0x1p62)) // and so of elements
+        throw CollectiveError("a size of " + shortest(size) + " bytes; it must be positive and below 2^62");
 }
 
 std::vector<Form> searched_forms(Collective collective, int ranks) {

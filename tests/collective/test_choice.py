@@ -84,6 +84,7 @@ def test_choice_for_a_composition_of_ones_own():
         ("broadcast", 1e6, 17, "17 ranks on machine 'delta' with 16"),
         ("broadcast", float("inf"), None, "a size of inf"),
         ("broadcast", float("nan"), None, "a size of nan"),
+        ("broadcast", 1e300, None, r"a size of 1e\+300 bytes; it must be positive and below 2\^62"),
         ("broadcast", 1e6, 0, "0 ranks on machine 'delta' with 16"),
         ("shuffle", 1e6, None, "no collective 'shuffle'"),
     ],
