@@ -24,6 +24,7 @@ FOLDERS = {
     "src/jali/codegen": ("codegen", "language"),
     "src/jali/lattice": ("lattice", "language", "any_ranks"),
     "src/jali/comm": ("comm", "collective"),
+    "src/jali/planner": ("collective",),
     "src/jali/machines": ("collective",),
     "src/jali/devices.py": ("gpu",),
     "src/jali/vendors.py": ("gpu",),

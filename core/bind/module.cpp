@@ -27,6 +27,7 @@ void bind_persistent(nb::module_& m);
 void bind_running_plan(nb::module_& m);
 void bind_checker(nb::module_& m);
 void bind_simulator(nb::module_& m);
+void bind_choice(nb::module_& m);
 void bind_unchanged(nb::module_& m);
 void bind_call_observer(nb::module_& m);
 
@@ -58,6 +59,7 @@ NB_MODULE(_core, m) {
     bind_collective_methods(m);
     bind_checker(m);
     bind_simulator(m);
+    bind_choice(m);
     bind_unchanged(m);
     bind_call_observer(m);
 }

@@ -235,20 +235,9 @@ void bind_simulator(nb::module_& m) {
         [](const std::string& collective, const std::string& form, double bytes, int root, int ranks,
            bool even) {
             nb::gil_scoped_release released;
-            CollectiveCall call;
-            call.collective = collective_of(collective);
-            call.type = DataType::fp32;
-            call.root = root;
-            const bool whole = call.collective == Collective::broadcast ||
-                               call.collective == Collective::reduce ||
-                               call.collective == Collective::all_reduce;
-            const double elements = bytes / (whole ? 4.0 : 4.0 * ranks);
-            std::int64_t count = std::max<std::int64_t>(1, static_cast<std::int64_t>(elements));
-            if (even && whole) count = (count + ranks - 1) / ranks * ranks;
-            call.counts = {count};
-            return make_composition(ranks, call, form_of(form));
+            return standard_for_size(collective_of(collective), form_of(form), bytes, root, ranks, even);
         },
-        "collective"_a, "form"_a, "bytes"_a, "root"_a, "ranks"_a, "even"_a,
+        "collective"_a, "form"_a, "bytes"_a, "root"_a, "ranks"_a, "even"_a = false,
         "A standard collective of fp32 with a payload p*d of `bytes`, or a little more so that parts are "
         "equal.");
     m.def(

@@ -297,10 +297,7 @@ void check_call(int ranks, const CollectiveCall& call, Form form) {
         for (const Form other : forms) names.push_back(name_of(other));
         throw PlanError(name + " has no form '" + std::string(name_of(form)) + "'; it has " + joined(names));
     }
-    if (call.root < 0 || call.root >= ranks) {
-        throw PlanError(name + ": root " + to_string(call.root) + " does not exist; ranks are 0 to " +
-                        to_string(ranks - 1));
-    }
+    check_root(call.collective, call.root, ranks);
     const std::size_t p = static_cast<std::size_t>(ranks);
     const std::size_t each = call.collective == Collective::all_to_all ? p * p
                              : counts_vector(call.collective)          ? 1
@@ -417,6 +414,29 @@ std::vector<std::int64_t> near_equal_offsets(std::int64_t count, int ranks) {
     for (int i = 0; i <= ranks; ++i)
         offsets[i] = count / ranks * i + std::min<std::int64_t>(i, count % ranks);
     return offsets;
+}
+
+void check_root(Collective collective, int root, int ranks) {
+    if (root < 0 || root >= ranks) {
+        throw PlanError(std::string(name_of(collective)) + ": root " + to_string(root) +
+                        " does not exist; ranks are 0 to " + to_string(ranks - 1));
+    }
+}
+
+Composition standard_for_size(Collective collective, Form form, double bytes, int root, int ranks,
+                              bool even) {
+    CollectiveCall call;
+    call.collective = collective;
+    call.type = DataType::fp32;
+    call.root = root;
+    const bool whole = counts_vector(collective);
+    const double elements = bytes / (whole ? 4.0 : 4.0 * ranks);
+    if (!(elements < 0x1p62))
+        throw PlanError(std::string(name_of(collective)) + ": more elements than 64 bits can number");
+    std::int64_t count = std::max<std::int64_t>(1, static_cast<std::int64_t>(elements));
+    if (even && whole) count = (count + ranks - 1) / ranks * ranks;
+    call.counts = {count};
+    return make_composition(ranks, call, form);
 }
 
 Composition make_composition(int ranks, const CollectiveCall& call, Form form) {

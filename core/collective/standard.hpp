@@ -81,8 +81,14 @@ Form form_of(std::string_view name); // throws PlanError that lists the names
 // 1 numbers.
 std::vector<std::int64_t> near_equal_offsets(std::int64_t count, int ranks);
 
+// Throws PlanError unless there is such a rank.
+void check_root(Collective collective, int root, int ranks);
 // Throws PlanError if the call does not fit the number of ranks, or the form does not exist for it.
 Composition make_composition(int ranks, const CollectiveCall& call, Form form);
+// Of fp32 with a payload p * d of so many bytes, at least one element each; `even`: a little more, so that
+// parts of a whole vector are equal.
+Composition standard_for_size(Collective collective, Form form, double bytes, int root, int ranks,
+                              bool even = false);
 
 } // namespace jali
 

@@ -2,11 +2,12 @@
 //
 // A program makes a Communicator of its ranks (MPI processes, or threads of one process) and Collectives of
 // it, which do a CollectiveCall on memory of the host or, by Collectives::on(gpu), on that of devices. A
-// Composition is planned by plan_rank, proved by check_plan, and runs as a PersistentPlan, by
-// DeviceCollectives::plan, or on either as a RunningPlan.
+// Composition is planned by plan_rank (with parameters that choose_for finds for a described Machine), proved
+// by check_plan, and runs as a PersistentPlan, by DeviceCollectives::plan, or on either as a RunningPlan.
 #pragma once
 
 #include "collective/checker.hpp"
+#include "collective/choice.hpp"
 #include "collective/collectives.hpp"
 #include "collective/composition.hpp"
 #include "collective/plan.hpp"

@@ -1,4 +1,5 @@
-// A reduction to three roots, in C++ alone: composed, planned for two nodes, proved, and run by six threads.
+// A reduction to three roots, in C++ alone: composed, planned for two nodes that are only described, proved,
+// and run by six threads.
 #include <jali/jali.hpp>
 
 #include <cstdio>
@@ -7,6 +8,21 @@
 #include <vector>
 
 using namespace jali;
+
+// Two nodes of three ranks with a wire between each two; a card per node, which its ranks share.
+Machine two_nodes() {
+    Machine machine;
+    machine.name = "two nodes";
+    machine.nodes = 2;
+    machine.inside = {{.name = "socket", .parts = 3, .pairs = true, .bandwidth = 40e9, .latency = 0.2e-6}};
+    machine.nics = {{.rated = 12.5e9, .bandwidth = 12e9}};
+    machine.binding = {0, 0, 0};
+    machine.network_latency = 2e-6;
+    const LibraryLevel at{.usable = true, .latency = 1e-6, .gap = 0.5e-6};
+    machine.libraries = {{.name = "thread", .at = {at, at}}}; // between nodes, inside them
+    machine.finish();
+    return machine;
+}
 
 int main() {
     constexpr int ranks = 6;
@@ -21,9 +37,9 @@ int main() {
         composition.reduce(part, {sum, 0}, count, RankSet::all(ranks), roots[k], Operation::sum);
     }
 
-    const std::vector<int> factors = {2, 3}; // two nodes of three ranks
-    PlanParameters parameters(Hierarchy(ranks, factors));
-    parameters.depth = 4;
+    const Choice choice = choose_for(two_nodes(), composition);
+    std::printf("%s: %.1f us\n", choice.parameters.describe().c_str(), choice.simulation.result.time * 1e6);
+    const PlanParameters parameters = choice.parameters.plan_parameters();
     std::vector<std::shared_ptr<const Schedule>> schedules;
     std::vector<const Schedule*> all;
     for (int rank = 0; rank < ranks; ++rank) {

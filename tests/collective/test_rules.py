@@ -33,7 +33,7 @@ WRONG = [  # a file, and what is said of it
     (RULE + "ways = 3\n", "line 3: ways is a text in quotes"),
     (RULE + "ways = ['ring', 'ring']\n", "line 3: ways: 'ring' twice"),
     (RULE + "ways = ['rings']\n", "line 3: ways: there is no way 'rings'; there are binomial, bruck"),
-    (RULE + "ways = ['ring by pigeon']\n", "line 3: ways: 'pigeon' carries no messages; copy-engine"),
+    (RULE + "ways = ['ring by pigeon']\n", "line 3: ways: 'pigeon' carries no messages; array-write, copy-engine"),
     (RULE + "ways = ['hosts by nccl']\n", "line 3: ways: 'hosts' is for hosts"),
     (RULE + "ways = ['nccl by nccl']\n", "line 3: ways: there is no way 'nccl'"),
     (

@@ -1,4 +1,5 @@
 // Calls that cannot be are exceptions, whatever the mistake; prints those that are not.
+#include <jali/collective/choice.hpp>
 #include <jali/collective/collectives.hpp>
 
 #include <cstdint>
@@ -43,6 +44,23 @@ int main() {
     refused("one buffer", [&] { collectives->run(call([](auto&) {}), std::span(buffers).first(1)); });
     refused("no device", [&] { collectives->on(nullptr); });
     refused("no ranks", [&] { Collectives::make(nullptr); });
+    Machine machine; // four nodes of one rank
+    machine.nodes = 4;
+    machine.nics = {{}};
+    machine.binding = {0};
+    const auto searched = [&](const char* what, double size, int ranks, int root) {
+        refused(what, [&] { choose(machine, Collective::broadcast, size, ranks, root); });
+    };
+    searched("an unfinished machine", 1e6, 4, 0);
+    machine.finish();
+    searched("a machine without libraries", 1e6, 4, 0);
+    machine.libraries = {{.name = "mpi", .at = {{.usable = true, .bandwidth = 1e9}}}};
+    machine.finish();
+    searched("a plan of no bytes", 0, 4, 0);
+    searched("a plan for too many ranks", 1e6, 5, 0);
+    searched("a plan from nowhere", 1e6, 4, 4);
+    refused("a plan of nothing", [&] { choose_for(machine, Composition(4, DataType::fp32)); });
+    if (choose(machine, Collective::broadcast, 1e6, 4).parameters.ranks != 4) std::puts("no plan");
     collectives->run(call([](auto&) {}), buffers);
     std::printf("%s\n", sum == x ? "right" : "wrong");
 }

@@ -2,7 +2,7 @@
 
 A `Composition` of multicasts, reductions and fences becomes a `Plan`, which can be checked, explained, simulated on a `Machine`,
 drawn, and run on a communicator. The planner stands above `jali.comm`, whose collectives need none of it: what they run is chosen by
-rules (`core/collective/rules.toml`). Checking, planning, simulating and running are C++ (`core/collective`).
+rules (`core/collective/rules.toml`). Checking, planning, searching, simulating and running are C++ (`core/collective`).
 """
 
 from __future__ import annotations

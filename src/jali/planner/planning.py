@@ -1,6 +1,6 @@
 """Making plans of compositions: from parameters, from a machine and some parameters, or from a machine alone, by search.
 
-What is searched for comes from `jali.planner.choice`; here are the defaults and what parameters may look like.
+What is searched for comes from `jali.planner.choice`; here is which parameters are given, and which are not.
 """
 
 from __future__ import annotations
@@ -58,9 +58,7 @@ def make_plan(
         return plan
     given = plan.parameters
     if search:
-        choice = choose_for(
-            target, lambda share: composition.core if share > 0 else _tiny(composition.core), plan.size
-        )
+        choice = choose_for(target, composition.core, plan.size)
         found = choice.parameters.plan_parameters()
         chosen = _core.PlanParameters(
             found.hierarchy,
@@ -81,47 +79,5 @@ def make_plan(
             )
     if given.libraries:
         return plan
-    chosen = parameters(given.hierarchy, default_libraries(target, given.hierarchy))
+    chosen = parameters(given.hierarchy, _core.default_libraries(target.core(), given.hierarchy))
     return Plan(composition, chosen, target, collective=collective)
-
-
-def default_libraries(machine: Machine, hierarchy: _core.Hierarchy) -> list[str]:
-    """For each level of a hierarchy the first library of the machine that carries messages across all of it."""
-    names = []
-    for level in range(hierarchy.levels):
-        begin, end = hierarchy.group(level - 1, 0)
-        crossed = {
-            machine.core().level_between(hierarchy.rank_at(begin), hierarchy.rank_at(position))
-            for position in range(begin + 1, end)
-            if hierarchy.group(level, position) != hierarchy.group(level, begin)
-        }
-        usable = [
-            name
-            for name, library in machine.libraries.items()
-            if all(machine.level_names[k] in library.at for k in crossed)
-        ]
-        if not usable:
-            raise PlanError(f"no library of machine '{machine.name}' carries all messages of level {level}")
-        names.append(usable[-1] if 0 not in crossed else usable[0])
-    return names
-
-
-def _tiny(core: _core.Composition) -> _core.Composition:
-    """The same composition with as few elements as keep its shape: all divided by the smallest count."""
-    steps = core.steps
-    unit = min((p["count"] for step in steps for p in step), default=1)
-    small = _core.Composition(core.ranks, core.type)
-    for name, counts, given in core.buffers:
-        small.add_buffer(name, [-(-n // unit) for n in counts], given)
-    for number, step in enumerate(steps):
-        if number:
-            small.fence()
-        for p in step:
-            source, target = ((buffer, offset // unit) for buffer, offset in (p["source"], p["target"]))
-            count = p["count"] // unit
-            if p["kind"] == "multicast":
-                small.multicast(source, target, count, p["root"], p["ranks"])
-            else:
-                op = "sum" if p["operation"] == "user" else p["operation"]
-                small.reduce(source, target, count, p["ranks"], p["root"], op)
-    return small
