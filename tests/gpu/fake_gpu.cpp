@@ -230,6 +230,7 @@ int let_wait(void* stream, void* event) {
 }
 int record(Event* event, void* stream) {
     GUARD;
+    event->captured = capturing != nullptr;
     if (capturing) {
         capturing->events[event] = capturing->streams[stream_of(stream)];
         return 0;
@@ -328,6 +329,7 @@ BOTH(cuEventQuery, hipEventQuery, (void* event), (event)) {
         GUARD;
         e = *static_cast<Event*>(event);
     }
+    if (e.captured) return 907;
     return !e.stream || Scheduler::get().is_at(e.stream, e.position) ? sticky : 600;
 }
 BOTH(cuEventSynchronize, hipEventSynchronize, (void* event), (event)) {
@@ -336,6 +338,7 @@ BOTH(cuEventSynchronize, hipEventSynchronize, (void* event), (event)) {
         GUARD;
         e = *static_cast<Event*>(event);
     }
+    if (e.captured) return 907;
     if (e.stream) Scheduler::get().run_to(e.stream, e.position);
     return sticky;
 }
