@@ -18,8 +18,6 @@
 
 namespace jali {
 
-// Throws CollectiveError.
-void refuse_other_ranks(const Composition& composition, int ranks);
 // Whether a plan with these libraries is for memory of devices alone.
 bool is_for_devices(const PlanParameters& parameters);
 

@@ -195,6 +195,28 @@ def test_in_checked_mode_ranks_compare_their_calls(installed, tmp_path, no_pytho
     )
 
 
+@BY_PKG_CONFIG
+@pytest.mark.skipif(REAL, reason="the mistakes are the same on real devices")
+@pytest.mark.parametrize("checked", ["0", "1"])
+def test_calls_on_devices_that_cannot_be_are_refused(installed, tmp_path, no_python, checked):
+    program = compiled(Path(__file__).with_name("wrong_device_calls.cpp"), installed, tmp_path)
+    driver = str(make_fake_driver())
+    named = {"JALI_CUDA_DRIVER": driver, "JALI_NVRTC": driver, "JALI_FAKE_GPUS": "2", "JALI_CHECKED": checked}
+    assert run_program([program], env={**no_python, **named}, timeout=120).stdout == "right\n"
+
+
+@BY_PKG_CONFIG
+@pytest.mark.skipif(REAL, reason="real devices reach each other")
+def test_what_a_rank_has_sent_by_way_of_the_host_arrives_though_its_end_has_gone(
+    installed, tmp_path, no_python
+):
+    program = compiled(Path(__file__).with_name("ended_messages.cpp"), installed, tmp_path)
+    driver = str(make_fake_driver())
+    named = {"JALI_CUDA_DRIVER": driver, "JALI_NVRTC": driver, "JALI_NCCL": "/nowhere/libnccl.so"}
+    named |= {"JALI_FAKE_GPUS": "2", "JALI_FAKE_NO_PEERS": "1"}
+    assert run_program([program], env={**no_python, **named}, timeout=120).stdout == "by 'host-staged'\n"
+
+
 @BY_MPI
 @pytest.mark.full
 @pytest.mark.mpi
