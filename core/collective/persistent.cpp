@@ -10,18 +10,6 @@ namespace {
 constexpr int windows_of_space = 8;
 constexpr std::size_t brief_bytes = 16384;
 
-std::vector<bool> written_buffers(const Schedule& schedule) {
-    std::vector<bool> written(schedule.buffers().size());
-    for (const Step& step : schedule.steps()) {
-        if (const auto* receive = std::get_if<Receive>(&step.action)) written[receive->into.buffer] = true;
-        if (const auto* copy = std::get_if<Copy>(&step.action))
-            for (const CopyRows& rows : copy->rows) written[rows.to.buffer] = true;
-        if (const auto* reduce = std::get_if<Reduce>(&step.action))
-            for (const ReduceRow& row : reduce->rows) written[row.into.buffer] = true;
-    }
-    return written;
-}
-
 int largest_tag_of(const Schedule& schedule) {
     int largest = 0;
     for (const Step& step : schedule.steps()) {
@@ -33,6 +21,18 @@ int largest_tag_of(const Schedule& schedule) {
 }
 
 } // namespace
+
+std::vector<bool> written_buffers(const Schedule& schedule) {
+    std::vector<bool> written(schedule.buffers().size());
+    for (const Step& step : schedule.steps()) {
+        if (const auto* receive = std::get_if<Receive>(&step.action)) written[receive->into.buffer] = true;
+        if (const auto* copy = std::get_if<Copy>(&step.action))
+            for (const CopyRows& rows : copy->rows) written[rows.to.buffer] = true;
+        if (const auto* reduce = std::get_if<Reduce>(&step.action))
+            for (const ReduceRow& row : reduce->rows) written[row.into.buffer] = true;
+    }
+    return written;
+}
 
 MessageSpace::MessageSpace(std::vector<Carrier> carriers)
     : carriers_(std::move(carriers)), under_way_(windows_of_space) {
