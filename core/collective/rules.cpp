@@ -1,5 +1,6 @@
 #include "collective/rules.hpp"
 #include "collective/algorithms.hpp"
+#include "device/vendor.hpp"
 #include "settings/settings.hpp"
 #include "settings/toml.hpp"
 #include "transport/mpi_abi.hpp"
@@ -122,6 +123,9 @@ class RulesReader {
         constexpr std::string_view by = " by ";
         const auto at = text.find(by);
         CollectiveWay way{text.substr(0, at), at == std::string::npos ? "" : text.substr(at + by.size())};
+        if (at != std::string::npos && way.carrier.empty())
+            fail(value.line,
+                 "ways: '" + text + "' does not say by which carrier; there are " + listed(names_.carriers));
         if (!way.carrier.empty() && !names_.carriers.contains(way.carrier))
             fail(value.line,
                  "ways: '" + way.carrier + "' carries no messages; " + listed(names_.carriers) + " do");
@@ -183,7 +187,13 @@ class RulesReader {
         }
         if (key == "memory") {
             std::set<std::string> wanted;
-            for (const std::string& word : words_of(key, value)) wanted.insert(word);
+            std::set<std::string, std::less<>> known = {"host", "device"};
+            for (const std::string& kind : vendor_names()) known.insert(kind);
+            for (const std::string& word : words_of(key, value)) {
+                if (!known.contains(word))
+                    fail(value.line, "memory: there is no memory '" + word + "'; there is " + listed(known));
+                wanted.insert(word);
+            }
             return {key, [=](const F& f) {
                         return wanted.contains(f.memory) || (f.on_devices() && wanted.contains("device"));
                     }};
