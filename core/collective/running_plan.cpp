@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <stdexcept>
 #include <utility>
 
 namespace jali {
@@ -52,6 +53,8 @@ RunningPlan::OnDevice& RunningPlan::there(const std::shared_ptr<Gpu>& gpu) {
 }
 
 void RunningPlan::start(const std::shared_ptr<Gpu>& gpu, std::span<const GpuAddress> buffers, void* stream) {
+    if (on_host_ && on_host_->running())
+        throw std::logic_error(what_ + " is under way on the host; wait for it before the next start");
     OnDevice& here = there(gpu);
     const bool captured = gpu->is_capturing(stream);
     if (!captured && !gpu->is_capturing(gpu->stream())) prove_once(*here.plan, buffers, stream);

@@ -357,21 +357,25 @@ def test_streams_that_cannot_be_are_refused(fake_driver: Path) -> None:
             (lambda: c.scatter(x, root=c.rank, stream=stream), needs),
             (lambda: c.all_reduce(x, x, stream="main"), "a str is no stream; give a handle, or a stream of"),
             (lambda: c.all_reduce(x, x, stream=-1), "stream -1 is no handle of a stream"),
-            (lambda: c.all_reduce(x, x, stream=True), "a bool is no stream; give a handle, or a stream of"),
+            (lambda: c.all_reduce(x, x, stream=True), "stream True is no handle of a stream"),
             (
                 lambda: c.all_reduce(x, x, stream=Told(ptr=True)),
-                "a Told is no stream; give a handle, or a stream of",
+                "stream True is no handle of a stream",
             ),
             *(
                 (
                     partial(c.all_reduce, x, x, stream=Told(__cuda_stream__=told)),
                     "says .*, not a version and a handle",
                 )
-                for told in (None, 5, (0,), (0, "7"), (0, None), (0, False), lambda: (0, 7, 7))
+                for told in (None, 5, (0,), (0, "7"), (0, None), lambda: (0, 7, 7))
             ),
             (
                 lambda: c.all_reduce(x, x, stream=Told(__cuda_stream__=(0, -3))),
                 "stream -3 is no handle of a stream",
+            ),
+            (
+                lambda: c.all_reduce(x, x, stream=Told(__cuda_stream__=(0, False))),
+                "stream False is no handle",
             ),
             (lambda: c.all_reduce(np.ones(6), stream=stream), "`stream` is for arrays in device memory"),
             (lambda: c.broadcast(np.ones(6), stream=stream), "`stream` is for arrays in device memory"),
@@ -411,6 +415,13 @@ def test_plans_refuse_arrays_of_two_devices_those_that_overlap_and_those_that_ar
     ):
         with pytest.raises(ParameterError, match=text):
             wrong()
+    plan.run(x, same)
+    there, back = np.arange(6, dtype=np.float32), np.zeros(6, np.float32)
+    plan.start(there, back)
+    with pytest.raises(RuntimeError, match="is under way on the host; wait for it before the next start"):
+        plan.start(x, same)
+    plan.wait()
+    np.testing.assert_array_equal(back, there)
     plan.run(x, same)
 
 

@@ -40,26 +40,31 @@ def element_dtype(element: str) -> np.dtype[Any]:
 def stream_handle(stream: Any) -> int | None:
     """The driver's handle of a stream: a number, or a stream of CuPy (`ptr`), PyTorch (`cuda_stream`) or others
     (`__cuda_stream__`). None stays None, which is jali's own stream."""
-    if stream is None or _is_handle(stream):
+    if stream is None:
+        return None
+    handle = _told_handle(stream)
+    if isinstance(handle, bool) or not 0 <= handle < 1 << 64:
+        raise ParameterError(f"stream {handle!r} is no handle of a stream")
+    return handle
+
+
+def _told_handle(stream: Any) -> int:
+    if isinstance(stream, int):
         return stream
     if hasattr(stream, "__cuda_stream__"):
         told = stream.__cuda_stream__
         told = told() if callable(told) else told
-        if not isinstance(told, Sequence) or len(told) != 2 or not _is_handle(told[1]):
+        if not isinstance(told, Sequence) or len(told) != 2 or not isinstance(told[1], int):
             raise ParameterError(
                 f"__cuda_stream__ of a {type(stream).__name__} says {value_shown(told)}, not a version and a handle"
             )
-        return int(told[1])
+        return told[1]
     for name in ("cuda_stream", "ptr"):
-        if _is_handle(getattr(stream, name, None)):
-            return int(getattr(stream, name))
+        if isinstance(handle := getattr(stream, name, None), int):
+            return handle
     raise ParameterError(
         f"a {type(stream).__name__} is no stream; give a handle, or a stream of CuPy or PyTorch"
     )
-
-
-def _is_handle(stream: Any) -> bool:
-    return isinstance(stream, int) and not isinstance(stream, bool)
 
 
 class DeviceView(_core.PlacedArray):
