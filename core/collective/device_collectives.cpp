@@ -312,6 +312,8 @@ std::shared_ptr<DevicePlan> DeviceCollectives::plan_of_row(const std::string& na
         throw CollectiveError("algorithm '" + name + "' has no operations of the user; choose " + others +
                               "or none");
     }
+    // throws for arguments that cannot be, which algorithms do by themselves
+    make_composition(ranks_.control->size(), call, forms_of(call.collective).front());
     if (!open(row).empty()) throw GpuError(row.why_not);
     row.carrier->check(call);
     return row.carrier->plan(call, std::move(what));

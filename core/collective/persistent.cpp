@@ -38,6 +38,8 @@ MessageSpace::MessageSpace(std::vector<Carrier> carriers)
     : carriers_(std::move(carriers)), under_way_(windows_of_space) {
     if (carriers_.empty()) throw PlanError("a message space needs at least one communicator");
     int largest = max_tag;
+    for (const auto& [library, communicator] : carriers_)
+        if (!communicator) throw PlanError("the communicator of library '" + library + "' is null");
     for (std::size_t k = 0; k < carriers_.size(); ++k) {
         const Communicator& one = *carriers_[k].second;
         if (one.rank() != rank() || one.size() != size()) {
@@ -66,6 +68,8 @@ Communicator& MessageSpace::carrier(const std::string& library) const {
 
 std::shared_ptr<PersistentPlan> PersistentPlan::make(std::shared_ptr<const Schedule> schedule,
                                                      std::shared_ptr<MessageSpace> space, std::string what) {
+    if (!schedule || !space)
+        throw PlanError(what + ": its " + (schedule ? "message space" : "schedule") + " is null");
     return std::shared_ptr<PersistentPlan>(
         new PersistentPlan(std::move(schedule), std::move(space), std::move(what)));
 }

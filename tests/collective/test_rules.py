@@ -55,6 +55,7 @@ WRONG = [  # a file, and what is said of it
     (RULE + "bytes = '9999999999 GiB..'\nways = ['ring']\n", "line 3: bytes is a number or a range"),
     (RULE + "bytes = '8..4'\nways = ['ring']\n", "line 3: bytes: nothing is in \"8..4\""),
     (RULE + "ranks = '2..4..8'\nways = ['ring']\n", "line 3: ranks is a number or a range"),
+    (RULE + "ranks = '2..4 KiB'\nways = ['ring']\n", 'line 3: ranks is a number or a range such as "3..", "..8" or'),
     (RULE + "in_place = 'yes'\nways = ['ring']\n", "line 3: in_place is true or false"),
     (RULE + "nccl = 2.27\nways = ['ring']\n", 'line 3: nccl is a version or a range of them such as "2.27.."'),
     (RULE + "nccl = '..'\nways = ['ring']\n", 'line 3: nccl is a version or a range'),
@@ -248,11 +249,17 @@ def test_who_names_a_way_is_not_asked_for_rules(use_rules, use_settings) -> None
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [(None, "the rules of collectives, .* cannot be read"), (RULE, "line 2: a rule without ways")],
+    [
+        (None, "the rules of collectives, .* cannot be read"),
+        ("a folder", "the rules of collectives, .*rules.toml, cannot be read"),
+        (RULE, "line 2: a rule without ways"),
+    ],
 )
 def test_rules_that_cannot_be_read_are_an_error_on_all_ranks(text, said, tmp_path, use_settings) -> None:
     file = tmp_path / "rules.toml"
-    if text is not None:
+    if text == "a folder":
+        file.mkdir()
+    elif text is not None:
         file.write_text(text)
     use_settings(collective_rules=str(file))
 

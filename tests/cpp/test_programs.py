@@ -15,7 +15,7 @@ from jali import settings
 from jali._core import Gpu, find_gpu_compiler
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
-from fake_driver import REAL, make_fake_driver
+from fake_driver import REAL, make_fake_ccl, make_fake_driver
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = Path(sys.prefix)
@@ -202,6 +202,7 @@ def test_calls_on_devices_that_cannot_be_are_refused(installed, tmp_path, no_pyt
     program = compiled(Path(__file__).with_name("wrong_device_calls.cpp"), installed, tmp_path)
     driver = str(make_fake_driver())
     named = {"JALI_CUDA_DRIVER": driver, "JALI_NVRTC": driver, "JALI_FAKE_GPUS": "2", "JALI_CHECKED": checked}
+    named |= {"JALI_NCCL": str(make_fake_ccl()), "JALI_FAKE_CCL_FOLDER": str(tmp_path)}
     assert run_program([program], env={**no_python, **named}, timeout=120).stdout == "right\n"
 
 

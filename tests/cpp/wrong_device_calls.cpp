@@ -57,6 +57,26 @@ void collectives_of(const std::shared_ptr<Communicator>& world, const std::share
     call("arrays that overlap", {x.address(), inside});
     call("arrays that overlap the other way round", {inside, x.address()});
 
+    for (const char* way : {"", "two_step", "nccl", "host-staged"}) {
+        const auto plan_of = [&](const char* mistake, const std::function<void(CollectiveCall&)>& make) {
+            CollectiveCall wrong = sum;
+            wrong.algorithm = way;
+            make(wrong);
+            refused(std::string(mistake) + " by '" + way + "'", [&] { on_device.plan_of(wrong, false); });
+        };
+        plan_of("no count", [](auto& c) { c.counts = {}; });
+        plan_of("a negative count", [](auto& c) { c.counts = {-7}; });
+        plan_of("a count for each rank", [](auto& c) { c.counts = {7, 7}; });
+        plan_of("a count that no memory has", [](auto& c) { c.counts = {INT64_MAX / 2}; });
+        plan_of("a root that is none", [](auto& c) { c.collective = Collective::reduce, c.root = ranks; });
+        plan_of("a root of minus one", [](auto& c) { c.collective = Collective::broadcast, c.root = -1; });
+        plan_of("three counts", [](auto& c) { c.collective = Collective::gather, c.counts = {7, 7, 7}; });
+        plan_of("an operation of no number", [](auto& c) { c.operation = static_cast<Operation>(99); });
+        plan_of("no function", [](auto& c) { c.operation = Operation::user; });
+    }
+    refused("a space of nobody", [] { MessageSpace({{"thread", nullptr}}); });
+    refused("a plan of no schedule", [&] { PersistentPlan::make(nullptr, collectives->space(), "test"); });
+
     const PlanParameters parameters{Hierarchy(ranks)}, too_many{Hierarchy(ranks + 1)};
     refused("a plan of too many ranks",
             [&] { on_device.plan(*from_the_first(ranks + 1), too_many, "test"); });
