@@ -407,6 +407,7 @@ namespace {
 int launch(void* function, const unsigned* g, const unsigned* b, void* stream, void** parameters, int urgency,
            bool early) {
     if (!has_current) return 201;
+    if (stream_of(stream)->device != current) return 400; // a stream of another device's
     if (g[0] == 0 || g[1] != 1 || g[2] != 1 || b[0] == 0 || b[0] > 1024 || b[1] != 1 || b[2] != 1) return 1;
     const auto* f = static_cast<const Function*>(function);
     const auto* bytes = static_cast<const char*>(parameters[0]);

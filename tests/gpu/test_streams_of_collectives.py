@@ -18,7 +18,7 @@ from jali import _core, comm, planner
 from jali.comm import DeviceArray, algorithms
 from jali.comm.requests import DeviceRequest
 from jali.devices import open_device
-from jali.errors import ParameterError, RecordingError
+from jali.errors import DeviceError, ParameterError, RecordingError
 
 pytestmark = FAKE
 RANKS = 2
@@ -423,6 +423,17 @@ def test_plans_refuse_arrays_of_two_devices_those_that_overlap_and_those_that_ar
     plan.wait()
     np.testing.assert_array_equal(back, there)
     plan.run(x, same)
+
+
+def test_a_stream_of_another_device_is_refused_by_the_driver(fake_driver: Path) -> None:
+    gpu, other = (_core.Gpu.open("cuda", k) for k in range(2))
+    other.synchronize()  # makes it the one of this thread
+    user = Foreign(fake_driver, other)
+    x, out = (DeviceArray.from_host(numbers(k, 6), gpu) for k in range(2))
+    with pytest.raises(DeviceError, match="launching kernel 'collective' .* on fake GPU 0"):
+        comm.current().all_reduce(x, out, stream=user.stream)
+    comm.current().all_reduce(x, out)
+    np.testing.assert_array_equal(out.to_host(), numbers(0, 6))
 
 
 def test_plans_in_a_graph_that_the_driver_captures_say_nothing_of_their_end(fake_driver: Path) -> None:
