@@ -125,7 +125,10 @@ std::string way_of(nb::handle given) {
     if (!nb::isinstance<nb::str>(given))
         throw MessageError("way=" + std::string(nb::repr(given).c_str()) +
                            ": the way of a message is a name, such as 'copy-engine'");
-    return nb::cast<std::string>(given);
+    auto name = nb::cast<std::string>(given);
+    if (name.empty())
+        throw MessageError("way='': the way of a message is a name, or None for that of its size");
+    return name;
 }
 
 PersistentMessage make(std::shared_ptr<DeviceMessages> all, const PlacedArray& x, nb::handle peer,

@@ -76,7 +76,7 @@ class GivenArrays {
     GivenArrays(BoundPlan& plan, const nb::args& given, const nb::kwargs& named)
         : plan_(plan), stream_(stream_among(named)) {
         const auto& names = plan.names;
-        if (named.size() > 0) refuse_unknown(named);
+        if (named.size() > 0) refuse_unknown(named, given.size());
         for (nb::handle one : given) add(nb::borrow(one));
         for (std::size_t k = given.size(); k < names.size(); ++k) {
             PyObject* const one =
@@ -103,6 +103,9 @@ class GivenArrays {
         for (std::size_t k = 0; k < objects_.size(); ++k) {
             if (placed_[k] != nullptr) {
                 if (!found) found = placed_[k]->kind->gpu;
+                if (found != placed_[k]->kind->gpu)
+                    throw CollectiveError("some arrays of a plan are on " + found->name() + " and some on " +
+                                          placed_[k]->kind->gpu->name() + "; give all on the same device");
             } else if (nb::cast<std::size_t>(objects_[k].attr("size")) > 0) {
                 throw CollectiveError(
                     "some arrays of a plan are in device memory and some are not; give all in the same");
@@ -135,7 +138,7 @@ class GivenArrays {
     }
 
   private:
-    void refuse_unknown(const nb::kwargs& named) const {
+    void refuse_unknown(const nb::kwargs& named, std::size_t given) const {
         std::vector<std::string> unknown;
         for (const auto& [name, array] : named) {
             const auto text = nb::cast<std::string>(name);
@@ -146,6 +149,10 @@ class GivenArrays {
         if (!unknown.empty())
             throw CollectiveError("no buffer is named " + joined(unknown) + "; there are " +
                                   joined(plan_.names));
+        for (std::size_t k = 0; k < std::min(given, plan_.names.size()); ++k)
+            if (named.contains(plan_.names[k].c_str()))
+                throw CollectiveError("buffer '" + plan_.names[k] + "' is given twice, as number " +
+                                      std::to_string(k) + " and by its name");
     }
     static std::string joined(const std::vector<std::string>& words) {
         std::string text;

@@ -45,6 +45,17 @@ void DevicePlan::check_given(std::span<const GpuAddress> buffers) const {
         if (buffers[k] == 0 && bytes_[k] > 0)
             throw PlanError(what_ + ": buffer " + std::to_string(k) + " has " + std::to_string(bytes_[k]) +
                             " bytes on this rank and no address");
+    const auto is_written = [&](std::size_t k) {
+        return written_.empty() ? k + 1 == bytes_.size() : static_cast<bool>(written_[k]);
+    };
+    for (std::size_t a = 0; a < bytes_.size(); ++a)
+        for (std::size_t b = a + 1; b < bytes_.size(); ++b) {
+            if (bytes_[a] == 0 || bytes_[b] == 0 || !(is_written(a) || is_written(b))) continue;
+            if (buffers[a] + bytes_[a] <= buffers[b] || buffers[b] + bytes_[b] <= buffers[a]) continue;
+            throw PlanError(what_ + ": the arrays of buffers " + std::to_string(a) + " and " +
+                            std::to_string(b) + " overlap, and " + std::to_string(is_written(b) ? b : a) +
+                            " is written; give them memory of their own, or do it in place");
+        }
 }
 
 void DevicePlan::rehearse() {

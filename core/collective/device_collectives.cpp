@@ -5,6 +5,7 @@
 #include "device/ccl_api.hpp"
 #include "device/gpu_compiler.hpp"
 #include "schedule/first_run.hpp"
+#include "settings/counted.hpp"
 #include "settings/notice.hpp"
 #include "settings/settings.hpp"
 
@@ -21,6 +22,12 @@ bool takes(const CollectiveTransport& row, const CollectiveCall& call) {
 }
 
 } // namespace
+
+void refuse_other_ranks(const Composition& composition, int ranks) {
+    if (ranks != composition.ranks())
+        throw CollectiveError("a plan for " + counted(composition.ranks(), "rank") + " cannot run on " +
+                              std::to_string(ranks));
+}
 
 DeviceCollectives::DeviceCollectives(std::shared_ptr<Gpu> gpu,
                                      const std::shared_ptr<Communicator>& communicator,
@@ -261,6 +268,7 @@ void DeviceCollectives::refuse_without_kernels(const std::string& what) const {
 std::shared_ptr<GpuPlan> DeviceCollectives::plan(const Composition& composition, PlanParameters parameters,
                                                  std::string what, bool checked,
                                                  std::span<const GpuAddress> fixed) {
+    refuse_other_ranks(composition, ranks_.control->size());
     refuse_without_kernels(what);
     if (parameters.libraries.empty()) parameters.libraries = {""};
     for (std::string& name : parameters.libraries)
@@ -304,6 +312,8 @@ std::shared_ptr<DevicePlan> DeviceCollectives::plan_of_row(const std::string& na
         throw CollectiveError("algorithm '" + name + "' has no operations of the user; choose " + others +
                               "or none");
     }
+    // throws for arguments that cannot be, which algorithms do by themselves
+    make_composition(ranks_.control->size(), call, forms_of(call.collective).front());
     if (!open(row).empty()) throw GpuError(row.why_not);
     row.carrier->check(call);
     return row.carrier->plan(call, std::move(what));

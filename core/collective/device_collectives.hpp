@@ -21,6 +21,9 @@
 
 namespace jali {
 
+// Throws CollectiveError.
+void refuse_other_ranks(const Composition& composition, int ranks);
+
 class DeviceCollectives {
   public:
     // Collective. `ranks_of_hosts` are numbers, `versions` those that rules may ask for, `on_host` does calls
@@ -70,8 +73,8 @@ class DeviceCollectives {
                                                 std::span<const GpuAddress> buffers);
 
     // This rank's part of a composition. Libraries of the parameters are names of rows, empty for the one
-    // that carries messages by default. Collective where it opens a row. Throws PlanError, GpuError,
-    // CompileError.
+    // that carries messages by default. Collective where it opens a row. Throws CollectiveError for a
+    // composition of other ranks, PlanError, GpuError, CompileError.
     std::shared_ptr<GpuPlan> plan(const Composition& composition, PlanParameters parameters, std::string what,
                                   bool checked = false, std::span<const GpuAddress> fixed = {});
 

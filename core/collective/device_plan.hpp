@@ -20,7 +20,8 @@ class DevicePlan {
     DevicePlan(const DevicePlan&) = delete;
 
     // Puts a run on a stream, on these addresses: one per buffer of the user. Throws GpuError, also where the
-    // stream records a graph of which this cannot be part; PlanError for another number of buffers.
+    // stream records a graph of which this cannot be part; PlanError for another number of buffers, and for
+    // those that overlap where one is written.
     void run(std::span<const GpuAddress> buffers, void* stream);
 
     // Runs it once on other memory: libraries connect ranks at their first call, which no graph can do.
@@ -43,6 +44,7 @@ class DevicePlan {
     const std::shared_ptr<Gpu> gpu_;
     const std::string what_;
     std::vector<std::size_t> bytes_; // of the user's buffers on this rank
+    std::vector<bool> written_;      // whether a run writes them; empty: the last one alone
 
   private:
     const bool recordable_;

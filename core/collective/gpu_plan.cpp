@@ -1,4 +1,5 @@
 #include "collective/gpu_plan.hpp"
+#include "collective/persistent.hpp"
 #include "device/timeline.hpp"
 
 #include <algorithm>
@@ -48,6 +49,7 @@ GpuPlan::GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CollectiveQueues> que
     if (own > 0 && buffers[own - 1].name == "work") provide(work_, --own);
     has_work_ = own + 1 < buffers.size();
     for (std::size_t k = 0; k < own; ++k) bytes_.push_back(buffers[k].bytes);
+    written_ = written_buffers(schedule);
     if (is_fixed()) {
         check_given(fixed_);
         std::ranges::copy(fixed_, addresses.begin());

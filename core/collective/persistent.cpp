@@ -10,18 +10,6 @@ namespace {
 constexpr int windows_of_space = 8;
 constexpr std::size_t brief_bytes = 16384;
 
-std::vector<bool> written_buffers(const Schedule& schedule) {
-    std::vector<bool> written(schedule.buffers().size());
-    for (const Step& step : schedule.steps()) {
-        if (const auto* receive = std::get_if<Receive>(&step.action)) written[receive->into.buffer] = true;
-        if (const auto* copy = std::get_if<Copy>(&step.action))
-            for (const CopyRows& rows : copy->rows) written[rows.to.buffer] = true;
-        if (const auto* reduce = std::get_if<Reduce>(&step.action))
-            for (const ReduceRow& row : reduce->rows) written[row.into.buffer] = true;
-    }
-    return written;
-}
-
 int largest_tag_of(const Schedule& schedule) {
     int largest = 0;
     for (const Step& step : schedule.steps()) {
@@ -34,10 +22,24 @@ int largest_tag_of(const Schedule& schedule) {
 
 } // namespace
 
+std::vector<bool> written_buffers(const Schedule& schedule) {
+    std::vector<bool> written(schedule.buffers().size());
+    for (const Step& step : schedule.steps()) {
+        if (const auto* receive = std::get_if<Receive>(&step.action)) written[receive->into.buffer] = true;
+        if (const auto* copy = std::get_if<Copy>(&step.action))
+            for (const CopyRows& rows : copy->rows) written[rows.to.buffer] = true;
+        if (const auto* reduce = std::get_if<Reduce>(&step.action))
+            for (const ReduceRow& row : reduce->rows) written[row.into.buffer] = true;
+    }
+    return written;
+}
+
 MessageSpace::MessageSpace(std::vector<Carrier> carriers)
     : carriers_(std::move(carriers)), under_way_(windows_of_space) {
     if (carriers_.empty()) throw PlanError("a message space needs at least one communicator");
     int largest = max_tag;
+    for (const auto& [library, communicator] : carriers_)
+        if (!communicator) throw PlanError("the communicator of library '" + library + "' is null");
     for (std::size_t k = 0; k < carriers_.size(); ++k) {
         const Communicator& one = *carriers_[k].second;
         if (one.rank() != rank() || one.size() != size()) {
@@ -66,6 +68,8 @@ Communicator& MessageSpace::carrier(const std::string& library) const {
 
 std::shared_ptr<PersistentPlan> PersistentPlan::make(std::shared_ptr<const Schedule> schedule,
                                                      std::shared_ptr<MessageSpace> space, std::string what) {
+    if (!schedule || !space)
+        throw PlanError(what + ": its " + (schedule ? "message space" : "schedule") + " is null");
     return std::shared_ptr<PersistentPlan>(
         new PersistentPlan(std::move(schedule), std::move(space), std::move(what)));
 }

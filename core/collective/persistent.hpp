@@ -22,6 +22,8 @@ namespace jali {
 
 class PersistentPlan;
 
+std::vector<bool> written_buffers(const Schedule& schedule); // whether a run writes it
+
 // Used by one thread at a time, as communicators are.
 class MessageSpace {
   public:

@@ -1,5 +1,6 @@
 #include "collective/rules.hpp"
 #include "collective/algorithms.hpp"
+#include "device/vendor.hpp"
 #include "settings/settings.hpp"
 #include "settings/toml.hpp"
 #include "transport/mpi_abi.hpp"
@@ -122,6 +123,9 @@ class RulesReader {
         constexpr std::string_view by = " by ";
         const auto at = text.find(by);
         CollectiveWay way{text.substr(0, at), at == std::string::npos ? "" : text.substr(at + by.size())};
+        if (at != std::string::npos && way.carrier.empty())
+            fail(value.line,
+                 "ways: '" + text + "' does not say by which carrier; there are " + listed(names_.carriers));
         if (!way.carrier.empty() && !names_.carriers.contains(way.carrier))
             fail(value.line,
                  "ways: '" + way.carrier + "' carries no messages; " + listed(names_.carriers) + " do");
@@ -183,7 +187,13 @@ class RulesReader {
         }
         if (key == "memory") {
             std::set<std::string> wanted;
-            for (const std::string& word : words_of(key, value)) wanted.insert(word);
+            std::set<std::string, std::less<>> known = {"host", "device"};
+            for (const std::string& kind : vendor_names()) known.insert(kind);
+            for (const std::string& word : words_of(key, value)) {
+                if (!known.contains(word))
+                    fail(value.line, "memory: there is no memory '" + word + "'; there is " + listed(known));
+                wanted.insert(word);
+            }
             return {key, [=](const F& f) {
                         return wanted.contains(f.memory) || (f.on_devices() && wanted.contains("device"));
                     }};
@@ -271,12 +281,17 @@ class RulesReader {
 
     // "64 KiB..", "..8", "2..4", or a number; ends included.
     Range range_of(const std::string& key, const TomlValue& value) const {
+        const bool of_bytes = key == "bytes" || key == "total";
         constexpr std::int64_t endless = std::numeric_limits<std::int64_t>::max();
         if (const auto* number = std::get_if<std::int64_t>(&value.is); number != nullptr && *number >= 0)
             return {*number, *number};
-        const std::string wrong = key + " is a number or a range such as \"64 KiB..\", \"..8\" or \"2..4\"";
+        const std::string wrong =
+            key + " is a number or a range such as " +
+            (of_bytes ? "\"64 KiB..\", \"..8\" or \"2..4\"" : "\"3..\", \"..8\" or \"2..4\"");
         const auto* text = std::get_if<std::string>(&value.is);
         if (text == nullptr) fail(value.line, wrong);
+        if (!of_bytes && text->find('B') != std::string::npos) // units are of bytes
+            fail(value.line, wrong + ", not \"" + *text + "\"");
         const auto dots = text->find("..");
         const auto first = number_of(text->substr(0, dots));
         if (dots == std::string::npos) {
@@ -457,8 +472,13 @@ std::shared_ptr<const ChoiceRules> collective_rules() {
     auto rules = std::make_shared<ChoiceRules>(shipped);
     if (!wanted.empty()) {
         std::ifstream stream(wanted, std::ios::binary);
+        std::string text;
+        try { // a directory opens, and cannot be read
+            if (stream) text.assign(std::istreambuf_iterator<char>(stream), {});
+        } catch (const std::ios_base::failure&) {
+            stream.setstate(std::ios::failbit);
+        }
         if (!stream) throw RulesError("the rules of collectives, " + wanted + ", cannot be read");
-        const std::string text{std::istreambuf_iterator<char>(stream), {}};
         *rules = ChoiceRules(text, wanted, names);
         rules->append(shipped);
     }

@@ -1,19 +1,13 @@
 #include "collective/running_plan.hpp"
 #include "collective/rules.hpp"
 #include "schedule/first_run.hpp"
-#include "settings/counted.hpp"
 
 #include <algorithm>
 #include <limits>
+#include <stdexcept>
 #include <utility>
 
 namespace jali {
-
-void refuse_other_ranks(const Composition& composition, int ranks) {
-    if (ranks != composition.ranks())
-        throw CollectiveError("a plan for " + counted(composition.ranks(), "rank") + " cannot run on " +
-                              std::to_string(ranks));
-}
 
 bool is_for_devices(const PlanParameters& parameters) {
     const auto& carriers = way_names().carriers;
@@ -25,6 +19,9 @@ RunningPlan::RunningPlan(std::shared_ptr<Collectives> there, std::shared_ptr<con
                          PlanParameters parameters, std::string what)
     : collectives_(std::move(there)), composition_(std::move(composition)),
       parameters_(std::move(parameters)), what_(std::move(what)) {
+    if (!collectives_ || !composition_)
+        throw PlanError("a plan of " + what_ + " whose " + (collectives_ ? "composition" : "collectives") +
+                        " are null");
     refuse_other_ranks(*composition_, collectives_->ranks()->size());
     if (is_for_devices(parameters_)) return;
     on_host_ = PersistentPlan::make(std::make_shared<const Schedule>(
@@ -56,10 +53,13 @@ RunningPlan::OnDevice& RunningPlan::there(const std::shared_ptr<Gpu>& gpu) {
 }
 
 void RunningPlan::start(const std::shared_ptr<Gpu>& gpu, std::span<const GpuAddress> buffers, void* stream) {
+    if (on_host_ && on_host_->running())
+        throw std::logic_error(what_ + " is under way on the host; wait for it before the next start");
     OnDevice& here = there(gpu);
-    if (!gpu->is_capturing(gpu->stream()) && !gpu->is_capturing(stream))
-        prove_once(*here.plan, buffers, stream);
+    const bool captured = gpu->is_capturing(stream);
+    if (!captured && !gpu->is_capturing(gpu->stream())) prove_once(*here.plan, buffers, stream);
     here.plan->run(buffers, stream);
+    if (captured) return; // whoever launches the graph waits for it
     here.ended.record(stream);
     last_ = &here.ended;
 }

@@ -18,8 +18,6 @@
 
 namespace jali {
 
-// Throws CollectiveError.
-void refuse_other_ranks(const Composition& composition, int ranks);
 // Whether a plan with these libraries is for memory of devices alone.
 bool is_for_devices(const PlanParameters& parameters);
 
@@ -39,7 +37,8 @@ class RunningPlan {
 
     // Puts a run on a stream of a device, such as gpu->stream(), on these addresses, one for each buffer of
     // the composition (0 where this rank has no bytes of it). Where first runs are proved, the first one is
-    // checked before. Throws what on(), GpuPlan::check and GpuPlan::run do.
+    // checked before. Throws what on(), GpuPlan::check and GpuPlan::run do, std::logic_error while a run on
+    // the host is under way.
     void start(const std::shared_ptr<Gpu>& gpu, std::span<const GpuAddress> buffers, void* stream);
     // What a run that is recorded in a graph needs done before. Collective.
     void rehearse(const std::shared_ptr<Gpu>& gpu, std::span<const GpuAddress> buffers);

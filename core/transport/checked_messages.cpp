@@ -35,6 +35,7 @@ void DeviceMessages::prove_once(std::span<DeviceMessage* const> messages, std::o
 ConnectedRanks DeviceMessages::connect(std::span<DeviceMessage* const> messages) {
     std::vector<StartedEnd> mine;
     for (DeviceMessage* m : messages) {
+        if (m == nullptr) throw MessageError("a message is null");
         m->meet();
         const MessageArray& array = m->array();
         mine.push_back({array.tag, array.peer, array.sends, m->transport().rules.noted});

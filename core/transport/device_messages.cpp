@@ -1,5 +1,6 @@
 #include "transport/device_messages.hpp"
 #include "device/gpu_compiler.hpp"
+#include "settings/counted.hpp"
 #include "settings/notice.hpp"
 #include "settings/settings.hpp"
 
@@ -22,12 +23,23 @@ std::string rank_text(int rank) {
     return "rank " + std::to_string(rank);
 }
 
+template <class Pointer>
+Pointer required(Pointer pointer, const char* what) {
+    if (pointer == nullptr) throw MessageError(std::string(what) + " is null");
+    return pointer;
+}
+
+void refuse_null(std::span<DeviceMessage* const> messages) {
+    for (const DeviceMessage* m : messages) required(m, "a message");
+}
+
 } // namespace
 
 // ---- what messages share -------------------------------------------------------------------------------
 
 DeviceMessages::DeviceMessages(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator) {
-    communicator->barrier("setting up device messages");
+    required(gpu.get(), "the device of messages");
+    required(communicator.get(), "the communicator of messages")->barrier("setting up device messages");
     auto control = communicator->duplicate(), data = communicator->duplicate();
     ranks_ = {std::move(gpu), std::move(communicator), std::move(control), std::move(data),
               [this] { return channels_ = (channels_ + 1) % (ranks_.data->largest_tag() + 1); }};
@@ -174,9 +186,14 @@ const DeviceMessages::Told& DeviceMessages::told_to(const DeviceMessage& message
 DeviceMessage::DeviceMessage(std::shared_ptr<DeviceMessages> all, const MessageArray& array,
                              const std::string& element, const std::string& shape, const std::string& way,
                              void* owner_stream)
-    : all_(std::move(all)), array_(array), element_(element), shape_(shape.substr(0, 79)),
-      named_(way.empty() ? nullptr : &all_->row_named(way)), owner_stream_(owner_stream),
-      number_(++all_->made_) {
+    : all_(required(std::move(all), "what a message shares with others, DeviceMessages,")), array_(array),
+      element_(element), shape_(shape.substr(0, 79)), named_(way.empty() ? nullptr : &all_->row_named(way)),
+      owner_stream_(owner_stream), number_(++all_->made_) {
+    if (array_.peer < 0 || array_.peer >= all_->size())
+        throw MessageError(rank_text(array_.peer) + " does not exist among " + counted(all_->size(), "rank"));
+    if (array_.address == 0 && array_.bytes > 0)
+        throw MessageError("an array of " + std::to_string(array_.bytes) + " bytes that is to go " +
+                           (array_.sends ? "to " : "from ") + rank_text(array_.peer) + " has no address");
     std::exception_ptr trouble;
     DeviceMessages::Told told{};
     try {
@@ -293,6 +310,7 @@ void DeviceMessages::for_each_carrier(std::span<DeviceMessage* const> messages, 
 }
 
 void DeviceMessages::rehearse(std::span<DeviceMessage* const> messages) {
+    refuse_null(messages);
     for_each_carrier(messages, [&](const Row& row, MessageCarrier::Ends ends) {
         row.carrier->rehearse(ends, ranks_.gpu->stream());
     });
@@ -321,10 +339,12 @@ StreamProgram& DeviceMessages::program_of(std::span<DeviceMessage* const> messag
 }
 
 std::string DeviceMessages::describe(std::span<DeviceMessage* const> messages) {
+    refuse_null(messages);
     return program_of(messages).describe();
 }
 
 void DeviceMessages::start(std::span<DeviceMessage* const> messages, std::optional<void*> theirs) {
+    refuse_null(messages);
     prove_once(messages, theirs);
     put(messages, theirs);
 }

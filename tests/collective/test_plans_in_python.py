@@ -199,6 +199,8 @@ def test_arrays_are_matched_with_buffers_by_name_and_type() -> None:
             plan.run(**arrays)
     with pytest.raises(ParameterError, match="buffer 'number 2' holds fp64, the array given for it int8"):
         plan.run(*good, np.zeros(60, np.int8))
+    with pytest.raises(ParameterError, match="buffer 'x' is given twice, as number 0 and by its name"):
+        plan.run(*good, x=good[0])
     with pytest.raises(ParameterError, match="composition takes 2 arrays, 3 were given"):
         plan.run(*good, np.zeros(60))
     with pytest.raises(ParameterError, match="a plan for 2 ranks cannot run on 1"):

@@ -34,6 +34,11 @@ WRONG = [  # a file, and what is said of it
     (RULE + "ways = ['ring', 'ring']\n", "line 3: ways: 'ring' twice"),
     (RULE + "ways = ['rings']\n", "line 3: ways: there is no way 'rings'; there are binomial, bruck"),
     (RULE + "ways = ['ring by pigeon']\n", "line 3: ways: 'pigeon' carries no messages; array-write, copy-engine"),
+    (RULE + "ways = ['ring by ']\n", "line 3: ways: 'ring by ' does not say by which carrier; there are copy-engine"),
+    (RULE + "memory = 'gpu'\nways = ['ring']\n", "line 3: memory: there is no memory 'gpu'; there is cuda, device, hip, host"),
+    (RULE + "memory = ['host', 'Cuda']\nways = ['ring']\n", "line 3: memory: there is no memory 'Cuda'"),
+    (RULE + "mpich = '5.x'\nways = ['ring']\n", 'line 3: mpich is a version or a range'),
+    (RULE + "openmpi = '99999999999..'\nways = ['ring']\n", 'line 3: openmpi is a version or a range'),
     (RULE + "ways = ['hosts by nccl']\n", "line 3: ways: 'hosts' is for hosts"),
     (RULE + "ways = ['nccl by nccl']\n", "line 3: ways: there is no way 'nccl'"),
     (
@@ -50,6 +55,7 @@ WRONG = [  # a file, and what is said of it
     (RULE + "bytes = '9999999999 GiB..'\nways = ['ring']\n", "line 3: bytes is a number or a range"),
     (RULE + "bytes = '8..4'\nways = ['ring']\n", "line 3: bytes: nothing is in \"8..4\""),
     (RULE + "ranks = '2..4..8'\nways = ['ring']\n", "line 3: ranks is a number or a range"),
+    (RULE + "ranks = '2..4 KiB'\nways = ['ring']\n", 'line 3: ranks is a number or a range such as "3..", "..8" or'),
     (RULE + "in_place = 'yes'\nways = ['ring']\n", "line 3: in_place is true or false"),
     (RULE + "nccl = 2.27\nways = ['ring']\n", 'line 3: nccl is a version or a range of them such as "2.27.."'),
     (RULE + "nccl = '..'\nways = ['ring']\n", 'line 3: nccl is a version or a range'),
@@ -243,11 +249,17 @@ def test_who_names_a_way_is_not_asked_for_rules(use_rules, use_settings) -> None
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [(None, "the rules of collectives, .* cannot be read"), (RULE, "line 2: a rule without ways")],
+    [
+        (None, "the rules of collectives, .* cannot be read"),
+        ("a folder", "the rules of collectives, .*rules.toml, cannot be read"),
+        (RULE, "line 2: a rule without ways"),
+    ],
 )
 def test_rules_that_cannot_be_read_are_an_error_on_all_ranks(text, said, tmp_path, use_settings) -> None:
     file = tmp_path / "rules.toml"
-    if text is not None:
+    if text == "a folder":
+        file.mkdir()
+    elif text is not None:
         file.write_text(text)
     use_settings(collective_rules=str(file))
 

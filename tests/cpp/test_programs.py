@@ -15,7 +15,7 @@ from jali import settings
 from jali._core import Gpu, find_gpu_compiler
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
-from fake_driver import REAL, make_fake_driver
+from fake_driver import REAL, make_fake_ccl, make_fake_driver
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = Path(sys.prefix)
@@ -198,6 +198,29 @@ def test_in_checked_mode_ranks_compare_their_calls(installed, tmp_path, no_pytho
     assert sorted(said) == sorted(
         line for rank in range(3) for line in (f"rank {rank}: {told}", f"rank {rank} goes on with 3")
     )
+
+
+@BY_PKG_CONFIG
+@pytest.mark.skipif(REAL, reason="the mistakes are the same on real devices")
+@pytest.mark.parametrize("checked", ["0", "1"])
+def test_calls_on_devices_that_cannot_be_are_refused(installed, tmp_path, no_python, checked):
+    program = compiled(Path(__file__).with_name("wrong_device_calls.cpp"), installed, tmp_path)
+    driver = str(make_fake_driver())
+    named = {"JALI_CUDA_DRIVER": driver, "JALI_NVRTC": driver, "JALI_FAKE_GPUS": "2", "JALI_CHECKED": checked}
+    named |= {"JALI_NCCL": str(make_fake_ccl()), "JALI_FAKE_CCL_FOLDER": str(tmp_path)}
+    assert run_program([program], env={**no_python, **named}, timeout=120).stdout == "right\n"
+
+
+@BY_PKG_CONFIG
+@pytest.mark.skipif(REAL, reason="real devices reach each other")
+def test_what_a_rank_has_sent_by_way_of_the_host_arrives_though_its_end_has_gone(
+    installed, tmp_path, no_python
+):
+    program = compiled(Path(__file__).with_name("ended_messages.cpp"), installed, tmp_path)
+    driver = str(make_fake_driver())
+    named = {"JALI_CUDA_DRIVER": driver, "JALI_NVRTC": driver, "JALI_NCCL": "/nowhere/libnccl.so"}
+    named |= {"JALI_FAKE_GPUS": "2", "JALI_FAKE_NO_PEERS": "1"}
+    assert run_program([program], env={**no_python, **named}, timeout=120).stdout == "by 'host-staged'\n"
 
 
 @BY_MPI

@@ -230,6 +230,7 @@ int let_wait(void* stream, void* event) {
 }
 int record(Event* event, void* stream) {
     GUARD;
+    event->captured = capturing != nullptr;
     if (capturing) {
         capturing->events[event] = capturing->streams[stream_of(stream)];
         return 0;
@@ -328,6 +329,7 @@ BOTH(cuEventQuery, hipEventQuery, (void* event), (event)) {
         GUARD;
         e = *static_cast<Event*>(event);
     }
+    if (e.captured) return 907;
     return !e.stream || Scheduler::get().is_at(e.stream, e.position) ? sticky : 600;
 }
 BOTH(cuEventSynchronize, hipEventSynchronize, (void* event), (event)) {
@@ -336,6 +338,7 @@ BOTH(cuEventSynchronize, hipEventSynchronize, (void* event), (event)) {
         GUARD;
         e = *static_cast<Event*>(event);
     }
+    if (e.captured) return 907;
     if (e.stream) Scheduler::get().run_to(e.stream, e.position);
     return sticky;
 }
@@ -404,6 +407,7 @@ namespace {
 int launch(void* function, const unsigned* g, const unsigned* b, void* stream, void** parameters, int urgency,
            bool early) {
     if (!has_current) return 201;
+    if (stream_of(stream)->device != current) return 400; // a stream of another device's
     if (g[0] == 0 || g[1] != 1 || g[2] != 1 || b[0] == 0 || b[0] > 1024 || b[1] != 1 || b[2] != 1) return 1;
     const auto* f = static_cast<const Function*>(function);
     const auto* bytes = static_cast<const char*>(parameters[0]);

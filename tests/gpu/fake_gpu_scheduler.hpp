@@ -139,7 +139,7 @@ struct Running {
 
 struct Stream {
     Stream(int of, int which) : device(of), number(which) {}
-    const int device; // -1: the default stream, of all
+    const int device;
     const int number; // in reports
     int urgency = 0;
     std::deque<Operation> waiting;

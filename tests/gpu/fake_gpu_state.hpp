@@ -29,10 +29,10 @@ struct Event {
     Stream* stream = nullptr; // where it was recorded last, and after how many of its operations
     std::uint64_t position = 0;
     bool timed = false;
+    bool captured = false;        // recorded last in a graph, of which nobody can be asked
     std::shared_ptr<double> time; // when the stream came to it
 };
 
-Stream& default_stream = *Scheduler::get().make_stream(-1, 0);
 thread_local std::shared_ptr<Graph> capturing; // ranks may be threads, and each records for itself
 long timed_events = 0;                         // recorded so far
 struct Block {
@@ -42,7 +42,14 @@ struct Block {
 };
 thread_local int current = 0;          // the device that this thread uses
 thread_local bool has_current = false; // it has said which
-std::map<int, std::mutex> loading;     // held while a kernel is loaded on a device
+Stream* default_stream() {             // of that device
+    static auto& of_devices = *new std::map<int, Stream*>;
+    GUARD;
+    Stream*& stream = of_devices[current];
+    if (stream == nullptr) stream = Scheduler::get().make_stream(current, 0);
+    return stream;
+}
+std::map<int, std::mutex> loading; // held while a kernel is loaded on a device
 std::map<Address, Block> blocks;
 struct Mapped {
     std::size_t bytes;
@@ -102,7 +109,7 @@ std::size_t in_use = 0;
 
 Stream* stream_of(void* handle) {
     // 1 and 2 are the drivers' names for the default streams
-    return reinterpret_cast<std::uintptr_t>(handle) > 2 ? static_cast<Stream*>(handle) : &default_stream;
+    return reinterpret_cast<std::uintptr_t>(handle) > 2 ? static_cast<Stream*>(handle) : default_stream();
 }
 int put(void* handle, Operation operation) {
     GUARD;

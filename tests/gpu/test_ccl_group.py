@@ -270,6 +270,32 @@ def test_windows_wait_for_what_uses_them_on_any_stream_before_they_go(
     on_ranks(2, body)
 
 
+def test_windows_of_a_plan_that_goes_are_given_out_behind_its_last_run(fake_driver: Path) -> None:
+    def body(gpus: ByLibrary) -> None:
+        gpu, stream = gpus.gpu, another_stream(fake_driver)
+        there = gpus.communicator.collectives.on_device(gpu)
+        there.keep_at_most(1)
+
+        def plan_of(collective: str, count: int) -> Any:
+            return there.plan_of(
+                _core.CollectiveCall(collective, "fp64", count, 0, "sum", False, "nccl-windows", False)
+            )
+
+        x, out = on_device(np.ones(7), "fp64", gpu), on_device(np.zeros(7), "fp64", gpu)
+        gpu.let_wait(stream)
+        busy = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p), ctypes.c_void_p(300_000)  # us
+        assert ctypes.CDLL(str(fake_driver)).cuLaunchHostFunc(ctypes.c_void_p(stream), *busy) == 0
+        plan_of("all_reduce", 7).run([x.address, out.address], stream)  # jali's stream does not wait for it
+        plan_of("all_gather", 200_000)  # for a result in a larger window
+        mine = gpus.symmetric((7,), "fp64")  # in the other one
+        gpu.fill(mine.memory, 119)
+        gpu.wait_for(stream)
+        np.testing.assert_array_equal(on_host(mine).view(np.uint8), 119)
+        np.testing.assert_array_equal(on_host(out), 2.0)
+
+    on_ranks(2, body)
+
+
 def test_arrays_outlive_the_ranks_that_shared_them() -> None:
     def run() -> DeviceArray:
         gpus = ByLibrary(current(), _core.Gpu.open("cuda", current().rank))

@@ -274,8 +274,14 @@ def what_the_library_lacks() -> None:
     assert "no broadcast into another array" in why(collective="broadcast")
     to_all = {"collective": "all_to_all", "in_place": True}
     assert why(**to_all) == "algorithm 'nccl' has no all_to_all in place; choose another, or none"
-    with pytest.raises(ParameterError, match="'nccl' has no reduce_scatter with counts; choose another"):
-        c.reduce_scatter(x, counts=[4] * c.size, algorithm="nccl")
+    with pytest.raises(
+        ParameterError, match="'nccl' has no reduce_scatter of parts that differ; choose another"
+    ):
+        c.reduce_scatter(x, counts=[5, 3] + [4] * (c.size - 2), algorithm="nccl")
+    for way in ("nccl", "nccl-windows"):  # counts that say what would be so without them
+        ones = DeviceArray.from_host(np.ones(4 * c.size, np.float32), core.gpu)
+        part = c.reduce_scatter(ones, counts=[4] * c.size, algorithm=way)
+        assert part.to_host().tolist() == [c.size] * 4
     # not asked for by name, they find another row
     assert c.all_reduce(x, op=lambda a, b: a + b).to_host()[0] == c.size
     assert c.all_reduce(x).to_host()[0] == c.size

@@ -91,6 +91,7 @@ def one_way(way: str | None, counts: tuple[int, ...], rounds: int = 4) -> list[s
         ({"to": "0"}, "rank '0' does not exist"),
         ({"to": 1}, "rank 1 does not exist"),
         ({"way": 5}, "way=5: the way of a message is a name, such as 'copy-engine'"),
+        ({"way": ""}, "way='': the way of a message is a name, or None for that of its size"),
     ],
 )
 def test_arguments_that_are_none_are_refused_by_name(named: dict[str, Any], message: str) -> None:
@@ -125,6 +126,17 @@ def test_ranks_and_tags_may_be_numbers_of_numpy() -> None:
 def test_what_is_no_array_on_a_device_is_refused_as_such(wrong: Any) -> None:
     with pytest.raises(DeviceError, match=f"a {type(wrong).__name__} is not in device memory; give a"):
         comm.virtual_ranks(1, lambda: comm.current().persistent_send(wrong, 0))
+
+
+def test_an_array_of_the_host_on_one_rank_is_refused_before_all_ranks_are_asked() -> None:
+    def run() -> None:
+        c = comm.current()
+        if c.rank == 1:
+            with pytest.raises(DeviceError, match="a ndarray is not in device memory; give a"):
+                c.persistent_receive(np.zeros(4), 0)
+        c.barrier()
+
+    comm.virtual_ranks(2, run)
 
 
 def test_what_is_no_list_of_messages_is_not_started() -> None:

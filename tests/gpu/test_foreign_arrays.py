@@ -30,6 +30,7 @@ class Foreign:
 
     def __init__(self, driver: str | Path, gpu: Any) -> None:
         self.driver, self.gpu = ctypes.CDLL(str(driver)), gpu
+        gpu.synchronize()  # which makes it the device of this thread
         handle = ctypes.c_void_p()
         assert self.driver.cuStreamCreateWithPriority(ctypes.byref(handle), 1, 0) == 0
         self.stream = handle.value or 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from jali import _core, comm, planner
 from jali.comm import DeviceArray, algorithms
 from jali.comm.requests import DeviceRequest
 from jali.devices import open_device
-from jali.errors import ParameterError, RecordingError
+from jali.errors import DeviceError, ParameterError, RecordingError
 
 pytestmark = FAKE
 RANKS = 2
@@ -95,6 +96,48 @@ def every_collective(fake_driver: Path, way: str | None) -> None:
 
 def test_every_collective_is_in_the_order_of_the_users_stream(fake_driver: Path, way: str | None) -> None:
     comm.virtual_ranks(RANKS, every_collective, fake_driver, way)
+
+
+@pytest.mark.parametrize("handle", [0, 1])
+def test_default_streams_of_ranks_that_are_threads_are_those_of_their_devices(
+    fake_driver: Path, handle: int
+) -> None:
+    def run() -> None:
+        c = comm.current()
+        gpu = open_device("cuda", c)
+        user = Foreign(fake_driver, gpu)
+        user.stream = handle  # as PyTorch and CuPy have it where nobody chooses another
+        for count in (1, 33, 4097):
+            x, out = user.array(numbers(c.rank, count)), user.array(np.zeros(count, np.float32))
+            if c.rank == 0:
+                busy(user)
+            c.all_reduce(x, out, stream=handle)
+            c.all_reduce(out, out, stream=handle)
+            np.testing.assert_array_equal(user.take(out), RANKS * (numbers(0, count) + numbers(1, count)))
+
+    comm.virtual_ranks(RANKS, run)
+
+
+def overlapping(way: str | None) -> None:
+    c = comm.current()
+    gpu = open_device("cuda", c)
+    x = DeviceArray.from_host(numbers(c.rank, 4 * RANKS), gpu)
+    same = DeviceArray(gpu, x.memory, x.shape, np.float32)
+    part = DeviceArray(gpu, x.memory, (4,), np.float32)
+    refused = pytest.raises(ParameterError, match="the arrays of buffers 0 and 1 overlap, and 1 is written")
+    for call, arrays in (("all_reduce", (x, same)), ("all_gather", (part, x))):
+        more = usual(c, call, way)
+        with refused:
+            getattr(c, call)(*arrays, **more)
+    with refused:
+        c.reduce_scatter(x, part, **usual(c, "reduce_scatter", way))
+    np.testing.assert_array_equal(x.to_host(), numbers(c.rank, 4 * RANKS))
+    total = c.all_reduce(x, x, **usual(c, "all_reduce", way))  # in place is said by the same object
+    np.testing.assert_array_equal(total.to_host(), numbers(0, 4 * RANKS) + numbers(1, 4 * RANKS))
+
+
+def test_arrays_that_overlap_are_refused_on_devices_as_on_hosts(way: str | None) -> None:
+    comm.virtual_ranks(RANKS, overlapping, way)
 
 
 def several_streams(fake_driver: Path, way: str | None) -> None:
@@ -299,6 +342,13 @@ def test_checked_calls_on_a_stream_report_overflows(fake_driver: Path) -> None:
     assert all("16 results are too large for fp16" in told for told in comm.virtual_ranks(RANKS, run))
 
 
+class Told:
+    """A stream of another library that says this of itself."""
+
+    def __init__(self, **told: Any) -> None:
+        vars(self).update(told)
+
+
 def test_streams_that_cannot_be_are_refused(fake_driver: Path) -> None:
     def run() -> None:
         c = comm.current()
@@ -316,6 +366,26 @@ def test_streams_that_cannot_be_are_refused(fake_driver: Path) -> None:
             (lambda: c.scatter(x, root=c.rank, stream=stream), needs),
             (lambda: c.all_reduce(x, x, stream="main"), "a str is no stream; give a handle, or a stream of"),
             (lambda: c.all_reduce(x, x, stream=-1), "stream -1 is no handle of a stream"),
+            (lambda: c.all_reduce(x, x, stream=True), "stream True is no handle of a stream"),
+            (
+                lambda: c.all_reduce(x, x, stream=Told(ptr=True)),
+                "stream True is no handle of a stream",
+            ),
+            *(
+                (
+                    partial(c.all_reduce, x, x, stream=Told(__cuda_stream__=told)),
+                    "says .*, not a version and a handle",
+                )
+                for told in (None, 5, (0,), (0, "7"), (0, None), lambda: (0, 7, 7))
+            ),
+            (
+                lambda: c.all_reduce(x, x, stream=Told(__cuda_stream__=(0, -3))),
+                "stream -3 is no handle of a stream",
+            ),
+            (
+                lambda: c.all_reduce(x, x, stream=Told(__cuda_stream__=(0, False))),
+                "stream False is no handle",
+            ),
             (lambda: c.all_reduce(np.ones(6), stream=stream), "`stream` is for arrays in device memory"),
             (lambda: c.broadcast(np.ones(6), stream=stream), "`stream` is for arrays in device memory"),
         ]
@@ -334,6 +404,61 @@ def test_arrays_of_two_devices_are_refused() -> None:
         ParameterError, match="one array is on fake GPU 0 and one on fake GPU 1; give both on"
     ):
         comm.current().all_reduce(x, out)
+
+
+def test_plans_refuse_arrays_of_two_devices_those_that_overlap_and_those_that_are_given_twice() -> None:
+    x, out, same = (DeviceArray.empty(_core.Gpu.open("cuda", k), (6,), np.float32) for k in (0, 1, 0))
+    plan = planner.Composition.standard("all_reduce", 1, 6, dtype="float32").plan().on(comm.current())
+    for wrong, text in (
+        (
+            lambda: plan.run(x, out),
+            "some arrays of a plan are on fake GPU 0 and some on fake GPU 1; give all on",
+        ),
+        (
+            lambda: plan.check(x, out),
+            "some arrays of a plan are on fake GPU 0 and some on fake GPU 1; give all on",
+        ),
+        (lambda: plan.run(x, x), "the arrays of buffers 0 and 1 overlap, and 1 is written"),
+        (lambda: plan.check(x, x), "the arrays of buffers 0 and 1 overlap, and 1 is written"),
+        (lambda: plan.start(x, same, send=same), "buffer 'send' is given twice, as number 0 and by its name"),
+    ):
+        with pytest.raises(ParameterError, match=text):
+            wrong()
+    plan.run(x, same)
+    there, back = np.arange(6, dtype=np.float32), np.zeros(6, np.float32)
+    plan.start(there, back)
+    with pytest.raises(RuntimeError, match="is under way on the host; wait for it before the next start"):
+        plan.start(x, same)
+    plan.wait()
+    np.testing.assert_array_equal(back, there)
+    plan.run(x, same)
+
+
+def test_a_stream_of_another_device_is_refused_by_the_driver(fake_driver: Path) -> None:
+    gpu, other = (_core.Gpu.open("cuda", k) for k in range(2))
+    other.synchronize()  # makes it the one of this thread
+    user = Foreign(fake_driver, other)
+    x, out = (DeviceArray.from_host(numbers(k, 6), gpu) for k in range(2))
+    with pytest.raises(DeviceError, match="launching kernel 'collective' .* on fake GPU 0"):
+        comm.current().all_reduce(x, out, stream=user.stream)
+    comm.current().all_reduce(x, out)
+    np.testing.assert_array_equal(out.to_host(), numbers(0, 6))
+
+
+def test_plans_in_a_graph_that_the_driver_captures_say_nothing_of_their_end(fake_driver: Path) -> None:
+    gpu = _core.Gpu.open("cuda", 0)
+    user = Foreign(fake_driver, gpu)
+    x, out = (user.array(numbers(k, 6), stream=None) for k in range(2))
+    plan = planner.Composition.standard("all_reduce", 1, 6, dtype="float32").plan().on(comm.current())
+    plan.run(x, out, stream=user.stream)
+    user.take(out)
+    assert plan.test()
+    recorded, stream = ctypes.c_void_p(), ctypes.c_void_p(user.stream)
+    assert user.driver.cuStreamBeginCapture_v2(stream, 1) == 0
+    plan.run(x, out, stream=user.stream)
+    assert user.driver.cuStreamEndCapture(stream, ctypes.byref(recorded)) == 0
+    assert plan.test()  # of the run before
+    assert not plan.running
 
 
 def test_collectives_of_one_rank_take_a_stream_too(fake_driver: Path) -> None:

@@ -1,12 +1,14 @@
 // Host-staged: through pinned memory of the host at both ends, as a message of the communicator's.
 //
 // The host waits for the stream and for what arrives. What is sent is waited for by the next start of the
-// same end, so that ranks may start ends one after the other.
+// same end, so that ranks may start ends one after the other, and where all of this ends.
 #include "carriers/carriers.hpp"
 #include "carriers/numbered_end.hpp"
 #include "settings/counted.hpp"
 
 #include <deque>
+#include <exception>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -46,6 +48,17 @@ class StagedEnd : public NumberedEnd {
 class Staged : public MessageCarrier {
   public:
     explicit Staged(const MessageRanks& ranks) : ranks_(ranks), fetched_(ranks.gpu, false) {}
+    // Nobody receives any more what is still in memory of ours then; a rank that fails need not send it.
+    ~Staged() override {
+        constexpr double for_ever = std::numeric_limits<double>::infinity();
+        if (std::uncaught_exceptions() > 0 || ranks_.data->has_left(ranks_.data->rank(), for_ever)) return;
+        try {
+            for (const auto& sending : flying_)
+                ranks_.data->wait(std::span(&sending->request, 1),
+                                  "messages by way of the host that have been started, before they end");
+        } catch (const std::exception&) { // whoever receives hears of it
+        }
+    }
     std::unique_ptr<MessageEnd> make(const MessageArray& array) override {
         return std::make_unique<StagedEnd>(ranks_, array);
     }

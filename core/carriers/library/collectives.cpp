@@ -206,9 +206,10 @@ class Library : public CollectiveCarrier {
             throw CollectiveError("algorithm '" + name + "' " + reason);
         };
         const bool reduce_scatter = call.collective == Collective::reduce_scatter;
+        const bool even = std::ranges::all_of(call.counts, [&](auto n) { return n == call.counts[0]; });
         if (call.reproducible) refuse("does not say in which order it combines; leave reproducible out");
-        if (reduce_scatter && call.counts.size() > 1)
-            refuse("has no reduce_scatter with counts; choose another, or none");
+        if (reduce_scatter && !even)
+            refuse("has no reduce_scatter of parts that differ; choose another, or none");
         if (call.collective == Collective::broadcast && !call.in_place)
             refuse("has no broadcast into another array; choose another, or none");
         if (call.collective == Collective::all_to_all && call.in_place)
@@ -239,6 +240,13 @@ class WindowsPlan final : public LibraryPlan {
                 std::string what, Windows windows, std::size_t in, std::size_t out)
         : LibraryPlan(std::move(gpu), std::move(ccl), call, std::move(what)), windows_(std::move(windows)),
           in_(in), out_(out) {}
+    // Its windows go to others where these come on the device's own stream.
+    ~WindowsPlan() override {
+        try {
+            if (!gpu_->is_capturing(gpu_->stream())) windows_.order->before(gpu_->stream());
+        } catch (const GpuError&) { // the device is lost, and says so elsewhere
+        }
+    }
 
     std::string describe() const override {
         return "  " + readable_bytes(in_) + " copied into a symmetric window, the library's own kernels, " +

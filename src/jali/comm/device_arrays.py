@@ -19,6 +19,7 @@ import numpy.typing as npt
 from jali import _core, recording
 from jali.comm.elements import NAMES, SIZES, element_name
 from jali.errors import DeviceError, ParameterError
+from jali.files import value_shown
 from jali.vendors import vendor
 
 # Types of arrays whose interface is of a version that names no stream, and which have DLPack: nobody need ask for it again.
@@ -39,14 +40,28 @@ def element_dtype(element: str) -> np.dtype[Any]:
 def stream_handle(stream: Any) -> int | None:
     """The driver's handle of a stream: a number, or a stream of CuPy (`ptr`), PyTorch (`cuda_stream`) or others
     (`__cuda_stream__`). None stays None, which is jali's own stream."""
-    if stream is None or isinstance(stream, int):
+    if stream is None:
+        return None
+    handle = _told_handle(stream)
+    if isinstance(handle, bool) or not 0 <= handle < 1 << 64:
+        raise ParameterError(f"stream {handle!r} is no handle of a stream")
+    return handle
+
+
+def _told_handle(stream: Any) -> int:
+    if isinstance(stream, int):
         return stream
     if hasattr(stream, "__cuda_stream__"):
         told = stream.__cuda_stream__
-        return int((told() if callable(told) else told)[1])
+        told = told() if callable(told) else told
+        if not isinstance(told, Sequence) or len(told) != 2 or not isinstance(told[1], int):
+            raise ParameterError(
+                f"__cuda_stream__ of a {type(stream).__name__} says {value_shown(told)}, not a version and a handle"
+            )
+        return told[1]
     for name in ("cuda_stream", "ptr"):
-        if isinstance(getattr(stream, name, None), int):
-            return int(getattr(stream, name))
+        if isinstance(handle := getattr(stream, name, None), int):
+            return handle
     raise ParameterError(
         f"a {type(stream).__name__} is no stream; give a handle, or a stream of CuPy or PyTorch"
     )

@@ -47,8 +47,10 @@ def gpu_of(x: Any) -> _core.Gpu:
     if isinstance(x, _core.PlacedArray):
         return x.gpu
     if hasattr(x, "__dlpack_device__"):
-        number, ordinal = (int(n) for n in x.__dlpack_device__())
-        return _open(_kind_of(number) or "cuda", ordinal)
+        place = _place_of(x)
+        if place is None:
+            raise not_in_device_memory(x)
+        return _open(*place)
     told = getattr(getattr(x, "device", None), "id", None)
     if told is None:  # the driver knows whose memory it is
         if getattr(x, "__cuda_array_interface__", None) is None:

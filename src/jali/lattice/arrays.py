@@ -78,8 +78,6 @@ def _on_device(array: Any, gpu: _core.Gpu, stream: Any) -> Lent:
         )
     try:
         handle = stream_handle(stream)
-        if isinstance(handle, bool) or not 0 <= (handle or 0) < 1 << 64:
-            raise ParameterError(f"{stream!r} is no handle of a stream")
         view = view_of(array, gpu)
     except (ParameterError, DeviceError) as error:
         raise LayoutError(f"wrap: {error}") from None
