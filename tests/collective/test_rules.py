@@ -34,7 +34,7 @@ WRONG = [  # a file, and what is said of it
     (RULE + "ways = ['ring', 'ring']\n", "line 3: ways: 'ring' twice"),
     (RULE + "ways = ['rings']\n", "line 3: ways: there is no way 'rings'; there are binomial, bruck"),
     (RULE + "ways = ['ring by pigeon']\n", "line 3: ways: 'pigeon' carries no messages; array-write, copy-engine"),
-    (RULE + "ways = ['ring by ']\n", "line 3: ways: 'ring by ' does not say by which carrier; there are copy-engine"),
+    (RULE + "ways = ['ring by ']\n", "line 3: ways: 'ring by ' does not say by which carrier; there are array-write, copy-engine"),
     (RULE + "memory = 'gpu'\nways = ['ring']\n", "line 3: memory: there is no memory 'gpu'; there is cuda, device, hip, host"),
     (RULE + "memory = ['host', 'Cuda']\nways = ['ring']\n", "line 3: memory: there is no memory 'Cuda'"),
     (RULE + "mpich = '5.x'\nways = ['ring']\n", 'line 3: mpich is a version or a range'),
