@@ -16,6 +16,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds
     longest(5); // that the other ranks get to say why they stop, before the job ends
+constexpr std::chrono::milliseconds moment(300); // in which a launcher passes on what was said
 
 void say(const Communicator& ranks, const std::string& words) {
     const std::string line =
@@ -30,6 +31,7 @@ int failed(Communicator& ranks, const std::string& words, const std::string& cau
         stopping(ranks);
         for (const auto limit = Clock::now() + longest; !all_have_spoken(ranks) && Clock::now() < limit;)
             std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        std::this_thread::sleep_for(moment);
     } catch (const std::exception&) { // nothing can be heard any more
     }
     return 1;
