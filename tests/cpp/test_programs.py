@@ -20,7 +20,11 @@ from fake_driver import REAL, make_fake_ccl, make_fake_driver
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = Path(sys.prefix)
 CMAKE = shutil.which("cmake")
-pytestmark = [pytest.mark.timeout(3600), pytest.mark.skipif(CMAKE is None, reason="there is no cmake")]
+pytestmark = [
+    pytest.mark.timeout(3600),
+    pytest.mark.skipif(CMAKE is None, reason="there is no cmake"),
+    pytest.mark.xdist_group("cpp"),  # which builds once
+]
 BY_MPI = pytest.mark.skipif(
     not (ENVIRONMENT / "include" / "mpi.h").is_file(), reason="the environment's MPI has no mpi.h"
 )
