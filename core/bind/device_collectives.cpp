@@ -170,8 +170,7 @@ void bind_device_collectives(nb::module_& m) {
             },
             "call"_a, "arrays"_a,
             "A plan of a call for graphs, on arrays that stay where they are, a PlacedArray or None per "
-            "buffer. "
-            "Collective. ParameterError, PlanError, DeviceError.")
+            "buffer. Collective. ParameterError, PlanError, DeviceError.")
         .def(
             "prove_once",
             [](DeviceCollectives& self, const CollectiveCall& call, DevicePlan& plan, const nb::tuple& arrays,

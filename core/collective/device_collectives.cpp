@@ -99,6 +99,9 @@ std::string DeviceCollectives::why_not(const CollectiveWay& way, const Collectiv
         return std::ranges::find_if(rows_, [](const Row& r) { return r.transport->rules.carries != nullptr; })
             ->name;
     };
+    const std::string& forced = settings().device_carrier; // in any case
+    if (algorithm && !forced.empty() && !way.carrier.empty() && way.carrier != forced)
+        return "'" + forced + "' is to carry all messages";
     Row& row = named(!algorithm ? way.name : way.carrier.empty() ? usual() : way.carrier);
     if (!takes(*row.transport, call)) return "'" + row.name + "' has no operations of the user";
     if (algorithm && !why_no_kernels_.empty()) return closed = why_no_kernels_;
@@ -185,8 +188,11 @@ std::shared_ptr<DevicePlan> DeviceCollectives::persistent_plan(const CollectiveC
                                                                std::span<const GpuAddress> buffers) {
     const CollectiveChoice choice = way_of(call, true);
     const bool algorithm = find_algorithm(choice.way.name, call.collective, true) != nullptr;
-    const std::string& carrier = choice.way.carrier.empty() ? default_carrier() : choice.way.carrier;
-    if (!algorithm || !named(carrier).transport->rules.into_arrays) {
+    const auto into_arrays = [&] {
+        const std::string& carrier = choice.way.carrier.empty() ? default_carrier() : choice.way.carrier;
+        return named(carrier).transport->rules.into_arrays;
+    };
+    if (!algorithm || !into_arrays()) {
         if (std::shared_ptr<DevicePlan> kept = in_graphs_.find(call)) return kept;
         std::shared_ptr<DevicePlan> made = make_plan(call, choice, false);
         in_graphs_.add(call, made).reset();

@@ -112,7 +112,7 @@ def test_a_plan_of_a_graph_is_for_its_arrays_and_found_again_where_all_ranks_hav
     jali.virtual_ranks(3, held)
 
 
-def ways(rules: str) -> tuple[str, str]:
+def ways() -> tuple[str, str]:
     lattice = Lattice(4, 4, device="cuda")
     there = lattice.communicator.collectives.on_device(lattice.gpu)
     call = CollectiveCall("all_to_all", "fp64", 6, 0, "sum", False, None, False)
@@ -125,8 +125,10 @@ def test_rules_ask_whether_arrays_stay(use_settings: Callable[..., None], tmp_pa
     file.write_text(
         "version = 1\n[[rule]]\npersistent = true\nways = ['pairwise by nccl']\n[[rule]]\nways = ['bruck']\n"
     )
-    use_settings(collective_rules=str(file))
-    assert jali.virtual_ranks(2, ways, "") == [("bruck", "pairwise nccl")] * 2
+    use_settings(collective_rules=str(file), device_carrier=None)
+    assert jali.virtual_ranks(2, ways) == [("bruck", "pairwise nccl")] * 2
+    use_settings(device_carrier="copy-engine")  # carries all messages, whatever rules say
+    assert jali.virtual_ranks(2, ways) == [("bruck", "bruck")] * 2
     file.write_text("version = 1\n[[rule]]\npersistent = 1\nways = ['bruck']\n")
     use_settings(collective_rules=None)
     use_settings(collective_rules=str(file))

@@ -32,7 +32,8 @@ def experiment(
     in which sites on GPUs are stored; for lattices that are made inside. `device_tables`: "codes" (where there are few) or "entries", how
     tables of neighbours are kept on GPUs; for kernels that are bound inside. `device_queues`: sizes of the queues of collectives between
     GPUs, like "channels=32,slot_bytes=65536"; for communicators that are made inside. `device_carrier`: "remote-write", "copy-engine",
-    "nccl" or "rccl" (the vendor's library), or "gpu-aware-mpi". `message_way`: one of these, or "host-staged".
+    "array-write", "nccl" or "rccl" (the vendor's library), or "gpu-aware-mpi". `message_way`: one of these but "array-write", or
+    "host-staged".
     `prove_launches`: launches with halos, collectives and starts of messages are proved to be in order before their first
     run, as in checked mode, though ranks compare no calls. Raises ParameterError, at once or where a value is used first.
     """
