@@ -12,6 +12,8 @@
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <span>
+#include <string>
 #include <thread>
 
 namespace jali {
@@ -378,18 +380,18 @@ std::shared_ptr<GpuMemory> CclGroup::symmetric(std::size_t bytes) {
     if (found) return found;
 
     auto memory = std::make_shared<GpuMemory>();
-    std::exception_ptr trouble;
+    std::string trouble;
     try {
         *memory = gpu_->allocate_with_handle(bytes, "symmetric arrays");
-    } catch (const std::exception&) {
-        trouble = std::current_exception();
+    } catch (const std::exception& error) {
+        trouble = error.what();
     }
-    const auto failed = gather_values(*control_, static_cast<std::uint64_t>(trouble ? 1 : 0), what);
-    if (trouble) std::rethrow_exception(trouble);
-    for (int rank = 0; rank < size(); ++rank)
-        if (failed[rank] != 0)
-            throw GpuError(what + ": rank " + std::to_string(rank) + " has none of " + readable_bytes(held) +
-                           " left");
+    const auto troubles = control_->all_gather(std::as_bytes(std::span(trouble)), what);
+    for (int rank = 0; rank < size(); ++rank) // all say the same
+        if (!troubles[rank].empty())
+            throw GpuError(what + ": rank " + std::to_string(rank) + ": " +
+                           std::string(reinterpret_cast<const char*>(troubles[rank].data()),
+                                       troubles[rank].size()));
 
     auto handle = std::make_shared<CclWindow>(nullptr); // may outlive a wait that was given up
     settle(patiently(what,
