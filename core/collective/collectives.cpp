@@ -113,7 +113,7 @@ void Collectives::compare(const CollectiveCall& call, const std::source_location
 }
 
 CollectiveChoice Collectives::way_of(const CollectiveCall& call) const {
-    return choose_on_host(call, ranks_of_hosts_, versions_);
+    return choose_on_host(call, ranks_of_hosts_, versions_, mpi_program_);
 }
 
 std::shared_ptr<PersistentPlan> Collectives::find_idle(const CollectiveCall& call) {

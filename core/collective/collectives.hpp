@@ -42,6 +42,9 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
     std::span<const MessageSpace::Carrier> carriers() const { return carriers_; }
     const std::vector<std::vector<int>>& hosts() const { return hosts_; } // ranks of each
 
+    // Calls are those of a program that calls MPI: the rules are told so.
+    void serve_mpi_program() { mpi_program_ = true; }
+
     // The way that a call on memory of the host takes, and why. Throws CollectiveError, RulesError.
     CollectiveChoice way_of(const CollectiveCall& call) const;
 
@@ -88,6 +91,7 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
     std::shared_ptr<MessageSpace> space_;
     std::vector<std::vector<int>> hosts_;
     std::vector<int> ranks_of_hosts_;
+    bool mpi_program_ = false;
     LibraryVersions versions_; // MPI's, if it is the same on all ranks
     KeptPlans<SamePlans> plans_;
     std::map<const Gpu*, std::shared_ptr<DeviceCollectives>> on_devices_;

@@ -17,8 +17,9 @@
 namespace jali {
 
 CollectiveFacts facts_of(const CollectiveCall& call, std::span<const int> ranks_of_hosts,
-                         LibraryVersions versions) {
+                         LibraryVersions versions, bool mpi_program) {
     CollectiveFacts facts;
+    facts.mpi_program = mpi_program;
     facts.collective = call.collective;
     facts.type = call.type;
     facts.operation = call.operation;
@@ -129,9 +130,12 @@ class RulesReader {
         if (!way.carrier.empty() && !names_.carriers.contains(way.carrier))
             fail(value.line,
                  "ways: '" + way.carrier + "' carries no messages; " + listed(names_.carriers) + " do");
-        if (way.carrier.empty() && names_.itself.contains(way.name)) return way;
-        std::set<std::string, std::less<>> all(way.carrier.empty() ? names_.itself
-                                                                   : std::set<std::string, std::less<>>{});
+        if (way.carrier.empty() && (names_.itself.contains(way.name) || way.name == by_mpi)) return way;
+        std::set<std::string, std::less<>> all;
+        if (way.carrier.empty()) {
+            all = names_.itself;
+            all.insert(std::string(by_mpi));
+        }
         bool known = false, serves = collectives.empty();
         for (const Algorithm& row : algorithms()) {
             if (row.on_devices || way.carrier.empty()) all.insert(std::string(row.name));
@@ -207,11 +211,12 @@ class RulesReader {
         if (key == "reproducible") return flag(&F::reproducible);
         if (key == "even") return flag(&F::even);
         if (key == "persistent") return flag(&F::persistent);
+        if (key == "mpi_program") return flag(&F::mpi_program);
         if (is_devices_library(key) || is_mpi(key)) return version(key, value);
         fail(value.line,
              "no condition '" + key +
                  "'; there are collective, type, operation, memory, bytes, total, ranks, hosts, "
-                 "ranks_per_host, in_place, reproducible, even, persistent and versions of libraries (" +
+                 "ranks_per_host, in_place, reproducible, even, persistent, mpi_program and versions of libraries (" +
                  libraries() + "), beside ways and why");
     }
 
@@ -444,10 +449,11 @@ CollectiveChoice asked_way(const CollectiveCall& call, bool on_devices) {
 }
 
 CollectiveChoice choose_on_host(const CollectiveCall& call, std::span<const int> ranks_of_hosts,
-                                const LibraryVersions& versions) {
+                                const LibraryVersions& versions, bool mpi_program) {
     if (CollectiveChoice asked = asked_way(call, false); !asked.way.name.empty()) return asked;
     return collective_rules()->choose(
-        facts_of(call, ranks_of_hosts, versions), [&](const CollectiveWay& way) -> std::string {
+        facts_of(call, ranks_of_hosts, versions, mpi_program), [&](const CollectiveWay& way) -> std::string {
+            if (way.name == by_mpi) return mpi_program ? "" : "this is no program of MPI's";
             if (way.carrier.empty() && find_algorithm(way.name, call.collective, false) != nullptr) return "";
             return "'" + way.name + "' is for devices";
         });

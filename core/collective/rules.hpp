@@ -36,6 +36,7 @@ struct CollectiveFacts {
     std::int64_t bytes = 0;                       // of the largest buffer
     int ranks = 1, hosts = 1, ranks_per_host = 1; // of the host with the most
     bool in_place = false, reproducible = false, even = true;
+    bool mpi_program = false; // that calls MPI, and jali is between them
     bool persistent = false; // arrays stay where they are: it is part of a graph
     // Of libraries ("mpich", "nccl") that all ranks have in the same version ("2.28.3"). Of the devices'
     // vendor's where a rule asks.
@@ -44,12 +45,15 @@ struct CollectiveFacts {
     bool on_devices() const { return memory != "host"; }
 };
 CollectiveFacts facts_of(const CollectiveCall& call, std::span<const int> ranks_of_hosts,
-                         LibraryVersions versions = {});
+                         LibraryVersions versions = {}, bool mpi_program = false);
 
 // An algorithm and who carries its messages (empty: the usual one), or who has collectives itself.
 struct CollectiveWay {
     std::string name, carrier;
 };
+
+// The MPI library's own collective, of programs that call it.
+constexpr std::string_view by_mpi = "mpi";
 
 struct CollectiveChoice {
     CollectiveWay way;
@@ -112,7 +116,7 @@ CollectiveChoice asked_way(const CollectiveCall& call, bool on_devices);
 // The way of a call in the host's memory: what is asked for, else by the rules. Throws CollectiveError,
 // RulesError.
 CollectiveChoice choose_on_host(const CollectiveCall& call, std::span<const int> ranks_of_hosts,
-                                const LibraryVersions& versions = {});
+                                const LibraryVersions& versions = {}, bool mpi_program = false);
 
 // The rules in use: those of the file that the settings name, if they do, then those that come with jali.
 // Read when they are first asked for, and when the settings name another file. Throws RulesError, also where

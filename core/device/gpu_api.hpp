@@ -53,6 +53,7 @@ struct VirtualAccess {
     row(device_uuid, (void* bytes16, int device)) \
     row(context_retain, (void** context, int device)) \
     row(context_set, (void* context)) \
+    row(context_current, (void** context)) \
     row(context_synchronize, ()) \
     row(memory_info, (std::size_t* free, std::size_t* total)) \
     row(allocate, (GpuAddress* address, std::size_t bytes)) \

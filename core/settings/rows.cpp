@@ -169,6 +169,19 @@ std::vector<SettingRow> table() {
     add(&S::expected_ranks, "expected_ranks", "JALI_EXPECTED_RANKS", whole(1, 999999999), "nobody said",
         "how many ranks were started, so that groups of one by mistake are an error; set by `-n`");
 
+    group = "MPI programs";
+    add(&S::mpi_counters, "mpi_counters", "JALI_MPI_COUNTERS", on_or_off(), "0",
+        "at the end rank 0 says how many calls of MPI there were, how much they moved, and who did them",
+        "mpi-programs.md");
+    add(&S::mpi_serve, "mpi_serve", "JALI_MPI_SERVE", one_of({"auto", "0"}), "auto",
+        "whether plans do collectives of MPI programs where rules say so; `0`: the MPI library does all, and "
+        "device memory is staged for it",
+        "mpi-programs.md");
+    add(&S::mpi_ask_from, "mpi_ask_from", "JALI_MPI_ASK_FROM", whole(0, 999999999), "4096",
+        "bytes from which ranks of MPI programs ask each other whether all arguments of a collective are on "
+        "devices",
+        "mpi-programs.md");
+
     group = "GPUs";
     file(&S::cuda_driver, "cuda_driver", "JALI_CUDA_DRIVER", "the usual file", "NVIDIA's driver", "gpus.md");
     file(&S::nvrtc, "nvrtc", "JALI_NVRTC", "that of the driver's CUDA version", "NVIDIA's run-time compiler",

@@ -38,6 +38,9 @@ struct Settings {
     std::string collective_rules; // a file of rules before jali's own; empty: none
     bool checked = false;
     int expected_ranks = 0; // 0: nobody said
+    bool mpi_counters = false;
+    std::string mpi_serve = "auto"; // or "0"
+    int mpi_ask_from = 4096;        // bytes
     // GPUs; empty: the usual files
     std::string cuda_driver, nvrtc, hip_driver, hiprtc, nccl, rccl, nvtx_library, roctx_library;
     std::string gpu_aware_mpi = "auto"; // or "0", "1"

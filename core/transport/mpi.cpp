@@ -239,6 +239,13 @@ class MpiCommunicator final : public Communicator {
 
     void leave() noexcept override { notices_->leave(); }
     void await_others_leaving() override { notices_->await_others_leaving(); }
+    void give_back() override {
+        leave();
+        await_others_leaving();
+        free_all(*tree_);
+        mpi_.check(mpi_.Comm_free(&messages_), "MPI_Comm_free");
+        notices_->give_back();
+    }
 
   private:
     enum class Look { nothing, moved, done };
@@ -339,6 +346,15 @@ class MpiCommunicator final : public Communicator {
             mpi_.check(mpi_.Comm_free(&child->handle), "MPI_Comm_free");
             return true;
         });
+    }
+
+    // All ranks have made the same ones, in the same order.
+    void free_all(CommunicatorTree& tree) {
+        for (auto& [number, child] : tree.children) {
+            free_all(*child);
+            mpi_.check(mpi_.Comm_free(&child->handle), "MPI_Comm_free");
+        }
+        tree.children.clear();
     }
 
     // Lets MPI work; true if a part has completed.

@@ -49,6 +49,12 @@ void MpiNotices::fail(const std::string& cause) noexcept {
     tell(Notice::failed, cause, rank_);
 }
 
+void MpiNotices::give_back() {
+    const std::lock_guard lock(mutex_);
+    if (listening()) stop_listening();
+    mpi_.check(mpi_.Comm_free(&communicator_), "MPI_Comm_free");
+}
+
 void MpiNotices::stopping() noexcept {
     const std::lock_guard lock(mutex_);
     if (spoken_ || leaving_ || mpi_.finalized()) return;

@@ -54,6 +54,7 @@ class MpiNotices {
     bool all_have_spoken();
     void leave() noexcept;
     void await_others_leaving();
+    void give_back(); // after that: frees the communicator. Collective
 
   private:
     struct Notice {

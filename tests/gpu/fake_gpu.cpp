@@ -103,9 +103,12 @@ BOTH(cuDevicePrimaryCtxRetain, hipDevicePrimaryCtxRetain, (void** context, int d
     return 0;
 }
 BOTH(cuCtxSetCurrent, hipCtxSetCurrent, (void* context), (context)) {
-    if (!context) return 201;
-    current = static_cast<int>(reinterpret_cast<std::intptr_t>(context) - 1000);
-    has_current = true;
+    has_current = context != nullptr;
+    if (has_current) current = static_cast<int>(reinterpret_cast<std::intptr_t>(context) - 1000);
+    return 0;
+}
+BOTH(cuCtxGetCurrent, hipCtxGetCurrent, (void** context), (context)) {
+    *context = has_current ? reinterpret_cast<void*>(std::intptr_t{1000} + current) : nullptr;
     return 0;
 }
 BOTH(cuCtxSynchronize, hipDeviceSynchronize, (), ()) {
@@ -558,7 +561,9 @@ BOTH(cuPointerGetAttribute, hipPointerGetAttribute, (void* value, int which, Add
         GUARD; // whose memory it is everybody may ask
         if (!allocated(address, 1) && virtual_at(address) == virtuals.end()) return 1;
     }
+    if (which == 1) *static_cast<void**>(value) = nullptr; // the device's own
     if (which == 2) *static_cast<unsigned*>(value) = 2;
+    if (which == 8) *static_cast<unsigned*>(value) = 0; // not managed
     if (which == 11) { // where its allocation begins, or the range of addresses that it is mapped in
         GUARD;
         if (virtual_at(address) != virtuals.end()) {

@@ -19,6 +19,7 @@ GpuVendor cuda_vendor() {
         {"device_uuid", "cuDeviceGetUuid"},
         {"context_retain", "cuDevicePrimaryCtxRetain"},
         {"context_set", "cuCtxSetCurrent"},
+        {"context_current", "cuCtxGetCurrent"},
         {"context_synchronize", "cuCtxSynchronize"},
         {"memory_info", "cuMemGetInfo_v2"},
         {"allocate", "cuMemAlloc_v2"},

@@ -22,6 +22,7 @@ GpuVendor hip_vendor() {
         {"device_uuid", "hipDeviceGetUuid"},
         {"context_retain", "hipDevicePrimaryCtxRetain"},
         {"context_set", "hipCtxSetCurrent"},
+        {"context_current", "hipCtxGetCurrent"},
         {"context_synchronize", "hipDeviceSynchronize"},
         {"memory_info", "hipMemGetInfo"},
         {"allocate", "hipMalloc"},

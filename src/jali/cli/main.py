@@ -55,6 +55,8 @@ class Command:
 
     module: str
     summary: str
+    on_ranks: bool = True
+    """Whether `-n` starts the command itself on ranks."""
 
 
 COMMANDS = {
@@ -76,6 +78,11 @@ COMMANDS = {
     "tune": Command(
         "jali.cli.tune",
         "show what was found fastest on the devices here, and why, or forget it; measure rules of collectives",
+    ),
+    "mpirun": Command(
+        "jali.cli.mpirun",
+        "start an MPI program as it is, with jali between it and its MPI library",
+        on_ranks=False,
     ),
     "profile": Command("jali.cli.profile", "show where the time of a simulation goes, beside measured roofs"),
     "info": Command("jali.cli.info", "show what jali found here: compiler, vector width, ranks, MPI, cache"),
@@ -124,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         chosen = next((word for word in arguments_given if not word.startswith("-")), None)
         arguments = make_parser(chosen).parse_args(arguments_given)
-        if arguments.ranks is not None:
+        if arguments.ranks is not None and COMMANDS[arguments.command].on_ranks:
             status = launch.start_ranks(arguments.ranks, arguments_given)
             if status is not None:
                 return status

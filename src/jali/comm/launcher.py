@@ -91,15 +91,16 @@ def relaunch(ranks: int, arguments: Sequence[str]) -> int:
     return launch(ranks, [sys.executable, "-m", "jali", *arguments])
 
 
-def launch(ranks: int, command: Sequence[str]) -> int:
-    """Run any command on `ranks` MPI ranks, as `relaunch` does."""
+def launch(ranks: int, command: Sequence[str], launcher: str | None = None) -> int:
+    """Run any command on `ranks` MPI ranks, as `relaunch` does; with the `launcher` of another MPI library than mpi4py's, if one is
+    named."""
     place = place_under_launcher()
     if expected_ranks() is not None or (place is not None and place.size > 1):
         raise RankError("this process is an MPI rank already; it cannot start others")
-    launcher = find_launcher()
+    chosen = find_launcher() if launcher is None else named_launcher(launcher)
     environment = settings.environment(expected_ranks=ranks)
     options: list[str] = []
-    if launcher.implementation.name == "Open MPI" and Path(launcher.program).name != "srun":
+    if chosen.implementation.name == "Open MPI" and Path(chosen.program).name != "srun":
         options += [word for name in environment if name.startswith("JALI_") for word in ("-x", name)]
         if ranks > _cores() and not in_batch_job():
             options.append("--oversubscribe")
@@ -108,17 +109,17 @@ def launch(ranks: int, command: Sequence[str]) -> int:
     stdin = (
         None if sys.stdin is not None and not sys.stdin.closed and not _is_terminal() else subprocess.DEVNULL
     )
-    with _Forwarding(launcher.implementation) as forwarding:
+    with _Forwarding(chosen.implementation) as forwarding:
         # A session of its own: the terminal's Ctrl-C must reach the ranks once, through us.
         process = subprocess.Popen(
-            [launcher.program, "-n", str(ranks), *options, *command],
+            [chosen.program, "-n", str(ranks), *options, *command],
             env=environment,
             stdin=stdin,
             start_new_session=True,
         )
         forwarding.start(process)
         with _ended_with_us(process.pid):
-            status = _wait(process, launcher.program)
+            status = _wait(process, chosen.program)
     return forwarding.status(status)
 
 
@@ -188,6 +189,16 @@ def find_launcher() -> Launcher:
     raise RankError(
         f"{text}. Put its bin directory on PATH, or start the ranks yourself: LAUNCHER -n N jali ..."
     )
+
+
+def named_launcher(name: str) -> Launcher:
+    """The launcher of this name or path. Raises `RankError` where it is none that jali knows."""
+    program = shutil.which(name)
+    if program is not None:
+        for implementation in IMPLEMENTATIONS:
+            if _belongs(program, implementation):
+                return Launcher(program, implementation, "")
+    raise RankError(f"{name!r} is no mpiexec of {' or '.join(each.name for each in IMPLEMENTATIONS)} that can be run")
 
 
 def _library() -> tuple[str, str]:

@@ -1,0 +1,112 @@
+// A call of the program, between its arrival and what MPI, or somebody else, does of it.
+//
+// What needs nothing of jali is passed on at once; of the rest, arguments in device memory are staged. What
+// goes wrong here is told on stderr and handed to the communicator's error handler: no call returns success
+// after a failure.
+#pragma once
+
+#include "interposer/counters.hpp"
+#include "interposer/mpi_functions.hpp"
+#include "interposer/requests.hpp"
+#include "interposer/service.hpp"
+#include "interposer/staging.hpp"
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace jali::interposer {
+
+// Calls that MPI makes of itself while it does one of the program's are its own affair.
+class Inside {
+  public:
+    Inside() { ++depth; }
+    ~Inside() { --depth; }
+    Inside(const Inside&) = delete;
+    static bool is() { return depth > 0; }
+
+  private:
+    static thread_local int depth;
+};
+
+// Whether a call may concern jali at all.
+inline bool concerns_us() {
+    return !Inside::is() && (counting() || serving() || has_driver());
+}
+
+// Says what went wrong, tells the error handler of `comm` (that of COMM_WORLD where there is none), and
+// returns the code for the program.
+int failed(const char* function, H comm, const std::exception& error) noexcept;
+
+struct Argument {
+    std::vector<Elements> elements; // none: it is not looked at
+    Use use = Use::read;
+};
+struct Described {
+    Argument send, receive;
+    std::optional<PlannedCall> plan; // what it is where a plan may do it
+    void read(std::int64_t offset, std::int64_t count, H type) {
+        send.elements.push_back({offset, count, type});
+    }
+    void write(std::int64_t offset, std::int64_t count, H type, Use use = Use::written) {
+        receive.elements.push_back({offset, count, type});
+        receive.use = use;
+    }
+};
+
+// One of the three ways in which a call is made: done when it returns, begun, or prepared.
+struct Form {
+    const char* function; // its name, in messages and counters
+    H info = 0;
+    void* request = nullptr;
+    bool begun = false, prepared = false;
+
+    template <class B, class I, class P, class... A>
+    int call(B* blocking, I* nonblocking, P* initialising, A... arguments) const {
+        if (prepared) return initialising(arguments..., info, request);
+        return begun ? nonblocking(arguments..., request) : blocking(arguments...);
+    }
+};
+
+// `describe(Described&)` says what the arguments are; `pass(send, receive)` makes the call on these
+// addresses.
+template <class Describe, class Pass>
+int made(const Form& form, H comm, const void* send, void* receive, Describe&& describe, Pass&& pass) {
+    if (!concerns_us()) return pass(send, receive);
+    const Inside inside;
+    try {
+        Described described;
+        describe(described);
+        Tally tally(form.function, described.send.elements, described.receive.elements);
+        if (!form.begun && !form.prepared && described.plan && serving())
+            if (const std::optional<std::string> by =
+                    serve(comm, *described.plan, send, receive, described.send.elements,
+                          described.receive.elements)) {
+                tally.by(*by);
+                return 0;
+            }
+        if (!has_driver()) return pass(send, receive);
+        auto staging = std::make_unique<Staging>();
+        const void* from = described.send.elements.empty()
+                               ? send
+                               : staging->give(send, described.send.elements, described.send.use);
+        void* to = described.receive.elements.empty()
+                       ? receive
+                       : staging->give(receive, described.receive.elements, described.receive.use);
+        if (!staging->used()) return pass(send, receive);
+        tally.by("mpi, staged");
+        if (const int code = pass(from, to); code != 0) return code;
+        if (form.begun || form.prepared)
+            keep_until_complete(mpi().handle_at(form.request, 0), std::move(staging), form.prepared);
+        else
+            staging->write_back();
+        return 0;
+    } catch (const std::exception& error) {
+        return failed(form.function, comm, error);
+    }
+}
+
+} // namespace jali::interposer

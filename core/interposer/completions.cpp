@@ -1,0 +1,226 @@
+// How programs wait for requests: MPI does it, and of those that lie in staged memory the data is then copied
+// to where it belongs. Without such requests calls are passed on as they are.
+#include "interposer/call.hpp"
+
+#include <cstddef>
+#include <cstring>
+#include <exception>
+#include <vector>
+
+namespace jali::interposer {
+
+namespace {
+
+// Handles as they were before the call, and statuses even where the program wants none.
+class Watched {
+  public:
+    Watched(int count, const void* requests, void* statuses, int rooms) : statuses_(statuses) {
+        for (int k = 0; k < count; ++k) before_.push_back(mpi().handle_at(requests, k));
+        if (statuses == mpi().status_ignore) {
+            own_.resize(mpi().status_bytes * static_cast<std::size_t>(rooms) + 16);
+            statuses_ = own_.data();
+        }
+    }
+    void* statuses() const { return statuses_; }
+
+    // Request `k` is complete, says status number `place`, unless the call failed with an error in it.
+    void complete(int k, int place, int code) const {
+        const std::byte* status =
+            static_cast<const std::byte*>(statuses_) + mpi().status_bytes * static_cast<std::size_t>(place);
+        int error = 0;
+        if (code != 0) std::memcpy(&error, status + mpi().error_in_a_status, sizeof error);
+        if (code != 0 && error == mpi().error_pending) return;
+        completed(before_[k], error == 0 ? status : nullptr);
+    }
+    void see(int k, int place) const {
+        seen_complete(before_[k], static_cast<const std::byte*>(statuses_) +
+                                      mpi().status_bytes * static_cast<std::size_t>(place));
+    }
+    int count() const { return static_cast<int>(before_.size()); }
+
+  private:
+    std::vector<H> before_;
+    std::vector<std::byte> own_;
+    void* statuses_;
+};
+
+bool concerns_requests() {
+    return !Inside::is() && any_kept();
+}
+
+// `made(watched)` makes the call and tells what is complete.
+template <class Made>
+int guarded(const char* function, Made&& made) {
+    const Inside inside;
+    try {
+        return made();
+    } catch (const std::exception& error) {
+        return failed(function, 0, error);
+    }
+}
+
+// Of a call that gives one code for many requests: whether statuses have codes of their own.
+bool has_ended(int code) {
+    return code == 0 || code == mpi().error_in_status;
+}
+
+struct Completions {
+    static int Wait(void* request, void* status) {
+        if (!concerns_requests()) return mpi().Wait(request, status);
+        return guarded("MPI_Wait", [&] {
+            const Watched watched(1, request, status, 1);
+            const int code = mpi().Wait(request, watched.statuses());
+            code == 0 ? watched.complete(0, 0, 0) : completed(mpi().handle_at(request, 0), nullptr);
+            return code;
+        });
+    }
+    static int Test(void* request, int* flag, void* status) {
+        if (!concerns_requests()) return mpi().Test(request, flag, status);
+        return guarded("MPI_Test", [&] {
+            const Watched watched(1, request, status, 1);
+            const int code = mpi().Test(request, flag, watched.statuses());
+            if (code == 0 && *flag) watched.complete(0, 0, 0);
+            return code;
+        });
+    }
+    static int Waitall(int count, void* requests, void* statuses) {
+        if (!concerns_requests()) return mpi().Waitall(count, requests, statuses);
+        return guarded("MPI_Waitall", [&] {
+            const Watched watched(count, requests, statuses, count);
+            const int code = mpi().Waitall(count, requests, watched.statuses());
+            if (has_ended(code))
+                for (int k = 0; k < count; ++k) watched.complete(k, k, code);
+            return code;
+        });
+    }
+    static int Testall(int count, void* requests, int* flag, void* statuses) {
+        if (!concerns_requests()) return mpi().Testall(count, requests, flag, statuses);
+        return guarded("MPI_Testall", [&] {
+            const Watched watched(count, requests, statuses, count);
+            const int code = mpi().Testall(count, requests, flag, watched.statuses());
+            if ((code == 0 && *flag) || code == mpi().error_in_status)
+                for (int k = 0; k < count; ++k) watched.complete(k, k, code);
+            return code;
+        });
+    }
+    static int Waitany(int count, void* requests, int* index, void* status) {
+        if (!concerns_requests()) return mpi().Waitany(count, requests, index, status);
+        return guarded("MPI_Waitany", [&] {
+            const Watched watched(count, requests, status, 1);
+            const int code = mpi().Waitany(count, requests, index, watched.statuses());
+            if (code == 0 && *index != mpi().undefined) watched.complete(*index, 0, 0);
+            return code;
+        });
+    }
+    static int Testany(int count, void* requests, int* index, int* flag, void* status) {
+        if (!concerns_requests()) return mpi().Testany(count, requests, index, flag, status);
+        return guarded("MPI_Testany", [&] {
+            const Watched watched(count, requests, status, 1);
+            const int code = mpi().Testany(count, requests, index, flag, watched.statuses());
+            if (code == 0 && *flag && *index != mpi().undefined) watched.complete(*index, 0, 0);
+            return code;
+        });
+    }
+    static int Waitsome(int count, void* requests, int* done, int* indices, void* statuses) {
+        if (!concerns_requests()) return mpi().Waitsome(count, requests, done, indices, statuses);
+        return guarded("MPI_Waitsome", [&] {
+            const Watched watched(count, requests, statuses, count);
+            const int code = mpi().Waitsome(count, requests, done, indices, watched.statuses());
+            some(watched, code, *done, indices);
+            return code;
+        });
+    }
+    static int Testsome(int count, void* requests, int* done, int* indices, void* statuses) {
+        if (!concerns_requests()) return mpi().Testsome(count, requests, done, indices, statuses);
+        return guarded("MPI_Testsome", [&] {
+            const Watched watched(count, requests, statuses, count);
+            const int code = mpi().Testsome(count, requests, done, indices, watched.statuses());
+            some(watched, code, *done, indices);
+            return code;
+        });
+    }
+
+    // Those that only look: what is complete is there for the program, which still has the request.
+    static int Request_get_status(H request, int* flag, void* status) {
+        if (!concerns_requests()) return mpi().Request_get_status(request, flag, status);
+        return guarded("MPI_Request_get_status", [&] {
+            std::byte handle[sizeof(H)];
+            mpi().put_handle(handle, 0, request);
+            const Watched watched(1, handle, status, 1);
+            const int code = mpi().Request_get_status(request, flag, watched.statuses());
+            if (code == 0 && *flag) watched.see(0, 0);
+            return code;
+        });
+    }
+    static int Request_get_status_all(int count, const void* requests, int* flag, void* statuses) {
+        if (!concerns_requests()) return mpi().Request_get_status_all(count, requests, flag, statuses);
+        return guarded("MPI_Request_get_status_all", [&] {
+            const Watched watched(count, requests, statuses, count);
+            const int code = mpi().Request_get_status_all(count, requests, flag, watched.statuses());
+            for (int k = 0; code == 0 && *flag && k < count; ++k) watched.see(k, k);
+            return code;
+        });
+    }
+    static int Request_get_status_any(int count, const void* requests, int* index, int* flag, void* status) {
+        if (!concerns_requests()) return mpi().Request_get_status_any(count, requests, index, flag, status);
+        return guarded("MPI_Request_get_status_any", [&] {
+            const Watched watched(count, requests, status, 1);
+            const int code = mpi().Request_get_status_any(count, requests, index, flag, watched.statuses());
+            if (code == 0 && *flag && *index != mpi().undefined) watched.see(*index, 0);
+            return code;
+        });
+    }
+    static int Request_get_status_some(int count, const void* requests, int* done, int* indices,
+                                       void* statuses) {
+        if (!concerns_requests())
+            return mpi().Request_get_status_some(count, requests, done, indices, statuses);
+        return guarded("MPI_Request_get_status_some", [&] {
+            const Watched watched(count, requests, statuses, count);
+            const int code =
+                mpi().Request_get_status_some(count, requests, done, indices, watched.statuses());
+            for (int k = 0; code == 0 && *done != mpi().undefined && k < *done; ++k)
+                watched.see(indices[k], k);
+            return code;
+        });
+    }
+
+    // The program has no interest in its end; staged memory has.
+    static int Request_free(void* request) {
+        if (!concerns_requests()) return mpi().Request_free(request);
+        return guarded("MPI_Request_free", [&] {
+            if (!give_up(mpi().handle_at(request, 0))) return mpi().Request_free(request);
+            mpi().put_handle(request, 0, mpi().request_null);
+            return 0;
+        });
+    }
+    static int Start(void* request) {
+        if (!concerns_requests()) return mpi().Start(request);
+        return guarded("MPI_Start", [&] {
+            started(mpi().handle_at(request, 0));
+            return mpi().Start(request);
+        });
+    }
+    static int Startall(int count, void* requests) {
+        if (!concerns_requests()) return mpi().Startall(count, requests);
+        return guarded("MPI_Startall", [&] {
+            for (int k = 0; k < count; ++k) started(mpi().handle_at(requests, k));
+            return mpi().Startall(count, requests);
+        });
+    }
+
+  private:
+    static void some(const Watched& watched, int code, int done, const int* indices) {
+        if (!has_ended(code) || done == mpi().undefined) return;
+        for (int k = 0; k < done; ++k) watched.complete(indices[k], k, code);
+    }
+};
+
+} // namespace
+
+#define JALI_COMPLETION(name, parameters, arguments)                                                         \
+    JALI_SHOWN int MPI_##name parameters {                                                                   \
+        return Completions::name arguments;                                                                  \
+    }
+JALI_MPI_COMPLETIONS(JALI_COMPLETION)
+
+} // namespace jali::interposer

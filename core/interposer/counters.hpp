@@ -1,0 +1,31 @@
+// Who did the calls of the program, and how much: written at the end where JALI_MPI_COUNTERS asks for it.
+#pragma once
+
+#include "interposer/staging.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace jali::interposer {
+
+bool counting() noexcept;
+
+// A call from its arrival until its end.
+class Tally {
+  public:
+    Tally(const char* function, const std::vector<Elements>& sent, const std::vector<Elements>& received);
+    ~Tally();
+    Tally(const Tally&) = delete;
+    void by(std::string who) { who_ = std::move(who); } // otherwise "mpi"
+
+  private:
+    const char* function_;
+    std::int64_t bytes_ = 0; // of the larger of its arguments on this rank
+    std::string who_ = "mpi";
+};
+
+// On all ranks, before MPI ends: the sums over them, written by the first to stderr.
+void report_counters();
+
+} // namespace jali::interposer

@@ -1,0 +1,128 @@
+#include "interposer/device_pointers.hpp"
+#include "device/vendor.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <dlfcn.h>
+#include <link.h>
+
+namespace jali::interposer {
+
+namespace {
+
+// Numbers that both drivers give to what a pointer may be asked.
+constexpr int of_context = 1, of_memory_type = 2, of_managed = 8, of_ordinal = 9;
+constexpr unsigned is_device_memory = 2;
+
+struct Driver {
+    const GpuVendor* vendor;
+    int (*pointer_attribute)(void* value, int which, GpuAddress address);
+};
+constexpr std::size_t most_drivers = 8;
+std::array<Driver, most_drivers> drivers; // those that are loaded
+std::atomic<std::size_t> count = 0;
+std::atomic<unsigned long long> looked_at = 0; // libraries had been loaded when somebody looked
+
+unsigned long long libraries_loaded() {
+    unsigned long long loaded = 0;
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, std::size_t, void* data) {
+            *static_cast<unsigned long long*>(data) = info->dlpi_adds;
+            return 1; // the first tells all
+        },
+        &loaded);
+    return loaded;
+}
+
+void look_for_drivers(unsigned long long loaded) {
+    static std::mutex mutex;
+    std::lock_guard lock(mutex);
+    for (const std::string& name : vendor_names()) {
+        const GpuVendor* vendor = find_vendor(name);
+        const std::size_t known = count;
+        if (std::any_of(drivers.begin(), drivers.begin() + known,
+                        [&](const Driver& driver) { return driver.vendor == vendor; }))
+            continue;
+        for (const std::string& file : vendor->driver.candidates()) {
+            void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD);
+            if (library == nullptr) continue;
+            void* function = dlsym(library, vendor->functions.at("pointer_attribute").c_str());
+            if (function == nullptr || known == most_drivers) break;
+            drivers[known].vendor = vendor;
+            std::memcpy(&drivers[known].pointer_attribute, &function, sizeof function);
+            count = known + 1;
+            break;
+        }
+    }
+    looked_at = loaded;
+}
+
+const Driver* driver_of(const void* address) {
+    const auto there = reinterpret_cast<GpuAddress>(address);
+    for (std::size_t k = 0; k < count; ++k) {
+        unsigned type = 0, managed = 0;
+        // What a driver does not know is the host's, and so is everything to one that nobody has initialised.
+        if (drivers[k].pointer_attribute(&type, of_memory_type, there) == gpu_success &&
+            type == is_device_memory &&
+            (drivers[k].pointer_attribute(&managed, of_managed, there) != gpu_success || managed == 0))
+            return &drivers[k];
+    }
+    return nullptr;
+}
+
+} // namespace
+
+bool has_driver() {
+    if (const unsigned long long loaded = libraries_loaded(); loaded != looked_at) look_for_drivers(loaded);
+    return count > 0;
+}
+
+bool on_device(const void* address) {
+    return address != nullptr && driver_of(address) != nullptr;
+}
+
+DeviceMemory device_memory(const void* address) {
+    const Driver* driver = address != nullptr ? driver_of(address) : nullptr;
+    if (driver == nullptr) return {};
+    const auto there = reinterpret_cast<GpuAddress>(address);
+    int ordinal = 0;
+    DeviceMemory memory;
+    if (const int error = driver->pointer_attribute(&ordinal, of_ordinal, there); error != gpu_success)
+        throw GpuError(driver->vendor->platform + " does not say which device has memory that it knows");
+    driver->pointer_attribute(&memory.context, of_context, there); // some have none
+    const GpuApi& api = GpuApi::get(*driver->vendor);
+    void* before = nullptr; // opening makes another context current
+    api.check(api.context_current(&before), "asking for the current context");
+    memory.gpu = Gpu::open(*driver->vendor, ordinal);
+    api.context_set(before);
+    return memory;
+}
+
+bool in_own_context(const DeviceMemory& memory) {
+    if (memory.context == nullptr) return true;
+    DeviceMemory own;
+    own.gpu = memory.gpu;
+    const InContextOf current(own);
+    void* context = nullptr;
+    return memory.gpu->api().context_current(&context) == gpu_success && context == memory.context;
+}
+
+InContextOf::InContextOf(const DeviceMemory& memory) : api_(memory.gpu->api()) {
+    api_.check(api_.context_current(&before_), "asking for the current context");
+    if (memory.context != nullptr)
+        api_.check(api_.context_set(memory.context), "making the context of an address current");
+    else
+        memory.gpu->make_current();
+}
+
+InContextOf::~InContextOf() {
+    api_.context_set(before_);
+}
+
+} // namespace jali::interposer

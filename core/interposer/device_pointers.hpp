@@ -1,0 +1,39 @@
+// Whether an address is one of a device's memory, and whose. No driver is loaded or initialised for that: one
+// that the program has not loaded has given it no memory.
+#pragma once
+
+#include "device/gpu.hpp"
+
+#include <memory>
+
+namespace jali::interposer {
+
+struct DeviceMemory {
+    std::shared_ptr<Gpu> gpu; // null: it is the host's
+    void* context = nullptr;  // that it was made in
+};
+
+// A driver of devices is loaded: costs some 50 ns.
+bool has_driver();
+
+// Memory that is managed (seen by host and devices) counts as the host's. `on_device` costs one question to
+// the driver; the other opens the device if need be: throws GpuError.
+bool on_device(const void* address);
+DeviceMemory device_memory(const void* address);
+
+// Whether it was made in the device's own context, which jali's plans use, too.
+bool in_own_context(const DeviceMemory& memory);
+
+// Until the end of its life the context of this memory is current; then the caller's is again.
+class InContextOf {
+  public:
+    explicit InContextOf(const DeviceMemory& memory);
+    ~InContextOf();
+    InContextOf(const InContextOf&) = delete;
+
+  private:
+    const GpuApi& api_;
+    void* before_ = nullptr;
+};
+
+} // namespace jali::interposer

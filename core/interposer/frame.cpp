@@ -1,0 +1,68 @@
+// How MPI begins and ends, and communicators do.
+#include "interposer/call.hpp"
+#include "settings/settings.hpp"
+
+#include <cstdio>
+#include <exception>
+
+namespace jali::interposer {
+
+namespace {
+
+// What is wrong with settings or between ranks ends the program before it has begun.
+int begin(int code) {
+    if (code != 0) return code;
+    const Inside inside;
+    try {
+        for (const std::string& note : start_settings()) std::fprintf(stderr, "jali: %s\n", note.c_str());
+        start_service();
+    } catch (const std::exception& error) {
+        int rank = -1;
+        mpi().Comm_rank(mpi().world, &rank);
+        std::fprintf(stderr, "jali: rank %d: %s\n", rank, error.what());
+        mpi().Abort(mpi().world, 1);
+    }
+    return 0;
+}
+
+struct Frame {
+    static int Init(int* count, char*** words) { return begin(mpi().Init(count, words)); }
+    static int Init_thread(int* count, char*** words, int wanted, int* given) {
+        return begin(mpi().Init_thread(count, words, wanted, given));
+    }
+    static int Finalize() {
+        const Inside inside;
+        end_requests();
+        report_counters();
+        end_service();
+        return mpi().Finalize();
+    }
+    static int Comm_free(void* comm) {
+        give_up_communicator(comm);
+        return mpi().Comm_free(comm);
+    }
+    static int Comm_disconnect(void* comm) {
+        give_up_communicator(comm);
+        return mpi().Comm_disconnect(comm);
+    }
+
+  private:
+    static void give_up_communicator(void* comm) {
+        const Inside inside;
+        try {
+            forget(mpi().handle_at(comm, 0));
+        } catch (const std::exception& error) {
+            failed("MPI_Comm_free", 0, error);
+        }
+    }
+};
+
+} // namespace
+
+#define JALI_FRAME(name, parameters, arguments)                                                              \
+    JALI_SHOWN int MPI_##name parameters {                                                                   \
+        return Frame::name arguments;                                                                        \
+    }
+JALI_MPI_FRAME(JALI_FRAME)
+
+} // namespace jali::interposer

@@ -1,0 +1,126 @@
+#include "interposer/staging.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <utility>
+
+namespace jali::interposer {
+
+namespace {
+
+// Blocking streams of a context wait for it, and it for them.
+void* const the_default_stream = nullptr;
+
+} // namespace
+
+void* Staging::give(const void* address, const std::vector<Elements>& elements, Use use) {
+    Argument argument;
+    argument.address = reinterpret_cast<GpuAddress>(address);
+    argument.use = use;
+    argument.all_dense = true;
+    std::int64_t begin = std::numeric_limits<std::int64_t>::max(),
+                 end = std::numeric_limits<std::int64_t>::min();
+    for (const Elements& each : elements) {
+        if (each.count <= 0) continue;
+        std::shared_ptr<const TypeLayout> layout = layout_of(each.type, use != Use::read);
+        if (layout->size == 0) continue;
+        const ByteRange bounds = bounds_of(*layout, each.count);
+        if (argument.groups.empty()) { // the address itself may be none: MPI_BOTTOM
+            argument.memory =
+                device_memory(reinterpret_cast<const void*>(argument.address + each.offset + bounds.begin));
+            if (!argument.memory.gpu) return const_cast<void*>(address);
+        }
+        begin = std::min(begin, each.offset + bounds.begin);
+        end = std::max(end, each.offset + bounds.end);
+        argument.all_dense = argument.all_dense && layout->dense;
+        argument.groups.push_back({each.offset, each.count, std::move(layout)});
+    }
+    if (argument.groups.empty()) return const_cast<void*>(address);
+    argument.begin = begin;
+    const InContextOf current(argument.memory);
+    argument.pinned =
+        argument.memory.gpu->allocate_pinned(static_cast<std::size_t>(end - begin), "messages of MPI");
+    // Of a message that may be shorter than its type, what does not arrive stays as it is.
+    if (use == Use::read || use == Use::both || (use == Use::received && !argument.all_dense))
+        copy_in(argument);
+    arguments_.push_back(std::move(argument));
+    return arguments_.back().pinned.data() - begin;
+}
+
+void Staging::read() {
+    for (Argument& argument : arguments_) {
+        if (argument.use == Use::written || argument.use == Use::received) continue;
+        const InContextOf current(argument.memory);
+        copy_in(argument);
+    }
+}
+
+void Staging::copy_in(Argument& argument) {
+    const GpuApi& api = argument.memory.gpu->api();
+    std::vector<ByteRange> ranges;
+    for (const Group& group : argument.groups) {
+        const ByteRange bounds = bounds_of(*group.layout, group.count);
+        ranges.push_back({group.offset + bounds.begin, group.offset + bounds.end});
+    }
+    std::ranges::sort(ranges, {}, &ByteRange::begin);
+    std::size_t kept = 0;
+    for (const ByteRange& range : ranges)
+        if (kept > 0 && range.begin <= ranges[kept - 1].end)
+            ranges[kept - 1].end = std::max(ranges[kept - 1].end, range.end);
+        else
+            ranges[kept++] = range;
+    for (const ByteRange& range : std::span(ranges).first(kept)) {
+        api.check(api.copy_out(argument.pinned.data() + (range.begin - argument.begin),
+                               argument.address + range.begin,
+                               static_cast<std::size_t>(range.end - range.begin), the_default_stream),
+                  "copying what MPI sends to the host");
+        bytes_ += range.end - range.begin;
+    }
+    api.check(api.stream_synchronize(the_default_stream), "copying what MPI sends to the host");
+}
+
+void Staging::write_back(std::int64_t received) {
+    for (Argument& argument : arguments_)
+        if (argument.use != Use::read) {
+            const InContextOf current(argument.memory);
+            copy_back(argument, argument.use == Use::received ? received : -1);
+        }
+}
+
+void Staging::copy_back(Argument& argument, std::int64_t received) {
+    const GpuApi& api = argument.memory.gpu->api();
+    ByteRange next{0, 0};
+    const auto flush = [&] {
+        if (next.end == next.begin) return;
+        api.check(api.copy_in(argument.address + next.begin,
+                              argument.pinned.data() + (next.begin - argument.begin),
+                              static_cast<std::size_t>(next.end - next.begin), the_default_stream),
+                  "copying what MPI has received to the device");
+        bytes_ += next.end - next.begin;
+    };
+    const auto add = [&](std::int64_t begin, std::int64_t end) { // neighbours go together
+        if (begin == next.end && next.end != next.begin) {
+            next.end = end;
+            return;
+        }
+        flush();
+        next = {begin, end};
+    };
+    for (const Group& group : argument.groups) {
+        const TypeLayout& layout = *group.layout;
+        if (layout.dense) {
+            const std::int64_t bytes = group.count * layout.size;
+            add(group.offset, group.offset + (received < 0 ? bytes : std::min(bytes, received)));
+            continue;
+        }
+        for (std::int64_t k = 0; k < group.count; ++k)
+            for (const ByteRange& range : layout.ranges)
+                add(group.offset + k * layout.extent + range.begin,
+                    group.offset + k * layout.extent + range.end);
+    }
+    flush();
+    api.check(api.stream_synchronize(the_default_stream), "copying what MPI has received to the device");
+}
+
+} // namespace jali::interposer

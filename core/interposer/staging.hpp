@@ -1,0 +1,58 @@
+// Arguments of a call in device memory, and the host memory that MPI is given for them: pinned, of the same
+// extent, so that types and displacements stay what they are, and the message what it is to others.
+//
+// What is read is copied before the call, on the stream that waits for all others of the device's usual ones,
+// what is written after it: the bytes of its elements alone, since what is between them may belong to
+// somebody else.
+#pragma once
+
+#include "interposer/device_pointers.hpp"
+#include "interposer/type_layout.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace jali::interposer {
+
+struct Elements {
+    std::int64_t offset, count; // in bytes from the argument's address; of a type
+    H type;
+};
+
+// Whether MPI reads or writes an argument, or writes as much as arrives.
+enum class Use { read, written, both, received };
+
+class Staging {
+  public:
+    // What MPI is given for this argument: its address, if that is not on a device. Throws GpuError.
+    void* give(const void* address, const std::vector<Elements>& elements, Use use);
+    bool used() const { return !arguments_.empty(); }
+
+    void read(); // what is read, once more
+    // Of an argument that was received, no more than so many bytes. Throws GpuError.
+    void write_back(std::int64_t received);
+    void write_back() { write_back(-1); }
+    std::int64_t bytes() const { return bytes_; } // copied so far
+
+  private:
+    struct Group {
+        std::int64_t offset, count;
+        std::shared_ptr<const TypeLayout> layout;
+    };
+    struct Argument {
+        DeviceMemory memory;
+        GpuAddress address;
+        Use use;
+        std::vector<Group> groups;
+        PinnedMemory pinned;
+        std::int64_t begin; // of what is pinned, from the address
+        bool all_dense;
+    };
+    void copy_in(Argument& argument);
+    void copy_back(Argument& argument, std::int64_t received);
+
+    std::vector<Argument> arguments_;
+    std::int64_t bytes_ = 0;
+};
+
+} // namespace jali::interposer

@@ -1,0 +1,34 @@
+// Which bytes elements of an MPI type have, found through the library itself: what differs between ABIs is
+// not asked.
+#pragma once
+
+#include "interposer/mpi_functions.hpp"
+#include "schedule/element.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace jali::interposer {
+
+struct ByteRange {
+    std::int64_t begin, end;
+};
+
+struct TypeLayout {
+    std::int64_t size = 0;                     // bytes that travel
+    std::int64_t extent = 0;                   // from one element to the next
+    std::int64_t true_begin = 0, true_end = 0; // of an element's bytes, from its address
+    bool dense = false;                        // elements follow each other without gaps
+    std::optional<DataType> element;           // of a type that MPI names and jali computes with
+    std::vector<ByteRange> ranges;             // bytes of one element, in order; asked for by ranges_of
+};
+
+// Throws TransportError where the library says no.
+std::shared_ptr<const TypeLayout> layout_of(H type, bool with_ranges = false);
+
+// Bytes that `count` elements at address 0 lie between; empty where they have none.
+ByteRange bounds_of(const TypeLayout& layout, std::int64_t count);
+
+} // namespace jali::interposer
