@@ -343,7 +343,7 @@ std::shared_ptr<Gpu> agreed_device(Served& served, const Parts& parts) {
     return nullptr;
 }
 
-std::string run_on_device(Served& served, const std::shared_ptr<Gpu>& gpu, const CollectiveCall& call,
+std::string run_on_device(Served& served, const std::shared_ptr<Gpu>& gpu, CollectiveCall call,
                           const PlannedCall& planned, const Parts& parts) {
     DeviceMemory here;
     here.gpu = gpu;
@@ -358,20 +358,28 @@ std::string run_on_device(Served& served, const std::shared_ptr<Gpu>& gpu, const
     gpu->wait_for(nullptr); // for what the program has put on its usual streams
     std::vector<GpuAddress> buffers;
     GpuMemory own;
-    if (parts.one) {
+    const auto copied = [&](GpuAddress from, std::size_t size) {
+        own = gpu->allocate(size, "a part of an MPI program's");
+        gpu->api().check(gpu->api().copy(own.address(), from, size, stream),
+                         "copying a part of an MPI program's");
+        return own.address();
+    };
+    if (parts.one && call.collective == Collective::all_to_all) { // plans of devices have none in place
+        const GpuAddress data = address(parts.receive);
+        call.in_place = false;
+        buffers = {copied(data, parts.receive.bytes), data};
+    } else if (parts.one) {
         buffers = {parts.send.elements != nullptr ? address(parts.send) : address(parts.receive)};
     } else {
         buffers = {address(parts.send), address(parts.receive)};
-        if (planned.root_in_place) {
-            const std::vector<std::size_t> bytes = bytes_of_buffers(call, ranks, rank);
-            const bool scatters = call.collective == Collective::scatter;
-            const std::size_t size = scatters ? bytes[1] : bytes[0];
-            own = gpu->allocate(std::max<std::size_t>(size, 1), "a part of MPI's root");
-            if (!scatters && size > 0)
-                gpu->api().check(
-                    gpu->api().copy(own.address(), buffers[1] + own_place(call, rank), size, stream),
-                    "copying the root's part");
-            buffers[scatters ? 1 : 0] = size > 0 ? own.address() : 0;
+    }
+    if (planned.root_in_place) { // others do not know: its own part goes by a copy
+        const std::vector<std::size_t> bytes = bytes_of_buffers(call, ranks, rank);
+        if (call.collective != Collective::scatter && bytes[0] > 0)
+            buffers[0] = copied(buffers[1] + own_place(call, rank), bytes[0]);
+        if (call.collective == Collective::scatter && bytes[1] > 0) {
+            own = gpu->allocate(bytes[1], "a part of an MPI program's");
+            buffers[1] = own.address();
         }
     }
     const std::string way = collectives->way_of(call).way.name;

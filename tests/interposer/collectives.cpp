@@ -27,7 +27,7 @@ void fill_number(unsigned char* at, std::mt19937& random) {
 }
 template <class T>
 void fill_complex(unsigned char* at, std::mt19937& random) {
-    const std::complex<T> value(static_cast<T>(random() % 3), static_cast<T>(random() % 2));
+    const std::complex<T> value(static_cast<T>(random() % 3 + 1), static_cast<T>(random() % 2)); // no zero has a sign
     std::memcpy(at, &value, sizeof value);
 }
 void fill_pair(unsigned char* at, std::mt19937& random) {
@@ -190,6 +190,7 @@ int main(int count, char** words) {
     std::mt19937 common(seed), mine(seed * 1000 + world_rank);
     int done = 0;
     for (int k = 0; k < cases; ++k) {
+        common.seed(seed * 100003 + static_cast<unsigned>(k)); // groups of several sizes draw different numbers of times
         Case c;
         c.random.seed(mine());
         const auto which = static_cast<Which>(common() % number_of_collectives);
