@@ -87,6 +87,14 @@ class Buffer {
     unsigned char* data() {
         return driver_ == nullptr ? host_.data() : reinterpret_cast<unsigned char*>(address_);
     }
+    void assign(const std::vector<unsigned char>& contents) { // of the same length
+        if (driver_ == nullptr) {
+            std::memcpy(host_.data(), contents.data(), size_); // it stays where it is
+        } else if (size_ > 0) {
+            Driver::check(driver_->in(address_, contents.data(), size_, nullptr));
+            Driver::check(driver_->wait(nullptr));
+        }
+    }
     std::vector<unsigned char> contents() const {
         if (driver_ == nullptr) return host_;
         std::vector<unsigned char> all(size_);
