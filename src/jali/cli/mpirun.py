@@ -7,12 +7,12 @@ import os
 import shutil
 from pathlib import Path
 
-import jali
+from jali import _core
 from jali.comm.launcher import launch
 from jali.errors import ParameterError
 
 
-INTERPOSER = Path(jali.__file__).parent / "libjali_mpi.so"
+INTERPOSER = Path(_core.__file__).with_name("libjali_mpi.so")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
