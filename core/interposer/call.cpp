@@ -6,6 +6,17 @@ namespace jali::interposer {
 
 thread_local int Inside::depth = 0;
 
+Described& Described::empty(bool asks) {
+    static thread_local Described described; // calls do not meet in a thread: see Inside
+    described.send.elements.clear();
+    described.receive.elements.clear();
+    described.send.use = Use::read;
+    described.receive.use = Use::written;
+    described.plan.reset();
+    described.asks = asks;
+    return described;
+}
+
 int failed(const char* function, H comm, const std::exception& error) noexcept {
     int rank = -1;
     mpi().Comm_rank(mpi().world, &rank);

@@ -47,7 +47,9 @@ struct Argument {
 };
 struct Described {
     Argument send, receive;
+    bool asks = false;               // whether anybody wants to know the plan
     std::optional<PlannedCall> plan; // what it is where a plan may do it
+
     void read(std::int64_t offset, std::int64_t count, H type) {
         send.elements.push_back({offset, count, type});
     }
@@ -55,6 +57,8 @@ struct Described {
         receive.elements.push_back({offset, count, type});
         receive.use = use;
     }
+    // Of this thread, empty, with room for what calls usually are.
+    static Described& empty(bool asks);
 };
 
 // One of the three ways in which a call is made: done when it returns, begun, or prepared.
@@ -78,10 +82,10 @@ int made(const Form& form, H comm, const void* send, void* receive, Describe&& d
     if (!concerns_us()) return pass(send, receive);
     const Inside inside;
     try {
-        Described described;
+        Described& described = Described::empty(serving() && !form.begun && !form.prepared);
         describe(described);
         Tally tally(form.function, described.send.elements, described.receive.elements);
-        if (!form.begun && !form.prepared && described.plan && serving())
+        if (described.plan)
             if (const std::optional<std::string> by =
                     serve(comm, *described.plan, send, receive, described.send.elements,
                           described.receive.elements)) {
@@ -89,20 +93,17 @@ int made(const Form& form, H comm, const void* send, void* receive, Describe&& d
                 return 0;
             }
         if (!has_driver()) return pass(send, receive);
-        auto staging = std::make_unique<Staging>();
-        const void* from = described.send.elements.empty()
-                               ? send
-                               : staging->give(send, described.send.elements, described.send.use);
-        void* to = described.receive.elements.empty()
-                       ? receive
-                       : staging->give(receive, described.receive.elements, described.receive.use);
-        if (!staging->used()) return pass(send, receive);
+        Staging staging;
+        const void* from = staging.give(send, described.send.elements, described.send.use);
+        void* to = staging.give(receive, described.receive.elements, described.receive.use);
+        if (!staging.used()) return pass(send, receive);
         tally.by("mpi, staged");
         if (const int code = pass(from, to); code != 0) return code;
         if (form.begun || form.prepared)
-            keep_until_complete(mpi().handle_at(form.request, 0), std::move(staging), form.prepared);
+            keep_until_complete(mpi().handle_at(form.request, 0),
+                                std::make_unique<Staging>(std::move(staging)), form.prepared);
         else
-            staging->write_back();
+            staging.write_back();
         return 0;
     } catch (const std::exception& error) {
         return failed(form.function, comm, error);

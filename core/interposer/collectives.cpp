@@ -108,8 +108,9 @@ struct Collectives {
                     call.read(0, count, type);
                 else
                     call.write(0, count, type);
-                call.plan = PlannedCall{
-                    Collective::broadcast, {std::int64_t{count} * size_of_type(type)}, 0, 0, root, true};
+                if (call.asks)
+                    call.plan = PlannedCall{
+                        Collective::broadcast, {std::int64_t{count} * size_of_type(type)}, 0, 0, root, true};
             },
             pass);
     }
@@ -124,7 +125,8 @@ struct Collectives {
                 if (is_root) call.write(0, count, type, in_place ? Use::both : Use::written);
                 if (group.takes_part(root) && !in_place && !(group.between && is_root))
                     call.read(0, count, type);
-                call.plan = PlannedCall{Collective::reduce, {count}, type, op, root, false, in_place};
+                if (call.asks)
+                    call.plan = PlannedCall{Collective::reduce, {count}, type, op, root, false, in_place};
             },
             [&](const void* s, void* r) {
                 return JALI_CALL(Reduce, Ireduce, Reduce_init, s, r, count, type, op, root, comm);
@@ -137,7 +139,9 @@ struct Collectives {
             form, comm, send, receive,
             [&](Described& call) {
                 accumulate(call, send, count, type);
-                call.plan = PlannedCall{Collective::all_reduce, {count}, type, op, 0, send == mpi().in_place};
+                if (call.asks)
+                    call.plan =
+                        PlannedCall{Collective::all_reduce, {count}, type, op, 0, send == mpi().in_place};
             },
             [&](const void* s, void* r) {
                 return JALI_CALL(Allreduce, Iallreduce, Allreduce_init, s, r, count, type, op, comm);
@@ -189,7 +193,7 @@ struct Collectives {
             [&](Described& call) {
                 const Group group(comm);
                 scatter_sums(call, send, std::int64_t{count} * group.ranks, count, type);
-                if (send != mpi().in_place)
+                if (call.asks && send != mpi().in_place)
                     call.plan = PlannedCall{Collective::reduce_scatter, {count}, type, op};
             },
             [&](const void* s, void* r) {
@@ -207,8 +211,13 @@ struct Collectives {
                 const bool in_place = send == mpi().in_place;
                 if (!in_place) call.read(0, send_count, send_type);
                 call.write(0, std::int64_t{count} * group.others, type, in_place ? Use::both : Use::written);
-                call.plan = PlannedCall{
-                    Collective::all_gather, {std::int64_t{count} * size_of_type(type)}, 0, 0, 0, in_place};
+                if (call.asks)
+                    call.plan = PlannedCall{Collective::all_gather,
+                                            {std::int64_t{count} * size_of_type(type)},
+                                            0,
+                                            0,
+                                            0,
+                                            in_place};
             },
             [&](const void* s, void* r) {
                 return JALI_CALL(Allgather, Iallgather, Allgather_init, s, send_count, send_type, r, count,
@@ -226,7 +235,7 @@ struct Collectives {
                 if (!in_place) call.read(0, send_count, send_type);
                 each_part(group.others, counts, places, type,
                           [&](auto... part) { call.write(part..., in_place ? Use::both : Use::written); });
-                if (!in_place) // own parts need not stand in the order of ranks
+                if (call.asks && !in_place) // own parts need not stand in the order of ranks
                     call.plan = PlannedCall{Collective::all_gather,
                                             widened(counts, group.others, size_of_type(type))};
             },
@@ -248,13 +257,14 @@ struct Collectives {
                                in_place ? Use::both : Use::written);
                 if (group.takes_part(root) && !in_place && !(group.between && is_root))
                     call.read(0, send_count, send_type);
-                call.plan = PlannedCall{Collective::gather,
-                                        {chunk(in_place, count, type, send_count, send_type)},
-                                        0,
-                                        0,
-                                        root,
-                                        false,
-                                        in_place};
+                if (call.asks)
+                    call.plan = PlannedCall{Collective::gather,
+                                            {chunk(in_place, count, type, send_count, send_type)},
+                                            0,
+                                            0,
+                                            root,
+                                            false,
+                                            in_place};
             },
             [&](const void* s, void* r) {
                 return JALI_CALL(Gather, Igather, Gather_init, s, send_count, send_type, r, count, type, root,
@@ -292,13 +302,14 @@ struct Collectives {
                 if (is_root) call.read(0, std::int64_t{send_count} * group.others, send_type);
                 if (group.takes_part(root) && !in_place && !(group.between && is_root))
                     call.write(0, count, type);
-                call.plan = PlannedCall{Collective::scatter,
-                                        {chunk(in_place, send_count, send_type, count, type)},
-                                        0,
-                                        0,
-                                        root,
-                                        false,
-                                        in_place};
+                if (call.asks)
+                    call.plan = PlannedCall{Collective::scatter,
+                                            {chunk(in_place, send_count, send_type, count, type)},
+                                            0,
+                                            0,
+                                            root,
+                                            false,
+                                            in_place};
             },
             [&](const void* s, void* r) {
                 return JALI_CALL(Scatter, Iscatter, Scatter_init, s, send_count, send_type, r, count, type,
@@ -335,8 +346,13 @@ struct Collectives {
                 const bool in_place = send == mpi().in_place;
                 if (!in_place) call.read(0, std::int64_t{send_count} * group.others, send_type);
                 call.write(0, std::int64_t{count} * group.others, type, in_place ? Use::both : Use::written);
-                call.plan = PlannedCall{
-                    Collective::all_to_all, {std::int64_t{count} * size_of_type(type)}, 0, 0, 0, in_place};
+                if (call.asks)
+                    call.plan = PlannedCall{Collective::all_to_all,
+                                            {std::int64_t{count} * size_of_type(type)},
+                                            0,
+                                            0,
+                                            0,
+                                            in_place};
             },
             [&](const void* s, void* r) {
                 return JALI_CALL(Alltoall, Ialltoall, Alltoall_init, s, send_count, send_type, r, count, type,

@@ -53,17 +53,13 @@ struct Messages {
         if (!concerns_us()) return pass(send, receive, status);
         const Inside inside;
         try {
-            Described described;
+            Described& described = Described::empty(false);
             describe(described);
             Tally tally(function, described.send.elements, described.receive.elements);
             if (!has_driver()) return pass(send, receive, status);
             Staging staging;
-            const void* from = described.send.elements.empty()
-                                   ? send
-                                   : staging.give(send, described.send.elements, described.send.use);
-            void* to = described.receive.elements.empty()
-                           ? receive
-                           : staging.give(receive, described.receive.elements, described.receive.use);
+            const void* from = staging.give(send, described.send.elements, described.send.use);
+            void* to = staging.give(receive, described.receive.elements, described.receive.use);
             if (!staging.used()) return pass(send, receive, status);
             tally.by("mpi, staged");
             AnyStatus own;

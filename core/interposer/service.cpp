@@ -117,6 +117,17 @@ std::optional<Operation> operation_of_mpi(H op) {
     return std::nullopt;
 }
 
+// Of the largest buffer.
+std::int64_t bytes_of(const PlannedCall& planned, int ranks) {
+    std::int64_t count = 0;
+    for (std::int64_t each : planned.counts) count += each;
+    const bool whole = planned.collective == Collective::broadcast ||
+                       planned.collective == Collective::reduce ||
+                       planned.collective == Collective::all_reduce;
+    if (!whole && planned.counts.size() == 1) count *= ranks;
+    return planned.op == 0 ? count : count * layout_of(planned.type)->size;
+}
+
 // The call as jali has it; none where jali has no such elements or operation.
 std::optional<CollectiveCall> translated(const PlannedCall& planned) {
     CollectiveCall call;
@@ -454,15 +465,15 @@ void end_service() noexcept {
 
 std::optional<std::string> serve(H comm, const PlannedCall& planned, const void* send, const void* receive,
                                  const std::vector<Elements>& sent, const std::vector<Elements>& received) {
-    const std::optional<CollectiveCall> call = translated(planned);
-    if (!call) return std::nullopt;
     int ranks = 0;
     if (mpi().Comm_size(comm, &ranks) != 0 || ranks < 2) return std::nullopt;
-    const std::int64_t bytes = payload(*call, ranks);
+    const std::int64_t bytes = bytes_of(planned, ranks);
     const Settings& set = settings();
     const bool long_enough = bytes >= set.mpi_ask_from;
     if (bytes == 0 || (!long_enough && set.collective_rules.empty() && set.collective.empty()))
         return std::nullopt;
+    const std::optional<CollectiveCall> call = translated(planned);
+    if (!call) return std::nullopt;
     Served* served = served_for(comm);
     if (served == nullptr) return std::nullopt;
     const int rank = served->ranks->rank();

@@ -15,28 +15,31 @@ void* const the_default_stream = nullptr;
 } // namespace
 
 void* Staging::give(const void* address, const std::vector<Elements>& elements, Use use) {
+    const auto has_bytes = [](const Elements& each) {
+        return each.count > 0 && layout_of(each.type)->size > 0;
+    };
+    const auto first = std::ranges::find_if(elements, has_bytes);
+    if (first == elements.end()) return const_cast<void*>(address);
     Argument argument;
     argument.address = reinterpret_cast<GpuAddress>(address);
     argument.use = use;
     argument.all_dense = true;
+    // The address itself may be none: MPI_BOTTOM.
+    const ByteRange there = bounds_of(*layout_of(first->type), first->count);
+    argument.memory =
+        device_memory(reinterpret_cast<const void*>(argument.address + first->offset + there.begin));
+    if (!argument.memory.gpu) return const_cast<void*>(address);
     std::int64_t begin = std::numeric_limits<std::int64_t>::max(),
                  end = std::numeric_limits<std::int64_t>::min();
     for (const Elements& each : elements) {
-        if (each.count <= 0) continue;
+        if (!has_bytes(each)) continue;
         std::shared_ptr<const TypeLayout> layout = layout_of(each.type, use != Use::read);
-        if (layout->size == 0) continue;
         const ByteRange bounds = bounds_of(*layout, each.count);
-        if (argument.groups.empty()) { // the address itself may be none: MPI_BOTTOM
-            argument.memory =
-                device_memory(reinterpret_cast<const void*>(argument.address + each.offset + bounds.begin));
-            if (!argument.memory.gpu) return const_cast<void*>(address);
-        }
         begin = std::min(begin, each.offset + bounds.begin);
         end = std::max(end, each.offset + bounds.end);
         argument.all_dense = argument.all_dense && layout->dense;
         argument.groups.push_back({each.offset, each.count, std::move(layout)});
     }
-    if (argument.groups.empty()) return const_cast<void*>(address);
     argument.begin = begin;
     const InContextOf current(argument.memory);
     argument.pinned =

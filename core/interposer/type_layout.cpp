@@ -10,6 +10,7 @@
 #include <shared_mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 namespace jali::interposer {
 
@@ -121,10 +122,15 @@ std::shared_ptr<const TypeLayout> layout_of(H type, bool with_ranges) {
     // Types that MPI names stay what they are; handles of others may come again for another type.
     static std::shared_mutex mutex;
     static std::unordered_map<H, std::shared_ptr<const TypeLayout>> named;
+    static thread_local std::pair<H, std::shared_ptr<const TypeLayout>> latest; // programs repeat themselves
     type = mpi().handle(type);
+    if (latest.second && latest.first == type) return latest.second;
     {
         std::shared_lock lock(mutex);
-        if (const auto found = named.find(type); found != named.end()) return found->second;
+        if (const auto found = named.find(type); found != named.end()) {
+            latest = *found;
+            return found->second;
+        }
     }
     bool is_named = false;
     std::shared_ptr<const TypeLayout> layout = describe(type, is_named, with_ranges);
