@@ -180,6 +180,7 @@ const std::shared_ptr<DeviceCollectives>& Collectives::on(const std::shared_ptr<
         there->idle_plan_of(call)->run(buffers);
     };
     auto made = std::make_shared<DeviceCollectives>(gpu, ranks_, ranks_of_hosts_, versions_, on_host);
+    if (mpi_program_) made->serve_mpi_program();
     return on_devices_.emplace(gpu.get(), std::move(made)).first->second;
 }
 

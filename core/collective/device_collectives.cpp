@@ -128,7 +128,7 @@ CollectiveChoice DeviceCollectives::way_of(const CollectiveCall& call, bool pers
 CollectiveChoice DeviceCollectives::choose(const CollectiveCall& call, bool persistent) {
     const std::shared_ptr<const ChoiceRules> rules = collective_rules();
     if (rules->ask_for_devices_library()) find_library_version();
-    CollectiveFacts facts = facts_of(call, ranks_of_hosts_, versions_);
+    CollectiveFacts facts = facts_of(call, ranks_of_hosts_, versions_, mpi_program_);
     facts.memory = ranks_.gpu->kind();
     facts.persistent = persistent;
     std::vector<std::string> closed;

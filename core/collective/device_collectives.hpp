@@ -31,6 +31,8 @@ class DeviceCollectives {
     DeviceCollectives(std::shared_ptr<Gpu> gpu, const std::shared_ptr<Communicator>& communicator,
                       std::vector<int> ranks_of_hosts, LibraryVersions versions, RunsOnHost on_host);
 
+    void serve_mpi_program() { mpi_program_ = true; } // see Collectives
+
     // Why the row of this name carries nothing between these devices; empty if it does. The first time
     // collective, the same on all ranks. Throws PlanError for a name that is none.
     std::string why_not(const std::string& row) { return open(named(row)); }
@@ -112,6 +114,7 @@ class DeviceCollectives {
 
     CollectiveRanks ranks_;
     std::vector<int> ranks_of_hosts_;
+    bool mpi_program_ = false;
     LibraryVersions
         versions_; // that of the vendor's library where somebody has asked, empty if ranks have others
     std::array<KeptPlans<DevicePlan>, 2> kept_; // as they are, and those that count overflows

@@ -5,6 +5,7 @@
 #include "device/sha256.hpp"
 #include "device/vendor.hpp"
 #include "settings/settings.hpp"
+#include "settings/notice.hpp"
 #include "settings/version.hpp"
 #include "transport/communicator.hpp"
 
@@ -32,6 +33,10 @@ struct Served {
     std::shared_ptr<Collectives> collectives;
     std::shared_ptr<Communicator> votes;
     std::shared_ptr<Gpu> gpu; // of this rank; the first that all ranks have come with
+    // Of its own, since calls of several communicators may wait for each other's ranks at once.
+    std::optional<GpuStream> stream;
+    std::optional<GpuEvent> meeting;
+    bool device_closed = false; // some rank's has no room for plans
     KeptPlans<const CollectiveChoice> ways;
 };
 
@@ -354,19 +359,44 @@ std::shared_ptr<Gpu> agreed_device(Served& served, const Parts& parts) {
     return nullptr;
 }
 
+// Whether every rank's device has room for a plan of this call; where one has not, no later call on these ranks
+// asks. Collective.
+bool has_room(Served& served, const std::shared_ptr<Gpu>& gpu, CollectiveCall call) {
+    if (call.collective == Collective::all_to_all) call.in_place = false; // see below
+    DeviceMemory here;
+    here.gpu = gpu;
+    const InContextOf current(here);
+    if (served.stream && (*served.collectives->find(*gpu))->find(call, false)) return true;
+    std::string trouble;
+    try {
+        served.gpu = gpu;
+        if (!served.stream) served.stream.emplace(gpu);
+        if (!served.meeting) served.meeting.emplace(gpu, false);
+        served.collectives->on(gpu)->plan_of(call, false);
+    } catch (const OutOfMemory& error) {
+        trouble = error.what();
+    }
+    const std::string told = first_told(*served.votes, trouble, "room for plans on devices");
+    if (told.empty()) return true;
+    served.device_closed = true;
+    if (served.ranks->rank() == 0)
+        tell_once("collectives on devices go through MPI, staged, on some communicators: " + told);
+    return false;
+}
+
 std::string run_on_device(Served& served, const std::shared_ptr<Gpu>& gpu, CollectiveCall call,
                           const PlannedCall& planned, const Parts& parts) {
     DeviceMemory here;
     here.gpu = gpu;
     const InContextOf current(here);
     const std::shared_ptr<DeviceCollectives>& collectives = served.collectives->on(gpu);
-    served.gpu = gpu;
     const int rank = served.ranks->rank(), ranks = served.ranks->size();
     const auto address = [](const Part& part) {
         return part.bytes > 0 ? reinterpret_cast<GpuAddress>(part.address) : GpuAddress{0};
     };
-    void* stream = gpu->stream();
-    gpu->wait_for(nullptr); // for what the program has put on its usual streams
+    void* stream = served.stream->handle();
+    served.meeting->record(nullptr); // after what the program has put on its usual streams
+    served.meeting->let_wait(stream);
     std::vector<GpuAddress> buffers;
     GpuMemory own;
     const auto copied = [&](GpuAddress from, std::size_t size) {
@@ -395,7 +425,8 @@ std::string run_on_device(Served& served, const std::shared_ptr<Gpu>& gpu, Colle
     }
     const std::string way = collectives->way_of(call).way.name;
     collectives->start(call, buffers, stream);
-    gpu->synchronize();
+    served.meeting->record(stream);
+    served.meeting->wait();
     return way + " on " + gpu->kind();
 }
 
@@ -478,8 +509,8 @@ std::optional<std::string> serve(H comm, const PlannedCall& planned, const void*
     if (served == nullptr) return std::nullopt;
     const int rank = served->ranks->rank();
     const Parts parts = parts_of(*call, planned, ranks, rank, send, receive, sent, received);
-    if (devices_may_come && long_enough)
-        if (const std::shared_ptr<Gpu> gpu = agreed_device(*served, parts))
+    if (devices_may_come && long_enough && !served->device_closed)
+        if (const std::shared_ptr<Gpu> gpu = agreed_device(*served, parts); gpu && has_room(*served, gpu, *call))
             return run_on_device(*served, gpu, *call, planned, parts);
     std::shared_ptr<const CollectiveChoice> way = served->ways.find(*call);
     if (way == nullptr) {

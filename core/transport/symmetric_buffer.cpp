@@ -60,8 +60,18 @@ void SymmetricBuffer::allocate(std::size_t bytes, std::size_t zeroed, std::strin
         communicator_->barrier(); // nor has one mapped
         memory_.release();
     }
-    memory_ =
-        no_fine_memory_.empty() ? gpu_->allocate_fine(bytes, label) : gpu_->allocate(bytes, label, true);
+    std::string trouble; // all ranks hear of it, and none waits for the memory of another
+    try {
+        memory_ =
+            no_fine_memory_.empty() ? gpu_->allocate_fine(bytes, label) : gpu_->allocate(bytes, label, true);
+    } catch (const OutOfMemory& error) {
+        trouble = error.what();
+    }
+    if (const std::string told = first_told(*communicator_, trouble, "device memory of ranks");
+        !told.empty()) {
+        memory_.release();
+        throw OutOfMemory(trouble.empty() ? told : trouble);
+    }
     if (zeroed > 0) gpu_->fill(memory_.address(), 0, zeroed);
     gpu_->synchronize();
     if (reach_ == Reach::some) return map_whom_it_can();
