@@ -85,13 +85,16 @@ int made(const Form& form, H comm, const void* send, void* receive, Describe&& d
         Described& described = Described::empty(serving() && !form.begun && !form.prepared);
         describe(described);
         Tally tally(form.function, described.send.elements, described.receive.elements);
-        if (described.plan)
+        if (described.plan) {
+            tally.by("nobody: it failed");
             if (const std::optional<std::string> by =
                     serve(comm, *described.plan, send, receive, described.send.elements,
                           described.receive.elements)) {
                 tally.by(*by);
                 return 0;
             }
+            tally.by("mpi");
+        }
         if (!has_driver()) return pass(send, receive);
         Staging staging;
         const void* from = staging.give(send, described.send.elements, described.send.use);

@@ -128,6 +128,17 @@ void MpiFunctions::put_handle(void* array, std::int64_t k, H handle) const {
         static_cast<H*>(array)[k] = handle;
 }
 
+void* mpi_function(const char* name) {
+    static void* const library = dlopen(MpiAbi::find("").path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    void (*function)() = nullptr;
+    find(library, function, name);
+    if (function == nullptr) {
+        std::fprintf(stderr, "jali: the program calls %s, which its MPI library has not\n", name + 1);
+        std::abort();
+    }
+    return reinterpret_cast<void*>(function);
+}
+
 const MpiFunctions& mpi() {
     static const MpiFunctions& loaded = load();
     return loaded;

@@ -178,5 +178,7 @@ struct MpiFunctions : Classic {
 
 // Loaded when it is first asked for. Ends the program, saying why, where there is no MPI library.
 const MpiFunctions& mpi();
+// Another function of the library; ends the program, saying why, where it has none of this name.
+void* mpi_function(const char* name);
 
 } // namespace jali::interposer

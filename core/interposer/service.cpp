@@ -4,8 +4,8 @@
 #include "collective/rules.hpp"
 #include "device/sha256.hpp"
 #include "device/vendor.hpp"
-#include "settings/settings.hpp"
 #include "settings/notice.hpp"
+#include "settings/settings.hpp"
 #include "settings/version.hpp"
 #include "transport/communicator.hpp"
 
@@ -359,8 +359,8 @@ std::shared_ptr<Gpu> agreed_device(Served& served, const Parts& parts) {
     return nullptr;
 }
 
-// Whether every rank's device has room for a plan of this call; where one has not, no later call on these ranks
-// asks. Collective.
+// Whether every rank's device has room for a plan of this call; where one has not, no later call on these
+// ranks asks. Collective.
 bool has_room(Served& served, const std::shared_ptr<Gpu>& gpu, CollectiveCall call) {
     if (call.collective == Collective::all_to_all) call.in_place = false; // see below
     DeviceMemory here;
@@ -510,7 +510,8 @@ std::optional<std::string> serve(H comm, const PlannedCall& planned, const void*
     const int rank = served->ranks->rank();
     const Parts parts = parts_of(*call, planned, ranks, rank, send, receive, sent, received);
     if (devices_may_come && long_enough && !served->device_closed)
-        if (const std::shared_ptr<Gpu> gpu = agreed_device(*served, parts); gpu && has_room(*served, gpu, *call))
+        if (const std::shared_ptr<Gpu> gpu = agreed_device(*served, parts);
+            gpu && has_room(*served, gpu, *call))
             return run_on_device(*served, gpu, *call, planned, parts);
     std::shared_ptr<const CollectiveChoice> way = served->ways.find(*call);
     if (way == nullptr) {

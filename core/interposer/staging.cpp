@@ -1,7 +1,10 @@
 #include "interposer/staging.hpp"
+#include "transport/mpi_devices.hpp"
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <span>
 #include <utility>
 
@@ -13,6 +16,16 @@ namespace {
 void* const the_default_stream = nullptr;
 
 } // namespace
+
+bool mpi_takes_memory_of(const GpuVendor& vendor) {
+    static std::mutex mutex;
+    static std::map<const GpuVendor*, bool> known;
+    std::lock_guard lock(mutex);
+    const auto found = known.find(&vendor);
+    if (found != known.end()) return found->second;
+    const bool takes = why_mpi_takes_no_devices(MpiAbi::find(""), mpi().world, vendor.name).empty();
+    return known.emplace(&vendor, takes).first->second;
+}
 
 void* Staging::give(const void* address, const std::vector<Elements>& elements, Use use) {
     const auto has_bytes = [](const Elements& each) {
@@ -28,7 +41,8 @@ void* Staging::give(const void* address, const std::vector<Elements>& elements, 
     const ByteRange there = bounds_of(*layout_of(first->type), first->count);
     argument.memory =
         device_memory(reinterpret_cast<const void*>(argument.address + first->offset + there.begin));
-    if (!argument.memory.gpu) return const_cast<void*>(address);
+    if (!argument.memory.gpu || mpi_takes_memory_of(argument.memory.gpu->vendor()))
+        return const_cast<void*>(address);
     std::int64_t begin = std::numeric_limits<std::int64_t>::max(),
                  end = std::numeric_limits<std::int64_t>::min();
     for (const Elements& each : elements) {

@@ -22,9 +22,13 @@ struct Elements {
 // Whether MPI reads or writes an argument, or writes as much as arrives.
 enum class Use { read, written, both, received };
 
+// Whether the MPI library takes memory of such devices itself. Where it is to be asked is a setting.
+bool mpi_takes_memory_of(const GpuVendor& vendor);
+
 class Staging {
   public:
-    // What MPI is given for this argument: its address, if that is not on a device. Throws GpuError.
+    // What MPI is given for this argument: its address, if that is not on a device, or MPI takes it. Throws
+    // GpuError.
     void* give(const void* address, const std::vector<Elements>& elements, Use use);
     bool used() const { return !arguments_.empty(); }
 

@@ -1,10 +1,13 @@
 """Programs that know nothing of jali get what MPI alone gives them: on the host, on devices, and in any mixture."""
 
 import re
+import shutil
+import tarfile
 from pathlib import Path
 
 import pytest
-from conftest import MpiPrograms
+from mpi_programs import HERE, MpiPrograms, clean_environment, surroundings
+from programs import run_program
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(1800)]
 
@@ -24,7 +27,6 @@ ways = ["direct"]
 def served(errors: str) -> set[str]:
     """Who did calls, by the counters."""
     return set(re.findall(r"^jali: MPI_\w+ .* by (.*)$", errors, re.MULTILINE))
-
 
 
 @pytest.mark.parametrize("kind", ["cuda", "hip"])
@@ -68,3 +70,100 @@ def test_messages_of_any_memory(mpi: MpiPrograms) -> None:
         out, errors = mpi.run(program, seed, 25, JALI_MPI_COUNTERS="1")
         assert "same 25" in out
         assert served(errors) == {"mpi", "mpi, staged"}
+
+
+@pytest.mark.parametrize("interface", ["MPIF_H", "USE_MPI", "USE_F08"])
+@pytest.mark.parametrize("library", ["mpich", "openmpi"])
+def test_fortran_programs(library: str, interface: str, tmp_path: Path) -> None:
+    """With Debian's MPI libraries: MPICH's Fortran calls its C, Open MPI's does not."""
+    compiler, wrapper = shutil.which(f"mpifort.{library}"), shutil.which(f"mpicxx.{library}")
+    launcher = shutil.which(f"mpiexec.{library}")
+    if compiler is None or wrapper is None or launcher is None:
+        pytest.skip(f"no Fortran compiler of {library} is here (mpifort.{library})")
+    for command in (
+        [wrapper, "-std=c++20", "-c", HERE / "fortran_memory.cpp", "-o", "memory.o"],
+        [
+            compiler,
+            "-fallow-argument-mismatch",
+            "-w",
+            f"-D{interface}",
+            HERE / "fortran.F90",
+            "memory.o",
+            "-lstdc++",
+            "-ldl",
+        ],
+    ):
+        run_program(command, cwd=tmp_path)
+    for kind in (None, "cuda"):
+        words = surroundings(kind, tmp_path, {"JALI_MPI_COUNTERS": "1"})
+        environment = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        done = run_program(
+            [launcher, "-n", 2, *(["--oversubscribe"] if library == "openmpi" else []), "env"]
+            + [f"{name}={text}" for name, text in words.items()]
+            + [tmp_path / "a.out"],
+            env=clean_environment() | environment,
+        )
+        assert done.stdout == "right\n"
+        # nothing is counted twice: 2 ranks, 2 calls in each of 4 places
+        calls = re.findall(r"MPI_Allreduce +(\d+) calls", done.stderr)
+        assert sum(map(int, calls)) == (16 if kind else 0) or (kind is None and sum(map(int, calls)) == 16)
+
+
+# Of mpi4py's own tests, those of what jali stands in front of.
+OF_MPI4PY = (
+    "test_cco_buf",
+    "test_cco_nb_buf",
+    "test_cco_vec",
+    "test_cco_v_buf",
+    "test_cco_ngh_buf",
+    "test_cco_obj",
+    "test_p2p_buf",
+    "test_p2p_buf_matched",
+    "test_p2p_obj",
+    "test_request",
+    "test_cco_pr_buf",
+    "test_status",
+    "test_comm",
+    "test_comm_inter",
+    "test_pack",
+    "test_op",
+    "test_msgspec",
+)
+
+
+@pytest.mark.full
+def test_mpi4pys_own_tests_pass_as_they_do_without(mpi: MpiPrograms, tmp_path: Path) -> None:
+    if mpi.name == "abi":
+        pytest.skip("mpi4py's wheels use the libraries' own ABIs")
+    version = run_program([mpi.python, "-c", "import mpi4py; print(mpi4py.__version__)"]).stdout.strip()
+    fetch = [mpi.python, "-m", "pip", "download", "--no-deps", "--no-binary", ":all:", "--no-build-isolation"]
+    done = run_program([*fetch, "-d", tmp_path, f"mpi4py=={version}"], status=None)
+    archives = list(tmp_path.glob("mpi4py-*.tar.gz"))
+    if not archives:
+        pytest.skip(f"mpi4py's sources cannot be downloaded: {done.stderr[-300:]}")
+    with tarfile.open(archives[0]) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (folder,) = tmp_path.glob("mpi4py-*/test")
+    wanted = [word for name in OF_MPI4PY for word in ("-i", name)]
+    found = []
+    for between in (False, True):
+        rules = tmp_path / "rules.toml"
+        rules.write_text(PLANS)
+        settings = {"JALI_COLLECTIVE_RULES": str(rules)} if between else {}
+        _, errors = mpi.run(
+            mpi.python,
+            folder / "main.py",
+            "--no-builddir",
+            "--no-threads",
+            *wanted,
+            ranks=2,
+            kind=None,
+            status=None,
+            between=between,
+            **settings,
+        )
+        found.append(
+            sorted(re.findall(r"^(?:Ran \d+ tests|OK.*|FAILED.*)", errors.replace(" in", "\n"), re.MULTILINE))
+        )
+    assert found[0] == found[1]
+    assert any(line.startswith("Ran ") for line in found[0])

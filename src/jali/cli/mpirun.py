@@ -45,5 +45,10 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.rules is not None:
         environment["JALI_COLLECTIVE_RULES"] = str(arguments.rules.resolve())
     # The launcher itself is not to load it.
-    words = ["env", *(f"{name}={value}" for name, value in environment.items()), program, *arguments.arguments]
+    words = [
+        "env",
+        *(f"{name}={value}" for name, value in environment.items()),
+        program,
+        *arguments.arguments,
+    ]
     return launch(arguments.ranks or 1, words, launcher=arguments.launcher)

@@ -198,7 +198,9 @@ def named_launcher(name: str) -> Launcher:
         for implementation in IMPLEMENTATIONS:
             if _belongs(program, implementation):
                 return Launcher(program, implementation, "")
-    raise RankError(f"{name!r} is no mpiexec of {' or '.join(each.name for each in IMPLEMENTATIONS)} that can be run")
+    raise RankError(
+        f"{name!r} is no mpiexec of {' or '.join(each.name for each in IMPLEMENTATIONS)} that can be run"
+    )
 
 
 def _library() -> tuple[str, str]:

@@ -1,0 +1,127 @@
+// Calls that would have MPI itself reach into device memory, now or later, and cannot be staged: windows and
+// files.
+//
+// Where the MPI library takes such memory they are its own affair; else they are an error, not a crash.
+#include "interposer/call.hpp"
+
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+
+namespace jali::interposer {
+
+namespace {
+
+constexpr const char* windows = "one-sided communication";
+constexpr const char* files = "files";
+constexpr const char* partitioned = "partitioned messages";
+constexpr const char* buffering = "buffers of MPI's own";
+
+// Whether the call may be made; 0, or the code of the error.
+int refuse_devices(const char* function, const char* what, std::initializer_list<const void*> buffers) {
+    if (Inside::is() || !has_driver()) return 0;
+    const Inside inside;
+    try {
+        for (const void* buffer : buffers) {
+            if (!on_device(buffer)) continue;
+            const DeviceMemory memory = device_memory(buffer);
+            if (mpi_takes_memory_of(memory.gpu->vendor())) continue;
+            throw std::invalid_argument(
+                std::string("an address in memory of ") + memory.gpu->kind() +
+                " devices, which this MPI library does not take; jali stages messages and "
+                "collectives, but not " +
+                what + ": give memory of the host");
+        }
+        return 0;
+    } catch (const std::exception& error) {
+        return failed(function, 0, error);
+    }
+}
+
+template <class Function>
+Function* library_function(Function*, const char* name) {
+    static_cast<void>(mpi());
+    void* address = mpi_function(name);
+    return reinterpret_cast<Function*>(address);
+}
+
+} // namespace
+
+// clang-format off
+// row(name, what, buffers, parameters, arguments), in both widths
+#define JALI_REFUSED(row) \
+    row(Put, windows, (origin), (const void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H win), (origin, count, type, rank, place, target_count, target_type, win)) \
+    row(Get, windows, (origin), (void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H win), (origin, count, type, rank, place, target_count, target_type, win)) \
+    row(Rput, windows, (origin), (const void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H win, void* request), (origin, count, type, rank, place, target_count, target_type, win, request)) \
+    row(Rget, windows, (origin), (void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H win, void* request), (origin, count, type, rank, place, target_count, target_type, win, request)) \
+    row(Accumulate, windows, (origin), (const void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H op, H win), (origin, count, type, rank, place, target_count, target_type, op, win)) \
+    row(Raccumulate, windows, (origin), (const void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H op, H win, void* request), (origin, count, type, rank, place, target_count, target_type, op, win, request)) \
+    row(Get_accumulate, windows, (origin, result), (const void* origin, Count count, H type, void* result, Count result_count, H result_type, int rank, std::intptr_t place, Count target_count, H target_type, H op, H win), (origin, count, type, result, result_count, result_type, rank, place, target_count, target_type, op, win)) \
+    row(Rget_accumulate, windows, (origin, result), (const void* origin, Count count, H type, void* result, Count result_count, H result_type, int rank, std::intptr_t place, Count target_count, H target_type, H op, H win, void* request), (origin, count, type, result, result_count, result_type, rank, place, target_count, target_type, op, win, request)) \
+    row(File_read, files, (buffer), (H file, void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
+    row(File_read_all, files, (buffer), (H file, void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
+    row(File_read_shared, files, (buffer), (H file, void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
+    row(File_read_ordered, files, (buffer), (H file, void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
+    row(File_write, files, (buffer), (H file, const void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
+    row(File_write_all, files, (buffer), (H file, const void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
+    row(File_write_shared, files, (buffer), (H file, const void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
+    row(File_write_ordered, files, (buffer), (H file, const void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
+    row(File_iread, files, (buffer), (H file, void* buffer, Count count, H type, void* request), (file, buffer, count, type, request)) \
+    row(File_iread_all, files, (buffer), (H file, void* buffer, Count count, H type, void* request), (file, buffer, count, type, request)) \
+    row(File_iread_shared, files, (buffer), (H file, void* buffer, Count count, H type, void* request), (file, buffer, count, type, request)) \
+    row(File_iwrite, files, (buffer), (H file, const void* buffer, Count count, H type, void* request), (file, buffer, count, type, request)) \
+    row(File_iwrite_all, files, (buffer), (H file, const void* buffer, Count count, H type, void* request), (file, buffer, count, type, request)) \
+    row(File_iwrite_shared, files, (buffer), (H file, const void* buffer, Count count, H type, void* request), (file, buffer, count, type, request)) \
+    row(File_read_at, files, (buffer), (H file, std::int64_t place, void* buffer, Count count, H type, void* status), (file, place, buffer, count, type, status)) \
+    row(File_read_at_all, files, (buffer), (H file, std::int64_t place, void* buffer, Count count, H type, void* status), (file, place, buffer, count, type, status)) \
+    row(File_write_at, files, (buffer), (H file, std::int64_t place, const void* buffer, Count count, H type, void* status), (file, place, buffer, count, type, status)) \
+    row(File_write_at_all, files, (buffer), (H file, std::int64_t place, const void* buffer, Count count, H type, void* status), (file, place, buffer, count, type, status)) \
+    row(File_iread_at, files, (buffer), (H file, std::int64_t place, void* buffer, Count count, H type, void* request), (file, place, buffer, count, type, request)) \
+    row(File_iread_at_all, files, (buffer), (H file, std::int64_t place, void* buffer, Count count, H type, void* request), (file, place, buffer, count, type, request)) \
+    row(File_iwrite_at, files, (buffer), (H file, std::int64_t place, const void* buffer, Count count, H type, void* request), (file, place, buffer, count, type, request)) \
+    row(File_iwrite_at_all, files, (buffer), (H file, std::int64_t place, const void* buffer, Count count, H type, void* request), (file, place, buffer, count, type, request)) \
+    row(File_read_all_begin, files, (buffer), (H file, void* buffer, Count count, H type), (file, buffer, count, type)) \
+    row(File_write_all_begin, files, (buffer), (H file, const void* buffer, Count count, H type), (file, buffer, count, type)) \
+    row(File_read_ordered_begin, files, (buffer), (H file, void* buffer, Count count, H type), (file, buffer, count, type)) \
+    row(File_write_ordered_begin, files, (buffer), (H file, const void* buffer, Count count, H type), (file, buffer, count, type)) \
+    row(File_read_at_all_begin, files, (buffer), (H file, std::int64_t place, void* buffer, Count count, H type), (file, place, buffer, count, type)) \
+    row(File_write_at_all_begin, files, (buffer), (H file, std::int64_t place, const void* buffer, Count count, H type), (file, place, buffer, count, type)) \
+    row(Win_create, windows, (base), (void* base, std::intptr_t size, Unit unit, H info, H comm, void* win), (base, size, unit, info, comm, win)) \
+    row(Buffer_attach, buffering, (buffer), (void* buffer, Unit size), (buffer, size))
+
+// In one width: row(name, what, buffers, parameters, arguments)
+#define JALI_REFUSED_ONCE(row) \
+    row(Win_attach, windows, (base), (H win, void* base, std::intptr_t size), (win, base, size)) \
+    row(Fetch_and_op, windows, (origin, result), (const void* origin, void* result, H type, int rank, std::intptr_t place, H op, H win), (origin, result, type, rank, place, op, win)) \
+    row(Compare_and_swap, windows, (origin, compare, result), (const void* origin, const void* compare, void* result, H type, int rank, std::intptr_t place, H win), (origin, compare, result, type, rank, place, win)) \
+    row(Psend_init, partitioned, (buffer), (const void* buffer, int parts, std::int64_t count, H type, int to, int tag, H comm, H info, void* request), (buffer, parts, count, type, to, tag, comm, info, request)) \
+    row(Precv_init, partitioned, (buffer), (void* buffer, int parts, std::int64_t count, H type, int from, int tag, H comm, H info, void* request), (buffer, parts, count, type, from, tag, comm, info, request))
+// clang-format on
+
+#define JALI_EXPORT(name, form_of_name, what, buffers, parameters, arguments)                                \
+    JALI_SHOWN int MPI_##name##form_of_name parameters {                                                     \
+        static const auto function =                                                                         \
+            library_function(&MPI_##name##form_of_name, "PMPI_" #name #form_of_name);                        \
+        if (const int code = refuse_devices("MPI_" #name, what, {JALI_OPEN buffers}); code != 0)             \
+            return code;                                                                                     \
+        return function arguments;                                                                           \
+    }
+
+namespace classic {
+using Count = int;
+using Unit = int;
+#define JALI_ROW(name, what, buffers, parameters, arguments)                                                 \
+    JALI_EXPORT(name, , what, buffers, parameters, arguments)
+JALI_REFUSED(JALI_ROW)
+JALI_REFUSED_ONCE(JALI_ROW)
+#undef JALI_ROW
+} // namespace classic
+namespace large {
+using Count = std::int64_t;
+using Unit = std::int64_t;
+#define JALI_ROW(name, what, buffers, parameters, arguments)                                                 \
+    JALI_EXPORT(name, _c, what, buffers, parameters, arguments)
+JALI_REFUSED(JALI_ROW)
+} // namespace large
+
+} // namespace jali::interposer

@@ -1,0 +1,82 @@
+"""What may go wrong between an MPI program, its library, devices and jali."""
+
+import re
+from pathlib import Path
+
+import pytest
+from mpi_programs import MpiPrograms
+from programs import run_program
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(1800)]
+
+# Rank 1 alone gets these settings.
+ONE_RANK = """#!/bin/sh
+rank="${PMI_RANK:-$OMPI_COMM_WORLD_RANK}"
+if [ "$rank" = 1 ]; then export "$1"; fi
+shift
+exec "$@"
+"""
+
+
+@pytest.mark.parametrize("what", ["shared", "neighbours", "between", "threads", "lifetimes"])
+def test_all_goes_well(mpi: MpiPrograms, what: str) -> None:
+    """Two ranks of one device; neighbours at edges; calls between two groups; several threads with communicators of their own;
+    more communicators than MPI has at once, freed in any order or not at all."""
+    assert mpi.run(mpi.build("safety"), what, JALI_FAKE_GPU_BYTES=str(1 << 30))[0] == "right\n"
+
+
+def test_a_killed_rank_ends_the_job(mpi: MpiPrograms) -> None:
+    _, errors = mpi.run(mpi.build("safety"), "killed", status=None, timeout=60)
+    assert "went on" not in errors
+
+
+def test_a_device_without_room_for_plans(mpi: MpiPrograms, tmp_path: Path) -> None:
+    """Communicators on which some rank's device has none go through MPI, staged, and jali says so."""
+    script = tmp_path / "one_rank"
+    script.write_text(ONE_RANK)
+    script.chmod(0o700)
+    out, errors = mpi.run(
+        script, "JALI_FAKE_GPU_BYTES=60000000", mpi.build("safety"), "failing", JALI_MPI_COUNTERS="1"
+    )
+    assert out.split() == ["right"] * mpi.ranks
+    assert re.search(
+        r"jali: collectives on devices go through MPI, .*out of device memory.* on device 1 ", errors
+    )
+    assert re.search(r"jali: MPI_Allreduce .* by mpi, staged", errors)
+
+
+def test_a_device_that_fails(mpi: MpiPrograms) -> None:
+    """Rules that name the vendor's library, which makes no communicators here: MPI never says that it went well."""
+    out, errors = mpi.run(
+        mpi.build("safety"), "failing", status=None, JALI_COLLECTIVE="nccl", JALI_FAKE_CCL_INIT_ERROR="1"
+    )
+    assert "success, and a wrong result" not in errors
+    assert set(out.split()) <= {"right", "an", "error"}
+
+
+def test_other_settings_on_one_rank_end_the_job_at_its_begin(mpi: MpiPrograms, tmp_path: Path) -> None:
+    script = tmp_path / "one_rank"
+    script.write_text(ONE_RANK)
+    script.chmod(0o700)
+    _, errors = mpi.run(
+        script, "JALI_MPI_ASK_FROM=77", mpi.build("safety"), "plain", status=None, timeout=120
+    )
+    assert "ranks have other versions or settings of jali (JALI_COLLECTIVE" in errors
+    _, errors = mpi.run(
+        script, "JALI_MPI_SERVE=maybe", mpi.build("safety"), "plain", status=None, timeout=120
+    )
+    assert "JALI_MPI_SERVE" in errors
+
+
+def test_settings_that_cannot_be_end_the_job(mpi: MpiPrograms, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text("version = 1\n[[rule]]\nways = ['nothing']\n")
+    _, errors = mpi.run(
+        mpi.build("safety"), "plain", status=None, timeout=120, JALI_COLLECTIVE_RULES=str(rules)
+    )
+    assert re.search(r"jali: rank \d: .*rules.toml, line 3: ", errors)
+
+
+def test_a_program_without_mpi_does_not_notice(mpi: MpiPrograms) -> None:
+    done = run_program(["env", f"LD_PRELOAD={mpi.interposer}", "sh", "-c", "echo nothing"])
+    assert (done.stdout, done.stderr) == ("nothing\n", "")
