@@ -176,7 +176,7 @@ struct Collectives {
                 const Group group(comm);
                 const std::int64_t all = std::accumulate(counts, counts + group.ranks, std::int64_t{0});
                 scatter_sums(call, send, all, counts[group.rank], type);
-                if (send != mpi().in_place)
+                if (call.asks && send != mpi().in_place)
                     call.plan =
                         PlannedCall{Collective::reduce_scatter, widened(counts, group.ranks, 1), type, op};
             },

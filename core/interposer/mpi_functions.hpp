@@ -112,6 +112,7 @@
     row(Type_get_extent, (H type, std::intptr_t* begin, std::intptr_t* extent)) \
     row(Type_get_true_extent, (H type, std::intptr_t* begin, std::intptr_t* extent)) \
     row(Type_get_envelope, (H type, int* integers, int* addresses, int* types, int* combiner)) \
+    row(Type_get_envelope_c, (H type, std::int64_t* integers, std::int64_t* addresses, std::int64_t* larges, std::int64_t* types, int* combiner)) \
     row(Type_get_name, (H type, char* name, int* length)) \
     row(Pack_size, (int count, H type, H comm, int* size)) \
     row(Get_elements_x, (const void* status, H type, std::int64_t* count)) \

@@ -92,6 +92,20 @@ std::vector<ByteRange> ranges_of(H type, const TypeLayout& layout) {
     return ranges;
 }
 
+// Only types that MPI names are. Of those with large counts the classic function knows nothing.
+bool made_of_nothing(H type) {
+    int combiner = 0;
+    if (mpi().Type_get_envelope_c != nullptr) {
+        std::int64_t integers = 0, addresses = 0, larges = 0, types = 0;
+        check(mpi().Type_get_envelope_c(type, &integers, &addresses, &larges, &types, &combiner),
+              "MPI_Type_get_envelope_c");
+        return integers == 0 && addresses == 0 && larges == 0 && types == 0;
+    }
+    int integers = 0, addresses = 0, types = 0;
+    check(mpi().Type_get_envelope(type, &integers, &addresses, &types, &combiner), "MPI_Type_get_envelope");
+    return integers == 0 && addresses == 0 && types == 0;
+}
+
 std::shared_ptr<const TypeLayout> describe(H type, bool& is_named, bool with_ranges) {
     auto layout = std::make_shared<TypeLayout>();
     std::intptr_t begin = 0, extent = 0;
@@ -101,9 +115,7 @@ std::shared_ptr<const TypeLayout> describe(H type, bool& is_named, bool with_ran
     check(mpi().Type_get_true_extent(type, &begin, &extent), "MPI_Type_get_true_extent");
     layout->true_begin = begin, layout->true_end = begin + extent;
     layout->dense = begin == 0 && extent == layout->size && layout->extent == layout->size;
-    int integers = 0, addresses = 0, types = 0, combiner = 0;
-    check(mpi().Type_get_envelope(type, &integers, &addresses, &types, &combiner), "MPI_Type_get_envelope");
-    is_named = integers == 0 && addresses == 0 && types == 0;
+    is_named = made_of_nothing(type);
     if (is_named) {
         std::string name(8192, '\0'); // more than the longest of any ABI
         int length = 0;
