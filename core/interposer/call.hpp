@@ -7,6 +7,7 @@
 
 #include "interposer/counters.hpp"
 #include "interposer/mpi_functions.hpp"
+#include "interposer/narrowing.hpp"
 #include "interposer/requests.hpp"
 #include "interposer/service.hpp"
 #include "interposer/staging.hpp"
@@ -68,10 +69,21 @@ struct Form {
     void* request = nullptr;
     bool begun = false, prepared = false;
 
-    template <class B, class I, class P, class... A>
-    int call(B* blocking, I* nonblocking, P* initialising, A... arguments) const {
-        if (prepared) return initialising(arguments..., info, request);
-        return begun ? nonblocking(arguments..., request) : blocking(arguments...);
+    // Makes the call in this form. The second set of functions is the classic one, for libraries that have
+    // none with large counts; `parts` says of how many parts arrays then are.
+    template <class B, class I, class P, class CB, class CI, class CP, class Parts, class... A>
+    int call(B* blocking, I* nonblocking, P* initialising, CB* classic, CI* classic_nonblocking,
+             CP* classic_initialising, Parts&& parts, A... arguments) const {
+        if (prepared && initialising != nullptr) return initialising(arguments..., info, request);
+        if (begun && nonblocking != nullptr) return nonblocking(arguments..., request);
+        if (!prepared && !begun && blocking != nullptr) return blocking(arguments...);
+        auto narrowed = std::make_shared<Narrowed>(parts());
+        if (!prepared && !begun) return narrowed->call(classic, arguments...);
+        const int code = prepared ? narrowed->call(classic_initialising, arguments..., info, request)
+                                  : narrowed->call(classic_nonblocking, arguments..., request);
+        if (code == 0 && narrowed->has_arrays())
+            keep_alive(mpi().handle_at(request, 0), std::move(narrowed), prepared);
+        return code;
     }
 };
 

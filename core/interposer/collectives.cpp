@@ -1,6 +1,7 @@
 // MPI's collectives: what each reads and writes on this rank, and which of jali's it is.
 #include "interposer/call.hpp"
 
+#include <algorithm>
 #include <numeric>
 
 namespace jali::interposer {
@@ -56,6 +57,13 @@ struct Neighbours {
     }
 };
 
+// Of any array of counts of a call.
+int most_parts(H comm) {
+    const Group group(comm);
+    const Neighbours neighbours(comm);
+    return std::max({group.ranks, group.others, neighbours.from, neighbours.to});
+}
+
 std::int64_t extent_of(H type) {
     return layout_of(type)->extent;
 }
@@ -90,7 +98,10 @@ struct Collectives {
     using Count = typename F::Count;
     using Displacement = typename F::Displacement;
 
-#define JALI_CALL(B, I, P, ...) form.call(functions<F>().B, functions<F>().I, functions<F>().P, __VA_ARGS__)
+#define JALI_CALL(B, I, P, ...)                                                                              \
+    form.call(                                                                                               \
+        functions<F>().B, functions<F>().I, functions<F>().P, mpi().B, mpi().I, mpi().P,                     \
+        [&] { return most_parts(comm); }, __VA_ARGS__)
 
     static int Bcast(const Form& form, void* buffer, Count count, H type, int root, H comm) {
         const auto pass = [&](const void* send, void* receive) {

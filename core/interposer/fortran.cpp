@@ -389,8 +389,7 @@ int test_any(void* count, void* requests, void* index, void* flag, void* status)
     Requests list(number(count), requests);
     Statuses room(1, status);
     int found = 0;
-    const int code =
-        MPI_Testany(number(count), list.value(), &found, static_cast<int*>(flag), room.value());
+    const int code = MPI_Testany(number(count), list.value(), &found, static_cast<int*>(flag), room.value());
     list.finish();
     if (number(flag)) room.finish(1);
     put_index(index, found);

@@ -15,6 +15,11 @@ const F& functions() {
         return mpi();
 }
 
+// Of the wanted width, or the classic one where the library has no other.
+#define JALI_MESSAGE(name, ...)                                                                              \
+    (functions<F>().name != nullptr ? functions<F>().name(__VA_ARGS__)                                       \
+                                    : Narrowed(0).call(mpi().name, __VA_ARGS__))
+
 struct alignas(16) AnyStatus {
     std::byte bytes[128];
 };
@@ -80,14 +85,14 @@ struct Messages {
                 if (peer != mpi().proc_null) call.write(0, count, type, Use::received);
             },
             [&](const void*, void* r, void* s) {
-                return functions<F>().Recv(r, count, type, peer, tag, comm, s);
+                return JALI_MESSAGE(Recv, r, count, type, peer, tag, comm, s);
             });
     }
     static int Mrecv(void* buffer, Count count, H type, void* message, void* status) {
         return receive(
             "MPI_Mrecv", 0, nullptr, buffer, status,
             [&](Described& call) { call.write(0, count, type, Use::received); },
-            [&](const void*, void* r, void* s) { return functions<F>().Mrecv(r, count, type, message, s); });
+            [&](const void*, void* r, void* s) { return JALI_MESSAGE(Mrecv, r, count, type, message, s); });
     }
     static int Sendrecv(const void* send, Count send_count, H send_type, int to, int send_tag, void* receive_,
                         Count count, H type, int from, int tag, H comm, void* status) {
@@ -98,8 +103,8 @@ struct Messages {
                 if (from != mpi().proc_null) call.write(0, count, type, Use::received);
             },
             [&](const void* s, void* r, void* st) {
-                return functions<F>().Sendrecv(s, send_count, send_type, to, send_tag, r, count, type, from,
-                                               tag, comm, st);
+                return JALI_MESSAGE(Sendrecv, s, send_count, send_type, to, send_tag, r, count, type, from,
+                                    tag, comm, st);
             });
     }
     // What is sent is there before what is received comes in its place.
@@ -109,24 +114,23 @@ struct Messages {
             "MPI_Sendrecv_replace", comm, nullptr, buffer, status,
             [&](Described& call) { call.write(0, count, type, Use::both); },
             [&](const void*, void* r, void* s) {
-                return functions<F>().Sendrecv_replace(r, count, type, to, send_tag, from, tag, comm, s);
+                return JALI_MESSAGE(Sendrecv_replace, r, count, type, to, send_tag, from, tag, comm, s);
             });
     }
 
     static int Irecv(void* buffer, Count count, H type, int peer, int tag, H comm, void* request) {
         return begin_receive({"MPI_Irecv", 0, request, true}, buffer, count, type, peer, comm, [&](void* r) {
-            return functions<F>().Irecv(r, count, type, peer, tag, comm, request);
+            return JALI_MESSAGE(Irecv, r, count, type, peer, tag, comm, request);
         });
     }
     static int Recv_init(void* buffer, Count count, H type, int peer, int tag, H comm, void* request) {
         return begin_receive(
             {"MPI_Recv_init", 0, request, false, true}, buffer, count, type, peer, comm,
-            [&](void* r) { return functions<F>().Recv_init(r, count, type, peer, tag, comm, request); });
+            [&](void* r) { return JALI_MESSAGE(Recv_init, r, count, type, peer, tag, comm, request); });
     }
     static int Imrecv(void* buffer, Count count, H type, void* message, void* request) {
-        return begin_receive({"MPI_Imrecv", 0, request, true}, buffer, count, type, 0, 0, [&](void* r) {
-            return functions<F>().Imrecv(r, count, type, message, request);
-        });
+        return begin_receive({"MPI_Imrecv", 0, request, true}, buffer, count, type, 0, 0,
+                             [&](void* r) { return JALI_MESSAGE(Imrecv, r, count, type, message, request); });
     }
     static int Isendrecv(const void* send, Count send_count, H send_type, int to, int send_tag, void* receive,
                          Count count, H type, int from, int tag, H comm, void* request) {
@@ -137,8 +141,8 @@ struct Messages {
                 if (from != mpi().proc_null) call.write(0, count, type, Use::received);
             },
             [&](const void* s, void* r) {
-                return functions<F>().Isendrecv(s, send_count, send_type, to, send_tag, r, count, type, from,
-                                                tag, comm, request);
+                return JALI_MESSAGE(Isendrecv, s, send_count, send_type, to, send_tag, r, count, type, from,
+                                    tag, comm, request);
             });
     }
     static int Isendrecv_replace(void* buffer, Count count, H type, int to, int send_tag, int from, int tag,
@@ -147,8 +151,8 @@ struct Messages {
             {"MPI_Isendrecv_replace", 0, request, true}, comm, nullptr, buffer,
             [&](Described& call) { call.write(0, count, type, Use::both); },
             [&](const void*, void* r) {
-                return functions<F>().Isendrecv_replace(r, count, type, to, send_tag, from, tag, comm,
-                                                        request);
+                return JALI_MESSAGE(Isendrecv_replace, r, count, type, to, send_tag, from, tag, comm,
+                                    request);
             });
     }
 
@@ -160,9 +164,7 @@ struct Messages {
                 call.read(0, count, type);
                 call.write(0, size, mpi().byte, Use::both);
             },
-            [&](const void* s, void* r) {
-                return functions<F>().Pack(s, count, type, r, size, place, comm);
-            });
+            [&](const void* s, void* r) { return JALI_MESSAGE(Pack, s, count, type, r, size, place, comm); });
     }
     static int Unpack(const void* in, Displacement size, Displacement* place, void* out, Count count, H type,
                       H comm) {
@@ -173,7 +175,7 @@ struct Messages {
                 call.write(0, count, type);
             },
             [&](const void* s, void* r) {
-                return functions<F>().Unpack(s, size, place, r, count, type, comm);
+                return JALI_MESSAGE(Unpack, s, size, place, r, count, type, comm);
             });
     }
     static int Reduce_local(const void* in, void* inout, Count count, H type, H op) {
@@ -183,7 +185,7 @@ struct Messages {
                 call.read(0, count, type);
                 call.write(0, count, type, Use::both);
             },
-            [&](const void* s, void* r) { return functions<F>().Reduce_local(s, r, count, type, op); });
+            [&](const void* s, void* r) { return JALI_MESSAGE(Reduce_local, s, r, count, type, op); });
     }
 };
 
@@ -198,7 +200,7 @@ using namespace jali::interposer;
     JALI_SHOWN int MPI_##name##form_of_name(const void* buffer, Count count, H type, int to, int tag,        \
                                             H comm) {                                                        \
         return Messages<F>::send({"MPI_" #name}, buffer, count, type, to, comm, [&](const void* s) {         \
-            return functions<F>().name(s, count, type, to, tag, comm);                                       \
+            return JALI_MESSAGE(name, s, count, type, to, tag, comm);                                        \
         });                                                                                                  \
     }
 #define JALI_EXPORT_REQUEST(name, form_of_name, is_prepared)                                                 \
@@ -206,7 +208,7 @@ using namespace jali::interposer;
                                             H comm, void* request) {                                         \
         return Messages<F>::send(                                                                            \
             {"MPI_" #name, 0, request, !is_prepared, is_prepared}, buffer, count, type, to, comm,            \
-            [&](const void* s) { return functions<F>().name(s, count, type, to, tag, comm, request); });     \
+            [&](const void* s) { return JALI_MESSAGE(name, s, count, type, to, tag, comm, request); });      \
     }
 #define JALI_EXPORT_OTHER(name, parameters, arguments, form_of_name)                                         \
     JALI_SHOWN int MPI_##name##form_of_name parameters {                                                     \

@@ -44,6 +44,53 @@ void* address(std::intptr_t number) {
     return reinterpret_cast<void*>(number);
 }
 
+// MPI 4.1 asks for the statuses of many requests at once; older libraries for those of one.
+int status_of_all(int count, const void* requests, int* flag, void* statuses) {
+    const MpiFunctions& mpi = interposer::mpi();
+    *flag = 1;
+    for (int k = 0; k < count && *flag; ++k) {
+        void* status = statuses == mpi.status_ignore ? statuses
+                                                     : static_cast<std::byte*>(statuses) +
+                                                           mpi.status_bytes * static_cast<std::size_t>(k);
+        if (const int code = mpi.Request_get_status(mpi.handle_at(requests, k), flag, status); code != 0)
+            return code;
+    }
+    return 0;
+}
+int status_of_any(int count, const void* requests, int* index, int* flag, void* status) {
+    const MpiFunctions& mpi = interposer::mpi();
+    bool there_are = false;
+    for (int k = 0; k < count; ++k) {
+        const H request = mpi.handle_at(requests, k);
+        if (request == mpi.request_null) continue;
+        there_are = true;
+        if (const int code = mpi.Request_get_status(request, flag, status); code != 0) return code;
+        *index = k;
+        if (*flag) return 0;
+    }
+    *index = mpi.undefined;
+    *flag = there_are ? 0 : 1;
+    return 0;
+}
+int status_of_some(int count, const void* requests, int* done, int* indices, void* statuses) {
+    const MpiFunctions& mpi = interposer::mpi();
+    bool there_are = false;
+    *done = 0;
+    for (int k = 0; k < count; ++k) {
+        const H request = mpi.handle_at(requests, k);
+        if (request == mpi.request_null) continue;
+        there_are = true;
+        void* status = statuses == mpi.status_ignore ? statuses
+                                                     : static_cast<std::byte*>(statuses) +
+                                                           mpi.status_bytes * static_cast<std::size_t>(*done);
+        int flag = 0;
+        if (const int code = mpi.Request_get_status(request, &flag, status); code != 0) return code;
+        if (flag) indices[(*done)++] = k;
+    }
+    if (!there_are) *done = mpi.undefined;
+    return 0;
+}
+
 // mpi.h of MPICH since 3.1 (the MPICH ABI initiative), of Open MPI since 4.0, and the MPI 5.0 standard,
 // appendix A.
 void fill_constants(MpiFunctions& mpi, const MpiAbi& abi, void* library) {
@@ -107,6 +154,9 @@ const MpiFunctions& load() {
         JALI_MPI_FRAME(JALI_NAMED)
         JALI_MPI_QUESTIONS(JALI_QUESTION)
         fill_constants(mpi, abi, library);
+        if (mpi.Request_get_status_all == nullptr) mpi.Request_get_status_all = &status_of_all;
+        if (mpi.Request_get_status_any == nullptr) mpi.Request_get_status_any = &status_of_any;
+        if (mpi.Request_get_status_some == nullptr) mpi.Request_get_status_some = &status_of_some;
     } catch (const TransportError& error) {
         std::fprintf(stderr, "jali: libjali_mpi.so has been called, but %s\n", error.what());
         std::abort();
@@ -128,15 +178,17 @@ void MpiFunctions::put_handle(void* array, std::int64_t k, H handle) const {
         static_cast<H*>(array)[k] = handle;
 }
 
-void* mpi_function(const char* name) {
+void* find_mpi_function(const char* name) {
     static void* const library = dlopen(MpiAbi::find("").path.c_str(), RTLD_NOW | RTLD_NOLOAD);
     void (*function)() = nullptr;
     find(library, function, name);
-    if (function == nullptr) {
-        std::fprintf(stderr, "jali: the program calls %s, which its MPI library has not\n", name + 1);
-        std::abort();
-    }
     return reinterpret_cast<void*>(function);
+}
+
+void* mpi_function(const char* name) {
+    if (void* function = find_mpi_function(name)) return function;
+    std::fprintf(stderr, "jali: the program calls %s, which its MPI library has not\n", name);
+    std::abort();
 }
 
 const MpiFunctions& mpi() {

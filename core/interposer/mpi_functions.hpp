@@ -181,5 +181,6 @@ struct MpiFunctions : Classic {
 const MpiFunctions& mpi();
 // Another function of the library; ends the program, saying why, where it has none of this name.
 void* mpi_function(const char* name);
+void* find_mpi_function(const char* name); // null where it has none
 
 } // namespace jali::interposer

@@ -40,9 +40,7 @@ int refuse_devices(const char* function, const char* what, std::initializer_list
 
 template <class Function>
 Function* library_function(Function*, const char* name) {
-    static_cast<void>(mpi());
-    void* address = mpi_function(name);
-    return reinterpret_cast<Function*>(address);
+    return reinterpret_cast<Function*>(find_mpi_function(name));
 }
 
 } // namespace
@@ -102,9 +100,14 @@ Function* library_function(Function*, const char* name) {
     JALI_SHOWN int MPI_##name##form_of_name parameters {                                                     \
         static const auto function =                                                                         \
             library_function(&MPI_##name##form_of_name, "PMPI_" #name #form_of_name);                        \
+        static const auto narrow = library_function(&classic::MPI_##name, "PMPI_" #name);                    \
         if (const int code = refuse_devices("MPI_" #name, what, {JALI_OPEN buffers}); code != 0)             \
             return code;                                                                                     \
-        return function arguments;                                                                           \
+        try {                                                                                                \
+            return function != nullptr ? function arguments : Narrowed(0).call(narrow, JALI_OPEN arguments); \
+        } catch (const std::exception& error) {                                                              \
+            return failed("MPI_" #name, 0, error);                                                           \
+        }                                                                                                    \
     }
 
 namespace classic {

@@ -15,6 +15,7 @@ struct Kept {
     std::unique_ptr<Staging> staging;
     bool prepared;
     bool done = false; // written back already
+    std::shared_ptr<void> arrays = nullptr;
 };
 
 std::mutex mutex;
@@ -45,7 +46,7 @@ void look_after_given_up(bool wait) {
         if (wait || done) {
             const auto found = kept.find(request);
             if (found != kept.end()) {
-                write_back(*found->second.staging, &status);
+                if (found->second.staging) write_back(*found->second.staging, &status);
                 kept.erase(found);
             }
         } else {
@@ -69,7 +70,21 @@ void keep_until_complete(H request, std::unique_ptr<Staging> staging, bool prepa
     }
     std::lock_guard lock(mutex);
     if (!given_up.empty()) look_after_given_up(false);
-    kept.insert_or_assign(request, Kept{std::move(staging), prepared, prepared}); // not under way yet
+    Kept& entry = kept[request];
+    entry.staging = std::move(staging);
+    entry.prepared = entry.done = prepared; // not under way yet
+    count = kept.size();
+}
+
+void keep_alive(H request, std::shared_ptr<void> arrays, bool prepared) {
+    request = mpi().handle(request);
+    AnyStatus status;
+    int done = 0;
+    if (!prepared && mpi().Request_get_status(request, &done, &status) == 0 && done) return;
+    std::lock_guard lock(mutex);
+    Kept& entry = kept[request];
+    entry.prepared = entry.done = prepared;
+    entry.arrays = std::move(arrays);
     count = kept.size();
 }
 
@@ -115,7 +130,7 @@ void started(H request) {
     const auto found = kept.find(request);
     if (found == kept.end()) return;
     found->second.done = false;
-    found->second.staging->read();
+    if (found->second.staging) found->second.staging->read();
 }
 
 bool give_up(H request) {
@@ -127,7 +142,7 @@ bool give_up(H request) {
         std::byte handle[sizeof(H)];
         mpi().put_handle(handle, 0, request);
         mpi().Wait(handle, &status); // at once where it is not under way
-        if (!found->second.done) write_back(*found->second.staging, &status);
+        if (!found->second.done && found->second.staging) write_back(*found->second.staging, &status);
         kept.erase(found);
         count = kept.size();
         return false;

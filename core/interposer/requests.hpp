@@ -14,6 +14,9 @@ namespace jali::interposer {
 // After a call that has begun, or prepared, something on staged memory. Throws GpuError.
 void keep_until_complete(H request, std::unique_ptr<Staging> staging, bool prepared);
 
+// What MPI reads until the request is complete, beside the staged memory that it may have.
+void keep_alive(H request, std::shared_ptr<void> arrays, bool prepared);
+
 bool any_kept() noexcept;
 bool is_kept(H request) noexcept;
 
