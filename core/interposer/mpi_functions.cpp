@@ -69,8 +69,8 @@ int status_of_any(int count, const void* requests, int* index, int* flag, void* 
         if (*flag) return 0;
     }
     *index = mpi.undefined;
-    *flag = there_are ? 0 : 1;
-    return 0;
+    *flag = 0;
+    return there_are ? 0 : mpi.Request_get_status(mpi.request_null, flag, status); // an empty status
 }
 int status_of_some(int count, const void* requests, int* done, int* indices, void* statuses) {
     const MpiFunctions& mpi = interposer::mpi();
