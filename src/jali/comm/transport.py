@@ -30,6 +30,9 @@ class Transport(ABC):
     name: str
     rank: int
     size: int
+    of_processes: bool = (
+        False  # its ranks are processes: those of one host then share memory for their messages
+    )
 
     @abstractmethod
     def send(self, data: memoryview, to: int, tag: int) -> Any:
