@@ -289,7 +289,9 @@ def works_and_futures() -> None:
     chained = futures[3].then(lambda future: future.value()[0].sum())
     for work, x in zip(reversed(works), reversed(tensors), strict=True):
         assert work.wait()
-        assert work.is_completed() and work.is_success() and work.exception() is None
+        assert work.is_completed()
+        assert work.is_success()
+        assert work.exception() is None
         assert torch.equal(x, torch.full_like(x, size * (size - 1) / 2))
         assert work.result()[0] is x
     assert all(future.wait()[0] is x for future, x in zip(futures, tensors, strict=True))
@@ -309,7 +311,7 @@ def test_works_are_waited_for_in_any_order(ranks):
 
 
 def wrong() -> None:
-    me, size = dist.get_rank(), dist.get_world_size()
+    size = dist.get_world_size()
     with pytest.raises(Exception, match="the output has 3"):
         dist.all_gather_into_tensor(torch.empty(3), torch.empty(5))
     with pytest.raises(Exception, match=r"one type, not torch\.float32, torch\.float64"):

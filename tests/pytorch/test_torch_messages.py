@@ -40,7 +40,8 @@ def messages() -> None:
     z = torch.zeros(6, 4)
     works = [dist.isend(torch.ones(4, 6).t()[::2], after), dist.irecv(z[::2], before)]
     [work.wait() for work in works]
-    assert z.sum() == 12 and z[1].sum() == 0
+    assert z.sum() == 12
+    assert z[1].sum() == 0
 
 
 @pytest.mark.parametrize("ranks", ["two_ranks", "three_ranks"])
@@ -112,7 +113,9 @@ def groups() -> None:
     out = torch.empty(4)
     dist.all_to_all_single(out, torch.ones(4), group=alone)
     dist.reduce_scatter_tensor(out, torch.full((4,), 3.0), group=alone)
-    assert first.sum() == 50_000 * size and parts[0].sum() == 6 and out.sum() == 12
+    assert first.sum() == 50_000 * size
+    assert parts[0].sum() == 6
+    assert out.sum() == 12
     dist.destroy_process_group(everyone)
     dist.all_reduce(second)
     assert second.sum() == 50_000 * size * size
@@ -150,7 +153,8 @@ def together() -> None:
         dist.broadcast(x, 1)
         dist.group.WORLD.allreduce([y])
     manager.wait()
-    assert x.sum() == 7 and y.sum() == 3 * size
+    assert x.sum() == 7
+    assert y.sum() == 3 * size
     dist.all_reduce_coalesced(tensors)
     assert all(torch.equal(x, torch.full_like(x, total * size)) for x in tensors)
     lists = [[torch.empty(2), torch.empty(3)] for _ in range(size)]
@@ -180,7 +184,8 @@ def functional() -> None:
     mesh = init_device_mesh("cpu", (size,))
     whole = torch.arange(12.0).view(6, 2)
     shards = distribute_tensor(whole, mesh, [Shard(0)])
-    assert isinstance(shards, DTensor) and shards.to_local().shape[0] == 6 // size
+    assert isinstance(shards, DTensor)
+    assert shards.to_local().shape[0] == 6 // size
     assert torch.equal(shards.redistribute(mesh, [Replicate()]).to_local(), whole)
 
 

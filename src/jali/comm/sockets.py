@@ -7,6 +7,7 @@ Frames are a tag, a length and bytes. Nothing is encrypted; who connects must kn
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 import secrets
@@ -336,8 +337,6 @@ def _addresses(near: str) -> list[str]:
                     found.append(probe.getsockname()[0])
         except OSError:
             pass
-    try:
+    with contextlib.suppress(OSError):
         found += [address[0] for *_, address in socket.getaddrinfo(socket.gethostname(), None)]
-    except OSError:
-        pass
     return list(dict.fromkeys(str(address) for address in found))

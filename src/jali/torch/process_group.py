@@ -7,9 +7,8 @@ are put on a stream: the caller's, or for `async_op` one of the group's that beg
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any

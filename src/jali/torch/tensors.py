@@ -137,19 +137,35 @@ def joined(tensors: Sequence[Any]) -> torch.Tensor:
     return Written(tensors).begin()
 
 
+class _Memory:
+    """The memory of a row, for NumPy. `Tensor.numpy()` would forbid that the storage is resized, which FSDP does."""
+
+    def __init__(self, row: torch.Tensor, dtype: np.dtype[Any]) -> None:
+        self.row = row  # kept as long as the array
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": (row.nbytes // dtype.itemsize,),
+            "typestr": dtype.str,
+            "data": (row.data_ptr() or 1, False),  # NumPy takes 0 for no address
+        }
+
+
+_BYTES = np.dtype(np.uint8)
+_DTYPES = {one: torch.empty(0, dtype=one).numpy().dtype for one in COMBINED - {torch.bfloat16}}
+
+
 def as_bytes(row: torch.Tensor) -> Any:
     """The memory of a row: for the host an array of NumPy, for a device a tensor of bytes."""
-    told = row.view(torch.uint8)
-    return told.numpy() if row.device.type == "cpu" else told
+    return np.asarray(_Memory(row, _BYTES)) if row.device.type == "cpu" else row.view(torch.uint8)
 
 
 def as_numbers(row: torch.Tensor) -> Any:
     """The same with the type of its elements, for what is combined."""
     if row.device.type != "cpu":
         return row
-    if row.dtype != torch.bfloat16:
-        return row.numpy()
-    return row.view(torch.int16).numpy().view(_bfloat16())
+    if row.dtype == torch.bfloat16:
+        return as_bytes(row).view(_bfloat16())
+    return np.asarray(_Memory(row, _DTYPES[row.dtype]))
 
 
 def _bfloat16() -> np.dtype[Any]:
