@@ -70,6 +70,8 @@ class GroupThread:
             self.fail(error)
         finally:
             self._ready.set()
+            self.let_go()
+            self.world = None  # type: ignore[assignment]
             if self._transport is not None:
                 self._transport.close()
 
@@ -102,6 +104,9 @@ class GroupThread:
     @abstractmethod
     def work(self) -> None:
         """Until `_ending`; raises what fails the group."""
+
+    def let_go(self) -> None:
+        """Drops what was made of the communicator, whose memory goes with it."""
 
     @abstractmethod
     def drop_all(self, failure: Exception) -> None:
@@ -251,16 +256,24 @@ class MessageThread(GroupThread):
     def __init__(self, *arguments: Any) -> None:
         self._sends: deque[Message] = deque()
         self._receives: deque[Message] = deque()
+        self._opened: dict[int, tuple[Any, Any]] = {}  # by rank: the envelope asked for, and its bytes
+        self._wanted: list[Message] = []  # receives whose envelope has not come
         self._under_way: list[Message] = []
         super().__init__(*arguments)
 
     def set_up(self) -> None:
         self._mail = self.world.sharing_memory()
         self._sent = [0] * self._mail.size
-        self._opened: dict[int, tuple[Any, Any]] = {}  # by rank: the envelope asked for, and its bytes
         self._come: list[
             tuple[int, int, int, int]
         ] = []  # rank and what its envelope says, of messages that nobody wanted yet
+
+    def let_go(self) -> None:
+        self._mail = None  # type: ignore[assignment]
+        self._opened = {}
+        for message in [*self._wanted, *self._under_way]:
+            message.parts.clear()
+        self._wanted, self._under_way = [], []
 
     def issue(self, message: Message, sends: bool) -> None:
         with self.changed:
@@ -272,45 +285,48 @@ class MessageThread(GroupThread):
             self.changed.notify_all()
 
     def work(self) -> None:
-        for peer in range(self._mail.size):
-            if peer != self._mail.rank:
-                self._ask(peer)
-        wanted: list[Message] = []
+        try:
+            for peer in range(self._mail.size):
+                if peer != self._mail.rank:
+                    self._ask(peer)
+            self._serve()
+        except Exception as error:
+            self.fail(error)  # the first failure is what all messages say
+            for message in [*self._wanted, *self._under_way]:
+                message.work.finish(self.failure)
+            raise
+
+    def _serve(self) -> None:
         idle = 0
         while True:
             with self.changed:
-                if not wanted and not self._under_way:
+                if not self._wanted and not self._under_way:
                     self.changed.wait_for(lambda: self._sends or self._receives or self._ending)
                     idle = 0
                 if self.failure is not None:
                     raise self.failure
-                if self._ending and not (self._sends or self._receives or wanted or self._under_way):
+                if self._ending and not (self._sends or self._receives or self._wanted or self._under_way):
                     return
                 sends, self._sends = self._sends, deque()
-                wanted.extend(self._receives)
+                self._wanted.extend(self._receives)
                 self._receives.clear()
-            try:
-                moved = bool(sends)
-                for message in sends:
+                self._under_way.extend(sends)
+            moved = bool(sends)
+            for message in sends:
+                self._send(message)
+            moved |= self._read_envelopes()
+            for message in list(self._wanted):
+                if self._match(message):
+                    self._wanted.remove(message)
                     self._under_way.append(message)
-                    self._send(message)
-                moved |= self._read_envelopes()
-                for message in list(wanted):
-                    if self._match(message):
-                        wanted.remove(message)
-                        self._under_way.append(message)
-                        moved = True
-                for message in list(self._under_way):
-                    if all(self._mail.test(part) for part in message.parts):
-                        self._under_way.remove(message)
-                        message.done()
-                        message.work.finish()
-                        moved = True
-                self._look_at_clock(wanted)
-            except Exception as error:
-                for message in [*wanted, *self._under_way]:
-                    message.work.finish(_told(error))
-                raise
+                    moved = True
+            for message in list(self._under_way):
+                if all([self._mail.test(part) for part in message.parts]):
+                    message.done()
+                    self._under_way.remove(message)
+                    message.work.finish()
+                    moved = True
+            self._look_at_clock()
             idle = 0 if moved else idle + 1
             if idle:  # others of this process need the interpreter
                 time.sleep(0 if idle < 200 else 5e-5 if idle < 2000 else 1e-3)
@@ -352,9 +368,9 @@ class MessageThread(GroupThread):
             return True
         return False
 
-    def _look_at_clock(self, wanted: list[Message]) -> None:
+    def _look_at_clock(self) -> None:
         now = time.monotonic()
-        for message in [*wanted, *self._under_way]:
+        for message in [*self._wanted, *self._under_way]:
             if now > message.deadline:
                 raise dist.DistBackendError(
                     f"{message.work.what} has not ended after {message.limit:g} s (timeout= of the group)"
