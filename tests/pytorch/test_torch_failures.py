@@ -204,7 +204,7 @@ dist.init_process_group("jali")
 x = torch.ones(4)
 dist.all_reduce(x)
 works = [dist.all_reduce(torch.ones(1000), async_op=True) for _ in range(3)]
-sys.stdout.write(f"sum {{int(x.sum())}}\n")  # in one piece
+sys.stdout.write(f"sum {{int(x.sum())}}\\n")  # in one piece
 {end}
 """
 

@@ -143,6 +143,7 @@ class CollectiveThread(GroupThread):
     def __init__(self, *arguments: Any) -> None:
         self._calls: deque[Call] = deque()
         self._busy = False
+        self._waiting = 0  # threads in `enqueue`
         super().__init__(*arguments)
 
     def set_up(self) -> None:
@@ -169,9 +170,7 @@ class CollectiveThread(GroupThread):
                 raise
             self.fail(error)
         finally:
-            with self.changed:
-                self._busy = False
-                self.changed.notify_all()
+            self._rest()
 
     def work(self) -> None:
         while True:
@@ -184,9 +183,14 @@ class CollectiveThread(GroupThread):
             try:
                 self._perform(call)
             finally:
-                with self.changed:
-                    self._busy = False
-                    self.changed.notify_all()
+                self._rest()
+
+    def _rest(self) -> None:
+        with self.changed:
+            self._busy = False
+            # Waking a thread that has nothing to do costs more than the call.
+            if self._calls or self._ending or self._waiting:
+                self.changed.notify_all()
 
     def _perform(self, call: Call) -> None:
         transport: Any = self._transport
@@ -203,7 +207,9 @@ class CollectiveThread(GroupThread):
     def enqueue(self, make: Callable[[Communicator], Any]) -> Any:
         """What `make` does with the communicator, in this thread, after all calls before it: for work that streams carry."""
         with self.changed:
+            self._waiting += 1
             self.changed.wait_for(lambda: (not self._busy and not self._calls) or self._ending)
+            self._waiting -= 1
             if self.failure is not None:
                 raise self.failure
             if self._ending:
@@ -217,9 +223,7 @@ class CollectiveThread(GroupThread):
             self.fail(error)
             raise _told(error) from error
         finally:
-            with self.changed:
-                self._busy = False
-                self.changed.notify_all()
+            self._rest()
 
     def drop_all(self, failure: Exception) -> None:
         with self.changed:
