@@ -174,7 +174,7 @@ class ProcessGroup(dist.ProcessGroup):
         what = f"{what} (call {self._calls} of this group) on rank {self.rank()}"
         waited_for = not getattr(options, "asyncOp", True)
         if device.type != "cpu":
-            return self._put_on_stream(what, written, steps, device, waited_for)
+            return self._put_on_stream(what, written, steps, device, waited_for, self._seconds(options))
         work = Work(what, written, self._calls)
 
         def make(world: Communicator) -> None:
@@ -202,6 +202,7 @@ class ProcessGroup(dist.ProcessGroup):
         steps: Sequence[_Step],
         device: torch.device,
         waited_for: bool,
+        limit: float,
     ) -> Work:
         stream = current = torch.cuda.current_stream(device)
         if not waited_for:
@@ -210,17 +211,17 @@ class ProcessGroup(dist.ProcessGroup):
             stream = self._streams[device]
             stream.wait_stream(current)
 
-        def put(world: Communicator) -> None:
+        def put(world: Communicator) -> DeviceWork:
             with torch.cuda.stream(stream):
                 for step in steps:
                     step.begin()
-                for step in steps:
-                    step.start(world, {"stream": stream.cuda_stream, "blocking": False})
+                how = {"stream": stream.cuda_stream, "blocking": False}
+                requests = [step.start(world, how) for step in steps]
                 for step in steps:
                     step.end()
+            return DeviceWork(what, written, self._calls, stream, requests, steps)
 
-        self._collectives.enqueue(put)
-        return DeviceWork(what, written, self._calls, stream, steps)
+        return self._collectives.enqueue(put, limit)
 
     def _start_coalescing(self, device: torch.device) -> None:
         if self._batch is not None:

@@ -27,8 +27,9 @@ from jali.comm.communicator import Communicator, as_cause
 from jali.comm.sockets import SocketTransport
 from jali.comm.transport import over
 from jali.errors import ParameterError
-from jali.torch.work import Work
+from jali.torch.work import DeviceWork, Work
 
+BETWEEN_LOOKS = 0.2  # seconds, at what streams have to do
 PATIENCE = 5.0  # seconds in which a thread that was told to stop is expected to have stopped
 
 
@@ -144,6 +145,7 @@ class CollectiveThread(GroupThread):
         self._calls: deque[Call] = deque()
         self._busy = False
         self._waiting = 0  # threads in `enqueue`
+        self._on_device: deque[tuple[DeviceWork, Call]] = deque()  # what streams still have to do
         super().__init__(*arguments)
 
     def set_up(self) -> None:
@@ -173,23 +175,56 @@ class CollectiveThread(GroupThread):
             self._rest()
 
     def work(self) -> None:
+        next_look = 0.0
         while True:
             with self.changed:
-                self.changed.wait_for(lambda: not self._busy and (self._calls or self._ending))
-                if self.failure is not None or not self._calls:
+                if self._busy or not (self._calls or self._has_ended()):
+                    self.changed.wait(BETWEEN_LOOKS if self._on_device else None)
+                if self.failure is not None or (not self._calls and self._has_ended()):
                     return
-                call = self._calls.popleft()
+                call = None
+                if self._busy:
+                    continue
+                if self._calls:
+                    call = self._calls.popleft()
+                elif not self._on_device or time.monotonic() < next_look:
+                    continue
+                next_look = time.monotonic() + BETWEEN_LOOKS
                 self._busy = True
             try:
-                self._perform(call)
+                if call is not None:
+                    self._perform(call)
+                elif self._on_device:
+                    self._look_after(*self._on_device[0])
             finally:
                 self._rest()
+
+    def _has_ended(self) -> bool:
+        if self.failure is not None:
+            return True
+        while self._on_device and self._on_device[0][0].is_completed():
+            self._on_device.popleft()
+        return self._ending and not self._on_device
+
+    def _look_after(self, work: DeviceWork, call: Call) -> None:
+        """Nobody waits on the host for what is on a stream, so somebody has to see that a rank has failed, or that it lasts too long."""
+        transport: Any = self._transport
+        try:
+            transport.deadline, transport.late = call.deadline, call.too_late
+            self.world.check()
+        except Exception:
+            for request in work.requests:
+                with contextlib.suppress(Exception):
+                    request._event.wait()  # which tells the kernels that wait for other ranks to stop
+            raise
+        finally:
+            transport.deadline = float("inf")
 
     def _rest(self) -> None:
         with self.changed:
             self._busy = False
             # Waking a thread that has nothing to do costs more than the call.
-            if self._calls or self._ending or self._waiting:
+            if self._calls or self._ending or self._waiting or len(self._on_device) == 1:
                 self.changed.notify_all()
 
     def _perform(self, call: Call) -> None:
@@ -204,8 +239,11 @@ class CollectiveThread(GroupThread):
             transport.deadline = float("inf")
         call.work.finish()
 
-    def enqueue(self, make: Callable[[Communicator], Any]) -> Any:
-        """What `make` does with the communicator, in this thread, after all calls before it: for work that streams carry."""
+    def enqueue(self, make: Callable[[Communicator], DeviceWork], limit: float) -> DeviceWork:
+        """What `make` puts on a stream with the communicator, in the calling thread, after all calls before it.
+
+        It is looked after, and what it uses is kept, until the stream has done it.
+        """
         with self.changed:
             self._waiting += 1
             self.changed.wait_for(lambda: (not self._busy and not self._calls) or self._ending)
@@ -216,7 +254,9 @@ class CollectiveThread(GroupThread):
                 raise dist.DistBackendError("the group has been shut down")
             self._busy = True
         try:
-            return make(self.world)
+            work = make(self.world)
+            self._on_device.append((work, Call(work, lambda world: None, limit)))
+            return work
         except ParameterError:
             raise
         except Exception as error:

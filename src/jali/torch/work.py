@@ -94,12 +94,19 @@ class DeviceWork(Work):
     """A call that is on `stream` of a device already: waiting lets the caller's stream wait, and not the host."""
 
     def __init__(
-        self, what: str, tensors: Sequence[torch.Tensor], number: int, stream: Any, kept: Sequence[Any]
+        self,
+        what: str,
+        tensors: Sequence[torch.Tensor],
+        number: int,
+        stream: Any,
+        requests: Sequence[Any],
+        kept: Sequence[Any],
     ) -> None:
         super().__init__(what, tensors, number)
         self._stream = stream
         self._event = torch.cuda.Event()
         self._event.record(stream)
+        self.requests = requests  # of jali
         self._kept: Any = kept  # until the caller's stream waits: what the stream still uses
         self._device = stream.device
 
