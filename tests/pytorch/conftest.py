@@ -1,6 +1,4 @@
 import pytest
-
-pytest.importorskip("torch", reason="PyTorch is not installed: make test-torch has it")
 from rank_processes import RankProcesses
 
 

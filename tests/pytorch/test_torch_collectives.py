@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed: make test-torch has it")
+
 import torch
 import torch.distributed as dist
 

@@ -14,6 +14,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed: make test-torch has it")
+
 import torch
 import torch.distributed as dist
 from rank_processes import RankProcesses

@@ -5,6 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed: make test-torch has it")
+
 import torch
 import torch.distributed as dist
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed: make test-torch has it")
+
 import torch
 import torch.distributed as dist
 from torch import nn

@@ -473,9 +473,8 @@ class ProcessGroup(dist.ProcessGroup):
     ) -> Any:
         sent = self._split_bytes(input, input_splits)
         received = self._split_bytes(output, output_splits)
-        if not input_splits and not output_splits:
-            sent = received = None
-        step = self._exchange([output], [input], sent, received)
+        equal = not input_splits and not output_splits
+        step = self._exchange([output], [input], None if equal else sent, None if equal else received)
         return self._issue("alltoall_base", [output], [step], input.device, opts)
 
     def _split_bytes(self, tensor: Any, splits: Any) -> list[int]:
@@ -506,7 +505,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._barriers += 1
         key = f"monitored barrier {self._barriers}"
         self._store.set(f"{key}/{self.rank()}", "")
-        missing = []
+        missing: list[int] = []
         if self.rank() != 0:
             try:
                 self._store.wait([f"{key}/all"], 2 * limit)  # rank 0 says it to the last
