@@ -158,6 +158,15 @@ def together() -> None:
     manager.wait()
     assert x.sum() == 7
     assert y.sum() == 3 * size
+    z = torch.empty(3)
+    with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True) as manager:
+        dist.isend(torch.full((3,), float(me)), (me + 1) % size)
+        dist.broadcast(x, 0)
+        dist.irecv(z, (me - 1) % size)
+    manager.works[0].get_future().wait()
+    manager.wait()
+    assert manager.works[0].is_success()
+    assert z.sum() == 3 * ((me - 1) % size)
     dist.all_reduce_coalesced(tensors)
     assert all(torch.equal(x, torch.full_like(x, total * size)) for x in tensors)
     lists = [[torch.empty(2), torch.empty(3)] for _ in range(size)]

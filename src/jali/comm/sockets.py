@@ -84,6 +84,9 @@ class SocketTransport(Transport):
         self.stop: Exception | None = None
         self.deadline = float("inf")  # of time.monotonic(): who waits longer raises `late`
         self.late: Callable[[], Exception] = lambda: TimeoutError("a message")
+        self.giving_up: Callable[[Exception], None] = lambda error: (
+            None
+        )  # to tell others why, before it is raised
         self._peers: dict[int, _Peer] = {}
         self._by_file: dict[int, _Peer] = {}
         self._came: dict[tuple[int, int], deque[Any]] = defaultdict(deque)
@@ -213,14 +216,15 @@ class SocketTransport(Transport):
         return body
 
     def _refuse_to_wait(self, source: int) -> None:
-        if self.stop is not None:
-            raise self.stop
-        if time.monotonic() > self.deadline:
-            raise self.late()
+        error: Any = self.stop
+        if error is None and time.monotonic() > self.deadline:
+            error = self.late()
         peer = self._peers.get(source)
-        if peer is not None and peer.gone and not peer.said_goodbye:
-            error: Any = RankError(f"rank {source} failed: its process has died (its connection ended)")
+        if error is None and peer is not None and peer.gone and not peer.said_goodbye:
+            error = RankError(f"rank {source} failed: its process has died (its connection ended)")
             error.rank, error.cause = source, "its process has died"
+        if error is not None:
+            self.giving_up(error)
             raise error
 
     def _deliver(self, source: int, tag: int, body: Any) -> None:

@@ -22,9 +22,9 @@ from jali.comm.sockets import SocketTransport
 from jali.errors import ParameterError
 from jali.torch import tensors as of
 from jali.torch import threads
-from jali.torch.work import DeviceWork, Work
+from jali.torch.work import DeviceWork, Together, Work
 
-_LONGEST_SHUTDOWN = 5.0  # seconds for calls under way when a group is shut down
+_LONGEST_SHUTDOWN = 4.0  # seconds for calls under way when a group is shut down
 
 
 @dataclass
@@ -35,6 +35,15 @@ class _Step:
     begin: Callable[[], None] = lambda: None
     end: Callable[[], None] = lambda: None
     kept: list[Any] = field(default_factory=list)
+
+
+@dataclass
+class _Batch:
+    """What is called between `_start_coalescing` and `_end_coalescing`."""
+
+    steps: list[_Step] = field(default_factory=list)
+    written: list[Any] = field(default_factory=list)
+    messages: list[Any] = field(default_factory=list)
 
 
 class ProcessGroup(dist.ProcessGroup):
@@ -53,7 +62,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._timeout = timeout or dist.constants.default_pg_timeout
         self._calls = 0
         self._barriers = 0
-        self._batch: tuple[list[_Step], list[torch.Tensor]] | None = None
+        self._batch: _Batch | None = None
         self._streams: dict[torch.device, Any] = {}
         self._ended = False
         self._failing = False
@@ -151,7 +160,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._stop(threads.PATIENCE)
 
     def shutdown(self) -> None:
-        """Ends the group when the calls under way have been made, or else fails them after five seconds."""
+        """Ends the group when the calls under way have been made, or else fails them after some seconds."""
         if not self._stop(_LONGEST_SHUTDOWN):
             self.abort()
 
@@ -167,8 +176,8 @@ class ProcessGroup(dist.ProcessGroup):
         self, what: str, written: Sequence[Any], steps: Sequence[_Step], device: torch.device, options: Any
     ) -> Work | None:
         if self._batch is not None:
-            self._batch[0].extend(steps)
-            self._batch[1].extend(written)
+            self._batch.steps.extend(steps)
+            self._batch.written.extend(written)
             return None
         self._calls += 1
         what = f"{what} (call {self._calls} of this group) on rank {self.rank()}"
@@ -226,16 +235,18 @@ class ProcessGroup(dist.ProcessGroup):
     def _start_coalescing(self, device: torch.device) -> None:
         if self._batch is not None:
             raise ParameterError("coalescing has been started already; end it first")
-        self._batch = ([], [])
+        self._batch = _Batch()
 
     def _end_coalescing(self, device: torch.device) -> Work | None:
         """Starts what was called since `_start_coalescing` together."""
         if self._batch is None:
             raise ParameterError("coalescing was not started")
-        (steps, written), self._batch = self._batch, None
-        if not steps:
-            return None
-        return self._issue(f"{len(steps)} coalesced calls", written, steps, device, None)
+        batch, self._batch = self._batch, None
+        works = batch.messages
+        if batch.steps:
+            what = f"{len(batch.steps)} coalesced calls"
+            works = [*works, self._issue(what, batch.written, batch.steps, device, None)]
+        return Together("coalesced calls", works) if len(works) > 1 else works[0] if works else None
 
     # --- reductions -------------------------------------------------------------------------------------------
 
@@ -564,6 +575,8 @@ class ProcessGroup(dist.ProcessGroup):
         message = threads.Message(work, of.as_bytes(row), peer, int(tag), self._timeout.total_seconds())
         message.done = done
         self._messages.issue(message, sends)
+        if self._batch is not None:  # whose end waits for it; it goes on at once
+            self._batch.messages.append(work)
         return work
 
     # --- what arguments must be -------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from jali.errors import ParameterError
 from jali.torch.work import DeviceWork, Work
 
 BETWEEN_LOOKS = 0.2  # seconds, at what streams have to do
-PATIENCE = 5.0  # seconds in which a thread that was told to stop is expected to have stopped
+PATIENCE = 4.0  # seconds in which a thread that was told to stop is expected to have stopped
 
 
 class GroupThread:
@@ -59,6 +59,7 @@ class GroupThread:
     def _run(self) -> None:
         try:
             self._transport = self._connect()
+            self._transport.giving_up = lambda error: self.world.fail(as_cause(error))
             with over(self._transport, settings.current().threads or 1) as self.world:
                 self.set_up()
                 self._ready.set()
@@ -233,7 +234,8 @@ class CollectiveThread(GroupThread):
             transport.deadline, transport.late = call.deadline, call.too_late
             call.make(self.world)
         except Exception as error:
-            call.work.finish(_told(error))
+            self.fail(error)  # before anybody hears of it, and calls again
+            call.work.finish(self.failure)
             raise
         finally:
             transport.deadline = float("inf")

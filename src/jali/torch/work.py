@@ -128,3 +128,29 @@ class DeviceWork(Work):
                 with torch.cuda.stream(self._stream):  # whose event the future takes
                     self._future.set_result(self._tensors)
             return self._future
+
+
+class Together(Work):
+    """Several works as one, in the order of their start."""
+
+    def __init__(self, what: str, works: Sequence[Work]) -> None:
+        super().__init__(what, [tensor for work in works for tensor in work._tensors])
+        self._works = works
+
+    def is_completed(self) -> bool:
+        return all(work.is_completed() for work in self._works)
+
+    def is_success(self) -> bool:
+        return all(work.is_success() for work in self._works)
+
+    def exception(self) -> Exception | None:
+        return next((error for work in self._works if (error := work.exception()) is not None), None)
+
+    def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
+        return all([work.wait(timeout) for work in self._works])
+
+    def get_future(self) -> torch.futures.Future:
+        futures = [work.get_future() for work in self._works]
+        return torch.futures.collect_all(futures).then(
+            lambda all: [tensor for future in all.value() for tensor in future.value()]
+        )
