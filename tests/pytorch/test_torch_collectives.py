@@ -9,6 +9,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed: make test-torch h
 
 import torch
 import torch.distributed as dist
+from rank_processes import RankProcesses
 
 SIZES = (1, 7, 1000, 4099, 100003)
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
@@ -282,6 +283,17 @@ def test_random_numbers_as_gloo_has_them(ranks):
     for mine, other in zip(ranks.run(as_gloo_does, 5), theirs, strict=True):
         for a, b in zip(mine, other, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_ranks_that_share_no_memory(three_ranks, monkeypatch):
+    """As ranks of several hosts: all goes through sockets."""
+    theirs = three_ranks.run(as_gloo_does, 6, backend="gloo")
+    monkeypatch.setenv("JALI_SHM", "0")
+    with RankProcesses(3) as apart:
+        for mine, other in zip(apart.run(as_gloo_does, 6), theirs, strict=True):
+            for a, b in zip(mine, other, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+        apart.run(uneven_parts)
 
 
 def works_and_futures() -> None:

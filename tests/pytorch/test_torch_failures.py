@@ -172,8 +172,19 @@ def killed(how: str) -> str:
     return "returned"
 
 
-@pytest.mark.parametrize("how", ["collective", "asynchronous", "message", "barrier"])
-def test_after_a_killed_rank_everything_returns(how):
+@pytest.mark.parametrize(
+    ("how", "shm"),
+    [
+        ("collective", ""),
+        ("asynchronous", ""),
+        ("message", ""),
+        ("barrier", ""),
+        ("collective", "0"),
+        ("message", "0"),
+    ],
+)
+def test_after_a_killed_rank_everything_returns(how, shm, monkeypatch):
+    monkeypatch.setenv("JALI_SHM", shm)
     with RankProcesses(3) as ranks:
         assert ranks.run(killed, how, ranks=[0, 2]) == ["returned"] * 2
 
