@@ -143,6 +143,22 @@ def test_abort_ends_what_is_under_way(two_ranks):
     two_ranks.run(abort_under_way)
 
 
+def abort_of_a_call_that_is_waited_for() -> None:
+    if dist.get_rank() == 0:
+        threading.Timer(0.5, dist.group.WORLD.abort).start()
+        with Within(5), pytest.raises(dist.DistBackendError, match=r"rank 0 called abort\(\)"):
+            dist.all_reduce(torch.ones(100_000))
+    else:
+        time.sleep(1.5)
+        with Within(5), pytest.raises(dist.DistBackendError, match=r"rank 0 called abort\(\)"):
+            for _ in range(2):
+                dist.all_reduce(torch.ones(100_000))
+
+
+def test_abort_ends_the_call_of_another_thread(two_ranks):
+    two_ranks.run(abort_of_a_call_that_is_waited_for)
+
+
 def killed(how: str) -> str:
     me = dist.get_rank()
     group = dist.new_group()

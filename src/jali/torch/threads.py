@@ -181,11 +181,13 @@ class CollectiveThread(GroupThread):
             with self.changed:
                 if self._busy or not (self._calls or self._has_ended()):
                     self.changed.wait(BETWEEN_LOOKS if self._on_device else None)
+                if (
+                    self._busy
+                ):  # also after a failure: the communicator is somebody's until that call has raised
+                    continue
                 if self.failure is not None or (not self._calls and self._has_ended()):
                     return
                 call = None
-                if self._busy:
-                    continue
                 if self._calls:
                     call = self._calls.popleft()
                 elif not self._on_device or time.monotonic() < next_look:
