@@ -1,4 +1,4 @@
-"""Claim: calls of `torch.distributed` cost less with the backend "jali" than with gloo, for tensors of the host.
+"""What calls of `torch.distributed` cost with the backend "jali", beside gloo's (on devices NCCL's).
 
 Processes of one host make the same calls in groups of both backends, in turn, batch by batch, so that what else the
 machine does meets both: medians over the batches of the time until the call returns (with `async_op`: host time alone)
