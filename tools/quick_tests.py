@@ -25,6 +25,7 @@ FOLDERS = {
     "src/jali/lattice": ("lattice", "language", "any_ranks"),
     "src/jali/comm": ("comm", "collective"),
     "src/jali/planner": ("collective",),
+    "src/jali/torch": ("pytorch",),
     "src/jali/machines": ("collective",),
     "src/jali/devices.py": ("gpu",),
     "src/jali/vendors.py": ("gpu",),

@@ -54,7 +54,8 @@ class PythonCarrier final : public Carrier {
   public:
     explicit PythonCarrier(nb::object transport)
         : transport_(std::move(transport)), name_(nb::cast<std::string>(transport_.attr("name"))),
-          rank_(nb::cast<int>(transport_.attr("rank"))), size_(nb::cast<int>(transport_.attr("size"))) {}
+          rank_(nb::cast<int>(transport_.attr("rank"))), size_(nb::cast<int>(transport_.attr("size"))),
+          of_processes_(nb::cast<bool>(transport_.attr("of_processes"))) {}
     ~PythonCarrier() override {
         if (!Py_IsInitialized()) {
             transport_.release();
@@ -67,6 +68,7 @@ class PythonCarrier final : public Carrier {
     std::string name() const override { return name_; }
     int rank() const override { return rank_; }
     int size() const override { return size_; }
+    bool of_processes() const override { return of_processes_; }
 
     std::unique_ptr<Request> send(const void* data, std::size_t bytes, int to, std::uint64_t tag) override {
         nb::gil_scoped_acquire acquired;
@@ -108,6 +110,7 @@ class PythonCarrier final : public Carrier {
     nb::object transport_;
     std::string name_;
     int rank_, size_;
+    bool of_processes_;
 };
 
 } // namespace

@@ -26,7 +26,7 @@ std::vector<std::string> gather_texts(Communicator& ranks, const std::string& mi
 // In the order of their first ranks.
 std::vector<std::vector<int>> hosts_of(Communicator& ranks) {
     std::vector<std::vector<int>> hosts;
-    if (ranks.transport() != std::string_view("mpi")) {
+    if (!ranks.can_share_memory()) {
         hosts.emplace_back(ranks.size());
         std::iota(hosts[0].begin(), hosts[0].end(), 0);
         return hosts;
@@ -97,7 +97,7 @@ Collectives::Collectives(std::shared_ptr<Communicator> ranks, const SharesMemory
     ranks_->barrier(what); // ranks that call something else hear of it
     const std::string transport = ranks_->transport();
     carriers_.emplace_back(transport, ranks_->duplicate());
-    if (transport == "mpi") {
+    if (ranks_->can_share_memory()) {
         const std::shared_ptr<Communicator> sharing = share_memory();
         if (sharing->transport() == std::string_view("shm"))
             carriers_.emplace(carriers_.begin(), "shm", sharing->duplicate());

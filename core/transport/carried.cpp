@@ -15,6 +15,7 @@ namespace jali {
 namespace {
 
 constexpr int looks_per_notice = 16;
+constexpr auto between_looks = std::chrono::milliseconds(5);
 constexpr double grace_seconds = 1; // for what a rank sent before its program ended
 
 // Tags are those of a context, of which each communicator has one for messages and one for its collectives.
@@ -65,8 +66,13 @@ class Notices {
     void throw_if_failed() const {
         if (failed_rank_ >= 0) throw RankFailure(failed_rank_, cause_);
     }
+    // Called by whoever waits, again and again: a look may take a lock that others hold.
     void check() {
-        read();
+        const auto now = std::chrono::steady_clock::now();
+        if (now - last_look_ >= between_looks) {
+            last_look_ = now;
+            read();
+        }
         throw_if_failed();
     }
     bool left(int rank) const { return left_[rank]; }
@@ -116,6 +122,7 @@ class Notices {
     std::vector<std::unique_ptr<Request>> receives_;
     std::vector<char> left_;
     Notice told_;
+    std::chrono::steady_clock::time_point last_look_{};
     bool spoken_ = false;
     int failed_rank_ = -1;
     std::string cause_;
@@ -134,6 +141,7 @@ class CarriedCommunicator final : public Communicator {
     const char* transport() const override { return name_.c_str(); }
     int outermost(int rank) const override { return members_[rank]; }
     bool takes_threads() const override { return false; } // they share a carrier
+    bool can_share_memory() const override { return notices_->carrier().of_processes(); }
     int largest_tag() const override { return max_tag; }
 
     std::shared_ptr<Communicator> split(int color, int key) override {

@@ -23,6 +23,7 @@ class Carrier {
     virtual std::string name() const = 0; // in errors, and as Communicator::transport()
     virtual int rank() const = 0;
     virtual int size() const = 0;
+    virtual bool of_processes() const { return false; } // as Communicator::can_share_memory()
 
     // Messages between two ranks with the same tag arrive in the order sent, others in any. Any number may be
     // under way; a message may come before its receive is started, and is kept. Neither call waits.

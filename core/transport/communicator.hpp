@@ -69,6 +69,9 @@ class Communicator {
     virtual bool takes_threads() const { return true; }
     virtual void refuse_other_threads() const {} // throws TransportError where the calling one must not
 
+    // Its ranks are processes, of which those of one host can share memory (make_host_communicator).
+    virtual bool can_share_memory() const { return false; }
+
     virtual int outermost(int rank) const { return rank; } // its number in the outermost communicator
     virtual int largest_tag() const = 0;                   // the same on all ranks, at least max_tag
 

@@ -25,7 +25,7 @@ std::shared_ptr<ExposedMemory> exposed_memory(Communicator& communicator) {
     std::shared_ptr<Belonging>& kept = communicator.belongings["exposed memory"];
     if (!kept) {
         std::shared_ptr<Communicator> host;
-        if (communicator.transport() == std::string_view("mpi")) host = make_host_communicator(communicator);
+        if (communicator.can_share_memory()) host = make_host_communicator(communicator);
         auto memory = (host ? *host : communicator).expose_memory();
         memory->carrier = std::move(host);
         kept = std::move(memory);

@@ -122,6 +122,7 @@ class MpiCommunicator final : public Communicator {
     int rank() const override { return rank_; }
     int size() const override { return static_cast<int>(members_.size()); }
     const char* transport() const override { return "mpi"; }
+    bool can_share_memory() const override { return true; }
     int outermost(int rank) const override { return members_[rank]; }
     int largest_tag() const override { return largest_tag_; }
 

@@ -288,8 +288,7 @@ class HostCommunicator final : public Communicator {
 std::shared_ptr<Communicator> make_host_communicator(Communicator& base) {
     base.barrier("sharing memory"); // says what is made
     auto own = base.duplicate();
-    if (std::string(base.transport()) != "mpi")
-        return own; // virtual ranks copy from buffer to buffer already
+    if (!base.can_share_memory()) return own; // virtual ranks copy from buffer to buffer already
     auto link = std::make_shared<Link>(*own);
     // All ranks decide alike: is there any pair that shares memory, and any that does not?
     std::vector<int> local_ranks;

@@ -97,8 +97,8 @@ Link::Link(Communicator& base) : local_ranks_(base.size(), -1), process_(getpid(
             else
                 std::fprintf(stderr,
                              "jali: %s shares no memory with the other ranks of its host, its messages go "
-                             "through MPI: %s\n",
-                             who.c_str(), error.what());
+                             "through transport %s: %s\n",
+                             who.c_str(), base.transport(), error.what());
         }
     }
 

@@ -27,8 +27,17 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]\b")
 NO_VARIABLES = {"JALI_REAL", "JALI_MEMBER", "JALI_KERNEL", "JALI_ONE_THREAD", "JALI_PYTHON"}
 # What only the tests and their fake driver read.
 OF_TESTS = ("JALI_TEST_", "JALI_FAKE_", "JALI_SHADOW")
-# Options of other programs: CMake and NVRTC.
-OF_OTHERS = {"--build", "--cflags", "--fmad", "--install", "--libs", "--parallel", "--prefix"}
+# Options of other programs: CMake, NVRTC and torchrun.
+OF_OTHERS = {
+    "--build",
+    "--cflags",
+    "--fmad",
+    "--install",
+    "--libs",
+    "--nproc-per-node",
+    "--parallel",
+    "--prefix",
+}
 
 
 def read(*folders: str, kinds: tuple[str, ...]) -> str:

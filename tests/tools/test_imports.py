@@ -122,6 +122,7 @@ MAY_IMPORT = {
     "recording": BELOW | {"codegen"},
     "comm": BELOW | {"codegen", "tune", "recording"},
     "planner": BELOW | {"comm", "recording"},
+    "torch": BELOW | {"comm"},
     "io": BELOW,
     "lattice": BELOW | {"codegen", "tune", "recording", "comm", "planner", "devices", "io"},
 }

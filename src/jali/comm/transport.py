@@ -30,6 +30,7 @@ class Transport(ABC):
     name: str
     rank: int
     size: int
+    of_processes: bool = False  # whether they are: those of one host then share memory
 
     @abstractmethod
     def send(self, data: memoryview, to: int, tag: int) -> Any:

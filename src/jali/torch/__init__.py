@@ -1,0 +1,26 @@
+"""The backend "jali" of `torch.distributed`: importing this module registers it.
+
+    import jali.torch
+    torch.distributed.init_process_group("jali")
+
+docs/guides/pytorch.md says what it has. The ranks are PyTorch's, found through its store; what moves is moved by
+`jali.comm`. Needs PyTorch, which jali itself does not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.distributed as dist
+
+from jali.torch.process_group import ProcessGroup
+from jali.torch.work import Work
+
+__all__ = ["ProcessGroup", "Work"]
+
+
+def _make(told: Any, options: Any) -> ProcessGroup:
+    return ProcessGroup(told.store, told.group_rank, told.group_size, told.timeout, told.group_id)
+
+
+dist.Backend.register_backend("jali", _make, extended_api=True, devices=["cpu", "cuda"])

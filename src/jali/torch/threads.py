@@ -1,0 +1,448 @@
+"""The threads of a process group: each has a communicator of its own, which it alone uses while it works.
+
+`CollectiveThread` makes collective calls in the order of issue, which is the same on all ranks. `MessageThread` has sends and
+receives under way, any number at once, beside them. Where anything fails the group has failed: the other ranks are told the
+cause, and every call that is or will be made raises it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import struct
+import threading
+import time
+import weakref
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch.distributed as dist
+
+from jali import settings
+from jali.comm.communicator import Communicator, as_cause
+from jali.comm.sockets import SocketTransport
+from jali.comm.transport import over
+from jali.errors import ParameterError
+from jali.torch.work import DeviceWork, Work
+
+BETWEEN_LOOKS = 0.2  # seconds, at what streams have to do
+PATIENCE = 4.0  # seconds in which a thread that was told to stop is expected to have stopped
+
+
+class GroupThread:
+    """A thread with a communicator over the transport that `connect` gives."""
+
+    def __init__(
+        self, name: str, connect: Callable[[], SocketTransport], fail_group: Callable[[Exception], None]
+    ):
+        self.changed = threading.Condition()
+        self.failure: Exception | None = None
+        self.world: Communicator = None  # type: ignore[assignment]
+        self._transport: SocketTransport | None = None
+        self._connect = connect
+        self._fail_group = fail_group
+        self._ready = threading.Event()
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def await_ready(self) -> None:
+        """Returns when the ranks are connected; raises what prevented it."""
+        self._ready.wait()
+        if self.failure is not None:
+            raise self.failure
+
+    def _run(self) -> None:
+        try:
+            self._transport = self._connect()
+            self._transport.giving_up = lambda error: self.world.fail(as_cause(error))
+            with over(self._transport, settings.current().threads or 1) as self.world:
+                self.set_up()
+                self._ready.set()
+                try:
+                    self.work()
+                finally:
+                    if self.failure is not None:
+                        self.world.fail(as_cause(self.failure.__cause__ or self.failure))
+        except Exception as error:  # told to whoever calls
+            self.fail(error)
+        finally:
+            self._ready.set()
+            self.let_go()
+            self.world = None  # type: ignore[assignment]
+            if self._transport is not None:
+                self._transport.close()
+
+    def fail(self, error: Exception) -> None:
+        """From now on every call raises this; the thread ends. By any thread; the first failure counts."""
+        with self.changed:
+            if self.failure is None:
+                self.failure = _told(error)
+            failure = self.failure
+            if self._transport is not None and self._transport.stop is None:
+                self._transport.stop = failure
+            self._ending = True
+            self.changed.notify_all()
+        self.drop_all(failure)
+        self._fail_group(failure)
+
+    def stop(self, seconds: float) -> bool:
+        """Ends the thread when what was issued has been made; whether that was so after `seconds`."""
+        with self.changed:
+            self._ending = True
+            self.changed.notify_all()
+        if self._thread is threading.current_thread():
+            return True
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    @abstractmethod
+    def set_up(self) -> None: ...
+
+    @abstractmethod
+    def work(self) -> None:
+        """Until `_ending`; raises what fails the group."""
+
+    def let_go(self) -> None:
+        """Drops what was made of the communicator, whose memory goes with it."""
+
+    @abstractmethod
+    def drop_all(self, failure: Exception) -> None:
+        """Tells calls that were not made."""
+
+
+def _told(error: Exception) -> Exception:
+    if isinstance(error, dist.DistError):
+        return error
+    told = dist.DistBackendError(f"jali: {as_cause(error)}")
+    told.__cause__ = error
+    return told
+
+
+@dataclass
+class Call:
+    """A collective call: `make` is given the communicator."""
+
+    work: Work
+    make: Callable[[Communicator], None]
+    limit: float  # seconds that it may take
+    deadline: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.deadline = time.monotonic() + self.limit
+
+    def too_late(self) -> Exception:
+        return dist.DistBackendError(
+            f"{self.work.what} has not ended after {self.limit:g} s: not all ranks have called it in that time (timeout= of the group or of the call)"
+        )
+
+
+class CollectiveThread(GroupThread):
+    def __init__(self, *arguments: Any) -> None:
+        self._calls: deque[Call] = deque()
+        self._busy = False
+        self._waiting = 0  # threads in `enqueue`
+        self._on_device: deque[tuple[DeviceWork, Call]] = deque()  # what streams still have to do
+        super().__init__(*arguments)
+
+    def set_up(self) -> None:
+        _ = self.world.collectives
+
+    def issue(self, call: Call, waited_for: bool) -> None:
+        """Makes a call after those before it. One that is waited for anyway, and comes at once, is made by the calling thread."""
+        with self.changed:
+            if self.failure is not None:
+                raise self.failure
+            if self._ending:
+                raise dist.DistBackendError(f"{call.work.what}: the group has been shut down")
+            if self._busy or self._calls or not waited_for:
+                self._calls.append(call)
+                self.changed.notify_all()
+                return
+            self._busy = True
+        try:
+            self._perform(call)
+        except BaseException as error:
+            if not isinstance(error, Exception):  # such as KeyboardInterrupt, in the middle of the call
+                error = dist.DistBackendError(f"{call.work.what} was stopped by {as_cause(error)}")
+                self.fail(error)
+                raise
+            self.fail(error)
+        finally:
+            self._rest()
+
+    def work(self) -> None:
+        next_look = 0.0
+        while True:
+            with self.changed:
+                if self._busy or not (self._calls or self._has_ended()):
+                    self.changed.wait(BETWEEN_LOOKS if self._on_device else None)
+                if (
+                    self._busy
+                ):  # also after a failure: the communicator is somebody's until that call has raised
+                    continue
+                if self.failure is not None or (not self._calls and self._has_ended()):
+                    return
+                call = None
+                if self._calls:
+                    call = self._calls.popleft()
+                elif not self._on_device or time.monotonic() < next_look:
+                    continue
+                next_look = time.monotonic() + BETWEEN_LOOKS
+                self._busy = True
+            try:
+                if call is not None:
+                    self._perform(call)
+                elif self._on_device:
+                    self._look_after(*self._on_device[0])
+            finally:
+                self._rest()
+
+    def _has_ended(self) -> bool:
+        if self.failure is not None:
+            return True
+        while self._on_device and self._on_device[0][0].is_completed():
+            self._on_device.popleft()
+        return self._ending and not self._on_device
+
+    def _look_after(self, work: DeviceWork, call: Call) -> None:
+        """Nobody waits on the host for what is on a stream, so somebody has to see that a rank has failed, or that it lasts too long."""
+        transport: Any = self._transport
+        try:
+            transport.deadline, transport.late = call.deadline, call.too_late
+            self.world.check()
+        except Exception:
+            for request in work.requests:
+                with contextlib.suppress(Exception):
+                    request._event.wait()  # which tells the kernels that wait for other ranks to stop
+            raise
+        finally:
+            transport.deadline = float("inf")
+
+    def _rest(self) -> None:
+        with self.changed:
+            self._busy = False
+            # Waking a thread that has nothing to do costs more than the call.
+            if self._calls or self._ending or self._waiting or len(self._on_device) == 1:
+                self.changed.notify_all()
+
+    def _perform(self, call: Call) -> None:
+        transport: Any = self._transport
+        try:
+            transport.deadline, transport.late = call.deadline, call.too_late
+            call.make(self.world)
+        except Exception as error:
+            self.fail(error)  # before anybody hears of it, and calls again
+            call.work.finish(self.failure)
+            raise
+        finally:
+            transport.deadline = float("inf")
+        call.work.finish()
+
+    def enqueue(self, make: Callable[[Communicator], DeviceWork], limit: float) -> DeviceWork:
+        """What `make` puts on a stream with the communicator, in the calling thread, after all calls before it.
+
+        It is looked after, and what it uses is kept, until the stream has done it.
+        """
+        with self.changed:
+            self._waiting += 1
+            self.changed.wait_for(lambda: (not self._busy and not self._calls) or self._ending)
+            self._waiting -= 1
+            if self.failure is not None:
+                raise self.failure
+            if self._ending:
+                raise dist.DistBackendError("the group has been shut down")
+            self._busy = True
+        try:
+            work = make(self.world)
+            self._on_device.append((work, Call(work, lambda world: None, limit)))
+            return work
+        except ParameterError:
+            raise
+        except Exception as error:
+            self.fail(error)
+            raise _told(error) from error
+        finally:
+            self._rest()
+
+    def drop_all(self, failure: Exception) -> None:
+        with self.changed:
+            calls, self._calls = self._calls, deque()
+        for call in calls:
+            call.work.finish(failure)
+
+
+# What opens a message: the tag of PyTorch, which jali's are too small for, bytes, and the tag of jali under which they come.
+_ENVELOPE = struct.Struct("<qqq")
+_OF_ENVELOPES = 0
+_BODIES = 32000  # tags of bodies, used in turn
+
+
+@dataclass
+class Message:
+    work: Work
+    data: Any  # bytes, as an array
+    peer: int  # -1: any
+    tag: int
+    limit: float
+    deadline: float = field(init=False)
+    done: Callable[[], None] = lambda: None
+    parts: list[Any] = field(default_factory=list)
+    envelope: Any = None
+
+    def __post_init__(self) -> None:
+        self.deadline = time.monotonic() + self.limit
+
+
+class MessageThread(GroupThread):
+    """Each message is an envelope and a body. An envelope of every rank is asked for all the time, so a receive may name a tag, or no rank."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self._sends: deque[Message] = deque()
+        self._receives: deque[Message] = deque()
+        self._opened: dict[int, tuple[Any, Any]] = {}  # by rank: the envelope asked for, and its bytes
+        self._wanted: list[Message] = []  # receives whose envelope has not come
+        self._under_way: list[Message] = []
+        super().__init__(*arguments)
+
+    def set_up(self) -> None:
+        self._mail = self.world.sharing_memory()
+        self._sent = [0] * self._mail.size
+        self._come: list[
+            tuple[int, int, int, int]
+        ] = []  # rank and what its envelope says, of messages that nobody wanted yet
+
+    def let_go(self) -> None:
+        self._mail = None  # type: ignore[assignment]
+        self._opened = {}
+        for message in [*self._wanted, *self._under_way]:
+            message.parts.clear()
+        self._wanted, self._under_way = [], []
+
+    def issue(self, message: Message, sends: bool) -> None:
+        with self.changed:
+            if self.failure is not None:
+                raise self.failure
+            if self._ending:
+                raise dist.DistBackendError(f"{message.work.what}: the group has been shut down")
+            (self._sends if sends else self._receives).append(message)
+            self.changed.notify_all()
+
+    def work(self) -> None:
+        try:
+            for peer in range(self._mail.size):
+                if peer != self._mail.rank:
+                    self._ask(peer)
+            self._serve()
+        except Exception as error:
+            self.fail(error)  # the first failure is what all messages say
+            for message in [*self._wanted, *self._under_way]:
+                message.work.finish(self.failure)
+            raise
+
+    def _serve(self) -> None:
+        idle = 0
+        while True:
+            with self.changed:
+                if not self._wanted and not self._under_way:
+                    self.changed.wait_for(lambda: self._sends or self._receives or self._ending)
+                    idle = 0
+                if self.failure is not None:
+                    raise self.failure
+                if self._ending and not (self._sends or self._receives or self._wanted or self._under_way):
+                    return
+                sends, self._sends = self._sends, deque()
+                self._wanted.extend(self._receives)
+                self._receives.clear()
+                self._under_way.extend(sends)
+            moved = bool(sends)
+            for message in sends:
+                self._send(message)
+            moved |= self._read_envelopes()
+            for message in list(self._wanted):
+                if self._match(message):
+                    self._wanted.remove(message)
+                    self._under_way.append(message)
+                    moved = True
+            for message in list(self._under_way):
+                if all([self._mail.test(part) for part in message.parts]):
+                    message.done()
+                    self._under_way.remove(message)
+                    message.work.finish()
+                    moved = True
+            self._look_at_clock()
+            idle = 0 if moved else idle + 1
+            if idle:  # others of this process need the interpreter
+                time.sleep(0 if idle < 200 else 5e-5 if idle < 2000 else 1e-3)
+
+    def _send(self, message: Message) -> None:
+        tag = 1 + self._sent[message.peer] % _BODIES
+        self._sent[message.peer] += 1
+        message.envelope = np.frombuffer(_ENVELOPE.pack(message.tag, message.data.nbytes, tag), np.uint8)
+        message.parts = [self._mail.send(message.envelope, message.peer, _OF_ENVELOPES)]
+        if message.data.nbytes:
+            message.parts.append(self._mail.send(message.data, message.peer, tag))
+
+    def _ask(self, peer: int) -> None:
+        into = np.empty(_ENVELOPE.size, np.uint8)
+        self._opened[peer] = (self._mail.receive(into, peer, _OF_ENVELOPES), into)
+
+    def _read_envelopes(self) -> bool:
+        moved = False
+        for peer, (asked, into) in list(self._opened.items()):
+            if self._mail.test(asked):
+                self._come.append((peer, *_ENVELOPE.unpack(into)))
+                self._ask(peer)
+                moved = True
+        return moved
+
+    def _match(self, message: Message) -> bool:
+        for come in self._come:
+            peer, tag, count, body = come
+            if tag != message.tag or message.peer not in (-1, peer):
+                continue
+            self._come.remove(come)
+            if count != message.data.nbytes:
+                raise ParameterError(
+                    f"{message.work.what} takes {message.data.nbytes} bytes, but rank {peer} sent {count} with tag {tag}"
+                )
+            message.work.source = peer
+            if count:
+                message.parts = [self._mail.receive(message.data, peer, body)]
+            return True
+        return False
+
+    def _look_at_clock(self) -> None:
+        now = time.monotonic()
+        for message in [*self._wanted, *self._under_way]:
+            if now > message.deadline:
+                raise dist.DistBackendError(
+                    f"{message.work.what} has not ended after {message.limit:g} s (timeout= of the group)"
+                )
+
+    def drop_all(self, failure: Exception) -> None:
+        with self.changed:
+            left = [*self._sends, *self._receives]
+            self._sends.clear()
+            self._receives.clear()
+        for message in left:
+            message.work.finish(failure)
+
+
+_groups: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def end_with_program(group: Any) -> None:
+    """`group.shutdown()` before the interpreter goes, for which threads must not wait any more."""
+    _groups.add(group)
+
+
+@atexit.register
+def _end_all() -> None:
+    for group in list(_groups):
+        with contextlib.suppress(Exception):
+            group.shutdown()

@@ -1,0 +1,151 @@
+"""Processes that no launcher has connected find each other, share memory, and hear of who is gone."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jali import comm
+from jali.comm.sockets import SocketTransport
+from jali.errors import RankError
+
+
+def connect(folder: str, rank: int, size: int, seconds: float = 30) -> SocketTransport:
+    def publish(key: str, text: str) -> None:
+        part = Path(folder) / f"{key}.part"
+        part.write_text(text)
+        part.rename(Path(folder) / key)
+
+    def find(key: str) -> str:
+        limit = time.monotonic() + seconds
+        while not (Path(folder) / key).exists():
+            if time.monotonic() > limit:
+                raise TimeoutError(key)
+            time.sleep(0.005)
+        return (Path(folder) / key).read_text()
+
+    return SocketTransport(rank, size, publish, find, "localhost", seconds)
+
+
+def run_rank(function, folder, rank, size, results) -> None:
+    try:
+        results.put((rank, function(folder, rank, size)))
+    except BaseException as error:
+        results.put((rank, f"{type(error).__name__}: {error}"))
+
+
+def on_processes(function, folder, size: int, alive: int | None = None) -> list:
+    spawn = multiprocessing.get_context("spawn")
+    results = spawn.Queue()
+    processes = [
+        spawn.Process(target=run_rank, args=(function, str(folder), rank, size, results))
+        for rank in range(size)
+    ]
+    for process in processes:
+        process.start()
+    told = dict(results.get(timeout=60) for _ in range(size if alive is None else alive))
+    for process in processes:
+        process.join(20)
+        assert process.exitcode is not None
+    return [told.get(rank) for rank in range(size)]
+
+
+def calls(folder, rank, size) -> list[str]:
+    transport = connect(folder, rank, size)
+    with comm.over(transport, 1) as world:
+        kinds = [world.transport, world.sharing_memory().transport, *world.libraries]
+        for count in (1, 1000, 300_000):
+            x = np.full(count, rank + 1.0)
+            assert np.array_equal(world.all_reduce(x), np.full(count, size * (size + 1) / 2))
+            assert np.array_equal(world.all_gather(x), np.repeat(np.arange(1.0, size + 1), count))
+            # by the sockets themselves
+            into = np.empty(count)
+            messages = [world.receive(into, (rank - 1) % size), world.send(x, (rank + 1) % size)]
+            world.wait(messages)
+            assert np.array_equal(into, np.full(count, (rank - 1) % size + 1.0))
+        part = world.split(rank % 2)
+        assert part.all_reduce(np.ones(3)).tolist() == [part.size] * 3
+        world.barrier()
+    transport.close()
+    return kinds
+
+
+@pytest.mark.parametrize("shm", ["", "0"])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_collectives_and_messages(tmp_path, monkeypatch, size, shm):
+    monkeypatch.setenv("JALI_SHM", shm)
+    shared = size > 1 and shm != "0"
+    expected = ["sockets", "shm" if shared else "sockets", *(["shm"] if shared else []), "sockets"]
+    assert on_processes(calls, tmp_path, size) == [expected] * size
+
+
+def until_it_dies(folder, rank, size) -> str:
+    with comm.over(connect(folder, rank, size), 1) as world:
+        world.all_reduce(np.ones(10))
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        start = time.monotonic()
+        with pytest.raises(RankError) as told:
+            world.all_reduce(np.ones(100_000))
+        return f"rank {told.value.rank}: {told.value.cause} ({time.monotonic() - start < 5})"
+
+
+@pytest.mark.parametrize("shm", ["", "0"])
+def test_a_killed_rank_is_heard_of(tmp_path, monkeypatch, shm):
+    monkeypatch.setenv("JALI_SHM", shm)
+    told = on_processes(until_it_dies, tmp_path, 3, alive=2)
+    assert told == ["rank 1: its process has died (True)", None, "rank 1: its process has died (True)"]
+
+
+def a_stranger_calls(folder, rank, size) -> int:
+    if rank == 1:
+        while not (Path(folder) / "0").exists():
+            time.sleep(0.01)
+        port = json.loads((Path(folder) / "0").read_text())["port"]
+        for data in (b"", b"GET / HTTP/1.0\r\n\r\n", bytes(36)):  # the last is a hello with another number
+            with socket.create_connection(("127.0.0.1", port)) as stranger:
+                stranger.sendall(data)
+    with comm.over(connect(folder, rank, size), 1) as world:
+        return int(world.all_reduce(np.ones(1))[0])
+
+
+def test_who_does_not_know_the_number_is_not_let_in(tmp_path):
+    assert on_processes(a_stranger_calls, tmp_path, 2) == [2, 2]
+
+
+def test_a_rank_that_does_not_come_is_named(tmp_path):
+    with pytest.raises(RankError, match="rank 0 was not called by ranks 1, 2: did they start"):
+        connect(str(tmp_path), 0, 3, seconds=0.3)
+
+
+def test_a_rank_that_is_not_reached_is_named_with_its_addresses(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    place = {"host": "elsewhere", "addresses": ["127.0.0.1"], "port": port, "secret": "00" * 32}
+    (tmp_path / "0").write_text(json.dumps(place))
+    with pytest.raises(
+        RankError, match=rf"rank 1 cannot connect to rank 0 at port {port} of 127\.0\.0\.1: .*open the ports"
+    ):
+        connect(str(tmp_path), 1, 2, seconds=5)
+
+
+def test_a_wait_is_stopped_by_another_thread_or_by_the_clock(tmp_path):
+    transport = connect(str(tmp_path), 0, 1)
+    transport.size = 2  # of whom the other never says anything
+    asked = transport.receive(1, 5)
+    assert transport.received(asked) is None
+    transport.deadline, transport.late = time.monotonic() - 1, lambda: TimeoutError("too late")
+    with pytest.raises(TimeoutError, match="too late"):
+        transport.received(asked)
+    transport.stop = KeyError("stopped")
+    with pytest.raises(KeyError, match="stopped"):
+        transport.received(asked)
+    transport.close()

@@ -1,0 +1,214 @@
+"""Tensors on devices: the calls that streams get. PyTorch sees no fake device, so its streams, events and tensors are stood in for.
+
+What jali does with the memory and the streams is real, on the fake driver of tests/gpu. No GPU is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed: make test-torch has it")
+
+import torch
+import torch.distributed as dist
+from rank_processes import RankProcesses
+
+GPU_TESTS = Path(__file__).parent.parent / "gpu"
+
+
+@pytest.fixture(scope="module")
+def device_ranks():
+    sys.path[:0] = [str(GPU_TESTS), str(GPU_TESTS.parent)]
+    try:
+        from fake_driver import make_fake_driver
+    finally:
+        del sys.path[:2]
+    with pytest.MonkeyPatch.context() as patch:
+        driver = str(make_fake_driver())
+        for name in ("JALI_CUDA_DRIVER", "JALI_NVRTC"):
+            patch.setenv(name, driver)
+        patch.setenv("JALI_FAKE_GPUS", "2")
+        with RankProcesses(2) as ranks:
+            yield ranks
+
+
+class Stream:
+    def __init__(self, device=None, handle: int | None = None) -> None:
+        if handle is None:
+            made = ctypes.c_void_p()
+            assert driver().cuStreamCreateWithPriority(ctypes.byref(made), 1, 0) == 0
+            handle = made.value
+        self.cuda_stream, self.device = handle, torch.device("cuda", dist.get_rank())
+
+    def wait_event(self, event: Event) -> None:
+        assert driver().cuStreamWaitEvent(ctypes.c_void_p(self.cuda_stream), event.event, 0) == 0
+
+    def wait_stream(self, other: Stream) -> None:
+        event = Event()
+        event.record(other)
+        self.wait_event(event)
+
+    def synchronize(self) -> None:
+        assert driver().cuStreamSynchronize(ctypes.c_void_p(self.cuda_stream)) == 0
+
+
+class Event:
+    def __init__(self) -> None:
+        self.event = ctypes.c_void_p()
+        assert driver().cuEventCreate(ctypes.byref(self.event), 2) == 0
+
+    def record(self, stream: Stream) -> None:
+        assert driver().cuEventRecord(self.event, ctypes.c_void_p(stream.cuda_stream)) == 0
+
+    def query(self) -> bool:
+        return driver().cuEventQuery(self.event) == 0
+
+
+def driver() -> ctypes.CDLL:
+    return ctypes.CDLL(os.environ["JALI_CUDA_DRIVER"])
+
+
+class OnDevice(torch.Tensor):
+    """A tensor of the host over memory that the fake driver takes for a device's."""
+
+    device = property(lambda self: torch.device("cuda", dist.get_rank()))
+
+    @property
+    def __cuda_array_interface__(self):
+        plain = self.as_subclass(torch.Tensor)
+        return {
+            "version": 3,
+            "shape": tuple(plain.shape),
+            "typestr": plain.numpy().dtype.str,
+            "data": (plain.data_ptr(), False),
+            "stream": torch.cuda.current_stream(self.device).cuda_stream,
+        }
+
+    def __dlpack_device__(self):
+        return 2, dist.get_rank()
+
+
+@contextlib.contextmanager
+def cuda_stands_in():
+    """Yields the stream of the caller and what makes tensors in device memory."""
+    from jali import _core
+    from jali.comm import DeviceArray
+    from jali.errors import DeviceError
+
+    gpu = _core.Gpu.open("cuda", dist.get_rank())
+    gpu.synchronize()  # which makes it the device of this thread
+    current = [Stream()]
+
+    @contextlib.contextmanager
+    def use(stream):
+        current.insert(0, stream)
+        yield
+        current.pop(0)
+
+    kept = []
+
+    def tensor(values: torch.Tensor) -> torch.Tensor:
+        memory = DeviceArray.empty(gpu, (max(1, values.nbytes),), "uint8")
+        kept.append(memory)
+        buffer = (ctypes.c_ubyte * values.nbytes).from_address(memory.address)
+        made = torch.frombuffer(buffer, dtype=values.dtype).view(values.shape)
+        made.copy_(values)
+        return made.as_subclass(OnDevice)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "current_stream", lambda device=None: current[0])
+        patch.setattr(torch.cuda, "stream", use)
+        patch.setattr(torch.cuda, "Stream", Stream)
+        patch.setattr(torch.cuda, "Event", Event)
+        yield current[0], tensor
+        with contextlib.suppress(DeviceError):  # a test may have let it give up
+            gpu.synchronize()
+
+
+def on_streams() -> None:
+    me, size = dist.get_rank(), dist.get_world_size()
+    group = dist.group.WORLD
+    with cuda_stands_in() as (stream, tensor):
+
+        def told(work, x) -> torch.Tensor:
+            work.wait()
+            stream.synchronize()  # the caller's stream alone
+            return x.as_subclass(torch.Tensor).clone()
+
+        for count in (5, 1000, 70_001):
+            for asynchronous in (False, True):
+                options = dist.AllreduceOptions()
+                options.asyncOp = asynchronous
+                x = tensor(torch.full((count,), me + 1.0))
+                work = group.allreduce([x], options)
+                assert type(work).__name__ == "DeviceWork"
+                assert told(work, x).tolist() == [3.0] * count
+            x = tensor(torch.full((count,), me, dtype=torch.int32))
+            options = dist.BroadcastOptions()
+            options.rootRank = 1
+            assert told(group.broadcast([x], options), x).tolist() == [1] * count
+            x, out = tensor(torch.full((count,), me + 0.5)), tensor(torch.zeros(size * count))
+            expected = torch.arange(2.0).repeat_interleave(count) + 0.5
+            assert torch.equal(told(group._allgather_base(out, x), out), expected)
+            x, out = tensor(torch.arange(2.0 * count) + me), tensor(torch.zeros(count))
+            expected = 2 * torch.arange(2.0 * count)[me * count : (me + 1) * count] + 1
+            assert torch.equal(told(group._reduce_scatter_base(out, x), out), expected)
+            x, out = tensor(torch.arange(2.0 * count) + 10 * me), tensor(torch.zeros(2 * count))
+            expected = torch.cat(
+                [torch.arange(2.0 * count)[me * count : (me + 1) * count] + 10 * r for r in (0, 1)]
+            )
+            assert torch.equal(told(group.alltoall_base(out, x, [], []), out), expected)
+        tensors = [tensor(torch.full((k + 1,), me + 1.0)) for k in range(4)]
+        work = group.allreduce_coalesced(tensors)
+        assert all(told(work, x).tolist() == [3.0] * (k + 1) for k, x in enumerate(tensors))
+        group._start_coalescing(torch.device("cuda"))
+        assert [group.allreduce([x]) for x in tensors] == [None] * 4
+        work = group._end_coalescing(torch.device("cuda"))
+        assert all(told(work, x).tolist() == [6.0] * (k + 1) for k, x in enumerate(tensors))
+        y = torch.ones(3)  # and the host's, in between
+        dist.all_reduce(y)
+        assert y.sum() == 6
+        with pytest.raises(Exception, match="jali has no ReduceOp.BAND of torch.float32"):
+            options = dist.AllreduceOptions()
+            options.reduceOp = dist.ReduceOp.BAND
+            group.allreduce([tensors[0]], options)
+        dist.destroy_process_group()
+
+
+def test_calls_on_tensors_of_devices_are_put_on_streams(device_ranks):
+    device_ranks.run(on_streams)
+
+
+def one_never_comes() -> None:
+    group = dist.group.WORLD
+    with cuda_stands_in() as (stream, tensor):
+        x = tensor(torch.ones(100))
+        group.allreduce([x]).wait()
+        stream.synchronize()
+        if dist.get_rank() == 0:
+            options = dist.AllreduceOptions()
+            options.timeout = timedelta(seconds=1)
+            start = time.monotonic()
+            group.allreduce([x], options)
+            while group._collectives.failure is None:
+                assert time.monotonic() - start < 10
+                time.sleep(0.05)
+            with pytest.raises(dist.DistBackendError, match="has not ended after 1 s"):
+                group.allreduce([x])
+        else:
+            time.sleep(3)
+        start = time.monotonic()
+        dist.destroy_process_group()
+        assert time.monotonic() - start < 10
+
+
+def test_what_lasts_too_long_on_a_stream_is_given_up(device_ranks):
+    device_ranks.run(one_never_comes)
