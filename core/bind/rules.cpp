@@ -2,11 +2,13 @@
 #include "collective/rules.hpp"
 #include "bind/errors.hpp"
 #include "collective/algorithms.hpp"
+#include "transport/mpi_abi.hpp"
 
 #include <string>
 #include <vector>
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
@@ -55,6 +57,30 @@ void bind_rules(nb::module_& m) {
             return choose_on_host(call, ranks_of_hosts);
         },
         "call"_a, "ranks_of_hosts"_a, "The way of a collective in host memory. ParameterError.");
+    nb::class_<RuledWay>(m, "RuledWay", "A way of a rule that holds for a call.")
+        .def_prop_ro("name", [](const RuledWay& self) { return self.way.name; })
+        .def_prop_ro("carrier", [](const RuledWay& self) { return self.way.carrier; })
+        .def_ro("file", &RuledWay::file)
+        .def_ro("line", &RuledWay::line)
+        .def_ro("why", &RuledWay::reason, "What the rule says of itself.")
+        .def_ro("conditions", &RuledWay::conditions, "Of the rule, as its file has them.");
+    m.def(
+        "ruled_ways",
+        [](const CollectiveCall& call, const std::vector<int>& ranks_of_hosts, const std::string& memory,
+           const LibraryVersions& versions, bool persistent) {
+            CollectiveFacts facts = facts_of(call, ranks_of_hosts, versions);
+            facts.memory = memory;
+            facts.persistent = persistent;
+            return collective_rules()->ways(facts);
+        },
+        "call"_a, "ranks_of_hosts"_a, "memory"_a = "host", "versions"_a = LibraryVersions(),
+        "persistent"_a = false,
+        "All ways that the rules in use have for a call, in the order in which they are tried. "
+        "ParameterError where the rules cannot be read.");
+    m.def(
+        "asked_way", [](const CollectiveCall& call, bool on_devices) { return asked_way(call, on_devices); },
+        "call"_a, "on_devices"_a,
+        "What a call asks for by name, or JALI_COLLECTIVE; no name where neither does. ParameterError.");
     m.def(
         "names_of_ways",
         [](const std::string& collective, bool on_devices) {
@@ -71,5 +97,16 @@ void bind_rules(nb::module_& m) {
         },
         "text"_a, "file"_a,
         "How many rules a file of this name and text has. ParameterError names what is wrong.");
+    m.def(
+        "rules_ask_for_library", [] { return collective_rules()->ask_for_devices_library(); },
+        "Whether a rule in use asks for the version of the devices' library.");
+    m.def(
+        "mpi_libraries",
+        [] {
+            nb::list names;
+            for (const std::string_view name : mpi_libraries()) names.append(std::string(name));
+            return nb::tuple(names);
+        },
+        nb::sig("def mpi_libraries() -> tuple[str, ...]"), "MPI libraries, as rules ask for their versions.");
     m.def("shipped_rules", &shipped_rules, "The rules that come with jali, as the text of their file.");
 }

@@ -109,6 +109,7 @@ class RulesReader {
                 if (key == "collective")
                     for (const std::string& word : words_of(key, value)) collectives.insert(word);
                 found.conditions.push_back(condition(key, value));
+                found.conditions.back().text = key + " = " + toml_text(value);
                 into_.ask_for_devices_library_ = into_.ask_for_devices_library_ || is_devices_library(key);
             }
         }
@@ -357,9 +358,9 @@ void ChoiceRules::append(const ChoiceRules& others) {
     ask_for_devices_library_ = ask_for_devices_library_ || others.ask_for_devices_library_;
 }
 
-CollectiveChoice ChoiceRules::choose(const CollectiveFacts& facts, const WhyNot& why_not) const {
-    std::vector<std::string> reasons; // each once
-    std::string skipped;
+void ChoiceRules::for_each_way(
+    const CollectiveFacts& facts,
+    const std::function<bool(const Rule& rule, const CollectiveWay& way)>& told) const {
     for (const Rule& rule : rules_) {
         if (!std::ranges::all_of(rule.conditions, [&](const Condition& c) { return c.holds(facts); }))
             continue;
@@ -368,16 +369,38 @@ CollectiveChoice ChoiceRules::choose(const CollectiveFacts& facts, const WhyNot&
             if (!algorithm &&
                 std::ranges::any_of(algorithms(), [&](const Algorithm& row) { return row.name == way.name; }))
                 continue; // of another collective
-            const std::string reason = why_not(way);
-            if (reason.empty())
-                return {way, "line " + std::to_string(rule.line) + " of " + rule.file +
-                                 (rule.reason.empty() ? "" : ": " + rule.reason) + skipped};
-            if (std::ranges::find(reasons, reason) != reasons.end()) continue;
+            if (told(rule, way)) return;
+        }
+    }
+}
+
+std::vector<RuledWay> ChoiceRules::ways(const CollectiveFacts& facts) const {
+    std::vector<RuledWay> found;
+    for_each_way(facts, [&](const Rule& rule, const CollectiveWay& way) {
+        RuledWay& one = found.emplace_back(way, rule.file, rule.reason, rule.line);
+        for (const Condition& condition : rule.conditions) one.conditions.push_back(condition.text);
+        return false;
+    });
+    return found;
+}
+
+CollectiveChoice ChoiceRules::choose(const CollectiveFacts& facts, const WhyNot& why_not) const {
+    std::vector<std::string> reasons; // each once
+    std::string skipped;
+    std::optional<CollectiveChoice> choice;
+    for_each_way(facts, [&](const Rule& rule, const CollectiveWay& way) {
+        const std::string reason = why_not(way);
+        if (reason.empty()) {
+            choice = {way, "line " + std::to_string(rule.line) + " of " + rule.file +
+                               (rule.reason.empty() ? "" : ": " + rule.reason) + skipped};
+        } else if (std::ranges::find(reasons, reason) == reasons.end()) {
             reasons.push_back(reason);
             skipped +=
                 "; not " + way.name + (way.carrier.empty() ? "" : " by " + way.carrier) + ": " + reason;
         }
-    }
+        return choice.has_value();
+    });
+    if (choice) return *choice;
     std::string text = std::string(name_of(facts.collective)) + " of these arguments cannot be done in " +
                        facts.memory + " memory";
     for (const std::string& reason : reasons) text += (&reason == reasons.data() ? ": " : "; ") + reason;

@@ -56,6 +56,14 @@ struct CollectiveChoice {
     std::string why; // the rule, and what was skipped
 };
 
+// A way of a rule that holds for a call.
+struct RuledWay {
+    CollectiveWay way;
+    std::string file, reason; // of the rule
+    int line = 0;
+    std::vector<std::string> conditions; // of the rule, as its file has them
+};
+
 // Names that ways may have, besides those of algorithms: who has collectives, and who carries messages.
 struct WayNames {
     std::set<std::string, std::less<>> itself, carriers;
@@ -71,6 +79,10 @@ class ChoiceRules {
     using WhyNot = std::function<std::string(const CollectiveWay& way)>;
     CollectiveChoice choose(const CollectiveFacts& facts, const WhyNot& why_not) const;
 
+    // All ways of the rules that hold, in the order in which they are tried; those of other collectives are
+    // left out.
+    std::vector<RuledWay> ways(const CollectiveFacts& facts) const;
+
     // Appends those of another file, which come after these.
     void append(const ChoiceRules& others);
     const std::string& digest() const { return digest_; } // equal for equal rules
@@ -81,7 +93,7 @@ class ChoiceRules {
 
   private:
     struct Condition {
-        std::string key;
+        std::string text; // as the file has it
         std::function<bool(const CollectiveFacts&)> holds;
     };
     struct Rule {
@@ -90,6 +102,9 @@ class ChoiceRules {
         std::vector<Condition> conditions;
         std::vector<CollectiveWay> ways;
     };
+    // Tells `told` each of them until that returns true.
+    void for_each_way(const CollectiveFacts& facts,
+                      const std::function<bool(const Rule& rule, const CollectiveWay& way)>& told) const;
     std::vector<Rule> rules_;
     std::string digest_;
     bool ask_for_devices_library_ = false;

@@ -55,6 +55,7 @@ class Command:
 
     module: str
     summary: str
+    starts_ranks: bool = True  # else `-n` says of how many ranks it speaks
 
 
 COMMANDS = {
@@ -64,6 +65,11 @@ COMMANDS = {
     ),
     "convert": Command("jali.cli.convert", "rewrite a configuration file in another format"),
     "plan": Command("jali.cli.plan", "explain how a collective is done on a described machine, and draw it"),
+    "explain": Command(
+        "jali.cli.explain",
+        "say which way a collective would take, by which rule, and what it and the others cost",
+        starts_ranks=False,
+    ),
     "simulate": Command(
         "jali.cli.simulate",
         "simulate collectives, or updates with halos, on a described machine, up to thousands of ranks",
@@ -105,7 +111,9 @@ def make_parser(chosen: str | None) -> argparse.ArgumentParser:
             "--ranks",
             type=_rank_count,
             metavar="N",
-            help="start N MPI ranks, with the launcher of the MPI library",
+            help="start N MPI ranks, with the launcher of the MPI library"
+            if command.starts_ranks
+            else "ranks of the call; none is started",
         )
         if name == chosen:
             module = importlib.import_module(command.module)
@@ -124,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         chosen = next((word for word in arguments_given if not word.startswith("-")), None)
         arguments = make_parser(chosen).parse_args(arguments_given)
-        if arguments.ranks is not None:
+        if arguments.ranks is not None and COMMANDS[arguments.command].starts_ranks:
             status = launch.start_ranks(arguments.ranks, arguments_given)
             if status is not None:
                 return status
