@@ -5,10 +5,12 @@
 #include "transport/mpi_abi.hpp"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
@@ -35,9 +37,33 @@ void bind_rules(nb::module_& m) {
         .def_ro("summary", &Algorithm::summary)
         .def_ro("ring", &Algorithm::ring)
         .def_ro("striped", &Algorithm::striped, "Roots are spread over the ranks of their host.")
+        .def_ro("leaders", &Algorithm::leaders,
+                "One rank of each host combines what its host has, and gets what all have.")
         .def_ro("on_devices", &Algorithm::on_devices, "Whether arrays in device memory take it too.")
         .def_ro("chunk", &Algorithm::chunk)
-        .def("depth", &Algorithm::depth, "payload"_a, "Chunks of the pipeline, for a payload in bytes.");
+        .def("depth", &Algorithm::depth, "payload"_a, "Chunks of the pipeline, for a payload in bytes.")
+        .def(
+            "plan",
+            [](const Algorithm& row, const CollectiveCall& call, const Hosts& hosts,
+               const std::string& inside, const std::string& between, bool on_devices) {
+                AlgorithmPlan made = plan_of(row, call, hosts, inside, between, on_devices);
+                return std::pair(std::move(made.composition), std::move(made.parameters));
+            },
+            "call"_a, "hosts"_a, "inside"_a = "", "between"_a = "", "on_devices"_a = false,
+            "Composition and parameters of a call between ranks of these hosts, whose messages these carry.");
+    m.def(
+        "way_aliases",
+        [] {
+            nb::list rows;
+            for (const WayAlias& row : way_aliases())
+                rows.append(nb::make_tuple(std::string(row.name), std::string(name_of(row.collective)),
+                                           std::string(row.algorithm), row.one_host));
+            return rows;
+        },
+        nb::sig("def way_aliases() -> list[tuple[str, str, str, bool]]"),
+        "Other names of ways: (name, collective, algorithm or nothing where it is the usual one that knows "
+        "of no "
+        "hosts, whether all ranks are to be on one host).");
     m.def("algorithms", [] {
         nb::list rows;
         for (const Algorithm& row : algorithms()) rows.append(nb::cast(&row, nb::rv_policy::reference));
@@ -50,6 +76,11 @@ void bind_rules(nb::module_& m) {
         .def_prop_ro(
             "carrier", [](const CollectiveChoice& choice) { return choice.way.carrier; },
             "Who carries its messages; empty: the usual one.")
+        .def_prop_ro(
+            "between", [](const CollectiveChoice& choice) { return choice.way.between; },
+            "Who carries those between hosts; empty: the same.")
+        .def_prop_ro("way", [](const CollectiveChoice& choice) { return text_of(choice.way); })
+        .def_prop_ro("one_host", [](const CollectiveChoice& choice) { return choice.way.one_host; })
         .def_ro("why", &CollectiveChoice::why);
     m.def(
         "choose_on_host",
@@ -60,6 +91,9 @@ void bind_rules(nb::module_& m) {
     nb::class_<RuledWay>(m, "RuledWay", "A way of a rule that holds for a call.")
         .def_prop_ro("name", [](const RuledWay& self) { return self.way.name; })
         .def_prop_ro("carrier", [](const RuledWay& self) { return self.way.carrier; })
+        .def_prop_ro("between", [](const RuledWay& self) { return self.way.between; })
+        .def_prop_ro("way", [](const RuledWay& self) { return text_of(self.way); })
+        .def_prop_ro("one_host", [](const RuledWay& self) { return self.way.one_host; })
         .def_ro("file", &RuledWay::file)
         .def_ro("line", &RuledWay::line)
         .def_ro("why", &RuledWay::reason, "What the rule says of itself.")
@@ -77,6 +111,15 @@ void bind_rules(nb::module_& m) {
         "persistent"_a = false,
         "All ways that the rules in use have for a call, in the order in which they are tried. "
         "ParameterError where the rules cannot be read.");
+    m.def(
+        "why_not_between",
+        [](const std::string& name, bool one_host, const std::string& collective,
+           const std::vector<int>& ranks_of_hosts) {
+            return why_not_between({.name = name, .one_host = one_host}, collective_of(collective),
+                                   ranks_of_hosts);
+        },
+        "name"_a, "one_host"_a, "collective"_a, "ranks_of_hosts"_a,
+        "Why a way does not apply to ranks that are spread over hosts so; empty if it does.");
     m.def(
         "asked_way", [](const CollectiveCall& call, bool on_devices) { return asked_way(call, on_devices); },
         "call"_a, "on_devices"_a,

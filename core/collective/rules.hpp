@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <stdexcept>
@@ -46,10 +47,17 @@ struct CollectiveFacts {
 CollectiveFacts facts_of(const CollectiveCall& call, std::span<const int> ranks_of_hosts,
                          LibraryVersions versions = {});
 
-// An algorithm and who carries its messages (empty: the usual one), or who has collectives itself.
+// An algorithm and who carries its messages (empty: the usual one), or who has collectives itself. Of an
+// algorithm inside hosts and between them `carrier` is inside, and `between` (empty: the same) is between.
 struct CollectiveWay {
-    std::string name, carrier;
+    std::string name, carrier, between;
+    bool one_host = false;    // only where all ranks are on one
+    std::string written = {}; // where somebody wrote another name for it
+
+    bool operator==(const CollectiveWay&) const = default;
 };
+// As it is written: "ring", "ring by nccl", "two_level by shm and mpi".
+std::string text_of(const CollectiveWay& way);
 
 struct CollectiveChoice {
     CollectiveWay way;
@@ -64,10 +72,24 @@ struct RuledWay {
     std::vector<std::string> conditions; // of the rule, as its file has them
 };
 
-// Names that ways may have, besides those of algorithms: who has collectives, and who carries messages.
+// Names that ways may have, besides those of algorithms: who has collectives, and who carries messages
+// between devices and in memory of hosts.
 struct WayNames {
     std::set<std::string, std::less<>> itself, carriers;
+    std::set<std::string, std::less<>> of_hosts = {"mpi", "shm", "thread"};
 };
+
+// A way as it is written, of these collectives (none: of any). Throws CollectiveError that says what is wrong
+// and what there is.
+CollectiveWay read_way(std::string_view text, std::span<const Collective> collectives, const WayNames& names);
+
+// What a way is for this collective: other names (way_aliases) are replaced. None: it is no way of it.
+std::optional<CollectiveWay> way_for(const CollectiveWay& way, Collective collective, bool on_devices,
+                                     const WayNames& names);
+
+// Why a way does not apply to ranks that are spread over hosts so; empty if it does.
+std::string why_not_between(const CollectiveWay& way, Collective collective,
+                            std::span<const int> ranks_of_hosts);
 
 class ChoiceRules {
   public:
@@ -106,6 +128,7 @@ class ChoiceRules {
     void for_each_way(const CollectiveFacts& facts,
                       const std::function<bool(const Rule& rule, const CollectiveWay& way)>& told) const;
     std::vector<Rule> rules_;
+    WayNames names_;
     std::string digest_;
     bool ask_for_devices_library_ = false;
 
@@ -124,10 +147,11 @@ std::vector<std::string> names_of_ways(Collective collective, bool on_devices);
 // CollectiveError that lists the ways there are.
 CollectiveChoice asked_way(const CollectiveCall& call, bool on_devices);
 
-// The way of a call in the host's memory: what is asked for, else by the rules. Throws CollectiveError,
-// RulesError.
+// The way of a call in the host's memory: what is asked for, else by the rules. `carriers` are who carries
+// messages there (none: whoever is named). Throws CollectiveError, RulesError.
 CollectiveChoice choose_on_host(const CollectiveCall& call, std::span<const int> ranks_of_hosts,
-                                const LibraryVersions& versions = {});
+                                const LibraryVersions& versions = {},
+                                std::span<const std::string> carriers = {});
 
 // The rules in use: those of the file that the settings name, if they do, then those that come with jali.
 // Read when they are first asked for, and when the settings name another file. Throws RulesError, also where

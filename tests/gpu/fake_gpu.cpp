@@ -14,7 +14,8 @@
 // JALI_FAKE_NO_IPC_OPEN=1 it opens none; JALI_FAKE_NO_VIRTUAL=1 and JALI_FAKE_NO_VIRTUAL_IMPORT=1 say the
 // same of memory with handles. With JALI_FAKE_QUEUE=n a stream that holds n operations is full, and who puts
 // one more on it waits. With JALI_FAKE_COMPILER=idle kernels are compiled to nothing and do nothing,
-// for tests that want the texts only.
+// for tests that want the texts only. With JALI_FAKE_ISLANDS=n the devices of a process reach those of their
+// own n neighbours only, as on hosts of n devices.
 //
 // Here are the driver's functions; what it remembers is in fake_gpu_state.hpp, what runs in
 // fake_gpu_scheduler.hpp, memory with handles in fake_gpu_virtual.hpp, the compiler in fake_gpu_compiler.hpp.
@@ -493,7 +494,9 @@ BOTH(cuGraphDestroy, hipGraphDestroy, (void* graph), (graph)) {
     return 0;
 }
 BOTH(cuDeviceCanAccessPeer, hipDeviceCanAccessPeer, (int* can, int device, int peer), (can, device, peer)) {
-    *can = device != peer && !number("JALI_FAKE_NO_PEERS", 0);
+    const auto island = number("JALI_FAKE_ISLANDS", 0);
+    *can = device != peer && !number("JALI_FAKE_NO_PEERS", 0) &&
+           (island == 0 || device / island == peer / island);
     return 0;
 }
 BOTH(cuCtxEnablePeerAccess, hipCtxEnablePeerAccess, (void* context, unsigned flags), (context, flags)) {

@@ -19,9 +19,9 @@ import numpy as np
 from jali import _core, comm, settings, vendors
 from jali.amounts import counted, size_text, time_text
 from jali.bench.collective_rules import DEFAULT
-from jali.bench.collective_ways import Way, ways_of
+from jali.bench.collective_ways import DEVICE_CARRIERS, Way, ways_of
 from jali.cli.plan_arguments import names_argument, size_argument, whole_argument
-from jali.comm.algorithms import COLLECTIVES
+from jali.comm.algorithms import ALGORITHMS, CARRIERS_OF_DEVICES, COLLECTIVES, ON_DEVICES
 from jali.comm.elements import NAMES, OPERATIONS, SIZES
 from jali.devices import parse_device
 from jali.errors import DeviceError, ParameterError
@@ -29,6 +29,7 @@ from jali.files import value_shown
 from jali.planner.call_costs import Cost, Costs, Times
 from jali.planner.machine import Machine
 
+MOST_NAMED = 5  # of ways without costs for the same reason
 WHOLE = ("all_reduce", "reduce", "broadcast")  # every rank has all bytes
 MACHINES = {"cuda": "h200x8", "hip": "frontier"}
 """Where nobody names a machine: those whose measurements jali's own rules and model were made with."""
@@ -189,36 +190,36 @@ class Asked:
         """The ways that are tried, in their order, down to the first that is possible in any case."""
         asked = _core.asked_way(self.call, self.kind != "host")
         if asked.name and (asked.why == "asked for" or not self._is_of_others(asked.name)):
-            return [self._told(asked.name, "", asked.why, [], "", [])]
+            return [self._told(asked, asked.why, [], "", [])]
         found: list[dict[str, Any]] = []
         for ruled in _core.ruled_ways(
             self.call, self.hosts, self.kind, self.versions, self.arguments.persistent
         ):
             place = f"line {ruled.line} of {ruled.file}"
-            found.append(
-                self._told(ruled.name, ruled.carrier, place, list(ruled.conditions), ruled.why, found)
-            )
+            found.append(self._told(ruled, place, list(ruled.conditions), ruled.why, found))
             if found[-1]["verdict"] == "takes":
                 break
         return found
 
     def _told(
         self,
-        name: str,
-        carrier: str,
+        chosen: _core.RuledWay | _core.CollectiveChoice,
         rule: str,
         conditions: list[str],
         why: str,
         before: list[dict[str, Any]],
     ) -> dict[str, Any]:
         """A way as it is told, behind those that are tried `before`."""
-        needs, impossible = self.needs(name, carrier)
+        way = Way(chosen.name, chosen.carrier, chosen.between)
+        needs, impossible = self.needs(
+            way, chosen.one_host, asked_for=isinstance(chosen, _core.CollectiveChoice)
+        )
         for other in before:
             if other["verdict"] == "if" and set(other["needs"]) <= set(needs):
                 impossible = impossible or f"it needs what {other['way']} needs, and is not reached"
         return {
-            "way": str(Way(name, carrier)),
-            "by": self.carrier_words(name, carrier),
+            "way": str(way),
+            "by": self.carrier_words(way),
             "rule": rule,
             "conditions": conditions,
             "why": why,
@@ -236,48 +237,63 @@ class Asked:
         everybodys = {row for row, *_ in _core.collective_rows(vendors.libraries())}
         return self.kind != "host" and name in everybodys - self._rows_here
 
-    def needs(self, name: str, carrier: str) -> tuple[list[str], str]:
+    def needs(self, way: Way, one_host: bool = False, asked_for: bool = False) -> tuple[list[str], str]:
         """What a way needs that only ranks and devices know, and why it is impossible in any case (else empty)."""
+        between = _core.why_not_between(way.name, one_host, self.call.collective, self.hosts)
+        if between and (
+            one_host or not asked_for
+        ):  # who asks for levels gets them where there is one host, too
+            return [], between
+        carriers = [name for name in (way.carrier, way.between) if name]
         if self.kind == "host":
-            known = carrier == "" and name in _core.names_of_ways(self.call.collective, False)
-            return [], "" if known else f"'{name}' is for devices"
+            if way.name not in _core.names_of_ways(self.call.collective, False):
+                return [], f"'{way.name}' is for devices"
+            wrong = [name for name in carriers if name in CARRIERS_OF_DEVICES]
+            return [], f"'{wrong[0]}' carries messages between devices" if wrong else ""
         traits = {row: more for row, *more in _core.collective_traits(vendors.libraries())}
-        algorithm = name not in traits
+        algorithm = way.name not in traits
         forced = settings.current().device_carrier
-        row = name if not algorithm else forced or carrier or usual_carrier(self.kind)
-        if row not in self._rows_here:
-            return [], f"'{row}' is not for {self.kind} devices"
-        if algorithm and forced and carrier and carrier != forced:
-            return [], f"JALI_DEVICE_CARRIER={forced} is to carry all messages"
-        maps_memory, of_library, user = traits[row]
-        if self.call.operation == "user" and not user:
-            return [], f"'{row}' has no operations of the user"
-        if row == "host-staged":
-            return [], ""
-        needs = []
-        if maps_memory:
-            where = "" if len(self.hosts) == 1 else ", also those of other hosts"
-            needs.append(f"devices of the ranks map each other's memory{where} ({row})")
-        elif of_library:
-            library = vendors.library_of(self.kind).upper()
-            needs.append(
-                f"{library} is found on all ranks, each has a device of its own, and {row} has this call"
-            )
-        else:
-            needs.append(f"the MPI library takes addresses of devices ({row})")
+        rows = carriers or [forced or usual_carrier(self.kind)]
+        if not algorithm:
+            rows = [way.name]
+        needs: list[str] = []
+        for number, row in enumerate(rows):
+            if row not in self._rows_here:
+                return [], f"'{row}' is not for {self.kind} devices"
+            if algorithm and forced and row != forced:
+                return [], f"JALI_DEVICE_CARRIER={forced} is to carry all messages"
+            maps_memory, of_library, user = traits[row]
+            if self.call.operation == "user" and not user:
+                return [], f"'{row}' has no operations of the user"
+            everywhere = len(self.hosts) > 1 and (number > 0 or not way.between)
+            if maps_memory:
+                where = (
+                    ", also those of other hosts" if everywhere else " inside hosts" if way.between else ""
+                )
+                needs.append(f"devices of the ranks map each other's memory{where} ({row})")
+            elif of_library:
+                library = vendors.library_of(self.kind).upper()
+                needs.append(
+                    f"{library} is found on all ranks, each has a device of its own, and {row} has this call"
+                )
+            elif row != "host-staged":
+                needs.append(f"the MPI library takes addresses of devices ({row})")
         if algorithm:
             compiler = vendors.vendor(self.kind).compiler.library.title
             needs.append(f"{compiler} compiles kernels on all ranks")
         return needs, ""
 
-    def carrier_words(self, name: str, carrier: str) -> str:
+    def carrier_words(self, way: Way) -> str:
         """Who carries messages."""
+        if way.between:
+            return f"{way.carrier} inside hosts, {way.between} between them"
         if self.kind != "host":
-            itself = {row for row, _, _, itself in _core.collective_rows(vendors.libraries()) if itself}
-            if name in itself:
+            if way.name in ON_DEVICES:
                 return "its own"
-            return settings.current().device_carrier or carrier or usual_carrier(self.kind)
-        if len(self.hosts) == self.ranks:
+            return settings.current().device_carrier or way.carrier or usual_carrier(self.kind)
+        if way.carrier:
+            return way.carrier
+        if len(self.hosts) == self.ranks > 1:
             return "mpi"
         return "shm" if len(self.hosts) == 1 else "shm inside hosts, mpi between them"
 
@@ -295,7 +311,17 @@ class Asked:
             except DeviceError as error:
                 return {"missing": str(error)}
             by = choice.carrier
-        return {"way": str(Way(choice.name, choice.carrier)), "by": by, "why": choice.why}
+        return {"way": choice.way, "by": by, "why": choice.why}
+
+    def all_ways(self) -> list[Way]:
+        """Those that are measured, and on devices two carriers for what does one thing inside hosts and another between them."""
+        found = ways_of(self.call.collective, self.kind, self.hosts)
+        if self.kind == "host":
+            return found
+        levels = {row.name for row in ALGORITHMS if row.hierarchy == "hosts"}
+        names = dict.fromkeys(way.name for way in found if way.name in levels)
+        here = [name for name in DEVICE_CARRIERS if name in self._rows_here]
+        return found + [Way(n, a, b) for n in names for a in here for b in here if a != b]
 
     # --- what it costs --------------------------------------------------------------------------------------
 
@@ -321,9 +347,9 @@ class Asked:
             machine = Machine.load(name)
             costs = Costs(machine, self.call, self.hosts, self.kind)
             rows = []
-            for way in ways_of(self.call.collective, self.kind):
-                _, impossible = self.needs(way.name, way.carrier)
-                cost = Cost(None, impossible) if impossible else costs.of(way.name, way.carrier)
+            for way in self.all_ways():
+                _, impossible = self.needs(way)
+                cost = Cost(None, impossible) if impossible else costs.of(way.name, way.carrier, way.between)
                 rows.append({"way": str(way), "time": cost.time, "words": cost.words})
             fitted = costs.machine
             source = f"the planner's model of {machine.name}, {counted(fitted.nodes, 'node')} of {counted(fitted.ranks_per_node, 'rank')}"
@@ -439,7 +465,9 @@ def text_of(facts: dict[str, Any]) -> str:
         if row["time"] is None:
             unknown.setdefault(row["words"], []).append(row["way"] + ("  <- taken" if row["takes"] else ""))
     for why, names in unknown.items():
-        lines.append(f"    not known: {', '.join(names)}\n      {why}")
+        names.sort(key=lambda name: "<-" not in name)
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        lines.append(f"    not known: {', '.join(names[:MOST_NAMED])}{more}\n      {why}")
     return "\n".join(lines)
 
 

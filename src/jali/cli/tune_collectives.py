@@ -261,7 +261,7 @@ class Tuning:
         found = self.ways.measure(case, self.arguments.rounds, self._seconds)
         self.done[cell] = found
         self._write_state()
-        ways = ways_of(cell.variant.collective, self.kind)
+        ways = ways_of(cell.variant.collective, self.kind, self.hosts)
         for way in ways:
             why = found.impossible.get(str(way))
             if why is not None and (way.carrier or why) not in self.told:

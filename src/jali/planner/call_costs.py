@@ -24,7 +24,7 @@ from jali.amounts import counted
 from jali.comm import algorithms
 from jali.errors import FileFormatError, ParameterError, PlanError
 from jali.files import read_bytes, shown
-from jali.planner.machine import Machine
+from jali.planner.machine import Carrier, Machine
 
 MOST_MESSAGES = 1 << 17
 """Of a plan that is simulated to know what a call costs: an answer is to come at once."""
@@ -88,12 +88,12 @@ class Costs:
             call.collective, _numpy_name(call.type), call.counts, call.root, operation, call.in_place, None, call.reproducible
         )  # fmt: skip
 
-    def of(self, name: str, carrier: str) -> Cost:
-        """Of an algorithm by a carrier (empty: the usual one), or of who has collectives itself."""
+    def of(self, name: str, carrier: str, between: str = "") -> Cost:
+        """Of an algorithm by a carrier (empty: the usual one) and another between hosts, or of who has collectives itself."""
         try:
             row = self._row(name)
             if row is not None:
-                return self._simulated(row, carrier or (USUAL if self.on_device else ""))
+                return self._simulated(row, carrier or (USUAL if self.on_device else ""), between)
             return self._of_itself(name)
         except (PlanError, ParameterError) as error:
             return Cost(None, str(error))
@@ -121,29 +121,26 @@ class Costs:
             return Cost(None, why)
         return Cost(best[0], f"its own choice is not known: as {best[1]} by its messages")
 
-    def _simulated(self, row: Any, carrier: str) -> Cost:
-        if self._messages(row) > MOST_MESSAGES:
-            return Cost(None, "so many messages are not simulated")
-        composition = self.call.composition(self.ranks, row.form)
-        hierarchy = self._hierarchy(row)
-        striped = row.striped and self.call.collective in ("broadcast", "reduce")
-        before = after = 0.0
-        if self.on_device:
-            core, before, after = self._carried_by(carrier)
-        else:
-            core = self.machine.core()
-        libraries = [carrier] if self.on_device else _core.default_libraries(core, hierarchy)
-        parameters = _core.PlanParameters(
-            hierarchy,
-            libraries=libraries,
-            stripe=self.hosts[0] if striped else 1,
-            ring=self.ranks if row.ring else 1,
-            depth=1 if self.on_device else row.depth(self.call.payload(self.ranks)),
-            reproducible=self.call.reproducible,
-            pack_below=0 if self.on_device else 65536,
-        )
+    def _simulated(self, row: Any, carrier: str, between: str = "") -> Cost:
+        if why := _core.why_not_between(row.name, False, self.call.collective, self.hosts):
+            return Cost(None, why)
         if self.ranks == 1:
             return Cost(0.0, "one rank alone")
+        if self._messages(row) > MOST_MESSAGES:
+            return Cost(None, "so many messages are not simulated")
+        groups, first = [], 0
+        for count in self.hosts:
+            groups.append(list(range(first, first + count)))
+            first += count
+        composition, parameters = row.plan(self.call, groups, carrier, between, self.on_device)
+        before = after = 0.0
+        if self.on_device:
+            core, before, after = self._carried_by(carrier, between)
+        else:
+            core = self.machine.core()
+            if not carrier:
+                libraries = _core.default_libraries(core, parameters.hierarchy)
+                parameters = _with_libraries(parameters, libraries)
         simulated = _core.simulate_plan(composition, parameters, core)
         stages = len({stage for stage, *_ in simulated.result.stages})
         return Cost(simulated.result.time + stages * (before + after))
@@ -154,24 +151,38 @@ class Costs:
         rounds = self.ranks if not row.ring or row.form == "composed" else 1
         return self.ranks * max(rounds, row.depth(self.call.payload(self.ranks)))
 
-    def _hierarchy(self, row: Any) -> _core.Hierarchy:
-        if row.hierarchy == "binary":
-            return _core.Hierarchy.binary(self.ranks)
-        if row.hierarchy == "hosts" and 1 < len(self.hosts) < self.ranks:
-            return _core.Hierarchy.from_sizes(self.ranks, [self.hosts])
-        return _core.Hierarchy(self.ranks)
+    def _carried_by(self, carrier: str, between: str) -> tuple[_core.Machine, float, float]:
+        """The simulator's machine with the messages of these, and what passes before and after those of a stage."""
+        machine = self.machine
+        used = {}
+        before = after = 0.0
+        for name, inside in ((carrier, bool(between)), (between, False)):
+            if not name:
+                continue
+            found, library = machine.carriers.get(name), machine.libraries.get(name)
+            across = len(self.hosts) > 1 and not inside
+            if found is not None and (not across or "node" in found.messages.at or library is None):
+                used[name] = found.messages
+                before, after = max(before, found.before * 1e-6), max(after, found.after * 1e-6)
+            elif library is not None:  # described between nodes as well
+                used[name] = library
+            else:
+                known = ", ".join(dict.fromkeys([*machine.carriers, *machine.libraries]))
+                raise ParameterError(f"machine '{machine.name}' says nothing of {name}; it knows {known}")
+        carriers = {name: Carrier(messages) for name, messages in used.items()}
+        return replace(machine, carriers=carriers).core_of_halos(), before, after
 
-    def _carried_by(self, carrier: str) -> tuple[_core.Machine, float, float]:
-        """The simulator's machine with this carrier's messages, and what passes before and after those of a stage."""
-        found = self.machine.carriers.get(carrier)
-        library = self.machine.libraries.get(carrier)
-        between = len(self.hosts) > 1
-        if found is not None and (not between or "node" in found.messages.at or library is None):
-            return self.machine.core_of_halos(), found.before * 1e-6, found.after * 1e-6
-        if library is not None:  # described between nodes as well
-            return self.machine.core(), 0.0, 0.0
-        known = ", ".join(dict.fromkeys([*self.machine.carriers, *self.machine.libraries]))
-        raise ParameterError(f"machine '{self.machine.name}' says nothing of {carrier}; it knows {known}")
+
+def _with_libraries(parameters: _core.PlanParameters, libraries: Sequence[str]) -> _core.PlanParameters:
+    p = parameters
+    return _core.PlanParameters(
+        p.hierarchy,
+        libraries=libraries,
+        stripe=p.stripe,
+        ring=p.ring,
+        depth=p.depth,
+        reproducible=p.reproducible,
+    )
 
 
 def _numpy_name(core: str) -> str:
