@@ -6,11 +6,13 @@
 #include "transport/mpi_abi.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <fstream>
 #include <iterator>
 #include <limits>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -33,6 +35,9 @@ CollectiveFacts facts_of(const CollectiveCall& call, std::span<const int> ranks_
     facts.in_place = call.in_place;
     facts.reproducible = call.reproducible;
     facts.even = std::ranges::adjacent_find(call.counts, std::not_equal_to<>()) == call.counts.end();
+    facts.elements = call.counts.empty() ? 0 : call.counts[0];
+    if (!facts.even)
+        facts.elements = std::accumulate(call.counts.begin(), call.counts.end(), std::int64_t{0});
     return facts;
 }
 
@@ -88,9 +93,13 @@ CollectiveWay read_way(std::string_view text, std::span<const Collective> collec
     if (!way.between.empty() && names.carriers.contains(way.carrier) != names.carriers.contains(way.between))
         refuse("of '" + way.carrier + "' and '" + way.between +
                "' one carries messages between devices, and the other on hosts");
-    if (way.carrier.empty() && names.itself.contains(way.name)) return way;
-    std::set<std::string, std::less<>> all(way.carrier.empty() ? names.itself
-                                                               : std::set<std::string, std::less<>>{});
+    if (way.carrier.empty() && (names.itself.contains(way.name) || names.itself_on_hosts.contains(way.name)))
+        return way;
+    std::set<std::string, std::less<>> all;
+    if (way.carrier.empty()) {
+        all = names.itself;
+        all.insert(names.itself_on_hosts.begin(), names.itself_on_hosts.end());
+    }
     bool known = false, serves = false, on_devices = false, of_hosts = false;
     for (const Algorithm& row : algorithms()) {
         if (row.on_devices || way.carrier.empty()) all.insert(std::string(row.name));
@@ -122,7 +131,7 @@ CollectiveWay read_way(std::string_view text, std::span<const Collective> collec
 
 std::optional<CollectiveWay> way_for(const CollectiveWay& way, Collective collective, bool on_devices,
                                      const WayNames& names) {
-    if (names.itself.contains(way.name)) return way;
+    if (names.itself.contains(way.name) || names.itself_on_hosts.contains(way.name)) return way;
     CollectiveWay found = way;
     if (const WayAlias* alias = find_alias(way.name, collective)) {
         found.one_host = alias->one_host;
@@ -265,10 +274,13 @@ class RulesReader {
                         return least <= n && n <= most;
                     }};
         };
-        const auto flag = [&](auto member) -> ChoiceRules::Condition {
+        const auto fact = [&](auto is) -> ChoiceRules::Condition {
             const bool* wanted = std::get_if<bool>(&value.is);
             if (wanted == nullptr) fail(value.line, key + " is true or false");
-            return {key, [=, want = *wanted](const CollectiveFacts& f) { return f.*member == want; }};
+            return {key, [=, want = *wanted](const CollectiveFacts& f) { return is(f) == want; }};
+        };
+        const auto flag = [&](auto member) {
+            return fact([=](const CollectiveFacts& f) { return f.*member; });
         };
         using F = CollectiveFacts;
         if (key == "collective") {
@@ -298,6 +310,8 @@ class RulesReader {
         }
         if (key == "bytes") return range([](const F& f) { return f.bytes; });
         if (key == "total") return range([](const F& f) { return f.bytes * f.ranks; });
+        if (key == "part") return range([](const F& f) { return f.bytes / f.ranks; });
+        if (key == "elements") return range([](const F& f) { return f.elements; });
         if (key == "ranks") return range([](const F& f) { return f.ranks; });
         if (key == "hosts") return range([](const F& f) { return f.hosts; });
         if (key == "ranks_per_host") return range([](const F& f) { return f.ranks_per_host; });
@@ -305,12 +319,19 @@ class RulesReader {
         if (key == "reproducible") return flag(&F::reproducible);
         if (key == "even") return flag(&F::even);
         if (key == "persistent") return flag(&F::persistent);
+        const auto power = [](int ranks) { return std::bit_floor(static_cast<unsigned>(ranks)); };
+        if (key == "power_of_two")
+            return fact([=](const F& f) { return power(f.ranks) == static_cast<unsigned>(f.ranks); });
+        if (key == "few_elements")
+            return fact([=](const F& f) { return f.elements < static_cast<std::int64_t>(power(f.ranks)); });
         if (is_devices_library(key) || is_mpi(key)) return version(key, value);
-        fail(value.line,
-             "no condition '" + key +
-                 "'; there are collective, type, operation, memory, bytes, total, ranks, hosts, "
-                 "ranks_per_host, in_place, reproducible, even, persistent and versions of libraries (" +
-                 libraries() + "), beside ways and why");
+        fail(value.line, "no condition '" + key +
+                             "'; there are collective, type, operation, memory, bytes, total, part, "
+                             "elements, few_elements, ranks, "
+                             "power_of_two, hosts, ranks_per_host, in_place, reproducible, even, persistent "
+                             "and versions of "
+                             "libraries (" +
+                             libraries() + "), beside ways and why");
     }
 
     // Those of devices' vendors carry messages, and have collectives themselves.
@@ -379,7 +400,7 @@ class RulesReader {
 
     // "64 KiB..", "..8", "2..4", or a number; ends included.
     Range range_of(const std::string& key, const TomlValue& value) const {
-        const bool of_bytes = key == "bytes" || key == "total";
+        const bool of_bytes = key == "bytes" || key == "total" || key == "part";
         constexpr std::int64_t endless = std::numeric_limits<std::int64_t>::max();
         if (const auto* number = std::get_if<std::int64_t>(&value.is); number != nullptr && *number >= 0)
             return {*number, *number};
@@ -607,6 +628,8 @@ CollectiveChoice choose_on_host(const CollectiveCall& call, std::span<const int>
     }
     return collective_rules()->choose(
         facts_of(call, ranks_of_hosts, versions), [&](const CollectiveWay& way) -> std::string {
+            if (way_names().itself_on_hosts.contains(way.name))
+                return "'" + way.name + "' has no collectives for these ranks itself";
             if (find_algorithm(way.name, call.collective, false) == nullptr)
                 return "'" + way.name + "' is for devices";
             for (const std::string& carrier : {way.carrier, way.between})

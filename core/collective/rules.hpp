@@ -32,9 +32,11 @@ using LibraryVersions = std::map<std::string, std::string, std::less<>>;
 struct CollectiveFacts {
     Collective collective = Collective::all_reduce;
     DataType type = DataType::fp64;
-    Operation operation = Operation::sum;         // of those that combine
-    std::string memory = "host";                  // or the kind of the devices
-    std::int64_t bytes = 0;                       // of the largest buffer
+    Operation operation = Operation::sum; // of those that combine
+    std::string memory = "host";          // or the kind of the devices
+    std::int64_t bytes = 0;               // of the largest buffer
+    // Of the whole vector; or of a rank's chunk, or the message to one, and of all where they differ.
+    std::int64_t elements = 0;
     int ranks = 1, hosts = 1, ranks_per_host = 1; // of the host with the most
     bool in_place = false, reproducible = false, even = true;
     bool persistent = false; // arrays stay where they are: it is part of a graph
@@ -77,6 +79,7 @@ struct RuledWay {
 struct WayNames {
     std::set<std::string, std::less<>> itself, carriers;
     std::set<std::string, std::less<>> of_hosts = {"mpi", "shm", "thread"};
+    std::set<std::string, std::less<>> itself_on_hosts = {"mpi"};
 };
 
 // A way as it is written, of these collectives (none: of any). Throws CollectiveError that says what is wrong

@@ -81,7 +81,8 @@ COMMANDS = {
     ),
     "tune": Command(
         "jali.cli.tune",
-        "show what was found fastest on the devices here, and why, or forget it; measure rules of collectives",
+        "show what was found fastest on the devices here, and why, or forget it; measure rules of collectives, or import "
+        "them from MPICH",
     ),
     "profile": Command("jali.cli.profile", "show where the time of a simulation goes, beside measured roofs"),
     "info": Command("jali.cli.info", "show what jali found here: compiler, vector width, ranks, MPI, cache"),
