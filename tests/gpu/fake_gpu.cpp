@@ -499,6 +499,19 @@ BOTH(cuDeviceCanAccessPeer, hipDeviceCanAccessPeer, (int* can, int device, int p
            (island == 0 || device / island == peer / island);
     return 0;
 }
+// Attributes 0 and on: the rank of the link's speed, access, atomic operations; CUDA numbers them from 1.
+// With JALI_FAKE_PCIE=1 links have no atomic operations.
+API hipDeviceGetP2PAttribute(int* value, int attribute, int device, int peer) {
+    if (device == peer || attribute < 0 || attribute > 2) return 1;
+    const bool slow = number("JALI_FAKE_PCIE", 0) != 0;
+    const int error = hipDeviceCanAccessPeer(value, device, peer);
+    if (attribute == 0) *value = slow ? 1 : 0;
+    if (attribute == 2) *value = *value != 0 && !slow;
+    return error;
+}
+API cuDeviceGetP2PAttribute(int* value, int attribute, int device, int peer) {
+    return hipDeviceGetP2PAttribute(value, attribute - 1, device, peer);
+}
 BOTH(cuCtxEnablePeerAccess, hipCtxEnablePeerAccess, (void* context, unsigned flags), (context, flags)) {
     (void)context;
     (void)flags;

@@ -85,7 +85,9 @@ COMMANDS = {
         "them from MPICH",
     ),
     "profile": Command("jali.cli.profile", "show where the time of a simulation goes, beside measured roofs"),
-    "info": Command("jali.cli.info", "show what jali found here: compiler, vector width, ranks, MPI, cache"),
+    "info": Command(
+        "jali.cli.info", "show what jali found here: compiler, vector width, ranks, MPI, devices, NCCL, cache"
+    ),
 }
 
 EPILOG = """\
