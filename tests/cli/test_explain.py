@@ -240,9 +240,11 @@ def refused(*words: object) -> str:
         (("reduce", "-n", 2, "--root", 2), "root 2 does not exist among 2 ranks"),
         (("reduce", "-n", 2, "--algorithm", "bruck"), "no algorithm 'bruck' for reduce; choose one of direct"),
         (("reduce", "-n", 2, "--machine", "summit"), "no machine 'summit'; jali knows aurora"),
-        (("reduce", "-n", 9, "--device", "cuda"), "machine 'h200x8' has 8 places for ranks on a node, not 9"),
+        (("reduce", "-n", 9, "--device", "cuda", "--machine", "h200x8"), "machine 'h200x8' has 8 places for ranks on a node, not 9"),
         (("reduce", "-n", 5, "--machine", "frontier"), "fill no equal parts of a node of machine 'frontier', which has 4 x 2"),
         (("reduce", "-n", 3, "--hosts", 2, "--machine", "delta"), "has equal nodes; 2 and 1 ranks cannot"),
+        (("gather", "--op", "max"), "--op is for what combines; gather does not"),
+        (("reduce", "-n", 2, "--algorithm", "two-level by pigeon"), "'pigeon' carries no messages; array-write"),
         (("reduce", "--versions", "nccl"), "'nccl' is no version like nccl=2.28.3; there are nccl, rccl"),
         (("reduce", "--versions", "ucc=1.2"), "'ucc=1.2' is no version"),
         (("reduce", "--rules", "/nowhere/rules.toml"), "/nowhere/rules.toml, cannot be read"),
@@ -282,3 +284,37 @@ def test_ranks_that_were_started_say_what_they_take(capsys: pytest.CaptureFixtur
     assert facts["here"]["way"] == facts["takes"]
     assert jali_here("explain", "broadcast", "-n", 2, ranks=3) == 2
     assert "-n 2 where 3 ranks were started" in capsys.readouterr().err
+
+
+def test_compositions_are_explained(explained: Any) -> None:
+    asked = ("all-reduce", "--size", "64MiB", "-n", 16, "--hosts", 2, "--device", "cuda")
+    facts = explained(*asked, "--algorithm", "two-level by remote-write and nccl")
+    (way,) = facts["ways"]
+    assert way["way"] == facts["takes"] == "two_level by remote-write and nccl"
+    assert way["by"] == "remote-write inside hosts, nccl between them"
+    assert "devices of the ranks map each other's memory inside hosts (remote-write)" in way["needs"]
+    times = {row["way"]: row["time"] for row in facts["costs"]}
+    assert times["two_level by remote-write and nccl"] > 0
+    assert (
+        times["slices by remote-write and nccl"] < times["two_level by remote-write and nccl"]
+    )  # all cards of a host carry
+    assert times["slices"] == times["slices by remote-write and nccl"]
+    assert times["slices by nccl and remote-write"] is None  # which stays in a host
+    alone = explained("all-reduce", "-n", 4, "--hosts", 1, "--algorithm", "alpha")
+    assert (alone["takes"], alone["ways"][0]["verdict"]) == ("two_level", "takes")  # without levels
+    assert "two_level" not in {
+        row["way"] for row in explained("all-reduce", "-n", 4, "--device", "cuda")["costs"]
+    }
+    (refused_,) = explained("all-reduce", "-n", 4, "--hosts", 2, "--algorithm", "node-only")["ways"]
+    assert refused_["verdict"] == "not"
+    assert "for the ranks of one host, and these are on 2" in refused_["impossible"]
+    assert (
+        explained("broadcast", "-n", 4, "--device", "cuda", "--algorithm", "host-staged")["takes"]
+        == "host-staged"
+    )
+
+
+def test_a_machine_that_nobody_asked_for_refuses_nothing(explained: Any) -> None:
+    facts = explained("gather", "-n", 7, "--hosts", 3, "--device", "hip")
+    assert facts["costs"] == []
+    assert "has equal nodes" in facts["no_costs"]

@@ -301,3 +301,87 @@ def test_hosts_that_cannot_be(hosts: Hosts) -> None:
             comm.current().collectives.pretend_hosts(hosts)
 
     comm.virtual_ranks(3, run)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_call_on_any_hosts(seed: int) -> None:
+    """Random hosts, roots, counts that differ or are zero, types, in place or not: against NumPy."""
+    words = np.random.default_rng(seed)
+    ranks = int(words.integers(1, 8))
+    order, hosts = words.permutation(ranks), list[list[int]]()
+    while len(order):
+        n = int(words.integers(1, len(order) + 1))
+        hosts.append([int(rank) for rank in order[:n]])
+        order = order[n:]
+    calls = [
+        (
+            str(words.choice(COLLECTIVES)),
+            str(
+                words.choice(
+                    [
+                        "two_level",
+                        "slices",
+                        "flat",
+                        "slices by thread and thread",
+                        "alpha",
+                        "two_level by thread",
+                    ]
+                )
+            ),
+            int(words.integers(0, ranks)),
+            [int(n) for n in words.integers(0, 40, ranks)]
+            if words.random() < 0.5
+            else [int(words.integers(0, 300))] * ranks,
+            str(words.choice(["float64", "int32", "complex128"])),
+        )
+        for _ in range(30)
+    ]
+
+    def run(world: comm.Communicator) -> None:
+        me = world.rank
+        for collective, way, root, counts, dtype in calls:
+            try:
+                world.collectives.way_of(
+                    CollectiveCall(collective, dtype, 1, algorithm=way, in_place=collective == "broadcast")
+                )
+            except ParameterError:
+                continue  # no way of this collective
+            n, total, at = counts[0], sum(counts), np.cumsum([0, *counts])
+            chunks = [data(r, counts[r], dtype) for r in range(ranks)]
+            wholes = [data(r, total, dtype, salt=1) for r in range(ranks)]
+            vectors = [data(r, n, dtype, salt=2) for r in range(ranks)]
+            mine = slice(at[me], at[me + 1])
+            how: dict[str, Any] = {"algorithm": way}
+            if collective in ("gather", "all_gather", "scatter", "reduce_scatter"):
+                how["counts"] = counts
+            if collective in ("gather", "scatter", "reduce", "broadcast"):
+                how["root"] = root
+            wanted: Any = None
+            if collective in ("all_reduce", "reduce"):
+                found = getattr(world, collective)(vectors[me], **how)
+                wanted = np.sum(vectors, axis=0) if collective == "all_reduce" or me == root else None
+            elif collective == "broadcast":
+                found, wanted = world.broadcast(vectors[me].copy(), **how), vectors[root]
+            elif collective in ("all_gather", "gather"):
+                found = getattr(world, collective)(chunks[me], **how)
+                wanted = np.concatenate(chunks) if collective == "all_gather" or me == root else None
+            elif collective == "reduce_scatter":
+                found, wanted = world.reduce_scatter(wholes[me], **how), np.sum(wholes, axis=0)[mine]
+            elif collective == "scatter":
+                out = np.empty(counts[me], dtype)
+                found, wanted = (
+                    world.scatter(wholes[root] if me == root else None, out, **how),
+                    wholes[root][mine],
+                )
+            else:
+                x = data(me, n * ranks, dtype)
+                found = world.all_to_all(x, **how)
+                wanted = np.concatenate(
+                    [data(r, n * ranks, dtype)[me * n : (me + 1) * n] for r in range(ranks)]
+                )
+            if wanted is None:
+                assert found is None
+            else:
+                np.testing.assert_array_equal(found, wanted, err_msg=f"{collective} {way} {hosts} {counts}")
+
+    on_hosts(hosts, run)

@@ -18,10 +18,10 @@ import numpy as np
 
 from jali import _core, comm, settings, vendors
 from jali.amounts import counted, size_text, time_text
-from jali.bench.collective_rules import DEFAULT
+from jali.bench.collective_rules import COMBINING, DEFAULT
 from jali.bench.collective_ways import DEVICE_CARRIERS, Way, ways_of
 from jali.cli.plan_arguments import names_argument, size_argument, whole_argument
-from jali.comm.algorithms import ALGORITHMS, CARRIERS_OF_DEVICES, COLLECTIVES, ON_DEVICES
+from jali.comm.algorithms import ALGORITHMS, CARRIERS_OF_DEVICES, COLLECTIVES, ON_DEVICES, OTHER_NAMES
 from jali.comm.elements import NAMES, OPERATIONS, SIZES
 from jali.devices import parse_device
 from jali.errors import DeviceError, ParameterError
@@ -127,6 +127,8 @@ class Asked:
             raise ParameterError(
                 f"--op: there is no operation {value_shown(arguments.op)}; there are {', '.join(OPERATIONS)}, and user for your own"
             )
+        if op != "sum" and collective not in COMBINING:
+            raise ParameterError(f"--op is for what combines; {collective} does not")
         here = ranks.size > 1
         count = ranks.size if arguments.ranks is None else arguments.ranks
         if here and count != ranks.size:
@@ -148,7 +150,7 @@ class Asked:
             arguments.root,
             op,
             arguments.in_place or collective == "broadcast",
-            None if arguments.algorithm is None else arguments.algorithm.replace("-", "_"),
+            None if arguments.algorithm is None else way_as_written(arguments.algorithm, collective, kind),
             arguments.reproducible,
         )
         return Asked(call, hosts, kind, arguments)
@@ -245,6 +247,8 @@ class Asked:
         ):  # who asks for levels gets them where there is one host, too
             return [], between
         carriers = [name for name in (way.carrier, way.between) if name]
+        if self.kind != "host" and not carriers and self._has_levels(way.name):
+            return [self._compiles], ""
         if self.kind == "host":
             if way.name not in _core.names_of_ways(self.call.collective, False):
                 return [], f"'{way.name}' is for devices"
@@ -279,9 +283,17 @@ class Asked:
             elif row != "host-staged":
                 needs.append(f"the MPI library takes addresses of devices ({row})")
         if algorithm:
-            compiler = vendors.vendor(self.kind).compiler.library.title
-            needs.append(f"{compiler} compiles kernels on all ranks")
+            needs.append(self._compiles)
         return needs, ""
+
+    @property
+    def _compiles(self) -> str:
+        return f"{vendors.vendor(self.kind).compiler.library.title} compiles kernels on all ranks"
+
+    def _has_levels(self, name: str) -> bool:
+        """Whether a way does one thing inside the hosts of the call, and another between them."""
+        nested = 1 < len(self.hosts) < self.ranks
+        return nested and any(row.name == name and row.hierarchy == "hosts" for row in ALGORITHMS)
 
     def carrier_words(self, way: Way) -> str:
         """Who carries messages."""
@@ -290,6 +302,8 @@ class Asked:
         if self.kind != "host":
             if way.name in ON_DEVICES:
                 return "its own"
+            if not way.carrier and self._has_levels(way.name) and not settings.current().device_carrier:
+                return "the first that is open inside hosts, and the first between all"
             return settings.current().device_carrier or way.carrier or usual_carrier(self.kind)
         if way.carrier:
             return way.carrier
@@ -312,6 +326,13 @@ class Asked:
                 return {"missing": str(error)}
             by = choice.carrier
         return {"way": choice.way, "by": by, "why": choice.why}
+
+    def _cost(self, costs: Costs, way: Way) -> Cost:
+        if self.kind == "host" or way.carrier or not self._has_levels(way.name):
+            return costs.of(way.name, way.carrier, way.between)
+        inside, between = usual_carrier(self.kind), vendors.library_of(self.kind)
+        cost = costs.of(way.name, inside, between)
+        return cost if cost.time is None else Cost(cost.time, f"as by {inside} and {between}")
 
     def all_ways(self) -> list[Way]:
         """Those that are measured, and on devices two carriers for what does one thing inside hosts and another between them."""
@@ -343,13 +364,23 @@ class Asked:
         else:
             name = arguments.machine or MACHINES.get(self.kind)
             if name is None:
-                return {"costs": [], "costs_by": None}
+                why = "no machine is described; `jali machine measure -n 4 -o here.toml` describes this one, for --machine here.toml"
+                return {"costs": [], "costs_by": None, "no_costs": why}
             machine = Machine.load(name)
-            costs = Costs(machine, self.call, self.hosts, self.kind)
+            try:
+                costs = Costs(machine, self.call, self.hosts, self.kind)
+            except ParameterError as error:
+                if arguments.machine is not None:
+                    raise
+                return {
+                    "costs": [],
+                    "costs_by": None,
+                    "no_costs": str(error),
+                }  # nobody asked for that machine
             rows = []
             for way in self.all_ways():
                 _, impossible = self.needs(way)
-                cost = Cost(None, impossible) if impossible else costs.of(way.name, way.carrier, way.between)
+                cost = Cost(None, impossible) if impossible else self._cost(costs, way)
                 rows.append({"way": str(way), "time": cost.time, "words": cost.words})
             fitted = costs.machine
             source = f"the planner's model of {machine.name}, {counted(fitted.nodes, 'node')} of {counted(fitted.ranks_per_node, 'rank')}"
@@ -357,6 +388,17 @@ class Asked:
         for row in rows:
             row["takes"] = row["way"] == takes
         return {"costs": rows, "costs_by": source}
+
+
+def way_as_written(text: str, collective: str, kind: str) -> str:
+    """A way whose algorithm may be written with dashes."""
+    name, by, carriers = text.partition(" by ")
+    plain = name.replace("-", "_")
+    known = {
+        *_core.names_of_ways(collective, kind != "host"),
+        *(row for row, of, *_ in OTHER_NAMES if of == collective),
+    }
+    return f"{plain if plain in known else name}{by}{carriers}"
 
 
 def kind_of(device: str | None) -> str:
@@ -442,9 +484,7 @@ def text_of(facts: dict[str, Any]) -> str:
             else f"  here   {here['way']}{_by(here['by'])}: {here['why']}"
         )
     if facts["costs_by"] is None:
-        lines.append(
-            "  no costs: no machine is described; `jali machine measure -n 4 -o here.toml` describes this one, for --machine here.toml"
-        )
+        lines.append(f"  no costs: {facts['no_costs']}")
         return "\n".join(lines)
     if facts["takes_there"] not in (None, facts["takes"]):
         lines.append(
