@@ -318,3 +318,11 @@ def test_a_machine_that_nobody_asked_for_refuses_nothing(explained: Any) -> None
     facts = explained("gather", "-n", 7, "--hosts", 3, "--device", "hip")
     assert facts["costs"] == []
     assert "has equal nodes" in facts["no_costs"]
+
+
+def test_the_mpi_librarys_own_is_for_programs_that_call_it(explained: Any, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("version = 1\n[[rule]]\nways = ['mpi', 'chain']\n")
+    own, chain = explained("reduce", "-n", 3, "--rules", file)["ways"]
+    assert own["impossible"] == "'mpi' is the MPI library's own, of programs that call MPI"
+    assert chain["verdict"] == "takes"

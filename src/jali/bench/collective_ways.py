@@ -94,7 +94,10 @@ def _ways_of(collective: str, kind: str) -> list[Way]:
     itself = [Way(name) for name in names if name in algorithms.ON_DEVICES]
     usual, *others = [name for name in DEVICE_CARRIERS if name not in of_others]
     carriers = ["", *others] if usual else []
-    return itself + [Way(n, c) for n in names if n not in algorithms.ON_DEVICES for c in carriers]
+    found = itself + [Way(n, c) for n in names if n not in algorithms.ON_DEVICES for c in carriers]
+    levels = {row.name for row in algorithms.ALGORITHMS if row.hierarchy == "hosts"}
+    named = [usual, *others]
+    return found + [Way(n, a, b) for n in names if n in levels for a in named for b in named if a != b]
 
 
 class InPlaceSide(JaliSide):
@@ -257,10 +260,10 @@ class WaysOfCollectives:
     def _forced(self, case: Any, way: Way, impossible: dict[str, str]) -> Callable[[], object] | None:
         itself = way.name in algorithms.ON_DEVICES
         usual = "" if self.gpu is None or itself else DEVICE_CARRIERS[0]
-        with in_force(
-            self._control, collective_rules=None, collective=None, device_carrier=way.carrier or usual or None
-        ):
-            call, reason = self._call(case, self._ranks_for("", way.carrier, 0), way.name), ""
+        carrier = None if way.between else way.carrier or usual or None
+        name, carriers = str(way) if way.between else way.name, f"{way.carrier} {way.between}".strip()
+        with in_force(self._control, collective_rules=None, collective=None, device_carrier=carrier):
+            call, reason = self._call(case, self._ranks_for("", carriers, 0), name), ""
             self._ready(case)
             try:
                 call()

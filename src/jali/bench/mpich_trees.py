@@ -85,7 +85,12 @@ COMPOSITIONS = {
     "node_only": ("node_only", "flat"),
     "flat": ("flat",),
 }
-BY_ON_HOSTS = {"two_level": "shm and mpi", "slices": "shm and mpi", "flat": "mpi", "node_only": "shm"}
+ON_HOSTS = {
+    "two_level": ("two_level by shm and mpi",),
+    "slices": ("slices by shm and mpi",),
+    "node_only": ("node_only by shm",),
+    "flat": ("mpi", "flat by mpi"),  # its own, in programs that call it
+}
 
 UNASKED = {
     "is_node_consecutive": "how ranks are numbered over hosts is no condition",
@@ -520,7 +525,7 @@ class TreeImporter:
     def _named(self, way: str) -> tuple[tuple[str, ...], str]:
         ways = COMPOSITIONS.get(way, (way,))
         if self.memory == "host":
-            return tuple(f"{one} by {BY_ON_HOSTS[one]}" if one in BY_ON_HOSTS else one for one in ways), ""
+            return tuple(name for one in ways for name in ON_HOSTS.get(one, (one,))), ""
         if way == "mpi":
             return (), "arrays of devices are no business of the MPI library's own algorithms"
         return ways, ""

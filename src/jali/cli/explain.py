@@ -19,7 +19,7 @@ import numpy as np
 from jali import _core, comm, settings, vendors
 from jali.amounts import counted, size_text, time_text
 from jali.bench.collective_rules import COMBINING, DEFAULT
-from jali.bench.collective_ways import DEVICE_CARRIERS, Way, ways_of
+from jali.bench.collective_ways import Way, ways_of
 from jali.cli.plan_arguments import names_argument, size_argument, whole_argument
 from jali.comm.algorithms import ALGORITHMS, CARRIERS_OF_DEVICES, COLLECTIVES, ON_DEVICES, OTHER_NAMES
 from jali.comm.elements import NAMES, OPERATIONS, SIZES
@@ -250,6 +250,8 @@ class Asked:
         if self.kind != "host" and not carriers and self._has_levels(way.name):
             return [self._compiles], ""
         if self.kind == "host":
+            if way.name == "mpi":
+                return [], "'mpi' is the MPI library's own, of programs that call MPI"
             if way.name not in _core.names_of_ways(self.call.collective, False):
                 return [], f"'{way.name}' is for devices"
             wrong = [name for name in carriers if name in CARRIERS_OF_DEVICES]
@@ -334,16 +336,6 @@ class Asked:
         cost = costs.of(way.name, inside, between)
         return cost if cost.time is None else Cost(cost.time, f"as by {inside} and {between}")
 
-    def all_ways(self) -> list[Way]:
-        """Those that are measured, and on devices two carriers for what does one thing inside hosts and another between them."""
-        found = ways_of(self.call.collective, self.kind, self.hosts)
-        if self.kind == "host":
-            return found
-        levels = {row.name for row in ALGORITHMS if row.hierarchy == "hosts"}
-        names = dict.fromkeys(way.name for way in found if way.name in levels)
-        here = [name for name in DEVICE_CARRIERS if name in self._rows_here]
-        return found + [Way(n, a, b) for n in names for a in here for b in here if a != b]
-
     # --- what it costs --------------------------------------------------------------------------------------
 
     def costs(self, takes: str | None) -> dict[str, Any]:
@@ -378,7 +370,7 @@ class Asked:
                     "no_costs": str(error),
                 }  # nobody asked for that machine
             rows = []
-            for way in self.all_ways():
+            for way in ways_of(self.call.collective, self.kind, self.hosts):
                 _, impossible = self.needs(way)
                 cost = Cost(None, impossible) if impossible else self._cost(costs, way)
                 rows.append({"way": str(way), "time": cost.time, "words": cost.words})
