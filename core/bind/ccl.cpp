@@ -1,5 +1,7 @@
 // core/transport/ccl_group in Python. Every call that may wait releases the interpreter lock.
 #include "bind/ending.hpp"
+#include "device/ccl_api.hpp"
+#include "device/vendor.hpp"
 #include "transport/ccl_group.hpp"
 
 #include <cstdint>
@@ -18,6 +20,17 @@ using namespace jali;
 
 void bind_ccl(nb::module_& m) {
     using Released = nb::call_guard<nb::gil_scoped_release>;
+
+    m.def(
+        "find_ccl",
+        [](const std::string& kind) {
+            const CclApi& api = CclApi::get(vendor_named(kind), "");
+            return nb::make_tuple(api.name(), api.version_text(), api.library);
+        },
+        nb::sig("def find_ccl(kind: str) -> tuple[str, str, str]"), "kind"_a,
+        "Name, version and file of the library of collectives for devices of a kind; DeviceError where there "
+        "is "
+        "none.");
 
     nb::class_<CclGroup>(m, "CclGroup", "The library's communicator of ranks; see jali.comm.CclCommunicator.")
         .def(nb::new_([](Communicator& ranks, const std::shared_ptr<Gpu>& gpu, const std::string& library) {

@@ -550,7 +550,7 @@ class PreparedCall {
     nb::object explanation(const PlacedArray* placed) {
         if (placed == nullptr) {
             const CollectiveChoice choice = calls_.there->way_of(call_);
-            return nb::cast(choice.way.name + " (" + choice.why + ")");
+            return nb::cast(text_of(choice.way) + " (" + choice.why + ")");
         }
         DeviceCollectives& there = *collectives_on(*calls_.there, placed->kind->gpu_object);
         std::string text;

@@ -142,6 +142,8 @@ void bind_collectives(nb::module_& m) {
                      })
         .def_prop_ro("space", &Collectives::space)
         .def_prop_ro("hosts", &Collectives::hosts, "Ranks of each, in the order of their first ranks.")
+        .def("pretend_hosts", &Collectives::pretend_hosts, "hosts"_a,
+             "As if ranks were on these hosts; the same on all ranks, before any call. ParameterError.")
         .def("way_of", &Collectives::way_of, "call"_a,
              "What a call on arrays of the host takes, and why. ParameterError.")
         .def(

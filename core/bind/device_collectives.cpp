@@ -136,6 +136,20 @@ void bind_device_collectives(nb::module_& m) {
         "What carries collectives between devices of all vendors, by the names of their libraries: (name, "
         "what it is, whether it carries messages of plans, whether it has collectives itself).");
 
+    m.def(
+        "collective_traits",
+        [](const std::vector<std::string>& libraries) {
+            std::vector<std::tuple<std::string, bool, bool, bool>> rows;
+            for (const CollectiveTransport* row : collective_transports())
+                for (const std::string& name : names_of(std::array<const Transport*, 1>{row}, libraries))
+                    rows.emplace_back(name, row->traits.maps_memory, row->of_library(),
+                                      row->rules.user_operations);
+            return rows;
+        },
+        "libraries"_a,
+        "What these rows are like: (name, whether it maps the memory of peers, whether it is a vendor's "
+        "library, whether it takes operations of the user).");
+
     nb::class_<DeviceCollectives>(m, "DeviceCollectives",
                                   "What the collectives of a communicator share on one device.")
         .def_prop_ro("gpu", &DeviceCollectives::gpu)

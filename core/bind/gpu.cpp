@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <nanobind/nanobind.h>
@@ -15,6 +16,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 namespace nb = nanobind;
@@ -65,6 +67,9 @@ void bind_gpu(nb::module_& m) {
         .def_ro("compiler", &GpuVendor::compiler)
         .def_ro("ccl", &GpuVendor::ccl, "Its library of collectives; without a title where it has none.")
         .def_ro("mpi_setting", &GpuVendor::mpi_setting)
+        .def_ro("mpi_queries", &GpuVendor::mpi_queries,
+                "Functions of MPI libraries that return 1 where they take such memory.")
+        .def_ro("link", &GpuVendor::link, "Links between devices by which atomic operations go.")
         .def_ro("dlpack", &GpuVendor::dlpack, "Number of such devices in DLPack.")
         .def_ro("default_stream", &GpuVendor::default_stream,
                 "Handle of the stream that other libraries use unless told otherwise.")
@@ -130,6 +135,18 @@ void bind_gpu(nb::module_& m) {
         .def_static(
             "count", [](const std::string& kind) { return Gpu::count(vendor_of(kind)); }, "kind"_a,
             "Devices that this process sees; DeviceError where there is no driver.")
+        .def_static(
+            "links",
+            [](const std::string& kind) {
+                std::vector<std::tuple<int, int, int, int, int>> rows;
+                for (const Gpu::Link& link : Gpu::links(vendor_of(kind)))
+                    rows.emplace_back(link.device, link.peer, link.reaches, link.atomics, link.rank);
+                return rows;
+            },
+            "kind"_a,
+            "Of all pairs of devices: (device, peer, whether they reach each other's memory, whether with "
+            "atomic "
+            "operations, rank of the speed); -1 where the driver does not tell. DeviceError.")
         .def_static(
             "driver",
             [](const std::string& kind) {

@@ -2,11 +2,15 @@
 #include "collective/rules.hpp"
 #include "bind/errors.hpp"
 #include "collective/algorithms.hpp"
+#include "transport/mpi_abi.hpp"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
@@ -33,9 +37,33 @@ void bind_rules(nb::module_& m) {
         .def_ro("summary", &Algorithm::summary)
         .def_ro("ring", &Algorithm::ring)
         .def_ro("striped", &Algorithm::striped, "Roots are spread over the ranks of their host.")
+        .def_ro("leaders", &Algorithm::leaders,
+                "One rank of each host combines what its host has, and gets what all have.")
         .def_ro("on_devices", &Algorithm::on_devices, "Whether arrays in device memory take it too.")
         .def_ro("chunk", &Algorithm::chunk)
-        .def("depth", &Algorithm::depth, "payload"_a, "Chunks of the pipeline, for a payload in bytes.");
+        .def("depth", &Algorithm::depth, "payload"_a, "Chunks of the pipeline, for a payload in bytes.")
+        .def(
+            "plan",
+            [](const Algorithm& row, const CollectiveCall& call, const Hosts& hosts,
+               const std::string& inside, const std::string& between, bool on_devices) {
+                AlgorithmPlan made = plan_of(row, call, hosts, inside, between, on_devices);
+                return std::pair(std::move(made.composition), std::move(made.parameters));
+            },
+            "call"_a, "hosts"_a, "inside"_a = "", "between"_a = "", "on_devices"_a = false,
+            "Composition and parameters of a call between ranks of these hosts, whose messages these carry.");
+    m.def(
+        "way_aliases",
+        [] {
+            nb::list rows;
+            for (const WayAlias& row : way_aliases())
+                rows.append(nb::make_tuple(std::string(row.name), std::string(name_of(row.collective)),
+                                           std::string(row.algorithm), row.one_host));
+            return rows;
+        },
+        nb::sig("def way_aliases() -> list[tuple[str, str, str, bool]]"),
+        "Other names of ways: (name, collective, algorithm or nothing where it is the usual one that knows "
+        "of no "
+        "hosts, whether all ranks are to be on one host).");
     m.def("algorithms", [] {
         nb::list rows;
         for (const Algorithm& row : algorithms()) rows.append(nb::cast(&row, nb::rv_policy::reference));
@@ -48,6 +76,11 @@ void bind_rules(nb::module_& m) {
         .def_prop_ro(
             "carrier", [](const CollectiveChoice& choice) { return choice.way.carrier; },
             "Who carries its messages; empty: the usual one.")
+        .def_prop_ro(
+            "between", [](const CollectiveChoice& choice) { return choice.way.between; },
+            "Who carries those between hosts; empty: the same.")
+        .def_prop_ro("way", [](const CollectiveChoice& choice) { return text_of(choice.way); })
+        .def_prop_ro("one_host", [](const CollectiveChoice& choice) { return choice.way.one_host; })
         .def_ro("why", &CollectiveChoice::why);
     m.def(
         "choose_on_host",
@@ -55,6 +88,42 @@ void bind_rules(nb::module_& m) {
             return choose_on_host(call, ranks_of_hosts);
         },
         "call"_a, "ranks_of_hosts"_a, "The way of a collective in host memory. ParameterError.");
+    nb::class_<RuledWay>(m, "RuledWay", "A way of a rule that holds for a call.")
+        .def_prop_ro("name", [](const RuledWay& self) { return self.way.name; })
+        .def_prop_ro("carrier", [](const RuledWay& self) { return self.way.carrier; })
+        .def_prop_ro("between", [](const RuledWay& self) { return self.way.between; })
+        .def_prop_ro("way", [](const RuledWay& self) { return text_of(self.way); })
+        .def_prop_ro("one_host", [](const RuledWay& self) { return self.way.one_host; })
+        .def_ro("file", &RuledWay::file)
+        .def_ro("line", &RuledWay::line)
+        .def_ro("why", &RuledWay::reason, "What the rule says of itself.")
+        .def_ro("conditions", &RuledWay::conditions, "Of the rule, as its file has them.");
+    m.def(
+        "ruled_ways",
+        [](const CollectiveCall& call, const std::vector<int>& ranks_of_hosts, const std::string& memory,
+           const LibraryVersions& versions, bool persistent) {
+            CollectiveFacts facts = facts_of(call, ranks_of_hosts, versions);
+            facts.memory = memory;
+            facts.persistent = persistent;
+            return collective_rules()->ways(facts);
+        },
+        "call"_a, "ranks_of_hosts"_a, "memory"_a = "host", "versions"_a = LibraryVersions(),
+        "persistent"_a = false,
+        "All ways that the rules in use have for a call, in the order in which they are tried. "
+        "ParameterError where the rules cannot be read.");
+    m.def(
+        "why_not_between",
+        [](const std::string& name, bool one_host, const std::string& collective,
+           const std::vector<int>& ranks_of_hosts) {
+            return why_not_between({.name = name, .one_host = one_host}, collective_of(collective),
+                                   ranks_of_hosts);
+        },
+        "name"_a, "one_host"_a, "collective"_a, "ranks_of_hosts"_a,
+        "Why a way does not apply to ranks that are spread over hosts so; empty if it does.");
+    m.def(
+        "asked_way", [](const CollectiveCall& call, bool on_devices) { return asked_way(call, on_devices); },
+        "call"_a, "on_devices"_a,
+        "What a call asks for by name, or JALI_COLLECTIVE; no name where neither does. ParameterError.");
     m.def(
         "names_of_ways",
         [](const std::string& collective, bool on_devices) {
@@ -71,5 +140,16 @@ void bind_rules(nb::module_& m) {
         },
         "text"_a, "file"_a,
         "How many rules a file of this name and text has. ParameterError names what is wrong.");
+    m.def(
+        "rules_ask_for_library", [] { return collective_rules()->ask_for_devices_library(); },
+        "Whether a rule in use asks for the version of the devices' library.");
+    m.def(
+        "mpi_libraries",
+        [] {
+            nb::list names;
+            for (const std::string_view name : mpi_libraries()) names.append(std::string(name));
+            return nb::tuple(names);
+        },
+        nb::sig("def mpi_libraries() -> tuple[str, ...]"), "MPI libraries, as rules ask for their versions.");
     m.def("shipped_rules", &shipped_rules, "The rules that come with jali, as the text of their file.");
 }

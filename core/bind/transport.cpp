@@ -109,6 +109,8 @@ void bind_transport(nb::module_& m) {
         .def_prop_ro("size", &Communicator::size)
         .def_prop_ro("transport", [](const Communicator& self) { return std::string(self.transport()); })
         .def_prop_ro("largest_tag", &Communicator::largest_tag)
+        .def("why_not_from_devices", &Communicator::why_not_from_devices, "kind"_a,
+             "Why messages cannot be sent from memory of devices of a kind; empty if they can.")
         .def_prop_ro("takes_threads", &Communicator::takes_threads,
                      "Whether communicators that were made from one another may be used by different threads "
                      "at once.")

@@ -124,10 +124,11 @@ class Mapped final : public CollectiveCarrier {
 std::shared_ptr<CollectiveCarrier> make_mapped_collectives(const CollectiveRanks& ranks,
                                                            const CollectiveTransport& row,
                                                            const MessageTransport& by) {
-    std::string trouble = row.why_not(ranks.gpu, *ranks.communicator);
+    std::string trouble = ranks.wanted.empty() ? row.why_not(ranks.gpu, *ranks.communicator) : "";
     if (!trouble.empty()) throw GpuError(trouble);
     auto messages = by.make({ranks.gpu, ranks.communicator, ranks.control, nullptr, {}});
-    for (int r = 0; r < ranks.control->size() && trouble.empty(); ++r) trouble = messages->why_not(r);
+    for (int r = 0; r < ranks.control->size() && trouble.empty(); ++r)
+        if (ranks.wanted.empty() || ranks.wanted[r] != 0) trouble = messages->why_not(r);
     trouble = first_told(*ranks.control, trouble, "setting up collectives by " + std::string(row.words));
     if (!trouble.empty()) throw GpuError(trouble);
     return std::make_shared<Mapped>(ranks, row, by, std::move(messages));

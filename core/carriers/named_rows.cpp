@@ -33,6 +33,8 @@ void detail::name_rows() {
     std::vector<std::string> collectives;
     for (const Algorithm& row : algorithms())
         if (std::ranges::find(collectives, row.name) == collectives.end()) collectives.emplace_back(row.name);
+    for (const WayAlias& row : way_aliases())
+        if (std::ranges::find(collectives, row.name) == collectives.end()) collectives.emplace_back(row.name);
     collectives.insert(collectives.end(), having.begin(), having.end());
 
     set_device_kinds(vendor_names());

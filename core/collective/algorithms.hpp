@@ -1,12 +1,15 @@
 // Ways of doing a standard collective, as rows of a table: what the planner is asked for. Names are those of
 // the field.
 //
-// Which is taken where nobody names one is said by rules.hpp. On devices there are the rows without hosts and
-// without chunks of host memory; carriers with collectives of their own (collective_transport.hpp) come
-// beside them.
+// Which is taken where nobody names one is said by rules.hpp. On devices there are the rows without chunks of
+// host memory; carriers with collectives of their own (collective_transport.hpp) come beside them.
+//
+// Rows of the shape `hosts` are compositions of collectives inside hosts and between them, each with a
+// carrier of its own. Other names of ways (flat, node_only, and MPICH's Greek letters, which mean something
+// else for each collective) stand in a table of their own.
 #pragma once
 
-#include "collective/hierarchy.hpp"
+#include "collective/plan.hpp"
 #include "collective/standard.hpp"
 
 #include <cstdint>
@@ -27,6 +30,7 @@ struct Algorithm {
     std::string_view summary;
     bool ring = false;    // over all ranks, or hosts
     bool striped = false; // roots are spread over the ranks of their host
+    bool leaders = false; // hosts: one rank of each combines what its host has, and gets what all have
     bool on_devices = true;
     std::int64_t chunk = 0; // bytes of a chunk of the pipeline; 0: all in one
 
@@ -36,6 +40,32 @@ struct Algorithm {
 std::string_view name_of(Algorithm::Shape shape);
 
 std::span<const Algorithm> algorithms();
+// Ranks of each host, in the order of their first ranks.
+using Hosts = std::vector<std::vector<int>>;
+bool are_nested(const Hosts& hosts); // several, of which one has several ranks
+
+// What a row makes of a call between the ranks of these hosts. `inside` and `between` carry messages inside
+// hosts and between them; empty: the usual carriers, or `inside` between hosts, too. Rows that know of no
+// hosts have one carrier, and so have all where hosts are not nested.
+struct AlgorithmPlan {
+    Composition composition;
+    PlanParameters parameters;
+};
+AlgorithmPlan plan_of(const Algorithm& row, const CollectiveCall& call, const Hosts& hosts,
+                      const std::string& inside, const std::string& between, bool on_devices);
+Composition composition_of(const Algorithm& row, const CollectiveCall& call, const Hosts& hosts);
+
+// Another name of a way of a collective: of an algorithm, or (no algorithm) of who has the collective himself
+// where he is named as carrier, else of the usual algorithm that knows of no hosts.
+struct WayAlias {
+    std::string_view name;
+    Collective collective;
+    std::string_view algorithm;
+    bool one_host = false; // only where all ranks are on one
+};
+std::span<const WayAlias> way_aliases();
+const WayAlias* find_alias(std::string_view name, Collective collective);
+
 // The row of that name for a collective, on the host or on devices; null: there is none.
 const Algorithm* find_algorithm(std::string_view name, Collective collective, bool on_devices);
 

@@ -29,6 +29,9 @@ struct CollectiveRanks {
     std::shared_ptr<Gpu> gpu;
     std::shared_ptr<Communicator> communicator, control;
     RunsOnHost on_host;
+    // By rank: whom messages of plans go to, where that is not everybody. Carriers that map memory do so for
+    // these alone.
+    std::vector<char> wanted = {};
 };
 
 struct CollectiveTransport;

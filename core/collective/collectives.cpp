@@ -113,7 +113,9 @@ void Collectives::compare(const CollectiveCall& call, const std::source_location
 }
 
 CollectiveChoice Collectives::way_of(const CollectiveCall& call) const {
-    return choose_on_host(call, ranks_of_hosts_, versions_, mpi_program_);
+    std::vector<std::string> carriers;
+    for (const MessageSpace::Carrier& carrier : carriers_) carriers.push_back(carrier.first);
+    return choose_on_host(call, ranks_of_hosts_, versions_, carriers, mpi_program_);
 }
 
 std::shared_ptr<PersistentPlan> Collectives::find_idle(const CollectiveCall& call) {
@@ -134,34 +136,31 @@ std::shared_ptr<PersistentPlan> Collectives::idle_plan_of(const CollectiveCall& 
 }
 
 std::shared_ptr<PersistentPlan> Collectives::make_plan(const CollectiveCall& call) const {
-    const std::string name = way_of(call).way.name;
-    const Algorithm& row = *find_algorithm(name, call.collective, false);
-    const int ranks = ranks_->size();
-    const std::int64_t bytes = payload(call, ranks);
-    PlanParameters parameters(hierarchy_of(row));
-    if (row.striped && (call.collective == Collective::broadcast || call.collective == Collective::reduce))
-        parameters.stripe = ranks_of_hosts_.front();
-    if (row.ring) parameters.ring = ranks;
-    parameters.depth = row.depth(bytes);
-    parameters.reproducible = call.reproducible;
-    auto schedule = std::make_shared<const Schedule>(
-        plan_rank(make_composition(ranks, call, row.form), parameters, ranks_->rank()));
+    const CollectiveWay way = way_of(call).way;
+    const Algorithm& row = *find_algorithm(way.name, call.collective, false);
+    const AlgorithmPlan made = plan_of(row, call, hosts_, way.carrier, way.between, false);
+    auto schedule =
+        std::make_shared<const Schedule>(plan_rank(made.composition, made.parameters, ranks_->rank()));
     return PersistentPlan::make(std::move(schedule), space_,
-                                std::string(name_of(call.collective)) + " of " + std::to_string(bytes) +
-                                    " bytes (" + name + ")");
+                                std::string(name_of(call.collective)) + " of " +
+                                    std::to_string(payload(call, ranks_->size())) + " bytes (" +
+                                    text_of(way) + ")");
 }
 
-Hierarchy Collectives::hierarchy_of(const Algorithm& row) const {
-    const int ranks = ranks_->size(), hosts = static_cast<int>(hosts_.size());
-    if (row.hierarchy == Algorithm::Shape::binary) return Hierarchy::binary(ranks);
-    if (row.hierarchy == Algorithm::Shape::hosts && 1 < hosts && hosts < ranks) {
-        Hierarchy hierarchy = Hierarchy::from_sizes(ranks, {ranks_of_hosts_});
-        std::vector<int> order;
-        for (const std::vector<int>& host : hosts_) order.insert(order.end(), host.begin(), host.end());
-        hierarchy.set_order(std::move(order));
-        return hierarchy;
-    }
-    return Hierarchy(ranks);
+void Collectives::pretend_hosts(Hosts hosts) {
+    std::vector<int> all;
+    for (const std::vector<int>& host : hosts) all.insert(all.end(), host.begin(), host.end());
+    std::ranges::sort(all);
+    std::vector<int> expected(ranks_->size());
+    std::iota(expected.begin(), expected.end(), 0);
+    if (all != expected || std::ranges::any_of(hosts, [](const auto& host) { return host.empty(); }))
+        throw CollectiveError("hosts are lists of ranks, in which each of 0 to " +
+                              std::to_string(ranks_->size() - 1) + " is once");
+    hosts_ = std::move(hosts);
+    ranks_of_hosts_.clear();
+    for (const std::vector<int>& host : hosts_) ranks_of_hosts_.push_back(static_cast<int>(host.size()));
+    plans_ = {};
+    on_devices_.clear();
 }
 
 const std::shared_ptr<DeviceCollectives>* Collectives::find(const Gpu& gpu) const {
@@ -179,7 +178,7 @@ const std::shared_ptr<DeviceCollectives>& Collectives::on(const std::shared_ptr<
         if (!there) throw TransportError("a collective by way of the host, whose communicator is gone");
         there->idle_plan_of(call)->run(buffers);
     };
-    auto made = std::make_shared<DeviceCollectives>(gpu, ranks_, ranks_of_hosts_, versions_, on_host);
+    auto made = std::make_shared<DeviceCollectives>(gpu, ranks_, hosts_, versions_, on_host);
     if (mpi_program_) made->serve_mpi_program();
     return on_devices_.emplace(gpu.get(), std::move(made)).first->second;
 }

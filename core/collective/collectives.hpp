@@ -40,7 +40,10 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
     const std::shared_ptr<MessageSpace>& space() const { return space_; }
     // Libraries by name; the first carries messages of plans that name none.
     std::span<const MessageSpace::Carrier> carriers() const { return carriers_; }
-    const std::vector<std::vector<int>>& hosts() const { return hosts_; } // ranks of each
+    const Hosts& hosts() const { return hosts_; } // ranks of each
+    // As if ranks were on these hosts, in the order of their first ranks: for tests and trials of ways
+    // between hosts on one. The same on all ranks, before any call. Throws CollectiveError.
+    void pretend_hosts(Hosts hosts);
 
     // Calls are those of a program that calls MPI: the rules are told so.
     void serve_mpi_program() { mpi_program_ = true; }
@@ -83,13 +86,12 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
 
     Collectives(std::shared_ptr<Communicator> ranks, const SharesMemory& share_memory, std::string_view what);
     std::shared_ptr<PersistentPlan> make_plan(const CollectiveCall& call) const;
-    Hierarchy hierarchy_of(const Algorithm& row) const;
     void compare(const CollectiveCall& call, const std::source_location& place); // in checked mode
 
     std::shared_ptr<Communicator> ranks_;
     std::vector<MessageSpace::Carrier> carriers_;
     std::shared_ptr<MessageSpace> space_;
-    std::vector<std::vector<int>> hosts_;
+    Hosts hosts_;
     std::vector<int> ranks_of_hosts_;
     bool mpi_program_ = false;
     LibraryVersions versions_; // MPI's, if it is the same on all ranks

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 namespace jali {
@@ -30,18 +31,26 @@ void refuse_other_ranks(const Composition& composition, int ranks) {
 }
 
 DeviceCollectives::DeviceCollectives(std::shared_ptr<Gpu> gpu,
-                                     const std::shared_ptr<Communicator>& communicator,
-                                     std::vector<int> ranks_of_hosts, LibraryVersions versions,
-                                     RunsOnHost on_host)
-    : ranks_{std::move(gpu), communicator, communicator->duplicate(), std::move(on_host)},
-      ranks_of_hosts_(std::move(ranks_of_hosts)), versions_(std::move(versions)) {
+                                     const std::shared_ptr<Communicator>& communicator, Hosts hosts,
+                                     LibraryVersions versions, RunsOnHost on_host)
+    : ranks_{std::move(gpu), communicator, communicator->duplicate(), std::move(on_host)}, within_(ranks_),
+      hosts_(std::move(hosts)), versions_(std::move(versions)) {
+    within_.wanted.assign(static_cast<std::size_t>(communicator->size()), 0);
+    for (const std::vector<int>& host : hosts_) {
+        ranks_of_hosts_.push_back(static_cast<int>(host.size()));
+        if (std::ranges::find(host, communicator->rank()) == host.end()) continue;
+        for (const int rank : host) within_.wanted[static_cast<std::size_t>(rank)] = 1;
+    }
     const GpuVendor& vendor = ranks_.gpu->vendor();
     why_no_kernels_ = first_told(*ranks_.control, GpuCompiler::why_not(vendor), "setting up collectives");
     for (const CollectiveTransport* row : collective_transports()) {
         if (row->of_library() && vendor.ccl.setting.empty()) continue; // this vendor has no library
-        rows_.push_back({name_of(*row, &vendor), row, nullptr, ""});
+        rows_.push_back({name_of(*row, &vendor), row, &ranks_, nullptr, ""});
         if (!row->rules.costly) open(rows_.back());
     }
+    for (const Row& row : rows_)
+        if (row.transport->traits.maps_memory && are_nested(hosts_))
+            inside_.push_back({row.name, row.transport, &within_, nullptr, ""});
 }
 
 const std::string& DeviceCollectives::open(Row& row) {
@@ -50,13 +59,21 @@ const std::string& DeviceCollectives::open(Row& row) {
         if (row.transport->traits.maps_memory && !why_no_kernels_.empty())
             return row.why_not = why_no_kernels_;
         try {
-            row.carrier = row.transport->make(ranks_);
+            row.carrier = row.transport->make(*row.ranks);
         } catch (const GpuError& error) {
             row.why_not = error.what();
         }
-        if (auto queues = std::dynamic_pointer_cast<CollectiveQueues>(row.carrier)) queues_ = queues;
+        if (auto queues = std::dynamic_pointer_cast<CollectiveQueues>(row.carrier))
+            (row.ranks == &ranks_ ? queues_ : within_queues_) = queues;
     }
     return row.why_not;
+}
+
+DeviceCollectives::Row& DeviceCollectives::inside(Row& row) {
+    // who reaches everybody reaches those of the host, and is shared with other plans
+    if (row.carrier) return row;
+    const auto there = std::ranges::find_if(inside_, [&](const Row& r) { return r.name == row.name; });
+    return there != inside_.end() ? *there : row;
 }
 
 DeviceCollectives::Row& DeviceCollectives::named(const std::string& name, bool as_library) {
@@ -94,19 +111,47 @@ std::string DeviceCollectives::why_not(const CollectiveWay& way, const Collectiv
     const bool algorithm = find_algorithm(way.name, call.collective, true) != nullptr;
     if (!algorithm && std::ranges::none_of(rows_, [&](const Row& r) { return r.name == way.name; }))
         return "'" + way.name + "' is not for " + ranks_.gpu->kind() + " devices";
-    const auto usual = [&] { // the carrier in front of all others, whether it is open or not
-        if (const std::string& name = settings().device_carrier; !name.empty()) return name;
-        return std::ranges::find_if(rows_, [](const Row& r) { return r.transport->rules.carries != nullptr; })
-            ->name;
-    };
+    if (std::string why = why_not_between(way, call.collective, ranks_of_hosts_); !why.empty()) return why;
+    if (!algorithm) {
+        Row& row = named(way.name);
+        if (!takes(*row.transport, call)) return "'" + row.name + "' has no operations of the user";
+        if (!open(row).empty()) return closed = row.why_not;
+        return why_not(row, call);
+    }
     const std::string& forced = settings().device_carrier; // in any case
-    if (algorithm && !forced.empty() && !way.carrier.empty() && way.carrier != forced)
-        return "'" + forced + "' is to carry all messages";
-    Row& row = named(!algorithm ? way.name : way.carrier.empty() ? usual() : way.carrier);
-    if (!takes(*row.transport, call)) return "'" + row.name + "' has no operations of the user";
-    if (algorithm && !why_no_kernels_.empty()) return closed = why_no_kernels_;
-    if (!open(row).empty()) return closed = row.why_not;
-    return algorithm ? "" : why_not(row, call);
+    for (const std::string& carrier : {way.carrier, way.between}) {
+        if (carrier.empty()) continue;
+        if (std::ranges::none_of(rows_, [&](const Row& r) { return r.name == carrier; }))
+            return "'" + carrier + "' is not for " + ranks_.gpu->kind() + " devices";
+        if (!forced.empty() && carrier != forced) return "'" + forced + "' is to carry all messages";
+    }
+    const Algorithm& algorithm_row = *find_algorithm(way.name, call.collective, true);
+    auto [first, second] = carriers_of(algorithm_row, way);
+    if (first.empty()) { // the carrier in front of all others, whether it is open or not
+        const auto carries = [](const Row& r) { return r.transport->rules.carries != nullptr; };
+        first = forced.empty() ? std::ranges::find_if(rows_, carries)->name : forced;
+    }
+    std::vector<Row*> used{&named(first)};
+    if (!second.empty()) used = {&inside(*used[0]), &named(second)};
+    for (Row* const row : used) {
+        if (!takes(*row->transport, call)) return "'" + row->name + "' has no operations of the user";
+        if (!why_no_kernels_.empty()) return closed = why_no_kernels_;
+        if (!open(*row).empty()) return closed = row->why_not;
+    }
+    return "";
+}
+
+std::pair<std::string, std::string> DeviceCollectives::carriers_of(const Algorithm& algorithm,
+                                                                   const CollectiveWay& way) {
+    std::string first = way.carrier, second = way.between.empty() ? way.carrier : way.between;
+    if (algorithm.hierarchy != Algorithm::Shape::hosts || !are_nested(hosts_))
+        return {hosts_.size() > 1 ? second : first, ""};
+    if (first.empty()) {
+        first = default_carrier(true);
+        second = default_carrier();
+    }
+    if (first == second) second.clear();
+    return {first, second};
 }
 
 CollectiveChoice DeviceCollectives::way_of(const CollectiveCall& call, bool persistent) {
@@ -114,7 +159,18 @@ CollectiveChoice DeviceCollectives::way_of(const CollectiveCall& call, bool pers
     const std::string& name = asked.way.name;
     const bool of_others = way_names().itself.contains(name) &&
                            std::ranges::none_of(rows_, [&](const Row& row) { return row.name == name; });
-    if (!name.empty() && !of_others) return asked;
+    if (!name.empty() && !of_others) {
+        std::string why =
+            asked.way.one_host ? why_not_between(asked.way, call.collective, ranks_of_hosts_) : "";
+        for (const std::string& carrier : {asked.way.carrier, asked.way.between})
+            if (!carrier.empty() && why.empty() &&
+                std::ranges::none_of(rows_, [&](const Row& row) { return row.name == carrier; }))
+                why = "'" + carrier + "' is not for " + ranks_.gpu->kind() + " devices";
+        if (why.empty()) return asked;
+        throw CollectiveError(std::string(name_of(call.collective)) + " on devices, " + asked.why + " as '" +
+                              (asked.way.written.empty() ? text_of(asked.way) : asked.way.written) +
+                              "': " + why);
+    }
     if (of_others && !call.algorithm.empty()) {
         const auto theirs =
             std::ranges::find_if(rows_, [](const Row& r) { return r.transport->of_library(); });
@@ -142,7 +198,7 @@ CollectiveChoice DeviceCollectives::choose(const CollectiveCall& call, bool pers
         return why;
     });
     if (!closed.empty() && ranks_.control->rank() == 0) {
-        std::string text = "collectives on devices go by way of '" + choice.way.name + "', since ";
+        std::string text = "collectives on devices go by way of '" + text_of(choice.way) + "', since ";
         for (const std::string& reason : closed) text += (&reason == closed.data() ? "" : "; ") + reason;
         tell_once(text);
     }
@@ -166,13 +222,13 @@ void DeviceCollectives::find_library_version() {
     versions_.emplace(library, alike ? mine.version : "");
 }
 
-const std::string& DeviceCollectives::default_carrier() {
+const std::string& DeviceCollectives::default_carrier(bool inside_hosts) {
     if (const std::string& name = settings().device_carrier; !name.empty()) return name;
     const Row* last = nullptr;
     for (Row& row : rows_) {
         if (row.transport->rules.carries == nullptr) continue;
         last = &row;
-        if (open(row).empty()) break;
+        if (open(row).empty() || (inside_hosts && open(inside(row)).empty())) break;
     }
     return last->name;
 }
@@ -189,8 +245,12 @@ std::shared_ptr<DevicePlan> DeviceCollectives::persistent_plan(const CollectiveC
     const CollectiveChoice choice = way_of(call, true);
     const bool algorithm = find_algorithm(choice.way.name, call.collective, true) != nullptr;
     const auto into_arrays = [&] {
-        const std::string& carrier = choice.way.carrier.empty() ? default_carrier() : choice.way.carrier;
-        return named(carrier).transport->rules.into_arrays;
+        const auto into = [&](const std::string& carrier) {
+            return named(carrier.empty() ? default_carrier() : carrier).transport->rules.into_arrays;
+        };
+        const auto [first, second] =
+            carriers_of(*find_algorithm(choice.way.name, call.collective, true), choice.way);
+        return into(first) || (!second.empty() && into(second));
     };
     if (!algorithm || !into_arrays()) {
         if (std::shared_ptr<DevicePlan> kept = in_graphs_.find(call)) return kept;
@@ -221,7 +281,7 @@ void DeviceCollectives::start(const CollectiveCall& call, std::span<const GpuAdd
 std::string DeviceCollectives::explain(const CollectiveCall& call) {
     const CollectiveChoice choice = way_of(call);
     const std::string text = make_plan(call, choice, false)->describe();
-    return choice.way.name + " (" + choice.why + ")" + (text.empty() ? "" : ": " + text);
+    return text_of(choice.way) + " (" + choice.why + ")" + (text.empty() ? "" : ": " + text);
 }
 
 void DeviceCollectives::prove_once(const CollectiveCall& call, DevicePlan& plan,
@@ -245,21 +305,18 @@ RecordedCalls DeviceCollectives::record(const CollectiveCall& call, GpuPlan& pla
 std::shared_ptr<DevicePlan> DeviceCollectives::make_plan(const CollectiveCall& call,
                                                          const CollectiveChoice& choice, bool checked,
                                                          std::span<const GpuAddress> fixed) {
-    const auto& [name, carrier] = choice.way;
     const int ranks = ranks_.control->size();
     std::string what = std::string(name_of(call.collective)) + " of " + std::to_string(payload(call, ranks)) +
-                       " bytes on devices (" + name + (carrier.empty() ? "" : " by " + carrier) + ")";
-    const Algorithm* row = find_algorithm(name, call.collective, true);
-    if (row == nullptr) return plan_of_row(name, call, std::move(what));
-    PlanParameters parameters(row->hierarchy == Algorithm::Shape::binary ? Hierarchy::binary(ranks)
-                                                                         : Hierarchy(ranks));
-    parameters.libraries = {carrier};
-    if (row->ring) parameters.ring = ranks;
-    parameters.reproducible = call.reproducible;
-    parameters.pack_below = 0;
-    const std::shared_ptr<GpuPlan> made = plan(make_composition(ranks, call, row->form),
-                                               std::move(parameters), std::move(what), checked, fixed);
-    made->form = row->form;
+                       " bytes on devices (" + text_of(choice.way) + ")";
+    const Algorithm* row = find_algorithm(choice.way.name, call.collective, true);
+    if (row == nullptr) return plan_of_row(choice.way.name, call, std::move(what));
+    const auto [first, second] = carriers_of(*row, choice.way);
+    AlgorithmPlan parts = jali::plan_of(*row, call, hosts_, first, second, true);
+    const std::shared_ptr<GpuPlan> made = plan(parts.composition, std::move(parts.parameters),
+                                               std::move(what), checked, fixed, second.empty() ? "" : first);
+    made->composition_of = [row, hosts = hosts_](const CollectiveCall& same) {
+        return composition_of(*row, same, hosts);
+    };
     return made;
 }
 
@@ -273,7 +330,8 @@ void DeviceCollectives::refuse_without_kernels(const std::string& what) const {
 
 std::shared_ptr<GpuPlan> DeviceCollectives::plan(const Composition& composition, PlanParameters parameters,
                                                  std::string what, bool checked,
-                                                 std::span<const GpuAddress> fixed) {
+                                                 std::span<const GpuAddress> fixed,
+                                                 const std::string& only_inside) {
     refuse_other_ranks(composition, ranks_.control->size());
     refuse_without_kernels(what);
     if (parameters.libraries.empty()) parameters.libraries = {""};
@@ -283,11 +341,14 @@ std::shared_ptr<GpuPlan> DeviceCollectives::plan(const Composition& composition,
     const Schedule schedule = plan_rank(composition, parameters, rank);
     std::vector<std::shared_ptr<CollectiveCarrier>> carriers;
     std::vector<int> of_libraries;
+    std::shared_ptr<CollectiveQueues> queues = queues_ ? queues_ : within_queues_;
     for (const std::string& name : schedule.libraries()) {
-        Row& row = named(name, true);
+        Row& all = named(name, true);
+        Row& row = name == only_inside ? inside(all) : all;
         if (!open(row).empty())
             throw GpuError(what + " goes through " + row.transport->rules.carries + ", but " + row.why_not);
-        if (row.carrier == queues_) {
+        if (auto these = std::dynamic_pointer_cast<CollectiveQueues>(row.carrier)) {
+            queues = std::move(these);
             of_libraries.push_back(by_kernel);
             continue;
         }
@@ -295,7 +356,7 @@ std::shared_ptr<GpuPlan> DeviceCollectives::plan(const Composition& composition,
         of_libraries.push_back(static_cast<int>(found - carriers.begin()));
         if (found == carriers.end()) carriers.push_back(row.carrier);
     }
-    const DeviceProgramParameters sizes = queues_ ? queues_->parameters() : DeviceProgramParameters();
+    const DeviceProgramParameters sizes = queues ? queues->parameters() : DeviceProgramParameters();
     std::vector<DeviceStage> stages = compile_for_device(schedule, ranks_.control->size(), rank,
                                                          pieces_of(composition), sizes, of_libraries);
     const DeviceProgram* combining = nullptr;
@@ -304,7 +365,7 @@ std::shared_ptr<GpuPlan> DeviceCollectives::plan(const Composition& composition,
     // the wire is the same in all stages: it depends on the composition
     GpuFunction function = collective_kernel(*ranks_.gpu, stages[0].program.wire,
                                              combining != nullptr ? &combining->how : nullptr, checked);
-    return std::make_shared<GpuPlan>(ranks_.gpu, queues_, std::move(carriers), std::move(stages), schedule,
+    return std::make_shared<GpuPlan>(ranks_.gpu, queues, std::move(carriers), std::move(stages), schedule,
                                      std::move(function), std::move(what), fixed);
 }
 
@@ -326,8 +387,10 @@ std::shared_ptr<DevicePlan> DeviceCollectives::plan_of_row(const std::string& na
 }
 
 std::int64_t DeviceCollectives::take_overflows() {
-    if (!queues_) return 0;
-    std::int64_t count = queues_->take_overflows();
+    if (!queues_ && !within_queues_) return 0; // which is so on all ranks
+    std::int64_t count = 0;
+    for (const auto& queues : {queues_, within_queues_})
+        if (queues) count += queues->take_overflows();
     ranks_.communicator->all_reduce_sum({&count, 1}, "overflows of a collective");
     return count;
 }

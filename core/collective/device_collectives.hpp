@@ -5,6 +5,7 @@
 // way of the rules (rules.hpp) is possible, is decided here, in the same way on all ranks.
 #pragma once
 
+#include "collective/algorithms.hpp"
 #include "collective/collective_queues.hpp"
 #include "collective/gpu_plan.hpp"
 #include "collective/kept_plans.hpp"
@@ -17,6 +18,7 @@
 #include <optional>
 #include <source_location>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace jali {
@@ -26,10 +28,10 @@ void refuse_other_ranks(const Composition& composition, int ranks);
 
 class DeviceCollectives {
   public:
-    // Collective. `ranks_of_hosts` are numbers, `versions` those that rules may ask for, `on_host` does calls
-    // that go by way of the host. Throws PlanError for sizes of queues that cannot be.
+    // Collective. `versions` are those that rules may ask for, `on_host` does calls that go by way of the
+    // host. Throws PlanError for sizes of queues that cannot be.
     DeviceCollectives(std::shared_ptr<Gpu> gpu, const std::shared_ptr<Communicator>& communicator,
-                      std::vector<int> ranks_of_hosts, LibraryVersions versions, RunsOnHost on_host);
+                      Hosts hosts, LibraryVersions versions, RunsOnHost on_host);
 
     void serve_mpi_program() { mpi_program_ = true; } // see Collectives
 
@@ -75,10 +77,11 @@ class DeviceCollectives {
                                                 std::span<const GpuAddress> buffers);
 
     // This rank's part of a composition. Libraries of the parameters are names of rows, empty for the one
-    // that carries messages by default. Collective where it opens a row. Throws CollectiveError for a
-    // composition of other ranks, PlanError, GpuError, CompileError.
+    // that carries messages by default; messages of `inside` stay inside hosts. Collective where it opens a
+    // row. Throws CollectiveError for a composition of other ranks, PlanError, GpuError, CompileError.
     std::shared_ptr<GpuPlan> plan(const Composition& composition, PlanParameters parameters, std::string what,
-                                  bool checked = false, std::span<const GpuAddress> fixed = {});
+                                  bool checked = false, std::span<const GpuAddress> fixed = {},
+                                  const std::string& inside = "");
 
     PlanCounts counts() const { return kept_[false].counts(); }
     void keep_at_most(std::size_t plans) { kept_[false].most = kept_[true].most = in_graphs_.most = plans; }
@@ -94,14 +97,19 @@ class DeviceCollectives {
     struct Row {
         std::string name;
         const CollectiveTransport* transport;
+        const CollectiveRanks* ranks;               // between whom
         std::shared_ptr<CollectiveCarrier> carrier; // null: it is closed, or nobody has asked
         std::string why_not;
     };
 
     Row& named(const std::string& name, bool as_library = false); // which carries messages of plans
+    Row& inside(Row& row); // the same for messages inside hosts alone, where that makes a difference
     const std::string& open(Row& row);
     std::string why_not(Row& row, const CollectiveCall& call);
-    const std::string& default_carrier();
+    const std::string& default_carrier(bool inside_hosts = false);
+    // Who carries messages of an algorithm inside hosts and between them; the second is empty where nothing
+    // tells them apart.
+    std::pair<std::string, std::string> carriers_of(const Algorithm& algorithm, const CollectiveWay& way);
     std::string why_not(const CollectiveWay& way, const CollectiveCall& call, std::string& closed);
     CollectiveChoice choose(const CollectiveCall& call, bool persistent);
     std::shared_ptr<DevicePlan> make_plan(const CollectiveCall& call, const CollectiveChoice& choice,
@@ -112,7 +120,8 @@ class DeviceCollectives {
 
     void refuse_without_kernels(const std::string& what) const;
 
-    CollectiveRanks ranks_;
+    CollectiveRanks ranks_, within_; // all, and those of this rank's host
+    Hosts hosts_;
     std::vector<int> ranks_of_hosts_;
     bool mpi_program_ = false;
     LibraryVersions
@@ -125,9 +134,10 @@ class DeviceCollectives {
         std::weak_ptr<DevicePlan> plan;
     };
     std::vector<Fixed> fixed_;
-    std::string why_no_kernels_; // on some rank; then rows remain that have collectives themselves
-    std::vector<Row> rows_;
-    std::shared_ptr<CollectiveQueues> queues_; // null: they cannot be
+    std::string why_no_kernels_;     // on some rank; then rows remain that have collectives themselves
+    std::vector<Row> rows_, inside_; // those of `inside_` carry messages inside hosts alone
+    std::shared_ptr<CollectiveQueues> queues_;        // null: they cannot be
+    std::shared_ptr<CollectiveQueues> within_queues_; // inside hosts; likewise, or nobody has asked
 };
 
 } // namespace jali

@@ -182,11 +182,6 @@ Work GpuPlan::work() const {
     return {0, n, n, 0};
 }
 
-Composition GpuPlan::composition_of(const CollectiveCall& call) const {
-    const int ranks = stages_.front().plan.program.ranks;
-    return make_composition(ranks, call, form);
-}
-
 void GpuPlan::rehearse() {
     if (!is_fixed()) DevicePlan::rehearse();
 }

@@ -11,6 +11,7 @@
 #include "schedule/recorded_calls.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -35,8 +36,7 @@ class GpuPlan : public DevicePlan {
     ~GpuPlan() override;
 
     // Of a call's plan: what it was made for.
-    Form form = Form::single;
-    Composition composition_of(const CollectiveCall& call) const;
+    std::function<Composition(const CollectiveCall& call)> composition_of;
 
     bool is_fixed() const { return !fixed_.empty(); }
     void rehearse() override; // what is fixed has been connected

@@ -6,11 +6,13 @@
 #include "transport/mpi_abi.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <fstream>
 #include <iterator>
 #include <limits>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -34,7 +36,130 @@ CollectiveFacts facts_of(const CollectiveCall& call, std::span<const int> ranks_
     facts.in_place = call.in_place;
     facts.reproducible = call.reproducible;
     facts.even = std::ranges::adjacent_find(call.counts, std::not_equal_to<>()) == call.counts.end();
+    facts.elements = call.counts.empty() ? 0 : call.counts[0];
+    if (!facts.even)
+        facts.elements = std::accumulate(call.counts.begin(), call.counts.end(), std::int64_t{0});
     return facts;
+}
+
+namespace {
+
+std::string listed(const std::set<std::string, std::less<>>& names) {
+    std::string text;
+    for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+    return text.empty() ? "none" : text;
+}
+
+std::string written(const CollectiveWay& way) {
+    return way.written.empty() ? text_of(way) : way.written;
+}
+
+bool is_nested(std::span<const int> ranks_of_hosts) {
+    return ranks_of_hosts.size() > 1 && std::ranges::any_of(ranks_of_hosts, [](int n) { return n > 1; });
+}
+
+// The usual algorithm that knows of no hosts.
+std::string_view flat_algorithm(Collective collective) {
+    return collective == Collective::all_reduce ? "two_step" : "direct";
+}
+
+} // namespace
+
+std::string text_of(const CollectiveWay& way) {
+    return way.name + (way.carrier.empty() ? "" : " by " + way.carrier) +
+           (way.between.empty() ? "" : " and " + way.between);
+}
+
+CollectiveWay read_way(std::string_view text, std::span<const Collective> collectives,
+                       const WayNames& names) {
+    constexpr std::string_view by = " by ", both = " and ";
+    const std::string whole(text);
+    const auto refuse = [&](const std::string& what) { throw CollectiveError(what); };
+    const auto at = text.find(by);
+    CollectiveWay way;
+    way.name = text.substr(0, at);
+    if (at != text.npos) {
+        const std::string_view carriers = text.substr(at + by.size());
+        const auto next = carriers.find(both);
+        way.carrier = carriers.substr(0, next);
+        if (next != carriers.npos) way.between = carriers.substr(next + both.size());
+        if (way.carrier.empty() || (next != carriers.npos && way.between.empty()))
+            refuse("'" + whole + "' does not say by which carrier; there are " + listed(names.carriers) +
+                   ", on hosts " + listed(names.of_hosts));
+    }
+    for (const std::string& carrier : {way.carrier, way.between})
+        if (!carrier.empty() && !names.carriers.contains(carrier) && !names.of_hosts.contains(carrier))
+            refuse("'" + carrier + "' carries no messages; " + listed(names.carriers) + ", and on hosts " +
+                   listed(names.of_hosts) + " do");
+    if (!way.between.empty() && names.carriers.contains(way.carrier) != names.carriers.contains(way.between))
+        refuse("of '" + way.carrier + "' and '" + way.between +
+               "' one carries messages between devices, and the other on hosts");
+    if (way.carrier.empty() && (names.itself.contains(way.name) || names.itself_on_hosts.contains(way.name)))
+        return way;
+    std::set<std::string, std::less<>> all;
+    if (way.carrier.empty()) {
+        all = names.itself;
+        all.insert(names.itself_on_hosts.begin(), names.itself_on_hosts.end());
+    }
+    bool known = false, serves = false, on_devices = false, of_hosts = false;
+    for (const Algorithm& row : algorithms()) {
+        if (row.on_devices || way.carrier.empty()) all.insert(std::string(row.name));
+        if (row.name != way.name) continue;
+        known = true;
+        on_devices = on_devices || row.on_devices;
+        of_hosts = of_hosts || row.hierarchy == Algorithm::Shape::hosts;
+        serves = serves || collectives.empty();
+        for (const Collective collective : collectives) serves = serves || row.has(collective);
+    }
+    for (const WayAlias& row : way_aliases()) {
+        all.insert(std::string(row.name));
+        if (row.name != way.name) continue;
+        known = on_devices = true;
+        of_hosts = of_hosts || row.algorithm == "two_level" || row.algorithm == "slices";
+        serves = serves || collectives.empty() ||
+                 std::ranges::find(collectives, row.collective) != collectives.end();
+    }
+    if (!known) refuse("there is no way '" + way.name + "'; there are " + listed(all));
+    if (!serves) refuse("'" + way.name + "' is no way of any collective of this rule");
+    if (!on_devices && names.carriers.contains(way.carrier))
+        refuse("'" + way.name + "' is for hosts; '" + way.carrier + "' carries messages between devices");
+    if (!way.between.empty() && !of_hosts)
+        refuse("'" + way.name +
+               "' does not tell messages inside hosts from those between them, as two_level and "
+               "slices do; it has one carrier");
+    return way;
+}
+
+std::optional<CollectiveWay> way_for(const CollectiveWay& way, Collective collective, bool on_devices,
+                                     const WayNames& names) {
+    if (names.itself.contains(way.name) || names.itself_on_hosts.contains(way.name)) return way;
+    CollectiveWay found = way;
+    if (const WayAlias* alias = find_alias(way.name, collective)) {
+        found.one_host = alias->one_host;
+        found.written = text_of(way);
+        found.name = alias->algorithm;
+        if (found.name.empty() && names.itself.contains(way.carrier)) {
+            found.name = std::exchange(found.carrier, "");
+            return found;
+        }
+        if (found.name.empty()) {
+            if (!way.between.empty()) return std::nullopt; // of another collective's letter
+            found.name = flat_algorithm(collective);
+        }
+    }
+    if (find_algorithm(found.name, collective, on_devices) == nullptr) return std::nullopt;
+    return found;
+}
+
+std::string why_not_between(const CollectiveWay& way, Collective collective,
+                            std::span<const int> ranks_of_hosts) {
+    const std::string hosts = std::to_string(ranks_of_hosts.size());
+    if (way.one_host && ranks_of_hosts.size() > 1)
+        return "'" + written(way) + "' is for the ranks of one host, and these are on " + hosts;
+    const Algorithm* row = find_algorithm(way.name, collective, false);
+    if (row == nullptr || row->hierarchy != Algorithm::Shape::hosts || is_nested(ranks_of_hosts)) return "";
+    return "'" + way.name + "' is for several hosts with several ranks, and " +
+           (ranks_of_hosts.size() > 1 ? "each of these has one" : "there is one host");
 }
 
 namespace {
@@ -100,16 +225,18 @@ class RulesReader {
             fail(table.line, "a table '" + table.name + "'; there are only rules, which begin with [[rule]]");
         Rule found{file_, "", table.line, {}, {}};
         const TomlValue* ways = nullptr;
-        std::set<std::string> collectives;
+        std::vector<Collective> collectives;
         for (const auto& [key, value] : table.entries) {
             if (key == "ways") {
                 ways = &value;
             } else if (key == "why") {
                 found.reason = text_of(key, value);
             } else {
-                if (key == "collective")
-                    for (const std::string& word : words_of(key, value)) collectives.insert(word);
                 found.conditions.push_back(condition(key, value));
+                if (key == "collective")
+                    for (const std::string& word : words_of(key, value))
+                        collectives.push_back(collective_of(word));
+                found.conditions.back().text = key + " = " + toml_text(value);
                 into_.ask_for_devices_library_ = into_.ask_for_devices_library_ || is_devices_library(key);
             }
         }
@@ -120,35 +247,12 @@ class RulesReader {
     }
 
     CollectiveWay way_of(const std::string& text, const TomlValue& value,
-                         const std::set<std::string>& collectives) const {
-        constexpr std::string_view by = " by ";
-        const auto at = text.find(by);
-        CollectiveWay way{text.substr(0, at), at == std::string::npos ? "" : text.substr(at + by.size())};
-        if (at != std::string::npos && way.carrier.empty())
-            fail(value.line,
-                 "ways: '" + text + "' does not say by which carrier; there are " + listed(names_.carriers));
-        if (!way.carrier.empty() && !names_.carriers.contains(way.carrier))
-            fail(value.line,
-                 "ways: '" + way.carrier + "' carries no messages; " + listed(names_.carriers) + " do");
-        if (way.carrier.empty() && (names_.itself.contains(way.name) || way.name == by_mpi)) return way;
-        std::set<std::string, std::less<>> all;
-        if (way.carrier.empty()) {
-            all = names_.itself;
-            all.insert(std::string(by_mpi));
+                         std::span<const Collective> collectives) const {
+        try {
+            return read_way(text, collectives, names_);
+        } catch (const CollectiveError& error) {
+            fail(value.line, std::string("ways: ") + error.what());
         }
-        bool known = false, serves = collectives.empty();
-        for (const Algorithm& row : algorithms()) {
-            if (row.on_devices || way.carrier.empty()) all.insert(std::string(row.name));
-            if (row.name != way.name) continue;
-            if (!way.carrier.empty() && !row.on_devices)
-                fail(value.line, "ways: '" + way.name + "' is for hosts; carriers are of devices");
-            known = true;
-            for (const std::string& collective : collectives)
-                serves = serves || row.has(collective_of(collective));
-        }
-        if (!known) fail(value.line, "ways: there is no way '" + way.name + "'; there are " + listed(all));
-        if (!serves) fail(value.line, "ways: '" + way.name + "' is no way of any collective of this rule");
-        return way;
     }
 
     ChoiceRules::Condition condition(const std::string& key, const TomlValue& value) const {
@@ -171,10 +275,13 @@ class RulesReader {
                         return least <= n && n <= most;
                     }};
         };
-        const auto flag = [&](auto member) -> ChoiceRules::Condition {
+        const auto fact = [&](auto is) -> ChoiceRules::Condition {
             const bool* wanted = std::get_if<bool>(&value.is);
             if (wanted == nullptr) fail(value.line, key + " is true or false");
-            return {key, [=, want = *wanted](const CollectiveFacts& f) { return f.*member == want; }};
+            return {key, [=, want = *wanted](const CollectiveFacts& f) { return is(f) == want; }};
+        };
+        const auto flag = [&](auto member) {
+            return fact([=](const CollectiveFacts& f) { return f.*member; });
         };
         using F = CollectiveFacts;
         if (key == "collective") {
@@ -204,6 +311,8 @@ class RulesReader {
         }
         if (key == "bytes") return range([](const F& f) { return f.bytes; });
         if (key == "total") return range([](const F& f) { return f.bytes * f.ranks; });
+        if (key == "part") return range([](const F& f) { return f.bytes / f.ranks; });
+        if (key == "elements") return range([](const F& f) { return f.elements; });
         if (key == "ranks") return range([](const F& f) { return f.ranks; });
         if (key == "hosts") return range([](const F& f) { return f.hosts; });
         if (key == "ranks_per_host") return range([](const F& f) { return f.ranks_per_host; });
@@ -212,12 +321,19 @@ class RulesReader {
         if (key == "even") return flag(&F::even);
         if (key == "persistent") return flag(&F::persistent);
         if (key == "mpi_program") return flag(&F::mpi_program);
+        const auto power = [](int ranks) { return std::bit_floor(static_cast<unsigned>(ranks)); };
+        if (key == "power_of_two")
+            return fact([=](const F& f) { return power(f.ranks) == static_cast<unsigned>(f.ranks); });
+        if (key == "few_elements")
+            return fact([=](const F& f) { return f.elements < static_cast<std::int64_t>(power(f.ranks)); });
         if (is_devices_library(key) || is_mpi(key)) return version(key, value);
-        fail(value.line,
-             "no condition '" + key +
-                 "'; there are collective, type, operation, memory, bytes, total, ranks, hosts, "
-                 "ranks_per_host, in_place, reproducible, even, persistent, mpi_program and versions of libraries (" +
-                 libraries() + "), beside ways and why");
+        fail(value.line, "no condition '" + key +
+                             "'; there are collective, type, operation, memory, bytes, total, part, "
+                             "elements, few_elements, ranks, "
+                             "power_of_two, hosts, ranks_per_host, in_place, reproducible, even, persistent, mpi_program "
+                             "and versions of "
+                             "libraries (" +
+                             libraries() + "), beside ways and why");
     }
 
     // Those of devices' vendors carry messages, and have collectives themselves.
@@ -286,7 +402,7 @@ class RulesReader {
 
     // "64 KiB..", "..8", "2..4", or a number; ends included.
     Range range_of(const std::string& key, const TomlValue& value) const {
-        const bool of_bytes = key == "bytes" || key == "total";
+        const bool of_bytes = key == "bytes" || key == "total" || key == "part";
         constexpr std::int64_t endless = std::numeric_limits<std::int64_t>::max();
         if (const auto* number = std::get_if<std::int64_t>(&value.is); number != nullptr && *number >= 0)
             return {*number, *number};
@@ -327,12 +443,6 @@ class RulesReader {
         return std::nullopt;
     }
 
-    static std::string listed(const std::set<std::string, std::less<>>& names) {
-        std::string text;
-        for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-        return text.empty() ? "none" : text;
-    }
-
     ChoiceRules& into_;
     const std::string& file_;
     const WayNames& names_;
@@ -352,7 +462,7 @@ std::string digest_of(std::string_view text) {
 } // namespace
 
 ChoiceRules::ChoiceRules(std::string_view text, const std::string& file, const WayNames& names)
-    : digest_(digest_of(text)) {
+    : names_(names), digest_(digest_of(text)) {
     RulesReader(*this, file, names).read(text);
 }
 
@@ -362,27 +472,45 @@ void ChoiceRules::append(const ChoiceRules& others) {
     ask_for_devices_library_ = ask_for_devices_library_ || others.ask_for_devices_library_;
 }
 
-CollectiveChoice ChoiceRules::choose(const CollectiveFacts& facts, const WhyNot& why_not) const {
-    std::vector<std::string> reasons; // each once
-    std::string skipped;
+void ChoiceRules::for_each_way(
+    const CollectiveFacts& facts,
+    const std::function<bool(const Rule& rule, const CollectiveWay& way)>& told) const {
     for (const Rule& rule : rules_) {
         if (!std::ranges::all_of(rule.conditions, [&](const Condition& c) { return c.holds(facts); }))
             continue;
         for (const CollectiveWay& way : rule.ways) {
-            const bool algorithm = find_algorithm(way.name, facts.collective, facts.on_devices()) != nullptr;
-            if (!algorithm &&
-                std::ranges::any_of(algorithms(), [&](const Algorithm& row) { return row.name == way.name; }))
-                continue; // of another collective
-            const std::string reason = why_not(way);
-            if (reason.empty())
-                return {way, "line " + std::to_string(rule.line) + " of " + rule.file +
-                                 (rule.reason.empty() ? "" : ": " + rule.reason) + skipped};
-            if (std::ranges::find(reasons, reason) != reasons.end()) continue;
-            reasons.push_back(reason);
-            skipped +=
-                "; not " + way.name + (way.carrier.empty() ? "" : " by " + way.carrier) + ": " + reason;
+            const auto here = way_for(way, facts.collective, facts.on_devices(), names_);
+            if (here && told(rule, *here)) return;
         }
     }
+}
+
+std::vector<RuledWay> ChoiceRules::ways(const CollectiveFacts& facts) const {
+    std::vector<RuledWay> found;
+    for_each_way(facts, [&](const Rule& rule, const CollectiveWay& way) {
+        RuledWay& one = found.emplace_back(way, rule.file, rule.reason, rule.line);
+        for (const Condition& condition : rule.conditions) one.conditions.push_back(condition.text);
+        return false;
+    });
+    return found;
+}
+
+CollectiveChoice ChoiceRules::choose(const CollectiveFacts& facts, const WhyNot& why_not) const {
+    std::vector<std::string> reasons; // each once
+    std::string skipped;
+    std::optional<CollectiveChoice> choice;
+    for_each_way(facts, [&](const Rule& rule, const CollectiveWay& way) {
+        const std::string reason = why_not(way);
+        if (reason.empty()) {
+            choice = {way, "line " + std::to_string(rule.line) + " of " + rule.file +
+                               (rule.reason.empty() ? "" : ": " + rule.reason) + skipped};
+        } else if (std::ranges::find(reasons, reason) == reasons.end()) {
+            reasons.push_back(reason);
+            skipped += "; not " + written(way) + ": " + reason;
+        }
+        return choice.has_value();
+    });
+    if (choice) return *choice;
     std::string text = std::string(name_of(facts.collective)) + " of these arguments cannot be done in " +
                        facts.memory + " memory";
     for (const std::string& reason : reasons) text += (&reason == reasons.data() ? ": " : "; ") + reason;
@@ -400,18 +528,50 @@ bool is_among(const std::vector<std::string>& names, std::string_view name) {
     return std::ranges::find(names, name) != names.end();
 }
 
-std::string checked_way(std::string_view name, Collective collective, bool on_devices) {
-    const std::vector<std::string> names = names_of_ways(collective, on_devices);
-    if (is_among(names, name)) return std::string(name);
-    std::string all;
-    for (const std::string& one : names) all += (all.empty() ? "" : ", ") + one;
-    throw CollectiveError("there is no algorithm '" + std::string(name) + "' for " +
+// Whether the name of a way is one of this collective there, whoever carries its messages.
+bool is_way(std::string_view text, Collective collective, bool on_devices) {
+    const std::string_view name = text.substr(0, text.find(" by "));
+    return is_among(names_of_ways(collective, on_devices), name) || find_alias(name, collective) != nullptr;
+}
+
+// Also whether its carriers are those there.
+bool is_way_there(std::string_view text, Collective collective, bool on_devices) {
+    if (!is_way(text, collective, on_devices)) return false;
+    const auto at = text.find(" by ");
+    if (at == text.npos) return true;
+    const WayNames& names = way_names();
+    const std::string_view carrier = text.substr(at + 4, text.find(" and ", at) - at - 4);
+    return !(on_devices ? names.of_hosts : names.carriers).contains(carrier);
+}
+
+CollectiveWay checked_way(std::string_view text, Collective collective, bool on_devices) {
+    if (is_way(text, collective, on_devices)) {
+        const CollectiveWay way = read_way(text, std::span(&collective, 1), way_names());
+        const auto of_wrong = [&](const std::string& carrier) {
+            return !carrier.empty() &&
+                   !(on_devices ? way_names().carriers : way_names().of_hosts).contains(carrier);
+        };
+        for (const std::string& carrier : {way.carrier, way.between})
+            if (of_wrong(carrier))
+                throw CollectiveError("algorithm '" + std::string(text) + "': '" + carrier +
+                                      "' carries no messages " +
+                                      (on_devices ? "between devices; " + listed(way_names().carriers)
+                                                  : "on hosts; " + listed(way_names().of_hosts)) +
+                                      " do");
+        if (const auto here = way_for(way, collective, on_devices, way_names())) return *here;
+    }
+    std::string all, others;
+    for (const std::string& one : names_of_ways(collective, on_devices))
+        all += (all.empty() ? "" : ", ") + one;
+    for (const WayAlias& row : way_aliases())
+        if (row.collective == collective) others += (others.empty() ? "" : ", ") + std::string(row.name);
+    throw CollectiveError("there is no algorithm '" + std::string(text) + "' for " +
                           std::string(name_of(collective)) + (on_devices ? " on devices" : "") +
-                          "; choose one of " + all);
+                          "; choose one of " + all + ", or of the compositions " + others);
 }
 
 // Of the setting: names for all collectives or for one, with commas between them.
-std::string way_by_setting(Collective collective, bool on_devices) {
+std::optional<CollectiveWay> way_by_setting(Collective collective, bool on_devices) {
     const std::string_view setting = settings().collective;
     for (std::size_t begin = 0; begin < setting.size();) {
         const std::size_t end = std::min(setting.find(',', begin), setting.size());
@@ -421,15 +581,15 @@ std::string way_by_setting(Collective collective, bool on_devices) {
         while (part.ends_with(' ')) part.remove_suffix(1);
         const std::size_t equals = part.rfind('=');
         const std::string_view name = equals == part.npos ? part : part.substr(equals + 1);
-        const bool here = is_among(names_of_ways(collective, on_devices), name);
+        const bool here = is_way_there(name, collective, on_devices);
         if (equals == part.npos) {
-            if (here) return std::string(name);
+            if (here) return checked_way(name, collective, on_devices);
         } else if (part.substr(0, equals) == name_of(collective) &&
-                   (here || !is_among(names_of_ways(collective, !on_devices), name))) {
+                   (here || !is_way_there(name, collective, !on_devices))) {
             return checked_way(name, collective, on_devices);
         }
     }
-    return "";
+    return std::nullopt;
 }
 
 } // namespace
@@ -444,18 +604,43 @@ std::vector<std::string> names_of_ways(Collective collective, bool on_devices) {
 
 CollectiveChoice asked_way(const CollectiveCall& call, bool on_devices) {
     if (!call.algorithm.empty())
-        return {{checked_way(call.algorithm, call.collective, on_devices), ""}, "asked for"};
-    return {{way_by_setting(call.collective, on_devices), ""}, "JALI_COLLECTIVE"};
+        return {checked_way(call.algorithm, call.collective, on_devices), "asked for"};
+    return {way_by_setting(call.collective, on_devices).value_or(CollectiveWay()), "JALI_COLLECTIVE"};
 }
 
 CollectiveChoice choose_on_host(const CollectiveCall& call, std::span<const int> ranks_of_hosts,
-                                const LibraryVersions& versions, bool mpi_program) {
-    if (CollectiveChoice asked = asked_way(call, false); !asked.way.name.empty()) return asked;
+                                const LibraryVersions& versions, std::span<const std::string> carriers,
+                                bool mpi_program) {
+    const auto why_no_carrier = [&](const CollectiveWay& way) -> std::string {
+        std::string all;
+        for (const std::string& name : carriers) all += (all.empty() ? "" : ", ") + name;
+        for (const std::string& carrier : {way.carrier, way.between})
+            if (!carrier.empty() && !carriers.empty() &&
+                std::ranges::find(carriers, carrier) == carriers.end())
+                return "'" + carrier + "' carries no messages between these ranks; " + all +
+                       (carriers.size() > 1 ? " do" : " does");
+        return "";
+    };
+    if (CollectiveChoice asked = asked_way(call, false); !asked.way.name.empty()) {
+        std::string why = why_no_carrier(asked.way);
+        if (why.empty() && asked.way.one_host)
+            why = why_not_between(asked.way, call.collective, ranks_of_hosts);
+        if (why.empty()) return asked;
+        throw CollectiveError(std::string(name_of(call.collective)) + ", " + asked.why + " as '" +
+                              written(asked.way) + "': " + why);
+    }
     return collective_rules()->choose(
         facts_of(call, ranks_of_hosts, versions, mpi_program), [&](const CollectiveWay& way) -> std::string {
-            if (way.name == by_mpi) return mpi_program ? "" : "this is no program of MPI's";
-            if (way.carrier.empty() && find_algorithm(way.name, call.collective, false) != nullptr) return "";
-            return "'" + way.name + "' is for devices";
+            if (way_names().itself_on_hosts.contains(way.name))
+                return mpi_program ? "" : "'" + way.name + "' has collectives in programs that call MPI alone";
+            if (find_algorithm(way.name, call.collective, false) == nullptr)
+                return "'" + way.name + "' is for devices";
+            for (const std::string& carrier : {way.carrier, way.between})
+                if (way_names().carriers.contains(carrier))
+                    return "'" + carrier + "' carries messages between devices";
+            if (const std::string why = why_not_between(way, call.collective, ranks_of_hosts); !why.empty())
+                return why;
+            return why_no_carrier(way);
         });
 }
 

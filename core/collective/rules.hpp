@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <stdexcept>
@@ -31,9 +32,11 @@ using LibraryVersions = std::map<std::string, std::string, std::less<>>;
 struct CollectiveFacts {
     Collective collective = Collective::all_reduce;
     DataType type = DataType::fp64;
-    Operation operation = Operation::sum;         // of those that combine
-    std::string memory = "host";                  // or the kind of the devices
-    std::int64_t bytes = 0;                       // of the largest buffer
+    Operation operation = Operation::sum; // of those that combine
+    std::string memory = "host";          // or the kind of the devices
+    std::int64_t bytes = 0;               // of the largest buffer
+    // Of the whole vector; or of a rank's chunk, or the message to one, and of all where they differ.
+    std::int64_t elements = 0;
     int ranks = 1, hosts = 1, ranks_per_host = 1; // of the host with the most
     bool in_place = false, reproducible = false, even = true;
     bool mpi_program = false; // that calls MPI, and jali is between them
@@ -47,10 +50,17 @@ struct CollectiveFacts {
 CollectiveFacts facts_of(const CollectiveCall& call, std::span<const int> ranks_of_hosts,
                          LibraryVersions versions = {}, bool mpi_program = false);
 
-// An algorithm and who carries its messages (empty: the usual one), or who has collectives itself.
+// An algorithm and who carries its messages (empty: the usual one), or who has collectives itself. Of an
+// algorithm inside hosts and between them `carrier` is inside, and `between` (empty: the same) is between.
 struct CollectiveWay {
-    std::string name, carrier;
+    std::string name, carrier, between;
+    bool one_host = false;    // only where all ranks are on one
+    std::string written = {}; // where somebody wrote another name for it
+
+    bool operator==(const CollectiveWay&) const = default;
 };
+// As it is written: "ring", "ring by nccl", "two_level by shm and mpi".
+std::string text_of(const CollectiveWay& way);
 
 // The MPI library's own collective, of programs that call it.
 constexpr std::string_view by_mpi = "mpi";
@@ -60,10 +70,33 @@ struct CollectiveChoice {
     std::string why; // the rule, and what was skipped
 };
 
-// Names that ways may have, besides those of algorithms: who has collectives, and who carries messages.
+// A way of a rule that holds for a call.
+struct RuledWay {
+    CollectiveWay way;
+    std::string file, reason; // of the rule
+    int line = 0;
+    std::vector<std::string> conditions; // of the rule, as its file has them
+};
+
+// Names that ways may have, besides those of algorithms: who has collectives, and who carries messages
+// between devices and in memory of hosts.
 struct WayNames {
     std::set<std::string, std::less<>> itself, carriers;
+    std::set<std::string, std::less<>> of_hosts = {"mpi", "shm", "thread"};
+    std::set<std::string, std::less<>> itself_on_hosts = {"mpi"};
 };
+
+// A way as it is written, of these collectives (none: of any). Throws CollectiveError that says what is wrong
+// and what there is.
+CollectiveWay read_way(std::string_view text, std::span<const Collective> collectives, const WayNames& names);
+
+// What a way is for this collective: other names (way_aliases) are replaced. None: it is no way of it.
+std::optional<CollectiveWay> way_for(const CollectiveWay& way, Collective collective, bool on_devices,
+                                     const WayNames& names);
+
+// Why a way does not apply to ranks that are spread over hosts so; empty if it does.
+std::string why_not_between(const CollectiveWay& way, Collective collective,
+                            std::span<const int> ranks_of_hosts);
 
 class ChoiceRules {
   public:
@@ -75,6 +108,10 @@ class ChoiceRules {
     using WhyNot = std::function<std::string(const CollectiveWay& way)>;
     CollectiveChoice choose(const CollectiveFacts& facts, const WhyNot& why_not) const;
 
+    // All ways of the rules that hold, in the order in which they are tried; those of other collectives are
+    // left out.
+    std::vector<RuledWay> ways(const CollectiveFacts& facts) const;
+
     // Appends those of another file, which come after these.
     void append(const ChoiceRules& others);
     const std::string& digest() const { return digest_; } // equal for equal rules
@@ -85,7 +122,7 @@ class ChoiceRules {
 
   private:
     struct Condition {
-        std::string key;
+        std::string text; // as the file has it
         std::function<bool(const CollectiveFacts&)> holds;
     };
     struct Rule {
@@ -94,7 +131,11 @@ class ChoiceRules {
         std::vector<Condition> conditions;
         std::vector<CollectiveWay> ways;
     };
+    // Tells `told` each of them until that returns true.
+    void for_each_way(const CollectiveFacts& facts,
+                      const std::function<bool(const Rule& rule, const CollectiveWay& way)>& told) const;
     std::vector<Rule> rules_;
+    WayNames names_;
     std::string digest_;
     bool ask_for_devices_library_ = false;
 
@@ -113,10 +154,11 @@ std::vector<std::string> names_of_ways(Collective collective, bool on_devices);
 // CollectiveError that lists the ways there are.
 CollectiveChoice asked_way(const CollectiveCall& call, bool on_devices);
 
-// The way of a call in the host's memory: what is asked for, else by the rules. Throws CollectiveError,
-// RulesError.
+// The way of a call in the host's memory: what is asked for, else by the rules. `carriers` are who carries
+// messages there (none: whoever is named). Throws CollectiveError, RulesError.
 CollectiveChoice choose_on_host(const CollectiveCall& call, std::span<const int> ranks_of_hosts,
-                                const LibraryVersions& versions = {}, bool mpi_program = false);
+                                const LibraryVersions& versions = {},
+                                std::span<const std::string> carriers = {}, bool mpi_program = false);
 
 // The rules in use: those of the file that the settings name, if they do, then those that come with jali.
 // Read when they are first asked for, and when the settings name another file. Throws RulesError, also where

@@ -221,6 +221,27 @@ int Gpu::count(const GpuVendor& vendor) {
     return count;
 }
 
+std::vector<Gpu::Link> Gpu::links(const GpuVendor& vendor) {
+    const GpuApi& api = GpuApi::get(vendor);
+    std::vector<Link> found;
+    const int devices = count(vendor);
+    for (int device = 0; device < devices; ++device)
+        for (int peer = device + 1; peer < devices; ++peer) {
+            const auto asked = [&](int attribute) {
+                int value = 0;
+                if (api.peer_attribute == nullptr) return -1;
+                const int error =
+                    api.peer_attribute(&value, vendor.peer_attributes + attribute, device, peer);
+                return error == gpu_success ? value : -1;
+            };
+            Link link{device, peer, asked(1), asked(2), asked(0)};
+            if (int can = 0; link.reaches < 0 && api.can_access_peer(&can, device, peer) == gpu_success)
+                link.reaches = can;
+            found.push_back(link);
+        }
+    return found;
+}
+
 std::shared_ptr<Gpu> Gpu::open(const GpuVendor& vendor, int ordinal) {
     static std::mutex mutex;
     using Opened = std::map<std::pair<const GpuVendor*, int>, std::shared_ptr<Gpu>>;

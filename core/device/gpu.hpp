@@ -153,6 +153,12 @@ class GpuGraph {
 
 class Gpu : public std::enable_shared_from_this<Gpu> {
   public:
+    // What links two devices, as the driver's peer attributes tell; -1: they do not.
+    struct Link {
+        int device, peer;
+        int reaches, atomics, rank; // the peer's memory, with atomic operations; 0 is the fastest
+    };
+    static std::vector<Link> links(const GpuVendor& vendor); // of all pairs; throws as count does
     static int count(const GpuVendor& vendor); // of devices; throws GpuError where there is no driver
     // The device of this number, opened once in a process. Throws GpuError.
     static std::shared_ptr<Gpu> open(const GpuVendor& vendor, int ordinal);

@@ -47,13 +47,14 @@ std::unique_ptr<GpuApi> load(const GpuVendor& vendor) {
     JALI_GPU_OPTIONAL_FUNCTIONS(JALI_FIND)
     std::swap(missing, api->lacking);
 #undef JALI_FIND
-    const auto find_own = [&](const char* member, auto& function) { // of one vendor alone
+    const auto find_own = [&](const char* member, auto& function) { // that may be missing without a word
         if (const auto name = vendor.functions.find(member); name != vendor.functions.end())
             function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(
                 dlsym(handle, name->second.c_str()));
     };
     find_own("launch_with", api->launch_with);
     find_own("allocate_with", api->allocate_with);
+    find_own("peer_attribute", api->peer_attribute);
     if (api->driver_version != nullptr) api->driver_version(&api->version);
     if (api->version < vendor.oldest)
         throw GpuError(title + " " + api->library + " supports " + vendor.platform + " " +

@@ -155,6 +155,8 @@ struct GpuApi {
     int (*launch_with)(const CudaLaunch* launch, void* function, void** parameters, void** extra) = nullptr;
     // HIP's alone; null where it is not there or has no name. See GpuVendor::fine_grained.
     int (*allocate_with)(GpuAddress* address, std::size_t bytes, unsigned flags) = nullptr;
+    // Null where the driver has it not: what links two devices, by the numbers of GpuVendor::peer_attributes.
+    int (*peer_attribute)(int* value, int attribute, int device, int peer) = nullptr;
     std::string lacking = {}; // functions that could be missing and are
 
     // Memory of a file descriptor, which stays the caller's; the driver's answer.

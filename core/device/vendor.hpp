@@ -60,6 +60,12 @@ struct GpuVendor {
     // all memory of devices is so.
     unsigned fine_grained = 0;
 
+    // Of the driver's function peer_attribute: of the rank of a link's speed; behind it whether a device
+    // reaches the other's memory, and whether atomic operations do, which they do by links of this name
+    // alone.
+    int peer_attributes = 1;
+    std::string link;
+
     VendorCompiler compiler;
 
     VendorLibrary ccl;                                // of collectives, with NCCL's functions

@@ -98,8 +98,8 @@ SettingValues algorithms(const Names& names) {
                     const auto equals = word.find('=');
                     if (equals != std::string::npos && !is_in(collectives, word.substr(0, equals)))
                         return false;
-                    if (!is_in(names, word.substr(equals == std::string::npos ? 0 : equals + 1)))
-                        return false;
+                    const std::string way = word.substr(equals == std::string::npos ? 0 : equals + 1);
+                    if (!is_in(names, way.substr(0, way.find(" by ")))) return false; // carriers: at the call
                 }
                 return true;
             }};

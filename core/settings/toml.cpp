@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <iterator>
 #include <set>
 
 namespace jali {
@@ -184,6 +185,26 @@ class Reader {
 };
 
 } // namespace
+
+std::string toml_text(const TomlValue& value) {
+    if (const auto* flag = std::get_if<bool>(&value.is)) return *flag ? "true" : "false";
+    if (const auto* whole = std::get_if<std::int64_t>(&value.is)) return std::to_string(*whole);
+    if (const auto* number = std::get_if<double>(&value.is)) {
+        char text[32];
+        return {text, std::to_chars(text, std::end(text), *number).ptr};
+    }
+    std::string text;
+    if (const auto* list = std::get_if<std::vector<TomlValue>>(&value.is)) {
+        for (const TomlValue& one : *list) text += (text.empty() ? "" : ", ") + toml_text(one);
+        return "[" + text + "]";
+    }
+    for (const char c : std::get<std::string>(value.is)) {
+        constexpr std::string_view plain = "\n\t\r\"\\", escaped = "ntr\"\\";
+        const auto at = plain.find(c);
+        text += at == plain.npos ? std::string(1, c) : std::string("\\") + escaped[at];
+    }
+    return '"' + text + '"';
+}
 
 std::vector<TomlTable> read_toml(std::string_view text) {
     return Reader(text).tables();

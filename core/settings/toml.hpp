@@ -30,6 +30,9 @@ struct TomlTable {
     bool of_array = false; // [[name]]
 };
 
+// A value as a file may have it, on one line.
+std::string toml_text(const TomlValue& value);
+
 // All tables in their order, the one without a name first. Throws TomlError.
 std::vector<TomlTable> read_toml(std::string_view text);
 

@@ -262,7 +262,9 @@ def test_one_rank_has_nothing_to_measure(capsys) -> None:
     assert jali_here("tune", "collectives", "ring", ranks=2) == 2
     assert "jali tune collectives takes no 'ring'; --only names collectives" in capsys.readouterr().err
     assert jali_here("tune", "show", "--force") == 2
-    assert "--force is for collectives; jali tune show takes --why" in capsys.readouterr().err
+    assert (
+        "--force is for collectives and import-mpich; jali tune show takes --why" in capsys.readouterr().err
+    )
 
 
 def test_a_way_that_is_forced_leaves_nothing_to_choose(use_settings, capsys) -> None:

@@ -111,7 +111,7 @@ def test_every_algorithm_of_the_table_gives_the_same_results(algorithm: str, ran
 
 def test_large_pipelined_algorithms_move_every_byte() -> None:
     def run(world: comm.Communicator) -> None:
-        for algorithm in ("pipelined", "hosts", "ring", "two_step"):
+        for algorithm in ("pipelined", "slices", "two_level", "ring", "two_step"):
             x = data(world.rank, 700_001)
             np.testing.assert_array_equal(world.all_reduce(x, algorithm=algorithm), total(4, 700_001))
 

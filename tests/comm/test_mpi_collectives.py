@@ -150,3 +150,26 @@ def test_rules_ask_for_the_version_of_the_mpi_library(any_mpi, tmp_path) -> None
     lines = ended.out.splitlines()
     assert sum(line.startswith("own chain (line 2 of ") for line in lines) == 3 * any_mpi.ranks
     assert sum(line.startswith("of others direct (") for line in lines) == any_mpi.ranks
+
+
+def test_each_level_of_hosts_has_its_carrier(mpi) -> None:
+    """Processes that pretend to be on two hosts: shared memory inside them, MPI between them, and the other way round."""
+    ended = mpi.run(
+        """
+        world = comm.current()
+        there = world.collectives
+        carriers = [name for name, _ in there.carriers]
+        there.pretend_hosts([[0, 2], [1]])
+        for count in (1, 5000, 100_000):
+            x = np.arange(count) + 1000.0 * world.rank
+            for way in ("two_level by shm and mpi", "slices by mpi and shm", "alpha", "flat by mpi", "delta by mpi"):
+                assert np.array_equal(world.all_reduce(x, algorithm=way), 3 * np.arange(count) + 3000), way
+            for way in ("two_level by mpi and shm", "slices by shm and mpi", "gamma by shm"):
+                assert np.array_equal(world.broadcast(x.copy(), 1, algorithm=way), np.arange(count) + 1000), way
+        print(world.rank, *carriers, world.explain("all_reduce", x, algorithm="two_level by shm and mpi"), flush=True)
+        """,
+        ranks=3,
+    )
+    assert ended.status == 0, ended.err
+    for rank in range(3):
+        assert f"{rank} shm mpi two_level by shm and mpi (asked for)" in ended.out

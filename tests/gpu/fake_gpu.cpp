@@ -14,7 +14,8 @@
 // JALI_FAKE_NO_IPC_OPEN=1 it opens none; JALI_FAKE_NO_VIRTUAL=1 and JALI_FAKE_NO_VIRTUAL_IMPORT=1 say the
 // same of memory with handles. With JALI_FAKE_QUEUE=n a stream that holds n operations is full, and who puts
 // one more on it waits. With JALI_FAKE_COMPILER=idle kernels are compiled to nothing and do nothing,
-// for tests that want the texts only.
+// for tests that want the texts only. With JALI_FAKE_ISLANDS=n the devices of a process reach those of their
+// own n neighbours only, as on hosts of n devices.
 //
 // Here are the driver's functions; what it remembers is in fake_gpu_state.hpp, what runs in
 // fake_gpu_scheduler.hpp, memory with handles in fake_gpu_virtual.hpp, the compiler in fake_gpu_compiler.hpp.
@@ -496,8 +497,23 @@ BOTH(cuGraphDestroy, hipGraphDestroy, (void* graph), (graph)) {
     return 0;
 }
 BOTH(cuDeviceCanAccessPeer, hipDeviceCanAccessPeer, (int* can, int device, int peer), (can, device, peer)) {
-    *can = device != peer && !number("JALI_FAKE_NO_PEERS", 0);
+    const auto island = number("JALI_FAKE_ISLANDS", 0);
+    *can = device != peer && !number("JALI_FAKE_NO_PEERS", 0) &&
+           (island == 0 || device / island == peer / island);
     return 0;
+}
+// Attributes 0 and on: the rank of the link's speed, access, atomic operations; CUDA numbers them from 1.
+// With JALI_FAKE_PCIE=1 links have no atomic operations.
+API hipDeviceGetP2PAttribute(int* value, int attribute, int device, int peer) {
+    if (device == peer || attribute < 0 || attribute > 2) return 1;
+    const bool slow = number("JALI_FAKE_PCIE", 0) != 0;
+    const int error = hipDeviceCanAccessPeer(value, device, peer);
+    if (attribute == 0) *value = slow ? 1 : 0;
+    if (attribute == 2) *value = *value != 0 && !slow;
+    return error;
+}
+API cuDeviceGetP2PAttribute(int* value, int attribute, int device, int peer) {
+    return hipDeviceGetP2PAttribute(value, attribute - 1, device, peer);
 }
 BOTH(cuCtxEnablePeerAccess, hipCtxEnablePeerAccess, (void* context, unsigned flags), (context, flags)) {
     (void)context;

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from fake_driver import make_fake_ccl
 from programs import run_jali
 
 import jali
@@ -143,6 +144,32 @@ def test_info_lists_drivers_devices_and_compilers(jali_command, fake_driver):
     assert re.search(r"^cuda +2 devices, driver for 13\.0  /", text, re.MULTILINE)
     assert re.search(r"^ +cuda:1  fake GPU 1, sm_90, 1\.0 of 1\.0 GiB free$", text, re.MULTILINE)
     assert re.search(r"^hip +2 devices, driver for 6\.3 .*never run on AMD hardware$", text, re.MULTILINE)
+
+
+def test_info_names_libraries_and_links_of_devices(jali_command, tmp_path):
+    library = str(make_fake_ccl())
+    found = json.loads(
+        jali_command("info", "--json", JALI_FAKE_GPUS="3", JALI_NCCL=library, JALI_FAKE_PCIE="1")
+    )
+    nccl = found["collectives"]["cuda"]
+    assert (nccl["name"], nccl["version"], nccl["path"]) == ("NCCL", "2.28.3", library)
+    assert "path" in nccl["plug_in"] or "libnccl-net.so" in nccl["plug_in"]["missing"]
+    links = found["devices"]["cuda"]["links"]
+    assert [(link["device"], link["peer"]) for link in links] == [(0, 1), (0, 2), (1, 2)]
+    assert all((link["reaches"], link["atomics"], link["rank"]) == (1, 0, 1) for link in links)
+    assert found["devices"]["hip"]["links"] == links  # whose driver numbers its questions from 0
+    text = jali_command(
+        "info", JALI_FAKE_GPUS="4", JALI_FAKE_ISLANDS="2", JALI_NCCL=library, NCCL_NET="Socket"
+    )
+    assert re.search(r"^ +between 0-1, 2-3: NVLink \(atomic operations reach peers\)$", text, re.MULTILINE)
+    assert re.search(r"^ +between 0-2, 0-3, 1-2, 1-3: no access to each other's memory$", text, re.MULTILINE)
+    assert re.search(r"^nccl +NCCL 2\.28\.3  /", text, re.MULTILINE)
+    assert re.search(
+        r"^WARNING +between hosts NCCL would go by TCP, as NCCL_NET=Socket says: slow", text, re.MULTILINE
+    )
+    text = jali_command("info", JALI_FAKE_GPUS="2", JALI_NCCL="/nowhere/libnccl.so")
+    assert re.search(r"^nccl +none: NCCL was not found", text, re.MULTILINE)
+    assert "WARNING" not in text
 
 
 @pytest.mark.full

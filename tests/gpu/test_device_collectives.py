@@ -317,8 +317,8 @@ def test_ways_by_name() -> None:
         assert c.all_reduce(x, op=lambda a, b: a + b).to_host()[0] == c.size  # by way of the host
         with pytest.raises(ParameterError, match="one array is in device memory"):
             c.all_reduce(x, np.ones(4, np.float32))
-        with pytest.raises(ParameterError, match="no algorithm 'hosts' for all_reduce on devices"):
-            c.all_reduce(x, algorithm="hosts")
+        with pytest.raises(ParameterError, match="no algorithm 'pipelined' for all_reduce on devices"):
+            c.all_reduce(x, algorithm="pipelined")
         with pytest.raises(ParameterError, match="has 16 bytes on this rank, the array given for it has 8"):
             c.all_reduce(x, DeviceArray.empty(gpu, (2,), np.float32))
         request = c.all_reduce(x, blocking=False)

@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,6 +57,39 @@ def test_ways_are_algorithms_by_each_carrier_and_who_has_collectives() -> None:
         "nccl by nccl",
     } & {*found}
     assert {"rccl", "chain by rccl"} <= set(map(str, ways_of("broadcast", "hip")))
+
+
+def test_between_hosts_there_are_ways_with_two_carriers() -> None:
+    found = set(map(str, ways_of("all_reduce", "cuda", [2, 2])))
+    assert {
+        "two_level",
+        "slices by nccl",
+        "slices by remote-write and nccl",
+        "two_level by copy-engine and nccl",
+    } <= found
+    assert (
+        not {"two_level by nccl and nccl", "slices by remote-write and rccl", "ring by nccl and copy-engine"}
+        & found
+    )
+    for hosts in ([4], [1, 1, 1]):
+        assert not any(way.name in ("two_level", "slices") for way in ways_of("all_reduce", "cuda", hosts))
+
+
+def measured_between_hosts() -> dict[str, Any]:
+    c = comm.current()
+    ways = WaysOfCollectives(c, open_device("cuda", c))
+    found = ways.measure(ways.case("all_reduce", 64, "float32", False), 1, 0.0)
+    return {**found.times, **found.far, **found.impossible}
+
+
+def test_ways_with_two_carriers_are_measured(monkeypatch, use_settings) -> None:
+    """Ranks of one host that are said to be on two: such ways run, without levels."""
+    use_fake_gpus(monkeypatch, 4)
+    use_fake_ccl(use_settings)
+    monkeypatch.setattr("jali.bench.collective_ways.ranks_per_host", lambda communicator: [2, 2])
+    for found in jali.virtual_ranks(4, measured_between_hosts):
+        assert {"slices by remote-write and nccl", "two_level by nccl and copy-engine"} <= set(found)
+        assert "MPI" in found["slices by gpu-aware-mpi and nccl"]
 
 
 def chosen(collective: str, bytes_: int, in_place: bool) -> tuple[str, str]:

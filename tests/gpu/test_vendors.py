@@ -29,7 +29,7 @@ def row(request: pytest.FixtureRequest) -> GpuVendor:
 def test_every_function_and_attribute_that_the_core_asks_for_is_named(row: GpuVendor) -> None:
     needed, optional = (
         members("JALI_GPU_FUNCTIONS"),
-        members("JALI_GPU_OPTIONAL_FUNCTIONS") | {"launch_with", "allocate_with"},
+        members("JALI_GPU_OPTIONAL_FUNCTIONS") | {"launch_with", "allocate_with", "peer_attribute"},
     )
     assert len(needed) > 50
     assert needed <= row.functions.keys() <= needed | optional

@@ -101,10 +101,18 @@ CollectiveQueues::CollectiveQueues(const CollectiveRanks& ranks)
              static_cast<std::size_t>(2 * flags.slot_bytes)},
         },
         static_cast<std::size_t>(pairs * slots.slots * slots.slot_bytes), 2 * 2 * pairs,
-        "waited for its device, where a collective waits for other ranks", "collective queues");
+        "waited for its device, where a collective waits for other ranks", "collective queues",
+        ranks.wanted.empty() ? SymmetricBuffer::Reach::all : SymmetricBuffer::Reach::some);
+    std::string trouble;
+    for (std::size_t r = 0; r < ranks.wanted.size() && trouble.empty(); ++r)
+        if (ranks.wanted[r] != 0) trouble = pad_->buffer().why_not(static_cast<int>(r));
+    if (!ranks.wanted.empty())
+        trouble = first_told(*ranks.control, trouble, "collective queues inside hosts");
+    if (!trouble.empty()) throw GpuError(trouble);
     overflows_ = gpu.allocate(sizeof(std::int64_t), "collective counters");
     gpu.fill(overflows_.address(), 0, overflows_.size());
-    const auto& bases = pad_->buffer().all();
+    std::vector<GpuAddress> bases = pad_->buffer().all(); // 0: not reached, and no message goes there
+    bases[static_cast<std::size_t>(ranks.control->rank())] = pad_->buffer().mine();
     bases_ = gpu.upload(bases.data(), bases.size() * sizeof(GpuAddress), "collective tables");
 }
 

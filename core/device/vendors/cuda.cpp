@@ -75,6 +75,7 @@ GpuVendor cuda_vendor() {
         {"virtual_retain", "cuMemRetainAllocationHandle"},
         {"address_range", "cuMemGetAddressRange_v2"},
         {"launch_with", "cuLaunchKernelEx"},
+        {"peer_attribute", "cuDeviceGetP2PAttribute"},
     };
     row.attributes = {
         {"warp_size", 10},
@@ -89,6 +90,7 @@ GpuVendor cuda_vendor() {
         {"pci_device", 34},
         {"network_reads_virtual", 110},
     };
+    row.link = "NVLink";
     row.architecture = "sm_";
     row.oldest = 12000; // has all functions of the table
     row.compiler.library = {

@@ -78,6 +78,7 @@ GpuVendor hip_vendor() {
         {"virtual_import", "hipMemImportFromShareableHandle"},
         {"virtual_retain", "hipMemRetainAllocationHandle"},
         {"address_range", "hipMemGetAddressRange"},
+        {"peer_attribute", "hipDeviceGetP2PAttribute"},
     };
     row.attributes = {
         {"warp_size", 87},
@@ -91,6 +92,8 @@ GpuVendor hip_vendor() {
         {"pci_bus", 67},
         {"pci_device", 68},
     };
+    row.peer_attributes = 0;
+    row.link = "xGMI";
     row.major_unit = 10000000;
     row.minor_unit = 100000;
     row.descriptors_by_value = 70100000;

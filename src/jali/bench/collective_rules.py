@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -219,7 +220,8 @@ def rules_text(
             asked["reproducible"] = False
         if rule.collective in WITH_COUNTS:
             asked["even"] = True
-        if library is not None and str(rule.way).split(" by ")[-1].startswith(library[0]):
+        takes = re.split(" by | and ", str(rule.way))  # whose messages
+        if library is not None and any(name.startswith(library[0]) for name in takes):
             asked[library[0]] = ".".join(library[1].split(".")[:2])
         lines += ["", "[[rule]]", *(f"{key} = {_toml(value)}" for key, value in asked.items())]
         lines.append(f"ways = [{_toml(rule.way)}]")

@@ -61,17 +61,31 @@ def in_force(communicator: Any, **changes: settings.Value) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Way:
-    """An algorithm and the carrier of its messages (empty: the usual one), or who has collectives itself."""
+    """An algorithm and the carrier of its messages (empty: the usual one), or who has collectives itself. `between` carries those
+    between hosts, where it is another."""
 
     name: str
     carrier: str = ""
+    between: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name} by {self.carrier}" if self.carrier else self.name
+        inside = f"{self.name} by {self.carrier}" if self.carrier else self.name
+        return f"{inside} and {self.between}" if self.between else inside
 
 
-def ways_of(collective: str, kind: str) -> list[Way]:
-    """All ways of a collective in the host's memory ("host") or in that of devices of a kind, whether they are possible or not."""
+def ways_of(collective: str, kind: str, ranks_of_hosts: Sequence[int] = (1,)) -> list[Way]:
+    """All ways of a collective in the host's memory ("host") or in that of devices of a kind, whether they are possible or not.
+
+    Those that do one thing inside hosts and another between them are left out where the ranks are not on such hosts.
+    """
+
+    def applies(way: Way) -> bool:
+        return not _core.why_not_between(way.name, False, collective, list(ranks_of_hosts))
+
+    return [way for way in _ways_of(collective, kind) if applies(way)]
+
+
+def _ways_of(collective: str, kind: str) -> list[Way]:
     if kind == "host":
         return [Way(name) for name in algorithms.names(collective)]
     everybodys, here = _core.collective_rows(libraries()), _core.collective_rows([library_of(kind)])
@@ -80,7 +94,10 @@ def ways_of(collective: str, kind: str) -> list[Way]:
     itself = [Way(name) for name in names if name in algorithms.ON_DEVICES]
     usual, *others = [name for name in DEVICE_CARRIERS if name not in of_others]
     carriers = ["", *others] if usual else []
-    return itself + [Way(n, c) for n in names if n not in algorithms.ON_DEVICES for c in carriers]
+    found = itself + [Way(n, c) for n in names if n not in algorithms.ON_DEVICES for c in carriers]
+    levels = {row.name for row in algorithms.ALGORITHMS if row.hierarchy == "hosts"}
+    named = [usual, *others]
+    return found + [Way(n, a, b) for n in names if n in levels for a in named for b in named if a != b]
 
 
 class InPlaceSide(JaliSide):
@@ -168,6 +185,7 @@ class WaysOfCollectives:
     def __init__(self, communicator: Any, gpu: Any = None, seed: int = 1) -> None:
         self.communicator, self.gpu, self._seed = communicator, gpu, seed
         self.kind = "host" if gpu is None else gpu.kind
+        self.ranks_of_hosts = list(ranks_per_host(communicator))
         self._control = communicator.duplicate()
         # By a file of rules, the carrier that is to be the usual one, and a number.
         self._by_choice: dict[tuple[str, str, int], Any] = {}
@@ -189,7 +207,7 @@ class WaysOfCollectives:
     def _measured(self, case: Any, rounds: int, seconds: float) -> Measured:
         calls = {DEFAULT: self._default(case, "")}
         impossible: dict[str, str] = {}
-        for way in ways_of(case.collective, self.kind):
+        for way in ways_of(case.collective, self.kind, self.ranks_of_hosts):
             call = self._forced(case, way, impossible)
             if call is not None:
                 calls[str(way)] = call
@@ -242,10 +260,10 @@ class WaysOfCollectives:
     def _forced(self, case: Any, way: Way, impossible: dict[str, str]) -> Callable[[], object] | None:
         itself = way.name in algorithms.ON_DEVICES
         usual = "" if self.gpu is None or itself else DEVICE_CARRIERS[0]
-        with in_force(
-            self._control, collective_rules=None, collective=None, device_carrier=way.carrier or usual or None
-        ):
-            call, reason = self._call(case, self._ranks_for("", way.carrier, 0), way.name), ""
+        carrier = None if way.between else way.carrier or usual or None
+        name, carriers = str(way) if way.between else way.name, f"{way.carrier} {way.between}".strip()
+        with in_force(self._control, collective_rules=None, collective=None, device_carrier=carrier):
+            call, reason = self._call(case, self._ranks_for("", carriers, 0), name), ""
             self._ready(case)
             try:
                 call()

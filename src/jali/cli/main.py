@@ -55,8 +55,7 @@ class Command:
 
     module: str
     summary: str
-    on_ranks: bool = True
-    """Whether `-n` starts the command itself on ranks."""
+    starts_ranks: bool = True  # else `-n` says of how many ranks it speaks
 
 
 COMMANDS = {
@@ -66,6 +65,11 @@ COMMANDS = {
     ),
     "convert": Command("jali.cli.convert", "rewrite a configuration file in another format"),
     "plan": Command("jali.cli.plan", "explain how a collective is done on a described machine, and draw it"),
+    "explain": Command(
+        "jali.cli.explain",
+        "say which way a collective would take, by which rule, and what it and the others cost",
+        starts_ranks=False,
+    ),
     "simulate": Command(
         "jali.cli.simulate",
         "simulate collectives, or updates with halos, on a described machine, up to thousands of ranks",
@@ -77,15 +81,18 @@ COMMANDS = {
     ),
     "tune": Command(
         "jali.cli.tune",
-        "show what was found fastest on the devices here, and why, or forget it; measure rules of collectives",
+        "show what was found fastest on the devices here, and why, or forget it; measure rules of collectives, or import "
+        "them from MPICH",
     ),
     "mpirun": Command(
         "jali.cli.mpirun",
         "start an MPI program as it is, with jali between it and its MPI library",
-        on_ranks=False,
+        starts_ranks=False,
     ),
     "profile": Command("jali.cli.profile", "show where the time of a simulation goes, beside measured roofs"),
-    "info": Command("jali.cli.info", "show what jali found here: compiler, vector width, ranks, MPI, cache"),
+    "info": Command(
+        "jali.cli.info", "show what jali found here: compiler, vector width, ranks, MPI, devices, NCCL, cache"
+    ),
 }
 
 EPILOG = """\
@@ -112,7 +119,9 @@ def make_parser(chosen: str | None) -> argparse.ArgumentParser:
             "--ranks",
             type=_rank_count,
             metavar="N",
-            help="start N MPI ranks, with the launcher of the MPI library",
+            help="start N MPI ranks, with the launcher of the MPI library"
+            if command.starts_ranks
+            else "ranks of the call; none is started",
         )
         if name == chosen:
             module = importlib.import_module(command.module)
@@ -131,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         chosen = next((word for word in arguments_given if not word.startswith("-")), None)
         arguments = make_parser(chosen).parse_args(arguments_given)
-        if arguments.ranks is not None and COMMANDS[arguments.command].on_ranks:
+        if arguments.ranks is not None and COMMANDS[arguments.command].starts_ranks:
             status = launch.start_ranks(arguments.ranks, arguments_given)
             if status is not None:
                 return status

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from jali import comm, tune
+from jali import comm, tune, vendors
 from jali.cli.options import keep_defaults, refuse_others
 from jali.cli.plan_arguments import names_argument, size_argument
 from jali.devices import device_names
@@ -32,7 +32,8 @@ OF_COLLECTIVES = (
     "go_on",
     "force",
 )
-OPTIONS = {"show": ("why",), "forget": (), "collectives": OF_COLLECTIVES}
+OF_IMPORT = ("out", "force", "memory", "assume", "strict")
+OPTIONS = {"show": ("why",), "forget": (), "collectives": OF_COLLECTIVES, "import-mpich": OF_IMPORT}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,14 +41,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Show what was found fastest on the devices here, and why, or forget it. Or (collectives) measure every way of every "
         "collective between the ranks (-n), and write rules for those sizes where one is faster than jali's own choice; "
-        "JALI_COLLECTIVE_RULES names their file to programs."
+        "JALI_COLLECTIVE_RULES names their file to programs. Or (import-mpich) write such rules from a tree of MPICH's, which its "
+        "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE or the like names."
     )
     parser.epilog = "JALI_TUNE, for programs that run kernels: " + "; ".join(
         f"{name}: {words}" for name, words in tune.MODES.items()
     )
     parser.add_argument("action", choices=tuple(OPTIONS), nargs="?", default="show")
     parser.add_argument(
-        "kernel", nargs="?", help="only about this kernel: its name, or the beginning of its digest"
+        "kernel",
+        nargs="?",
+        help="only about this kernel: its name, or the beginning of its digest; for import-mpich: the tree, a JSON file",
     )
     parser.add_argument("--why", action="store_true", help="show every candidate with its time")
     of = parser.add_argument_group("collectives")
@@ -79,10 +83,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="rounds of a cell go on for so long (default 0.1)",
     )
     of.add_argument(
+        "-o",
         "--out",
         type=Path,
         metavar="FILE",
-        help="where rules go (default: collective-rules-MEMORY-N-ranks.toml, here)",
+        help="where rules go (default: collective-rules-MEMORY-N-ranks.toml, here; of import-mpich: TREE.toml, here)",
     )
     of.add_argument(
         "--draw", type=Path, metavar="FILE", help="draw times of all ways over sizes, a PNG or PDF"
@@ -94,12 +99,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="go on with what an interrupted run has measured",
     )
     of.add_argument("--force", action="store_true", help="write over rules that are there; begin anew")
+    tree = parser.add_argument_group("import-mpich")
+    tree.add_argument(
+        "--memory",
+        default="host",
+        metavar="NAME",
+        help="whose arrays the rules are for: host (default), device, " + ", ".join(vendors.names()),
+    )
+    tree.add_argument(
+        "--assume",
+        type=names_argument,
+        default=[],
+        metavar="NAME=WORD,...",
+        help="what predicates are that rules cannot ask, like is_multi_threaded=no,is_node_consecutive=yes",
+    )
+    tree.add_argument(
+        "--strict",
+        action="store_true",
+        help="write nothing where leaving something out changes what rules mean",
+    )
     keep_defaults(parser, OPTIONS)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Show or forget, where one rank speaks for all, or measure collectives."""
-    also = ("--json",) if arguments.action == "collectives" else ("the name of a kernel", "--json")
+    also = {"collectives": ("--json",), "import-mpich": ("a tree", "--json")}.get(
+        arguments.action, ("the name of a kernel", "--json")
+    )
     refuse_others(arguments, OPTIONS, arguments.action, f"jali tune {arguments.action}", also)
     if arguments.action == "collectives":
         from jali.cli.tune_collectives import execute as collectives
@@ -109,6 +135,10 @@ def execute(arguments: argparse.Namespace) -> int:
                 f"jali tune collectives takes no {arguments.kernel!r}; --only names collectives"
             )
         return collectives(arguments)
+    if arguments.action == "import-mpich":
+        from jali.cli.import_mpich import execute as import_mpich
+
+        return import_mpich(arguments)
     if comm.current().rank != 0:
         return 0
     if arguments.action == "forget":

@@ -261,7 +261,7 @@ class Tuning:
         found = self.ways.measure(case, self.arguments.rounds, self._seconds)
         self.done[cell] = found
         self._write_state()
-        ways = ways_of(cell.variant.collective, self.kind)
+        ways = ways_of(cell.variant.collective, self.kind, self.hosts)
         for way in ways:
             why = found.impossible.get(str(way))
             if why is not None and (way.carrier or why) not in self.told:
@@ -329,7 +329,7 @@ class Tuning:
         with together(self.ranks):
             if self.ranks.rank == 0:
                 _core.check_rules(text, str(self.out))
-                _write(self.out, text)
+                write_whole(self.out, text)
                 self.state.unlink(missing_ok=True)
         if self.ranks.rank == 0 and self.arguments.json:
             print(json.dumps(self._document(rules), indent=1))
@@ -424,7 +424,7 @@ class Tuning:
         with together(self.ranks):
             if self.ranks.rank == 0:
                 document = {"format": FORMAT, "conditions": self.conditions, "cells": self._rows()}
-                _write(self.state, json.dumps(document) + "\n")
+                write_whole(self.state, json.dumps(document) + "\n")
 
     def _cells(self) -> list[Cell]:
         arguments = self.arguments
@@ -491,7 +491,7 @@ def _check_row(row: dict[str, Any]) -> None:
     dict(row["impossible"])
 
 
-def _write(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
     """All of it or nothing."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     try:

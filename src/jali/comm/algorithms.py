@@ -4,6 +4,9 @@ The table is core/collective/algorithms.cpp. Which way is taken where nobody nam
 (core/collective/rules.toml, and the file of JALI_COLLECTIVE_RULES before them), which ask about numbers that are equal on all ranks
 only, so ranks agree without a word. JALI_COLLECTIVE=ring, or JALI_COLLECTIVE=all_reduce=ring,broadcast=binomial, or the argument
 `algorithm`, overrules them.
+
+A way is written as rules have it: an algorithm, "ring by nccl" with the carrier of its messages, "two_level by shm and mpi" with one
+inside hosts and one between them, or who has collectives himself.
 """
 
 from __future__ import annotations
@@ -23,9 +26,11 @@ COLLECTIVES = (
     "all_to_all",
 )
 ALGORITHMS = tuple(_core.algorithms())
+# Other names of ways: (name, collective, algorithm, whether all ranks are to be on one host).
+OTHER_NAMES = tuple(_core.way_aliases())
 
-# For arrays in device memory there are those without hosts and pipelines in host memory, whose messages one of
-# CARRIERS_OF_DEVICES carries, and who has collectives itself.
+# For arrays in device memory there are those without pipelines in host memory, whose messages one of CARRIERS_OF_DEVICES
+# carries, and who has collectives itself.
 _OF_DEVICES = _core.collective_rows(libraries())
 CARRIERS_OF_DEVICES = {name for name, _, carries, _ in _OF_DEVICES if carries}
 ON_DEVICES = tuple(name for name, _, _, itself in _OF_DEVICES if itself)

@@ -44,7 +44,8 @@ class Communicator:
       commute).
     - `counts`: rows (along the first axis) of each rank, where ranks differ: the same list on all ranks.
     - `reproducible`: combine in the order of ranks, so that any algorithm gives the same bits.
-    - `algorithm`: the name of a row of `jali.comm.algorithms`; by default chosen by size and hosts.
+    - `algorithm`: a way, as rules write it: the name of a row of `jali.comm.algorithms`, with the carrier of its messages if need be
+      ("ring by nccl"), or one inside hosts and one between them ("two_level by shm and mpi"); by default rules choose.
     - `checked`: compare the calls of all ranks first, and raise `ParameterError` on every rank if they differ;
       by default whether JALI_CHECKED is set, which goes for every other call of all ranks as well. On devices, what
       runs is also proved to do what the call means before its first run (`RuntimeError` on every rank if not).

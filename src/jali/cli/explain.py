@@ -1,0 +1,515 @@
+"""`jali explain`: which way a collective would take, by which rule, and what it and the other ways cost.
+
+No rank is started and no device opened: what rules ask is said by the arguments. What only ranks with their devices can know
+(whether these map each other's memory, whether a library is there) is said as a condition, and the ways that are taken if it does not
+hold come behind it. Costs are those of a described machine, by the planner's model, or times that `jali tune collectives` left. Under
+a launcher the ranks that were started say what they take here, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jali import _core, comm, settings, vendors
+from jali.amounts import counted, size_text, time_text
+from jali.bench.collective_rules import COMBINING, DEFAULT
+from jali.bench.collective_ways import Way, ways_of
+from jali.cli.plan_arguments import names_argument, size_argument, whole_argument
+from jali.comm.algorithms import ALGORITHMS, CARRIERS_OF_DEVICES, COLLECTIVES, ON_DEVICES, OTHER_NAMES
+from jali.comm.elements import NAMES, OPERATIONS, SIZES
+from jali.devices import parse_device
+from jali.errors import DeviceError, ParameterError
+from jali.files import value_shown
+from jali.planner.call_costs import Cost, Costs, Times
+from jali.planner.machine import Machine
+
+MOST_NAMED = 5  # of ways without costs for the same reason
+WHOLE = ("all_reduce", "reduce", "broadcast")  # every rank has all bytes
+MACHINES = {"cuda": "h200x8", "hip": "frontier"}
+"""Where nobody names a machine: those whose measurements jali's own rules and model were made with."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `jali explain`."""
+    parser.description = (
+        "Say which way a collective would take between ranks that need not be there, by which line of the rules, what was passed "
+        "over and why, and what all ways cost."
+    )
+    parser.add_argument("collective", help=", ".join(name.replace("_", "-") for name in COLLECTIVES))
+    parser.add_argument(
+        "--size",
+        type=size_argument,
+        default=1 << 20,
+        metavar="BYTES",
+        help="of the largest buffer, like 64KiB (default 1MiB)",
+    )
+    parser.add_argument(
+        "--device", metavar="KIND", help=f"cpu (the default), {', '.join(vendors.names())}: where arrays are"
+    )
+    parser.add_argument("--type", default="fp32", metavar="TYPE", help="of elements (default fp32)")
+    parser.add_argument("--op", default="sum", metavar="OP", help="of what is combined (default sum)")
+    parser.add_argument(
+        "--hosts", type=whole_argument, metavar="N", help="over which ranks are spread (default 1)"
+    )
+    parser.add_argument("--root", type=whole_argument, default=0, metavar="R", help="default 0")
+    parser.add_argument("--reproducible", action="store_true", help="combine in the order of ranks")
+    parser.add_argument("--in-place", action="store_true", help="the result goes where the argument is")
+    parser.add_argument("--persistent", action="store_true", help="as part of a graph")
+    parser.add_argument("--algorithm", metavar="NAME", help="that the call asks for")
+    parser.add_argument(
+        "--rules", type=Path, metavar="FILE", help="before jali's own (JALI_COLLECTIVE_RULES)"
+    )
+    parser.add_argument(
+        "--versions",
+        type=names_argument,
+        default=[],
+        metavar="NAME=VERSION,...",
+        help="of libraries, for rules that ask, like nccl=2.28.3,mpich=5.0.2",
+    )
+    parser.add_argument(
+        "--machine",
+        metavar="NAME",
+        help="whose model says costs: a name, or a TOML file (default for devices: "
+        + ", ".join(f"{name} for {kind}" for kind, name in MACHINES.items())
+        + ")",
+    )
+    parser.add_argument(
+        "--times", type=Path, metavar="FILE", help="costs as `jali tune collectives --json` measured them"
+    )
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Explain; one rank speaks for all."""
+    ranks = comm.current()
+    changed = {} if arguments.rules is None else {"collective_rules": str(arguments.rules.absolute())}
+    with settings.using(**changed):
+        asked = Asked.of(arguments, ranks)
+        facts = asked.facts()
+        if ranks.size > 1:
+            facts["here"] = asked.here(ranks)
+    if ranks.rank != 0:
+        return 0
+    print(json.dumps(facts, indent=2) if arguments.json else text_of(facts))
+    return 0
+
+
+class Asked:
+    """A call that somebody asks about, and where."""
+
+    def __init__(self, call: Any, hosts: list[int], kind: str, arguments: argparse.Namespace) -> None:
+        self.call, self.hosts, self.kind, self.arguments = call, hosts, kind, arguments
+        self.ranks = sum(hosts)
+        self.versions = versions_of(arguments.versions)
+
+    @staticmethod
+    def of(arguments: argparse.Namespace, ranks: Any) -> Asked:
+        """What the arguments mean. Raises ParameterError."""
+        collective = arguments.collective.replace("-", "_")
+        if collective not in COLLECTIVES:
+            names = ", ".join(name.replace("_", "-") for name in COLLECTIVES)
+            raise ParameterError(
+                f"there is no collective {value_shown(arguments.collective)}; there are {names}"
+            )
+        kind = kind_of(arguments.device)
+        type_ = NAMES.get(arguments.type, arguments.type)
+        if type_ not in SIZES:
+            raise ParameterError(
+                f"--type: there is no type {value_shown(arguments.type)}; there are {', '.join(SIZES)}"
+            )
+        op = arguments.op.replace("-", "_")
+        if op not in (*OPERATIONS, "user"):
+            raise ParameterError(
+                f"--op: there is no operation {value_shown(arguments.op)}; there are {', '.join(OPERATIONS)}, and user for your own"
+            )
+        if op != "sum" and collective not in COMBINING:
+            raise ParameterError(f"--op is for what combines; {collective} does not")
+        here = ranks.size > 1
+        count = ranks.size if arguments.ranks is None else arguments.ranks
+        if here and count != ranks.size:
+            raise ParameterError(
+                f"-n {count} where {ranks.size} ranks were started; leave it out, or start none"
+            )
+        if here and arguments.hosts is None:
+            hosts = [len(host) for host in ranks.collectives.hosts]
+        else:
+            hosts = spread(count, 1 if arguments.hosts is None else arguments.hosts)
+        parts = 1 if collective in WHOLE else count
+        elements = -(-arguments.size // (SIZES[type_] * parts))  # whole ones
+        if not 0 <= arguments.root < count:
+            raise ParameterError(f"root {arguments.root} does not exist among {counted(count, 'rank')}")
+        call = _core.CollectiveCall(
+            collective,
+            next(name for name, core in NAMES.items() if core == type_ and name != "bool"),
+            elements,
+            arguments.root,
+            op,
+            arguments.in_place or collective == "broadcast",
+            None if arguments.algorithm is None else way_as_written(arguments.algorithm, collective, kind),
+            arguments.reproducible,
+        )
+        return Asked(call, hosts, kind, arguments)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the largest buffer, in whole elements."""
+        return int(self.call.payload(self.ranks))
+
+    def facts(self) -> dict[str, Any]:
+        """All that is said, as plain values."""
+        call = self.call
+        facts: dict[str, Any] = {
+            "collective": call.collective,
+            "bytes": self.size,
+            "asked_bytes": self.arguments.size,
+            "type": call.type,
+            "operation": call.operation,
+            "in_place": call.in_place,
+            "reproducible": call.reproducible,
+            "persistent": self.arguments.persistent,
+            "memory": self.kind,
+            "ranks": self.ranks,
+            "ranks_of_hosts": self.hosts,
+            "versions": self.versions,
+        }
+        facts["versions_asked"] = _core.rules_ask_for_library()
+        facts["ways"] = self.ways()
+        facts["takes"] = next((way["way"] for way in facts["ways"] if way["verdict"] != "not"), None)
+        facts |= self.costs(facts["takes"])
+        cost = {row["way"]: row["time"] for row in facts["costs"]}
+        possible = [way["way"] for way in facts["ways"] if way["verdict"] != "not"]
+        facts["takes_there"] = next((way for way in possible if cost.get(way) is not None), None)
+        return facts
+
+    # --- which way ------------------------------------------------------------------------------------------
+
+    def ways(self) -> list[dict[str, Any]]:
+        """The ways that are tried, in their order, down to the first that is possible in any case."""
+        asked = _core.asked_way(self.call, self.kind != "host")
+        if asked.name and (asked.why == "asked for" or not self._is_of_others(asked.name)):
+            return [self._told(asked, asked.why, [], "", [])]
+        found: list[dict[str, Any]] = []
+        for ruled in _core.ruled_ways(
+            self.call, self.hosts, self.kind, self.versions, self.arguments.persistent
+        ):
+            place = f"line {ruled.line} of {ruled.file}"
+            found.append(self._told(ruled, place, list(ruled.conditions), ruled.why, found))
+            if found[-1]["verdict"] == "takes":
+                break
+        return found
+
+    def _told(
+        self,
+        chosen: _core.RuledWay | _core.CollectiveChoice,
+        rule: str,
+        conditions: list[str],
+        why: str,
+        before: list[dict[str, Any]],
+    ) -> dict[str, Any]:
+        """A way as it is told, behind those that are tried `before`."""
+        way = Way(chosen.name, chosen.carrier, chosen.between)
+        needs, impossible = self.needs(
+            way, chosen.one_host, asked_for=isinstance(chosen, _core.CollectiveChoice)
+        )
+        for other in before:
+            if other["verdict"] == "if" and set(other["needs"]) <= set(needs):
+                impossible = impossible or f"it needs what {other['way']} needs, and is not reached"
+        return {
+            "way": str(way),
+            "by": self.carrier_words(way),
+            "rule": rule,
+            "conditions": conditions,
+            "why": why,
+            "verdict": "not" if impossible else "if" if needs else "takes",
+            "needs": needs,
+            "impossible": impossible,
+        }
+
+    @property
+    def _rows_here(self) -> set[str]:
+        return {row for row, *_ in _core.collective_rows([vendors.library_of(self.kind)])}
+
+    def _is_of_others(self, name: str) -> bool:
+        """Whether a way is that of another vendor's devices."""
+        everybodys = {row for row, *_ in _core.collective_rows(vendors.libraries())}
+        return self.kind != "host" and name in everybodys - self._rows_here
+
+    def needs(self, way: Way, one_host: bool = False, asked_for: bool = False) -> tuple[list[str], str]:
+        """What a way needs that only ranks and devices know, and why it is impossible in any case (else empty)."""
+        between = _core.why_not_between(way.name, one_host, self.call.collective, self.hosts)
+        if between and (
+            one_host or not asked_for
+        ):  # who asks for levels gets them where there is one host, too
+            return [], between
+        carriers = [name for name in (way.carrier, way.between) if name]
+        if self.kind != "host" and not carriers and self._has_levels(way.name):
+            return [self._compiles], ""
+        if self.kind == "host":
+            if way.name == "mpi":
+                return [], "'mpi' is the MPI library's own, of programs that call MPI"
+            if way.name not in _core.names_of_ways(self.call.collective, False):
+                return [], f"'{way.name}' is for devices"
+            wrong = [name for name in carriers if name in CARRIERS_OF_DEVICES]
+            return [], f"'{wrong[0]}' carries messages between devices" if wrong else ""
+        traits = {row: more for row, *more in _core.collective_traits(vendors.libraries())}
+        algorithm = way.name not in traits
+        forced = settings.current().device_carrier
+        rows = carriers or [forced or usual_carrier(self.kind)]
+        if not algorithm:
+            rows = [way.name]
+        needs: list[str] = []
+        for number, row in enumerate(rows):
+            if row not in self._rows_here:
+                return [], f"'{row}' is not for {self.kind} devices"
+            if algorithm and forced and row != forced:
+                return [], f"JALI_DEVICE_CARRIER={forced} is to carry all messages"
+            maps_memory, of_library, user = traits[row]
+            if self.call.operation == "user" and not user:
+                return [], f"'{row}' has no operations of the user"
+            everywhere = len(self.hosts) > 1 and (number > 0 or not way.between)
+            if maps_memory:
+                where = (
+                    ", also those of other hosts" if everywhere else " inside hosts" if way.between else ""
+                )
+                needs.append(f"devices of the ranks map each other's memory{where} ({row})")
+            elif of_library:
+                library = vendors.library_of(self.kind).upper()
+                needs.append(
+                    f"{library} is found on all ranks, each has a device of its own, and {row} has this call"
+                )
+            elif row != "host-staged":
+                needs.append(f"the MPI library takes addresses of devices ({row})")
+        if algorithm:
+            needs.append(self._compiles)
+        return needs, ""
+
+    @property
+    def _compiles(self) -> str:
+        return f"{vendors.vendor(self.kind).compiler.library.title} compiles kernels on all ranks"
+
+    def _has_levels(self, name: str) -> bool:
+        """Whether a way does one thing inside the hosts of the call, and another between them."""
+        nested = 1 < len(self.hosts) < self.ranks
+        return nested and any(row.name == name and row.hierarchy == "hosts" for row in ALGORITHMS)
+
+    def carrier_words(self, way: Way) -> str:
+        """Who carries messages."""
+        if way.between:
+            return f"{way.carrier} inside hosts, {way.between} between them"
+        if self.kind != "host":
+            if way.name in ON_DEVICES:
+                return "its own"
+            if not way.carrier and self._has_levels(way.name) and not settings.current().device_carrier:
+                return "the first that is open inside hosts, and the first between all"
+            return settings.current().device_carrier or way.carrier or usual_carrier(self.kind)
+        if way.carrier:
+            return way.carrier
+        if len(self.hosts) == self.ranks > 1:
+            return "mpi"
+        return "shm" if len(self.hosts) == 1 else "shm inside hosts, mpi between them"
+
+    def here(self, ranks: Any) -> dict[str, str]:
+        """What the ranks that were started take. Collective."""
+        if self.kind == "host":
+            choice = ranks.collectives.way_of(self.call)
+            by = ", ".join(ranks.libraries)
+        else:
+            from jali.devices import open_device
+
+            try:
+                gpu = open_device(self.arguments.device, ranks)
+                choice = ranks.collectives.on_device(gpu).way_of(self.call, self.arguments.persistent)
+            except DeviceError as error:
+                return {"missing": str(error)}
+            by = choice.carrier
+        return {"way": choice.way, "by": by, "why": choice.why}
+
+    def _cost(self, costs: Costs, way: Way) -> Cost:
+        if self.kind == "host" or way.carrier or not self._has_levels(way.name):
+            return costs.of(way.name, way.carrier, way.between)
+        inside, between = usual_carrier(self.kind), vendors.library_of(self.kind)
+        cost = costs.of(way.name, inside, between)
+        return cost if cost.time is None else Cost(cost.time, f"as by {inside} and {between}")
+
+    # --- what it costs --------------------------------------------------------------------------------------
+
+    def costs(self, takes: str | None) -> dict[str, Any]:
+        """Of all ways, the fastest first, and where the numbers come from."""
+        arguments = self.arguments
+        if arguments.times is not None:
+            facts = {
+                "memory": self.kind,
+                "ranks": self.ranks,
+                "hosts": len(self.hosts),
+                "ranks_per_host": max(self.hosts),
+            }
+            times = Times.read(arguments.times).of(self.call, facts, self.size)
+            rows = [{"way": way, "time": time, "words": ""} for way, time in times.items()]
+            source = f"measured, by {arguments.times}"
+            if arguments.machine is not None:
+                raise ParameterError("--times and --machine both say costs; give one of them")
+        else:
+            name = arguments.machine or MACHINES.get(self.kind)
+            if name is None:
+                why = "no machine is described; `jali machine measure -n 4 -o here.toml` describes this one, for --machine here.toml"
+                return {"costs": [], "costs_by": None, "no_costs": why}
+            machine = Machine.load(name)
+            try:
+                costs = Costs(machine, self.call, self.hosts, self.kind)
+            except ParameterError as error:
+                if arguments.machine is not None:
+                    raise
+                return {
+                    "costs": [],
+                    "costs_by": None,
+                    "no_costs": str(error),
+                }  # nobody asked for that machine
+            rows = []
+            for way in ways_of(self.call.collective, self.kind, self.hosts):
+                _, impossible = self.needs(way)
+                cost = Cost(None, impossible) if impossible else self._cost(costs, way)
+                rows.append({"way": str(way), "time": cost.time, "words": cost.words})
+            fitted = costs.machine
+            source = f"the planner's model of {machine.name}, {counted(fitted.nodes, 'node')} of {counted(fitted.ranks_per_node, 'rank')}"
+        rows.sort(key=lambda row: (row["time"] is None, row["time"] or 0.0))
+        for row in rows:
+            row["takes"] = row["way"] == takes
+        return {"costs": rows, "costs_by": source}
+
+
+def way_as_written(text: str, collective: str, kind: str) -> str:
+    """A way whose algorithm may be written with dashes."""
+    name, by, carriers = text.partition(" by ")
+    plain = name.replace("-", "_")
+    known = {
+        *_core.names_of_ways(collective, kind != "host"),
+        *(row for row, of, *_ in OTHER_NAMES if of == collective),
+    }
+    return f"{plain if plain in known else name}{by}{carriers}"
+
+
+def kind_of(device: str | None) -> str:
+    """ "host", or the kind of devices. Raises ParameterError."""
+    if device in (None, "host"):
+        return "host"
+    try:
+        kind, _ = parse_device(str(device))
+    except DeviceError as error:
+        raise ParameterError(f"--device: {error}") from None
+    return "host" if kind == "cpu" else kind
+
+
+def usual_carrier(kind: str) -> str:
+    """The first row that carries messages between devices of a kind."""
+    rows = _core.collective_rows([vendors.library_of(kind)])
+    return next(name for name, _, carries, _ in rows if carries)
+
+
+def spread(ranks: int, hosts: int) -> list[int]:
+    """Ranks over hosts, near-equal. Raises ParameterError."""
+    if not 1 <= hosts <= ranks:
+        raise ParameterError(
+            f"--hosts {hosts}: {counted(ranks, 'rank')} can be on 1 to {counted(ranks, 'host')}"
+        )
+    return [len(part) for part in np.array_split(range(ranks), hosts)]
+
+
+def versions_of(pairs: Sequence[str]) -> dict[str, str]:
+    """Versions by names of libraries. Raises ParameterError."""
+    found = {}
+    known = (*vendors.libraries(), *_core.mpi_libraries())
+    for pair in pairs:
+        name, equals, version = pair.partition("=")
+        if name not in known or not equals or not all(part.isdigit() for part in version.split(".")):
+            raise ParameterError(
+                f"--versions: {value_shown(pair)} is no version like nccl=2.28.3; there are {', '.join(known)}"
+            )
+        found[name] = version
+    return found
+
+
+def text_of(facts: dict[str, Any]) -> str:
+    """The facts as lines for people."""
+    combined = (
+        f" {facts['operation']}" if facts["collective"] in ("all_reduce", "reduce", "reduce_scatter") else ""
+    )
+    words = [
+        f"{facts['collective']}{combined} of {size_text(facts['bytes'])} of {facts['type']}",
+        *(["in place"] if facts["in_place"] and facts["collective"] != "broadcast" else []),
+        *(["reproducible"] if facts["reproducible"] else []),
+        *(["part of a graph"] if facts["persistent"] else []),
+        f"on {counted(facts['ranks'], 'rank')} of {counted(len(facts['ranks_of_hosts']), 'host')}",
+        "in the host's memory" if facts["memory"] == "host" else f"in memory of {facts['memory']} devices",
+    ]
+    lines = [", ".join(words)]
+    if facts["bytes"] != facts["asked_bytes"]:
+        lines.append(f"  ({facts['asked_bytes']} bytes are no whole elements on all ranks)")
+    first = True
+    for way in facts["ways"]:
+        label = "not" if way["verdict"] == "not" else "takes" if first else "else"
+        by = f", messages by {way['by']}" if way["by"] != "its own" and " by " not in way["way"] else ""
+        lines.append(f"  {label:<6} {way['way']}{by}: {way['rule']}{_colon(way['why'])}")
+        if way["verdict"] == "not":
+            lines.append(f"         {way['impossible']}")
+            continue
+        first = False
+        if way["conditions"]:
+            lines.append(f"         where {', '.join(way['conditions'])}")
+        if way["needs"]:
+            lines.append(f"         if {' and '.join(way['needs'])}: only the ranks can know")
+    if facts["takes"] is None:
+        lines.append("  which is an error")
+    if facts["versions_asked"] and not facts["versions"] and facts["memory"] != "host":
+        lines.append(
+            "  rules that ask for a library's version were passed over; --versions says which there is"
+        )
+    if "here" in facts:
+        here = facts["here"]
+        lines.append(
+            f"  here   {here['missing']}"
+            if "missing" in here
+            else f"  here   {here['way']}{_by(here['by'])}: {here['why']}"
+        )
+    if facts["costs_by"] is None:
+        lines.append(f"  no costs: {facts['no_costs']}")
+        return "\n".join(lines)
+    if facts["takes_there"] not in (None, facts["takes"]):
+        lines.append(
+            f"  there  {facts['takes_there']}: the first of these by which messages go on that machine"
+        )
+    lines.append(f"  costs, by {facts['costs_by']}:")
+    known = [row for row in facts["costs"] if row["time"] is not None]
+    width = max((len(row["way"]) for row in known), default=0)
+    for row in known:
+        name = "jali's own choice" if row["way"] == DEFAULT else row["way"]
+        mark = "  <- taken" if row["takes"] else ""
+        line = (
+            f"    {name:<{width}} {time_text(row['time']):>9} {_ratio(row['time'], known[0]['time'])}{mark}"
+        )
+        lines.append(f"{line}  {row['words']}".rstrip())
+    unknown: dict[str, list[str]] = {}
+    for row in facts["costs"]:
+        if row["time"] is None:
+            unknown.setdefault(row["words"], []).append(row["way"] + ("  <- taken" if row["takes"] else ""))
+    for why, names in unknown.items():
+        names.sort(key=lambda name: "<-" not in name)
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        lines.append(f"    not known: {', '.join(names[:MOST_NAMED])}{more}\n      {why}")
+    return "\n".join(lines)
+
+
+def _ratio(time: float, best: float) -> str:
+    return f"{time / best:>6.2f} x" if best else " " * 8
+
+
+def _colon(text: str) -> str:
+    return f": {text}" if text else ""
+
+
+def _by(text: str) -> str:
+    return f", messages by {text}" if text else ""

@@ -1,0 +1,273 @@
+"""What the ways of a call cost on a described machine, or cost when they were measured.
+
+By the model a way is the plan that it makes: the composition of its row, over the row's hierarchy, with the messages of its
+carrier, simulated for all ranks (`jali.planner.simulation`). Devices' carriers are those that the machine's file describes for
+halos; who has collectives itself (NCCL, the host) is taken for the cheapest algorithm over his own messages, since his own choice is
+not known. What the machine's file says nothing of has no cost, and a reason instead.
+
+Measured are cells of `jali tune collectives`; between two sizes times are interpolated in logarithms.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jali import _core
+from jali.amounts import counted
+from jali.comm import algorithms
+from jali.errors import FileFormatError, ParameterError, PlanError
+from jali.files import read_bytes, shown
+from jali.planner.machine import Carrier, Machine
+
+MOST_MESSAGES = 1 << 17
+"""Of a plan that is simulated to know what a call costs: an answer is to come at once."""
+MOST_BYTES = 1 << 28
+"""Of a file with times."""
+USUAL = "remote-write"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds, or why there are none."""
+
+    time: float | None
+    words: str = ""
+
+
+def machine_of_call(machine: Machine, ranks_of_hosts: Sequence[int]) -> Machine:
+    """The machine with as many nodes as hosts, and as many places on each as ranks. Raises ParameterError where that cannot be."""
+    per_host = max(ranks_of_hosts)
+    if min(ranks_of_hosts) != per_host:
+        raise ParameterError(
+            f"machine '{machine.name}' has equal nodes; {' and '.join(map(str, ranks_of_hosts))} ranks cannot be put on them"
+        )
+    if per_host == machine.ranks_per_node:
+        return machine.with_nodes(len(ranks_of_hosts))
+    if per_host > machine.ranks_per_node:
+        raise ParameterError(
+            f"machine '{machine.name}' has {counted(machine.ranks_per_node, 'place')} for ranks on a node, not {per_host}"
+        )
+    left, parts = per_host, list[int]()
+    for level in reversed(machine.levels[1:]):  # neighbours first
+        parts.insert(0, math.gcd(left, level.parts))
+        left //= parts[0]
+    parts.insert(0, left)
+    if left > machine.levels[0].parts:
+        raise ParameterError(
+            f"{counted(per_host, 'rank')} of a host fill no equal parts of a node of machine '{machine.name}', which has "
+            f"{' x '.join(str(level.parts) for level in machine.levels)}"
+        )
+    levels = tuple(replace(level, parts=n) for level, n in zip(machine.levels, parts, strict=True))
+    places = [0]  # of the ranks, on the whole node
+    for level, n in zip(machine.levels, parts, strict=True):
+        places = [place * level.parts + k for place in places for k in range(n)]
+    network = replace(machine.network, binding=tuple(machine.network.binding[place] for place in places))
+    return replace(machine, levels=levels, network=network).with_nodes(len(ranks_of_hosts))
+
+
+class Costs:
+    """By the model of a machine, of one call."""
+
+    def __init__(
+        self, machine: Machine, call: _core.CollectiveCall, ranks_of_hosts: Sequence[int], kind: str
+    ) -> None:
+        self.machine = machine_of_call(machine, ranks_of_hosts)
+        self.ranks = sum(ranks_of_hosts)
+        self.hosts = list(ranks_of_hosts)
+        self.on_device = kind != "host"
+        # an operation of the user costs what a sum does
+        operation = "sum" if call.operation == "user" else call.operation
+        self.call = _core.CollectiveCall(
+            call.collective, _numpy_name(call.type), call.counts, call.root, operation, call.in_place, None, call.reproducible
+        )  # fmt: skip
+
+    def of(self, name: str, carrier: str, between: str = "") -> Cost:
+        """Of an algorithm by a carrier (empty: the usual one) and another between hosts, or of who has collectives itself."""
+        try:
+            row = self._row(name)
+            if row is not None:
+                return self._simulated(row, carrier or (USUAL if self.on_device else ""), between)
+            return self._of_itself(name)
+        except (PlanError, ParameterError) as error:
+            return Cost(None, str(error))
+
+    def _row(self, name: str) -> Any:
+        collective = self.call.collective
+        for row in algorithms.ALGORITHMS:
+            if row.name == name and collective in row.collectives and (row.on_devices or not self.on_device):
+                return row
+        return None
+
+    def _of_itself(self, name: str) -> Cost:
+        best: tuple[float, str] | None = None
+        why = ""
+        messages = name.removesuffix("-windows")
+        for other in algorithms.names(self.call.collective, self.on_device):
+            row = self._row(other)
+            if row is None:
+                continue
+            cost = self._simulated(row, messages)
+            if cost.time is not None and (best is None or cost.time < best[0]):
+                best = cost.time, other
+            why = why or cost.words
+        if best is None:
+            return Cost(None, why)
+        return Cost(best[0], f"its own choice is not known: as {best[1]} by its messages")
+
+    def _simulated(self, row: Any, carrier: str, between: str = "") -> Cost:
+        if why := _core.why_not_between(row.name, False, self.call.collective, self.hosts):
+            return Cost(None, why)
+        if self.ranks == 1:
+            return Cost(0.0, "one rank alone")
+        if self._messages(row) > MOST_MESSAGES:
+            return Cost(None, "so many messages are not simulated")
+        groups, first = [], 0
+        for count in self.hosts:
+            groups.append(list(range(first, first + count)))
+            first += count
+        composition, parameters = row.plan(self.call, groups, carrier, between, self.on_device)
+        before = after = 0.0
+        if self.on_device:
+            core, before, after = self._carried_by(carrier, between)
+        else:
+            core = self.machine.core()
+            if not carrier:
+                libraries = _core.default_libraries(core, parameters.hierarchy)
+                parameters = _with_libraries(parameters, libraries)
+        simulated = _core.simulate_plan(composition, parameters, core)
+        stages = len({stage for stage, *_ in simulated.result.stages})
+        return Cost(simulated.result.time + stages * (before + after))
+
+    def _messages(self, row: Any) -> int:
+        if row.hierarchy == "binary":
+            return self.ranks * 64
+        rounds = self.ranks if not row.ring or row.form == "composed" else 1
+        return self.ranks * max(rounds, row.depth(self.call.payload(self.ranks)))
+
+    def _carried_by(self, carrier: str, between: str) -> tuple[_core.Machine, float, float]:
+        """The simulator's machine with the messages of these, and what passes before and after those of a stage."""
+        machine = self.machine
+        used = {}
+        before = after = 0.0
+        for name, inside in ((carrier, bool(between)), (between, False)):
+            if not name:
+                continue
+            found, library = machine.carriers.get(name), machine.libraries.get(name)
+            across = len(self.hosts) > 1 and not inside
+            if found is not None and (not across or "node" in found.messages.at or library is None):
+                used[name] = found.messages
+                before, after = max(before, found.before * 1e-6), max(after, found.after * 1e-6)
+            elif library is not None:  # described between nodes as well
+                used[name] = library
+            else:
+                known = ", ".join(dict.fromkeys([*machine.carriers, *machine.libraries]))
+                raise ParameterError(f"machine '{machine.name}' says nothing of {name}; it knows {known}")
+        carriers = {name: Carrier(messages) for name, messages in used.items()}
+        return replace(machine, carriers=carriers).core_of_halos(), before, after
+
+
+def _with_libraries(parameters: _core.PlanParameters, libraries: Sequence[str]) -> _core.PlanParameters:
+    p = parameters
+    return _core.PlanParameters(
+        p.hierarchy,
+        libraries=libraries,
+        stripe=p.stripe,
+        ring=p.ring,
+        depth=p.depth,
+        reproducible=p.reproducible,
+    )
+
+
+def _numpy_name(core: str) -> str:
+    from jali.comm.elements import NAMES
+
+    return next(name for name, of in NAMES.items() if of == core and name != "bool")
+
+
+class Times:
+    """Of a file that `jali tune collectives` left, for calls of one kind."""
+
+    def __init__(self, path: Path, conditions: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> None:
+        self.path, self.conditions, self.cells = path, conditions, cells
+
+    @staticmethod
+    def read(path: Path) -> Times:
+        """Raises FileFormatError, FileNotFoundError."""
+        try:
+            told = json.loads(read_bytes(path, MOST_BYTES, "times of collectives"))
+            conditions, cells = dict(told["conditions"]), list(told["cells"])
+            for cell in cells:
+                _check(cell)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise FileFormatError(
+                f"{shown(path)} has no times of collectives ({type(error).__name__}: {shown(error)}); "
+                "`jali tune collectives --json` prints them, and an interrupted one leaves them in its .state file"
+            ) from None
+        return Times(path, conditions, cells)
+
+    def of(self, call: _core.CollectiveCall, facts: Mapping[str, Any], size: int) -> dict[str, float]:
+        """Seconds by way at this size; "default" is what jali's own rules choose.
+
+        Raises ParameterError where the file is of other conditions, or has no such call, or not such sizes.
+        """
+        other = [
+            f"{key} {shown(self.conditions.get(key))}, not {value}"
+            for key, value in facts.items()
+            if self.conditions.get(key) != value
+        ]
+        if other:
+            raise ParameterError(f"{shown(self.path)} was measured with {'; '.join(other)}")
+        kinds = {_kind(cell) for cell in self.cells}
+        found = [
+            cell
+            for cell in self.cells
+            if cell["collective"] == call.collective
+            and cell["type"] == call.type
+            and cell["in_place"] in (None, call.in_place)
+        ]
+        if not found:
+            raise ParameterError(
+                f"{shown(self.path)} has no {call.collective} of {call.type}{' in place' if call.in_place else ''}; it has "
+                f"{', '.join(sorted(kinds)) or 'nothing'}"
+            )
+        found.sort(key=lambda cell: cell["bytes"])
+        sizes = [cell["bytes"] for cell in found]
+        if not sizes[0] <= size <= sizes[-1]:
+            raise ParameterError(
+                f"{shown(self.path)} has {call.collective} of {sizes[0]} to {sizes[-1]} bytes, not of {size}"
+            )
+        above = next(k for k, n in enumerate(sizes) if n >= size)
+        ends = [found[above]] if sizes[above] == size else [found[above - 1], found[above]]
+        ways = set.intersection(*({*cell["times"], *cell["far"]} for cell in ends))
+        times = {}
+        for way in ways:
+            logs = np.interp(
+                math.log(size), [math.log(c["bytes"]) for c in ends], [math.log(_time(c, way)) for c in ends]
+            )
+            times[way] = math.exp(float(logs))
+        return times
+
+
+def _kind(cell: Mapping[str, Any]) -> str:
+    return f"{cell['collective']} of {cell['type']}{' in place' if cell['in_place'] else ''}"
+
+
+def _time(cell: Mapping[str, Any], way: str) -> float:
+    return float(np.median(cell["times"][way])) if way in cell["times"] else float(cell["far"][way])
+
+
+def _check(cell: Mapping[str, Any]) -> None:
+    """Raises ValueError, KeyError or TypeError for what is no cell."""
+    if not isinstance(cell["bytes"], int) or cell["bytes"] < 1 or cell["in_place"] not in (True, False, None):
+        raise ValueError("a cell has bytes, and is in place or not")
+    _kind(cell)
+    for way in (*cell["times"], *cell["far"]):
+        if not _time(cell, way) > 0 or not math.isfinite(_time(cell, way)):
+            raise ValueError("times are numbers above 0")
