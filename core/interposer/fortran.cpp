@@ -51,6 +51,8 @@ struct Translation {
     H (*request)(int) = type;
     int (*request_back)(H) = [](H handle) { return static_cast<int>(handle); };
     int (*comm_back)(H) = request_back;
+    H (*message)(int) = type;
+    int (*message_back)(H) = request_back;
     int (*status_back)(const void*, int*) = [](const void* status, int* given) {
         std::memcpy(given, status, mpi().status_bytes);
         return 0;
@@ -71,6 +73,8 @@ struct Translation {
         find(request, "PMPI_Request_f2c");
         find(request_back, "PMPI_Request_c2f");
         find(comm_back, "PMPI_Comm_c2f");
+        find(message, "PMPI_Message_f2c");
+        find(message_back, "PMPI_Message_c2f");
         find(status_back, "PMPI_Status_c2f");
         variables(in_place, "mpi_fortran_in_place", "MPI_FORTRAN_IN_PLACE");
         variables(bottom, "mpi_fortran_bottom", "MPI_FORTRAN_BOTTOM");
@@ -150,6 +154,12 @@ struct OldRequest {
     H handle = translation().request(*static_cast<const int*>(given));
     void* value() { return &handle; }
     void finish() const { *static_cast<int*>(given) = translation().request_back(handle); }
+};
+struct OldMessage {
+    void* given;
+    H handle = translation().message(*static_cast<const int*>(given));
+    void* value() { return &handle; }
+    void finish() const { *static_cast<int*>(given) = translation().message_back(handle); }
 };
 struct OldComm {
     void* given;
@@ -316,6 +326,12 @@ JALI_FORTRAN(sendrecv, Sendrecv, 12, Choice, Number, Type, Number, Number, Choic
 JALI_FORTRAN(sendrecv_replace, Sendrecv_replace, 9, Choice, Number, Type, Number, Number, Number, Number,
              Comm, Status)
 
+JALI_FORTRAN(mrecv, Mrecv, 5, Choice, Number, Type, OldMessage, Status)
+JALI_FORTRAN(imrecv, Imrecv, 5, Choice, Number, Type, OldMessage, NewRequest)
+JALI_FORTRAN(pack, Pack, 7, Choice, Number, Type, Choice, Number, Numbers, Comm)
+JALI_FORTRAN(unpack, Unpack, 7, Choice, Number, Numbers, Choice, Number, Type, Comm)
+JALI_FORTRAN(reduce_local, Reduce_local, 5, Choice, Choice, Number, Type, Op)
+
 // Once they concern requests that are kept.
 #define JALI_FORTRAN_REQUEST(lower, name, n, ...)                                                            \
     JALI_FORTRAN_AS(mpi_##lower##_, name, n, without_buffers() && any_kept(), __VA_ARGS__)                   \
@@ -437,6 +453,36 @@ JALI_FORTRAN_LIST(waitsome, 5, wait_some)
 JALI_FORTRAN_LIST(testsome, 5, test_some)
 JALI_FORTRAN_LIST(startall, 2, start_all)
 JALI_FORTRAN_LIST(request_get_status, 3, request_status)
+
+// With a type for every part.
+namespace {
+int all_to_all_of_types(void* send, void* send_counts, void* send_places, void* send_types, void* receive,
+                        void* counts, void* places, void* types, void* comm) {
+    const H group = translation().comm(number(comm));
+    int between = 0, ranks = 0;
+    mpi().Comm_test_inter(group, &between);
+    between ? mpi().Comm_remote_size(group, &ranks) : mpi().Comm_size(group, &ranks);
+    const void* from = Choice{send}.value();
+    std::vector<H> sent, received;
+    for (int k = 0; k < ranks; ++k) {
+        received.push_back(translation().type(static_cast<const int*>(types)[k]));
+        sent.push_back(from == mpi().in_place ? received.back()
+                                              : translation().type(static_cast<const int*>(send_types)[k]));
+    }
+    return MPI_Alltoallw(from, static_cast<const int*>(send_counts), static_cast<const int*>(send_places),
+                         sent.data(), Choice{receive}.value(), static_cast<const int*>(counts),
+                         static_cast<const int*>(places), received.data(), group);
+}
+} // namespace
+#define JALI_FORTRAN_TYPES(symbol)                                                                           \
+    JALI_SHOWN void symbol(JALI_P9, int* code) {                                                             \
+        static const auto function = library_function(&symbol, #symbol);                                     \
+        if (!with_buffers() || !concerns_us()) return function(JALI_G9, code);                               \
+        const int result = all_to_all_of_types(JALI_G9);                                                     \
+        if (code != nullptr) *code = result;                                                                 \
+    }
+JALI_FORTRAN_TYPES(mpi_alltoallw_)
+JALI_FORTRAN_TYPES(mpi_alltoallw_f08_)
 
 // The begin and the end.
 #define JALI_FORTRAN_FRAME(symbol_of_init, symbol_of_threads, symbol_of_end, passes_by)                      \

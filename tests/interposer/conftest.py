@@ -1,6 +1,5 @@
 """The MPI libraries that there are."""
 
-
 import pytest
 from mpi_programs import MpiPrograms, programs_of
 

@@ -43,13 +43,15 @@ program fortran
     include 'mpif.h'
 #endif
     integer, parameter :: n = 2500
-    integer :: rank, ranks, code, place, k, next, before, index, done, indices(2), given
+    integer :: rank, ranks, code, place, k, next, before, index, given, at
     logical :: flag
     COMM_T :: comm
     REQUEST_T :: requests(2)
 #if defined(USE_F08)
     type(MPI_Status) :: status, statuses(2)
+    type(MPI_Datatype) :: types(8)
 #else
+    integer :: types(8)
     integer :: status(MPI_STATUS_SIZE), statuses(MPI_STATUS_SIZE, 2)
 #endif
     type(c_ptr) :: a, b
@@ -91,6 +93,21 @@ program fortran
             wanted(n * k + 1 : n * (k + 1)) = mine(n * rank + 1 : n * (rank + 1)) + 1000 * (k - rank)
         end do
         call compare("all-to-all")
+
+        types = MPI_INTEGER
+        y_again: block
+            integer :: counts(8), places(8)
+            counts = 5
+            places = [(4 * n * k, k = 0, 7)]
+            call MPI_Alltoallw(x, counts, places, types, y, counts, places, types, comm, code)
+        end block y_again
+        call compare("all-to-all of types")
+
+        at = 0
+        call MPI_Pack(x, 6, MPI_INTEGER, y, 4 * n, at, comm, code)
+        if (at /= 24) call wrong("place of a pack")
+        wanted(1:6) = mine(1:6)
+        call compare("pack")
 
         call MPI_Bcast(y, n, MPI_INTEGER, 0, comm, code)
         wanted(1:n) = [(k, k = 1, n)]

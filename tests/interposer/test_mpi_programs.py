@@ -168,3 +168,78 @@ def test_mpi4pys_own_tests_pass_as_they_do_without(mpi: MpiPrograms, tmp_path: P
         )
     assert found[0] == found[1]
     assert any(line.startswith("Ran ") for line in found[0])
+
+
+ON_DEVICES = """
+import ctypes, os, sys
+import numpy as np
+from mpi4py import MPI
+
+world = MPI.COMM_WORLD
+driver = ctypes.CDLL(os.environ["TEST_DRIVER"])
+def call(name, *arguments):
+    assert getattr(driver, name)(*arguments) == 0, name
+context = ctypes.c_void_p()
+call("cuInit", 0)
+call("cuDevicePrimaryCtxRetain", ctypes.byref(context), world.rank)
+call("cuCtxSetCurrent", context)
+
+class Array:
+    "Of a device, as CuPy and PyTorch have them."
+    def __init__(self, values):
+        self.values = values
+        address = ctypes.c_uint64()
+        call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(values.nbytes))
+        self.address = address.value
+        call("cuMemcpyHtoDAsync_v2", address, values.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(values.nbytes), None)
+        call("cuStreamSynchronize", None)
+        self.__cuda_array_interface__ = {"shape": values.shape, "typestr": values.dtype.str, "data": (self.address, False), "version": 3}
+    def get(self):
+        out = np.empty_like(self.values)
+        call("cuMemcpyDtoHAsync_v2", out.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(self.address), ctypes.c_size_t(out.nbytes), None)
+        call("cuStreamSynchronize", None)
+        return out
+
+for n in (3, 5000):
+    x, y = Array(np.arange(n, dtype=np.float32) + world.rank), Array(np.zeros(n, np.float32))
+    world.Allreduce(x, y)
+    assert (y.get() == world.size * np.arange(n) + world.size * (world.size - 1) / 2).all()
+    world.Bcast(x, root=1)
+    assert (x.get() == np.arange(n, dtype=np.float32) + 1).all()
+    request = world.Irecv(y, source=(world.rank - 1) % world.size)
+    world.Send(x, dest=(world.rank + 1) % world.size)
+    request.Wait()
+    assert (y.get() == x.get()).all()
+    z = np.zeros(n, np.float32)
+    world.Allreduce(x, z, op=MPI.MAX)
+    assert (z == x.get()).all()
+if world.rank == 0:
+    print("right")
+"""
+
+
+WINDOW = """
+world.Set_errhandler(MPI.ERRORS_RETURN)
+x = Array(np.zeros(100))
+MPI.Win.Create(MPI.memory.frombuffer(x), comm=world)
+"""
+
+
+def test_windows_on_devices_are_an_error(mpi: MpiPrograms) -> None:
+    if mpi.name == "abi":
+        pytest.skip("mpi4py's wheels use the libraries' own ABIs")
+    program = ON_DEVICES[: ON_DEVICES.index("for n in")] + WINDOW
+    _, errors = mpi.run(mpi.python, "-c", program, status=None, timeout=120)
+    assert (
+        "MPI_Win_create on rank 0: an address in memory of cuda devices, which this MPI library does not take"
+        in errors
+    )
+    assert "jali stages messages and collectives, but not one-sided communication" in errors
+
+
+def test_arrays_of_devices_in_mpi4py(mpi: MpiPrograms) -> None:
+    if mpi.name == "abi":
+        pytest.skip("mpi4py's wheels use the libraries' own ABIs")
+    out, errors = mpi.run(mpi.python, "-c", ON_DEVICES, JALI_MPI_COUNTERS="1")
+    assert out.splitlines()[-1] == "right"
+    assert "mpi, staged" in served(errors)

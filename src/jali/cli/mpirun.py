@@ -11,7 +11,6 @@ from jali import _core
 from jali.comm.launcher import launch
 from jali.errors import ParameterError
 
-
 INTERPOSER = Path(_core.__file__).with_name("libjali_mpi.so")
 
 
