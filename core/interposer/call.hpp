@@ -12,6 +12,7 @@
 #include "interposer/service.hpp"
 #include "interposer/staging.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -37,6 +38,8 @@ class Inside {
 inline bool concerns_us() {
     return !Inside::is() && (counting() || serving() || has_driver());
 }
+
+constexpr std::chrono::milliseconds moment(300); // in which a launcher passes on what was said
 
 // Says what went wrong, tells the error handler of `comm` (that of COMM_WORLD where there is none), and
 // returns the code for the program.

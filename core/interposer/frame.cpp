@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <thread>
 
 namespace jali::interposer {
 
@@ -20,6 +21,7 @@ int begin(int code) {
         int rank = -1;
         mpi().Comm_rank(mpi().world, &rank);
         std::fprintf(stderr, "jali: rank %d: %s\n", rank, error.what());
+        std::this_thread::sleep_for(moment);
         mpi().Abort(mpi().world, 1);
     }
     return 0;

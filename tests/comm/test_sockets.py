@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jali import comm
+from jali import comm, settings
 from jali.comm.sockets import SocketTransport
 from jali.errors import RankError
 
@@ -35,18 +35,19 @@ def connect(folder: str, rank: int, size: int, seconds: float = 30) -> SocketTra
     return SocketTransport(rank, size, publish, find, "localhost", seconds)
 
 
-def run_rank(function, folder, rank, size, results) -> None:
+def run_rank(function, folder, rank, size, results, shm) -> None:
+    settings.use(shm=shm)
     try:
         results.put((rank, function(folder, rank, size)))
     except BaseException as error:
         results.put((rank, f"{type(error).__name__}: {error}"))
 
 
-def on_processes(function, folder, size: int, alive: int | None = None) -> list:
+def on_processes(function, folder, size: int, alive: int | None = None, shm: str = "auto") -> list:
     spawn = multiprocessing.get_context("spawn")
     results = spawn.Queue()
     processes = [
-        spawn.Process(target=run_rank, args=(function, str(folder), rank, size, results))
+        spawn.Process(target=run_rank, args=(function, str(folder), rank, size, results, shm))
         for rank in range(size)
     ]
     for process in processes:
@@ -78,13 +79,12 @@ def calls(folder, rank, size) -> list[str]:
     return kinds
 
 
-@pytest.mark.parametrize("shm", ["", "0"])
+@pytest.mark.parametrize("shm", ["auto", "0"])
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_collectives_and_messages(tmp_path, monkeypatch, size, shm):
-    monkeypatch.setenv("JALI_SHM", shm)
+def test_collectives_and_messages(tmp_path, size, shm):
     shared = size > 1 and shm != "0"
     expected = ["sockets", "shm" if shared else "sockets", *(["shm"] if shared else []), "sockets"]
-    assert on_processes(calls, tmp_path, size) == [expected] * size
+    assert on_processes(calls, tmp_path, size, shm=shm) == [expected] * size
 
 
 def until_it_dies(folder, rank, size) -> str:
@@ -98,10 +98,9 @@ def until_it_dies(folder, rank, size) -> str:
         return f"rank {told.value.rank}: {told.value.cause} ({time.monotonic() - start < 5})"
 
 
-@pytest.mark.parametrize("shm", ["", "0"])
-def test_a_killed_rank_is_heard_of(tmp_path, monkeypatch, shm):
-    monkeypatch.setenv("JALI_SHM", shm)
-    told = on_processes(until_it_dies, tmp_path, 3, alive=2)
+@pytest.mark.parametrize("shm", ["auto", "0"])
+def test_a_killed_rank_is_heard_of(tmp_path, shm):
+    told = on_processes(until_it_dies, tmp_path, 3, alive=2, shm=shm)
     assert told == ["rank 1: its process has died (True)", None, "rank 1: its process has died (True)"]
 
 

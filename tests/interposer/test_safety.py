@@ -38,7 +38,7 @@ def test_a_device_without_room_for_plans(mpi: MpiPrograms, tmp_path: Path) -> No
     out, errors = mpi.run(
         script, "JALI_FAKE_GPU_BYTES=60000000", mpi.build("safety"), "failing", JALI_MPI_COUNTERS="1"
     )
-    assert out.split() == ["right"] * mpi.ranks
+    assert out.count("right") == mpi.ranks
     assert re.search(
         r"jali: collectives on devices go through MPI, .*out of device memory.* on device 1 ", errors
     )
@@ -51,7 +51,7 @@ def test_a_device_that_fails(mpi: MpiPrograms) -> None:
         mpi.build("safety"), "failing", status=None, JALI_COLLECTIVE="nccl", JALI_FAKE_CCL_INIT_ERROR="1"
     )
     assert "success, and a wrong result" not in errors
-    assert set(out.split()) <= {"right", "an", "error"}
+    assert out.replace("right", "").replace("an error", "").strip() == ""
 
 
 def test_other_settings_on_one_rank_end_the_job_at_its_begin(mpi: MpiPrograms, tmp_path: Path) -> None:

@@ -16,14 +16,14 @@ _numbers = itertools.count()
 
 
 class RankProcesses:
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, shm: str = "auto") -> None:
         self.size = size
         self.folder = tempfile.TemporaryDirectory(prefix="jali-torch-")
         spawn = multiprocessing.get_context("spawn")
         pipes = [spawn.Pipe() for _ in range(size)]
         self.connections = [ours for ours, _ in pipes]
         self.processes = [
-            spawn.Process(target=_serve, args=(theirs, rank, size), daemon=True)
+            spawn.Process(target=_serve, args=(theirs, rank, size, shm), daemon=True)
             for rank, (_, theirs) in enumerate(pipes)
         ]
         for process in self.processes:
@@ -68,12 +68,14 @@ class RankProcesses:
         return results
 
 
-def _serve(connection: Any, rank: int, size: int) -> None:
+def _serve(connection: Any, rank: int, size: int, shm: str) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     import torch
     import torch.distributed as dist
 
-    import jali.torch  # noqa: F401
+    import jali.torch
+
+    jali.settings.use(shm=shm)
 
     torch.set_num_threads(1)
     while True:

@@ -285,11 +285,10 @@ def test_random_numbers_as_gloo_has_them(ranks):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-def test_ranks_that_share_no_memory(three_ranks, monkeypatch):
+def test_ranks_that_share_no_memory(three_ranks):
     """As ranks of several hosts: all goes through sockets."""
     theirs = three_ranks.run(as_gloo_does, 6, backend="gloo")
-    monkeypatch.setenv("JALI_SHM", "0")
-    with RankProcesses(3) as apart:
+    with RankProcesses(3, shm="0") as apart:
         for mine, other in zip(apart.run(as_gloo_does, 6), theirs, strict=True):
             for a, b in zip(mine, other, strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)

@@ -191,17 +191,16 @@ def killed(how: str) -> str:
 @pytest.mark.parametrize(
     ("how", "shm"),
     [
-        ("collective", ""),
-        ("asynchronous", ""),
-        ("message", ""),
-        ("barrier", ""),
+        ("collective", "auto"),
+        ("asynchronous", "auto"),
+        ("message", "auto"),
+        ("barrier", "auto"),
         ("collective", "0"),
         ("message", "0"),
     ],
 )
-def test_after_a_killed_rank_everything_returns(how, shm, monkeypatch):
-    monkeypatch.setenv("JALI_SHM", shm)
-    with RankProcesses(3) as ranks:
+def test_after_a_killed_rank_everything_returns(how, shm):
+    with RankProcesses(3, shm) as ranks:
         assert ranks.run(killed, how, ranks=[0, 2]) == ["returned"] * 2
 
 

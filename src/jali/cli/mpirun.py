@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 from pathlib import Path
 
-from jali import _core
+from jali import _core, settings
 from jali.comm.launcher import launch
 from jali.errors import ParameterError
 
@@ -38,7 +37,9 @@ def execute(arguments: argparse.Namespace) -> int:
     program = shutil.which(arguments.program)
     if program is None:
         raise ParameterError(f"there is no program {arguments.program!r} that can be run")
-    environment = {"LD_PRELOAD": " ".join(filter(None, [str(INTERPOSER), os.environ.get("LD_PRELOAD")]))}
+    environment = {
+        "LD_PRELOAD": " ".join(filter(None, [str(INTERPOSER), settings.environment().get("LD_PRELOAD")]))
+    }
     if arguments.counters:
         environment["JALI_MPI_COUNTERS"] = "1"
     if arguments.rules is not None:

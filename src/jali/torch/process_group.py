@@ -7,7 +7,6 @@ are put on a stream: the caller's, or for `async_op` one of the group's that beg
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
+from jali import settings
 from jali.comm.communicator import Communicator
 from jali.comm.sockets import SocketTransport
 from jali.errors import ParameterError
@@ -90,7 +90,7 @@ class ProcessGroup(dist.ProcessGroup):
             self.size(),
             lambda key, text: self._store.set(f"{purpose}/{key}", text),
             find,
-            os.environ.get("MASTER_ADDR", ""),
+            settings.environment().get("MASTER_ADDR", ""),
             self._timeout.total_seconds(),
         )
 
