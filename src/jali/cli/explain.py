@@ -282,7 +282,7 @@ class Asked:
                 needs.append(
                     f"{library} is found on all ranks, each has a device of its own, and {row} has this call"
                 )
-            elif row != "host-staged":
+            elif row not in ON_DEVICES:
                 needs.append(f"the MPI library takes addresses of devices ({row})")
         if algorithm:
             needs.append(self._compiles)

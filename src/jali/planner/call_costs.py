@@ -30,7 +30,7 @@ MOST_MESSAGES = 1 << 17
 """Of a plan that is simulated to know what a call costs: an answer is to come at once."""
 MOST_BYTES = 1 << 28
 """Of a file with times."""
-USUAL = "remote-write"
+USUAL = next(name for name, _, carries, _ in _core.collective_rows([]) if carries)
 
 
 @dataclass(frozen=True)
