@@ -7,6 +7,15 @@ namespace jali::interposer {
 
 thread_local int Inside::depth = 0;
 
+Inside::Inside(H comm) {
+    ++depth;
+    use_for_packing(comm);
+}
+
+Inside::~Inside() {
+    --depth;
+}
+
 Described& Described::empty(bool asks) {
     static thread_local Described described; // calls do not meet in a thread: see Inside
     described.send.elements.clear();
@@ -18,7 +27,7 @@ Described& Described::empty(bool asks) {
     return described;
 }
 
-int failed(const char* function, H comm, const std::exception& error) noexcept {
+int failed(const char* function, H comm, const std::exception& error) {
     int rank = -1;
     mpi().Comm_rank(mpi().world, &rank);
     std::fprintf(stderr, "jali: %s on rank %d: %s\n", function, rank, error.what());

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "interposer/counters.hpp"
+#include "transport/communicator.hpp"
 #include "interposer/mpi_functions.hpp"
 #include "interposer/narrowing.hpp"
 #include "interposer/requests.hpp"
@@ -23,15 +24,17 @@
 namespace jali::interposer {
 
 // Calls that MPI makes of itself while it does one of the program's are its own affair.
+// Whatever is done meanwhile, the context that was current for the caller is so afterwards.
 class Inside {
   public:
-    Inside() { ++depth; }
-    ~Inside() { --depth; }
+    explicit Inside(H comm = 0);
+    ~Inside();
     Inside(const Inside&) = delete;
     static bool is() { return depth > 0; }
 
   private:
     static thread_local int depth;
+    CurrentContexts contexts_;
 };
 
 // Whether a call may concern jali at all.
@@ -43,7 +46,20 @@ constexpr std::chrono::milliseconds moment(300); // in which a launcher passes o
 
 // Says what went wrong, tells the error handler of `comm` (that of COMM_WORLD where there is none), and
 // returns the code for the program.
-int failed(const char* function, H comm, const std::exception& error) noexcept;
+int failed(const char* function, H comm, const std::exception& error);
+
+// What the program's own error handlers throw, where MPI calls them, is the program's.
+class Passing {
+  public:
+    template <class Pass>
+    int operator()(Pass&& pass) {
+        in_mpi = true;
+        const int code = pass();
+        in_mpi = false;
+        return code;
+    }
+    bool in_mpi = false;
+};
 
 struct Argument {
     std::vector<Elements> elements; // none: it is not looked at
@@ -85,20 +101,32 @@ struct Form {
         const int code = prepared ? narrowed->call(classic_initialising, arguments..., info, request)
                                   : narrowed->call(classic_nonblocking, arguments..., request);
         if (code == 0 && narrowed->has_arrays())
-            keep_alive(mpi().handle_at(request, 0), std::move(narrowed), prepared);
+            keep_until_complete(mpi().handle_at(request, 0), {nullptr, std::move(narrowed), prepared});
         return code;
     }
 };
+
+// What MPI reads of a call that has just begun, beside its staged memory (narrowing.hpp).
+inline std::shared_ptr<void> take_arrays(const void* request) {
+    std::optional<KeptRequest> taken = take(mpi().handle_at(request, 0));
+    return taken ? std::move(taken->arrays) : nullptr;
+}
 
 // `describe(Described&)` says what the arguments are; `pass(send, receive)` makes the call on these
 // addresses.
 template <class Describe, class Pass>
 int made(const Form& form, H comm, const void* send, void* receive, Describe&& describe, Pass&& pass) {
     if (!concerns_us()) return pass(send, receive);
-    const Inside inside;
+    const Inside inside(comm);
+    Passing passing;
+    const auto passed = [&](const void* from, void* to) { return passing([&] { return pass(from, to); }); };
     try {
         Described& described = Described::empty(serving() && !form.begun && !form.prepared);
-        describe(described);
+        try {
+            describe(described);
+        } catch (const TransportError&) { // types and communicators that are none: MPI says what it thinks
+            return passed(send, receive);
+        }
         Tally tally(form.function, described.send.elements, described.receive.elements);
         if (described.plan) {
             tally.by("nobody: it failed");
@@ -110,20 +138,21 @@ int made(const Form& form, H comm, const void* send, void* receive, Describe&& d
             }
             tally.by("mpi");
         }
-        if (!has_driver()) return pass(send, receive);
+        if (!has_driver()) return passed(send, receive);
         Staging staging;
         const void* from = staging.give(send, described.send.elements, described.send.use);
         void* to = staging.give(receive, described.receive.elements, described.receive.use);
-        if (!staging.used()) return pass(send, receive);
+        if (!staging.used()) return passed(send, receive);
         tally.by("mpi, staged");
-        if (const int code = pass(from, to); code != 0) return code;
+        if (const int code = passed(from, to); code != 0) return code;
         if (form.begun || form.prepared)
             keep_until_complete(mpi().handle_at(form.request, 0),
-                                std::make_unique<Staging>(std::move(staging)), form.prepared);
+                                {std::make_unique<Staging>(std::move(staging)), take_arrays(form.request), form.prepared});
         else
             staging.write_back();
         return 0;
     } catch (const std::exception& error) {
+        if (passing.in_mpi) throw;
         return failed(form.function, comm, error);
     }
 }

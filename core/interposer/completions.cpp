@@ -4,57 +4,64 @@
 
 #include <cstddef>
 #include <cstring>
-#include <exception>
+#include <optional>
 #include <vector>
 
 namespace jali::interposer {
 
 namespace {
 
-// Handles as they were before the call, and statuses even where the program wants none.
+// What is ours of the requests of a call, while MPI has them, and statuses even where the program wants none.
 class Watched {
   public:
-    Watched(int count, const void* requests, void* statuses, int rooms) : statuses_(statuses) {
-        for (int k = 0; k < count; ++k) before_.push_back(mpi().handle_at(requests, k));
+    Watched(int count, const void* requests, void* statuses, int rooms)
+        : requests_(requests), statuses_(statuses) {
+        for (int k = 0; k < count; ++k) {
+            before_.push_back(mpi().handle_at(requests, k));
+            taken_.push_back(take(before_.back()));
+        }
         if (statuses == mpi().status_ignore) {
             own_.resize(mpi().status_bytes * static_cast<std::size_t>(rooms) + 16);
             statuses_ = own_.data();
         }
     }
+    // What MPI has not completed stays; so does what was prepared, and what was only looked at.
+    ~Watched() {
+        for (std::size_t k = 0; k < taken_.size(); ++k)
+            if (taken_[k] && (taken_[k]->prepared || mpi().handle_at(requests_, static_cast<std::int64_t>(k)) == before_[k]))
+                put_back(before_[k], std::move(*taken_[k]));
+    }
+    Watched(const Watched&) = delete;
     void* statuses() const { return statuses_; }
 
-    // Request `k` is complete, says status number `place`, unless the call failed with an error in it.
-    void complete(int k, int place, int code) const {
+    // Request `k` is complete, says status number `place`; nothing is written where that has an error.
+    void complete(int k, int place, int code) {
         const std::byte* status =
             static_cast<const std::byte*>(statuses_) + mpi().status_bytes * static_cast<std::size_t>(place);
         int error = 0;
         if (code != 0) std::memcpy(&error, status + mpi().error_in_a_status, sizeof error);
-        if (code != 0 && error == mpi().error_pending) return;
-        completed(before_[k], error == 0 ? status : nullptr);
+        if (taken_[k] && error == 0) taken_[k]->complete(status);
+        if (taken_[k] && error != 0 && error != mpi().error_pending) taken_[k]->done = true;
     }
-    void see(int k, int place) const {
-        seen_complete(before_[k], static_cast<const std::byte*>(statuses_) +
-                                      mpi().status_bytes * static_cast<std::size_t>(place));
-    }
-    int count() const { return static_cast<int>(before_.size()); }
 
   private:
-    std::vector<H> before_;
-    std::vector<std::byte> own_;
+    const void* requests_;
     void* statuses_;
+    std::vector<H> before_;
+    std::vector<std::optional<KeptRequest>> taken_;
+    std::vector<std::byte> own_;
 };
 
 bool concerns_requests() {
     return !Inside::is() && any_kept();
 }
 
-// `made(watched)` makes the call and tells what is complete.
 template <class Made>
 int guarded(const char* function, Made&& made) {
     const Inside inside;
     try {
         return made();
-    } catch (const std::exception& error) {
+    } catch (const GpuError& error) {
         return failed(function, 0, error);
     }
 }
@@ -68,16 +75,16 @@ struct Completions {
     static int Wait(void* request, void* status) {
         if (!concerns_requests()) return mpi().Wait(request, status);
         return guarded("MPI_Wait", [&] {
-            const Watched watched(1, request, status, 1);
+            Watched watched(1, request, status, 1);
             const int code = mpi().Wait(request, watched.statuses());
-            code == 0 ? watched.complete(0, 0, 0) : completed(mpi().handle_at(request, 0), nullptr);
+            if (code == 0) watched.complete(0, 0, 0);
             return code;
         });
     }
     static int Test(void* request, int* flag, void* status) {
         if (!concerns_requests()) return mpi().Test(request, flag, status);
         return guarded("MPI_Test", [&] {
-            const Watched watched(1, request, status, 1);
+            Watched watched(1, request, status, 1);
             const int code = mpi().Test(request, flag, watched.statuses());
             if (code == 0 && *flag) watched.complete(0, 0, 0);
             return code;
@@ -86,7 +93,7 @@ struct Completions {
     static int Waitall(int count, void* requests, void* statuses) {
         if (!concerns_requests()) return mpi().Waitall(count, requests, statuses);
         return guarded("MPI_Waitall", [&] {
-            const Watched watched(count, requests, statuses, count);
+            Watched watched(count, requests, statuses, count);
             const int code = mpi().Waitall(count, requests, watched.statuses());
             if (has_ended(code))
                 for (int k = 0; k < count; ++k) watched.complete(k, k, code);
@@ -96,7 +103,7 @@ struct Completions {
     static int Testall(int count, void* requests, int* flag, void* statuses) {
         if (!concerns_requests()) return mpi().Testall(count, requests, flag, statuses);
         return guarded("MPI_Testall", [&] {
-            const Watched watched(count, requests, statuses, count);
+            Watched watched(count, requests, statuses, count);
             const int code = mpi().Testall(count, requests, flag, watched.statuses());
             if ((code == 0 && *flag) || code == mpi().error_in_status)
                 for (int k = 0; k < count; ++k) watched.complete(k, k, code);
@@ -106,7 +113,7 @@ struct Completions {
     static int Waitany(int count, void* requests, int* index, void* status) {
         if (!concerns_requests()) return mpi().Waitany(count, requests, index, status);
         return guarded("MPI_Waitany", [&] {
-            const Watched watched(count, requests, status, 1);
+            Watched watched(count, requests, status, 1);
             const int code = mpi().Waitany(count, requests, index, watched.statuses());
             if (code == 0 && *index != mpi().undefined) watched.complete(*index, 0, 0);
             return code;
@@ -115,7 +122,7 @@ struct Completions {
     static int Testany(int count, void* requests, int* index, int* flag, void* status) {
         if (!concerns_requests()) return mpi().Testany(count, requests, index, flag, status);
         return guarded("MPI_Testany", [&] {
-            const Watched watched(count, requests, status, 1);
+            Watched watched(count, requests, status, 1);
             const int code = mpi().Testany(count, requests, index, flag, watched.statuses());
             if (code == 0 && *flag && *index != mpi().undefined) watched.complete(*index, 0, 0);
             return code;
@@ -124,7 +131,7 @@ struct Completions {
     static int Waitsome(int count, void* requests, int* done, int* indices, void* statuses) {
         if (!concerns_requests()) return mpi().Waitsome(count, requests, done, indices, statuses);
         return guarded("MPI_Waitsome", [&] {
-            const Watched watched(count, requests, statuses, count);
+            Watched watched(count, requests, statuses, count);
             const int code = mpi().Waitsome(count, requests, done, indices, watched.statuses());
             some(watched, code, *done, indices);
             return code;
@@ -133,7 +140,7 @@ struct Completions {
     static int Testsome(int count, void* requests, int* done, int* indices, void* statuses) {
         if (!concerns_requests()) return mpi().Testsome(count, requests, done, indices, statuses);
         return guarded("MPI_Testsome", [&] {
-            const Watched watched(count, requests, statuses, count);
+            Watched watched(count, requests, statuses, count);
             const int code = mpi().Testsome(count, requests, done, indices, watched.statuses());
             some(watched, code, *done, indices);
             return code;
@@ -146,27 +153,27 @@ struct Completions {
         return guarded("MPI_Request_get_status", [&] {
             std::byte handle[sizeof(H)];
             mpi().put_handle(handle, 0, request);
-            const Watched watched(1, handle, status, 1);
+            Watched watched(1, handle, status, 1);
             const int code = mpi().Request_get_status(request, flag, watched.statuses());
-            if (code == 0 && *flag) watched.see(0, 0);
+            if (code == 0 && *flag) watched.complete(0, 0, 0);
             return code;
         });
     }
     static int Request_get_status_all(int count, const void* requests, int* flag, void* statuses) {
         if (!concerns_requests()) return mpi().Request_get_status_all(count, requests, flag, statuses);
         return guarded("MPI_Request_get_status_all", [&] {
-            const Watched watched(count, requests, statuses, count);
+            Watched watched(count, requests, statuses, count);
             const int code = mpi().Request_get_status_all(count, requests, flag, watched.statuses());
-            for (int k = 0; code == 0 && *flag && k < count; ++k) watched.see(k, k);
+            for (int k = 0; code == 0 && *flag && k < count; ++k) watched.complete(k, k, 0);
             return code;
         });
     }
     static int Request_get_status_any(int count, const void* requests, int* index, int* flag, void* status) {
         if (!concerns_requests()) return mpi().Request_get_status_any(count, requests, index, flag, status);
         return guarded("MPI_Request_get_status_any", [&] {
-            const Watched watched(count, requests, status, 1);
+            Watched watched(count, requests, status, 1);
             const int code = mpi().Request_get_status_any(count, requests, index, flag, watched.statuses());
-            if (code == 0 && *flag && *index != mpi().undefined) watched.see(*index, 0);
+            if (code == 0 && *flag && *index != mpi().undefined) watched.complete(*index, 0, 0);
             return code;
         });
     }
@@ -175,11 +182,11 @@ struct Completions {
         if (!concerns_requests())
             return mpi().Request_get_status_some(count, requests, done, indices, statuses);
         return guarded("MPI_Request_get_status_some", [&] {
-            const Watched watched(count, requests, statuses, count);
+            Watched watched(count, requests, statuses, count);
             const int code =
                 mpi().Request_get_status_some(count, requests, done, indices, watched.statuses());
             for (int k = 0; code == 0 && *done != mpi().undefined && k < *done; ++k)
-                watched.see(indices[k], k);
+                watched.complete(indices[k], k, 0);
             return code;
         });
     }
@@ -188,7 +195,10 @@ struct Completions {
     static int Request_free(void* request) {
         if (!concerns_requests()) return mpi().Request_free(request);
         return guarded("MPI_Request_free", [&] {
-            if (!give_up(mpi().handle_at(request, 0))) return mpi().Request_free(request);
+            const H handle = mpi().handle_at(request, 0);
+            std::optional<KeptRequest> taken = take(handle);
+            if (!taken || taken->done) return mpi().Request_free(request);
+            give_up(handle, std::move(*taken));
             mpi().put_handle(request, 0, mpi().request_null);
             return 0;
         });
@@ -209,7 +219,7 @@ struct Completions {
     }
 
   private:
-    static void some(const Watched& watched, int code, int done, const int* indices) {
+    static void some(Watched& watched, int code, int done, const int* indices) {
         if (!has_ended(code) || done == mpi().undefined) return;
         for (int k = 0; k < done; ++k) watched.complete(indices[k], k, code);
     }

@@ -23,8 +23,10 @@ constexpr unsigned is_device_memory = 2;
 struct Driver {
     const GpuVendor* vendor;
     int (*pointer_attribute)(void* value, int which, GpuAddress address);
+    int (*current)(void** context);
+    int (*set_current)(void* context);
 };
-constexpr std::size_t most_drivers = 8;
+constexpr std::size_t most_drivers = 4;
 std::array<Driver, most_drivers> drivers; // those that are loaded
 std::atomic<std::size_t> count = 0;
 std::atomic<unsigned long long> looked_at = 0; // libraries had been loaded when somebody looked
@@ -52,10 +54,17 @@ void look_for_drivers(unsigned long long loaded) {
         for (const std::string& file : vendor->driver.candidates()) {
             void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD);
             if (library == nullptr) continue;
-            void* function = dlsym(library, vendor->functions.at("pointer_attribute").c_str());
-            if (function == nullptr || known == most_drivers) break;
-            drivers[known].vendor = vendor;
-            std::memcpy(&drivers[known].pointer_attribute, &function, sizeof function);
+            if (known >= most_drivers) break;
+            Driver& driver = drivers[known];
+            const auto find = [&](auto& function, const char* name) {
+                void* address = dlsym(library, vendor->functions.at(name).c_str());
+                std::memcpy(&function, &address, sizeof function);
+                return address != nullptr;
+            };
+            if (!find(driver.pointer_attribute, "pointer_attribute") ||
+                !find(driver.current, "context_current") || !find(driver.set_current, "context_set"))
+                break;
+            driver.vendor = vendor;
             count = known + 1;
             break;
         }
@@ -102,6 +111,20 @@ DeviceMemory device_memory(const void* address) {
     memory.gpu = Gpu::open(*driver->vendor, ordinal);
     api.context_set(before);
     return memory;
+}
+
+CurrentContexts::CurrentContexts() {
+    static_assert(most == most_drivers);
+    for (std::size_t k = 0; k < count; ++k) // one that nobody has initialised has none
+        known_[k] = drivers[k].current(&contexts_[k]) == gpu_success;
+}
+
+CurrentContexts::~CurrentContexts() {
+    for (int k = 0; k < most; ++k) {
+        void* now = nullptr;
+        if (known_[k] && drivers[k].current(&now) == gpu_success && now != contexts_[k])
+            drivers[k].set_current(contexts_[k]);
+    }
 }
 
 bool in_own_context(const DeviceMemory& memory) {

@@ -24,6 +24,19 @@ DeviceMemory device_memory(const void* address);
 // Whether it was made in the device's own context, which jali's plans use, too.
 bool in_own_context(const DeviceMemory& memory);
 
+// Of this thread, of all drivers that are loaded: made current again at the end.
+class CurrentContexts {
+  public:
+    CurrentContexts();
+    ~CurrentContexts();
+    CurrentContexts(const CurrentContexts&) = delete;
+
+  private:
+    static constexpr int most = 4;
+    void* contexts_[most] = {};
+    bool known_[most] = {};
+};
+
 // Until the end of its life the context of this memory is current; then the caller's is again.
 class InContextOf {
   public:

@@ -205,7 +205,7 @@ template <class... Kinds, class Function, std::size_t... I>
 int called(Function* function, void* const* given, std::index_sequence<I...>) {
     std::tuple<Kinds...> arguments{Kinds{given[I]}...};
     const int code = function(std::get<I>(arguments).value()...);
-    if (code == 0) (std::get<I>(arguments).finish(), ...);
+    (std::get<I>(arguments).finish(), ...); // after an error, too: requests may be gone
     return code;
 }
 

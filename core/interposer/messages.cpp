@@ -56,24 +56,33 @@ struct Messages {
     static int receive(const char* function, H comm, const void* send, void* receive, void* status,
                        Describe&& describe, Pass&& pass) {
         if (!concerns_us()) return pass(send, receive, status);
-        const Inside inside;
+        const Inside inside(comm);
+        Passing passing;
+        const auto passed = [&](const void* from, void* to, void* st) {
+            return passing([&] { return pass(from, to, st); });
+        };
         try {
             Described& described = Described::empty(false);
-            describe(described);
+            try {
+                describe(described);
+            } catch (const TransportError&) { // MPI says what it thinks of it
+                return passed(send, receive, status);
+            }
             Tally tally(function, described.send.elements, described.receive.elements);
-            if (!has_driver()) return pass(send, receive, status);
+            if (!has_driver()) return passed(send, receive, status);
             Staging staging;
             const void* from = staging.give(send, described.send.elements, described.send.use);
             void* to = staging.give(receive, described.receive.elements, described.receive.use);
-            if (!staging.used()) return pass(send, receive, status);
+            if (!staging.used()) return passed(send, receive, status);
             tally.by("mpi, staged");
             AnyStatus own;
             if (status == mpi().status_ignore) status = &own;
-            if (const int code = pass(from, to, status); code != 0) return code;
+            if (const int code = passed(from, to, status); code != 0) return code;
             std::int64_t bytes = 0;
             staging.write_back(mpi().Get_elements_x(status, mpi().byte, &bytes) == 0 ? bytes : -1);
             return 0;
         } catch (const std::exception& error) {
+            if (passing.in_mpi) throw;
             return failed(function, comm, error);
         }
     }

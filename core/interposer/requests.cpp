@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdio>
+#include <exception>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
@@ -11,149 +13,107 @@ namespace jali::interposer {
 
 namespace {
 
-struct Kept {
-    std::unique_ptr<Staging> staging;
-    bool prepared;
-    bool done = false; // written back already
-    std::shared_ptr<void> arrays = nullptr;
+struct GivenUp {
+    H request;
+    KeptRequest kept;
 };
 
-std::mutex mutex;
-std::unordered_map<H, Kept> kept;
-std::vector<H> given_up;
+std::mutex mutex; // of all below
+std::unordered_map<H, KeptRequest> kept;
+std::vector<GivenUp> given_up;
 std::atomic<std::size_t> count = 0;
 
 struct alignas(16) AnyStatus {
     std::byte bytes[128];
 };
 
-void write_back(Staging& staging, const void* status) {
-    int cancelled = 0;
-    std::int64_t bytes = 0;
-    if (mpi().Test_cancelled(status, &cancelled) == 0 && cancelled) return;
-    staging.write_back(mpi().Get_elements_x(status, mpi().byte, &bytes) == 0 ? bytes : -1);
-}
-
-// With the mutex held: those that the program has freed and that have ended since.
+// Those that the program has freed and that have ended since.
 void look_after_given_up(bool wait) {
-    std::size_t left = 0;
-    for (H request : given_up) {
+    std::vector<GivenUp> all;
+    {
+        std::lock_guard lock(mutex);
+        all.swap(given_up);
+    }
+    std::vector<GivenUp> left;
+    for (GivenUp& each : all) {
         AnyStatus status;
         int done = 0;
         std::byte handle[sizeof(H)];
-        mpi().put_handle(handle, 0, request);
-        if (wait ? mpi().Wait(handle, &status) != 0 : mpi().Test(handle, &done, &status) != 0) done = 1;
-        if (wait || done) {
-            const auto found = kept.find(request);
-            if (found != kept.end()) {
-                if (found->second.staging) write_back(*found->second.staging, &status);
-                kept.erase(found);
-            }
-        } else {
-            given_up[left++] = request;
+        mpi().put_handle(handle, 0, each.request);
+        const int code = wait ? mpi().Wait(handle, &status) : mpi().Test(handle, &done, &status);
+        if (code == 0 && !wait && !done) {
+            left.push_back(std::move(each));
+            continue;
         }
+        if (code == 0) each.kept.complete(&status);
+        if (each.kept.prepared) mpi().Request_free(handle);
     }
-    given_up.resize(left);
-    count = kept.size();
+    std::lock_guard lock(mutex);
+    for (GivenUp& each : left) given_up.push_back(std::move(each));
 }
 
 } // namespace
 
-void keep_until_complete(H request, std::unique_ptr<Staging> staging, bool prepared) {
-    request = mpi().handle(request);
-    if (!prepared) {
-        if (request == mpi().request_null) return staging->write_back(0);
-        AnyStatus status;
-        int done = 0;
-        MpiAbi::find("").check(mpi().Request_get_status(request, &done, &status), "MPI_Request_get_status");
-        if (done) return write_back(*staging, &status);
-    }
-    std::lock_guard lock(mutex);
-    if (!given_up.empty()) look_after_given_up(false);
-    Kept& entry = kept[request];
-    entry.staging = std::move(staging);
-    entry.prepared = entry.done = prepared; // not under way yet
-    count = kept.size();
+void KeptRequest::complete(const void* status) {
+    int cancelled = 0;
+    if (std::exchange(done, true) || !staging) return;
+    if (mpi().Test_cancelled(status, &cancelled) == 0 && cancelled) return;
+    std::int64_t bytes = 0;
+    staging->write_back(mpi().Get_elements_x(status, mpi().byte, &bytes) == 0 ? bytes : -1);
 }
 
-void keep_alive(H request, std::shared_ptr<void> arrays, bool prepared) {
+void keep_until_complete(H request, KeptRequest made) {
     request = mpi().handle(request);
-    AnyStatus status;
-    int done = 0;
-    if (!prepared && mpi().Request_get_status(request, &done, &status) == 0 && done) return;
-    std::lock_guard lock(mutex);
-    Kept& entry = kept[request];
-    entry.prepared = entry.done = prepared;
-    entry.arrays = std::move(arrays);
-    count = kept.size();
+    made.done = made.prepared; // not under way yet
+    if (!made.prepared && request != mpi().request_null) {
+        AnyStatus status;
+        int done = 0;
+        // An error is told by the call that completes it.
+        if (mpi().Request_get_status(request, &done, &status) == 0 && done) return made.complete(&status);
+    }
+    look_after_given_up(false);
+    put_back(request, std::move(made));
 }
 
 bool any_kept() noexcept {
     return count > 0;
 }
 
-bool is_kept(H request) noexcept {
+std::optional<KeptRequest> take(H request) {
     std::lock_guard lock(mutex);
-    return kept.contains(request);
+    const auto found = kept.find(mpi().handle(request));
+    if (found == kept.end()) return std::nullopt;
+    std::optional<KeptRequest> taken = std::move(found->second);
+    kept.erase(found);
+    count = kept.size();
+    return taken;
 }
 
-void completed(H request, const void* status) {
-    std::unique_ptr<Staging> ended;
-    Staging* staging = nullptr;
-    {
-        std::lock_guard lock(mutex);
-        const auto found = kept.find(request);
-        if (found == kept.end()) return;
-        if (!std::exchange(found->second.done, true)) staging = found->second.staging.get();
-        if (!found->second.prepared) {
-            ended = std::move(found->second.staging);
-            kept.erase(found);
-            count = kept.size();
-        }
-    }
-    if (staging != nullptr && status != nullptr) write_back(*staging, status);
-}
-
-void seen_complete(H request, const void* status) {
-    Staging* staging = nullptr;
-    {
-        std::lock_guard lock(mutex);
-        const auto found = kept.find(request);
-        if (found != kept.end() && !std::exchange(found->second.done, true))
-            staging = found->second.staging.get();
-    }
-    if (staging != nullptr) write_back(*staging, status);
+void put_back(H request, KeptRequest entry) {
+    std::lock_guard lock(mutex);
+    kept.insert_or_assign(mpi().handle(request), std::move(entry));
+    count = kept.size();
 }
 
 void started(H request) {
-    std::lock_guard lock(mutex);
-    const auto found = kept.find(request);
-    if (found == kept.end()) return;
-    found->second.done = false;
-    if (found->second.staging) found->second.staging->read();
+    std::optional<KeptRequest> taken = take(request);
+    if (!taken) return;
+    taken->done = false;
+    if (taken->staging) taken->staging->read();
+    put_back(request, std::move(*taken));
 }
 
-bool give_up(H request) {
+void give_up(H request, KeptRequest entry) {
     std::lock_guard lock(mutex);
-    const auto found = kept.find(request);
-    if (found == kept.end()) return false;
-    if (found->second.prepared) { // MPI frees it when it has ended: wait for that, as its memory goes
-        AnyStatus status;
-        std::byte handle[sizeof(H)];
-        mpi().put_handle(handle, 0, request);
-        mpi().Wait(handle, &status); // at once where it is not under way
-        if (!found->second.done && found->second.staging) write_back(*found->second.staging, &status);
-        kept.erase(found);
-        count = kept.size();
-        return false;
+    given_up.push_back({request, std::move(entry)});
+}
+
+void end_requests() noexcept {
+    try {
+        look_after_given_up(true);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "jali: a message whose request was freed: %s\n", error.what());
     }
-    given_up.push_back(request);
-    return true;
-}
-
-void end_requests() {
-    std::lock_guard lock(mutex);
-    look_after_given_up(true);
 }
 
 } // namespace jali::interposer

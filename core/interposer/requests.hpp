@@ -1,30 +1,37 @@
 // Requests whose messages lie in staged memory, until MPI says that they are complete.
 //
-// The program has MPI's own requests, so lists may be mixed, and statuses are MPI's. A request whose handle
-// MPI gives to several (those that are complete from the start) is ended here at once.
+// The program has MPI's own requests, so lists may be mixed, and statuses are MPI's. While a call may complete a
+// request its entry is taken out: MPI may give its handle to another thread's request before this one has looked.
+// A request that is complete when it is made, whose handle MPI gives to several, is ended at once.
 #pragma once
 
 #include "interposer/mpi_functions.hpp"
 #include "interposer/staging.hpp"
 
 #include <memory>
+#include <optional>
 
 namespace jali::interposer {
 
-// After a call that has begun, or prepared, something on staged memory. Throws GpuError.
-void keep_until_complete(H request, std::unique_ptr<Staging> staging, bool prepared);
+struct KeptRequest {
+    std::unique_ptr<Staging> staging; // null: there is none
+    std::shared_ptr<void> arrays;     // what else MPI reads
+    bool prepared = false;
+    bool done = false; // it is not under way: what was received has been written back
 
-// What MPI reads until the request is complete, beside the staged memory that it may have.
-void keep_alive(H request, std::shared_ptr<void> arrays, bool prepared);
+    // MPI says that it is complete; `status` is the one it gave. Throws GpuError.
+    void complete(const void* status);
+};
+
+// After a call that has begun, or prepared, something on staged memory. Throws GpuError.
+void keep_until_complete(H request, KeptRequest kept);
 
 bool any_kept() noexcept;
-bool is_kept(H request) noexcept;
+std::optional<KeptRequest> take(H request); // none: it is not ours
+void put_back(H request, KeptRequest kept);
 
-// MPI says so; `status` is the one it gave, null where it failed: then nothing is copied. Throws GpuError.
-void completed(H request, const void* status);
-void seen_complete(H request, const void* status); // likewise, of one that the program still has
-void started(H request); // one that was prepared, about to start: what is sent is read again
-bool give_up(H request); // the program has freed it; true: it is ours to wait for
-void end_requests();     // before MPI_Finalize: waits for those that were given up
+void started(H request);                 // one that was prepared, about to start: what is sent is read again
+void give_up(H request, KeptRequest kept); // the program has freed it while it was under way
+void end_requests() noexcept;            // before MPI_Finalize: waits for those that were given up
 
 } // namespace jali::interposer
