@@ -6,12 +6,12 @@
 #pragma once
 
 #include "interposer/counters.hpp"
-#include "transport/communicator.hpp"
 #include "interposer/mpi_functions.hpp"
 #include "interposer/narrowing.hpp"
 #include "interposer/requests.hpp"
 #include "interposer/service.hpp"
 #include "interposer/staging.hpp"
+#include "transport/communicator.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -146,11 +146,14 @@ int made(const Form& form, H comm, const void* send, void* receive, Describe&& d
         tally.by("mpi, staged");
         if (const int code = passed(from, to); code != 0) return code;
         if (form.begun || form.prepared)
-            keep_until_complete(mpi().handle_at(form.request, 0),
-                                {std::make_unique<Staging>(std::move(staging)), take_arrays(form.request), form.prepared});
+            keep_until_complete(
+                mpi().handle_at(form.request, 0),
+                {std::make_unique<Staging>(std::move(staging)), take_arrays(form.request), form.prepared});
         else
             staging.write_back();
         return 0;
+    } catch (const NarrowingError& error) {
+        return failed(form.function, comm, error);
     } catch (const std::exception& error) {
         if (passing.in_mpi) throw;
         return failed(form.function, comm, error);

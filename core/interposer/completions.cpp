@@ -28,7 +28,8 @@ class Watched {
     // What MPI has not completed stays; so does what was prepared, and what was only looked at.
     ~Watched() {
         for (std::size_t k = 0; k < taken_.size(); ++k)
-            if (taken_[k] && (taken_[k]->prepared || mpi().handle_at(requests_, static_cast<std::int64_t>(k)) == before_[k]))
+            if (taken_[k] && (taken_[k]->prepared ||
+                              mpi().handle_at(requests_, static_cast<std::int64_t>(k)) == before_[k]))
                 put_back(before_[k], std::move(*taken_[k]));
     }
     Watched(const Watched&) = delete;

@@ -39,7 +39,13 @@ std::string readable(std::int64_t bytes) {
 } // namespace
 
 bool counting() noexcept {
-    static const bool asked = settings().mpi_counters;
+    static const bool asked = [] {
+        try {
+            return settings().mpi_counters;
+        } catch (const SettingsError&) { // told when MPI starts
+            return false;
+        }
+    }();
     return asked;
 }
 

@@ -39,6 +39,17 @@ struct Frame {
         end_service();
         return mpi().Finalize();
     }
+    // Types are known by the names that MPI gives them.
+    static int Type_set_name(H type, const char* name) {
+        if (!Inside::is()) {
+            const Inside inside;
+            try {
+                layout_of(type);
+            } catch (const TransportError&) { // no type: MPI says so
+            }
+        }
+        return mpi().Type_set_name(type, name);
+    }
     static int Comm_free(void* comm) {
         give_up_communicator(comm);
         return mpi().Comm_free(comm);

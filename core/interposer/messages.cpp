@@ -81,6 +81,8 @@ struct Messages {
             std::int64_t bytes = 0;
             staging.write_back(mpi().Get_elements_x(status, mpi().byte, &bytes) == 0 ? bytes : -1);
             return 0;
+        } catch (const NarrowingError& error) {
+            return failed(function, comm, error);
         } catch (const std::exception& error) {
             if (passing.in_mpi) throw;
             return failed(function, comm, error);

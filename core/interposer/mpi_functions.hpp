@@ -83,6 +83,7 @@
     row(Init, (int* count, char*** words), (count, words)) \
     row(Init_thread, (int* count, char*** words, int wanted, int* given), (count, words, wanted, given)) \
     row(Finalize, (), ()) \
+    row(Type_set_name, (H type, const char* name), (type, name)) \
     row(Comm_free, (void* comm), (comm)) \
     row(Comm_disconnect, (void* comm), (comm))
 
@@ -114,6 +115,9 @@
     row(Type_get_envelope, (H type, int* integers, int* addresses, int* types, int* combiner)) \
     row(Type_get_envelope_c, (H type, std::int64_t* integers, std::int64_t* addresses, std::int64_t* larges, std::int64_t* types, int* combiner)) \
     row(Type_get_name, (H type, char* name, int* length)) \
+    row(Type_create_keyval, (void* copy, void* drop, int* key, void* state)) \
+    row(Type_set_attr, (H type, int key, void* value)) \
+    row(Type_get_attr, (H type, int key, void* value, int* flag)) \
     row(Pack_size, (int count, H type, H comm, int* size)) \
     row(Get_elements_x, (const void* status, H type, std::int64_t* count)) \
     row(Test_cancelled, (const void* status, int* flag)) \

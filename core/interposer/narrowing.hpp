@@ -15,6 +15,10 @@
 
 namespace jali::interposer {
 
+struct NarrowingError : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
 // The arguments of one call; arrays live as long as this.
 class Narrowed {
   public:
@@ -41,7 +45,7 @@ class Narrowed {
     }
     template <class... Wanted, class... Given>
     int call(int (*function)(Wanted...), Given... given) {
-        if (function == nullptr) throw std::runtime_error("the MPI library has no such function");
+        if (function == nullptr) throw NarrowingError("the MPI library has no such function");
         const int code = function(as<Wanted>(given)...);
         for (const auto& [narrow, wide] : back_) *wide = *narrow;
         return code;
@@ -51,8 +55,8 @@ class Narrowed {
   private:
     static int narrow(std::int64_t count) {
         if (count > std::numeric_limits<int>::max() || count < std::numeric_limits<int>::min())
-            throw std::overflow_error("a count of " + std::to_string(count) +
-                                      ", but the MPI library has no functions with counts of 64 bits");
+            throw NarrowingError("a count of " + std::to_string(count) +
+                                 ", but the MPI library has no functions with counts of 64 bits");
         return static_cast<int>(count);
     }
 

@@ -1,8 +1,9 @@
 // Requests whose messages lie in staged memory, until MPI says that they are complete.
 //
-// The program has MPI's own requests, so lists may be mixed, and statuses are MPI's. While a call may complete a
-// request its entry is taken out: MPI may give its handle to another thread's request before this one has looked.
-// A request that is complete when it is made, whose handle MPI gives to several, is ended at once.
+// The program has MPI's own requests, so lists may be mixed, and statuses are MPI's. While a call may
+// complete a request its entry is taken out: MPI may give its handle to another thread's request before this
+// one has looked. A request that is complete when it is made, whose handle MPI gives to several, is ended at
+// once.
 #pragma once
 
 #include "interposer/mpi_functions.hpp"
@@ -30,8 +31,8 @@ bool any_kept() noexcept;
 std::optional<KeptRequest> take(H request); // none: it is not ours
 void put_back(H request, KeptRequest kept);
 
-void started(H request);                 // one that was prepared, about to start: what is sent is read again
+void started(H request); // one that was prepared, about to start: what is sent is read again
 void give_up(H request, KeptRequest kept); // the program has freed it while it was under way
-void end_requests() noexcept;            // before MPI_Finalize: waits for those that were given up
+void end_requests() noexcept;              // before MPI_Finalize: waits for those that were given up
 
 } // namespace jali::interposer

@@ -40,6 +40,8 @@ struct Served {
     KeptPlans<const CollectiveChoice> ways;
 };
 
+constexpr int most_served = 64; // communicators at a time
+
 // Attached to communicators that are none of ours: groups of one, of several worlds, between two groups.
 Served not_served;
 
@@ -97,6 +99,21 @@ Served* served_for(H comm) {
     const bool ours = mpi().Comm_test_inter(comm, &between) == 0 && between == 0 &&
                       mpi().Comm_size(comm, &ranks) == 0 && ranks > 1 && is_of_this_world(comm, ranks);
     if (!ours) {
+        mpi().Comm_set_attr(comm, key_of_served, &not_served);
+        return nullptr;
+    }
+    // MPI has a limited number of communicators, and jali takes some seven for each: all ranks count alike.
+    int mine = 0, largest = 0;
+    {
+        std::lock_guard lock(mutex);
+        mine = static_cast<int>(all_served.size());
+    }
+    std::vector<int> all(ranks);
+    MpiAbi::find("").check(
+        mpi().Allgather(&mine, sizeof mine, mpi().byte, all.data(), sizeof mine, mpi().byte, comm),
+        "MPI_Allgather");
+    for (int each : all) largest = std::max(largest, each);
+    if (largest >= most_served) {
         mpi().Comm_set_attr(comm, key_of_served, &not_served);
         return nullptr;
     }
@@ -196,7 +213,7 @@ void pack(const std::vector<Elements>& elements, const void* from, std::vector<s
               [&](const std::byte* piece, int count, H type, std::int64_t bytes) {
                   int place = 0;
                   MpiAbi::find("").check(mpi().Pack(piece, count, type, into.data() + at,
-                                                    static_cast<int>(bytes), &place, mpi().self),
+                                                    static_cast<int>(bytes), &place, for_packing()),
                                          "MPI_Pack");
                   at += bytes;
               });
@@ -208,7 +225,8 @@ void unpack(const std::vector<Elements>& elements, const std::vector<std::byte>&
               [&](const std::byte* piece, int count, H type, std::int64_t bytes) {
                   int place = 0;
                   MpiAbi::find("").check(mpi().Unpack(from.data() + at, static_cast<int>(bytes), &place,
-                                                      const_cast<std::byte*>(piece), count, type, mpi().self),
+                                                      const_cast<std::byte*>(piece), count, type,
+                                                      for_packing()),
                                          "MPI_Unpack");
                   at += bytes;
               });
@@ -501,6 +519,10 @@ std::optional<std::string> serve(H comm, const PlannedCall& planned, const void*
     const std::int64_t bytes = bytes_of(planned, ranks);
     const Settings& set = settings();
     const bool long_enough = bytes >= set.mpi_ask_from;
+    const bool bad = std::ranges::any_of(planned.counts, [](std::int64_t count) { return count < 0; }) ||
+                     planned.root < 0 || planned.root >= ranks ||
+                     (send == receive && !sent.empty() && !received.empty());
+    if (bad) return std::nullopt; // MPI says what it thinks of it
     if (bytes == 0 || (!long_enough && set.collective_rules.empty() && set.collective.empty()))
         return std::nullopt;
     const std::optional<CollectiveCall> call = translated(planned);

@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <span>
+#include <stdexcept>
 #include <utility>
 
 namespace jali::interposer {
@@ -14,6 +15,18 @@ namespace {
 
 // Blocking streams of a context wait for it, and it for them.
 void* const the_default_stream = nullptr;
+
+// In order; those that touch become one.
+void join(std::vector<ByteRange>& ranges) {
+    std::ranges::sort(ranges, {}, &ByteRange::begin);
+    std::size_t kept = 0;
+    for (const ByteRange& range : ranges)
+        if (kept > 0 && range.begin <= ranges[kept - 1].end)
+            ranges[kept - 1].end = std::max(ranges[kept - 1].end, range.end);
+        else
+            ranges[kept++] = range;
+    ranges.resize(kept);
+}
 
 } // namespace
 
@@ -26,6 +39,21 @@ bool mpi_takes_memory_of(const GpuVendor& vendor) {
     const bool takes = why_mpi_takes_no_devices(MpiAbi::find(""), mpi().world, vendor.name).empty();
     return known.emplace(&vendor, takes).first->second;
 }
+
+namespace {
+
+// From MPI_BOTTOM a type may lead anywhere.
+void refuse_mixtures(const std::vector<Elements>& elements, bool on_devices) {
+    for (const Elements& each : elements) {
+        if (each.count <= 0) continue;
+        for (const ByteRange& range : layout_of(each.type)->ranges)
+            if (on_device(reinterpret_cast<const void*>(each.offset + range.begin)) != on_devices)
+                throw std::invalid_argument(
+                    "a type with parts on the host and parts on devices; send them apart");
+    }
+}
+
+} // namespace
 
 void* Staging::give(const void* address, const std::vector<Elements>& elements, Use use) {
     const auto has_bytes = [](const Elements& each) {
@@ -41,13 +69,14 @@ void* Staging::give(const void* address, const std::vector<Elements>& elements, 
     const ByteRange there = bounds_of(*layout_of(first->type), first->count);
     argument.memory =
         device_memory(reinterpret_cast<const void*>(argument.address + first->offset + there.begin));
+    if (address == nullptr) refuse_mixtures(elements, argument.memory.gpu != nullptr);
     if (!argument.memory.gpu || mpi_takes_memory_of(argument.memory.gpu->vendor()))
         return const_cast<void*>(address);
     std::int64_t begin = std::numeric_limits<std::int64_t>::max(),
                  end = std::numeric_limits<std::int64_t>::min();
     for (const Elements& each : elements) {
         if (!has_bytes(each)) continue;
-        std::shared_ptr<const TypeLayout> layout = layout_of(each.type, use != Use::read);
+        std::shared_ptr<const TypeLayout> layout = layout_of(each.type);
         const ByteRange bounds = bounds_of(*layout, each.count);
         begin = std::min(begin, each.offset + bounds.begin);
         end = std::max(end, each.offset + bounds.end);
@@ -67,7 +96,7 @@ void* Staging::give(const void* address, const std::vector<Elements>& elements, 
 
 void Staging::read() {
     for (Argument& argument : arguments_) {
-        if (argument.use == Use::written || argument.use == Use::received) continue;
+        if (argument.use == Use::written || (argument.use == Use::received && argument.all_dense)) continue;
         const InContextOf current(argument.memory);
         copy_in(argument);
     }
@@ -75,25 +104,39 @@ void Staging::read() {
 
 void Staging::copy_in(Argument& argument) {
     const GpuApi& api = argument.memory.gpu->api();
-    std::vector<ByteRange> ranges;
+    const auto copied = [&](const std::vector<ByteRange>& ranges) {
+        int error = gpu_success;
+        for (const ByteRange& range : ranges) {
+            error = api.copy_out(argument.pinned.data() + (range.begin - argument.begin),
+                                 argument.address + range.begin,
+                                 static_cast<std::size_t>(range.end - range.begin), the_default_stream);
+            if (error != gpu_success) return error;
+            bytes_ += range.end - range.begin;
+        }
+        return error;
+    };
+    std::vector<ByteRange> whole, parts;
     for (const Group& group : argument.groups) {
         const ByteRange bounds = bounds_of(*group.layout, group.count);
-        ranges.push_back({group.offset + bounds.begin, group.offset + bounds.end});
+        whole.push_back({group.offset + bounds.begin, group.offset + bounds.end});
     }
-    std::ranges::sort(ranges, {}, &ByteRange::begin);
-    std::size_t kept = 0;
-    for (const ByteRange& range : ranges)
-        if (kept > 0 && range.begin <= ranges[kept - 1].end)
-            ranges[kept - 1].end = std::max(ranges[kept - 1].end, range.end);
-        else
-            ranges[kept++] = range;
-    for (const ByteRange& range : std::span(ranges).first(kept)) {
-        api.check(api.copy_out(argument.pinned.data() + (range.begin - argument.begin),
-                               argument.address + range.begin,
-                               static_cast<std::size_t>(range.end - range.begin), the_default_stream),
-                  "copying what MPI sends to the host");
-        bytes_ += range.end - range.begin;
+    join(whole);
+    // What is between may be much, or no memory at all.
+    std::int64_t data = 0, spanned = 0;
+    for (const Group& group : argument.groups) data += group.count * group.layout->size;
+    for (const ByteRange& range : whole) spanned += range.end - range.begin;
+    constexpr std::int64_t little = std::int64_t{1} << 22;
+    int error = argument.all_dense || spanned < std::max(little, 4 * data) ? copied(whole) : gpu_not_ready;
+    if (error != gpu_success && !argument.all_dense) {
+        for (const Group& group : argument.groups)
+            for (std::int64_t k = 0; k < group.count; ++k)
+                for (const ByteRange& range : group.layout->ranges)
+                    parts.push_back({group.offset + k * group.layout->extent + range.begin,
+                                     group.offset + k * group.layout->extent + range.end});
+        join(parts);
+        error = copied(parts);
     }
+    api.check(error, "copying what MPI sends to the host");
     api.check(api.stream_synchronize(the_default_stream), "copying what MPI sends to the host");
 }
 

@@ -69,19 +69,25 @@ std::optional<DataType> element_named(const std::string& name, std::int64_t size
     return std::nullopt;
 }
 
-// The bytes of an element that packing and unpacking carries: it leaves the gaps alone.
-std::vector<ByteRange> ranges_of(H type, const TypeLayout& layout) {
+thread_local H packing_comm = 0;
+
+// The bytes of an element that packing and unpacking carries: it leaves the gaps alone. `in_order`: they are
+// packed as they stand in memory, each once.
+std::vector<ByteRange> ranges_of(H type, const TypeLayout& layout, bool& in_order) {
     const std::int64_t bytes = layout.true_end - layout.true_begin;
-    std::vector<std::byte> full(bytes, std::byte{0xff}), seen(bytes, std::byte{0});
+    std::vector<std::byte> full(bytes), seen(bytes, std::byte{0});
+    std::uint32_t noise = 1;
+    for (std::byte& byte : full) byte = std::byte(((noise = noise * 1664525u + 1013904223u) >> 24) | 1u);
     int most = 0, place = 0;
-    check(mpi().Pack_size(1, type, mpi().self, &most), "MPI_Pack_size");
+    check(mpi().Pack_size(1, type, for_packing(), &most), "MPI_Pack_size");
     std::vector<std::byte> packed(most);
-    check(mpi().Pack(full.data() - layout.true_begin, 1, type, packed.data(), most, &place, mpi().self),
+    check(mpi().Pack(full.data() - layout.true_begin, 1, type, packed.data(), most, &place, for_packing()),
           "MPI_Pack");
     const int size = place;
     place = 0;
-    check(mpi().Unpack(packed.data(), size, &place, seen.data() - layout.true_begin, 1, type, mpi().self),
+    check(mpi().Unpack(packed.data(), size, &place, seen.data() - layout.true_begin, 1, type, for_packing()),
           "MPI_Unpack");
+    in_order = size == bytes && std::equal(full.begin(), full.end(), packed.begin());
     std::vector<ByteRange> ranges;
     for (std::int64_t at = 0; at < bytes; ++at) {
         if (seen[at] == std::byte{0}) continue;
@@ -106,7 +112,7 @@ bool made_of_nothing(H type) {
     return integers == 0 && addresses == 0 && types == 0;
 }
 
-std::shared_ptr<const TypeLayout> describe(H type, bool& is_named, bool with_ranges) {
+std::shared_ptr<const TypeLayout> describe(H type, bool& is_named) {
     auto layout = std::make_shared<TypeLayout>();
     std::intptr_t begin = 0, extent = 0;
     check(mpi().Type_size_x(type, &layout->size), "MPI_Type_size_x");
@@ -114,7 +120,7 @@ std::shared_ptr<const TypeLayout> describe(H type, bool& is_named, bool with_ran
     layout->extent = extent;
     check(mpi().Type_get_true_extent(type, &begin, &extent), "MPI_Type_get_true_extent");
     layout->true_begin = begin, layout->true_end = begin + extent;
-    layout->dense = begin == 0 && extent == layout->size && layout->extent == layout->size;
+    const bool tight = begin == 0 && extent == layout->size && layout->extent == layout->size;
     is_named = made_of_nothing(type);
     if (is_named) {
         std::string name(8192, '\0'); // more than the longest of any ABI
@@ -123,18 +129,62 @@ std::shared_ptr<const TypeLayout> describe(H type, bool& is_named, bool with_ran
         name.resize(length);
         layout->element = element_named(name, layout->size);
     }
-    if (layout->size > 0 && (with_ranges || is_named))
-        layout->ranges = layout->dense ? std::vector<ByteRange>{{0, layout->size}} : ranges_of(type, *layout);
+    if (layout->size == 0) return layout;
+    if (tight && is_named) {
+        layout->dense = true;
+        layout->ranges = {{0, layout->size}};
+        return layout;
+    }
+    bool in_order = false;
+    layout->ranges = ranges_of(type, *layout, in_order);
+    layout->dense = tight && in_order;
     return layout;
 }
 
 } // namespace
 
-std::shared_ptr<const TypeLayout> layout_of(H type, bool with_ranges) {
-    // Types that MPI names stay what they are; handles of others may come again for another type.
+void use_for_packing(H comm) {
+    packing_comm = comm;
+}
+
+H for_packing() {
+    static const bool has_self = [] {
+        int started = 0;
+        return mpi().Initialized(&started) == 0 && started != 0;
+    }();
+    return has_self || packing_comm == 0 ? mpi().self : packing_comm;
+}
+
+namespace {
+
+using Shared = std::shared_ptr<const TypeLayout>;
+
+int no_copy(H, int, void*, void*, void*, int* copied) {
+    *copied = 0;
+    return 0;
+}
+int drop(H, int, void* value, void*) {
+    delete static_cast<Shared*>(value);
+    return 0;
+}
+int key_of_layouts() {
+    static const int key = [] {
+        int made = mpi().keyval_invalid;
+        check(mpi().Type_create_keyval(reinterpret_cast<void*>(&no_copy), reinterpret_cast<void*>(&drop),
+                                       &made, nullptr),
+              "MPI_Type_create_keyval");
+        return made;
+    }();
+    return key;
+}
+
+} // namespace
+
+std::shared_ptr<const TypeLayout> layout_of(H type) {
+    // Types that MPI names stay what they are; others go, and their handles may come again for another one.
     static std::shared_mutex mutex;
-    static std::unordered_map<H, std::shared_ptr<const TypeLayout>> named;
-    static thread_local std::pair<H, std::shared_ptr<const TypeLayout>> latest; // programs repeat themselves
+    static std::unordered_map<H, Shared> named;
+    static thread_local std::pair<H, Shared> latest; // programs repeat themselves
     type = mpi().handle(type);
     if (latest.second && latest.first == type) return latest.second;
     {
@@ -144,11 +194,16 @@ std::shared_ptr<const TypeLayout> layout_of(H type, bool with_ranges) {
             return found->second;
         }
     }
+    Shared* known = nullptr;
+    int there = 0;
+    if (mpi().Type_get_attr(type, key_of_layouts(), &known, &there) == 0 && there) return *known;
     bool is_named = false;
-    std::shared_ptr<const TypeLayout> layout = describe(type, is_named, with_ranges);
+    Shared layout = describe(type, is_named);
     if (is_named) {
         std::unique_lock lock(mutex);
         named.emplace(type, layout);
+    } else {
+        mpi().Type_set_attr(type, key_of_layouts(), new Shared(layout));
     }
     return layout;
 }

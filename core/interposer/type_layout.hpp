@@ -20,13 +20,17 @@ struct TypeLayout {
     std::int64_t size = 0;                     // bytes that travel
     std::int64_t extent = 0;                   // from one element to the next
     std::int64_t true_begin = 0, true_end = 0; // of an element's bytes, from its address
-    bool dense = false;                        // elements follow each other without gaps
+    bool dense = false;                        // elements' bytes follow each other in memory as in messages
     std::optional<DataType> element;           // of a type that MPI names and jali computes with
-    std::vector<ByteRange> ranges;             // bytes of one element, in order; asked for by ranges_of
+    std::vector<ByteRange> ranges;             // bytes of one element, in the order of memory
 };
 
-// Throws TransportError where the library says no.
-std::shared_ptr<const TypeLayout> layout_of(H type, bool with_ranges = false);
+// Found once for a type, which keeps it as an attribute. Throws TransportError where the library says no.
+std::shared_ptr<const TypeLayout> layout_of(H type);
+
+// Elements are packed in this communicator where there is no COMM_SELF (MPI's sessions).
+void use_for_packing(H comm);
+H for_packing();
 
 // Bytes that `count` elements at address 0 lie between; empty where they have none.
 ByteRange bounds_of(const TypeLayout& layout, std::int64_t count);
