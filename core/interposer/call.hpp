@@ -122,11 +122,7 @@ int made(const Form& form, H comm, const void* send, void* receive, Describe&& d
     const auto passed = [&](const void* from, void* to) { return passing([&] { return pass(from, to); }); };
     try {
         Described& described = Described::empty(serving() && !form.begun && !form.prepared);
-        try {
-            describe(described);
-        } catch (const TransportError&) { // types and communicators that are none: MPI says what it thinks
-            return passed(send, receive);
-        }
+        describe(described);
         Tally tally(form.function, described.send.elements, described.receive.elements);
         if (described.plan) {
             tally.by("nobody: it failed");
@@ -152,6 +148,9 @@ int made(const Form& form, H comm, const void* send, void* receive, Describe&& d
         else
             staging.write_back();
         return 0;
+    } catch (const BadType&) {
+        if (passing.in_mpi) throw;
+        return passed(send, receive); // MPI says what it thinks of it
     } catch (const NarrowingError& error) {
         return failed(form.function, comm, error);
     } catch (const std::exception& error) {

@@ -115,6 +115,7 @@ DeviceMemory device_memory(const void* address) {
 
 CurrentContexts::CurrentContexts() {
     static_assert(most == most_drivers);
+    if (!has_driver()) return;
     for (std::size_t k = 0; k < count; ++k) // one that nobody has initialised has none
         known_[k] = drivers[k].current(&contexts_[k]) == gpu_success;
 }

@@ -45,7 +45,7 @@ struct Frame {
             const Inside inside;
             try {
                 layout_of(type);
-            } catch (const TransportError&) { // no type: MPI says so
+            } catch (const BadType&) { // no type: MPI says so
             }
         }
         return mpi().Type_set_name(type, name);

@@ -63,11 +63,7 @@ struct Messages {
         };
         try {
             Described& described = Described::empty(false);
-            try {
-                describe(described);
-            } catch (const TransportError&) { // MPI says what it thinks of it
-                return passed(send, receive, status);
-            }
+            describe(described);
             Tally tally(function, described.send.elements, described.receive.elements);
             if (!has_driver()) return passed(send, receive, status);
             Staging staging;
@@ -81,6 +77,9 @@ struct Messages {
             std::int64_t bytes = 0;
             staging.write_back(mpi().Get_elements_x(status, mpi().byte, &bytes) == 0 ? bytes : -1);
             return 0;
+        } catch (const BadType&) {
+            if (passing.in_mpi) throw;
+            return passed(send, receive, status); // MPI says what it thinks of it
         } catch (const NarrowingError& error) {
             return failed(function, comm, error);
         } catch (const std::exception& error) {

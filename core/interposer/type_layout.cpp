@@ -17,7 +17,11 @@ namespace jali::interposer {
 namespace {
 
 void check(int code, const char* doing) {
-    MpiAbi::find("").check(code, doing);
+    try {
+        MpiAbi::find("").check(code, doing);
+    } catch (const TransportError& error) {
+        throw BadType(error.what());
+    }
 }
 
 // MPI's names of types that jali computes with; those of C's integers by their size here.

@@ -8,9 +8,15 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <vector>
 
 namespace jali::interposer {
+
+// A type that MPI does not take.
+struct BadType : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
 
 struct ByteRange {
     std::int64_t begin, end;
@@ -25,7 +31,7 @@ struct TypeLayout {
     std::vector<ByteRange> ranges;             // bytes of one element, in the order of memory
 };
 
-// Found once for a type, which keeps it as an attribute. Throws TransportError where the library says no.
+// Found once for a type, which keeps it as an attribute. Throws BadType where the library says no.
 std::shared_ptr<const TypeLayout> layout_of(H type);
 
 // Elements are packed in this communicator where there is no COMM_SELF (MPI's sessions).

@@ -146,16 +146,116 @@ void neighbours(test::Driver* driver) {
     }
 }
 
+// Threads whose requests get each other's handles.
+void requests_of_threads(test::Driver* driver) {
+    std::vector<MPI_Comm> comms(4);
+    for (MPI_Comm& comm : comms) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    std::vector<std::thread> all;
+    for (int t = 0; t < 4; ++t)
+        all.emplace_back([&, t] {
+            if (driver != nullptr) test::Driver::check(driver->set(driver->context));
+            for (int k = 0; k < 150; ++k) {
+                const int n = 500 + 37 * t, to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
+                test::Buffer out(driver, bytes_of(std::vector<int>(n, 1000 * t + k)));
+                test::Buffer in(driver, bytes_of(std::vector<int>(n, -1)));
+                MPI_Request requests[2];
+                MPI_Irecv(in.data(), n, MPI_INT, from, 0, comms[t], &requests[0]);
+                MPI_Isend(out.data(), n, MPI_INT, to, 0, comms[t], &requests[1]);
+                MPI_Wait(&requests[k % 2], MPI_STATUS_IGNORE);
+                MPI_Wait(&requests[1 - k % 2], MPI_STATUS_IGNORE);
+                if (in.contents() != bytes_of(std::vector<int>(n, 1000 * t + k))) wrong("a message of another thread");
+            }
+        });
+    for (std::thread& each : all) each.join();
+    for (MPI_Comm& comm : comms) MPI_Comm_free(&comm);
+}
+
+// Types whose elements stand in another order than in memory, though without gaps.
+void orders(test::Driver* driver) {
+    const int lengths[] = {1, 1}, turned[] = {1, 0}, count = 3000;
+    MPI_Datatype type;
+    MPI_Type_indexed(2, lengths, turned, MPI_INT, &type);
+    MPI_Type_commit(&type);
+    std::vector<int> numbers(2 * count), swapped(2 * count);
+    for (int k = 0; k < 2 * count; ++k) numbers[k] = k, swapped[k ^ 1] = k;
+    test::Buffer data(driver, bytes_of(rank == 0 ? numbers : std::vector<int>(2 * count, -1)));
+    if (rank == 0)
+        MPI_Bcast(data.data(), count, type, 0, MPI_COMM_WORLD);
+    else
+        MPI_Bcast(data.data(), 2 * count, MPI_INT, 0, MPI_COMM_WORLD);
+    if (rank != 0 && data.contents() != bytes_of(swapped)) wrong("a broadcast of a type in another order");
+    // one number for room of two: it is the second in memory
+    test::Buffer two(driver, bytes_of({5, 6})), one(driver, bytes_of({7}));
+    MPI_Sendrecv(one.data(), 1, MPI_INT, rank, 0, two.data(), 1, type, rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (two.contents() != bytes_of({5, 7})) wrong("a short message in another order");
+    MPI_Type_free(&type);
+}
+
+// The device that is current stays so, and what failed leaves nothing behind.
+void contexts(test::Driver* driver) {
+    if (driver == nullptr) return;
+    void *other = nullptr, *now = nullptr;
+    test::Driver::check(driver->retain(&other, rank + 2 < 4 ? rank + 2 : 0));
+    const std::vector<unsigned char> first = bytes_of(std::vector<int>(3000, rank));
+    test::Buffer mine(driver, first), result(driver, first);
+    for (int k = 0; k < 12; ++k) {
+        test::Driver::check(driver->set(k % 2 ? other : nullptr));
+        MPI_Request request;
+        MPI_Sendrecv(mine.data(), 9, MPI_INT, rank, 0, result.data(), 9, MPI_INT, rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Irecv(result.data(), 9, MPI_INT, rank, 0, MPI_COMM_WORLD, &request);
+        MPI_Send(mine.data(), 9, MPI_INT, rank, 0, MPI_COMM_WORLD);
+        MPI_Waitall(1, &request, MPI_STATUSES_IGNORE);
+        MPI_Allreduce(mine.data(), result.data(), k % 3 ? 3000 : 2, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+        driver->current(&now);
+        if (now != (k % 2 ? other : nullptr)) wrong("another context is current");
+    }
+    test::Driver::check(driver->set(driver->context));
+    // a message that is too long, then others that may get its request's handle
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    test::Buffer small(driver, bytes_of({1, 2}));
+    MPI_Request request;
+    MPI_Irecv(small.data(), 2, MPI_INT, rank, 1, MPI_COMM_WORLD, &request);
+    MPI_Send(mine.data(), 3000, MPI_INT, rank, 1, MPI_COMM_WORLD);
+    int index = 0, kind = 0;
+    const int code = MPI_Waitany(1, &request, &index, MPI_STATUS_IGNORE);
+    MPI_Error_class(code, &kind);
+    if (kind != MPI_ERR_TRUNCATE) wrong("a message that is too long is none");
+    small.assign(bytes_of({3, 4}));
+    for (int k = 0; k < 20; ++k) {
+        int in = 0, out = k;
+        MPI_Irecv(&in, 1, MPI_INT, rank, 2, MPI_COMM_WORLD, &request);
+        MPI_Send(&out, 1, MPI_INT, rank, 2, MPI_COMM_WORLD);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        if (in != k || small.contents() != bytes_of({3, 4})) wrong("a failed message came later");
+    }
+    // prepared, under way, and given up
+    MPI_Recv_init(small.data(), 2, MPI_INT, rank, 3, MPI_COMM_WORLD, &request);
+    MPI_Start(&request);
+    MPI_Request_free(&request);
+    MPI_Send(mine.data(), 2, MPI_INT, rank, 3, MPI_COMM_WORLD);
+    // what MPI is to judge, it judges
+    if (MPI_Bcast(mine.data(), 3000, MPI_INT, ranks + 3, MPI_COMM_WORLD) != MPI_SUCCESS) {
+        MPI_Error_class(MPI_Bcast(mine.data(), 3000, MPI_INT, ranks + 3, MPI_COMM_WORLD), &kind);
+        if (kind != MPI_ERR_ROOT) wrong("a root that is none");
+    }
+}
+
 int main(int count, char** words) {
     const std::string what = words[1];
     int given = 0;
-    MPI_Init_thread(&count, &words, what == "threads" ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED, &given);
-    if (what == "threads" && given < MPI_THREAD_MULTIPLE) wrong("MPI takes no threads");
+    MPI_Init_thread(&count, &words, what.starts_with("threads") ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED, &given);
+    if (what.starts_with("threads") && given < MPI_THREAD_MULTIPLE) wrong("MPI takes no threads");
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     test::Driver* driver = test::Driver::of(what == "shared" ? 0 : rank);
     if (what == "threads")
         threads(driver);
+    else if (what == "threads_of_requests")
+        requests_of_threads(driver);
+    else if (what == "orders")
+        orders(driver);
+    else if (what == "contexts")
+        contexts(driver);
     else if (what == "lifetimes")
         lifetimes(driver);
     else if (what == "killed")
