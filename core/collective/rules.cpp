@@ -327,13 +327,14 @@ class RulesReader {
         if (key == "few_elements")
             return fact([=](const F& f) { return f.elements < static_cast<std::int64_t>(power(f.ranks)); });
         if (is_devices_library(key) || is_mpi(key)) return version(key, value);
-        fail(value.line, "no condition '" + key +
-                             "'; there are collective, type, operation, memory, bytes, total, part, "
-                             "elements, few_elements, ranks, "
-                             "power_of_two, hosts, ranks_per_host, in_place, reproducible, even, persistent, mpi_program "
-                             "and versions of "
-                             "libraries (" +
-                             libraries() + "), beside ways and why");
+        fail(value.line,
+             "no condition '" + key +
+                 "'; there are collective, type, operation, memory, bytes, total, part, "
+                 "elements, few_elements, ranks, "
+                 "power_of_two, hosts, ranks_per_host, in_place, reproducible, even, persistent, mpi_program "
+                 "and versions of "
+                 "libraries (" +
+                 libraries() + "), beside ways and why");
     }
 
     // Those of devices' vendors carry messages, and have collectives themselves.
@@ -632,7 +633,8 @@ CollectiveChoice choose_on_host(const CollectiveCall& call, std::span<const int>
     return collective_rules()->choose(
         facts_of(call, ranks_of_hosts, versions, mpi_program), [&](const CollectiveWay& way) -> std::string {
             if (way_names().itself_on_hosts.contains(way.name))
-                return mpi_program ? "" : "'" + way.name + "' has collectives in programs that call MPI alone";
+                return mpi_program ? ""
+                                   : "'" + way.name + "' has collectives in programs that call MPI alone";
             if (find_algorithm(way.name, call.collective, false) == nullptr)
                 return "'" + way.name + "' is for devices";
             for (const std::string& carrier : {way.carrier, way.between})

@@ -40,7 +40,7 @@ struct CollectiveFacts {
     int ranks = 1, hosts = 1, ranks_per_host = 1; // of the host with the most
     bool in_place = false, reproducible = false, even = true;
     bool mpi_program = false; // that calls MPI, and jali is between them
-    bool persistent = false; // arrays stay where they are: it is part of a graph
+    bool persistent = false;  // arrays stay where they are: it is part of a graph
     // Of libraries ("mpich", "nccl") that all ranks have in the same version ("2.28.3"). Of the devices'
     // vendor's where a rule asks.
     LibraryVersions versions;

@@ -389,9 +389,9 @@ std::shared_ptr<GpuMemory> CclGroup::symmetric(std::size_t bytes) {
     const auto troubles = control_->all_gather(std::as_bytes(std::span(trouble)), what);
     for (int rank = 0; rank < size(); ++rank) // all say the same
         if (!troubles[rank].empty())
-            throw GpuError(what + ": rank " + std::to_string(rank) + ": " +
-                           std::string(reinterpret_cast<const char*>(troubles[rank].data()),
-                                       troubles[rank].size()));
+            throw GpuError(
+                what + ": rank " + std::to_string(rank) + ": " +
+                std::string(reinterpret_cast<const char*>(troubles[rank].data()), troubles[rank].size()));
 
     auto handle = std::make_shared<CclWindow>(nullptr); // may outlive a wait that was given up
     settle(patiently(what,

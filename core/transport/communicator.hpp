@@ -136,8 +136,8 @@ class Communicator {
     // The memory of other ranks that this one can write into; see exposed_memory(). Collective.
     virtual std::shared_ptr<ExposedMemory> expose_memory();
 
-    // The outermost communicator and all that were made from it are given up, by all ranks at once: nothing may
-    // follow. Of use where MPI goes on without jali, as it holds a limited number. Collective.
+    // The outermost communicator and all that were made from it are given up, by all ranks at once: nothing
+    // may follow. Of use where MPI goes on without jali, as it holds a limited number. Collective.
     virtual void give_back() {}
 
     // What is made once for this group and lives as long as it does, by name. End them before leave().

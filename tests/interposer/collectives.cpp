@@ -1,7 +1,9 @@
-// Every collective of MPI, by the names that programs call (MPI_...) and by those that nobody stands in front of
-// (PMPI_...), on the same numbers: both must leave the same bytes everywhere, gaps and what is beside included.
+// Every collective of MPI, by the names that programs call (MPI_...) and by those that nobody stands in front
+// of (PMPI_...), on the same numbers: both must leave the same bytes everywhere, gaps and what is beside
+// included.
 //
-// Arguments: seed, number of cases. TEST_DRIVER: memory of devices takes part (memory.hpp). Prints "same" and how many.
+// Arguments: seed, number of cases. TEST_DRIVER: memory of devices takes part (memory.hpp). Prints "same" and
+// how many.
 #include "memory.hpp"
 
 #include <mpi.h>
@@ -15,9 +17,9 @@ using Bytes = std::vector<unsigned char>;
 struct Kind {
     const char* name;
     MPI_Datatype type;
-    int size;                       // bytes of an element in memory
+    int size;                                    // bytes of an element in memory
     void (*fill)(unsigned char*, std::mt19937&); // small numbers, so that sums are exact in any order
-    bool computes, whole, real;     // has operations; bitwise ones; an order
+    bool computes, whole, real;                  // has operations; bitwise ones; an order
 };
 
 template <class T>
@@ -27,7 +29,8 @@ void fill_number(unsigned char* at, std::mt19937& random) {
 }
 template <class T>
 void fill_complex(unsigned char* at, std::mt19937& random) {
-    const std::complex<T> value(static_cast<T>(random() % 3 + 1), static_cast<T>(random() % 2)); // no zero has a sign
+    const std::complex<T> value(static_cast<T>(random() % 3 + 1),
+                                static_cast<T>(random() % 2)); // no zero has a sign
     std::memcpy(at, &value, sizeof value);
 }
 void fill_pair(unsigned char* at, std::mt19937& random) {
@@ -86,20 +89,52 @@ constexpr int margin = 32; // bytes before and after, which nobody may touch
 Bytes filled(Case& c, std::int64_t elements, bool numbers) {
     Bytes bytes(static_cast<std::size_t>(2 * margin + elements * c.kind.size), 0xa5);
     if (numbers)
-        for (std::int64_t k = 0; k < elements; ++k) c.kind.fill(bytes.data() + margin + k * c.kind.size, c.random);
+        for (std::int64_t k = 0; k < elements; ++k)
+            c.kind.fill(bytes.data() + margin + k * c.kind.size, c.random);
     return bytes;
 }
 
-enum Which { allreduce, bcast, reduce, allgather, allgatherv, reduce_scatter, reduce_scatter_block, alltoall, alltoallv,
-             alltoallw, gather, gatherv, scatter, scatterv, scan, exscan, number_of_collectives };
-const char* const names[] = {"allreduce", "bcast", "reduce", "allgather", "allgatherv", "reduce_scatter",
-                             "reduce_scatter_block", "alltoall", "alltoallv", "alltoallw", "gather", "gatherv", "scatter",
-                             "scatterv", "scan", "exscan"};
+enum Which {
+    allreduce,
+    bcast,
+    reduce,
+    allgather,
+    allgatherv,
+    reduce_scatter,
+    reduce_scatter_block,
+    alltoall,
+    alltoallv,
+    alltoallw,
+    gather,
+    gatherv,
+    scatter,
+    scatterv,
+    scan,
+    exscan,
+    number_of_collectives
+};
+const char* const names[] = {"allreduce",
+                             "bcast",
+                             "reduce",
+                             "allgather",
+                             "allgatherv",
+                             "reduce_scatter",
+                             "reduce_scatter_block",
+                             "alltoall",
+                             "alltoallv",
+                             "alltoallw",
+                             "gather",
+                             "gatherv",
+                             "scatter",
+                             "scatterv",
+                             "scan",
+                             "exscan"};
 
 // MPI_Allreduce, PMPI_Allreduce; MPI_Iallreduce: the names differ in the case of a letter as well.
 #define EITHER(Blocking, nonblocking, ...)                                                                   \
-    (!ours ? PMPI_##Blocking(__VA_ARGS__)                                                                    \
-           : begun ? MPI_I##nonblocking(__VA_ARGS__, &request) : MPI_##Blocking(__VA_ARGS__))
+    (!ours   ? PMPI_##Blocking(__VA_ARGS__)                                                                  \
+     : begun ? MPI_I##nonblocking(__VA_ARGS__, &request)                                                     \
+             : MPI_##Blocking(__VA_ARGS__))
 
 void run(Which which, Case& c, void* send, void* receive, bool ours, bool begun) {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -114,37 +149,62 @@ void run(Which which, Case& c, void* send, void* receive, bool ours, bool begun)
     for (int& place : send_bytes) place *= c.kind.size;
     int code = 0;
     switch (which) {
-    case allreduce: code = EITHER(Allreduce, allreduce, from, receive, n, type, c.op, c.comm); break;
-    case bcast: code = EITHER(Bcast, bcast, receive, n, type, c.root, c.comm); break;
-    case reduce: code = EITHER(Reduce, reduce, roots_from, receive, n, type, c.op, c.root, c.comm); break;
-    case allgather: code = EITHER(Allgather, allgather, from, n, type, receive, n, type, c.comm); break;
-    case allgatherv:
-        code = EITHER(Allgatherv, allgatherv, from, c.counts[c.rank], type, receive, c.counts.data(), c.places.data(), type, c.comm);
+    case allreduce:
+        code = EITHER(Allreduce, allreduce, from, receive, n, type, c.op, c.comm);
         break;
-    case reduce_scatter: code = EITHER(Reduce_scatter, reduce_scatter, from, receive, c.counts.data(), type, c.op, c.comm); break;
-    case reduce_scatter_block: code = EITHER(Reduce_scatter_block, reduce_scatter_block, from, receive, n, type, c.op, c.comm); break;
-    case alltoall: code = EITHER(Alltoall, alltoall, from, n, type, receive, n, type, c.comm); break;
-    case alltoallv:
-        code = EITHER(Alltoallv, alltoallv, from, c.send_counts.data(), c.send_places.data(), type, receive, c.counts.data(),
+    case bcast:
+        code = EITHER(Bcast, bcast, receive, n, type, c.root, c.comm);
+        break;
+    case reduce:
+        code = EITHER(Reduce, reduce, roots_from, receive, n, type, c.op, c.root, c.comm);
+        break;
+    case allgather:
+        code = EITHER(Allgather, allgather, from, n, type, receive, n, type, c.comm);
+        break;
+    case allgatherv:
+        code = EITHER(Allgatherv, allgatherv, from, c.counts[c.rank], type, receive, c.counts.data(),
                       c.places.data(), type, c.comm);
         break;
+    case reduce_scatter:
+        code = EITHER(Reduce_scatter, reduce_scatter, from, receive, c.counts.data(), type, c.op, c.comm);
+        break;
+    case reduce_scatter_block:
+        code = EITHER(Reduce_scatter_block, reduce_scatter_block, from, receive, n, type, c.op, c.comm);
+        break;
+    case alltoall:
+        code = EITHER(Alltoall, alltoall, from, n, type, receive, n, type, c.comm);
+        break;
+    case alltoallv:
+        code = EITHER(Alltoallv, alltoallv, from, c.send_counts.data(), c.send_places.data(), type, receive,
+                      c.counts.data(), c.places.data(), type, c.comm);
+        break;
     case alltoallw:
-        code = EITHER(Alltoallw, alltoallw, from, c.send_counts.data(), send_bytes.data(), types.data(), receive, c.counts.data(),
-                      bytes.data(), types.data(), c.comm);
+        code = EITHER(Alltoallw, alltoallw, from, c.send_counts.data(), send_bytes.data(), types.data(),
+                      receive, c.counts.data(), bytes.data(), types.data(), c.comm);
         break;
-    case gather: code = EITHER(Gather, gather, roots_from, n, type, receive, n, type, c.root, c.comm); break;
+    case gather:
+        code = EITHER(Gather, gather, roots_from, n, type, receive, n, type, c.root, c.comm);
+        break;
     case gatherv:
-        code = EITHER(Gatherv, gatherv, roots_from, c.counts[c.rank], type, receive, c.counts.data(), c.places.data(), type, c.root,
-                      c.comm);
+        code = EITHER(Gatherv, gatherv, roots_from, c.counts[c.rank], type, receive, c.counts.data(),
+                      c.places.data(), type, c.root, c.comm);
         break;
-    case scatter: code = EITHER(Scatter, scatter, send, n, type, root_in_place ? MPI_IN_PLACE : receive, n, type, c.root, c.comm); break;
+    case scatter:
+        code = EITHER(Scatter, scatter, send, n, type, root_in_place ? MPI_IN_PLACE : receive, n, type,
+                      c.root, c.comm);
+        break;
     case scatterv:
-        code = EITHER(Scatterv, scatterv, send, c.counts.data(), c.places.data(), type, root_in_place ? MPI_IN_PLACE : receive,
-                      c.counts[c.rank], type, c.root, c.comm);
+        code = EITHER(Scatterv, scatterv, send, c.counts.data(), c.places.data(), type,
+                      root_in_place ? MPI_IN_PLACE : receive, c.counts[c.rank], type, c.root, c.comm);
         break;
-    case scan: code = EITHER(Scan, scan, from, receive, n, type, c.op, c.comm); break;
-    case exscan: code = EITHER(Exscan, exscan, from, receive, n, type, c.op, c.comm); break;
-    default: break;
+    case scan:
+        code = EITHER(Scan, scan, from, receive, n, type, c.op, c.comm);
+        break;
+    case exscan:
+        code = EITHER(Exscan, exscan, from, receive, n, type, c.op, c.comm);
+        break;
+    default:
+        break;
     }
     if (code == 0 && ours && begun) code = MPI_Wait(&request, MPI_STATUS_IGNORE);
     if (code != 0) {
@@ -154,8 +214,8 @@ void run(Which which, Case& c, void* send, void* receive, bool ours, bool begun)
 }
 
 bool reduces(Which which) {
-    return which == allreduce || which == reduce || which == reduce_scatter || which == reduce_scatter_block ||
-           which == scan || which == exscan;
+    return which == allreduce || which == reduce || which == reduce_scatter ||
+           which == reduce_scatter_block || which == scan || which == exscan;
 }
 
 int main(int count, char** words) {
@@ -190,7 +250,8 @@ int main(int count, char** words) {
     std::mt19937 common(seed), mine(seed * 1000 + world_rank);
     int done = 0;
     for (int k = 0; k < cases; ++k) {
-        common.seed(seed * 100003 + static_cast<unsigned>(k)); // groups of several sizes draw different numbers of times
+        common.seed(seed * 100003 +
+                    static_cast<unsigned>(k)); // groups of several sizes draw different numbers of times
         Case c;
         c.random.seed(mine());
         const auto which = static_cast<Which>(common() % number_of_collectives);
@@ -207,7 +268,11 @@ int main(int count, char** words) {
         c.root = static_cast<int>(common() % c.ranks);
         const unsigned pattern = common() % 4; // all on devices, none, as it comes, half of the ranks
         c.driver = driver;
-        c.memory = driver == nullptr ? 0 : pattern == 0 ? 3 : pattern == 1 ? 0 : pattern == 2 ? mine() % 4 : c.rank % 2 * 3;
+        c.memory = driver == nullptr ? 0
+                   : pattern == 0    ? 3
+                   : pattern == 1    ? 0
+                   : pattern == 2    ? mine() % 4
+                                     : c.rank % 2 * 3;
         std::vector<MPI_Op> ops{MPI_SUM, MPI_PROD};
         if (c.kind.real) ops.insert(ops.end(), {MPI_MIN, MPI_MAX});
         if (c.kind.whole) ops.insert(ops.end(), {MPI_LAND, MPI_LOR, MPI_LXOR, MPI_BAND, MPI_BOR, MPI_BXOR});
@@ -244,23 +309,27 @@ int main(int count, char** words) {
         }
         const std::int64_t many = std::max<std::int64_t>(std::int64_t{c.count} * c.ranks, room);
         const Bytes send = filled(c, many, true), receive = filled(c, many, c.in_place || which == bcast);
-        test::Buffer one(c.memory & 1 ? driver : nullptr, send), two(c.memory & 2 ? driver : nullptr, receive);
+        test::Buffer one(c.memory & 1 ? driver : nullptr, send),
+            two(c.memory & 2 ? driver : nullptr, receive);
         Bytes reference_send = send, reference = receive;
         run(which, c, one.data() + margin, two.data() + margin, true, begun);
         run(which, c, reference_send.data() + margin, reference.data() + margin, false, false);
         // In place, MPI says nothing about what a reduce-scatter leaves beyond the own part.
         std::size_t compared = reference.size();
         if (c.in_place && (which == reduce_scatter || which == reduce_scatter_block))
-            compared = margin + static_cast<std::size_t>(c.kind.size) * (which == reduce_scatter ? c.counts[c.rank] : c.count);
+            compared = margin + static_cast<std::size_t>(c.kind.size) *
+                                    (which == reduce_scatter ? c.counts[c.rank] : c.count);
         Bytes result = two.contents();
         result.resize(compared), reference.resize(compared);
         if (one.contents() != reference_send || result != reference) {
-            const auto place = std::mismatch(result.begin(), result.end(), reference.begin()).first - result.begin();
+            const auto place =
+                std::mismatch(result.begin(), result.end(), reference.begin()).first - result.begin();
             std::fprintf(stderr,
-                         "case %d: %s of %d x %s on %d ranks, root %d, in place %d, memory %d, begun %d: rank %d differs "
+                         "case %d: %s of %d x %s on %d ranks, root %d, in place %d, memory %d, begun %d: "
+                         "rank %d differs "
                          "at byte %d of what it received (of what it sent: %d)\n",
-                         k, names[which], c.count, c.kind.name, c.ranks, c.root, c.in_place, c.memory, begun, c.rank,
-                         static_cast<int>(place) - margin, one.contents() != reference_send);
+                         k, names[which], c.count, c.kind.name, c.ranks, c.root, c.in_place, c.memory, begun,
+                         c.rank, static_cast<int>(place) - margin, one.contents() != reference_send);
             MPI_Abort(MPI_COMM_WORLD, 4);
         }
         if (driver != nullptr) {

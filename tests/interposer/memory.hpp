@@ -1,5 +1,5 @@
-// Memory of devices for MPI programs that tests start: by the driver that TEST_DRIVER names ("cuda" or "hip" in
-// TEST_KIND), as a program would get it that knows nothing of jali.
+// Memory of devices for MPI programs that tests start: by the driver that TEST_DRIVER names ("cuda" or "hip"
+// in TEST_KIND), as a program would get it that knows nothing of jali.
 #pragma once
 
 #include <cstdint>
@@ -71,7 +71,8 @@ struct Driver {
 // Bytes on the host, or on a device.
 class Buffer {
   public:
-    Buffer(Driver* driver, const std::vector<unsigned char>& contents) : driver_(driver), size_(contents.size()) {
+    Buffer(Driver* driver, const std::vector<unsigned char>& contents)
+        : driver_(driver), size_(contents.size()) {
         if (driver_ == nullptr) {
             host_ = contents;
         } else {

@@ -1,5 +1,5 @@
-// Messages of an MPI program whose buffers lie on the host and on devices as it comes: contents, statuses, and the bytes
-// beside what arrived are checked. Arguments: seed, rounds. Prints "same" and how many.
+// Messages of an MPI program whose buffers lie on the host and on devices as it comes: contents, statuses,
+// and the bytes beside what arrived are checked. Arguments: seed, rounds. Prints "same" and how many.
 #include "memory.hpp"
 
 #include <mpi.h>
@@ -34,8 +34,8 @@ std::unique_ptr<test::Buffer> buffer(bool on_device, const Bytes& bytes) {
     return std::make_unique<test::Buffer>(on_device ? driver : nullptr, bytes);
 }
 
-// Every rank sends to the next, and receives from the one before, many messages of many lengths, in requests that are
-// waited for in every way there is.
+// Every rank sends to the next, and receives from the one before, many messages of many lengths, in requests
+// that are waited for in every way there is.
 void round_of_requests(unsigned seed) {
     std::mt19937 common(seed), mine(seed * 131 + static_cast<unsigned>(rank));
     const int to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
@@ -44,7 +44,8 @@ void round_of_requests(unsigned seed) {
     for (int k = 0; k < messages; ++k) {
         const int most[] = {1, 9, 300, 5000, 70000, 300000};
         lengths.push_back(static_cast<int>(common() % most[common() % 6]));
-        rooms.push_back(lengths.back() + static_cast<int>(common() % 2 * 40)); // a message may be shorter than there is room
+        rooms.push_back(lengths.back() +
+                        static_cast<int>(common() % 2 * 40)); // a message may be shorter than there is room
     }
     const unsigned how = common() % 8;
     const bool any_source = common() % 3 == 0, begun_late = common() % 2 == 0;
@@ -65,7 +66,8 @@ void round_of_requests(unsigned seed) {
     for (int k = 0; k < messages; ++k) {
         in.push_back(buffer(mine() % 2, Bytes(rooms[k] + 8, untouched)));
         requests.emplace_back();
-        MPI_Irecv(in[k]->data(), rooms[k], MPI_BYTE, any_source ? MPI_ANY_SOURCE : from, k, MPI_COMM_WORLD, &requests.back());
+        MPI_Irecv(in[k]->data(), rooms[k], MPI_BYTE, any_source ? MPI_ANY_SOURCE : from, k, MPI_COMM_WORLD,
+                  &requests.back());
     }
     if (!begun_late) send();
     const int all = static_cast<int>(requests.size());
@@ -74,7 +76,9 @@ void round_of_requests(unsigned seed) {
     int done = 0, flag = 0, index = 0;
     bool have_statuses = true;
     switch (how) {
-    case 0: MPI_Waitall(all, requests.data(), statuses.data()); break;
+    case 0:
+        MPI_Waitall(all, requests.data(), statuses.data());
+        break;
     case 1:
         MPI_Waitall(all, requests.data(), MPI_STATUSES_IGNORE);
         have_statuses = false;
@@ -122,7 +126,8 @@ void round_of_requests(unsigned seed) {
             if (number >= 0 && number < messages && begun_late) { // it is there though the request still is
                 Bytes result = in[number]->contents();
                 result.resize(lengths[number]);
-                expect(result == content(from, number, lengths[number]), "what a status says is complete is not there");
+                expect(result == content(from, number, lengths[number]),
+                       "what a status says is complete is not there");
             }
             for (flag = 0; !flag;) MPI_Test(&requests[k], &flag, MPI_STATUS_IGNORE);
         }
@@ -131,13 +136,15 @@ void round_of_requests(unsigned seed) {
     for (int k = 0; k < messages; ++k) {
         Bytes wanted = content(from, k, lengths[k]);
         wanted.resize(rooms[k] + 8, untouched);
-        expect(in[k]->contents() == wanted, "message " + std::to_string(k) + " of " + std::to_string(lengths[k]) +
-                                                " bytes has other contents, waited for in way " + std::to_string(how));
+        expect(in[k]->contents() == wanted,
+               "message " + std::to_string(k) + " of " + std::to_string(lengths[k]) +
+                   " bytes has other contents, waited for in way " + std::to_string(how));
         if (!have_statuses) continue;
         const MPI_Status& status = statuses[begun_late ? first + k : k];
         int count = -1;
         MPI_Get_count(&status, MPI_BYTE, &count);
-        expect(count == lengths[k], "the status counts " + std::to_string(count) + " bytes of " + std::to_string(lengths[k]));
+        expect(count == lengths[k],
+               "the status counts " + std::to_string(count) + " bytes of " + std::to_string(lengths[k]));
         expect(status.MPI_SOURCE == from && status.MPI_TAG == k, "the status names another message");
     }
 }
@@ -152,11 +159,12 @@ void round_of_blocking(unsigned seed) {
     wanted.resize(room, untouched);
     MPI_Status status;
     int count = 0;
-    MPI_Sendrecv(out->data(), length, MPI_BYTE, to, 3, in->data(), room, MPI_BYTE, from, 3, MPI_COMM_WORLD, &status);
+    MPI_Sendrecv(out->data(), length, MPI_BYTE, to, 3, in->data(), room, MPI_BYTE, from, 3, MPI_COMM_WORLD,
+                 &status);
     MPI_Get_count(&status, MPI_BYTE, &count);
     expect(in->contents() == wanted && count == length, "Sendrecv");
-    MPI_Sendrecv(out->data(), length, MPI_BYTE, MPI_PROC_NULL, 3, in->data(), room, MPI_BYTE, MPI_PROC_NULL, 3,
-                 MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Sendrecv(out->data(), length, MPI_BYTE, MPI_PROC_NULL, 3, in->data(), room, MPI_BYTE, MPI_PROC_NULL,
+                 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     expect(in->contents() == wanted, "Sendrecv with nobody");
 
     auto both = buffer(mine() % 2, content(rank, 6, length));
@@ -207,9 +215,11 @@ void round_of_columns(unsigned seed) {
         std::memcpy(bytes.data(), numbers.data(), bytes.size());
         return bytes;
     };
-    auto out = buffer(mine() % 2, fill(rank)), in = buffer(mine() % 2, Bytes(numbers.size() * sizeof(int), untouched));
+    auto out = buffer(mine() % 2, fill(rank)),
+         in = buffer(mine() % 2, Bytes(numbers.size() * sizeof(int), untouched));
     std::vector<MPI_Request> requests(2 * columns);
-    for (int c = 0; c < columns; ++c) MPI_Irecv(in->data() + sizeof(int) * c, 1, column, from, c, MPI_COMM_WORLD, &requests[c]);
+    for (int c = 0; c < columns; ++c)
+        MPI_Irecv(in->data() + sizeof(int) * c, 1, column, from, c, MPI_COMM_WORLD, &requests[c]);
     for (int c = 0; c < columns; ++c)
         MPI_Isend(out->data() + sizeof(int) * c, 1, column, to, c, MPI_COMM_WORLD, &requests[columns + c]);
     MPI_Type_free(&column);
@@ -223,7 +233,8 @@ void round_of_fates(unsigned seed) {
     std::mt19937 common(seed), mine(seed * 149 + static_cast<unsigned>(rank));
     const int to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
     const int length = 1 + static_cast<int>(common() % 40000);
-    auto out = buffer(mine() % 2, content(rank, 0, length)), in = buffer(mine() % 2, Bytes(length, untouched));
+    auto out = buffer(mine() % 2, content(rank, 0, length)),
+         in = buffer(mine() % 2, Bytes(length, untouched));
     MPI_Request prepared[2];
     MPI_Send_init(out->data(), length, MPI_BYTE, to, 1, MPI_COMM_WORLD, &prepared[0]);
     MPI_Recv_init(in->data(), length, MPI_BYTE, from, 1, MPI_COMM_WORLD, &prepared[1]);

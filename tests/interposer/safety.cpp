@@ -1,5 +1,5 @@
-// What may go wrong around collectives of device memory: right results or an error, never a hang, never success after a
-// failure. The argument says what happens; "right" is printed where all went well.
+// What may go wrong around collectives of device memory: right results or an error, never a hang, never
+// success after a failure. The argument says what happens; "right" is printed where all went well.
 #include "memory.hpp"
 
 #include <mpi.h>
@@ -38,7 +38,8 @@ int sum(test::Driver* driver, MPI_Comm comm, int count, int salt) {
     return to.contents() == bytes_of(wanted) ? 0 : -1;
 }
 void must_sum(test::Driver* driver, MPI_Comm comm, int count, int salt, const char* what) {
-    if (const int code = sum(driver, comm, count, salt); code != 0) wrong(std::string(what) + ": " + std::to_string(code));
+    if (const int code = sum(driver, comm, count, salt); code != 0)
+        wrong(std::string(what) + ": " + std::to_string(code));
 }
 
 void threads(test::Driver* driver) {
@@ -48,7 +49,8 @@ void threads(test::Driver* driver) {
     for (int t = 0; t < 4; ++t)
         all.emplace_back([&, t] {
             if (driver != nullptr) test::Driver::check(driver->set(driver->context));
-            for (int k = 0; k < 30; ++k) must_sum(t % 2 ? driver : nullptr, comms[t], 3000 + 100 * t, k, "a thread");
+            for (int k = 0; k < 30; ++k)
+                must_sum(t % 2 ? driver : nullptr, comms[t], 3000 + 100 * t, k, "a thread");
         });
     for (std::thread& each : all) each.join();
     for (MPI_Comm& comm : comms) MPI_Comm_free(&comm);
@@ -104,7 +106,8 @@ void between(test::Driver* driver) {
     test::Buffer from(driver, bytes_of(std::vector<int>(count, rank % 2 + 1)));
     test::Buffer to(driver, bytes_of(std::vector<int>(count, -1)));
     MPI_Allreduce(from.data(), to.data(), count, MPI_INT, MPI_SUM, bridge);
-    if (to.contents() != bytes_of(std::vector<int>(count, others * (2 - rank % 2)))) wrong("between two groups");
+    if (to.contents() != bytes_of(std::vector<int>(count, others * (2 - rank % 2))))
+        wrong("between two groups");
     // from one rank of the even group to all of the odd one
     test::Buffer sent(driver, bytes_of(std::vector<int>(count, 7)));
     const int root = rank % 2 ? 0 : rank == 0 ? MPI_ROOT : MPI_PROC_NULL;
@@ -137,9 +140,10 @@ void neighbours(test::Driver* driver) {
         const int counts[] = {count, 3}, places[] = {5, count + 9};
         test::Buffer parts(driver, bytes_of(std::vector<int>(3 * count, -5)));
         std::vector<int> parts_host(3 * count, -5);
-        MPI_Neighbor_allgatherv(from.data(), 3, MPI_INT, parts.data(), std::vector<int>{3, 3}.data(), places, MPI_INT, line);
-        PMPI_Neighbor_allgatherv(mine.data(), 3, MPI_INT, parts_host.data(), std::vector<int>{3, 3}.data(), places, MPI_INT,
-                                 line);
+        MPI_Neighbor_allgatherv(from.data(), 3, MPI_INT, parts.data(), std::vector<int>{3, 3}.data(), places,
+                                MPI_INT, line);
+        PMPI_Neighbor_allgatherv(mine.data(), 3, MPI_INT, parts_host.data(), std::vector<int>{3, 3}.data(),
+                                 places, MPI_INT, line);
         if (parts.contents() != bytes_of(parts_host)) wrong("parts of neighbours");
         (void)counts;
         MPI_Comm_free(&line);
@@ -163,7 +167,8 @@ void requests_of_threads(test::Driver* driver) {
                 MPI_Isend(out.data(), n, MPI_INT, to, 0, comms[t], &requests[1]);
                 MPI_Wait(&requests[k % 2], MPI_STATUS_IGNORE);
                 MPI_Wait(&requests[1 - k % 2], MPI_STATUS_IGNORE);
-                if (in.contents() != bytes_of(std::vector<int>(n, 1000 * t + k))) wrong("a message of another thread");
+                if (in.contents() != bytes_of(std::vector<int>(n, 1000 * t + k)))
+                    wrong("a message of another thread");
             }
         });
     for (std::thread& each : all) each.join();
@@ -186,7 +191,8 @@ void orders(test::Driver* driver) {
     if (rank != 0 && data.contents() != bytes_of(swapped)) wrong("a broadcast of a type in another order");
     // one number for room of two: it is the second in memory
     test::Buffer two(driver, bytes_of({5, 6})), one(driver, bytes_of({7}));
-    MPI_Sendrecv(one.data(), 1, MPI_INT, rank, 0, two.data(), 1, type, rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Sendrecv(one.data(), 1, MPI_INT, rank, 0, two.data(), 1, type, rank, 0, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
     if (two.contents() != bytes_of({5, 7})) wrong("a short message in another order");
     MPI_Type_free(&type);
 }
@@ -201,7 +207,8 @@ void contexts(test::Driver* driver) {
     for (int k = 0; k < 12; ++k) {
         test::Driver::check(driver->set(k % 2 ? other : nullptr));
         MPI_Request request;
-        MPI_Sendrecv(mine.data(), 9, MPI_INT, rank, 0, result.data(), 9, MPI_INT, rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Sendrecv(mine.data(), 9, MPI_INT, rank, 0, result.data(), 9, MPI_INT, rank, 0, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
         MPI_Irecv(result.data(), 9, MPI_INT, rank, 0, MPI_COMM_WORLD, &request);
         MPI_Send(mine.data(), 9, MPI_INT, rank, 0, MPI_COMM_WORLD);
         MPI_Waitall(1, &request, MPI_STATUSES_IGNORE);
@@ -243,7 +250,8 @@ void contexts(test::Driver* driver) {
 int main(int count, char** words) {
     const std::string what = words[1];
     int given = 0;
-    MPI_Init_thread(&count, &words, what.starts_with("threads") ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED, &given);
+    MPI_Init_thread(&count, &words, what.starts_with("threads") ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED,
+                    &given);
     if (what.starts_with("threads") && given < MPI_THREAD_MULTIPLE) wrong("MPI takes no threads");
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -267,7 +275,8 @@ int main(int count, char** words) {
     else if (what == "neighbours")
         neighbours(driver);
     else if (what == "shared" || what == "plain")
-        for (int k = 0; k < 20; ++k) must_sum(driver, MPI_COMM_WORLD, 10 + 3000 * k, k, "ranks of one device");
+        for (int k = 0; k < 20; ++k)
+            must_sum(driver, MPI_COMM_WORLD, 10 + 3000 * k, k, "ranks of one device");
     else
         wrong("there is no " + what);
     MPI_Finalize();
