@@ -116,7 +116,11 @@ inline std::shared_ptr<void> take_arrays(const void* request) {
 // addresses.
 template <class Describe, class Pass>
 int made(const Form& form, H comm, const void* send, void* receive, Describe&& describe, Pass&& pass) {
-    if (!concerns_us()) return pass(send, receive);
+    if (!concerns_us()) try {
+            return pass(send, receive);
+        } catch (const NarrowingError& error) {
+            return failed(form.function, comm, error);
+        }
     const Inside inside(comm);
     Passing passing;
     const auto passed = [&](const void* from, void* to) { return passing([&] { return pass(from, to); }); };

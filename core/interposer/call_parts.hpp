@@ -1,0 +1,66 @@
+// What a plan is given of a call of MPI on this rank: the call as jali has it, and its arguments, which are
+// contiguous there.
+#pragma once
+
+#include "collective/standard.hpp"
+#include "interposer/service.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace jali::interposer {
+
+// Of the largest buffer.
+std::int64_t bytes_of(const PlannedCall& planned, int ranks);
+
+// None where jali has no such elements or operation.
+std::optional<CollectiveCall> translated(const PlannedCall& planned);
+
+// This rank's part of a call, as the plan wants it: contiguous.
+struct Part {
+    const void* address; // the program's; null: there is none here
+    const std::vector<Elements>* elements;
+    std::size_t bytes; // what the plan reads or writes here
+
+    bool is_dense() const; // it is so in memory already
+};
+
+// The buffers of a call on this rank: "data" in place, else "send" and "recv".
+struct Parts {
+    Part send{nullptr, nullptr, 0}, receive{nullptr, nullptr, 0};
+    bool one = false; // both are one buffer
+};
+Parts parts_of(const CollectiveCall& call, const PlannedCall& planned, int ranks, int rank, const void* send,
+               const void* receive, const std::vector<Elements>& sent, const std::vector<Elements>& received);
+
+// Where the root's own part stands in what it has in place.
+std::size_t own_place(const CollectiveCall& call, int rank);
+
+// The arguments in memory of the host, from their making until what was received is where it belongs.
+class OnHost {
+  public:
+    OnHost(const CollectiveCall& call, const PlannedCall& planned, const Parts& parts, int ranks, int rank);
+    std::span<std::byte* const> buffers() const { return buffers_; }
+    void finish();
+
+  private:
+    struct Held {
+        std::vector<std::byte> bytes;
+        void* host = nullptr; // where the elements are, on the host
+        bool packed = false;
+    };
+    std::byte* read(const Part& part, Held& held);
+    std::byte* write(const Part& part, Held& held, bool both);
+    void* given(const Part& part, Use use);
+
+    Parts parts_;
+    Staging staging_;
+    Held send_, receive_;
+    std::vector<std::byte> own_;
+    std::vector<std::byte*> buffers_;
+};
+
+} // namespace jali::interposer
