@@ -19,7 +19,7 @@ from json import JSONDecodeError
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import NoReturn
 
-from jali.comm.algorithms import OTHER_NAMES
+from jali.comm.algorithms import BY_MPI, OTHER_NAMES
 from jali.comm.elements import OPERATIONS
 from jali.errors import FileFormatError
 from jali.files import shown
@@ -526,7 +526,7 @@ class TreeImporter:
         ways = COMPOSITIONS.get(way, (way,))
         if self.memory == "host":
             return tuple(name for one in ways for name in ON_HOSTS.get(one, (one,))), ""
-        if way == "mpi":
+        if way == BY_MPI:
             return (), "arrays of devices are no business of the MPI library's own algorithms"
         return ways, ""
 

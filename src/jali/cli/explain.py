@@ -21,7 +21,7 @@ from jali.amounts import counted, size_text, time_text
 from jali.bench.collective_rules import COMBINING, DEFAULT
 from jali.bench.collective_ways import Way, ways_of
 from jali.cli.plan_arguments import names_argument, size_argument, whole_argument
-from jali.comm.algorithms import ALGORITHMS, CARRIERS_OF_DEVICES, COLLECTIVES, ON_DEVICES, OTHER_NAMES
+from jali.comm.algorithms import ALGORITHMS, BY_MPI, CARRIERS_OF_DEVICES, COLLECTIVES, ON_DEVICES, OTHER_NAMES
 from jali.comm.elements import NAMES, OPERATIONS, SIZES
 from jali.devices import parse_device
 from jali.errors import DeviceError, ParameterError
@@ -250,7 +250,7 @@ class Asked:
         if self.kind != "host" and not carriers and self._has_levels(way.name):
             return [self._compiles], ""
         if self.kind == "host":
-            if way.name == "mpi":
+            if way.name == BY_MPI:
                 return [], "'mpi' is the MPI library's own, of programs that call MPI"
             if way.name not in _core.names_of_ways(self.call.collective, False):
                 return [], f"'{way.name}' is for devices"
