@@ -8,14 +8,6 @@ namespace jali::interposer {
 
 namespace {
 
-template <class F>
-const F& functions() {
-    if constexpr (std::is_same_v<F, Large>)
-        return mpi().large;
-    else
-        return mpi();
-}
-
 // Ranks of a group, and where this one stands in a call with a root.
 struct Group {
     int ranks = 0, rank = -1, others = 0; // others: those whose parts are read or written

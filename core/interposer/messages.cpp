@@ -7,22 +7,10 @@ namespace jali::interposer {
 
 namespace {
 
-template <class F>
-const F& functions() {
-    if constexpr (std::is_same_v<F, Large>)
-        return mpi().large;
-    else
-        return mpi();
-}
-
 // Of the wanted width, or the classic one where the library has no other.
 #define JALI_MESSAGE(name, ...)                                                                              \
     (functions<F>().name != nullptr ? functions<F>().name(__VA_ARGS__)                                       \
                                     : Narrowed(0).call(mpi().name, __VA_ARGS__))
-
-struct alignas(16) AnyStatus {
-    std::byte bytes[128];
-};
 
 template <class F>
 struct Messages {
@@ -71,7 +59,7 @@ struct Messages {
             void* to = staging.give(receive, described.receive.elements, described.receive.use);
             if (!staging.used()) return passed(send, receive, status);
             tally.by("mpi, staged");
-            AnyStatus own;
+            MpiStatus own;
             if (status == mpi().status_ignore) status = &own;
             if (const int code = passed(from, to, status); code != 0) return code;
             std::int64_t bytes = 0;

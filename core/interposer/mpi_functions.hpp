@@ -9,6 +9,7 @@
 #include "transport/mpi_abi.hpp"
 
 #include <cstdint>
+#include <type_traits>
 
 // clang-format off
 #define JALI_OPEN(...) __VA_ARGS__
@@ -168,7 +169,7 @@ struct MpiFunctions : Classic {
 
     // What the ABIs say differently.
     H world, self, comm_null, request_null, byte, band;
-    H operations[14]; // sum, prod, min, max, land, lor, lxor, band, bor, bxor, in this order
+    H operations[10]; // sum, prod, min, max, land, lor, lxor, band, bor, bxor, in this order
     void* in_place;
     void* status_ignore; // also of arrays
     int root, proc_null, undefined, keyval_invalid, error_other, error_in_status, error_pending;
@@ -183,6 +184,15 @@ struct MpiFunctions : Classic {
 
 // Loaded when it is first asked for. Ends the program, saying why, where there is no MPI library.
 const MpiFunctions& mpi();
+// Those of one width.
+template <class F>
+const F& functions() {
+    if constexpr (std::is_same_v<F, Large>)
+        return mpi().large;
+    else
+        return mpi();
+}
+
 // Another function of the library; ends the program, saying why, where it has none of this name.
 void* mpi_function(const char* name);
 void* find_mpi_function(const char* name); // null where it has none

@@ -23,10 +23,6 @@ std::unordered_map<H, KeptRequest> kept;
 std::vector<GivenUp> given_up;
 std::atomic<std::size_t> count = 0;
 
-struct alignas(16) AnyStatus {
-    std::byte bytes[128];
-};
-
 // Those that the program has freed and that have ended since.
 void look_after_given_up(bool wait) {
     std::vector<GivenUp> all;
@@ -36,7 +32,7 @@ void look_after_given_up(bool wait) {
     }
     std::vector<GivenUp> left;
     for (GivenUp& each : all) {
-        AnyStatus status;
+        MpiStatus status;
         int done = 0;
         std::byte handle[sizeof(H)];
         mpi().put_handle(handle, 0, each.request);
@@ -66,7 +62,7 @@ void keep_until_complete(H request, KeptRequest made) {
     request = mpi().handle(request);
     made.done = made.prepared; // not under way yet
     if (!made.prepared && request != mpi().request_null) {
-        AnyStatus status;
+        MpiStatus status;
         int done = 0;
         // An error is told by the call that completes it.
         if (mpi().Request_get_status(request, &done, &status) == 0 && done) return made.complete(&status);

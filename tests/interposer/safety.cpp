@@ -100,7 +100,7 @@ void between(test::Driver* driver) {
     MPI_Comm half, bridge, merged;
     MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
     MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - rank % 2, 9, &bridge);
-    const int mine = ranks - ranks / 2, count = 3000; // even ranks
+    const int count = 3000;
     int others = 0;
     MPI_Comm_remote_size(bridge, &others);
     test::Buffer from(driver, bytes_of(std::vector<int>(count, rank % 2 + 1)));
@@ -111,13 +111,12 @@ void between(test::Driver* driver) {
     // from one rank of the even group to all of the odd one
     test::Buffer sent(driver, bytes_of(std::vector<int>(count, 7)));
     const int root = rank % 2 ? 0 : rank == 0 ? MPI_ROOT : MPI_PROC_NULL;
-    MPI_Bcast(sent.data(), rank % 2 ? count : count, MPI_INT, root, bridge);
+    MPI_Bcast(sent.data(), count, MPI_INT, root, bridge);
     std::vector<int> gathered(static_cast<std::size_t>(count) * others, -1);
     test::Buffer all(driver, bytes_of(gathered));
     MPI_Allgather(from.data(), count, MPI_INT, all.data(), count, MPI_INT, bridge);
     if (all.contents() != bytes_of(std::vector<int>(static_cast<std::size_t>(count) * others, 2 - rank % 2)))
         wrong("all-gather between two groups");
-    (void)mine;
     MPI_Intercomm_merge(bridge, rank % 2, &merged);
     must_sum(driver, merged, 3000, 1, "a merged group");
     MPI_Comm_free(&merged);
@@ -134,10 +133,10 @@ void neighbours(test::Driver* driver) {
         test::Buffer from(driver, bytes_of(std::vector<int>(count, rank)));
         test::Buffer to(driver, bytes_of(std::vector<int>(2 * count, -5)));
         MPI_Neighbor_allgather(from.data(), count, MPI_INT, to.data(), count, MPI_INT, line);
-        std::vector<int> wanted(2 * count, -5), host(2 * count, -5), mine(count, rank);
+        std::vector<int> host(2 * count, -5), mine(count, rank);
         PMPI_Neighbor_allgather(mine.data(), count, MPI_INT, host.data(), count, MPI_INT, line);
         if (to.contents() != bytes_of(host)) wrong("neighbours on a line");
-        const int counts[] = {count, 3}, places[] = {5, count + 9};
+        const int places[] = {5, count + 9};
         test::Buffer parts(driver, bytes_of(std::vector<int>(3 * count, -5)));
         std::vector<int> parts_host(3 * count, -5);
         MPI_Neighbor_allgatherv(from.data(), 3, MPI_INT, parts.data(), std::vector<int>{3, 3}.data(), places,
@@ -145,7 +144,6 @@ void neighbours(test::Driver* driver) {
         PMPI_Neighbor_allgatherv(mine.data(), 3, MPI_INT, parts_host.data(), std::vector<int>{3, 3}.data(),
                                  places, MPI_INT, line);
         if (parts.contents() != bytes_of(parts_host)) wrong("parts of neighbours");
-        (void)counts;
         MPI_Comm_free(&line);
     }
 }

@@ -107,7 +107,7 @@ def test_fortran_programs(library: str, interface: str, tmp_path: Path) -> None:
         assert done.stdout == "right\n"
         # nothing is counted twice: 2 ranks, 2 calls in each of 4 places
         calls = re.findall(r"MPI_Allreduce +(\d+) calls", done.stderr)
-        assert sum(map(int, calls)) == (16 if kind else 0) or (kind is None and sum(map(int, calls)) == 16)
+        assert sum(map(int, calls)) == 16
 
 
 # Of mpi4py's own tests, those of what jali stands in front of.

@@ -49,13 +49,23 @@ def test_a_device_without_room_for_plans(mpi: MpiPrograms, tmp_path: Path) -> No
     assert re.search(r"jali: MPI_Allreduce .* by mpi, staged", errors)
 
 
-def test_a_device_that_fails(mpi: MpiPrograms) -> None:
-    """Rules that name the vendor's library, which makes no communicators here: MPI never says that it went well."""
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"JALI_NCCL": "/nonexistent"}, "NCCL was not found"),
+        ({"JALI_FAKE_CCL_ERROR_AFTER": "0"}, "the fake cable is unplugged"),
+        ({"JALI_FAKE_CCL_HANG_AFTER": "0", "JALI_WATCHDOG": "4"}, "nothing has moved for 4 s"),
+    ],
+)
+def test_a_library_that_is_missing_fails_or_hangs(
+    mpi: MpiPrograms, settings: dict[str, str], told: str
+) -> None:
+    """Where the vendor's is asked for by name: no call of MPI says that it went well."""
     out, errors = mpi.run(
-        mpi.build("safety"), "failing", status=None, JALI_COLLECTIVE="nccl", JALI_FAKE_CCL_INIT_ERROR="1"
+        mpi.build("safety"), "failing", status=None, timeout=120, JALI_COLLECTIVE="nccl", **settings
     )
-    assert "success, and a wrong result" not in errors
-    assert out.replace("right", "").replace("an error", "").strip() == ""
+    assert "right" not in out
+    assert told in errors
 
 
 def test_other_settings_on_one_rank_end_the_job_at_its_begin(mpi: MpiPrograms, tmp_path: Path) -> None:
