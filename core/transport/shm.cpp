@@ -193,19 +193,30 @@ class HostCommunicator final : public Communicator {
         return std::make_unique<Message>(*link_, std::move(outer), bytes, from, tag, false);
     }
 
-    bool arrived(const Message& message) const {
+    bool arrived(const Message& message) {
         if (message.stage != Message::Stage::done) return false;
         if (message.sending) return true;
         check_size(message.bytes, message.arrived, message.may_be_shorter, message.peer, message.tag);
-        if (message.error != 0)
-            throw TransportError("rank " + std::to_string(rank()) + " could not read " +
-                                 std::to_string(message.bytes) + " bytes from rank " +
-                                 std::to_string(message.peer) + " with tag " + std::to_string(message.tag) +
-                                 " in its memory: " + std::generic_category().message(message.error));
+        if (message.error != 0) say_why_unread(message);
         return true;
     }
 
-    bool is_complete(Communicator& base, Message& message) const {
+    // A process that has gone took its memory along, and a rank that gave up its buffers: the failure behind it
+    // comes first.
+    [[noreturn]] void say_why_unread(const Message& message) {
+        base_->check();
+        call_roll();
+        const std::string what = std::to_string(message.bytes) + " bytes from rank " +
+                                 std::to_string(message.peer) + " with tag " + std::to_string(message.tag) +
+                                 " in its memory";
+        if (message.error == ESRCH)
+            throw RankFailure(outermost(message.peer), "its program ended before rank " +
+                                                           std::to_string(rank()) + " had read " + what);
+        throw TransportError("rank " + std::to_string(rank()) + " could not read " + what + ": " +
+                             std::generic_category().message(message.error));
+    }
+
+    bool is_complete(Communicator& base, Message& message) {
         if (!message.outer) return arrived(message);
         if (!base.test(*message.outer)) return false;
         message.outer.reset();
@@ -266,6 +277,10 @@ class HostCommunicator final : public Communicator {
         const auto now = std::chrono::steady_clock::now();
         if (now - last_roll_call_ < between_roll_calls) return;
         last_roll_call_ = now;
+        call_roll();
+    }
+
+    void call_roll() {
         for (int rank = 0; rank < size(); ++rank)
             if (local_ranks_[rank] >= 0 && !link_->lives(local_ranks_[rank]))
                 throw RankFailure(outermost(rank), "its process has died");
