@@ -176,9 +176,24 @@ def test_what_changes_nothing_is_not_asked_for() -> None:
     }
 
 
+def test_graphs_are_asked_for_where_they_differ() -> None:
+    def asked(found: dict[tuple[bool, bool | None], str]) -> set[tuple[bool | None, bool | None, str]]:
+        of = {Variant("reduce", "fp32", p, g): [Stretch(way, (8,))] for (p, g), way in found.items()}
+        return {(r.in_place, r.persistent, r.way) for r in rules_of(of, {variant: [8] for variant in of})}
+
+    assert asked({(False, None): "ring"}) == {(False, None, "ring")}
+    assert asked({(False, False): "ring"}) == {(False, False, "ring")}
+    assert asked({(False, False): "ring", (False, True): "ring"}) == {(False, None, "ring")}
+    both = {(p, g): "chain" if g else "ring" for p in (False, True) for g in (False, True)}
+    assert asked(both) == {(None, False, "ring"), (None, True, "chain")}
+    text = rules_text([Rule("all_reduce", None, None, True, 8, 8, "ring")], {"memory": "cuda"}, [])
+    assert _core.check_rules(text, "mine.toml") == 1
+    assert tomllib.loads(text)["rule"][0]["persistent"] is True
+
+
 def test_rules_by_a_library_ask_for_its_version() -> None:
     ways = ("nccl", "nccl-windows", "ring by nccl", "ring", "ring by copy-engine")
-    rules = [Rule("all_gather", None, None, 8, 8, way) for way in ways]
+    rules = [Rule("all_gather", None, None, None, 8, 8, way) for way in ways]
     text = rules_text(rules, {"memory": "cuda"}, [], ("nccl", "2.28.3"))
     assert _core.check_rules(text, "mine.toml") == 5
     assert [rule.get("nccl") for rule in tomllib.loads(text)["rule"]] == ["2.28"] * 3 + [None] * 2
@@ -194,14 +209,14 @@ LIMITS = {
 
 
 def row(limits: tuple[int, int]) -> Rule:
-    return Rule("broadcast", None, None, *limits, "chain")
+    return Rule("broadcast", None, None, None, *limits, "chain")
 
 
 def test_the_file_is_read_and_holds_the_conditions() -> None:
     rules = [
-        Rule("all_reduce", "fp64", False, 8, 181, "ring", 'twice as "fast"\n\\'),
-        Rule("all_to_all", None, None, 512, 512, "pairwise by copy-engine"),
-        Rule("broadcast", None, None, 1, 9, "chain"),
+        Rule("all_reduce", "fp64", False, None, 8, 181, "ring", 'twice as "fast"\n\\'),
+        Rule("all_to_all", None, None, None, 512, 512, "pairwise by copy-engine"),
+        Rule("broadcast", None, None, None, 1, 9, "chain"),
     ]
     conditions = {"memory": "cuda", "ranks": 4, "hosts": 1, "ranks_per_host": 4}
     text = rules_text(rules, conditions, ["Measured.", "", "processor: a"])

@@ -188,9 +188,9 @@ def test_an_interrupted_run_goes_on(cells: int, kept: int, made_up, monkeypatch,
     measured = []
     measure = WaysOfCollectives.measure
 
-    def counted(self, case, *arguments):  # type: ignore[no-untyped-def]
+    def counted(self, case, *arguments, **more):  # type: ignore[no-untyped-def]
         measured.append((case.rank, case.payload))
-        return measure(self, case, *arguments)
+        return measure(self, case, *arguments, **more)
 
     monkeypatch.setattr(WaysOfCollectives, "measure", counted)
     assert tune("--continue") == 0

@@ -159,6 +159,38 @@ def test_rules_name_carriers_and_are_used(short_batches, use_settings, monkeypat
     assert jali.virtual_ranks(2, sums, 16) == [True, True]
 
 
+def test_graphs_have_rules_of_their_own(short_batches, use_settings, monkeypatch, capsys) -> None:
+    """Batches are graphs whose results are compared; what they are said to take is made up."""
+    timed = WaysOfCollectives._timed
+    graphs: list[bool] = []
+    measure = WaysOfCollectives.measure
+
+    def noted(self, case, *arguments, graphs: bool, **more):  # type: ignore[no-untyped-def]
+        case.in_graphs = graphs
+        return measure(self, case, *arguments, graphs=graphs, **more)
+
+    def made_up(self, case, runs, *arguments, **more):  # type: ignore[no-untyped-def]
+        rounds = timed(self, case, runs, *arguments, **more)
+        fast = ["two_step" if getattr(case, "in_graphs", False) else "ring", "rules"]
+        graphs.append(getattr(case, "in_graphs", False))
+        return {w: [0.5 if w in fast else 1.0] * len(rounds[w]) for w in rounds}
+
+    monkeypatch.setattr(WaysOfCollectives, "measure", noted)
+    monkeypatch.setattr(WaysOfCollectives, "_timed", made_up)
+    words = ["--graphs", "--only", "all_reduce", "--smallest", "64", "--largest", "64", "--out", "mine.toml"]
+    assert jali.virtual_ranks(2, main, [*WORDS, *words]) == [0, 0]
+    assert {*graphs} == {False, True}
+    rules = tomllib.loads(Path("mine.toml").read_text())["rule"]
+    assert [(r["persistent"], r["ways"]) for r in rules] == [(False, ["ring"]), (True, ["two_step"])]
+    assert re.search("^all_reduce in a graph +64 B", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_graphs_are_of_devices(capsys) -> None:
+    words = [word for word in WORDS if word not in ("--device", "cuda")]
+    assert jali.virtual_ranks(2, main, [*words, "--graphs"]) == [2, 2]
+    assert "--graphs is for collectives on devices" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("keep", [0, 1 << 20])
 def test_all_collectives_are_measured_in_place_too(keep: int, short_batches, monkeypatch, capsys) -> None:
     """With the times that there are, and without a fake vendor's library; plans are kept or made anew."""

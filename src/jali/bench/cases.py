@@ -1,6 +1,6 @@
 """The eight collectives as benchmark cases: buffers of a rank, what goes in, what must come out.
 
-The payload of a case is p*d bytes, p ranks times the chunk d: the size of its largest buffer. Data depends on rank,
+The payload of a case is the size of its largest buffer: p*d bytes, p ranks times the chunk d, where ranks have parts. Data depends on rank,
 position and round, so a wrong source, a stale buffer or a chunk in the wrong place shows; all values are small
 integers, so any order of summation gives the same bits and results are compared exactly.
 """
@@ -24,6 +24,7 @@ COLLECTIVES = (
     "scatter",
     "all_to_all",
 )
+WHOLE = ("all_reduce", "reduce", "broadcast")  # what counts is a buffer as long on every rank: one chunk
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 POISON = 119  # no value of `contribution` has this byte in every place
 PERIOD = 509  # prime: a displacement by a power of two, or by a few chunks, is never a multiple of it
@@ -36,9 +37,14 @@ def contribution(rank: int, count: int, round_: int, dtype: npt.DTypeLike) -> Ar
     return np.resize(pattern.astype(dtype), count)
 
 
+def chunks_of(collective: str, ranks: int) -> int:
+    """Chunks of the largest buffer."""
+    return 1 if collective in WHOLE else ranks
+
+
 def elements_of(collective: str, chunk: int, ranks: int, at_root: bool) -> tuple[int, int]:
     """Elements that a rank sends and receives, 0 where it has no part in that; a broadcast works in what is received."""
-    whole = ranks * chunk
+    whole = chunks_of(collective, ranks) * chunk
     return {
         "all_reduce": (whole, whole),
         "all_gather": (chunk, whole),
@@ -71,24 +77,26 @@ class Case:
             raise ValueError(f"collective {collective!r} is not one of {', '.join(COLLECTIVES)}")
         self.collective, self.rank, self.size, self.root = collective, rank, size, root
         self.dtype = np.dtype(dtype)
-        self.chunk = max(1, -(-payload // (size * self.dtype.itemsize)))
-        self.payload = size * self.chunk * self.dtype.itemsize
+        self.chunks = chunks_of(collective, size)
+        self.chunk = max(1, -(-payload // (self.chunks * self.dtype.itemsize)))
+        self.payload = self.chunks * self.chunk * self.dtype.itemsize
         send, receive = elements_of(collective, self.chunk, size, rank == root)
         self.send, self.receive = np.empty(send, self.dtype), np.empty(receive, self.dtype)
         self._ready = [self._what_goes_in_and_comes_out(k) for k in range(2)]
 
     def _what_goes_in_and_comes_out(self, round_: int) -> tuple[Array, Array]:
         p, n, me = self.size, self.chunk, self.rank
+        length = self.chunks * n
         mine = slice(me * n, (me + 1) * n)
 
         def whole(rank: int) -> Array:
-            return contribution(rank, p * n, round_, self.dtype)
+            return contribution(rank, length, round_, self.dtype)
 
         def chunks() -> Array:
             return np.concatenate([contribution(r, n, round_, self.dtype) for r in range(p)])
 
         def total(part: slice) -> Array:
-            out = np.zeros(len(range(*part.indices(p * n))), self.dtype)
+            out = np.zeros(len(range(*part.indices(length))), self.dtype)
             for r in range(p):
                 out += whole(r)[part]
             return out

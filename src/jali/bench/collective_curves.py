@@ -16,7 +16,7 @@ COLOURS = ("#1f5c99", "#c8553d", "#5b8c5a", "#8e6c8a", "#c49a3a", "#3b9c9c", "#8
 def write_curves(
     path: Path, cells: Mapping[Variant, Sequence[Any]], found: Mapping[Variant, Sequence[Stretch]], title: str
 ) -> None:
-    """Median times over bytes of `cells` (`Measured`), by variant; sizes that take a way are marked on its curve."""
+    """Median times over bytes of `cells` (`Measured`), by variant; sizes that take a way, as `found`, are marked on its curve."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -52,7 +52,7 @@ def write_curves(
         handles = {line.get_label(): line for axes in figure.axes for line in axes.get_lines()}
         named = [name for name in (DEFAULT, *ways) if name in handles]
         figure.legend([handles[name] for name in named], named, loc="outside right upper", frameon=False)
-        figure.suptitle(f"{title}; dots: sizes with a rule", x=0.01, ha="left")
+        figure.suptitle(title, x=0.01, ha="left")
         figure.savefig(path, dpi=150)
 
 

@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -114,27 +115,37 @@ def without(found: Iterable[Stretch], slow: Iterable[int]) -> list[Stretch]:
 @dataclass(frozen=True)
 class Variant:
     """A kind of call whose sizes are measured: `type` is the core's name of the elements; `in_place` is None where a collective has
-    no choice."""
+    no choice, and `persistent`, part of a graph, on hosts."""
 
     collective: str
     type: str
     in_place: bool | None
+    persistent: bool | None = None
 
     def __str__(self) -> str:
-        return self.collective + {True: " in place", False: "", None: ""}[self.in_place]
+        return (
+            self.collective
+            + (" in place" if self.in_place else "")
+            + (" in a graph" if self.persistent else "")
+        )
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A row of the file: bytes from `least` to `most`. `type` and `in_place` are None where it does not ask for them."""
+    """A row of the file: bytes from `least` to `most`. `type`, `in_place` and `persistent` are None where it does not ask for them."""
 
     collective: str
     type: str | None
     in_place: bool | None
+    persistent: bool | None
     least: int
     most: int
     way: str
     why: str = ""
+
+
+# Values of the conditions, None for those that are not asked for, and a variant that says the sizes.
+Said = tuple[str | None, bool | None, bool | None, Variant]
 
 
 def rules_of(
@@ -152,10 +163,10 @@ def rules_of(
         groups.setdefault(variant.collective, []).append(variant)
     rules = []
     for collective, variants in groups.items():
-        said: list[tuple[str | None, bool | None, Variant]] = [(v.type, v.in_place, v) for v in variants]
-        said = _folded(said, found, 1)  # in place or not
-        said = _folded(said, found, 0)
-        for type_, in_place, variant in said:
+        said: list[Said] = [(v.type, v.in_place, v.persistent, v) for v in variants]
+        for condition in (2, 1, 0):
+            said = _folded(said, found, condition)
+        for type_, in_place, persistent, variant in said:
             place = {size: number for number, size in enumerate(sorted(sizes[variant]))}
             ordered = sorted(found[variant], key=lambda s: s.sizes)
             bounds = [[s.sizes[0], s.sizes[-1]] for s in ordered]
@@ -164,28 +175,22 @@ def rules_of(
                     before[1] = math.isqrt(before[1] * after[0])
                     after[0] = before[1] + 1
             for stretch, (least, most) in zip(ordered, bounds, strict=True):
-                rules.append(
-                    Rule(collective, type_, in_place, least, most, stretch.way, why(variant, stretch))
-                )
+                asked = (type_, in_place, persistent, least, most)
+                rules.append(Rule(collective, *asked, stretch.way, why(variant, stretch)))
     return rules
 
 
-def _folded(
-    said: list[tuple[str | None, bool | None, Variant]],
-    found: Mapping[Variant, Sequence[Stretch]],
-    key: int,
-) -> list[tuple[str | None, bool | None, Variant]]:
-    """One for all values of a condition (0: type, 1: in place) where several were measured and all say the same."""
-    groups: dict[object, list[tuple[str | None, bool | None, Variant]]] = {}
+def _folded(said: list[Said], found: Mapping[Variant, Sequence[Stretch]], condition: int) -> list[Said]:
+    """One for all values of a condition (0: type, 1: in place, 2: part of a graph) where several were measured and all say the same."""
+    groups: dict[object, list[Any]] = {}
     for row in said:
-        groups.setdefault(row[1 - key], []).append(row)
-    result = []
+        groups.setdefault((*row[:condition], *row[condition + 1 : 3]), []).append(row)
+    result: list[Any] = []
     for rows in groups.values():
-        alike = all(list(found[row[2]]) == list(found[rows[0][2]]) for row in rows)
-        of_one_type = key == 0 and len({row[0] for row in said}) == 1
+        alike = all(list(found[row[3]]) == list(found[rows[0][3]]) for row in rows)
+        of_one_type = condition == 0 and len({row[0] for row in said}) == 1
         if alike and (len(rows) > 1 or of_one_type):
-            type_, in_place, variant = rows[0]
-            result.append((None if key == 0 else type_, None if key == 1 else in_place, variant))
+            result.append((*rows[0][:condition], None, *rows[0][condition + 1 :]))
         else:
             result += rows
     return result
@@ -214,8 +219,9 @@ def rules_text(
         }
         if rule.type is not None:
             asked["type"] = rule.type
-        if rule.in_place is not None:
-            asked["in_place"] = rule.in_place
+        for name in ("in_place", "persistent"):
+            if (value := getattr(rule, name)) is not None:
+                asked[name] = value
         if rule.collective in COMBINING:
             asked["reproducible"] = False
         if rule.collective in WITH_COUNTS:
@@ -253,7 +259,7 @@ def gain_text(measured: Iterable[Times]) -> str:
 def cell_text(variant: Variant, size: str, times: Times, ways: int) -> str:
     """A line about a cell as it was measured first: the default, the fastest other way, and what may replace the default."""
     medians = {way: float(np.median(rounds)) for way, rounds in times.items() if way != DEFAULT}
-    words = [f"{variant!s:24s}{size:>9s}  {time_text(float(np.median(times[DEFAULT]))):>10s}"]
+    words = [f"{variant!s:32s}{size:>9s}  {time_text(float(np.median(times[DEFAULT]))):>10s}"]
     if medians:
         best = min(medians, key=lambda way: medians[way])
         words.append(f"{best} {time_text(medians[best])}, ratio {ratio(times, best, error=FIRST)}")

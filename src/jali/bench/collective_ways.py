@@ -3,8 +3,8 @@
 A way is an algorithm, on devices with a carrier of its messages, or who has collectives itself (`jali.comm.algorithms`). Ranks are
 those of any communicator, processes or threads. All ways of a cell take turns on the same buffers, in an order that is drawn anew for
 each round; the time of a round is that of the slowest rank. On the host a round is one call on fresh data, from a barrier on; on
-devices a batch of calls, as in `jali.bench.device_collectives`. A few rounds tell which ways are near the default at all; only these,
-and it, go through the rest.
+devices a batch of calls, on streams or in graphs, as in `jali.bench.device_collectives`. A few rounds tell which ways are near the
+default at all; only these, and it, go through the rest.
 
 Results are compared before ways are timed, and after; on the host also in the rounds of the first look. What is not possible here is
 left out with its reason. Who decides from the times is `jali.bench.collective_rules`.
@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -26,11 +26,12 @@ from jali import _core, settings
 from jali.bench.cases import Case, contribution
 from jali.bench.collective_rules import DEFAULT
 from jali.bench.collectives import JaliSide
-from jali.bench.device_collectives import DeviceCase
+from jali.bench.device_collectives import DeviceCase, batch_of
 from jali.comm import algorithms
 from jali.comm.device_arrays import DeviceArray
 from jali.comm.elements import element_name
-from jali.errors import DeviceError, ParameterError, RankError
+from jali.errors import DeviceError, ParameterError, RankError, RecordingError
+from jali.lattice import Lattice
 from jali.vendors import libraries, library_of
 
 IN_PLACE = ("all_reduce", "all_gather", "reduce_scatter", "reduce")  # have the choice
@@ -119,9 +120,9 @@ class InPlaceCase(Case):
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        n, p = self.chunk, self.size
+        n = self.chunk
         mine = slice(self.rank * n, (self.rank + 1) * n)
-        self.whole = np.empty(p * n, self.dtype)
+        self.whole = np.empty(self.chunks * n, self.dtype)
         self.send = self.whole[mine] if self.collective == "all_gather" else self.whole
         if self.receive.size:
             self.receive = self.whole[mine] if self.collective == "reduce_scatter" else self.whole
@@ -149,7 +150,7 @@ class InPlaceDeviceCase(DeviceCase):
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         n = self.chunk
-        self.whole = DeviceArray.empty(self.gpu, (self.size * n,), self.dtype, "benchmark")
+        self.whole = DeviceArray.empty(self.gpu, (self.chunks * n,), self.dtype, "benchmark")
         mine = _Part(self.whole.address + self.rank * n * self.dtype.itemsize, n)
         self._sent_at = mine.address if self.collective == "all_gather" else self.whole.address
         if self.receive is not None:
@@ -172,6 +173,17 @@ class Measured:
     times: dict[str, list[float]]
     impossible: dict[str, str]
     far: dict[str, float]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What is checked, and what is timed: one call, and a batch of them."""
+
+    once: Callable[[], object]
+    batch: Callable[[], object]
+
+
+Runs = Mapping[str, _Run]
 
 
 class WaysOfCollectives:
@@ -198,28 +210,53 @@ class WaysOfCollectives:
             return kind(collective, payload, c.rank, c.size, self.gpu, dtype)
         return (InPlaceCase if in_place else Case)(collective, payload, c.rank, c.size, 0, dtype)
 
-    def measure(self, case: Any, rounds: int, seconds: float) -> Measured:
-        """All ways beside the default. More rounds than asked for, as many as fit into `seconds`, where a cell is done sooner."""
-        measured = self._measured(case, rounds, seconds)
+    def measure(
+        self,
+        case: Any,
+        rounds: int,
+        seconds: float,
+        *,
+        graphs: bool = False,
+        beside: Mapping[str, Callable[[], object]] | None = None,
+        rules: str = "",
+    ) -> Measured:
+        """All ways beside the default, and what else is to be timed `beside` them, to the last round. More rounds than asked for, as
+        many as fit into `seconds`, where a cell is done sooner. With `graphs` every batch is one, but what is beside is called as
+        it is. The default is what a file of `rules` chooses, or jali's own."""
+        measured = self._measured(case, rounds, seconds, graphs, beside or {}, rules)
         self._end(case)
         return measured
 
-    def _measured(self, case: Any, rounds: int, seconds: float) -> Measured:
-        calls = {DEFAULT: self._default(case, "")}
+    def _measured(
+        self,
+        case: Any,
+        rounds: int,
+        seconds: float,
+        graphs: bool,
+        beside: Mapping[str, Callable[[], object]],
+        rules: str,
+    ) -> Measured:
+        runs = {DEFAULT: self._default(case, rules, graphs=graphs)}
         impossible: dict[str, str] = {}
+        for name, call in beside.items():
+            runs[name] = self._run(case, call)
+            self._check(case, name, runs[name])
         for way in ways_of(case.collective, self.kind, self.ranks_of_hosts):
-            call = self._forced(case, way, impossible)
-            if call is not None:
-                calls[str(way)] = call
-        look = self._timed(case, calls, 0, LOOK, compare=True)
+            run = self._forced(case, way, impossible, graphs)
+            if run is not None:
+                runs[str(way)] = run
+        look = self._timed(case, runs, 0, LOOK, compare=True)
         limit = NEAR * float(np.median(look[DEFAULT]))
-        near = {name: call for name, call in calls.items() if name == DEFAULT or min(look[name]) <= limit}
-        far = {name: float(np.median(look[name])) for name in calls if name not in near}
+        always = {DEFAULT, *beside}
+        near = {name: run for name, run in runs.items() if name in always or min(look[name]) <= limit}
+        far = {name: float(np.median(look[name])) for name in runs if name not in near}
         if len(near) == 1:
             return Measured(case.payload, {DEFAULT: look[DEFAULT]}, impossible, far)
         return Measured(case.payload, self._rest(case, near, look, rounds, seconds), impossible, far)
 
-    def compare(self, case: Any, rules: str, rounds: int, seconds: float) -> dict[str, list[float]]:
+    def compare(
+        self, case: Any, rules: str, rounds: int, seconds: float, graphs: bool = False
+    ) -> dict[str, list[float]]:
         """What a file of rules chooses ("rules") beside what jali's own do (DEFAULT).
 
         Half of the rounds are of communicators that were made in the opposite order: where their slots came to lie says nothing
@@ -227,9 +264,11 @@ class WaysOfCollectives:
         """
         times: dict[str, list[float]] = {DEFAULT: [], "rules": []}
         for number, order in ((1, (DEFAULT, "rules")), (2, ("rules", DEFAULT))):
-            calls = {name: self._default(case, rules if name == "rules" else "", number) for name in order}
-            look = self._timed(case, calls, 0, LOOK, compare=True)
-            for name, more in self._rest(case, calls, look, -(-rounds // 2), seconds / 2).items():
+            runs = {
+                name: self._default(case, rules if name == "rules" else "", number, graphs) for name in order
+            }
+            look = self._timed(case, runs, 0, LOOK, compare=True)
+            for name, more in self._rest(case, runs, look, -(-rounds // 2), seconds / 2).items():
                 times[name] += more
         self._end(case)
         return times
@@ -240,41 +279,51 @@ class WaysOfCollectives:
             self._by_choice.clear()
 
     def _rest(
-        self,
-        case: Any,
-        calls: dict[str, Callable[[], object]],
-        look: dict[str, list[float]],
-        rounds: int,
-        seconds: float,
+        self, case: Any, runs: Runs, look: dict[str, list[float]], rounds: int, seconds: float
     ) -> dict[str, list[float]]:
-        each = sum(float(np.median(look[name])) for name in calls) * self._length(case)
+        each = sum(float(np.median(look[name])) for name in runs) * self._length(case)
         count = max(rounds, min(MOST_ROUNDS, int(seconds / each) if each > 0 else rounds))
-        return self._timed(case, calls, LOOK, count)
+        return self._timed(case, runs, LOOK, count)
 
-    def _default(self, case: Any, rules: str, number: int = 0) -> Callable[[], object]:
+    def _default(self, case: Any, rules: str, number: int = 0, graphs: bool = False) -> _Run:
         with in_force(self._control, collective_rules=rules or None, collective=None):
-            call = self._call(case, self._ranks_for(rules, "", number), None)
-            self._check(case, "what the rules choose" if rules else "jali's choice", call)
-        return call
+            run = self._run(case, self._call(case, self._ranks_for(rules, "", number), None), graphs)
+            self._check(case, "what the rules choose" if rules else "jali's choice", run)
+        return run
 
-    def _forced(self, case: Any, way: Way, impossible: dict[str, str]) -> Callable[[], object] | None:
+    def _forced(self, case: Any, way: Way, impossible: dict[str, str], graphs: bool) -> _Run | None:
         itself = way.name in algorithms.ON_DEVICES
         usual = "" if self.gpu is None or itself else DEVICE_CARRIERS[0]
         carrier = None if way.between else way.carrier or usual or None
         name, carriers = str(way) if way.between else way.name, f"{way.carrier} {way.between}".strip()
         with in_force(self._control, collective_rules=None, collective=None, device_carrier=carrier):
-            call, reason = self._call(case, self._ranks_for("", carriers, 0), name), ""
+            reason = ""
             self._ready(case)
             try:
-                call()
-            except (DeviceError, ParameterError, MemoryError) as error:
+                call = self._call(case, self._ranks_for("", carriers, 0), name)
+                call()  # says first whether it is possible at all
+                run = self._run(case, call, graphs)
+            except (DeviceError, ParameterError, RecordingError, MemoryError) as error:
                 reason = str(error) or type(error).__name__
             told = [text.decode() for text in self._control.gather_bytes(reason.encode()) if text]
             if told:
                 impossible[str(way)] = told[0]
                 return None
-            self._compare_result(case, str(way), 0)
-        return call
+            self._check(case, str(way), run)
+        return run
+
+    def _run(self, case: Any, call: Callable[[], object], graphs: bool = False) -> _Run:
+        if self.gpu is None:
+            return _Run(call, call)
+        if not graphs:
+            return _Run(call, batch_of(None, call, self._length(case), "stream"))
+        return _Run(*(batch_of(self._lattice, call, n, "graph") for n in (1, self._length(case))))
+
+    @cached_property
+    def _lattice(self) -> Lattice:
+        """Whose graphs they are."""
+        ranks = self.communicator.size
+        return Lattice(2, 2 * ranks, device=self.kind, grid=(1, ranks))
 
     def _ranks_for(self, rules: str, carrier: str, number: int) -> Any:
         choice = (rules, carrier, number)
@@ -297,9 +346,9 @@ class WaysOfCollectives:
             self.gpu.synchronize()
         self._control.barrier()
 
-    def _check(self, case: Any, name: str, call: Callable[[], object]) -> None:
+    def _check(self, case: Any, name: str, run: _Run) -> None:
         self._ready(case)
-        call()
+        run.once()
         self._compare_result(case, name, 0)
 
     def _compare_result(self, case: Any, name: str, number: int) -> None:
@@ -323,25 +372,25 @@ class WaysOfCollectives:
     def _timed(
         self,
         case: Any,
-        calls: dict[str, Callable[[], object]],
+        runs: Runs,
         first: int,
         count: int,
         compare: bool = False,
     ) -> dict[str, list[float]]:
-        """Rounds `first`, `first` + 1, ... of all calls in turn."""
-        names, clock, length = list(calls), time.perf_counter, self._length(case)
+        """Rounds `first`, `first` + 1, ... of all runs in turn."""
+        names, clock, length = list(runs), time.perf_counter, self._length(case)
         times = np.zeros((len(names), count))
         problem = ""
         for number in range(first, first + count):
             order = list(range(len(names)))
             random.Random(self._seed * 1000003 + number).shuffle(order)  # the same on all ranks
             for side in order:
-                call = calls[names[side]]
+                batch = runs[names[side]].batch
                 if self.gpu is None:
                     case.fill(number)
                     self._control.barrier()
                     start = clock()
-                    call()
+                    batch()
                     times[side, number - first] = clock() - start
                     if (compare or number == first + count - 1) and not problem:
                         wrong = case.wrong(number)
@@ -349,14 +398,13 @@ class WaysOfCollectives:
                 else:
                     self._control.barrier()
                     start = clock()
-                    for _ in range(length):
-                        call()
+                    batch()
                     self.gpu.synchronize()
                     times[side, number - first] = (clock() - start) / length
         self._raise_together(problem)
         if self.gpu is not None and not compare:
-            for name, call in calls.items():
-                self._check(case, name, call)
+            for name, run in runs.items():
+                self._check(case, name, run)
         slowest = self._control.all_reduce(times, op="max")
         return {name: list(map(float, row)) for name, row in zip(names, slowest, strict=True)}
 

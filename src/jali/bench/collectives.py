@@ -38,6 +38,25 @@ class Side(Protocol):
         ...
 
 
+class HostBuffers(Protocol):
+    """What a call of MPI takes of a case."""
+
+    @property
+    def collective(self) -> str: ...
+    @property
+    def chunks(self) -> int: ...
+    @property
+    def chunk(self) -> int: ...
+    @property
+    def root(self) -> int: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def send(self) -> np.ndarray: ...
+    @property
+    def receive(self) -> np.ndarray: ...
+
+
 class MpiSide:
     """The MPI library's own blocking collectives, through mpi4py on the arrays as they are."""
 
@@ -46,7 +65,7 @@ class MpiSide:
     def __init__(self, comm: Any) -> None:
         self.comm = comm
 
-    def prepare(self, case: Case) -> Callable[[], object]:
+    def prepare(self, case: HostBuffers) -> Callable[[], object]:
         from mpi4py import MPI
 
         comm, n, root = self.comm, case.chunk, case.root
@@ -55,7 +74,7 @@ class MpiSide:
         def buffer(array: np.ndarray, count: int) -> list[Any] | None:
             return [array, count, kind] if array.size else None
 
-        whole = case.size * n
+        whole = case.chunks * n
         out, into = buffer(case.send, whole), buffer(case.receive, whole)
         chunk_out, chunk_in = buffer(case.send, n), buffer(case.receive, n)
         # Gather and scatter count elements per rank on both sides.

@@ -172,7 +172,12 @@ def write_csv(report: Report, path: Path) -> None:
 
 def write_json(report: Report, path: Path) -> None:
     """`as_json` in a file."""
-    path.write_text(json.dumps(as_json(report), indent=1) + "\n")
+    write_as(as_json(report), path)
+
+
+def write_as(document: dict[str, Any], path: Path) -> None:
+    """JSON in a file."""
+    path.write_text(json.dumps(document, indent=1) + "\n")
 
 
 def write_plot(report: Report, path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from jali import settings
-from jali.bench.cases import COLLECTIVES, PERIOD, contribution, elements_of
+from jali.bench.cases import COLLECTIVES, PERIOD, chunks_of, contribution, elements_of
 from jali.bench.collectives import Cell, JaliSide, Report, Timing, conditions
 from jali.comm import algorithms
 from jali.comm.ccl import CclCommunicator
@@ -51,8 +51,9 @@ class DeviceCase:
         self.collective, self.rank, self.size, self.gpu = collective, rank, size, gpu
         self.dtype = np.dtype(dtype)
         self.root = 0
-        self.chunk = max(1, -(-payload // (size * self.dtype.itemsize)))
-        self.payload = size * self.chunk * self.dtype.itemsize
+        self.chunks = chunks_of(collective, size)
+        self.chunk = max(1, -(-payload // (self.chunks * self.dtype.itemsize)))
+        self.payload = self.chunks * self.chunk * self.dtype.itemsize
         sent, received = elements_of(collective, self.chunk, size, rank == self.root)
         mine = contribution(rank, sent, 0, self.dtype)
         if windows is None:
@@ -191,7 +192,7 @@ def measure(
             for call, of_side, name in zip(calls, cases, names, strict=True):
                 _check(communicator, gpu, of_side, name, call)
             for order in orders:
-                batches = [_batch(lattice, call, length, order) for call in calls]
+                batches = [batch_of(lattice, call, length, order) for call in calls]
                 times = np.zeros((len(calls), rounds))
                 for number in range(-1, rounds):  # the first warms up
                     turn = range(len(calls)) if number % 2 else reversed(range(len(calls)))
@@ -225,7 +226,9 @@ def _about(ccl: CclCommunicator) -> dict[str, str]:
     }
 
 
-def _batch(lattice: Lattice, call: Callable[[], object], length: int, order: str) -> Callable[[], object]:
+def batch_of(lattice: Any, call: Callable[[], object], length: int, order: str) -> Callable[[], object]:
+    """So many calls, one after the other, on jali's stream or in a graph (one of `ORDERS`); `lattice` is whose graph it is."""
+
     def work() -> None:
         for _ in range(length):
             call()

@@ -1,7 +1,7 @@
 """`jali bench`: measurements on these ranks.
 
 `collectives`: jali's beside those of the MPI library, on the same data; with `--device` on arrays in device memory, beside
-those of the device's vendor (NCCL, RCCL). `halo`: every policy of halo exchange for a
+those of the device's vendor (NCCL, RCCL); with `--hybrid` or `--osu` jali's choice beside every single way and MPI by hand. `halo`: every policy of halo exchange for a
 kernel with neighbours, part by part. `compare A B`: how much faster or slower one commit of jali is than another.
 """
 
@@ -21,7 +21,7 @@ from jali.devices import default_device, device_names
 from jali.errors import ParameterError
 
 OPTIONS = {
-    "collectives": ("only", "smallest", "largest", "factor", "rounds", "sides"),
+    "collectives": ("only", "smallest", "largest", "factor", "rounds", "sides", "hybrid", "osu"),
     "halo": ("kernel", "local", "grid", "precision", "policies", "rounds", "seconds", "no_graphs"),
     "compare": ("rows", "list", "minutes", "go_on", "starts", "turns", "precision", "seconds"),
 }
@@ -43,11 +43,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only", type=names_argument, metavar="NAME,...", help="these collectives (default: all eight)"
     )
-    parser.add_argument("--smallest", type=size_argument, default=8, metavar="BYTES", help="default 8")
     parser.add_argument(
-        "--largest", type=size_argument, default=64 << 20, metavar="BYTES", help="default 64MiB"
+        "--smallest", type=size_argument, metavar="BYTES", help="default 8; with --hybrid or --osu 4"
     )
-    parser.add_argument("--factor", type=int, default=8, metavar="F", help="between sizes (default 8)")
+    parser.add_argument(
+        "--largest",
+        type=size_argument,
+        metavar="BYTES",
+        help="default 64MiB; with --hybrid on devices 1GiB, with --osu 1MiB",
+    )
+    parser.add_argument(
+        "--factor", type=int, metavar="F", help="between sizes (default 8; with --hybrid 4, with --osu 2)"
+    )
+    parser.add_argument(
+        "--hybrid",
+        action="store_true",
+        help="of collectives: what jali chooses beside every single way, and beside MPI: on hosts the library's own, on devices "
+        "what programs do by hand, copies to the host and back around it",
+    )
+    parser.add_argument(
+        "--osu",
+        action="store_true",
+        help="as --hybrid, for all-reduce of 4 bytes to 1 MiB unless --only and sizes say more, drawn as latencies with the sizes at "
+        "which the choice changes",
+    )
     parser.add_argument(
         "--rounds", type=int, default=10, metavar="N", help="measured rounds at least (default 10)"
     )
@@ -188,7 +207,51 @@ def _collectives_on_device(arguments: argparse.Namespace) -> int:
     return _publish(arguments, collectives_report, reports, device_report.summary)
 
 
+# Sizes where none are given: smallest, largest, factor.
+SIZES = {"plain": (8, 64 << 20, 8), "hybrid": (4, 64 << 20, 4), "osu": (4, 1 << 20, 2)}
+LARGEST_ON_DEVICES = 1 << 30  # of hybrid
+
+
+def _collectives_hybrid(arguments: argparse.Namespace) -> int:
+    from jali.bench import collectives, hybrid, hybrid_report
+    from jali.devices import open_device
+
+    if arguments.sides is not None:
+        raise ParameterError("--sides is for collectives without --hybrid and --osu, which take all ways")
+    ranks = comm.current()
+    gpu = open_device(arguments.device, ranks) if arguments.device not in (None, "cpu") else None
+    _check_sizes(arguments)
+    if arguments.osu and arguments.only is None:
+        arguments.only = ["all_reduce"]
+
+    def progress(report: hybrid.HybridReport, order: str) -> None:
+        if not arguments.json:
+            print(f"{order:6s} {hybrid_report.row_text(report)}", flush=True)
+
+    reports = hybrid.measure(
+        ranks,
+        gpu,
+        collectives.sizes_between(arguments.smallest, arguments.largest, arguments.factor),
+        _chosen(arguments),
+        rounds=arguments.rounds,
+        progress=progress,
+    )
+    if arguments.osu and arguments.output is not None and ranks.rank == 0:
+        arguments.output.mkdir(parents=True, exist_ok=True)
+        for order, report in reports.items():
+            hybrid_report.write_osu(report, arguments.output / f"osu-{order}.png")
+    return _publish(arguments, hybrid_report, reports, hybrid_report.summary)
+
+
 def _check_sizes(arguments: argparse.Namespace) -> None:
+    """Fills in the sizes that nobody gave, and raises ParameterError for those that make no sense."""
+    chosen = "osu" if arguments.osu else "hybrid" if arguments.hybrid else "plain"
+    smallest, largest, factor = SIZES[chosen]
+    if chosen == "hybrid" and arguments.device not in (None, "cpu"):
+        largest = LARGEST_ON_DEVICES
+    for name, value in (("smallest", smallest), ("largest", largest), ("factor", factor)):
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, value)
     if arguments.factor < 2 or arguments.rounds < 1 or arguments.largest < arguments.smallest:
         raise ParameterError(
             "give --factor 2 or more, --rounds 1 or more, and --largest not below --smallest"
@@ -210,6 +273,8 @@ def _chosen(arguments: argparse.Namespace) -> list[str]:
 def _collectives(arguments: argparse.Namespace) -> int:
     from jali.bench import collectives, collectives_report
 
+    if arguments.hybrid or arguments.osu:
+        return _collectives_hybrid(arguments)
     if arguments.device not in (None, "cpu"):
         return _collectives_on_device(arguments)
     if arguments.sides is not None:

@@ -18,6 +18,7 @@ import numpy as np
 
 from jali import _core, comm, settings, vendors
 from jali.amounts import counted, size_text, time_text
+from jali.bench.cases import chunks_of
 from jali.bench.collective_rules import COMBINING, DEFAULT
 from jali.bench.collective_ways import Way, ways_of
 from jali.cli.plan_arguments import names_argument, size_argument, whole_argument
@@ -30,7 +31,6 @@ from jali.planner.call_costs import Cost, Costs, Times
 from jali.planner.machine import Machine
 
 MOST_NAMED = 5  # of ways without costs for the same reason
-WHOLE = ("all_reduce", "reduce", "broadcast")  # every rank has all bytes
 MACHINES = {"cuda": "h200x8", "hip": "frontier"}
 """Where nobody names a machine: those whose measurements jali's own rules and model were made with."""
 
@@ -139,7 +139,7 @@ class Asked:
             hosts = [len(host) for host in ranks.collectives.hosts]
         else:
             hosts = spread(count, 1 if arguments.hosts is None else arguments.hosts)
-        parts = 1 if collective in WHOLE else count
+        parts = chunks_of(collective, count)
         elements = -(-arguments.size // (SIZES[type_] * parts))  # whole ones
         if not 0 <= arguments.root < count:
             raise ParameterError(f"root {arguments.root} does not exist among {counted(count, 'rank')}")

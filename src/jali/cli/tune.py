@@ -25,6 +25,7 @@ OF_COLLECTIVES = (
     "factor",
     "types",
     "in_place",
+    "graphs",
     "rounds",
     "seconds",
     "out",
@@ -71,6 +72,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     of.add_argument(
         "--in-place", action="store_true", help="also calls whose result is where their argument was"
+    )
+    of.add_argument(
+        "--graphs",
+        action="store_true",
+        help="on devices also calls that are parts of graphs; without, rules are for other calls only",
     )
     of.add_argument(
         "--rounds", type=int, default=20, metavar="N", help="measured rounds at least (default 20)"

@@ -1,6 +1,6 @@
 """`jali tune collectives`: measures every way of every collective beside jali's choice, and writes rules where another way is faster.
 
-Cells (a collective, a type, in place or not, a size) are measured one after the other; after each a file beside the rules has
+Cells (a collective, a type, in place or not, called or part of a graph, a size) are measured one after the other; after each a file beside the rules has
 all of them, so that an interrupted run goes on with `--continue`. Then rules are made (`jali.bench.collective_rules`), the cells that
 they change are measured anew, by these rules and by jali's own, and what is not faster again is left out. All ranks know all times
 and decide alike; rank 0 alone writes and speaks.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -27,6 +28,7 @@ import numpy as np
 from jali import _core, comm, settings
 from jali.amounts import counted
 from jali.bench import collectives
+from jali.bench.cases import chunks_of
 from jali.bench.collective_rules import (
     DEFAULT,
     LEAST_ROUNDS,
@@ -58,7 +60,7 @@ from jali.io.parallel import together
 from jali.vendors import library_of
 from jali.version import __version__
 
-FORMAT = "jali tune collectives 1"
+FORMAT = "jali tune collectives 2"
 MOST_STATE = 1 << 28  # bytes
 PICTURES = (".png", ".pdf", ".svg")
 NOT_OURS = ("JALI_EXPECTED_RANKS", "JALI_CACHE_DIR", "JALI_COLLECTIVE_RULES")  # say nothing about times
@@ -129,6 +131,8 @@ def _check(arguments: argparse.Namespace, ranks: int) -> None:
         raise ParameterError(
             f"give --rounds {LEAST_ROUNDS} or more: {arguments.rounds} cannot tell a way that is faster from noise"
         )
+    if arguments.graphs and arguments.device in (None, "cpu"):
+        raise ParameterError("--graphs is for collectives on devices; name one, like --device cuda")
     if not 0 <= arguments.seconds < math.inf:
         raise ParameterError(f"give --seconds 0 or more, not {arguments.seconds}")
     if arguments.draw is not None and arguments.draw.suffix not in PICTURES:
@@ -197,7 +201,7 @@ class Tuning:
         told = json.loads(self.ranks.broadcast_bytes(found, 0) or b"[]")
         wanted = {(c.variant, c.payload): c for c in self.wanted}
         for row in told:
-            cell = wanted.get((Variant(row["collective"], row["type"], row["in_place"]), row["bytes"]))
+            cell = wanted.get((_variant_of(row), row["bytes"]))
             if cell is not None:
                 self.done[cell] = Measured(row["bytes"], row["times"], row["impossible"], row["far"])
         self._write_state()
@@ -258,7 +262,8 @@ class Tuning:
         if cell in self.done:
             return
         case = self._case(cell)
-        found = self.ways.measure(case, self.arguments.rounds, self._seconds)
+        graphs = bool(cell.variant.persistent)
+        found = self.ways.measure(case, self.arguments.rounds, self._seconds, graphs=graphs)
         self.done[cell] = found
         self._write_state()
         ways = ways_of(cell.variant.collective, self.kind, self.hosts)
@@ -299,7 +304,8 @@ class Tuning:
 
     def verify(self, cell: Cell, file: str) -> None:
         """Fresh rounds of a cell that the rules change."""
-        times = self.ways.compare(self._case(cell), file, self.arguments.rounds, self._seconds)
+        graphs = bool(cell.variant.persistent)
+        times = self.ways.compare(self._case(cell), file, self.arguments.rounds, self._seconds, graphs)
         self.verified[cell] = times
         self.say(f"{self._line(cell)}  {'stays' if self._stays(cell) else 'is left out'}")
 
@@ -400,7 +406,8 @@ class Tuning:
 
         cells = {variant: [self.done[cell] for cell in of] for variant, of in self.by_variant().items()}
         where = self.conditions.get("device", self.conditions["processor"])
-        write_curves(self.arguments.draw, cells, self.found, f"{counted(self.ranks.size, 'rank')}, {where}")
+        title = f"{counted(self.ranks.size, 'rank')}, {where}; dots: sizes with a rule"
+        write_curves(self.arguments.draw, cells, self.found, title)
 
     def _document(self, rules: Sequence[Rule]) -> dict[str, object]:
         return {
@@ -432,15 +439,15 @@ class Tuning:
         for name in arguments.only or collectives.COLLECTIVES:
             collective = name.replace("-", "_")
             places = ([False, True] if arguments.in_place else [False]) if collective in IN_PLACE else [None]
-            for dtype in arguments.types:
-                item = np.dtype(dtype).itemsize * self.ranks.size
-                for place in places:
-                    variant = Variant(collective, core_type(dtype), place)
-                    for size in collectives.sizes_between(
-                        arguments.smallest, arguments.largest, arguments.factor
-                    ):
-                        cell = Cell(variant, dtype, -(-size // item) * item)  # whole chunks
-                        found[cell] = None
+            graphs = [None] if self.gpu is None else [False, True] if arguments.graphs else [False]
+            for dtype, place, graph in itertools.product(arguments.types, places, graphs):
+                item = np.dtype(dtype).itemsize * chunks_of(collective, self.ranks.size)
+                variant = Variant(collective, core_type(dtype), place, graph)
+                for size in collectives.sizes_between(
+                    arguments.smallest, arguments.largest, arguments.factor
+                ):
+                    cell = Cell(variant, dtype, -(-size // item) * item)  # whole chunks
+                    found[cell] = None
         return list(found)
 
     def _conditions(self) -> dict[str, object]:
@@ -475,12 +482,16 @@ class Tuning:
 
 def _named(cell: Cell) -> dict[str, object]:
     of = cell.variant
-    return {"collective": of.collective, "type": of.type, "in_place": of.in_place, "bytes": cell.payload}
+    return {**vars(of), "bytes": cell.payload}
+
+
+def _variant_of(row: dict[str, Any]) -> Variant:
+    return Variant(row["collective"], row["type"], row["in_place"], row["persistent"])
 
 
 def _check_row(row: dict[str, Any]) -> None:
     """Raises ValueError, KeyError, TypeError or AttributeError for what is no cell of a state."""
-    hash(Variant(row["collective"], row["type"], row["in_place"]))
+    hash(_variant_of(row))
     rounds = [np.asarray(times, float) for times in row["times"].values()]
     if DEFAULT not in row["times"] or not all(t.ndim == 1 and t.size and (t > 0).all() for t in rounds):
         raise ValueError("times of rounds are numbers above 0")
