@@ -40,6 +40,13 @@ inline constexpr Transport librarys_windows{
         return why.empty() ? CclGroup::shared(communicator, gpu)->why_no_windows() : why;
     }};
 
+inline constexpr Transport librarys_streams{"-streams",
+                                            "the vendor's library, in parts on several streams",
+                                            {.recordable = true, .device_per_rank = true},
+                                            [](const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
+                                                return CclGroup::why_not(communicator, gpu);
+                                            }};
+
 inline constexpr Transport gpu_aware_mpi{"gpu-aware-mpi",
                                          "an MPI library that takes addresses of devices",
                                          {.host_waits = true},

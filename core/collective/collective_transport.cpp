@@ -5,9 +5,9 @@ namespace jali {
 namespace {
 
 constexpr const CollectiveTransport* rows[] = {
-    &collectives_by_remote_write, &collectives_by_library,     &collectives_by_librarys_windows,
-    &collectives_by_copy_engine,  &collectives_by_array_write, &collectives_by_gpu_aware_mpi,
-    &collectives_by_staging};
+    &collectives_by_remote_write,     &collectives_by_library,     &collectives_by_librarys_windows,
+    &collectives_by_librarys_streams, &collectives_by_copy_engine, &collectives_by_array_write,
+    &collectives_by_gpu_aware_mpi,    &collectives_by_staging};
 
 } // namespace
 

@@ -79,8 +79,8 @@ struct CollectiveTransport : Transport {
 };
 
 extern const CollectiveTransport collectives_by_remote_write, collectives_by_library,
-    collectives_by_librarys_windows, collectives_by_copy_engine, collectives_by_array_write,
-    collectives_by_gpu_aware_mpi, collectives_by_staging;
+    collectives_by_librarys_windows, collectives_by_librarys_streams, collectives_by_copy_engine,
+    collectives_by_array_write, collectives_by_gpu_aware_mpi, collectives_by_staging;
 
 // In the order in which they are taken.
 std::span<const CollectiveTransport* const> collective_transports();

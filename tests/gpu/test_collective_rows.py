@@ -131,7 +131,7 @@ def every_call(name: str, way: str | None, kinds: list[tuple[str, str, str]]) ->
             if way in core_rows_that_do() and (why := core.why_not(way, call)):
                 with pytest.raises((ParameterError, DeviceError), match="has no|cannot combine|knows no"):
                     there().plan_of(call)
-                assert way in ("nccl", "nccl-windows"), why
+                assert way in ("nccl", *HAVE), why
                 continue
             run(call, dtype)
             done += 1
@@ -142,6 +142,10 @@ def core_rows_that_do() -> set[str]:
     return {name for name, _, _, itself in _core.collective_rows(libraries()) if itself}
 
 
+HAVE = {  # what they have, where that is not everything
+    "nccl-windows": ("all_reduce", "all_gather", "reduce_scatter"),
+    "nccl-streams": ("all_reduce", "reduce", "broadcast"),
+}
 KINDS = [("sum", "fp64", "float64"), ("max", "int32", "int32"), ("prod", "complex64", "complex64")]
 KINDS += [("sum", "uint8", "uint8"), ("sum", "int16", "int16"), ("bit_xor", "uint64", "uint64")]
 
@@ -150,7 +154,7 @@ KINDS += [("sum", "uint8", "uint8"), ("sum", "int16", "int16"), ("bit_xor", "uin
 @pytest.mark.parametrize("name", algorithms.COLLECTIVES)
 @pytest.mark.parametrize(
     "row",
-    ["remote-write", "copy-engine", "array-write", "nccl", "nccl itself", "nccl-windows", "host-staged"],
+    ["remote-write", "copy-engine", "array-write", "nccl", "nccl itself", *HAVE, "host-staged"],
 )
 @pytest.mark.unproved("runs plans of the core by themselves")
 def test_every_row_does_what_numpy_does(
@@ -163,10 +167,53 @@ def test_every_row_does_what_numpy_does(
     reduces = name in ("all_reduce", "reduce", "reduce_scatter")
     done = comm.virtual_ranks(ranks, every_call, name, way, KINDS if reduces else KINDS[:2] + KINDS[4:5])
     assert len(set(done)) == 1
-    if row == "nccl-windows" and name not in ("all_reduce", "all_gather", "reduce_scatter"):
+    if name not in HAVE.get(row, algorithms.COLLECTIVES):
         assert done[0] == 0
     else:
         assert done[0] >= 3  # of the library at least sums of some types
+
+
+COUNTS = (1, 127, 128, 129, 511, 513, 1000, 4096, 5003)
+
+
+def in_parts(name: str) -> None:
+    """Parts end where arrays do, in place and not, and in a graph."""
+    for count, in_place in itertools.product(COUNTS, (False, True)):
+        for op, element, dtype in (
+            ("sum", "fp32", "float32"),
+            ("sum", "complex128", "complex128"),
+            ("max", "int8", "int8"),
+        ):
+            if in_place or name != "broadcast":
+                run(CollectiveCall(name, element, count, 1, op, in_place, "nccl-streams"), dtype)
+    c, core = comm.current(), there()
+    x, out = (DeviceArray.from_host(np.arange(5000.0) + c.rank, core.gpu) for _ in range(2))
+    call = CollectiveCall(name, "fp64", 5000, 1, "sum", name == "broadcast", "nccl-streams")
+    plan = core.plan_of(call)
+    buffers = [out.address] if name == "broadcast" else [x.address, out.address]
+    core.gpu.launch_graph(_core.GpuGraph(core.gpu, lambda: plan.run(buffers)))
+    if name != "reduce" or c.rank == 1:
+        total = np.arange(5000.0) + 1 if name == "broadcast" else c.size * np.arange(5000.0) + 3
+        assert np.array_equal(out.to_host(), total)
+
+
+@pytest.mark.parametrize("name", ["all_reduce", "reduce", "broadcast"])
+@pytest.mark.unproved("runs plans of the core by themselves")
+def test_the_library_on_several_streams(name: str) -> None:
+    comm.virtual_ranks(3, in_parts, name)
+
+
+def described() -> list[str]:
+    core = there()
+    calls = [
+        CollectiveCall("all_reduce", "fp32", n, 0, "sum", False, "nccl-streams") for n in (0, 100, 129, 5000)
+    ]
+    return [core.plan_of(call).describe().split(" in ")[-1].strip() for call in calls]
+
+
+def test_how_many_parts_there_are_is_said() -> None:
+    told = [f"{n} parts, each on a stream" for n in (0, 1, 2, 4)]
+    assert comm.virtual_ranks(2, described) == [told, told]
 
 
 def by_mpi() -> int:
@@ -229,7 +276,7 @@ def reasons() -> list[str]:
     with pytest.raises(DeviceError, match="goes through the vendor's library, but ranks 0 and 2 use one GPU"):
         comm.current().all_reduce(x, algorithm="two_step")
     use_on_all_ranks(device_carrier=None)
-    rows = "remote-write, nccl, nccl-windows, copy-engine, array-write, gpu-aware-mpi and host-staged do"
+    rows = "remote-write, nccl, nccl-windows, nccl-streams, copy-engine, array-write, gpu-aware-mpi and host-staged do"
     with pytest.raises(PlanError, match=f"'pigeon' carries nothing .*; {rows}"):
         collectives.why_not("pigeon")
     return found
@@ -339,7 +386,7 @@ def recorded_or_refused(way: str) -> bool:
 
 @pytest.mark.parametrize(
     "way",
-    ["two_step", "two_step by copy-engine", "two_step by array-write", "nccl", "nccl-windows", "host-staged"],
+    ["two_step", "two_step by copy-engine", "two_step by array-write", "nccl", *HAVE, "host-staged"],
 )
 @pytest.mark.unproved("runs plans of the core by themselves")
 def test_rows_are_recorded_in_graphs_or_refuse_it(way: str, use_settings: Callable[..., None]) -> None:
@@ -390,7 +437,7 @@ def wrong_buffers(way: str) -> None:
         plan((x, None))
 
 
-@pytest.mark.parametrize("way", ["two_step", "nccl", "nccl-windows", "host-staged"])
+@pytest.mark.parametrize("way", ["two_step", "nccl", *HAVE, "host-staged"])
 def test_plans_of_all_rows_refuse_other_buffers(way: str) -> None:
     comm.virtual_ranks(2, wrong_buffers, way)
 

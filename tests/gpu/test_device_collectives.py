@@ -532,7 +532,8 @@ def of_another_vendor() -> None:
         c.all_reduce(x, algorithm="rccl")
     for old in ("ccl", "staged"):
         with pytest.raises(
-            ParameterError, match=f"no algorithm '{old}' .* host-staged, nccl, nccl-windows, rccl"
+            ParameterError,
+            match=f"no algorithm '{old}' .* host-staged, nccl, nccl-streams, nccl-windows, rccl",
         ):
             c.all_reduce(x, algorithm=old)
     with pytest.raises(

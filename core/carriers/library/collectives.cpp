@@ -1,6 +1,7 @@
 // The vendor's library, NCCL or RCCL: messages of a stage are one group on the stream, and it has collectives
 // itself, which do not say in which order they combine. For some it has faster kernels between symmetric
 // windows: arrays in such memory get them by themselves, a row of its own copies others into windows and out.
+// Another row cuts an array into parts, each of which is a collective on a stream of its own.
 #include "carriers/carriers.hpp"
 #include "collective/collective_transport.hpp"
 #include "device/stream_order.hpp"
@@ -305,6 +306,89 @@ class LibrarysWindows final : public Library {
     Windows windows_;
 };
 
+// Streams beside that of the caller, and events between them.
+struct Streams {
+    static constexpr int parts = 4;
+    struct Beside {
+        explicit Beside(const std::shared_ptr<Gpu>& gpu) : stream(gpu), done(gpu, false) {}
+        GpuStream stream;
+        GpuEvent done;
+    };
+    explicit Streams(const std::shared_ptr<Gpu>& gpu) : begin(gpu, false) {
+        for (int part = 1; part < parts; ++part) beside.push_back(std::make_unique<Beside>(gpu));
+    }
+    GpuEvent begin;
+    std::vector<std::unique_ptr<Beside>> beside;
+};
+
+class StreamsPlan final : public LibraryPlan {
+  public:
+    StreamsPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CclGroup> ccl, const CollectiveCall& call,
+                std::string what, std::shared_ptr<Streams> streams)
+        : LibraryPlan(std::move(gpu), std::move(ccl), call, std::move(what)), streams_(std::move(streams)) {
+        if (calls_.empty()) return;
+        const std::size_t element = std::size_t(call.counts[0]) * size_of(call.type) / calls_.front().count;
+        const std::size_t line = std::max<std::size_t>(1, line_bytes / element);
+        part_ = (calls_.front().count / Streams::parts / line + 1) * line;
+        element_ = element;
+    }
+
+    std::string describe() const override {
+        const std::size_t count = calls_.empty() ? 0 : calls_.front().count;
+        const std::size_t parts = count == 0 ? 0 : (count + part_ - 1) / part_;
+        return "  the library's own, in " + std::to_string(parts) + " parts, each on a stream\n";
+    }
+
+  private:
+    static constexpr std::size_t line_bytes = 512; // parts begin at such a place of the array
+
+    // All ranks launch the parts in their order.
+    void put(std::span<const GpuAddress> buffers, void* stream) override {
+        if (calls_.empty()) return;
+        CclCall call = calls_.front();
+        call.from += buffers.front();
+        call.to += buffers.back();
+        const std::size_t count = call.count;
+        if (part_ < count) streams_->begin.record(stream);
+        for (std::size_t first = 0, number = 0; first < count; first += part_, ++number) {
+            Streams::Beside* const beside = number > 0 ? streams_->beside[number - 1].get() : nullptr;
+            call.stream = beside != nullptr ? beside->stream.handle() : stream;
+            call.count = std::min(part_, count - first);
+            if (beside != nullptr) streams_->begin.let_wait(call.stream);
+            ccl_->issue({call});
+            if (beside != nullptr) beside->done.record(call.stream);
+            call.from += call.count * element_;
+            call.to += call.count * element_;
+        }
+        for (std::size_t number = 1; number * part_ < count; ++number)
+            streams_->beside[number - 1]->done.let_wait(stream);
+    }
+
+    std::shared_ptr<Streams> streams_;
+    std::size_t part_ = 1, element_ = 1; // elements of the library, and bytes of one
+};
+
+class LibrarysStreams final : public Library {
+  public:
+    explicit LibrarysStreams(const CollectiveRanks& ranks)
+        : Library(ranks, collectives_by_librarys_streams), streams_(std::make_shared<Streams>(ranks.gpu)) {}
+
+    void check(const CollectiveCall& call) const override {
+        if (call.collective != Collective::all_reduce && call.collective != Collective::reduce &&
+            call.collective != Collective::broadcast)
+            throw CollectiveError("algorithm '" + name + "' has no " + std::string(name_of(call.collective)) +
+                                  "; all_reduce, reduce and broadcast go that way");
+        Library::check(call);
+    }
+
+    std::shared_ptr<DevicePlan> plan(const CollectiveCall& call, std::string what) override {
+        return std::make_shared<StreamsPlan>(gpu_, ccl_, call, std::move(what), streams_);
+    }
+
+  private:
+    std::shared_ptr<Streams> streams_;
+};
+
 } // namespace
 
 const CollectiveTransport collectives_by_library{
@@ -318,6 +402,13 @@ const CollectiveTransport collectives_by_librarys_windows{
     {librarys_windows},
     [](const CollectiveRanks& ranks) -> std::shared_ptr<CollectiveCarrier> {
         return std::make_shared<LibrarysWindows>(ranks);
+    },
+    {.itself = true, .costly = true}};
+
+const CollectiveTransport collectives_by_librarys_streams{
+    {librarys_streams},
+    [](const CollectiveRanks& ranks) -> std::shared_ptr<CollectiveCarrier> {
+        return std::make_shared<LibrarysStreams>(ranks);
     },
     {.itself = true, .costly = true}};
 
