@@ -26,6 +26,10 @@ class LayoutError(JaliError):
     """A lattice cannot be laid out as asked: bad extents, impossible rank grid, halo wider than the local box."""
 
 
+class ShapeError(LayoutError, ValueError):
+    """Shapes, partitions or operators of distributed arrays do not fit each other."""
+
+
 class StorageError(JaliError):
     """A value does not fit the format in which its field is stored, such as 1e6 in float16."""
 

@@ -68,6 +68,7 @@ class Communicator:
         self.largest_tag: int = core.largest_tag
         self.threads = threads
         self.collective_calls = _core.CollectiveCalls(core, checking.is_on())
+        self.kept: dict[str, Any] = {}  # what others keep for it, as long as it lives
         self._sharing_memory: Communicator | None = None
         self._device_messages: dict[_core.Gpu, _core.DeviceMessages] = {}
 

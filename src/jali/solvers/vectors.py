@@ -59,7 +59,7 @@ class Vectors(Protocol):
         """The calls of `step` as a `jali.Graph`."""
 
 
-class _WithoutGraphs:
+class WithoutGraphs:
     """For vectors whose operations the host starts one by one."""
 
     def repeats(self, x: Any) -> bool:
@@ -75,7 +75,7 @@ class _WithoutGraphs:
         raise ParameterError("these vectors know no graphs")
 
 
-class ArrayVectors(_WithoutGraphs):
+class ArrayVectors(WithoutGraphs):
     """Arrays of a library that speaks NumPy's language: NumPy and CuPy."""
 
     def __init__(self, library: Any):
@@ -145,7 +145,7 @@ def _in_place(vectors: Vectors, assignments: Sequence[Assignment], norm: bool) -
     return vectors.norm2(last) if norm else None
 
 
-class ListVectors(_WithoutGraphs):
+class ListVectors(WithoutGraphs):
     """Lists of vectors as one long vector: sums are added in the order of the list."""
 
     def check(self, name: str, x: Any, like: Any) -> None:
@@ -208,7 +208,17 @@ def _is_list(x: Any) -> bool:
     return isinstance(x, list | tuple) and len(x) > 0 and all(any(r.is_one(v) for r in ROWS) for v in x)
 
 
+def _distributed() -> Vectors:
+    from jali.arrays.vectors import DistributedVectors
+
+    return DistributedVectors()
+
+
 ROWS = [
+    Row("jali.arrays.DistributedArray", _array_of("jali", "DistributedArray"), lambda x: _distributed()),
+    Row(
+        "stack of distributed arrays", _array_of("jali", "StackedDistributedArray"), lambda x: _distributed()
+    ),
     Row("jali.Field", lambda x: isinstance(x, Field), lambda x: FieldVectors()),
     Row("list of vectors", _is_list, lambda x: ListVectors()),
     Row("CuPy array", _array_of("cupy", "ndarray"), lambda x: ArrayVectors(importlib.import_module("cupy"))),

@@ -1,0 +1,626 @@
+"""Arrays that are spread over ranks: NumPy's arithmetic on local parts, sums over ranks, and their way to other layouts.
+
+What works element by element communicates nothing. A dot product or a norm is one all-reduce. Local parts are arrays of NumPy, or
+of CuPy, PyTorch or JAX on devices; functions are looked up in the library of the part.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jali.arrays import moves
+from jali.arrays.layout import Box, Layout, Partition, Shape, communicator_of, layout_of, shape_of
+from jali.arrays.libraries import library_by_name, library_of
+from jali.comm import Communicator
+from jali.errors import LayoutError, ParameterError, ShapeError
+
+Scalar = Any  # a number of NumPy's or Python's
+
+
+class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
+    """An array of `global_shape`, of which each rank has a part, or all.
+
+    Arguments:
+
+    - `global_shape`: extents of the whole.
+    - `base_comm`: the ranks, as a communicator of jali or of mpi4py (default: `jali.comm.current()`).
+    - `partition`, `axis`: SCATTER along an axis, or several, whose `grid` says how many parts each has; or BROADCAST.
+    - `local_array`: this rank's part, which is used as it is; without it a new one is made, of `dtype` in the library `engine`
+      ("numpy", "cupy", "torch", "jax"), whose values are not set.
+    - `local_shapes`: those of all ranks, instead of an even split.
+    - `mask`: a number for each rank; ranks with the same number are a group of their own for dot products and norms.
+    - `base_comm_nccl`: for scripts of others: it changes nothing, since the communicator finds the best way itself.
+
+    `x[...]` has local indices, `x.globally[...]` global ones. Operators and NumPy's ufuncs work on arrays of the same layout and on
+    numbers, with NumPy's rules for types. Raises ShapeError where shapes do not fit; ParameterError for what is no partition or
+    communicator.
+    """
+
+    __slots__ = ("_base_comm", "_local", "layout")
+    __array_priority__ = 100.0
+
+    def __init__(
+        self,
+        global_shape: int | Sequence[int],
+        base_comm: Any = None,
+        base_comm_nccl: Any = None,
+        partition: Partition = Partition.SCATTER,
+        axis: int | Sequence[int] = 0,
+        local_array: Any = None,
+        local_shapes: Sequence[Any] | None = None,
+        mask: Sequence[Any] | None = None,
+        engine: str = "numpy",
+        dtype: Any = np.float64,
+        *,
+        grid: Sequence[int] | None = None,
+    ) -> None:
+        ranks = communicator_of(base_comm)
+        layout = layout_of(
+            ranks, global_shape, partition, axis, grid=grid, local_shapes=local_shapes, mask=mask
+        )
+        if local_array is None:
+            local_array = library_by_name(engine).empty(layout.local_shape, dtype)
+        self._set(layout, local_array, base_comm)
+
+    def _set(self, layout: Layout, local: Any, base_comm: Any = None) -> None:
+        if tuple(local.shape) != layout.local_shape:
+            raise ShapeError(
+                f"the part of rank {layout.rank} has shape {layout.local_shape}, the array given for it {tuple(local.shape)}"
+            )
+        self.layout, self._local, self._base_comm = layout, local, base_comm
+
+    @classmethod
+    def of(cls, layout: Layout, local: Any, base_comm: Any = None) -> DistributedArray:
+        """The array of this layout whose part on this rank is `local`, as it is."""
+        array = cls.__new__(cls)
+        array._set(layout, local, base_comm)
+        return array
+
+    @classmethod
+    def to_dist(
+        cls,
+        x: Any,
+        base_comm: Any = None,
+        base_comm_nccl: Any = None,
+        partition: Partition = Partition.SCATTER,
+        axis: int | Sequence[int] = 0,
+        local_shapes: Sequence[Any] | None = None,
+        mask: Sequence[Any] | None = None,
+        *,
+        grid: Sequence[int] | None = None,
+    ) -> DistributedArray:
+        """Spread an array that every rank has; each takes a copy of its part. Of BROADCAST, that of rank 0 counts."""
+        layout = layout_of(
+            communicator_of(base_comm), x.shape, partition, axis, grid=grid, local_shapes=local_shapes, mask=mask
+        )  # fmt: skip
+        library = library_of(x)
+        part = x[tuple(slice(begin, end) for begin, end in layout.box)]
+        part = library.copy(part)
+        if partition is Partition.BROADCAST:
+            part = moves.that_of_rank_0(layout.communicator, part)
+        return cls.of(layout, part, base_comm)
+
+    # --- what it is -----------------------------------------------------------------------------------------
+
+    @property
+    def global_shape(self) -> Shape:
+        """Of the whole."""
+        return self.layout.shape
+
+    @property
+    def local_shape(self) -> Shape:
+        """Of this rank's part."""
+        return self.layout.local_shape
+
+    @property
+    def local_shapes(self) -> list[Shape]:
+        """Of the parts of all ranks."""
+        return list(self.layout.local_shapes)
+
+    @property
+    def local_array(self) -> Any:
+        """This rank's part: not a copy."""
+        return self._local
+
+    @local_array.setter
+    def local_array(self, value: Any) -> None:
+        if self.layout.partition is Partition.BROADCAST:
+            value = moves.that_of_rank_0(self.layout.communicator, value)
+        self._set(self.layout, value, self._base_comm)
+
+    local = local_array
+
+    @property
+    def communicator(self) -> Communicator:
+        """The ranks."""
+        return self.layout.communicator
+
+    @property
+    def base_comm(self) -> Any:
+        """The ranks, as they were given: mpi4py's communicator where MPI is in use, else jali's."""
+        if self._base_comm is None and self.layout.communicator.transport == "mpi":
+            from mpi4py import MPI
+
+            if self.layout.communicator is communicator_of(MPI.COMM_WORLD):
+                self._base_comm = MPI.COMM_WORLD
+        return self.layout.communicator if self._base_comm is None else self._base_comm
+
+    @property
+    def base_comm_nccl(self) -> None:
+        """Always None: there is one communicator."""
+        return
+
+    @property
+    def sub_comm(self) -> Any:
+        """The ranks of this rank's group; all where there is no mask."""
+        return self.base_comm if self.layout.mask is None else self.layout.group
+
+    @property
+    def mask(self) -> list[Any] | None:
+        """The number of each rank's group."""
+        return None if self.layout.mask is None else list(self.layout.mask)
+
+    @property
+    def partition(self) -> Partition:
+        """Whether ranks have parts."""
+        return self.layout.partition
+
+    @property
+    def axis(self) -> int | Shape:
+        """Which dimension is split, or which ones."""
+        axes = self.layout.axes
+        return axes[0] if len(axes) == 1 else axes
+
+    @property
+    def grid(self) -> Shape:
+        """Into how many parts each of these."""
+        return self.layout.grid
+
+    @property
+    def rank(self) -> int:
+        """This one."""
+        return self.layout.rank
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return self.layout.communicator.size
+
+    @property
+    def ndim(self) -> int:
+        """Dimensions."""
+        return self.layout.ndim
+
+    @property
+    def shape(self) -> Shape:
+        """That of the whole."""
+        return self.layout.shape
+
+    @property
+    def dtype(self) -> Any:
+        """The type of its elements."""
+        return self._local.dtype
+
+    @property
+    def engine(self) -> str:
+        """The library of this rank's part: "numpy", "cupy", "torch" or "jax"."""
+        return library_of(self._local).name
+
+    @property
+    def _engine(self) -> str:
+        return self.engine
+
+    @_engine.setter
+    def _engine(self, name: str) -> None:
+        if name != self.engine:
+            raise ParameterError(f"the part of rank {self.rank} is an array of {self.engine}, not of {name}")
+
+    def __repr__(self) -> str:
+        return (
+            f"<DistributedArray {self.layout!r}, {self.dtype}, of {self.engine}, part {self.local_shape} "
+            f"on rank {self.rank}>"
+        )
+
+    def __len__(self) -> int:
+        if not self.layout.shape:
+            raise TypeError("a number has no length")
+        return self.layout.shape[0]
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise LayoutError(
+            "a DistributedArray does not become an array by itself, since all ranks would have to gather it: call x.asarray() "
+            "on all ranks, or take this rank's part, x.local"
+        )
+
+    def __array_function__(self, function: Any, types: Any, arguments: Any, named: Any) -> Any:
+        raise LayoutError(
+            f"numpy.{function.__name__} does not know what is on other ranks; take methods of the DistributedArray, or do it to "
+            "x.local or to x.asarray()"
+        )
+
+    def __bool__(self) -> bool:
+        raise LayoutError("whether a DistributedArray is true is ambiguous; ask for a number of it")
+
+    def __iter__(self) -> Any:
+        raise LayoutError("a DistributedArray is not gone through element by element; x.local can be")
+
+    def __reduce__(self) -> Any:
+        layout = self.layout
+        form = (layout.shape, layout.partition, layout.axes, layout.grid, layout.local_shapes, layout.mask)
+        return _unpickled, (form, self._local)
+
+    # --- elements -------------------------------------------------------------------------------------------
+
+    def __getitem__(self, where: Any) -> Any:
+        return self._local[where]
+
+    def __setitem__(self, where: Any, value: Any) -> None:
+        if isinstance(value, DistributedArray):
+            self._alike(value, "assignment")
+            value = value._local
+        if self.layout.partition is Partition.BROADCAST:
+            value = moves.that_of_rank_0(self.layout.communicator, value)
+        self._local[where] = value
+
+    @property
+    def globally(self) -> Globally:
+        """Elements by global indices: `x.globally[10:20, 3]` is a DistributedArray, and may be assigned to."""
+        return Globally(self)
+
+    # --- arithmetic -----------------------------------------------------------------------------------------
+
+    def _alike(self, other: DistributedArray, what: str) -> None:
+        if other.layout is self.layout:
+            return
+        mine, theirs = self.layout, other.layout
+        if mine.communicator is not theirs.communicator:
+            raise ShapeError(f"{what}: the arrays belong to different communicators")
+        if mine.shape != theirs.shape:
+            raise ShapeError(f"{what}: arrays of global shapes {mine.shape} and {theirs.shape}")
+        if mine.partition is not theirs.partition and (mine.scattered or theirs.scattered):
+            raise ShapeError(
+                f"{what}: one array has Partition.{mine.partition.name}, the other Partition.{theirs.partition.name}; redistribute one"
+            )
+        if mine.local_shapes != theirs.local_shapes:
+            raise ShapeError(
+                f"{what}: local shapes of rank {self.rank} are {mine.local_shape} and {theirs.local_shape}: the arrays are split "
+                f"differently ({mine!r}, {theirs!r}); redistribute one"
+            )
+        if mine.mask != theirs.mask:
+            raise ShapeError(f"{what}: arrays with the masks {mine.mask} and {theirs.mask}")
+
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **named: Any
+    ) -> Any:
+        if method != "__call__" or ufunc.signature is not None:
+            raise LayoutError(
+                f"numpy.{ufunc.__name__}{'' if method == '__call__' else '.' + method} does not work element by element; take methods of the "
+                "DistributedArray"
+            )
+        first = next(x for x in (*inputs, *(out or ())) if isinstance(x, DistributedArray))
+        parts = []
+        for x in inputs:
+            if isinstance(x, DistributedArray):
+                first._alike(x, ufunc.__name__)
+                parts.append(x._local)
+            elif np.ndim(x) == 0:
+                parts.append(x)
+            else:
+                raise LayoutError(
+                    f"{ufunc.__name__} of a DistributedArray and an array of shape {np.shape(x)}, of which it is not known what part "
+                    "of the whole it is: make it a DistributedArray (DistributedArray.to_dist, DistributedArray.of), or take x.local"
+                )
+        if out is not None:
+            for x in out:
+                if not isinstance(x, DistributedArray):
+                    raise LayoutError(f"{ufunc.__name__}: out is a DistributedArray, not {type(x).__name__}")
+                first._alike(x, ufunc.__name__)
+            named["out"] = tuple(x._local for x in out)
+        if (where := named.get("where")) is not None and isinstance(where, DistributedArray):
+            first._alike(where, ufunc.__name__)
+            named["where"] = where._local
+        found = library_of(first._local).ufunc(ufunc)(*parts, **named)
+        if out is not None:
+            return out[0] if len(out) == 1 else out
+        if isinstance(found, tuple):
+            return tuple(DistributedArray.of(first.layout, one, first._base_comm) for one in found)
+        return DistributedArray.of(first.layout, found, first._base_comm)
+
+    def add(self, x: Any) -> DistributedArray:
+        """self + x."""
+        found: DistributedArray = self + x
+        return found
+
+    def iadd(self, x: Any) -> DistributedArray:
+        """self += x."""
+        self += x
+        return self
+
+    def multiply(self, x: Any) -> DistributedArray:
+        """self * x."""
+        found: DistributedArray = self * x
+        return found
+
+    def conj(self) -> DistributedArray:
+        """Conjugate complex; a copy."""
+        conjugate: Any = np.conjugate
+        found: DistributedArray = conjugate(self)
+        return found
+
+    @property
+    def real(self) -> DistributedArray:
+        """Real parts: not a copy."""
+        return DistributedArray.of(self.layout, self._local.real, self._base_comm)
+
+    @property
+    def imag(self) -> DistributedArray:
+        """Imaginary parts."""
+        return DistributedArray.of(self.layout, self._local.imag, self._base_comm)
+
+    def astype(self, dtype: Any) -> DistributedArray:
+        """A copy with elements of another type."""
+        return DistributedArray.of(
+            self.layout, library_of(self._local).astype(self._local, dtype), self._base_comm
+        )
+
+    def copy(self) -> DistributedArray:
+        """With the same values."""
+        return DistributedArray.of(self.layout, library_of(self._local).copy(self._local), self._base_comm)
+
+    def zeros_like(self) -> DistributedArray:
+        """Of the same layout and type, all 0."""
+        return DistributedArray.of(
+            self.layout, library_of(self._local).zeros_like(self._local), self._base_comm
+        )
+
+    def empty_like(self) -> DistributedArray:
+        """Of the same layout and type; values are not set."""
+        return DistributedArray.of(
+            self.layout, library_of(self._local).empty_like(self._local), self._base_comm
+        )
+
+    # --- sums over ranks ------------------------------------------------------------------------------------
+
+    def dot(self, y: DistributedArray, vdot: bool = False) -> Scalar:
+        """Sum of the products of all elements; with `vdot` those of this array are conjugated. One all-reduce; of arrays that all
+        ranks have, none."""
+        self._alike(y, "dot")
+        library = library_of(self._local)
+        return self._summed([library.dot(self._local, y._local, vdot)])[0]
+
+    def _summed(self, numbers: Sequence[Any], op: str = "sum") -> list[Any]:
+        """Numbers of this rank, combined over the group where ranks have parts."""
+        if not self.layout.scattered:
+            return list(numbers)
+        values = np.array(numbers)
+        return list(self.layout.group.all_reduce(values, op=op))
+
+    def sum(self) -> Scalar:
+        """Of all elements."""
+        return self._summed([library_of(self._local).number(self._local.sum())])[0]
+
+    def mean(self) -> Scalar:
+        """Of all elements."""
+        return self.sum() / self._count()
+
+    def max(self) -> Scalar:
+        """The largest element. ShapeError where there are none."""
+        return self._extreme("max")
+
+    def min(self) -> Scalar:
+        """The smallest element. ShapeError where there are none."""
+        return self._extreme("min")
+
+    def _extreme(self, name: str) -> Scalar:
+        if self._count() == 0:
+            raise ShapeError(f"an array of shape {self.global_shape} without elements has no {name}")
+        dtype = np.dtype(str(self.dtype).removeprefix("torch."))
+        if dtype.kind not in "iuf":
+            raise ShapeError(f"elements of type {dtype} have no order")
+        limits = np.iinfo(dtype) if dtype.kind in "iu" else None
+        low, high = (limits.min, limits.max) if limits else (-math.inf, math.inf)
+        mine = (low if name == "max" else high) if 0 in self.local_shape else getattr(self._local, name)()
+        return self._summed([dtype.type(library_of(self._local).number(mine))], name)[0]
+
+    def _count(self) -> int:
+        """Elements of the whole; of a masked array those of the group."""
+        if self.layout.mask is None or not self.layout.scattered:
+            return math.prod(self.global_shape)
+        return sum(math.prod(self.layout.local_shapes[rank]) for rank in self.layout.members)
+
+    def norm(self, ord: Any = None, axis: int | None = None) -> Any:
+        """As `numpy.linalg.norm` of vectors: of all elements, a number, or along an `axis`, an array that all ranks have.
+
+        `ord` is None or 2, 1, 0, inf, -inf or another power. Raises ShapeError for an axis that does not exist, NotImplementedError
+        for norms of matrices ("fro", "nuc").
+        """
+        from jali.arrays.norms import norm
+
+        return norm(self, ord, axis)
+
+    # --- other layouts --------------------------------------------------------------------------------------
+
+    def asarray(self, masked: bool = False) -> Any:
+        """The whole, on every rank; with `masked` what this rank's group has. Collective where ranks have parts."""
+        return moves.whole(self.layout, self._local, masked)
+
+    def redistribute(
+        self,
+        axis: int | Sequence[int] | None = None,
+        *,
+        partition: Partition = Partition.SCATTER,
+        grid: Sequence[int] | None = None,
+        local_shapes: Sequence[Any] | None = None,
+    ) -> DistributedArray:
+        """The same array with another layout: split along other axes, unevenly, or on all ranks. Collective."""
+        layout = layout_of(
+            self.communicator, self.global_shape, partition, self.layout.axes if axis is None else axis,
+            grid=grid, local_shapes=local_shapes, mask=self.layout.mask,
+        )  # fmt: skip
+        if layout is self.layout:
+            return self.copy()
+        return DistributedArray.of(layout, moves.move(self._local, self.layout, layout), self._base_comm)
+
+    def ravel(self, order: str = "C") -> DistributedArray:
+        """The parts, each made flat, one after the other."""
+        flat = library_of(self._local).ravel(self._local, order)
+        sizes = [(math.prod(shape),) for shape in self.layout.local_shapes]
+        total = sum(n for (n,) in sizes) if self.layout.scattered else sizes[0][0]
+        layout = layout_of(
+            self.communicator, total, self.partition, 0,
+            local_shapes=tuple(sizes) if self.layout.scattered else None, mask=self.layout.mask,
+        )  # fmt: skip
+        return DistributedArray.of(layout, flat, self._base_comm)
+
+    def reshape(self, local_shape: int | Sequence[int], axis: int = 0) -> DistributedArray:
+        """Each part with another shape, which lie side by side along `axis`. Collective: every rank gives its own."""
+        shape = (local_shape,) if isinstance(local_shape, int) else tuple(map(operator.index, local_shape))
+        if math.prod(shape) != math.prod(self.local_shape):
+            raise ShapeError(
+                f"the part of rank {self.rank} has {math.prod(self.local_shape)} elements, not {math.prod(shape)} as shape {shape}"
+            )
+        local = self._local.reshape(shape)
+        if not self.layout.scattered:
+            return DistributedArray.of(self.layout.with_(shape=shape, axes=(axis,)), local, self._base_comm)
+        texts = self.communicator.gather_bytes(np.array(shape, np.int64).tobytes(), what="reshape")
+        shapes = tuple(tuple(map(int, np.frombuffer(text, np.int64))) for text in texts)
+        if len({len(one) for one in shapes}) > 1:
+            raise ShapeError(f"reshape: ranks gave local shapes of different dimensions, {shapes}")
+        whole = list(shapes[0])
+        whole[axis] = sum(one[axis] for one in shapes)
+        layout = layout_of(
+            self.communicator, tuple(whole), self.partition, axis, local_shapes=shapes, mask=self.layout.mask
+        )  # fmt: skip
+        return DistributedArray.of(layout, local, self._base_comm)
+
+    def add_ghost_cells(self, cells_front: int | None = None, cells_back: int | None = None) -> Any:
+        """This rank's part with so many cells of its neighbours in front and behind, along the axis that is split; at the ends of the
+        whole there are none. They may be more than a neighbour has. Collective. Raises ShapeError for a grid of axes and negative
+        numbers."""
+        return moves.with_ghosts(self.layout, self._local, cells_front or 0, cells_back or 0)
+
+
+class Globally:
+    """Elements of a DistributedArray by global indices: whole numbers, and slices whose step is 1."""
+
+    def __init__(self, array: DistributedArray) -> None:
+        self._array = array
+
+    def __getitem__(self, where: Any) -> DistributedArray:
+        """The section as an array of its own, which shares memory with this one; ranks that have nothing of it have empty parts.
+
+        A whole number keeps its dimension, of extent 1, where the array is split along it, and drops it elsewhere.
+        """
+        array, layout = self._array, self._array.layout
+        box, dropped = _box(layout, where)
+        if not layout.scattered:
+            local = array._local[_slices(box, dropped)]
+            return DistributedArray.of(layout.with_(shape=tuple(local.shape), axes=(0,)), local)
+        shapes, kept = [], [axis for axis in range(layout.ndim) if axis not in dropped]
+        for theirs in layout.boxes:
+            shape = shape_of(_common(box, theirs))
+            shapes.append(tuple(shape[axis] for axis in kept))
+        shape = tuple(shape_of(box)[axis] for axis in kept)
+        axes = tuple(kept.index(axis) for axis in layout.axes)
+        found = layout.with_(shape=shape, axes=axes, grid=layout.grid, local_shapes=tuple(shapes))
+        local = array._local[_slices(_within(_common(box, layout.box), layout.box), dropped)]
+        return DistributedArray.of(found, local)
+
+    def __setitem__(self, where: Any, value: Any) -> None:
+        """A number, or an array that all ranks have and that NumPy could assign there."""
+        array, layout = self._array, self._array.layout
+        box, dropped = _box(layout, where, drop_all=True)
+        part = _common(box, layout.box)
+        if isinstance(value, DistributedArray):
+            value = value.asarray()
+        if np.ndim(value) > 0:
+            wanted = tuple(end - begin for axis, (begin, end) in enumerate(box) if axis not in dropped)
+            if not hasattr(value, "shape"):
+                value = np.asarray(value)
+            value = library_of(value).xp.broadcast_to(value, wanted)
+            inside = [slice(p[0] - b[0], p[1] - b[0]) for p, b in zip(part, box, strict=True)]
+            value = value[tuple(s for axis, s in enumerate(inside) if axis not in dropped)]
+        if any(begin == end for begin, end in part):
+            return
+        array._local[_slices(_within(part, layout.box), dropped)] = value
+
+
+def _box(layout: Layout, where: Any, drop_all: bool = False) -> tuple[Box, set[int]]:
+    where = where if isinstance(where, tuple) else (where,)
+    if Ellipsis in where:
+        at = where.index(Ellipsis)
+        where = (*where[:at], *[slice(None)] * (layout.ndim - len(where) + 1), *where[at + 1 :])
+    if len(where) > layout.ndim:
+        raise ShapeError(f"{len(where)} indices for an array of shape {layout.shape}")
+    box, dropped = [], set()
+    for axis, extent in enumerate(layout.shape):
+        index = where[axis] if axis < len(where) else slice(None)
+        if isinstance(index, slice):
+            begin, end, step = index.indices(extent)
+            if step != 1:
+                raise ShapeError(f"global slices have step 1, not {step}; x[...] has local indices")
+            box.append((begin, max(begin, end)))
+            continue
+        try:
+            number = operator.index(index)
+        except TypeError:
+            raise ShapeError(f"global indices are whole numbers and slices, not {index!r}") from None
+        if not -extent <= number < extent:
+            raise IndexError(f"index {number} is outside of axis {axis} with {extent} elements")
+        box.append((number % extent, number % extent + 1))
+        if drop_all or not layout.scattered or axis not in layout.axes:
+            dropped.add(axis)
+    return tuple(box), dropped
+
+
+def _common(a: Box, b: Box) -> Box:
+    """What two boxes share; empty at b's edge where that is nothing."""
+    found = []
+    for (begin, end), (first, last) in zip(a, b, strict=True):
+        low = min(max(begin, first), last)
+        found.append((low, max(low, min(end, last))))
+    return tuple(found)
+
+
+def _within(box: Box, of: Box) -> Box:
+    return tuple((begin - first, end - first) for (begin, end), (first, _) in zip(box, of, strict=True))
+
+
+def _slices(box: Box, dropped: Iterable[int]) -> tuple[Any, ...]:
+    return tuple(begin if axis in dropped else slice(begin, end) for axis, (begin, end) in enumerate(box))
+
+
+def _unpickled(form: tuple[Any, ...], local: Any) -> DistributedArray:
+    shape, partition, axes, grid, local_shapes, mask = form
+    ranks = communicator_of(None)
+    if len(local_shapes) != ranks.size:
+        raise LayoutError(
+            f"an array of {len(local_shapes)} ranks was pickled, here are {ranks.size}; write arrays to files to change their number"
+        )
+    scattered = partition is Partition.SCATTER
+    layout = layout_of(
+        ranks, shape, partition, axes, grid=grid if scattered else None, local_shapes=local_shapes, mask=mask
+    )  # fmt: skip
+    return DistributedArray.of(layout, local)
+
+
+def batch_of_dots(pairs: Sequence[tuple[DistributedArray, DistributedArray]], vdot: bool = True) -> list[Any]:
+    """Dot products of several pairs of arrays, which have one group of ranks, by one all-reduce."""
+    if not pairs:
+        return []
+    numbers = []
+    for x, y in pairs:
+        x._alike(y, "dot")
+        numbers.append(library_of(x._local).dot(x._local, y._local, vdot))
+    first = pairs[0][0]
+    scattered = [x.layout.scattered for x, _ in pairs]
+    if not any(scattered):
+        return numbers
+    values = np.array(numbers)
+    summed = first.layout.group.all_reduce(values.copy())
+    return [s if split else own for s, own, split in zip(summed, numbers, scattered, strict=True)]

@@ -1,0 +1,338 @@
+"""How a global array is spread over ranks: an immutable object that all arrays of one form share.
+
+Nothing here communicates but `Layout.group`, whose first use splits the communicator where there is a mask, and `of_this_rank`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import itertools
+import math
+import operator
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from jali import comm
+from jali.amounts import counted
+from jali.comm import Communicator
+from jali.errors import LayoutError, ParameterError, ShapeError
+
+Shape = tuple[int, ...]
+Box = tuple[tuple[int, int], ...]  # first index and the one behind the last, in each dimension
+
+
+class Partition(enum.Enum):
+    """What a rank has of a global array.
+
+    SCATTER: a part, along one axis or a grid of axes. BROADCAST: all of it, and what one assigns is what rank 0 assigned.
+    UNSAFE_BROADCAST: all of it, and what one assigns is one's own affair.
+    """
+
+    BROADCAST = "Broadcast"
+    UNSAFE_BROADCAST = "UnsafeBroadcast"
+    SCATTER = "Scatter"
+
+
+def communicator_of(given: Any) -> Communicator:
+    """A communicator from what users have: None (the current one), jali's own, or mpi4py's, whose first use is collective.
+
+    Raises ParameterError for anything else.
+    """
+    if given is None:
+        return comm.current()
+    if isinstance(given, Communicator):
+        return given
+    if hasattr(given, "Get_attr"):
+        return comm.from_mpi4py(given)
+    raise ParameterError(f"ranks are given as a communicator of jali or of mpi4py, not {given!r}")
+
+
+def even_split(extent: int, parts: int) -> Shape:
+    """As equal as it goes: the first ones get one more."""
+    least, more = divmod(extent, parts)
+    return tuple(least + 1 if part < more else least for part in range(parts))
+
+
+def near_square(ranks: int, axes: int) -> Shape:
+    """Factors of the number of ranks, as equal as it goes, the largest first."""
+    factors = [1] * axes
+    left, prime, found = ranks, 2, []
+    while left > 1:
+        while left % prime:
+            prime += 1
+        found.append(prime)
+        left //= prime
+    for prime in reversed(found):
+        factors[factors.index(min(factors))] *= prime
+    return tuple(sorted(factors, reverse=True))
+
+
+class Layout:
+    """Which part of a global array each rank has. Made by `layout_of`; equal ones are the same object.
+
+    `axes` are the dimensions that are split, `grid` into how many parts each; rank r has the place of r in the grid, counted
+    with the last axis fastest. `local_shapes` are those of all ranks.
+    """
+
+    communicator: Communicator
+    shape: Shape
+    partition: Partition
+    axes: Shape
+    grid: Shape
+    local_shapes: tuple[Shape, ...]
+    mask: tuple[Any, ...] | None
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        shape: Shape,
+        partition: Partition,
+        axes: Shape,
+        grid: Shape,
+        local_shapes: tuple[Shape, ...],
+        mask: tuple[Any, ...] | None,
+    ) -> None:
+        self.communicator, self.shape, self.partition = communicator, shape, partition
+        self.axes, self.grid, self.local_shapes, self.mask = axes, grid, local_shapes, mask
+
+    def __repr__(self) -> str:
+        words = [f"{self.shape} {self.partition.name.lower()} over {counted(self.communicator.size, 'rank')}"]
+        if self.scattered:
+            words.append(
+                f"along axis {self.axes[0]}"
+                if len(self.axes) == 1
+                else f"along axes {self.axes} as {self.grid}"
+            )
+        if self.mask is not None:
+            words.append(f"in groups {self.mask}")
+        return f"<{', '.join(words)}>"
+
+    def __reduce__(self) -> Any:
+        raise LayoutError(
+            "a layout belongs to the ranks of this program; arrays are pickled with their local part"
+        )
+
+    @property
+    def scattered(self) -> bool:
+        """Whether ranks have parts."""
+        return self.partition is Partition.SCATTER
+
+    @property
+    def rank(self) -> int:
+        """This one."""
+        return self.communicator.rank
+
+    @property
+    def local_shape(self) -> Shape:
+        """Of this rank's part."""
+        return self.local_shapes[self.communicator.rank]
+
+    @property
+    def ndim(self) -> int:
+        """Dimensions."""
+        return len(self.shape)
+
+    @cached_property
+    def boxes(self) -> tuple[Box, ...]:
+        """Global indices of every rank's part. ShapeError where local parts do not lie side by side."""
+        if not self.scattered:
+            return (tuple((0, n) for n in self.shape),) * self.communicator.size
+        starts: dict[int, list[int]] = {}
+        for number, axis in enumerate(self.axes):
+            starts[axis] = [0]
+            for place in range(self.grid[number]):
+                starts[axis].append(starts[axis][-1] + self._extent(number, place))
+        boxes = []
+        for places in itertools.product(*map(range, self.grid)):
+            box = [(0, n) for n in self.shape]
+            for axis, place in zip(self.axes, places, strict=True):
+                box[axis] = starts[axis][place], starts[axis][place + 1]
+            boxes.append(tuple(box))
+        if tuple(shape_of(box) for box in boxes) != self.local_shapes or any(
+            starts[axis][-1] != self.shape[axis] for axis in self.axes
+        ):
+            raise ShapeError(
+                f"local parts of shapes {', '.join(map(str, self.local_shapes))} do not lie side by side in an array of shape "
+                f"{self.shape}, split {'along axis ' + str(self.axes[0]) if len(self.axes) == 1 else f'along axes {self.axes} as {self.grid}'}"
+            )
+        return tuple(boxes)
+
+    def _extent(self, number: int, place: int) -> int:
+        stride = math.prod(self.grid[number + 1 :])
+        return self.local_shapes[place * stride][self.axes[number]]
+
+    @property
+    def box(self) -> Box:
+        """Global indices of this rank's part."""
+        return self.boxes[self.communicator.rank]
+
+    @property
+    def group(self) -> Communicator:
+        """The ranks that an array is reduced over: all, or those with the same number in the mask. The first use of a mask is
+        collective; parts are kept as long as the communicator."""
+        if self.mask is None:
+            return self.communicator
+        kept = self.communicator.kept.setdefault("groups of arrays", {})
+        if self.mask not in kept:
+            numbers = {value: number for number, value in enumerate(dict.fromkeys(self.mask))}
+            kept[self.mask] = self.communicator.split(numbers[self.mask[self.rank]])
+        return kept[self.mask]
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Ranks of this rank's group, in the communicator's numbers."""
+        if self.mask is None:
+            return tuple(range(self.communicator.size))
+        mine = self.mask[self.rank]
+        return tuple(rank for rank, value in enumerate(self.mask) if value == mine)
+
+    def with_(self, **changes: Any) -> Layout:
+        """The same but for these: shape, partition, axes, grid, local_shapes, mask."""
+        now = {name: changes.pop(name, getattr(self, name)) for name in ("shape", "partition", "mask")}
+        where = {name: changes.pop(name, None) for name in ("axes", "grid", "local_shapes")}
+        if changes:
+            raise TypeError(f"a layout has no {', '.join(changes)}")
+        if where["axes"] is None:
+            where["axes"], where["grid"] = self.axes, where["grid"] or self.grid
+        return layout_of(
+            self.communicator, now["shape"], now["partition"], where["axes"], grid=where["grid"],
+            local_shapes=where["local_shapes"], mask=now["mask"],
+        )  # fmt: skip
+
+
+MOST_KEPT = 1024  # layouts of a communicator
+
+
+def shape_of(box: Box) -> Shape:
+    """Extents."""
+    return tuple(end - begin for begin, end in box)
+
+
+def layout_of(
+    communicator: Communicator,
+    shape: int | Sequence[int],
+    partition: Partition = Partition.SCATTER,
+    axis: int | Sequence[int] = 0,
+    *,
+    grid: Sequence[int] | None = None,
+    local_shapes: Sequence[Any] | None = None,
+    mask: Sequence[Any] | None = None,
+) -> Layout:
+    """The layout of these, the same object for the same arguments. Communicates nothing.
+
+    `local_shapes`, of all ranks, replace the even split; without a `grid` several axes get factors of the number of ranks that are
+    as equal as it goes. Raises ShapeError where they make no sense together, ParameterError for what is no partition.
+    """
+    kept = communicator.kept.setdefault("layouts of arrays", {})
+    key = (shape, partition, axis, grid, local_shapes, mask)
+    try:
+        return kept[key]  # as it was given: the cheapest way
+    except (KeyError, TypeError):
+        pass
+    whole = _shape("a global shape", shape)
+    if not isinstance(partition, Partition):
+        raise ParameterError(
+            f"a partition is one of {', '.join(f'Partition.{p.name}' for p in Partition)}, not {partition!r}"
+        )
+    axes, parts = _grid(communicator.size, whole, axis, grid, partition)
+    shapes = _local_shapes(communicator.size, whole, partition, axes, parts, local_shapes)
+    groups = None
+    if mask is not None:
+        groups = tuple(value.item() if hasattr(value, "item") else value for value in mask)
+        if len(groups) != communicator.size:
+            raise ShapeError(
+                f"a mask has a number for each of {counted(communicator.size, 'rank')}, this one has {len(groups)}"
+            )
+    full = (whole, partition, axes, parts, shapes, groups)
+    if full not in kept:
+        if len(kept) >= MOST_KEPT:
+            kept.clear()
+        kept[full] = Layout(communicator, *full)
+    found = kept[full]
+    with contextlib.suppress(TypeError):  # of lists
+        kept[key] = found
+    return found
+
+
+def _shape(what: str, given: Any) -> Shape:
+    shape: Shape
+    try:
+        shape = (operator.index(given),)
+    except TypeError:
+        try:
+            shape = tuple(operator.index(n) for n in given)
+        except TypeError:
+            raise ShapeError(f"{what} is a whole number or several, not {given!r}") from None
+    if any(n < 0 for n in shape):
+        raise ShapeError(f"{what} has no negative extents, this one is {shape}")
+    return shape
+
+
+def _grid(
+    ranks: int, shape: Shape, axis: int | Sequence[int], grid: Sequence[int] | None, partition: Partition
+) -> tuple[Shape, Shape]:
+    axes = []
+    for given in [axis] if isinstance(axis, int) or hasattr(axis, "__index__") else list(axis):
+        number = operator.index(given)
+        if not -len(shape) <= number < len(shape) and shape:
+            raise ShapeError(f"axis {number} does not exist in an array of shape {shape}")
+        axes.append(number % len(shape) if shape else 0)
+    if len(set(axes)) != len(axes) or not axes:
+        raise ShapeError(f"axes of a grid are different ones, not {tuple(axes)}")
+    if partition is not Partition.SCATTER:
+        return tuple(axes), (1,) * len(axes)
+    if not shape:
+        raise ShapeError("a number has no axis to be scattered along; use Partition.BROADCAST")
+    parts = near_square(ranks, len(axes)) if grid is None else _shape("a grid", grid)
+    if len(parts) != len(axes) or math.prod(parts) != ranks:
+        raise ShapeError(
+            f"a grid for {counted(ranks, 'rank')} along axes {axes} has a number for each axis, whose product is {ranks}; "
+            f"not {parts}"
+        )
+    return tuple(axes), parts
+
+
+def _local_shapes(
+    ranks: int, shape: Shape, partition: Partition, axes: Shape, grid: Shape, given: Sequence[Any] | None
+) -> tuple[Shape, ...]:
+    if given is None:
+        if partition is not Partition.SCATTER:
+            return (shape,) * ranks
+        splits = [even_split(shape[axis], parts) for axis, parts in zip(axes, grid, strict=True)]
+        found = []
+        for extents in itertools.product(*splits):
+            local = list(shape)
+            for axis, extent in zip(axes, extents, strict=True):
+                local[axis] = extent
+            found.append(tuple(local))
+        return tuple(found)
+    shapes = tuple(_shape("a local shape", one) for one in given)
+    if len(shapes) != ranks:
+        raise ShapeError(
+            f"local_shapes has {counted(len(shapes), 'shape')}, there are {counted(ranks, 'rank')}"
+        )
+    if partition is not Partition.SCATTER:
+        if any(one != shape for one in shapes):
+            raise ShapeError(f"every rank has all of a broadcast array of shape {shape}, not {shapes}")
+        return shapes
+    for rank, one in enumerate(shapes):
+        if len(one) != len(shape) or any(
+            n != whole for axis, (n, whole) in enumerate(zip(one, shape, strict=True)) if axis not in axes
+        ):
+            raise ShapeError(
+                f"the local shape {one} of rank {rank} differs from the global shape {shape} in more than "
+                f"{'axis ' + str(axes[0]) if len(axes) == 1 else f'axes {axes}'}"
+            )
+    if sum(map(math.prod, shapes)) != math.prod(shape):
+        raise ShapeError(
+            f"local shapes {', '.join(map(str, shapes))} have {sum(map(math.prod, shapes))} elements together, "
+            f"the global shape {shape} has {math.prod(shape)}"
+        )
+    return shapes
+
+
+def local_split(global_shape: Any, base_comm: Any, partition: Partition, axis: int) -> Shape:
+    """The shape of this rank's part where a global array is split evenly."""
+    return layout_of(communicator_of(base_comm), global_shape, partition, axis).local_shape

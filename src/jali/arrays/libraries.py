@@ -1,0 +1,181 @@
+"""The libraries whose arrays may be parts of a DistributedArray: a row for each, of what they call differently."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Hashable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from jali.errors import ParameterError
+
+
+class Library:
+    """NumPy, and those that speak its language."""
+
+    def __init__(self, name: str, module: str) -> None:
+        self.name, self._module = name, module
+
+    @property
+    def xp(self) -> Any:
+        """The module itself."""
+        return importlib.import_module(self._module)
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """A new array whose values are not set."""
+        return self.xp.empty(shape, dtype=dtype)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """A new array of zeros."""
+        return self.xp.zeros(shape, dtype=dtype)
+
+    def copy(self, x: Any) -> Any:
+        """C-ordered."""
+        return x.copy() if x.flags.c_contiguous else self.xp.ascontiguousarray(x)
+
+    def contiguous(self, x: Any) -> Any:
+        """C-ordered; a copy only where it has to be."""
+        return self.xp.ascontiguousarray(x)
+
+    def zeros_like(self, x: Any) -> Any:
+        """A new array of the same shape and type."""
+        return self.xp.zeros_like(x)
+
+    def empty_like(self, x: Any) -> Any:
+        """A new array of the same shape and type."""
+        return self.xp.empty_like(x)
+
+    def astype(self, x: Any, dtype: Any) -> Any:
+        """A copy of another type."""
+        return x.astype(dtype)
+
+    def ravel(self, x: Any, order: str = "C") -> Any:
+        """A flat copy."""
+        return x.flatten(order)
+
+    def dot(self, x: Any, y: Any, conjugate: bool) -> Any:
+        """Sum of products, as a number of NumPy."""
+        flat = x.reshape(-1), y.reshape(-1)
+        return self.number(self.xp.vdot(*flat) if conjugate else self.xp.dot(*flat))
+
+    def number(self, x: Any) -> Any:
+        """What an array of no dimension, or a number, is on the host."""
+        return x.item() if hasattr(x, "item") and not isinstance(x, np.generic) else x
+
+    def ufunc(self, function: np.ufunc) -> Callable[..., Any]:
+        """What does the same with arrays of this library."""
+        return function
+
+    def to_host(self, x: Any) -> np.ndarray:
+        """A NumPy array of its values."""
+        return np.asarray(x)
+
+    def from_host(self, x: np.ndarray, like: Any) -> Any:
+        """The values of a NumPy array where `like` is."""
+        return self.xp.asarray(x)
+
+
+class CuPy(Library):
+    """Arrays on CUDA devices."""
+
+    def to_host(self, x: Any) -> np.ndarray:
+        return np.asarray(self.xp.asnumpy(x))
+
+
+TORCHS_NAMES = {"absolute": "abs", "conjugate": "conj", "power": "pow", "invert": "bitwise_not"}
+
+
+class Torch(Library):
+    """Tensors, on any device."""
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return self.xp.empty(shape, dtype=self._dtype(dtype))
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return self.xp.zeros(shape, dtype=self._dtype(dtype))
+
+    def _dtype(self, dtype: Any) -> Any:
+        return dtype if isinstance(dtype, self.xp.dtype) else getattr(self.xp, np.dtype(dtype).name)
+
+    def copy(self, x: Any) -> Any:
+        return x.clone(memory_format=self.xp.contiguous_format)
+
+    def contiguous(self, x: Any) -> Any:
+        return x.contiguous()
+
+    def astype(self, x: Any, dtype: Any) -> Any:
+        return x.to(self._dtype(dtype), copy=True)
+
+    def ravel(self, x: Any, order: str = "C") -> Any:
+        if order == "F":
+            x = x.permute(*reversed(range(x.ndim)))
+        return x.reshape(-1).clone()
+
+    def dot(self, x: Any, y: Any, conjugate: bool) -> Any:
+        common = self.xp.promote_types(x.dtype, y.dtype)
+        flat = x.reshape(-1).to(common), y.reshape(-1).to(common)
+        return self.number(self.xp.vdot(*flat) if conjugate else self.xp.dot(*flat))
+
+    def ufunc(self, function: np.ufunc) -> Callable[..., Any]:
+        found = getattr(self.xp, TORCHS_NAMES.get(function.__name__, function.__name__), None)
+        if found is None:
+            raise ParameterError(f"PyTorch has no {function.__name__}")
+
+        def call(*arguments: Any, out: tuple[Any, ...] | None = None, **named: Any) -> Any:
+            return found(*arguments, **named) if out is None else found(*arguments, out=out[0], **named)
+
+        return call
+
+    def to_host(self, x: Any) -> np.ndarray:
+        return np.asarray(x.detach().cpu().numpy())
+
+    def from_host(self, x: np.ndarray, like: Any) -> Any:
+        return self.xp.from_numpy(x).to(like.device)
+
+
+NUMPY = Library("numpy", "numpy")
+LIBRARIES = {
+    "numpy": NUMPY,
+    "cupy": CuPy("cupy", "cupy"),
+    "torch": Torch("torch", "torch"),
+}
+
+
+def library_by_name(name: str) -> Library:
+    """Raises ParameterError for an unknown one, and for one that is not installed."""
+    if name not in LIBRARIES:
+        raise ParameterError(f"engine {name!r} is none; there are {', '.join(LIBRARIES)}")
+    library = LIBRARIES[name]
+    try:
+        library.xp  # noqa: B018
+    except ImportError as error:
+        raise ParameterError(f"engine {name!r} is not installed: {error}") from None
+    return library
+
+
+@cache
+def _library_of_class(kind: Hashable) -> Library | None:
+    for base in getattr(kind, "__mro__", ()):
+        top = base.__module__.partition(".")[0]
+        if (top, base.__name__) in (("numpy", "ndarray"), ("cupy", "ndarray"), ("torch", "Tensor")):
+            return LIBRARIES[top]
+    return None
+
+
+def library_of(x: Any) -> Library:
+    """Whose array this is. Raises ParameterError where it is nobody's."""
+    kind: Any = type(x)
+    library = _library_of_class(kind)
+    if library is None:
+        raise ParameterError(
+            f"a part of a DistributedArray is an array of {', '.join(LIBRARIES)}, not {type(x).__name__}"
+        )
+    return library
+
+
+def bytes_of(x: Any) -> int:
+    """Of its elements."""
+    return math.prod(x.shape) * x.dtype.itemsize
