@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Hashable
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ class Library:
     def __init__(self, name: str, module: str) -> None:
         self.name, self._module = name, module
 
-    @property
+    @cached_property
     def xp(self) -> Any:
         """The module itself."""
         return importlib.import_module(self._module)
