@@ -73,6 +73,9 @@ class DistributedVectors(WithoutGraphs):
     def parts(self, x: Any) -> list[Any]:
         return [leaf.local for leaf in _leaves(x)]
 
+    def memory(self, x: Any) -> list[Any]:
+        return self.parts(x)
+
     def with_parts(self, x: Any, parts: Sequence[Any]) -> Any:
         rest = iter(parts)
         return _filled(x, rest)

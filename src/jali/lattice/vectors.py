@@ -141,6 +141,10 @@ class FieldVectors:
         """A field like x with these values on this rank's box."""
         return x.like().set_local(parts[0])
 
+    def memory(self, x: Field) -> list[Any]:
+        """The field itself."""
+        return [x]
+
     def repeats(self, x: Field) -> bool:
         """Whether calls on it can be recorded: everywhere but where ranks' devices need the host for their sums."""
         alone = x.lattice.gpu is None or x.lattice.communicator.size == 1

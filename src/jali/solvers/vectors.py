@@ -62,6 +62,9 @@ class Vectors(Protocol):
     def with_parts(self, x: Any, parts: Sequence[Any]) -> Any:
         """A vector of the form of x with these numbers on this rank."""
 
+    def memory(self, x: Any) -> list[Any]:
+        """What holds its numbers: where two vectors have one of these in common, writing one changes the other."""
+
     def repeats(self, x: Any) -> bool:
         """Whether calls on it can be recorded in a graph: only then are `number` and `graph` called, and `wait` is False."""
 
@@ -136,6 +139,9 @@ class ArrayVectors(WithoutGraphs):
 
     def with_parts(self, x: Any, parts: Sequence[Any]) -> Any:
         return parts[0]
+
+    def memory(self, x: Any) -> list[Any]:
+        return [x]
 
 
 class TorchVectors(ArrayVectors):
@@ -233,6 +239,9 @@ class ListVectors(WithoutGraphs):
             found.append(vectors.with_parts(member, rest[:count]))
             rest = rest[count:]
         return type(x)(found)
+
+    def memory(self, x: Any) -> list[Any]:
+        return [part for member in x for part in vectors_of("x", member).memory(member)]
 
 
 # ---- which vectors are whose ------------------------------------------------------------------------------
