@@ -36,7 +36,7 @@ class Watch:
             sys.stdout.write(f"{name}\n{'-' * 55}\n   Itn        f              g              J = f + g\n")
 
     def sees(self, *values: Callable[[], Any]) -> bool:
-        """Take the parts of the objective; returns whether it changed by less than `tol` since the last time."""
+        """Take the parts of the objective; returns whether it changed by less than `tol` times the last one."""
         iteration, self.iteration = self.iteration, self.iteration + 1
         if not self.show and self.tol is None and self.history is None:
             return False
@@ -47,7 +47,7 @@ class Watch:
         if self.show and self.first:
             sys.stdout.write(f"{iteration:6d}    " + "    ".join(f"{n:11.4e}" for n in (*numbers, total)) + "\n")
         before, self.last = self.last, total
-        return self.tol is not None and abs(total - before) < self.tol
+        return self.tol is not None and math.isfinite(before) and abs(total - before) < self.tol * abs(before)
 
 
 def ProximalGradient(
@@ -78,7 +78,7 @@ def ProximalGradient(
         niter: iterations.
         niterback: the most shortenings of a step.
         acceleration: None; "vandenberghe", with weights k / (k + 3); "fista" (Beck and Teboulle, equation 4.2).
-        tol: stop when the objective changes by less.
+        tol: stop when the objective changes by less than this part of it.
         callback: called with x after each iteration.
         show: write a line for each iteration.
         backtracking: shorten steps by factors `beta` although `tau` is given.

@@ -48,7 +48,7 @@ def PrimalDual(
         callback: called with x, or with `callbacky` with x and y, after each iteration.
         returny: return y too.
         show: write a line for each iteration.
-        tol: stop when the objective changes by less.
+        tol: stop when the objective changes by less than this part of it.
         history: a list that takes the objectives of x0 and of each iteration.
 
     Returns x, or x and y. Raises ParameterError for step lengths that are missing or not positive.
