@@ -201,8 +201,8 @@ class HostCommunicator final : public Communicator {
         return true;
     }
 
-    // A process that has gone took its memory along, and a rank that gave up its buffers: the failure behind it
-    // comes first.
+    // A process that has gone took its memory along, and a rank that gave up its buffers: the failure behind
+    // it comes first.
     [[noreturn]] void say_why_unread(const Message& message) {
         base_->check();
         call_roll();
