@@ -39,7 +39,9 @@ class Inside {
 
 // Whether a call may concern jali at all.
 inline bool concerns_us() {
-    return !Inside::is() && (counting() || serving() || has_driver());
+    if (Inside::is()) return false;
+    const bool driver = look_for_driver();
+    return driver || counting() || serving();
 }
 
 constexpr std::chrono::milliseconds moment(300); // in which a launcher passes on what was said

@@ -294,8 +294,9 @@ void end_service() noexcept {
 
 std::optional<std::string> serve(H comm, const PlannedCall& planned, const void* send, const void* receive,
                                  const std::vector<Elements>& sent, const std::vector<Elements>& received) {
-    int ranks = 0;
-    if (mpi().Comm_size(comm, &ranks) != 0 || ranks < 2) return std::nullopt;
+    int ranks = 0, rank = 0;
+    if (mpi().Comm_size(comm, &ranks) != 0 || ranks < 2 || mpi().Comm_rank(comm, &rank) != 0)
+        return std::nullopt;
     const std::int64_t bytes = bytes_of(planned, ranks);
     const Settings& set = settings();
     const bool long_enough = bytes >= set.mpi_ask_from;
@@ -305,24 +306,24 @@ std::optional<std::string> serve(H comm, const PlannedCall& planned, const void*
     if (bad) return std::nullopt; // MPI says what it thinks of it
     if (bytes == 0 || (!long_enough && set.collective_rules.empty() && set.collective.empty()))
         return std::nullopt;
-    const std::optional<CollectiveCall> call = translated(planned);
-    if (!call) return std::nullopt;
+    const Translated* const call_here = translated(planned, ranks, rank);
+    if (call_here == nullptr) return std::nullopt;
+    const CollectiveCall& call = call_here->call;
     Served* served = served_for(comm);
     if (served == nullptr) return std::nullopt;
-    const int rank = served->ranks->rank();
-    const Parts parts = parts_of(*call, planned, ranks, rank, send, receive, sent, received);
+    const Parts parts = parts_of(*call_here, planned, send, receive, sent, received);
     if (devices_may_come && long_enough && !served->device_closed)
         if (const std::shared_ptr<Gpu> gpu = agreed_device(*served, parts);
-            gpu && has_room(*served, gpu, *call))
-            return run_on_device(*served, gpu, *call, planned, parts);
-    std::shared_ptr<const CollectiveChoice> way = served->ways.find(*call);
+            gpu && has_room(*served, gpu, call))
+            return run_on_device(*served, gpu, call, planned, parts);
+    std::shared_ptr<const CollectiveChoice> way = served->ways.find(call);
     if (way == nullptr) {
-        way = std::make_shared<const CollectiveChoice>(served->collectives->way_of(*call));
-        (void)served->ways.add(*call, way);
+        way = std::make_shared<const CollectiveChoice>(served->collectives->way_of(call));
+        (void)served->ways.add(call, way);
     }
     if (way->way.name == by_mpi) return std::nullopt;
-    OnHost on_host(*call, planned, parts, ranks, rank);
-    served->collectives->run(*call, on_host.buffers());
+    OnHost on_host(*call_here, planned, parts, rank);
+    served->collectives->run(call, on_host.buffers());
     on_host.finish();
     return way->way.name;
 }

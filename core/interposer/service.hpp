@@ -26,6 +26,8 @@ struct PlannedCall {
     int root = 0;
     bool in_place = false;      // on all ranks
     bool root_in_place = false; // on this one, which is the root
+
+    bool operator==(const PlannedCall&) const = default;
 };
 
 // After MPI has started, by all ranks of COMM_WORLD: whether anybody but MPI may have calls to do.
