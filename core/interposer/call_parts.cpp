@@ -110,7 +110,8 @@ const Translated* translated(const PlannedCall& planned, int ranks, int rank) {
         int ranks, rank;
         Translated is;
     };
-    // Programs repeat themselves. Types and operations that are translated are MPI's own, and stay what they are.
+    // Programs repeat themselves. Types and operations that are translated are MPI's own, and stay what they
+    // are.
     static thread_local std::optional<Latest> latest;
     if (latest && latest->planned == planned && latest->ranks == ranks && latest->rank == rank)
         return &latest->is;
@@ -134,8 +135,9 @@ bool Part::is_dense() const {
     return true;
 }
 
-Parts parts_of(const Translated& translated, const PlannedCall& planned, const void* send, const void* receive,
-               const std::vector<Elements>& sent, const std::vector<Elements>& received) {
+Parts parts_of(const Translated& translated, const PlannedCall& planned, const void* send,
+               const void* receive, const std::vector<Elements>& sent,
+               const std::vector<Elements>& received) {
     const auto& [call, bytes] = translated;
     Parts parts;
     parts.one = call.in_place;

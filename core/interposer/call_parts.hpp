@@ -38,8 +38,8 @@ struct Parts {
     Part send{nullptr, nullptr, 0}, receive{nullptr, nullptr, 0};
     bool one = false; // both are one buffer
 };
-Parts parts_of(const Translated& translated, const PlannedCall& planned, const void* send, const void* receive,
-               const std::vector<Elements>& sent, const std::vector<Elements>& received);
+Parts parts_of(const Translated& translated, const PlannedCall& planned, const void* send,
+               const void* receive, const std::vector<Elements>& sent, const std::vector<Elements>& received);
 
 // Where the root's own part stands in what it has in place.
 std::size_t own_place(const CollectiveCall& call, int rank);

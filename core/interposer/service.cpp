@@ -1,6 +1,8 @@
 #include "interposer/service.hpp"
+#include "collective/algorithms.hpp"
 #include "collective/collectives.hpp"
 #include "collective/kept_plans.hpp"
+#include "collective/plan.hpp"
 #include "collective/rules.hpp"
 #include "device/sha256.hpp"
 #include "device/vendor.hpp"
@@ -32,8 +34,10 @@ namespace {
 struct Served {
     std::shared_ptr<Communicator> ranks;
     std::shared_ptr<Collectives> collectives;
-    std::shared_ptr<Communicator> votes;
-    std::shared_ptr<Gpu> gpu; // of this rank; the first that all ranks have come with
+    std::shared_ptr<Communicator> messages; // of what ranks tell each other
+    std::shared_ptr<PersistentPlan> vote;   // a sum
+    std::vector<std::int64_t> votes;        // of this rank for each kind of devices, and their sums
+    std::shared_ptr<Gpu> gpu;               // of this rank; the first that all ranks have come with
     // Of its own, since calls of several communicators may wait for each other's ranks at once.
     std::optional<GpuStream> stream;
     std::optional<GpuEvent> meeting;
@@ -91,6 +95,24 @@ bool is_of_this_world(H comm, int ranks) {
     return error == 0 && std::ranges::find(there, mpi().undefined) == there.end();
 }
 
+const std::vector<std::string>& kinds() {
+    static const std::vector<std::string> names = vendor_names();
+    return names;
+}
+
+// A plan is faster than a communicator's own sums.
+std::shared_ptr<PersistentPlan> make_vote(const Collectives& collectives) {
+    CollectiveCall sum;
+    sum.collective = Collective::all_reduce;
+    sum.type = DataType::int64;
+    sum.counts = {static_cast<std::int64_t>(kinds().size())};
+    const Algorithm& row = *find_algorithm("recursive_doubling", sum.collective, false);
+    const auto [composition, parameters] = plan_of(row, sum, collectives.hosts(), "", "", false);
+    const int rank = collectives.ranks()->rank();
+    return PersistentPlan::make(std::make_shared<const Schedule>(plan_rank(composition, parameters, rank)),
+                                collectives.space(), "asking where arguments are");
+}
+
 Served* served_for(H comm) {
     Served* served = nullptr;
     int there = 0;
@@ -122,7 +144,9 @@ Served* served_for(H comm) {
     made->ranks = make_mpi_communicator(static_cast<std::uintptr_t>(mpi().handle(comm)), "");
     made->collectives = Collectives::make(made->ranks);
     made->collectives->serve_mpi_program();
-    made->votes = made->collectives->carriers().front().second->duplicate();
+    made->messages = made->collectives->carriers().front().second->duplicate();
+    made->vote = make_vote(*made->collectives);
+    made->votes.resize(2 * kinds().size());
     MpiAbi::find("").check(mpi().Comm_set_attr(comm, key_of_served, made.get()), "MPI_Comm_set_attr");
     std::lock_guard lock(mutex);
     all_served.insert(made.get());
@@ -148,13 +172,12 @@ std::shared_ptr<Gpu> agreed_device(Served& served, const Parts& parts) {
         }
         if (!all || (served.gpu && mine != served.gpu)) mine = nullptr;
     }
-    const std::vector<std::string> kinds = vendor_names();
-    std::vector<std::int64_t> votes(kinds.size(), 0);
-    if (mine) ++votes[std::ranges::find(kinds, mine->kind()) - kinds.begin()];
-    served.votes->all_reduce_sum(votes, "asking where arguments are");
-    for (std::int64_t vote : votes)
-        if (vote == served.ranks->size()) return mine;
-    return nullptr;
+    const std::span<std::int64_t> votes = std::span(served.votes).first(kinds().size()),
+                                  sums = std::span(served.votes).subspan(kinds().size());
+    std::ranges::fill(votes, 0);
+    if (mine) ++votes[std::ranges::find(kinds(), mine->kind()) - kinds().begin()];
+    served.vote->run(buffers_of(votes.data(), sums.data()));
+    return std::ranges::find(sums, served.ranks->size()) != sums.end() ? mine : nullptr;
 }
 
 // Whether every rank's device has room for a plan of this call; where one has not, no later call on these
@@ -174,7 +197,7 @@ bool has_room(Served& served, const std::shared_ptr<Gpu>& gpu, CollectiveCall ca
     } catch (const OutOfMemory& error) {
         trouble = error.what();
     }
-    const std::string told = first_told(*served.votes, trouble, "room for plans on devices");
+    const std::string told = first_told(*served.messages, trouble, "room for plans on devices");
     if (told.empty()) return true;
     served.device_closed = true;
     if (served.ranks->rank() == 0)
@@ -280,7 +303,8 @@ void end_service() noexcept {
     }
     try {
         for (Served* served : left) {
-            served->votes.reset();
+            served->messages.reset();
+            served->vote.reset();
             served->collectives.reset();
             served->ranks->end_belongings();
         }
