@@ -168,8 +168,9 @@ std::size_t own_place(const CollectiveCall& call, int rank) {
     return at;
 }
 
-OnHost::OnHost(const Translated& translated, const PlannedCall& planned, const Parts& parts, int rank)
-    : parts_(parts) {
+OnHost::OnHost(const Translated& translated, const PlannedCall& planned, const Parts& parts, int rank,
+               bool devices)
+    : parts_(parts), devices_(devices) {
     const auto& [call, bytes] = translated;
     if (parts.one) {
         const bool reads = parts.send.address != nullptr || parts.send.elements != nullptr;
@@ -221,7 +222,7 @@ std::byte* OnHost::write(const Part& part, Held& held, bool both) {
 }
 
 void* OnHost::given(const Part& part, Use use) {
-    return has_driver() ? staging_.give(part.address, *part.elements, use) : const_cast<void*>(part.address);
+    return devices_ ? staging_.give(part.address, *part.elements, use) : const_cast<void*>(part.address);
 }
 
 } // namespace jali::interposer

@@ -47,7 +47,9 @@ std::size_t own_place(const CollectiveCall& call, int rank);
 // The arguments in memory of the host, from their making until what was received is where it belongs.
 class OnHost {
   public:
-    OnHost(const Translated& translated, const PlannedCall& planned, const Parts& parts, int rank);
+    // `devices`: some of them may be on one.
+    OnHost(const Translated& translated, const PlannedCall& planned, const Parts& parts, int rank,
+           bool devices);
     std::span<std::byte* const> buffers() const { return std::span(buffers_).first(parts_.one ? 1 : 2); }
     void finish();
 
@@ -62,6 +64,7 @@ class OnHost {
     void* given(const Part& part, Use use);
 
     Parts parts_;
+    bool devices_;
     Staging staging_;
     Held send_, receive_;
     std::vector<std::byte> own_;

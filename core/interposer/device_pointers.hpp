@@ -26,7 +26,8 @@ DeviceMemory device_memory(const void* address);
 // Whether it was made in the device's own context, which jali's plans use, too.
 bool in_own_context(const DeviceMemory& memory);
 
-// Of this thread, of all drivers that are loaded: made current again at the end.
+// Of this thread, of all drivers that are loaded: made current again at the end. Whatever jali does with
+// devices in a call, the context that was current for the caller is so afterwards.
 class CurrentContexts {
   public:
     CurrentContexts();

@@ -22,6 +22,7 @@ constexpr const char* buffering = "buffers of MPI's own";
 int refuse_devices(const char* function, const char* what, std::initializer_list<const void*> buffers) {
     if (Inside::is() || !look_for_driver()) return 0;
     const Inside inside;
+    const CurrentContexts contexts;
     try {
         for (const void* buffer : buffers) {
             if (!on_device(buffer)) continue;

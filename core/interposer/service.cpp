@@ -160,9 +160,9 @@ DeviceMemory device_of(const Part& part) {
 }
 
 // Whether all ranks have all their arguments on devices of one vendor. Collective.
-std::shared_ptr<Gpu> agreed_device(Served& served, const Parts& parts) {
+std::shared_ptr<Gpu> agreed_device(Served& served, const Parts& parts, bool devices) {
     std::shared_ptr<Gpu> mine;
-    if (has_driver()) {
+    if (devices) {
         bool all = true;
         for (const Part* part : {&parts.send, &parts.receive}) {
             if (part->elements == nullptr || part->bytes == 0) continue;
@@ -317,7 +317,8 @@ void end_service() noexcept {
 }
 
 std::optional<std::string> serve(H comm, const PlannedCall& planned, const void* send, const void* receive,
-                                 const std::vector<Elements>& sent, const std::vector<Elements>& received) {
+                                 const std::vector<Elements>& sent, const std::vector<Elements>& received,
+                                 bool devices) {
     int ranks = 0, rank = 0;
     if (mpi().Comm_size(comm, &ranks) != 0 || ranks < 2 || mpi().Comm_rank(comm, &rank) != 0)
         return std::nullopt;
@@ -337,7 +338,7 @@ std::optional<std::string> serve(H comm, const PlannedCall& planned, const void*
     if (served == nullptr) return std::nullopt;
     const Parts parts = parts_of(*call_here, planned, send, receive, sent, received);
     if (devices_may_come && long_enough && !served->device_closed)
-        if (const std::shared_ptr<Gpu> gpu = agreed_device(*served, parts);
+        if (const std::shared_ptr<Gpu> gpu = agreed_device(*served, parts, devices);
             gpu && has_room(*served, gpu, call))
             return run_on_device(*served, gpu, call, planned, parts);
     std::shared_ptr<const CollectiveChoice> way = served->ways.find(call);
@@ -346,7 +347,7 @@ std::optional<std::string> serve(H comm, const PlannedCall& planned, const void*
         (void)served->ways.add(call, way);
     }
     if (way->way.name == by_mpi) return std::nullopt;
-    OnHost on_host(*call_here, planned, parts, rank);
+    OnHost on_host(*call_here, planned, parts, rank, devices);
     served->collectives->run(call, on_host.buffers());
     on_host.finish();
     return way->way.name;

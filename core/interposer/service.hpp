@@ -36,9 +36,11 @@ void end_service() noexcept; // before MPI ends
 bool serving() noexcept;
 
 // Does the call, if a plan is what it goes by, and says by which; none: MPI is to do it. `sent` and
-// `received` are empty where this rank has no such argument. Collective. Throws what went wrong.
+// `received` are empty where this rank has no such argument; `devices`: some of it may be on one. Collective.
+// Throws what went wrong.
 std::optional<std::string> serve(H comm, const PlannedCall& call, const void* send, const void* receive,
-                                 const std::vector<Elements>& sent, const std::vector<Elements>& received);
+                                 const std::vector<Elements>& sent, const std::vector<Elements>& received,
+                                 bool devices);
 
 // The program gives the communicator up: so do all ranks of it now.
 void forget(H comm);

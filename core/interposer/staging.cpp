@@ -67,6 +67,11 @@ void refuse_mixtures(const std::vector<Elements>& elements, bool on_devices) {
 
 } // namespace
 
+bool may_be_on_device(const void* address, const std::vector<Elements>& elements) {
+    const void* const first = first_byte(address, elements);
+    return first != nullptr && (address == nullptr || on_device(first));
+}
+
 void* Staging::give(const void* address, const std::vector<Elements>& elements, Use use) {
     // The address itself may be none: MPI_BOTTOM.
     const void* const first = first_byte(address, elements);
