@@ -95,11 +95,28 @@ struct Sum {
     }
 };
 
+// The driver's answers to what is asked about the two addresses of a call.
+Side by_driver(const Sum& sum) {
+    constexpr int of_memory_type = 2;
+    using Question = int (*)(void* value, int which, test::Address address);
+    void* const library = dlopen(std::getenv("TEST_DRIVER"), RTLD_NOW | RTLD_NOLOAD);
+    void* const address = library != nullptr ? dlsym(library, "cuPointerGetAttribute") : nullptr;
+    if (address == nullptr) throw std::runtime_error("the driver has no cuPointerGetAttribute");
+    return {"driver", [&sum, ask = reinterpret_cast<Question>(address)](int calls) {
+                unsigned type = 0;
+                for (int k = 0; k < calls; ++k)
+                    for (const std::vector<double>* each : {&sum.x, &sum.total})
+                        ask(&type, of_memory_type, reinterpret_cast<test::Address>(each->data()));
+            }};
+}
+
 // Of rank 0 alone; others sleep, so that they take no core from it.
-void passed(int rank, int batches, int calls, std::size_t bytes) {
+void passed(bool devices, int rank, int batches, int calls, std::size_t bytes) {
     if (rank == 0) {
         Sum sum(bytes, MPI_COMM_SELF);
-        in_turns({sum.by_mpi("MPI"), sum.by_library("PMPI")}, MPI_COMM_SELF, batches, calls);
+        std::vector<Side> sides = {sum.by_mpi("MPI"), sum.by_library("PMPI")};
+        if (devices) sides.push_back(by_driver(sum));
+        in_turns(sides, MPI_COMM_SELF, batches, calls);
     }
     MPI_Request all_here;
     check(PMPI_Ibarrier(MPI_COMM_WORLD, &all_here), "MPI_Ibarrier");
@@ -145,13 +162,13 @@ int main(int argc, char** argv) {
     int rank = 0, status = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     take_core(rank);
-    test::Driver::of(0);
+    const bool devices = test::Driver::of(0) != nullptr;
     {
         const auto handle = (std::uintptr_t)MPI_COMM_WORLD; // a number or a pointer, as the library has it
         const std::shared_ptr<Communicator> world = make_mpi_communicator(handle, "");
         status = run_rank(world, [&] {
             if (what == "passed")
-                passed(rank, batches, calls, bytes);
+                passed(devices, rank, batches, calls, bytes);
             else if (what == "served")
                 served(world, batches, calls, bytes);
             else if (what == "asked")
