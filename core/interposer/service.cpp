@@ -1,8 +1,6 @@
 #include "interposer/service.hpp"
-#include "collective/algorithms.hpp"
 #include "collective/collectives.hpp"
 #include "collective/kept_plans.hpp"
-#include "collective/plan.hpp"
 #include "collective/rules.hpp"
 #include "device/sha256.hpp"
 #include "device/vendor.hpp"
@@ -35,8 +33,6 @@ struct Served {
     std::shared_ptr<Communicator> ranks;
     std::shared_ptr<Collectives> collectives;
     std::shared_ptr<Communicator> messages; // of what ranks tell each other
-    std::shared_ptr<PersistentPlan> vote;   // a sum
-    std::vector<std::int64_t> votes;        // of this rank for each kind of devices, and their sums
     std::shared_ptr<Gpu> gpu;               // of this rank; the first that all ranks have come with
     // Of its own, since calls of several communicators may wait for each other's ranks at once.
     std::optional<GpuStream> stream;
@@ -95,22 +91,18 @@ bool is_of_this_world(H comm, int ranks) {
     return error == 0 && std::ranges::find(there, mpi().undefined) == there.end();
 }
 
-const std::vector<std::string>& kinds() {
-    static const std::vector<std::string> names = vendor_names();
-    return names;
-}
-
-// A plan is faster than a communicator's own sums.
-std::shared_ptr<PersistentPlan> make_vote(const Collectives& collectives) {
-    CollectiveCall sum;
-    sum.collective = Collective::all_reduce;
-    sum.type = DataType::int64;
-    sum.counts = {static_cast<std::int64_t>(kinds().size())};
-    const Algorithm& row = *find_algorithm("recursive_doubling", sum.collective, false);
-    const auto [composition, parameters] = plan_of(row, sum, collectives.hosts(), "", "", false);
-    const int rank = collectives.ranks()->rank();
-    return PersistentPlan::make(std::make_shared<const Schedule>(plan_rank(composition, parameters, rank)),
-                                collectives.space(), "asking where arguments are");
+// The bits that all ranks have. A round doubles the number of ranks whose bits each knows.
+std::uint64_t common_bits(Communicator& ranks, std::uint64_t mine, const std::string& what) {
+    const int rank = ranks.rank(), size = ranks.size();
+    for (int far = 1; far < size; far *= 2) {
+        std::uint64_t theirs = 0;
+        std::unique_ptr<Request> under_way[] = {
+            ranks.receive(&theirs, sizeof theirs, (rank + size - far) % size, 0),
+            ranks.send(&mine, sizeof mine, (rank + far) % size, 0)};
+        ranks.wait(under_way, what);
+        mine &= theirs;
+    }
+    return mine;
 }
 
 Served* served_for(H comm) {
@@ -145,8 +137,6 @@ Served* served_for(H comm) {
     made->collectives = Collectives::make(made->ranks);
     made->collectives->serve_mpi_program();
     made->messages = made->collectives->carriers().front().second->duplicate();
-    made->vote = make_vote(*made->collectives);
-    made->votes.resize(2 * kinds().size());
     MpiAbi::find("").check(mpi().Comm_set_attr(comm, key_of_served, made.get()), "MPI_Comm_set_attr");
     std::lock_guard lock(mutex);
     all_served.insert(made.get());
@@ -172,12 +162,11 @@ std::shared_ptr<Gpu> agreed_device(Served& served, const Parts& parts, bool devi
         }
         if (!all || (served.gpu && mine != served.gpu)) mine = nullptr;
     }
-    const std::span<std::int64_t> votes = std::span(served.votes).first(kinds().size()),
-                                  sums = std::span(served.votes).subspan(kinds().size());
-    std::ranges::fill(votes, 0);
-    if (mine) ++votes[std::ranges::find(kinds(), mine->kind()) - kinds().begin()];
-    served.vote->run(buffers_of(votes.data(), sums.data()));
-    return std::ranges::find(sums, served.ranks->size()) != sums.end() ? mine : nullptr;
+    static const std::vector<std::string> kinds = vendor_names();
+    static const std::string what = "asking where arguments are";
+    const std::uint64_t bit =
+        mine ? std::uint64_t{1} << (std::ranges::find(kinds, mine->kind()) - kinds.begin()) : 0;
+    return common_bits(*served.messages, bit, what) != 0 ? mine : nullptr;
 }
 
 // Whether every rank's device has room for a plan of this call; where one has not, no later call on these
@@ -304,7 +293,6 @@ void end_service() noexcept {
     try {
         for (Served* served : left) {
             served->messages.reset();
-            served->vote.reset();
             served->collectives.reset();
             served->ranks->end_belongings();
         }
