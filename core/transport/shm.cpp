@@ -151,6 +151,8 @@ class HostCommunicator final : public Communicator {
         return shm::expose_heaps(*this, may_share);
     }
 
+    std::shared_ptr<Communicator> beneath() const override { return base_; }
+
     void fail(const std::string& cause) noexcept override { base_->fail(cause); }
     void check() override { look_around(); }
     void leave() noexcept override { base_->leave(); }
@@ -201,8 +203,8 @@ class HostCommunicator final : public Communicator {
         return true;
     }
 
-    // A process that has gone took its memory along, and a rank that gave up its buffers: the failure behind it
-    // comes first.
+    // A process that has gone took its memory along, and a rank that gave up its buffers: the failure behind
+    // it comes first.
     [[noreturn]] void say_why_unread(const Message& message) {
         base_->check();
         call_roll();
