@@ -332,5 +332,6 @@ def test_the_mpi_librarys_own_is_for_ranks_of_mpi_and_calls_that_it_has(
     assert (own["verdict"], own["impossible"]) == ("not", "MPI has no operation 'avg' of its own")
     asked = explained("reduce", "-n", 16, "--hosts", 4, "--algorithm", "mpi", "--machine", "perlmutter")
     cost = next(row for row in asked["costs"] if row["way"] == "mpi")
-    assert asked["takes"] == "mpi" and cost["takes"]
+    assert asked["takes"] == "mpi"
+    assert cost["takes"]
     assert cost["words"].startswith("its own choice is not known: as ")
