@@ -82,7 +82,7 @@ def tune(cluster: Cluster, rules: Path, options: argparse.Namespace) -> None:
     """Rules for the ranks of the cluster, by MPICH."""
     words = [sys.executable, "-m", "jali", "tune", "collectives", "--out", str(rules)]
     words += ["--smallest", str(TUNED_SIZES[0]), "--largest", str(TUNED_SIZES[-1]), "--factor", "8"]
-    words += ["--seconds", "1", "--rounds", str(max(options.rounds, 11))]
+    words += ["--seconds", "2", "--rounds", str(max(options.rounds, 11))]
     job = cluster.start(cluster.mpi_command("mpich", options.ranks_per_node, words))
     if job.wait(timeout=7200) != 0:
         raise RuntimeError(f"jali tune collectives ended with {job.returncode}")

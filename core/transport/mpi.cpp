@@ -31,6 +31,7 @@ namespace {
 
 constexpr std::size_t largest_part = std::size_t{1} << 30; // counts are ints: longer messages go in parts
 constexpr auto longest_withdrawal = std::chrono::seconds(1);
+constexpr unsigned spins = 64, yields = 1024; // of a rank that waits, before it sleeps
 constexpr double grace_seconds = 3; // for messages that a rank sent before it left; notices may overtake them
 
 struct MpiRequest final : Request {
@@ -208,6 +209,13 @@ class MpiCommunicator final : public Communicator {
         mpi_.check(begins(mpi_, messages_, &handle), function);
         request->parts.push_back({handle, 0});
         return request;
+    }
+
+    // A look costs about as much as an offer of the core, which a rank that shares it may need.
+    bool rest(std::uint64_t seen, unsigned rounds) override {
+        if (rounds < spins || rounds >= spins + yields) return Communicator::rest(seen, rounds);
+        sched_yield();
+        return false;
     }
 
     bool has_left(int rank, double waited) override { return left(rank) && waited > grace_seconds; }
