@@ -18,7 +18,7 @@ from jali.arrays.layout import Layout, Partition
 from jali.arrays.libraries import library_of
 from jali.comm import Communicator
 from jali.errors import ParameterError, ShapeError
-from jali.linops import dense, least_squares
+from jali.linops import dense
 from jali.linops.local import LocalOperator, numpy_dtype
 from jali.linops.spaces import Space
 
@@ -220,10 +220,16 @@ class LinearOperator:
     # --- what is known of it as a whole ---------------------------------------------------------------------
 
     def div(self, y: Vector, niter: int = 100) -> Any:
-        """x with the least |A x - y|: also `A / y`. Square operators too are solved by LSQR (`jali.linops.least_squares`), since
-        nothing says that one is Hermitian and positive definite; `jali.solvers.cg` is for those that are."""
+        """x with the least |A x - y|, by at most so many iterations of `jali.solvers.lsqr`: also `A / y`.
+
+        Square operators are solved so too, since nothing says that one is Hermitian and positive definite; `jali.solvers.cg` is for
+        those that are. Raises ParameterError for what is no number of iterations, ShapeError where `y` does not fit.
+        """
+        from jali.solvers import lsqr
+
+        dense.positive("niter", niter)
         self._check(y, self.shape[0], "y")
-        return least_squares.lsqr(self, y, niter)
+        return lsqr(self, y, niter=niter).x
 
     def todense(self, like: Vector | None = None, most_elements: int = dense.MOST_ELEMENTS) -> np.ndarray:
         """The matrix, on the host of every rank; see `jali.linops.dense`."""
