@@ -30,7 +30,13 @@ NAME, VERSION = "pylops-mpi", "0.8.0"
 SHA256 = "02c9c72beff47f781829c352c9bce072c242c8fb7aaeeb67776bed55fc5dacbf"
 EXCEPTIONS = ROOT / "tests" / "compat" / "pylops_mpi_exceptions.txt"
 # Of the 17 files those that the library itself also runs on 3 and 4 ranks.
-ON_MORE_RANKS = ("test_blockdiag.py", "test_eigs.py", "test_fredholm.py", "test_matrixmult.py", "test_stack.py")
+ON_MORE_RANKS = (
+    "test_blockdiag.py",
+    "test_eigs.py",
+    "test_fredholm.py",
+    "test_matrixmult.py",
+    "test_stack.py",
+)
 BEHIND = 10.0  # seconds that a rank may be behind another one on which the test failed
 
 
@@ -180,19 +186,29 @@ def watched(ranks: Ranks, timeout: float) -> tuple[list[str], list[str] | None, 
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="*", help="names of test files (default: all, on more than 2 ranks five)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "files", nargs="*", help="names of test files (default: all, on more than 2 ranks five)"
+    )
     parser.add_argument("-n", type=int, default=2, help="number of ranks (default: 2)")
-    parser.add_argument("--timeout", type=float, default=60.0, help="seconds that a test may take (default: 60)")
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, help="seconds that a test may take (default: 60)"
+    )
     parser.add_argument("--source", type=Path, help="the unpacked source package, instead of a download")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "jali-pylops-mpi")
     parser.add_argument("-v", action="store_true", help="print what was said of tests that failed")
     arguments = parser.parse_args(words)
     tests = (arguments.source or source(arguments.cache)) / "tests"
-    names = arguments.files or (ON_MORE_RANKS if arguments.n > 2 else sorted(p.name for p in tests.glob("test_*.py")))
+    names = arguments.files or (
+        ON_MORE_RANKS if arguments.n > 2 else sorted(p.name for p in tests.glob("test_*.py"))
+    )
     allowed = exceptions()
     passed, wrong, excused = 0, 0, 0
-    print(f"{NAME} {VERSION} on {arguments.n} ranks\n{'file':<32}{'passed':>8}{'failed':>8}{'s':>8}", flush=True)
+    print(
+        f"{NAME} {VERSION} on {arguments.n} ranks\n{'file':<32}{'passed':>8}{'failed':>8}{'s':>8}", flush=True
+    )
     for name in names:
         outcome = run_file(arguments, tests / name)
         print(f"{name:<32}{outcome.passed:>8}{len(outcome.failed):>8}{outcome.seconds:>8.1f}", flush=True)

@@ -57,7 +57,9 @@ class Results:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("pylops-mpi")
-    group.addoption("--with-mpi", action="store_true", help="as of pytest-mpi; tests run with MPI in any case")
+    group.addoption(
+        "--with-mpi", action="store_true", help="as of pytest-mpi; tests run with MPI in any case"
+    )
     group.addoption("--results", help="folder of the files with results")
     group.addoption("--first", type=int, default=0, help="number of the first test to run")
 

@@ -17,7 +17,7 @@ from jali.arrays import moves
 from jali.arrays.layout import Box, Layout, Partition, Shape, communicator_of, layout_of, shape_of
 from jali.arrays.libraries import library_by_name, library_of
 from jali.comm import Communicator
-from jali.errors import LayoutError, ParameterError, ShapeError
+from jali.errors import LayoutError, ShapeError
 
 Scalar = Any  # a number of NumPy's or Python's
 
@@ -44,7 +44,8 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     communicator.
     """
 
-    __slots__ = ("_base_comm", "_local", "layout")
+    __slots__ = ("_base_comm", "_engine", "_local", "layout")
+    _engine: str
     __array_priority__ = 100.0
 
     def __init__(
@@ -205,6 +206,11 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self.layout.shape
 
     @property
+    def elements(self) -> int:
+        """Of the whole."""
+        return math.prod(self.layout.shape)
+
+    @property
     def dtype(self) -> Any:
         """The type of its elements."""
         return self._local.dtype
@@ -212,16 +218,11 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     @property
     def engine(self) -> str:
         """The library of this rank's part: "numpy", "cupy", "torch" or "jax"."""
-        return library_of(self._local).name
-
-    @property
-    def _engine(self) -> str:
-        return self.engine
-
-    @_engine.setter
-    def _engine(self, name: str) -> None:
-        if name != self.engine:
-            raise ParameterError(f"the part of rank {self.rank} is an array of {self.engine}, not of {name}")
+        try:
+            return self._engine
+        except AttributeError:  # not asked for yet
+            self._engine = library_of(self._local).name
+        return self._engine
 
     def __repr__(self) -> str:
         return (

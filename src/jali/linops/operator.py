@@ -79,7 +79,7 @@ class LinearOperator:
             raise ParameterError(
                 f"{name} is a DistributedArray or a stack of them, not {type(x).__name__}: DistributedArray.to_dist makes one"
             )
-        count = int(np.prod(x.global_shape, dtype=np.int64))
+        count = x.elements
         if count != elements:
             raise ShapeError(
                 f"{self!r}: {name} has {count} elements (global shape {x.global_shape}), the operator takes {elements}"

@@ -10,7 +10,10 @@ __all__ = ["_unroll_allgather_recv"]
 
 
 def _unroll_allgather_recv(
-    recv_buf: Any, buffer_chunk_shape: Sequence[int], send_buf_shapes: Sequence[Sequence[int]], displs: Any = None
+    recv_buf: Any,
+    buffer_chunk_shape: Sequence[int],
+    send_buf_shapes: Sequence[Sequence[int]],
+    displs: Any = None,
 ) -> list[Any]:
     """The arrays of all ranks as views of `recv_buf`: they begin at `displs`, or every so many elements as a chunk has."""
     flat, step = recv_buf.reshape(-1), math.prod(buffer_chunk_shape)

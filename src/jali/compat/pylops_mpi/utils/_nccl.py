@@ -97,7 +97,9 @@ def nccl_sendrecv(nccl_comm: Any, sendbuf: Any, dest: int, recvbuf: Any, source:
     return mpi_sendrecv(nccl_comm, sendbuf, recvbuf, dest=dest, source=source)
 
 
-def _prepare_allgather_inputs_nccl(send_buf: Any, send_buf_shapes: Sequence[Any], engine: str) -> tuple[Any, Any]:
+def _prepare_allgather_inputs_nccl(
+    send_buf: Any, send_buf_shapes: Sequence[Any], engine: str
+) -> tuple[Any, Any]:
     """The array padded to the size of the largest one, and one for those of all ranks."""
     data, _, counts, _ = _prepare_allgather_inputs_mpi(send_buf, send_buf_shapes, engine)
     from jali.arrays.libraries import library_of

@@ -18,7 +18,9 @@ def nccl_import(message: str | None = None) -> str | None:
     """None where scripts may ask for an NCCL communicator, else what would be needed (for `message`)."""
     if nccl_enabled:
         return None
-    return f"NCCL needs CuPy, which is not installed or switched off by NCCL_PYLOPS_MPI=0; it is for {message}"
+    return (
+        f"NCCL needs CuPy, which is not installed or switched off by NCCL_PYLOPS_MPI=0; it is for {message}"
+    )
 
 
 def mpi4py_fft_import(message: str | None) -> str | None:
