@@ -398,8 +398,13 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         """Sum of the products of all elements; with `vdot` those of this array are conjugated. One all-reduce; of arrays that all
         ranks have, none."""
         self._alike(y, "dot")
+        self._check()
         library = library_of(self._local)
         return self._summed([library.dot(self._local, y._local, vdot)])[0]
+
+    def _check(self) -> None:
+        if not self.layout.scattered:
+            moves.check_same(self.layout, self._local)
 
     def _summed(self, numbers: Sequence[Any], op: str = "sum") -> list[Any]:
         """Numbers of this rank, combined over the group where ranks have parts."""
@@ -449,12 +454,14 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         """
         from jali.arrays.norms import norm
 
+        self._check()
         return norm(self, ord, axis)
 
     # --- other layouts --------------------------------------------------------------------------------------
 
     def asarray(self, masked: bool = False) -> Any:
         """The whole, on every rank; with `masked` what this rank's group has. Collective where ranks have parts."""
+        self._check()
         return moves.whole(self.layout, self._local, masked)
 
     def redistribute(
