@@ -6,7 +6,6 @@ Every name is that of a class or function of `jali.arrays`, `jali.linops`, `jali
 are imported here: modules and classes have the same names, and a submodule imported later would take the place of its class.
 """
 
-
 from jali.compat.pylops_mpi import Distributed, version
 from jali.compat.pylops_mpi.DistributedArray import DistributedArray, Partition, StackedDistributedArray
 from jali.compat.pylops_mpi.LinearOperator import MPILinearOperator, asmpilinearoperator
