@@ -11,7 +11,8 @@ import numpy as np
 from jali.arrays import DistributedArray, Layout, communicator_of
 from jali.arrays.layout import Shape
 from jali.arrays.libraries import library_of
-from jali.errors import ParameterError, ShapeError
+from jali.errors import ShapeError
+from jali.linops.conversion import in_type, type_of
 from jali.linops.operator import LinearOperator
 
 
@@ -38,12 +39,7 @@ class Fredholm1(LinearOperator):
     ) -> None:
         self.ranks = communicator_of(base_comm)
         library = library_of(G)
-        if dtype is not None and library.name == "numpy" and G.dtype != np.dtype(dtype):
-            if G.dtype.kind == "c" and np.dtype(dtype).kind != "c":
-                raise ParameterError(
-                    f"a kernel of {G.dtype} has imaginary parts, which {np.dtype(dtype)} has not"
-                )
-            G = G.astype(dtype)
+        G = in_type("kernels", G, dtype)
         self.G, self.nz, self.usematmul = G, operator.index(nz), usematmul
         texts = self.ranks.gather_bytes(np.array(G.shape, np.int64).tobytes(), what="a kernel in slices")
         shapes = [tuple(map(int, np.frombuffer(text, np.int64))) for text in texts]
@@ -59,7 +55,7 @@ class Fredholm1(LinearOperator):
             shape=(math.prod(dimsd), math.prod(dims)),
             dims=dims,
             dimsd=dimsd,
-            dtype=str(G.dtype).removeprefix("torch."),
+            dtype=type_of(G),
             base_comm=base_comm,
         )
         self.GT = library.contiguous(G.conj().swapaxes(1, 2)) if saveGt else None

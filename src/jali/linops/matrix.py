@@ -20,6 +20,7 @@ from jali.arrays.layout import Shape, near_square
 from jali.arrays.libraries import library_of
 from jali.comm import Communicator
 from jali.errors import LayoutError, ParameterError, ShapeError
+from jali.linops.conversion import in_type, type_of
 from jali.linops.operator import LinearOperator
 
 
@@ -130,12 +131,7 @@ class _MatrixProduct(LinearOperator):
         self.grid = self._grid_of(self.ranks.size)
         self.row, self.column = divmod(self.ranks.rank, self.grid[1])
         library = library_of(A)
-        if dtype is not None and library.name == "numpy":
-            dtype = np.dtype(dtype)
-            if A.dtype.kind == "c" and dtype.kind != "c":
-                raise ParameterError(f"a matrix of {A.dtype} has imaginary parts, which {dtype} has not")
-            A = A if A.dtype == dtype else A.astype(dtype)
-        self.A = library.contiguous(A)
+        self.A = library.contiguous(in_type("matrices", A, dtype))
         texts = self.ranks.gather_bytes(np.array(A.shape, np.int64).tobytes(), what="a matrix in blocks")
         shapes = [tuple(map(int, np.frombuffer(text, np.int64))) for text in texts]
         if any(len(shape) != 2 for shape in shapes):
@@ -154,8 +150,7 @@ class _MatrixProduct(LinearOperator):
         raise NotImplementedError
 
     def _begin(self, shape: tuple[int, int], dims: Any, dimsd: Any, base_comm: Any) -> None:
-        dtype = np.dtype(str(self.A.dtype).removeprefix("torch."))
-        super().__init__(shape=shape, dims=dims, dimsd=dimsd, dtype=dtype, base_comm=base_comm)
+        super().__init__(shape=shape, dims=dims, dimsd=dimsd, dtype=type_of(self.A), base_comm=base_comm)
 
     def _scattered(self, x: DistributedArray) -> None:
         if x.layout.partition is not Partition.SCATTER or x.communicator is not self.ranks:

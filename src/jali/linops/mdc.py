@@ -14,6 +14,7 @@ from jali.arrays import DistributedArray
 from jali.arrays.layout import Shape
 from jali.arrays.libraries import library_of
 from jali.errors import ParameterError, ShapeError
+from jali.linops.conversion import type_of
 from jali.linops.fredholm import Fredholm1
 from jali.linops.operator import LinearOperator
 
@@ -75,7 +76,7 @@ class MDC(LinearOperator):
             shape=(math.prod(dimsd), math.prod(dims)),
             dims=dims,
             dimsd=dimsd,
-            dtype=str(G.real.dtype).removeprefix("torch."),
+            dtype=type_of(G.real),
             base_comm=base_comm,
         )
 
