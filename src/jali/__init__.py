@@ -162,6 +162,8 @@ __all__ = [
 
 # Names that are imported later, and where they are.
 _LATER = {
+    "arrays": "jali.arrays",
+    "linops": "jali.linops",
     "Call": "jali.lattice.bound_call",
     "KernelReport": "jali.lattice.inspection",
     "SimulatedRow": "jali.lattice.update_simulation",

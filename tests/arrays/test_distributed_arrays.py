@@ -251,6 +251,21 @@ def test_broadcast_arrays_are_those_of_rank_0() -> None:
     comm.virtual_ranks(3, run)
 
 
+def test_checked_mode_compares_arrays_that_all_ranks_have() -> None:
+    def run() -> None:
+        c = comm.current()
+        c.checked = True
+        x = DistributedArray((3,), partition=Partition.BROADCAST)
+        x[:] = 1
+        assert x.dot(x) == 3
+        x.local[c.rank] = 2
+        for call in (lambda: x.dot(x), x.norm, x.asarray):
+            with pytest.raises(LayoutError, match="differs from that of rank 0 on ranks 1, 2: assign to x"):
+                call()
+
+    comm.virtual_ranks(3, run)
+
+
 def test_what_makes_no_sense_is_refused() -> None:
     def run() -> None:
         x, y = DistributedArray((4, 5)), DistributedArray((5, 4))

@@ -22,6 +22,9 @@ from jali.errors import LayoutError, ParameterError, ShapeError
 Scalar = Any  # a number of NumPy's or Python's
 
 
+NUMBERS = (int, float, complex, np.generic)
+
+
 class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     """An array of `global_shape`, of which each rank has a part, or all.
 
@@ -302,19 +305,23 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
                 f"numpy.{ufunc.__name__}{'' if method == '__call__' else '.' + method} does not work element by element; take methods of the "
                 "DistributedArray"
             )
-        first = next(x for x in (*inputs, *(out or ())) if isinstance(x, DistributedArray))
-        parts = []
+        first, parts = None, []
         for x in inputs:
-            if isinstance(x, DistributedArray):
-                first._alike(x, ufunc.__name__)
+            if type(x) is DistributedArray:
+                if first is None:
+                    first = x
+                elif x.layout is not first.layout:
+                    first._alike(x, ufunc.__name__)
                 parts.append(x._local)
-            elif np.ndim(x) == 0:
+            elif isinstance(x, NUMBERS) or np.ndim(x) == 0:
                 parts.append(x)
             else:
                 raise LayoutError(
                     f"{ufunc.__name__} of a DistributedArray and an array of shape {np.shape(x)}, of which it is not known what part "
                     "of the whole it is: make it a DistributedArray (DistributedArray.to_dist, DistributedArray.of), or take x.local"
                 )
+        if first is None:
+            first = self  # which is where the result goes
         if out is not None:
             for x in out:
                 if not isinstance(x, DistributedArray):
@@ -390,12 +397,17 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         """Sum of the products of all elements; with `vdot` those of this array are conjugated. One all-reduce; of arrays that all
         ranks have, none."""
         self._alike(y, "dot")
+        self._check()
         library = library_of(self._local)
         return self._summed([library.dot(self._local, y._local, vdot)])[0]
 
+    def _check(self) -> None:
+        if not self.layout.scattered:
+            moves.check_same(self.layout, self._local)
+
     def _summed(self, numbers: Sequence[Any], op: str = "sum") -> list[Any]:
         """Numbers of this rank, combined over the group where ranks have parts."""
-        if not self.layout.scattered:
+        if not self.layout.scattered or self.layout.group.size == 1:
             return list(numbers)
         values = np.array(numbers)
         return list(self.layout.group.all_reduce(values, op=op))
@@ -441,12 +453,14 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         """
         from jali.arrays.norms import norm
 
+        self._check()
         return norm(self, ord, axis)
 
     # --- other layouts --------------------------------------------------------------------------------------
 
     def asarray(self, masked: bool = False) -> Any:
         """The whole, on every rank; with `masked` what this rank's group has. Collective where ranks have parts."""
+        self._check()
         return moves.whole(self.layout, self._local, masked)
 
     def redistribute(
@@ -503,6 +517,41 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         whole there are none. They may be more than a neighbour has. Collective. Raises ShapeError for a grid of axes and negative
         numbers."""
         return moves.with_ghosts(self.layout, self._local, cells_front or 0, cells_back or 0)
+
+
+def _operators() -> None:
+    """Operators between arrays of one layout, and with Python's numbers, at the cost of those of local parts; the rest are ufuncs."""
+    kinds = (int, float, complex)
+
+    def between(name: str, reflected: bool, in_place: bool) -> None:
+        method = f"__{'r' if reflected else 'i' if in_place else ''}{name}__"
+        apply = getattr(operator, f"__{'i' if in_place else ''}{name}__")
+        as_ufunc = getattr(np.lib.mixins.NDArrayOperatorsMixin, method)
+
+        def call(self: DistributedArray, other: Any) -> Any:
+            kind = type(other)
+            if kind is DistributedArray and other.layout is self.layout:
+                value = other._local
+            elif kind in kinds:
+                value = other
+            else:
+                return as_ufunc(self, other)
+            found = apply(value, self._local) if reflected else apply(self._local, value)
+            if in_place:
+                return self
+            made = DistributedArray.__new__(DistributedArray)
+            made.layout, made._local, made._base_comm = self.layout, found, self._base_comm
+            return made
+
+        call.__name__ = method
+        setattr(DistributedArray, method, call)
+
+    for name in ("add", "sub", "mul", "truediv", "pow"):
+        for reflected, in_place in ((False, False), (True, False), (False, True)):
+            between(name, reflected, in_place)
+
+
+_operators()
 
 
 class Globally:
@@ -619,7 +668,7 @@ def batch_of_dots(pairs: Sequence[tuple[DistributedArray, DistributedArray]], vd
         numbers.append(library_of(x._local).dot(x._local, y._local, vdot))
     first = pairs[0][0]
     scattered = [x.layout.scattered for x, _ in pairs]
-    if not any(scattered):
+    if not any(scattered) or first.layout.group.size == 1:
         return numbers
     values = np.array(numbers)
     summed = first.layout.group.all_reduce(values.copy())

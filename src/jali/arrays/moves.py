@@ -5,15 +5,16 @@ Whatever changes its layout is one all-to-all of the intersections of boxes, pac
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import Any
 
 import numpy as np
 
-from jali.arrays.layout import Box, Layout, shape_of
+from jali.arrays.layout import Box, Layout, Partition, shape_of
 from jali.arrays.libraries import library_of
 from jali.comm import Communicator
-from jali.errors import ShapeError
+from jali.errors import LayoutError, ShapeError
 
 
 def that_of_rank_0(communicator: Communicator, value: Any) -> Any:
@@ -26,6 +27,21 @@ def that_of_rank_0(communicator: Communicator, value: Any) -> Any:
     copy = library.copy(value)
     communicator.broadcast(copy.reshape(1) if copy.ndim == 0 else copy, 0)
     return copy
+
+
+def check_same(layout: Layout, local: Any) -> None:
+    """In checked mode: LayoutError on all ranks where an array that all ranks have is not the same on all. Collective then."""
+    ranks = layout.communicator
+    if layout.partition is not Partition.BROADCAST or not ranks.checked or ranks.size == 1:
+        return
+    data = np.ascontiguousarray(library_of(local).to_host(local))
+    digests = ranks.gather_bytes(hashlib.blake2b(data.tobytes(), digest_size=16).digest(), what="checking")
+    others = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
+    if others:
+        raise LayoutError(
+            f"an array of Partition.BROADCAST differs from that of rank 0 on rank{'s' if len(others) > 1 else ''} "
+            f"{', '.join(map(str, others))}: assign to x[...], which takes what rank 0 assigns, not to x.local"
+        )
 
 
 def whole(layout: Layout, local: Any, masked: bool = False) -> Any:

@@ -2,7 +2,7 @@
 
 `collectives`: jali's beside those of the MPI library, on the same data; with `--device` on arrays in device memory, beside
 those of the device's vendor (NCCL, RCCL); with `--hybrid` or `--osu` jali's choice beside every single way and MPI by hand. `halo`: every policy of halo exchange for a
-kernel with neighbours, part by part. `compare A B`: how much faster or slower one commit of jali is than another.
+kernel with neighbours, part by part. `arrays`: distributed arrays beside another library and plain NumPy. `compare A B`: how much faster or slower one commit of jali is than another.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from jali.errors import ParameterError
 
 OPTIONS = {
     "collectives": ("only", "smallest", "largest", "factor", "rounds", "sides", "hybrid", "osu"),
+    "arrays": ("against", "rows", "rounds", "dims", "dtype"),
     "halo": ("kernel", "local", "grid", "precision", "policies", "rounds", "seconds", "no_graphs"),
     "compare": ("rows", "list", "minutes", "go_on", "starts", "turns", "precision", "seconds"),
 }
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Time collectives against the MPI library's own (p*d/t, results compared in every round), or every way of "
         "exchanging the halos of a kernel, part by part; both need ranks (-n). Or compare the speed of two commits of jali."
     )
-    parser.add_argument("what", choices=("collectives", "halo", "compare"), help="what is measured")
+    parser.add_argument("what", choices=("collectives", "halo", "arrays", "compare"), help="what is measured")
     parser.add_argument(
         "commits",
         nargs="*",
@@ -88,6 +89,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of collectives on devices: jali, the vendor's library (nccl, rccl), that on memory which it has registered "
         "(nccl-symmetric), or algorithms of jali (default: jali and the library)",
     )
+    arrays = parser.add_argument_group("arrays")
+    arrays.add_argument(
+        "--against", default="", metavar="NAME", help="another library with the same interface: pylops-mpi"
+    )
+    arrays.add_argument(
+        "--dims",
+        type=factors_argument,
+        default=[256, 256, 256],
+        metavar="N,N,...",
+        help="default 256,256,256",
+    )
+    arrays.add_argument("--dtype", default="float32", metavar="NAME", help="of elements (default float32)")
     halo = parser.add_argument_group("halo")
     halo.add_argument(
         "--kernel", default="staple", metavar="NAME", help="staple (default), plaquette, wilson or laplace"
@@ -118,7 +131,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     halo.add_argument("--no-graphs", action="store_true", help="leave out what is recorded in graphs")
     compare = parser.add_argument_group("compare")
     compare.add_argument(
-        "--rows", type=names_argument, metavar="PATTERN,...", help="these rows (default: all), like 'staple*'"
+        "--rows",
+        type=names_argument,
+        metavar="PATTERN,...",
+        help="these rows (default: all), like 'staple*'; of arrays their names",
     )
     compare.add_argument("--list", action="store_true", help="list the rows")
     compare.add_argument(
@@ -152,7 +168,28 @@ def execute(arguments: argparse.Namespace) -> int:
         raise ParameterError(f"jali bench {arguments.what} takes no {arguments.commits[0]!r}; compare does")
     if arguments.seconds is None:
         arguments.seconds = 0.02
-    return (_halo if arguments.what == "halo" else _collectives)(arguments)
+    return {"halo": _halo, "arrays": _arrays, "collectives": _collectives}[arguments.what](arguments)
+
+
+def _arrays(arguments: argparse.Namespace) -> int:
+    from jali.bench import arrays, arrays_report
+
+    if comm.current().transport != "mpi":
+        raise ParameterError("distributed arrays are measured between MPI ranks; say how many, like -n 2")
+    if arguments.rounds < 1:
+        raise ParameterError("give --rounds 1 or more")
+    from mpi4py import MPI
+
+    report = arrays.measure(
+        MPI.COMM_WORLD,
+        arguments.against,
+        arguments.rows or (),
+        dims=tuple(arguments.dims),
+        dtype=arguments.dtype,
+        rounds=arguments.rounds,
+        progress=None if arguments.json else lambda cell: print(arrays_report.row_text(cell), flush=True),
+    )
+    return _publish(arguments, arrays_report, report, arrays_report.summary)
 
 
 def _halo(arguments: argparse.Namespace) -> int:

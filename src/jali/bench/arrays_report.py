@@ -1,0 +1,101 @@
+"""What distributed arrays amount to beside another library: a table, goals with their verdicts, CSV, JSON, a picture."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+from jali.bench.arrays import JALI, ROOF, Cell, Report
+from jali.bench.collectives_report import Verdict, time_text, write_as
+
+SHARE = 0.8  # of plain NumPy's speed
+
+
+def row_text(cell: Cell) -> str:
+    """One line of the table."""
+    words = [f"{cell.row.name:26s}{JALI} {time_text(cell.timings[JALI].median):>10s}"]
+    for side, timing in cell.timings.items():
+        if side != JALI:
+            words.append(f"{side} {time_text(timing.median):>10s}, {cell.times_as_fast(side):.2f} times")
+    return "  ".join(words)
+
+
+def judge(report: Report) -> list[Verdict]:
+    """The goals of rows: against the other library, and against plain NumPy."""
+    verdicts = []
+    for cell in report.cells:
+        if report.against in cell.timings and cell.row.goal:
+            found = cell.times_as_fast(report.against)
+            asks = f"{cell.row.name}: {cell.row.goal:g} times as fast as {report.against}"
+            verdicts.append(Verdict(asks, f"{found:.1f}", found >= cell.row.goal))
+        if ROOF in cell.timings:
+            found = cell.times_as_fast(ROOF)
+            asks = f"{cell.row.name}: {SHARE} of the speed of plain NumPy with MPI's buffers"
+            verdicts.append(Verdict(asks, f"{found:.2f}", found >= SHARE))
+    return verdicts
+
+
+def summary(report: Report) -> str:
+    """Conditions and verdicts."""
+    lines = [f"{key}: {value}" for key, value in report.conditions.items()]
+    for verdict in judge(report):
+        lines.append(f"{'pass' if verdict.holds else 'FAIL'}: {verdict.asks}: {verdict.found}")
+    return "\n".join(lines)
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Everything measured."""
+    cells = [
+        {
+            "row": c.row.name,
+            **{side: {"median_s": t.median, "rounds_s": t.seconds} for side, t in c.timings.items()},
+        }
+        for c in report.cells
+    ]
+    verdicts = [{"asks": v.asks, "found": v.found, "holds": v.holds} for v in judge(report)]
+    return {"conditions": dict(report.conditions), "cells": cells, "verdicts": verdicts}
+
+
+def write_json(report: Report, path: Path) -> None:
+    """`as_json` in a file."""
+    write_as(as_json(report), path)
+
+
+def write_csv(report: Report, path: Path) -> None:
+    """One line per row and side."""
+    with path.open("w", newline="") as file:
+        for key, value in report.conditions.items():
+            file.write(f"# {key}: {value}\n")
+        table = csv.writer(file)
+        table.writerow(["row", "side", "median_s", "lower_quartile_s", "upper_quartile_s", "rounds"])
+        for cell in report.cells:
+            for side, timing in cell.timings.items():
+                numbers = [f"{x:.6g}" for x in (timing.median, *timing.quartiles())]
+                table.writerow([cell.row.name, side, *numbers, len(timing.seconds)])
+
+
+def write_plot(report: Report, path: Path) -> None:
+    """A bar per row: how many times as fast jali is."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    sides = [side for side in (report.against, ROOF) if any(side in c.timings for c in report.cells)]
+    with mpl.rc_context({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False}):
+        figure = Figure(
+            figsize=(6.0, 0.4 * len(report.cells) * max(1, len(sides)) + 1.2), layout="constrained"
+        )
+        axes = figure.add_subplot()
+        for number, (side, colour) in enumerate(zip(sides, ("#1f5c99", "#8e8e8e"), strict=False)):
+            rows = [(k, c.times_as_fast(side)) for k, c in enumerate(report.cells) if side in c.timings]
+            places = [k + (number - (len(sides) - 1) / 2) * 0.38 for k, _ in rows]
+            axes.barh(places, [speed for _, speed in rows], 0.36, color=colour, label=f"over {side}")
+            for place, (_, speed) in zip(places, rows, strict=True):
+                axes.text(speed, place, f" {speed:.1f}", va="center", fontsize=7)
+        axes.set_yticks(range(len(report.cells)), [c.row.name for c in report.cells])
+        axes.invert_yaxis()
+        axes.axvline(1, color="#222222", lw=0.6)
+        axes.set_xscale("log")
+        axes.set_xlabel("jali is so many times as fast")
+        axes.legend(frameon=False)
+        figure.savefig(path, dpi=150)
