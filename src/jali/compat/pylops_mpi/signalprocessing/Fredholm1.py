@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jali.linops import Fredholm1
+from jali.linops.fredholm import Fredholm1
 
 __all__ = ["MPIFredholm1"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jali.linops import NonStationaryConvolve1D
+from jali.linops.convolve import NonStationaryConvolve1D
 
 __all__ = ["MPINonStationaryConvolve1D"]
 
