@@ -30,8 +30,12 @@ class Exchange:
     def __init__(self, ranks: Communicator, own: Sequence[Box], wanted: Sequence[Box]) -> None:
         me = ranks.rank
         self.ranks, self.own, self.wanted = ranks, own[me], wanted[me]
-        self.from_others = [(r, box) for r in range(ranks.size) if r != me and (box := common(own[r], wanted[me]))]
-        self.to_others = [(r, box) for r in range(ranks.size) if r != me and (box := common(own[me], wanted[r]))]
+        self.from_others = [
+            (r, box) for r in range(ranks.size) if r != me and (box := common(own[r], wanted[me]))
+        ]
+        self.to_others = [
+            (r, box) for r in range(ranks.size) if r != me and (box := common(own[me], wanted[r]))
+        ]
 
     def start(self, local: Any) -> Transit:
         """Send what others want of this rank's own box; what comes is what it wants of theirs."""
@@ -75,25 +79,21 @@ class Transit:
         return [(box, self._library.from_host(data, self._array)) for box, data in self._pieces]
 
 
-def joined(own: Box, local: Any, wanted: Box, pieces: Sequence[Piece], out: Any = None) -> Any:
-    """The wanted box, which contains the own one, as one array; what nobody has is 0."""
-    library = library_of(local)
-    shape = shape_of(wanted)
+def joined(exchange: Exchange, local: Any, transit: Transit, out: Any = None) -> Any:
+    """The box that this rank wants as one array, of its own part and of what comes."""
     if out is None:
-        covered = sum(np.prod(shape_of(box)) for box in (own, *(box for box, _ in pieces)))
-        make = library.empty if covered == np.prod(shape) else library.zeros
-        out = make(shape, local.dtype)
-    out[slices_in(own, wanted)] = local
-    for box, data in pieces:
-        out[slices_in(box, wanted)] = data
+        out = library_of(local).empty(shape_of(exchange.wanted), local.dtype)
+    out[slices_in(exchange.own, exchange.wanted)] = local  # while messages travel
+    for box, data in transit.wait():
+        out[slices_in(box, exchange.wanted)] = data
     return out
 
 
-def added(own: Box, extended: Any, of: Box, pieces: Sequence[Piece]) -> Any:
-    """The adjoint of `joined`: the own box of an extended array, and to it what others had of it."""
-    out = library_of(extended).copy(extended[slices_in(own, of)])
-    for box, data in pieces:
-        out[slices_in(box, own)] += data
+def added(exchange: Exchange, extended: Any, transit: Transit) -> Any:
+    """The adjoint of `joined`: this rank's own part of an extended array, and to it, in the order of ranks, what others had of it."""
+    out = library_of(extended).copy(extended[slices_in(exchange.own, exchange.wanted)])
+    for box, data in transit.wait():
+        out[slices_in(box, exchange.own)] += data
     return out
 
 
@@ -102,13 +102,7 @@ def with_ghosts(layout: Layout, local: Any, front: int, back: int) -> Any:
     exchange = along_the_split(layout, front, back)
     if exchange is None:
         return library_of(local).copy(local)
-    transit = exchange.start(local)
-    library = library_of(local)
-    out = library.empty(shape_of(exchange.wanted), local.dtype)
-    out[slices_in(exchange.own, exchange.wanted)] = local  # while messages travel
-    for box, data in transit.wait():
-        out[slices_in(box, exchange.wanted)] = data
-    return out
+    return joined(exchange, local, exchange.start(local))
 
 
 def ghosts_alone(layout: Layout, local: Any, front: int, back: int) -> tuple[Any, Any]:

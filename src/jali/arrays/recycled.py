@@ -22,7 +22,9 @@ class _Free:
     """Blocks that nobody uses, by size; the one that was left longest ago goes first when there are too many."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a block may be left while one is looked for, by the garbage collector
+        self._lock = (
+            threading.RLock()
+        )  # a block may be left while one is looked for, by the garbage collector
         self._blocks: OrderedDict[int, np.ndarray] = OrderedDict()
         self._bytes = 0
 
