@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays import moves
+from jali.arrays import ghosts, moves
 from jali.arrays.layout import Box, Layout, Partition, Shape, communicator_of, layout_of, shape_of
 from jali.arrays.libraries import library_by_name, library_of
 from jali.comm import Communicator
@@ -517,7 +517,12 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         """This rank's part with so many cells of its neighbours in front and behind, along the axis that is split; at the ends of the
         whole there are none. They may be more than a neighbour has. Collective. Raises ShapeError for a grid of axes and negative
         numbers."""
-        return moves.with_ghosts(self.layout, self._local, cells_front or 0, cells_back or 0)
+        return ghosts.with_ghosts(self.layout, self._local, cells_front or 0, cells_back or 0)
+
+    def ghost_cells(self, cells_front: int = 0, cells_back: int = 0) -> tuple[Any, Any]:
+        """The neighbours' cells alone, those in front and those behind, as `add_ghost_cells` puts them around a copy of the part:
+        what moves is all that this costs. Collective."""
+        return ghosts.ghosts_alone(self.layout, self._local, cells_front, cells_back)
 
 
 def _operators() -> None:

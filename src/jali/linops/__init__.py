@@ -1,5 +1,16 @@
 """Linear operators on distributed arrays: see `jali.arrays`."""
 
+from jali.linops.derivatives import FirstDerivative, Gradient, Laplacian, SecondDerivative
+from jali.linops.halo import Halo, halo_block_split
 from jali.linops.operator import LinearOperator, StackedLinearOperator
 
-__all__ = ["LinearOperator", "StackedLinearOperator"]
+__all__ = [
+    "FirstDerivative",
+    "Gradient",
+    "Halo",
+    "Laplacian",
+    "LinearOperator",
+    "SecondDerivative",
+    "StackedLinearOperator",
+    "halo_block_split",
+]
