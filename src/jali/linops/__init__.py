@@ -1,5 +1,22 @@
 """Linear operators on distributed arrays: see `jali.arrays`."""
 
+from jali.linops.convolve import NonStationaryConvolve1D, NonStationaryConvolve2D
+from jali.linops.fredholm import Fredholm1
+from jali.linops.kirchhoff import Kirchhoff
+from jali.linops.matrix import MatrixMult, active_grid_comm, block_gather, local_block_split
+from jali.linops.mdc import MDC
 from jali.linops.operator import LinearOperator, StackedLinearOperator
 
-__all__ = ["LinearOperator", "StackedLinearOperator"]
+__all__ = [
+    "MDC",
+    "Fredholm1",
+    "Kirchhoff",
+    "LinearOperator",
+    "MatrixMult",
+    "NonStationaryConvolve1D",
+    "NonStationaryConvolve2D",
+    "StackedLinearOperator",
+    "active_grid_comm",
+    "block_gather",
+    "local_block_split",
+]
