@@ -73,6 +73,7 @@ def test_fredholm_is_numpys_products(
             x, y = (DistributedArray.to_dist(v, partition=Partition.BROADCAST) for v in vectors)
             found, back = Op @ x, Op.H @ y
             assert (found.partition, found.dtype) == (Partition.BROADCAST, np.dtype(dtype))
+            assert not flat or (x.layout, found.layout) == (Op.domain(), Op.range_())
             assert (found.global_shape, back.global_shape) == (y.global_shape, x.global_shape)
             np.testing.assert_allclose(found.asarray(), data.reshape(found.shape), **close)
             np.testing.assert_allclose(back.asarray(), model.reshape(back.shape), **close)

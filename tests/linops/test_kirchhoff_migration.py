@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jali.errors import ParameterError, ShapeError
-from jali.linops.kirchhoff import Kirchhoff
+from jali.linops import Kirchhoff
 
 
 def survey(nx: int = 9, nz: int = 7, ns: int = 3, nr: int = 4, nt: int = 40) -> dict[str, Any]:

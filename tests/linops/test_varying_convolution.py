@@ -12,7 +12,7 @@ from jali import comm
 from jali.arrays import DistributedArray, Partition
 from jali.comm import Communicator
 from jali.errors import ParameterError, ShapeError
-from jali.linops.convolve import NonStationaryConvolve1D, NonStationaryConvolve2D
+from jali.linops import NonStationaryConvolve1D, NonStationaryConvolve2D
 
 TYPES = ["float32", "float64", "complex64", "complex128"]
 

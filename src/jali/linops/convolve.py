@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays import DistributedArray, Layout
+from jali.arrays import DistributedArray, Layout, Partition, communicator_of, layout_of
 from jali.arrays.layout import Shape
 from jali.arrays.libraries import library_of
 from jali.arrays.moves import with_ghosts
@@ -32,6 +32,12 @@ class _NonStationary(LinearOperator):
         self.hs, self._halves, self._flat_axis = hs, halves, flat_axis
         self._forms: dict[Layout, Layout] = {}
         super().__init__(shape=(size, size), dims=dims, dimsd=dims, dtype=type_of(hs), base_comm=base_comm)
+
+    def domain(self) -> Layout:
+        """Arrays that are split along the axis of the convolution."""
+        return layout_of(communicator_of(self._base_comm), self.dims, Partition.SCATTER, self._flat_axis)
+
+    range_ = domain
 
     def _matvec(self, x: DistributedArray) -> DistributedArray:
         return self._apply(x, adjoint=False)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays import DistributedArray, Layout, communicator_of
+from jali.arrays import DistributedArray, Layout, Partition, communicator_of, layout_of
 from jali.arrays.layout import Shape
 from jali.arrays.libraries import library_of
 from jali.errors import ShapeError
@@ -67,6 +67,14 @@ class Fredholm1(LinearOperator):
     def _rmatvec(self, x: DistributedArray) -> DistributedArray:
         return self._apply(x, self.dimsd, self.dims, self.adjoint_products)
 
+    def domain(self) -> Layout:
+        """Models on all ranks."""
+        return layout_of(self.ranks, self.shape[1], Partition.BROADCAST)
+
+    def range_(self) -> Layout:
+        """Data on all ranks."""
+        return layout_of(self.ranks, self.shape[0], Partition.BROADCAST)
+
     def products(self, slices: Any) -> Any:
         """This rank's slices of the data, from those of a model of shape (slices, ny, any)."""
         return self._products(self.G, slices)
@@ -86,7 +94,7 @@ class Fredholm1(LinearOperator):
         return library_of(slices).xp.stack([g @ one for g, one in zip(G, slices, strict=True)])
 
     def _apply(self, x: DistributedArray, before: Shape, after: Shape, product: Any) -> DistributedArray:
-        layout = self._result(x.layout, before, after)
+        layout = self._layout_after(x.layout, before, after)
         library, local, mine = library_of(x.local), x.local, self.slices[self.ranks.rank]
         if not x.layout.scattered:
             local = local.reshape((before[0], -1))[self.begin : self.begin + mine]
@@ -98,7 +106,7 @@ class Fredholm1(LinearOperator):
         self.ranks.all_gather(found, whole, counts=self.slices)
         return DistributedArray.of(layout, whole.reshape(layout.local_shape), x._base_comm)
 
-    def _result(self, layout: Layout, before: Shape, after: Shape) -> Layout:
+    def _layout_after(self, layout: Layout, before: Shape, after: Shape) -> Layout:
         key = layout, before is self.dims
         if key not in self._results:
             shapes = [(n, *before[1:]) for n in self.slices]

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays import DistributedArray, Layout, Partition, communicator_of
+from jali.arrays import DistributedArray, Layout, Partition, communicator_of, layout_of
 from jali.arrays.layout import Shape, near_square
 from jali.arrays.libraries import library_of
 from jali.comm import Communicator
@@ -176,6 +176,18 @@ class SummaMatrixMult(_MatrixProduct):
         N, K = sum(self.rows), sum(self.columns)
         self._begin((N * self.M, K * self.M), (K, self.M), (N, self.M), base_comm)
 
+    def domain(self) -> Layout:
+        """Flat blocks of X, whose columns are split as by `local_block_split`."""
+        return self._flat(self.columns)
+
+    def range_(self) -> Layout:
+        """Flat blocks of Y."""
+        return self._flat(self.rows)
+
+    def _flat(self, rows: Shape) -> Layout:
+        sizes = tuple((n * m,) for n in rows for m in block_split(self.M, self.grid[1]))
+        return layout_of(self.ranks, sum(rows) * self.M, local_shapes=sizes)
+
     def _grid_of(self, size: int) -> tuple[int, int]:
         return (_side(size),) * 2
 
@@ -291,6 +303,20 @@ class BlockMatrixMult(_MatrixProduct):
         super().__init__(A, M, saveAt, base_comm, dtype)
         wide = self.grid[1] * self.M
         self._begin((sum(self.rows) * wide, self.K * wide), None, None, base_comm)
+
+    def domain(self) -> Layout:
+        """Flat blocks of columns of X, as equal as they can be but for the last ones."""
+        return self._flat(self.K)
+
+    def range_(self) -> Layout:
+        """Flat blocks of columns of Y."""
+        return self._flat(sum(self.rows))
+
+    def _flat(self, rows: int) -> Layout:
+        many, across = self.grid
+        sizes = tuple((rows * m,) for m in block_split(self.M, many) for _ in range(across))
+        mask = tuple(rank % across for rank in range(self.ranks.size))
+        return layout_of(self.ranks, rows * self.M * across, local_shapes=sizes, mask=mask)
 
     def _grid_of(self, size: int) -> tuple[int, int]:
         large, small = near_square(size, 2)

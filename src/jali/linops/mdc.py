@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from jali.arrays import DistributedArray
+from jali.arrays import DistributedArray, Layout, Partition, layout_of
 from jali.arrays.layout import Shape
 from jali.arrays.libraries import library_of
 from jali.errors import ParameterError, ShapeError
@@ -79,6 +79,14 @@ class MDC(LinearOperator):
             dtype=type_of(G.real),
             base_comm=base_comm,
         )
+
+    def domain(self) -> Layout:
+        """Models on all ranks."""
+        return layout_of(self.kernel.ranks, self.shape[1], Partition.BROADCAST)
+
+    def range_(self) -> Layout:
+        """Data on all ranks."""
+        return layout_of(self.kernel.ranks, self.shape[0], Partition.BROADCAST)
 
     def _matvec(self, x: DistributedArray) -> DistributedArray:
         return self._apply(x, self.dims, self.dimsd, adjoint=False)
