@@ -112,7 +112,7 @@ class Solver:
 
     def say(self, text: str) -> None:
         """Progress text: a line on the standard output of the first rank."""
-        if _rank_of(self._x) == 0:
+        if rank_of(self._x) == 0:
             sys.stdout.write(text + "\n")
 
     def _show_step(self) -> None:
@@ -167,10 +167,10 @@ def _is_shown(iteration: int, niter: int, itershow: Itershow) -> bool:
     return iteration < first or niter - iteration < last or iteration % every == 0
 
 
-def _rank_of(x: Any) -> int:
+def rank_of(x: Any) -> int:
     """Of what holds the vector; alone it is 0."""
     if isinstance(x, list | tuple):
-        return _rank_of(x[0])
+        return rank_of(x[0])
     if (lattice := getattr(x, "lattice", None)) is not None:
         return int(lattice.communicator.rank)
     return int(getattr(x, "rank", 0))
