@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from jali.arrays.exchange import common, slices_in
 from jali.arrays.layout import Box, Layout, shape_of
 from jali.arrays.libraries import library_of
-from jali.arrays.moves import common, slices_in
 from jali.comm import Communicator
 from jali.errors import ShapeError
 

@@ -1,6 +1,6 @@
 """What goes between ranks so that parts of an array come to other ranks: gathering and other layouts. Ghost cells are in `ghosts`.
 
-Whatever changes its layout is one all-to-all of the intersections of boxes, packed one after the other.
+Whatever changes its layout is one exchange of the intersections of boxes (`jali.arrays.exchange`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jali.arrays.exchange import Exchange, slices_in
 from jali.arrays.layout import Box, Layout, Partition, shape_of
 from jali.arrays.libraries import library_of
 from jali.comm import Communicator
@@ -82,17 +83,6 @@ def whole(layout: Layout, local: Any, masked: bool = False) -> Any:
     return out
 
 
-def common(a: Box, b: Box) -> Box | None:
-    """What two boxes share, if anything."""
-    found = tuple((max(p, r), min(q, s)) for (p, q), (r, s) in zip(a, b, strict=True))
-    return found if all(begin < end for begin, end in found) else None
-
-
-def slices_in(box: Box, of: Box) -> tuple[slice, ...]:
-    """A box as indices of an array that has another one."""
-    return tuple(slice(begin - at, end - at) for (begin, end), (at, _) in zip(box, of, strict=True))
-
-
 def move(local: Any, before: Layout, after: Layout) -> Any:
     """This rank's part of the array in another layout. Collective where ranks had parts."""
     library = library_of(local)
@@ -105,31 +95,5 @@ def move(local: Any, before: Layout, after: Layout) -> Any:
 
 
 def exchanged(local: Any, ranks: Communicator, before: tuple[Box, ...], after: tuple[Box, ...]) -> Any:
-    """This rank's box of `after`, from parts that are the boxes of `before`, which do not overlap. One all-to-all."""
-    library = library_of(local)
-    size, me = ranks.size, ranks.rank
-    counts = np.zeros((size, size), np.int64)
-    shared: dict[tuple[int, int], Box] = {}
-    for i in range(size):
-        for j in range(size):
-            both = common(before[i], after[j])
-            if both is not None:
-                shared[i, j] = both
-                counts[i, j] = math.prod(shape_of(both))
-    send = library.empty((int(counts[me].sum()),), local.dtype)
-    begin = 0
-    for j in range(size):
-        if (me, j) in shared:
-            box, end = shared[me, j], begin + int(counts[me, j])
-            send[begin:end].reshape(shape_of(box))[...] = local[slices_in(box, before[me])]
-            begin = end
-    received = library.empty((int(counts[:, me].sum()),), local.dtype)
-    ranks.all_to_all(send, received, counts=counts)
-    out = library.empty(shape_of(after[me]), local.dtype)
-    begin = 0
-    for i in range(size):
-        if (i, me) in shared:
-            box, end = shared[i, me], begin + int(counts[i, me])
-            out[slices_in(box, after[me])] = received[begin:end].reshape(shape_of(box))
-            begin = end
-    return out
+    """This rank's box of `after`, from parts that are the boxes of `before`, which do not overlap. Collective."""
+    return Exchange(ranks, before, after).run(local)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import DistributedArray, Partition, layout_of
+from jali.arrays.exchange import slices_in
 from jali.arrays.ghosts import Exchange, added, joined
 from jali.arrays.layout import Box, Layout, Shape, communicator_of, shape_of
 from jali.arrays.libraries import library_of
-from jali.arrays.moves import slices_in
 from jali.comm import Communicator
 from jali.errors import ShapeError
 from jali.linops.operator import LinearOperator

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jali.arrays import DistributedArray, Partition
+from jali.arrays.exchange import slices_in
 from jali.arrays.ghosts import Exchange, Piece, joined
 from jali.arrays.layout import Box, Layout, Shape, layout_of, shape_of
 from jali.arrays.libraries import library_of
-from jali.arrays.moves import slices_in
 from jali.arrays.recycled import empty
 from jali.errors import ShapeError
 from jali.linops.bands import Band, Rows, inner_rows, other_rows
