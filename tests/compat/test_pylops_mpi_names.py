@@ -15,9 +15,9 @@ from programs import run_python
 
 pytest.importorskip("pylops")
 
-import jali.compat.pylops_mpi as pylops_mpi  # noqa: E402
-from jali import arrays, comm, compat, linops, solvers  # noqa: E402
-from jali.errors import ParameterError  # noqa: E402
+import jali.compat.pylops_mpi as pylops_mpi
+from jali import arrays, comm, compat, linops, solvers
+from jali.errors import ParameterError
 
 ROWS = [
     line
@@ -81,15 +81,46 @@ def test_what_scripts_write_is_understood(row: str) -> None:
 
 def test_names_at_the_top_are_those_of_the_submodules() -> None:
     for name in (
-        *("DistributedArray", "Partition", "StackedDistributedArray", "MPILinearOperator", "asmpilinearoperator"),
+        *(
+            "DistributedArray",
+            "Partition",
+            "StackedDistributedArray",
+            "MPILinearOperator",
+            "asmpilinearoperator",
+        ),
         *("MPIStackedLinearOperator", "MPIBlockDiag", "MPIStackedBlockDiag", "MPIVStack", "MPIStackedVStack"),
-        *("MPIHStack", "MPIFirstDerivative", "MPISecondDerivative", "MPILaplacian", "MPIGradient", "MPIMatrixMult"),
-        *("MPIHalo", "cg", "cgls", "CG", "CGLS", "ista", "fista", "MPIProxOperator", "plot_distributed_array"),
+        *(
+            "MPIHStack",
+            "MPIFirstDerivative",
+            "MPISecondDerivative",
+            "MPILaplacian",
+            "MPIGradient",
+            "MPIMatrixMult",
+        ),
+        *(
+            "MPIHalo",
+            "cg",
+            "cgls",
+            "CG",
+            "CGLS",
+            "ista",
+            "fista",
+            "MPIProxOperator",
+            "plot_distributed_array",
+        ),
         "plot_local_arrays",
     ):
         assert name in pylops_mpi.__all__
         assert callable(getattr(pylops_mpi, name))
-    for name in ("basicoperators", "optimization", "plotting", "signalprocessing", "waveeqprocessing", "proximal", "utils"):
+    for name in (
+        "basicoperators",
+        "optimization",
+        "plotting",
+        "signalprocessing",
+        "waveeqprocessing",
+        "proximal",
+        "utils",
+    ):
         assert inspect.ismodule(getattr(pylops_mpi, name))
     assert pylops_mpi.__version__ == "0.8.0"
     for name in ("MPIFredholm1", "MPINonStationaryConvolve1D", "MPIFFT2D", "MPIFFTND"):
@@ -161,8 +192,14 @@ def test_helpers_of_communication_move_arrays() -> None:
         parts = utils._mpi.mpi_allgather(ranks, mine)
         assert [p.shape for p in parts] == [(r + 1, 2) for r in range(size)]
         assert all(np.all(p == r) for r, p in enumerate(parts))
-        assert utils._mpi.mpi_allreduce(ranks, np.array([me, 1j])).tolist() == [size * (size - 1) / 2, size * 1j]
-        assert utils._nccl.nccl_allreduce(utils._nccl.initialize_nccl_comm(), np.array([me]), op="max") == size - 1
+        assert utils._mpi.mpi_allreduce(ranks, np.array([me, 1j])).tolist() == [
+            size * (size - 1) / 2,
+            size * 1j,
+        ]
+        assert (
+            utils._nccl.nccl_allreduce(utils._nccl.initialize_nccl_comm(), np.array([me]), op="max")
+            == size - 1
+        )
         told = np.full(3, me, float)
         assert utils._mpi.mpi_bcast(ranks, told, root=1) is told
         assert told.tolist() == [1, 1, 1]
@@ -172,10 +209,16 @@ def test_helpers_of_communication_move_arrays() -> None:
         assert got.tolist() == [(me - 1) % size] * 2
         whole = utils._nccl.nccl_asarray(ranks, mine.T.copy(), [(2, r + 1) for r in range(size)], 1)
         assert whole.shape == (2, size * (size + 1) // 2)
-        assert utils._nccl.nccl_allgather(ranks, np.full(2, me)).tolist() == [r for r in range(size) for _ in range(2)]
-        padded, into = utils._nccl._prepare_allgather_inputs_nccl(mine, [(r + 1, 2) for r in range(size)], "numpy")
+        assert utils._nccl.nccl_allgather(ranks, np.full(2, me)).tolist() == [
+            r for r in range(size) for _ in range(2)
+        ]
+        padded, into = utils._nccl._prepare_allgather_inputs_nccl(
+            mine, [(r + 1, 2) for r in range(size)], "numpy"
+        )
         gathered = utils._nccl.nccl_allgather(ranks, padded, into)
-        chunks = utils._common._unroll_allgather_recv(gathered, padded.shape, [(r + 1, 2) for r in range(size)])
+        chunks = utils._common._unroll_allgather_recv(
+            gathered, padded.shape, [(r + 1, 2) for r in range(size)]
+        )
         assert all(np.array_equal(a, b) for a, b in zip(chunks, parts, strict=True))
         group = utils._nccl.nccl_split([r % 2 for r in range(size)])
         assert group.size == len(range(me % 2, size, 2))

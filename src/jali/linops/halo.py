@@ -81,9 +81,9 @@ class Halo(LinearOperator):
         ranks = communicator_of(comm)
         self.proc_grid_shape = _grid(ranks, shape, proc_grid_shape)
         self.blocks = _grid_layout(ranks, shape, self.proc_grid_shape)
-        trimmed, widths = _widths(halo, len(shape))
+        trimmed, widths = widths_of(halo, len(shape))
         self.halo = widths
-        wanted = [self._around(box, trimmed) for box in self.blocks.boxes]
+        wanted = [self._around(rank, box, trimmed) for rank, box in enumerate(self.blocks.boxes)]
         inside = [_inside(box, shape) for box in wanted]
         self._exchange = Exchange(ranks, self.blocks.boxes, inside)
         self._wanted = wanted[ranks.rank]
@@ -97,10 +97,14 @@ class Halo(LinearOperator):
             dtype=dtype, base_comm=comm,
         )  # fmt: skip
 
-    def _around(self, box: Box, trimmed: bool) -> Box:
-        found = []
+    def _halo_of(self, rank: int) -> tuple[int, ...]:
+        """Cells on each side of each axis that this rank gets."""
+        return self.halo
+
+    def _around(self, rank: int, box: Box, trimmed: bool) -> Box:
+        found, widths = [], self._halo_of(rank)
         for axis, (begin, end) in enumerate(box):
-            before, behind = self.halo[2 * axis : 2 * axis + 2]
+            before, behind = widths[2 * axis : 2 * axis + 2]
             low, high = begin - before, end + behind
             if trimmed:
                 low, high = max(0, low), min(self.blocks.shape[axis], high)
@@ -176,7 +180,7 @@ def _inside(box: Box, shape: Shape) -> Box:
     return tuple((max(0, begin), min(n, end)) for (begin, end), n in zip(box, shape, strict=True))
 
 
-def _widths(halo: Any, ndim: int) -> tuple[bool, tuple[int, ...]]:
+def widths_of(halo: Any, ndim: int) -> tuple[bool, tuple[int, ...]]:
     """Whether halos end where the array does, and those of each side of each axis."""
     try:
         given: Shape = (operator.index(halo),)

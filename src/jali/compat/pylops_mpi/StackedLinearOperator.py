@@ -1,35 +1,14 @@
 """The operators of stacks of `jali.linops` under the names of pylops_mpi.StackedLinearOperator."""
 
 from jali.linops import StackedLinearOperator as MPIStackedLinearOperator
-from jali.linops.algebra import (
-    StackedAdjointLinearOperator as _AdjointStackedLinearOperator,
-)
-from jali.linops.algebra import (
-    StackedConjLinearOperator as _ConjLinearOperator,
-)
-from jali.linops.algebra import (
-    StackedPowerLinearOperator as _PowerLinearOperator,
-)
-from jali.linops.algebra import (
-    StackedProductLinearOperator as _ProductStackedLinearOperator,
-)
-from jali.linops.algebra import (
-    StackedScaledLinearOperator as _ScaledStackedLinearOperator,
-)
-from jali.linops.algebra import (
-    StackedSumLinearOperator as _SumStackedLinearOperator,
-)
-from jali.linops.algebra import (
-    StackedTransposedLinearOperator as _TransposedStackedLinearOperator,
-)
+from jali.linops import operator
 
-__all__ = [
-    "MPIStackedLinearOperator",
-    "_AdjointStackedLinearOperator",
-    "_ConjLinearOperator",
-    "_PowerLinearOperator",
-    "_ProductStackedLinearOperator",
-    "_ScaledStackedLinearOperator",
-    "_SumStackedLinearOperator",
-    "_TransposedStackedLinearOperator",
-]
+_AdjointStackedLinearOperator = operator._STACKED[operator.AdjointLinearOperator]
+_ConjLinearOperator = operator._STACKED[operator.ConjLinearOperator]
+_PowerLinearOperator = operator._STACKED[operator.PowerLinearOperator]
+_ProductStackedLinearOperator = operator._STACKED[operator.ProductLinearOperator]
+_ScaledStackedLinearOperator = operator._STACKED[operator.ScaledLinearOperator]
+_SumStackedLinearOperator = operator._STACKED[operator.SumLinearOperator]
+_TransposedStackedLinearOperator = operator._STACKED[operator.TransposedLinearOperator]
+
+__all__ = ["MPIStackedLinearOperator"]

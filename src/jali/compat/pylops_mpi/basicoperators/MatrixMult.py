@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 
-def MPIMatrixMult(  # noqa: N802
+def MPIMatrixMult(
     A: Any,
     M: int,
     saveAt: bool = False,

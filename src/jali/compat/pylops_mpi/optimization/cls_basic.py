@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from jali.solvers import CG as OurCG
+from jali import solvers
 from jali.solvers import CGLS
 
 __all__ = ["CG", "CGLS"]
 
 
-class CG(OurCG):
+class CG(solvers.CG):
     """`jali.solvers.CG` with the arguments in the order of pylops_mpi, which has no `damp` here."""
 
     def setup(  # type: ignore[override]

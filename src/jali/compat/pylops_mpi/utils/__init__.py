@@ -3,10 +3,7 @@
 As there, `utils.benchmark` and `utils.dottest` are the functions, though modules have the same names.
 """
 
-# ruff: noqa: I001, F811
 from jali.compat.pylops_mpi.utils import _common, _mpi, _nccl, decorators, deps, fft_helper
-from jali.compat.pylops_mpi.utils import benchmark as _benchmark_module
-from jali.compat.pylops_mpi.utils import dottest as _dottest_module
 from jali.compat.pylops_mpi.utils.benchmark import benchmark, mark
 from jali.compat.pylops_mpi.utils.deps import nccl_enabled
 from jali.compat.pylops_mpi.utils.dottest import dottest

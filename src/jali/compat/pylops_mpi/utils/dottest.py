@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jali.linops import dottest as _dottest
+from jali.linops.dot_test import dottest as _dottest
 
 __all__ = ["dottest"]
 
