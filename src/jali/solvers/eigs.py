@@ -72,7 +72,9 @@ def largest(forward: Function, b: Any, niter: int, tol: float) -> Eigenpair:
         before = found
         found, square = sums((v, w), (w, w))
         if not math.isfinite(square.real):
-            raise SolverError(f"power_iteration, iteration {iteration}: the operator produced infinities or nan")
+            raise SolverError(
+                f"power_iteration, iteration {iteration}: the operator produced infinities or nan"
+            )
         if square.real == 0:
             break
         vectors.update([(v, 0, [(1 / math.sqrt(square.real), w)])])

@@ -103,6 +103,8 @@ class LSQR(Solver):
         if self.beta > 0:
             model.update([(v, 1 / self.beta, [])])
         self.alfa = _norm(v)
+        if not math.isfinite(self.alfa):
+            raise SolverError("LSQR: A^H y contains infinities or nan")
         w = model.copy(v)
         if self.alfa > 0:
             model.update([(w, 1 / self.alfa, [])])

@@ -46,7 +46,9 @@ def own(found: Any, given: Any) -> Any:
     parts = [vectors_of("a vector", x).memory(x) for x in (found, given)]
     for a in parts[0]:
         for b in parts[1]:
-            if a is b or (isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.may_share_memory(a, b)):
+            if a is b or (
+                isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.may_share_memory(a, b)
+            ):
                 return vectors_of("a vector", found).copy(found)
     return found
 

@@ -22,8 +22,6 @@ from jali.solvers.proximal import ProxOperator, as_prox, combination, positive, 
 from jali.solvers.solver import rank_of
 from jali.solvers.vectors import sums, vectors_of
 
-Objective = Callable[[], tuple[float, ...]]
-
 
 class Watch:
     """The objective of an iteration, where anybody wants it, and whether it has come to rest."""
@@ -35,19 +33,27 @@ class Watch:
         if show and self.first:
             sys.stdout.write(f"{name}\n{'-' * 55}\n   Itn        f              g              J = f + g\n")
 
-    def sees(self, *values: Callable[[], Any]) -> bool:
-        """Take the parts of the objective; returns whether it changed by less than `tol` since the last time."""
+    def sees(self, *terms: tuple[float, Callable[[Any], Any], Any]) -> bool:
+        """Take the objective, a sum of weights times functions of vectors; returns whether it changed by less than `tol` times the
+        last one. Functions are called only where anybody wants to know."""
         iteration, self.iteration = self.iteration, self.iteration + 1
         if not self.show and self.tol is None and self.history is None:
             return False
-        numbers = [0.0 if isinstance(v := value(), bool) else float(v) for value in values]  # an indicator says where x is
+        numbers = [weight * _value(function(x)) for weight, function, x in terms]
         total = sum(numbers)
         if self.history is not None:
             self.history.append(total)
         if self.show and self.first:
-            sys.stdout.write(f"{iteration:6d}    " + "    ".join(f"{n:11.4e}" for n in (*numbers, total)) + "\n")
+            sys.stdout.write(
+                f"{iteration:6d}    " + "    ".join(f"{n:11.4e}" for n in (*numbers, total)) + "\n"
+            )
         before, self.last = self.last, total
-        return self.tol is not None and abs(total - before) < self.tol
+        return self.tol is not None and math.isfinite(before) and abs(total - before) < self.tol * abs(before)
+
+
+def _value(found: Any) -> float:
+    """Of an indicator, which is true inside, zero: iterates are inside up to rounding."""
+    return 0.0 if isinstance(found, bool | np.bool_) else float(found)
 
 
 def ProximalGradient(
@@ -78,7 +84,7 @@ def ProximalGradient(
         niter: iterations.
         niterback: the most shortenings of a step.
         acceleration: None; "vandenberghe", with weights k / (k + 3); "fista" (Beck and Teboulle, equation 4.2).
-        tol: stop when the objective changes by less.
+        tol: stop when the objective changes by less than this part of it.
         callback: called with x after each iteration.
         show: write a line for each iteration.
         backtracking: shorten steps by factors `beta` although `tau` is given.
@@ -90,10 +96,16 @@ def ProximalGradient(
     if not f.hasgrad:
         raise ParameterError(f"ProximalGradient: f, {proxf!r}, has no gradient")
     if acceleration not in (None, "vandenberghe", "fista"):
-        raise ParameterError(f'ProximalGradient: acceleration is None, "vandenberghe" or "fista", not {acceleration!r}')
+        raise ParameterError(
+            f'ProximalGradient: acceleration is None, "vandenberghe" or "fista", not {acceleration!r}'
+        )
     if not 0 < eta <= 1 or not 0 < beta < 1:
-        raise ParameterError(f"ProximalGradient: eta is in (0, 1] and beta in (0, 1), not {eta!r} and {beta!r}")
-    weights = np.broadcast_to(np.asarray(epsg, dtype=float), (niter,)) if np.size(epsg) == 1 else np.asarray(epsg)
+        raise ParameterError(
+            f"ProximalGradient: eta is in (0, 1] and beta in (0, 1), not {eta!r} and {beta!r}"
+        )
+    weights = (
+        np.broadcast_to(np.asarray(epsg, dtype=float), (niter,)) if np.size(epsg) == 1 else np.asarray(epsg)
+    )
     if len(weights) < niter:
         raise ParameterError(f"ProximalGradient: {len(weights)} weights epsg for {niter} iterations")
     searches = backtracking or tau is None
@@ -101,7 +113,7 @@ def ProximalGradient(
     vectors = vectors_of("ProximalGradient: x0", x0)
     x, y, t = vectors.copy(x0), vectors.copy(x0), 1.0
     watch = Watch("ProximalGradient", x, show, tol, history)
-    watch.sees(lambda: f(x), lambda: (weights[0] if niter else 1.0) * value_of(g(x)))
+    watch.sees((1, f, x), (float(weights[0]) if niter else 1.0, g, x))
     for k in range(niter):
         gradient = f.grad(y)
         for _ in range(niterback + 1 if searches else 1):
@@ -123,15 +135,9 @@ def ProximalGradient(
         y = combination((1 + weight, x), (-weight, before)) if weight else x
         if callback is not None:
             callback(x)
-        weight_of_g = float(weights[k])
-        if watch.sees(lambda x=x: f(x), lambda x=x, w=weight_of_g: w * value_of(g(x))):
+        if watch.sees((1, f, x), (float(weights[k]), g, x)):
             break
     return x
-
-
-def value_of(found: Any) -> float:
-    """Of an indicator, which is true inside, zero: iterates are inside up to rounding."""
-    return 0.0 if isinstance(found, bool | np.bool_) else float(found)
 
 
 def _is_short_enough(f: ProxOperator, z: Any, y: Any, gradient: Any, tau: float) -> bool:
@@ -171,7 +177,7 @@ def ADMM(
     x = vectors.copy(start if x0 is None else x0)
     z, u = vectors.copy(start), vectors.like(start)
     watch = Watch("ADMM", x, show, tol, history)
-    watch.sees(lambda: f(x), lambda: value_of(g(x)))
+    watch.sees((1, f, x), (1, g, x))
     for _ in range(niter):
         if gfirst:
             z = g.prox(combination((1, x), (1, u)), tau)
@@ -181,7 +187,7 @@ def ADMM(
             z = g.prox(combination((1, x), (1, u)), tau)
         vectors.update([(u, 1, [(1, x), (-1, z)])])
         tell(callback, callbackz, x, z)
-        if watch.sees(lambda x=x: f(x), lambda x=x: value_of(g(x))):
+        if watch.sees((1, f, x), (1, g, x)):
             break
     return x, z
 
@@ -229,7 +235,7 @@ def ADMML2(
         return 0.5 * float(sums((r, r))[0].real)
 
     watch = Watch("ADMML2", x, show, tol, history)
-    watch.sees(lambda: misfit(x), lambda: value_of(g(Ax)))
+    watch.sees((1, misfit, x), (1, g, Ax))
     for _ in range(niter):
         if gfirst:
             z = g.prox(combination((1, Ax), (1, u)), tau)
@@ -240,7 +246,7 @@ def ADMML2(
             z = g.prox(combination((1, Ax), (1, u)), tau)
         vectors.update([(u, 1, [(1, Ax), (-1, z)])])
         tell(callback, False, x, z)
-        if watch.sees(lambda x=x: misfit(x), lambda Ax=Ax: value_of(g(Ax))):
+        if watch.sees((1, misfit, x), (1, g, Ax)):
             break
     return x, z
 
@@ -277,7 +283,7 @@ def LinearizedADMM(
     vectors = vectors_of("LinearizedADMM: A x", Ax)
     u = vectors.like(Ax)
     watch = Watch("LinearizedADMM", x, show, tol, history)
-    watch.sees(lambda: f(x), lambda: value_of(g(Ax)))
+    watch.sees((1, f, x), (1, g, Ax))
     for _ in range(niter):
         gap = combination((1, Ax), (-1, z), (1, u))
         x = f.prox(combination((1, x), (-mu / tau, adjoint(gap))), mu)
@@ -285,6 +291,6 @@ def LinearizedADMM(
         z = g.prox(combination((1, Ax), (1, u)), tau)
         vectors.update([(u, 1, [(1, Ax), (-1, z)])])
         tell(callback, False, x, z)
-        if watch.sees(lambda x=x: f(x), lambda Ax=Ax: value_of(g(Ax))):
+        if watch.sees((1, f, x), (1, g, Ax)):
             break
     return x, z

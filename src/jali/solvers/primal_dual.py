@@ -10,7 +10,7 @@ import numpy as np
 
 from jali.errors import ParameterError
 from jali.solvers.operators import adjoint_of, forward_of
-from jali.solvers.primal import Watch, tell, value_of
+from jali.solvers.primal import Watch, tell
 from jali.solvers.proximal import as_prox, combination, positive
 from jali.solvers.vectors import vectors_of
 
@@ -48,7 +48,7 @@ def PrimalDual(
         callback: called with x, or with `callbacky` with x and y, after each iteration.
         returny: return y too.
         show: write a line for each iteration.
-        tol: stop when the objective changes by less.
+        tol: stop when the objective changes by less than this part of it.
         history: a list that takes the objectives of x0 and of each iteration.
 
     Returns x, or x and y. Raises ParameterError for step lengths that are missing or not positive.
@@ -61,8 +61,12 @@ def PrimalDual(
     Ax = forward(x)
     dual = vectors_of("PrimalDual: A x", Ax)
     y = dual.like(Ax) if y0 is None else dual.copy(y0)
+
+    def of_image(x: Any) -> Any:
+        return g(forward(x))
+
     watch = Watch("PrimalDual", x, show, tol, history)
-    watch.sees(lambda: f(x), lambda: value_of(g(forward(x))))
+    watch.sees((1, f, x), (1, of_image, x))
     for tau_now, mu_now in zip(taus, mus, strict=True):
         if gfirst:
             y = g.proxdual(combination((1, y), (mu_now, forward(ahead))), mu_now)
@@ -73,7 +77,7 @@ def PrimalDual(
         if not gfirst:
             y = g.proxdual(combination((1, y), (mu_now, forward(ahead))), mu_now)
         tell(callback, callbacky, x, y)
-        if watch.sees(lambda x=x: f(x), lambda x=x: value_of(g(forward(x)))):
+        if watch.sees((1, f, x), (1, of_image, x)):
             break
     return (x, y) if returny else x
 

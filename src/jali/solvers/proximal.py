@@ -51,7 +51,9 @@ class ProxOperator:
             )
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}{'' if self.operator is None else f' of {type(self.operator).__name__}'}>"
+        return (
+            f"<{type(self).__name__}{'' if self.operator is None else f' of {type(self.operator).__name__}'}>"
+        )
 
     def _mine(self) -> Any:
         if self.operator is None:
@@ -61,7 +63,10 @@ class ProxOperator:
     def __call__(self, x: Any) -> Any:
         """f(x); of an indicator whether x is inside."""
         operator = self._mine()
-        values = [operator(part.reshape(-1)) if math.prod(part.shape) else 0.0 for part in vectors_of("x", x).parts(x)]
+        values = [
+            operator(part.reshape(-1)) if math.prod(part.shape) else 0.0
+            for part in vectors_of("x", x).parts(x)
+        ]
         indicates, numbers = iter([isinstance(v, bool | np.bool_) for v in values]), iter(values)
         of_sums = (x, lambda part: float(np.real(next(numbers)))), (x, lambda part: float(next(indicates)))
         total, indicators = (number.real for number in sums(*of_sums))
@@ -255,7 +260,11 @@ class L2(ProxOperator):
         options = self.kwargs_solver | options
         if self.solver == "cg":
             right = combination((1, x), (weight, self._data), *shift)
-            found = CG(_Normal(self._forward, self._adjoint, weight)).solve(right, start, niter=niter, **options).x
+            found = (
+                CG(_Normal(self._forward, self._adjoint, weight))
+                .solve(right, start, niter=niter, **options)
+                .x
+            )
         else:
             root = math.sqrt(weight)
             moved = combination((1, x), *shift)
@@ -287,7 +296,10 @@ class _Rows:
         return [combination((a, x if forward is None else forward(x))) for a, forward, _ in self.rows]
 
     def rmatvec(self, y: list[Any]) -> Any:
-        terms = [(a, part if adjoint is None else adjoint(part)) for (a, _, adjoint), part in zip(self.rows, y, strict=True)]
+        terms = [
+            (a, part if adjoint is None else adjoint(part))
+            for (a, _, adjoint), part in zip(self.rows, y, strict=True)
+        ]
         return combination(*terms)
 
 
@@ -330,7 +342,11 @@ class L21(ProxOperator):
     def _each(self, function: Callable[[Any, Any], Any], x: Any) -> Any:
         size = self._size(x)
         found = [each(function, member, size) for member in self._members(x)]
-        return StackedDistributedArray(found, x._base_comm) if isinstance(x, StackedDistributedArray) else type(x)(found)
+        return (
+            StackedDistributedArray(found, x._base_comm)
+            if isinstance(x, StackedDistributedArray)
+            else type(x)(found)
+        )
 
     def prox(self, x: Any, tau: float, **options: Any) -> Any:
         """(1 - sigma tau / max(|x_j|, sigma tau)) x_j (section 6.5.1)."""

@@ -34,6 +34,7 @@ class Solver:
 
     kept_vectors: ClassVar[tuple[str, ...]] = ()  # beside x
     kept_numbers: ClassVar[tuple[str, ...]] = ()
+    setup: Callable[..., Any]  # of y and options; begins, and returns x
 
     def __init__(self, Op: Any, callbacks: Sequence[Any] | None = None) -> None:
         self.Op = Op
@@ -46,10 +47,6 @@ class Solver:
         self._x: Any = None
 
     # --- to be said by each -------------------------------------------------------------------------------
-
-    def setup(self, y: Any, **options: Any) -> Any:
-        """Begin; returns x."""
-        raise NotImplementedError
 
     def step(self, x: Any, show: bool = False) -> Any:
         """One iteration; returns x, the same vector with other values."""
@@ -96,9 +93,7 @@ class Solver:
         """End: the time is taken, and shown."""
         self.telapsed = time.time() - self.tstart
         if show:
-            self.say(
-                f"\nIterations = {self.iiter}        Total time (s) = {self.telapsed:.2f}\n{'-' * 55}\n"
-            )
+            self.say(f"\nIterations = {self.iiter}        Total time (s) = {self.telapsed:.2f}\n{'-' * 55}\n")
 
     @property
     def stopped(self) -> bool:

@@ -51,7 +51,18 @@ class ISTA(Solver):
 
     kept_vectors: ClassVar[tuple[str, ...]] = ("y", "z", "res", "res_z")
     kept_numbers: ClassVar[tuple[str, ...]] = (
-        *("eps", "alpha", "tol", "rtol", "rtol1", "threshkind", "decay", "monitorres", "backtracking", "beta"),
+        *(
+            "eps",
+            "alpha",
+            "tol",
+            "rtol",
+            "rtol1",
+            "threshkind",
+            "decay",
+            "monitorres",
+            "backtracking",
+            "beta",
+        ),
         *("xupdate", "rr", "rz", "ynorm", "t"),
     )
     accelerated = False
@@ -121,7 +132,9 @@ class ISTA(Solver):
         self.xupdate = math.inf
         self._x = x
         if show:
-            self._show_setup("cost            xupdate", eps=eps, alpha=f"{self.alpha:.4e}", tol=tol, niter=niter)
+            self._show_setup(
+                "cost            xupdate", eps=eps, alpha=f"{self.alpha:.4e}", tol=tol, niter=niter
+            )
         self._call("on_setup_end", x)
         return x
 
@@ -131,7 +144,9 @@ class ISTA(Solver):
     def _step_length(self, x: Any, eigsdict: dict[str, Any] | None) -> float:
         """1 / the largest eigenvalue of A^H A, by power iteration."""
         told = {"niter": 100, "tol": 1e-6} | (eigsdict or {})
-        found = largest(lambda v: self.adjoint(self.forward(v)), self.model.copy(x), told["niter"], told["tol"])
+        found = largest(
+            lambda v: self.adjoint(self.forward(v)), self.model.copy(x), told["niter"], told["tol"]
+        )
         size = abs(found.eigenvalue)
         if size == 0:
             raise SolverError(f"{type(self).__name__}: A^H A is zero, there is no step length; give alpha")
@@ -231,7 +246,14 @@ class FISTA(ISTA):
         self.data.update([(self.res_z, 1 + m, [(-m, self.res)])])
 
 
-def _solved(kind: type[ISTA], Op: Any, SOp: Any, callback: Callable[[Any], None] | None, *arguments: Any, **options: Any) -> SparseSolution:
+def _solved(
+    kind: type[ISTA],
+    Op: Any,
+    SOp: Any,
+    callback: Callable[[Any], None] | None,
+    *arguments: Any,
+    **options: Any,
+) -> SparseSolution:
     solver = kind(Op, SOp=SOp)
     solver.callback = callback
     return solver.solve(*arguments, **options)

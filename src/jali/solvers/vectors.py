@@ -328,7 +328,9 @@ def sums(*terms: tuple[Any, Any]) -> list[Any]:
         values = np.array([number for _, number in found])
         values = values.astype(np.complex128 if values.dtype.kind == "c" else np.float64)
         for (k, number), total in zip(found, ranks.all_reduce(values).tolist(), strict=True):
-            totals[k] += total if isinstance(number, complex | np.complexfloating) or total.imag else total.real
+            totals[k] += (
+                total if isinstance(number, complex | np.complexfloating) or total.imag else total.real
+            )
     return totals
 
 
