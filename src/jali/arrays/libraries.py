@@ -12,7 +12,6 @@ import numpy as np
 
 from jali.errors import ParameterError
 
-
 PIECE = 1 << 15  # elements of a sum in 32 bits
 
 
