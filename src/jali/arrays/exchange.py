@@ -96,7 +96,10 @@ class Exchange:
     def _needed_rounds(self, itemsize: int) -> int:
         if self.workspace is None:
             return 1
-        volumes = (math.prod(shape_of(b)) + math.prod(shape_of(a)) for b, a in zip(self.before, self.after, strict=True))
+        volumes = (
+            math.prod(shape_of(b)) + math.prod(shape_of(a))
+            for b, a in zip(self.before, self.after, strict=True)
+        )
         return max(1, -(-max(volumes, default=1) * itemsize // self.workspace))
 
     def cut_axis(self) -> int | None:
@@ -108,7 +111,9 @@ class Exchange:
         ndim = len(self.before[0])
         whole = [len({box[k] for box in self.after if math.prod(shape_of(box))}) <= 1 for k in range(ndim)]
         extents = [max(box[k][1] - box[k][0] for box in self.before) for k in range(ndim)]
-        return sorted((k for k in range(ndim) if extents[k] > 1), key=lambda k: (not whole[k], -extents[k], k))
+        return sorted(
+            (k for k in range(ndim) if extents[k] > 1), key=lambda k: (not whole[k], -extents[k], k)
+        )
 
     def _cut(self, wanted: int) -> list[Round]:
         cuts: list[tuple[int, int]] = []
