@@ -13,7 +13,7 @@ import numpy as np
 
 from jali.arrays.exchange import common, slices_in
 from jali.arrays.layout import Box, Layout, shape_of
-from jali.arrays.libraries import library_of
+from jali.arrays.libraries import library_of, numpy_dtype
 from jali.comm import Communicator
 from jali.errors import ShapeError
 
@@ -55,7 +55,7 @@ class Transit:
         library = library_of(array)
         self._array, self._library = array, library
         on_host = library.name == "numpy"
-        dtype = array.dtype if on_host else np.dtype(str(array.dtype).removeprefix("torch."))
+        dtype = numpy_dtype(array)
         self._ranks = ranks.sharing_memory() if ranks.size > 1 else ranks
         self._under_way, self._sent = [], []
         self._pieces: list[Piece] = []

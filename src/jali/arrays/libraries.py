@@ -199,6 +199,12 @@ def library_of(x: Any) -> Library:
     return library
 
 
+def numpy_dtype(x: Any) -> np.dtype[Any]:
+    """The type of an array's elements as NumPy calls it."""
+    dtype = x.dtype
+    return dtype if isinstance(dtype, np.dtype) else np.dtype(str(dtype).removeprefix("torch."))
+
+
 def bytes_of(x: Any) -> int:
     """Of its elements."""
     return math.prod(x.shape) * x.dtype.itemsize

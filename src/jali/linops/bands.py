@@ -18,7 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 Weight = tuple[float, float]  # times, over
-CHUNK = 1 << 16  # bytes of a result that are worked on at a time: several such chunks fit a core's own cache
+CHUNK = (
+    1 << 19
+)  # bytes of a result that are worked on at a time: they stay in a cache, and calls of NumPy do not count
 
 
 class Term(NamedTuple):

@@ -13,7 +13,7 @@ from jali.arrays import DistributedArray, Partition, layout_of
 from jali.arrays.exchange import slices_in
 from jali.arrays.ghosts import Exchange, added, joined
 from jali.arrays.layout import Box, Layout, Shape, communicator_of, shape_of
-from jali.arrays.libraries import library_of
+from jali.arrays.libraries import library_of, numpy_dtype
 from jali.comm import Communicator
 from jali.errors import ShapeError
 from jali.linops.operator import LinearOperator
@@ -141,8 +141,8 @@ class Halo(LinearOperator):
     def _made(
         self, local: Any, x: DistributedArray, layout: Layout, flat: Layout, as_flat: bool
     ) -> DistributedArray:
-        dtype = np.result_type(np.dtype(str(x.dtype).removeprefix("torch.")), self.dtype)
-        if str(local.dtype).removeprefix("torch.") != dtype.name:
+        dtype = np.result_type(numpy_dtype(x.local), self.dtype)
+        if numpy_dtype(local) != dtype:
             local = library_of(local).astype(local, dtype)
         found = (flat, local.reshape(-1)) if as_flat else (layout, local)
         return DistributedArray.of(*found, x._base_comm)

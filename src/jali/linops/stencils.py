@@ -16,7 +16,7 @@ from jali.arrays import DistributedArray, Partition
 from jali.arrays.exchange import slices_in
 from jali.arrays.ghosts import Exchange, Piece, joined
 from jali.arrays.layout import Box, Layout, Shape, layout_of, shape_of
-from jali.arrays.libraries import library_of
+from jali.arrays.libraries import library_of, numpy_dtype
 from jali.arrays.recycled import empty
 from jali.errors import ShapeError
 from jali.linops.bands import Band, Rows, inner_rows, other_rows
@@ -143,15 +143,13 @@ class StencilOperator(LinearOperator):
             if x.layout is not first.layout:
                 first._alike(x, type(self).__name__)
             plan = self._plan(layout, along, not x.layout.scattered)
-            started.append(_Application(self, x, along, layout, plan, np.result_type(*_types(x), self.dtype)))
+            started.append(
+                _Application(self, x, along, layout, plan, np.result_type(numpy_dtype(x.local), self.dtype))
+            )
         out = started[0].finish()
         for one in started[1:]:
             out += one.finish()
         return DistributedArray.of(layout, out, first._base_comm)
-
-
-def _types(x: DistributedArray) -> list[Any]:
-    return [np.dtype(str(x.dtype).removeprefix("torch."))]
 
 
 class _Application:
@@ -179,7 +177,7 @@ class _Application:
     def _typed(self, local: Any) -> Any:
         """Of the result's type, C-ordered."""
         library = self.library
-        if str(local.dtype).removeprefix("torch.") != np.dtype(self.dtype).name:
+        if numpy_dtype(local) != self.dtype:
             local = library.astype(local, self.dtype)
         return library.contiguous(local)
 
