@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jali import comm
+from jali.arrays import DistributedArray, Partition, layout_of
 from jali.errors import ParameterError, ShapeError
-from jali.linops import Kirchhoff
+from jali.linops import Kirchhoff, LinearOperator
 
 
 def survey(nx: int = 9, nz: int = 7, ns: int = 3, nr: int = 4, nt: int = 40) -> dict[str, Any]:
@@ -115,3 +117,59 @@ def test_mistakes_say_what_would_be_right() -> None:
         Kirchhoff(**given | {"wavcenter": 17})
     with pytest.raises(ShapeError, match="63 elements"):
         Kirchhoff(**given) @ np.ones(62)
+
+
+class Column(LinearOperator):
+    """Local operators of all ranks one below the other."""
+
+    def __init__(self, op: Kirchhoff) -> None:
+        ranks = comm.current()
+        texts = ranks.gather_bytes(np.int64(op.shape[0]).tobytes())
+        self.rows = [(int(np.frombuffer(text, np.int64)[0]),) for text in texts]
+        self.op = op
+        super().__init__(shape=(sum(n for (n,) in self.rows), op.shape[1]))
+
+    def _matvec(self, x: DistributedArray) -> DistributedArray:
+        layout = layout_of(x.communicator, self.shape[0], local_shapes=self.rows)
+        return DistributedArray.of(layout, self.op.matvec(x.local))
+
+    def _rmatvec(self, x: DistributedArray) -> DistributedArray:
+        layout = layout_of(x.communicator, self.shape[1], Partition.BROADCAST)
+        return DistributedArray.of(layout, x.communicator.all_reduce(self.op.rmatvec(x.local)))
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_least_squares_migration_converges_as_it_is_known_to(ranks: int) -> None:
+    """Costs of PyLops-MPI 0.8.0 for 20 sources: 522, 279, 191, 142, 115."""
+
+    def run() -> list[float]:
+        world = comm.current()
+        x, z, span = np.arange(81) * 4.0, np.arange(60) * 4.0, (40.0, 284.0)
+        a = (np.pi * 20 * np.arange(-40, 41) * 0.004) ** 2
+        sources = np.array_split(np.linspace(*span, 20), world.size)[world.rank]
+        Op = Column(
+            Kirchhoff(
+                z, x, np.arange(651) * 0.004,
+                np.vstack((sources, np.full(len(sources), 10.0))),
+                np.vstack((np.linspace(*span, 11), np.full(11, 20.0))),
+                1000.0, (1 - 2 * a) * np.exp(-a), 40,
+            )
+        )  # fmt: skip
+        m = np.zeros((81, 60))
+        m[:, 30], m[:, 50] = -1, 0.5
+        r = Op @ DistributedArray.to_dist(m.ravel(), partition=Partition.BROADCAST)
+        costs = [float(r.norm())]
+        p = s = Op.H @ r
+        ss = s.dot(s)
+        for _ in range(4):
+            q = Op @ p
+            r = r - (ss / q.dot(q)) * q
+            s = Op.H @ r
+            now = s.dot(s)
+            p, ss = s + (now / ss) * p, now
+            costs.append(float(r.norm()))
+        return costs
+
+    for costs in comm.virtual_ranks(ranks, run):
+        np.testing.assert_allclose(costs, [522.43, 279.11, 190.62, 142.30, 114.72], rtol=5e-5)
+        assert [round(cost) for cost in costs] == [522, 279, 191, 142, 115]
