@@ -9,9 +9,9 @@ from jali.compat.pylops_mpi.signalprocessing.NonStatConvolve1d import MPINonStat
 __all__ = [
     "FFT2D",
     "FFTND",
-    "Fredholm1",
     "MPIFFT2D",
     "MPIFFTND",
+    "Fredholm1",
     "MPIFredholm1",
     "MPINonStationaryConvolve1D",
     "NonStatConvolve1d",
