@@ -396,11 +396,21 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def dot(self, y: DistributedArray, vdot: bool = False) -> Scalar:
         """Sum of the products of all elements; with `vdot` those of this array are conjugated. One all-reduce; of arrays that all
-        ranks have, none."""
+        ranks have, none. One of the two may be in parts where all ranks have the other."""
+        if self.layout.scattered != y.layout.scattered and self.layout.shape == y.layout.shape:
+            return self._as_parts_of(y).dot(y._as_parts_of(self), vdot)
         self._alike(y, "dot")
         self._check()
         library = library_of(self._local)
         return self._summed([library.dot(self._local, y._local, vdot)])[0]
+
+    def _as_parts_of(self, y: DistributedArray) -> DistributedArray:
+        """Of what all ranks have, the parts that `y` has, not copied; itself where it is in parts already."""
+        if self.layout.scattered or not y.layout.scattered:
+            return self
+        self._check()
+        where = tuple(slice(begin, end) for begin, end in y.layout.box)
+        return DistributedArray.of(y.layout, self._local[where], self._base_comm)
 
     def _check(self) -> None:
         if not self.layout.scattered:

@@ -73,10 +73,16 @@ class Band:
                 for offset, times, over in terms
                 if self.first <= column + offset < self.last
             ]
-            for row in sorted(self.special):
-                entries += [Entry(row, times, over) for c, times, over in self.special[row] if c == column]
-            if entries:
-                special[column] = entries
+            others = [
+                Entry(row, times, over)
+                for row in sorted(self.special)
+                for c, times, over in self.special[row]
+                if c == column
+            ]
+            # Where there are several of these, the serial library adds them up first.
+            found = others + entries if len(others) > 1 and len(entries) == 1 else entries + others
+            if found:
+                special[column] = found
         return Band(self.n, terms, (first, last), special, self.divisor)
 
     def entries(self, row: int) -> tuple[Entry, ...]:
