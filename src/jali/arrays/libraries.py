@@ -58,6 +58,10 @@ class Library:
         """A flat copy."""
         return x.flatten(order)
 
+    def transpose(self, x: Any, order: tuple[int, ...]) -> Any:
+        """Its dimensions in another order; not a copy."""
+        return x.transpose(order)
+
     def dot(self, x: Any, y: Any, conjugate: bool) -> Any:
         """Sum of products, as a number of NumPy."""
         x, y = x.reshape(-1), y.reshape(-1)
@@ -122,6 +126,9 @@ class Torch(Library):
         if order == "F":
             x = x.permute(*reversed(range(x.ndim)))
         return x.reshape(-1).clone()
+
+    def transpose(self, x: Any, order: tuple[int, ...]) -> Any:
+        return x.permute(order)
 
     def dot(self, x: Any, y: Any, conjugate: bool) -> Any:
         common = self.xp.promote_types(x.dtype, y.dtype)
