@@ -127,7 +127,7 @@ def test_they_are_those_of_pylops(ranks: int, name: str) -> None:
     def of_rank(r: int) -> list[Any]:
         if name == "BlockDiag":
             return [pylops.FirstDerivative(4 + r), pylops.Restriction(6, [0, 2, 5])]
-        one = pylops.Smoothing1D(3, dims=7), pylops.FFT(7, real=True, nfft=12)
+        one = pylops.Smoothing1D(3, dims=7), pylops.signalprocessing.FFT(7, nfft=12)
         both = [*one, pylops.Diagonal(np.arange(7.0) + r)]
         return both[: r + 1] if name == "VStack" else [op.H for op in both[: r + 1]]
 
@@ -141,8 +141,12 @@ def test_they_are_those_of_pylops(ranks: int, name: str) -> None:
         space, other = op.domain(), op.range_()
         u = spread(x, [n for (n,) in space.local_shapes] if space.scattered else None)
         v = spread(y, [n for (n,) in other.local_shapes] if other.scattered else None)
-        np.testing.assert_allclose(op.matvec(u).asarray(), serial.matvec(x), rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(op.rmatvec(v).asarray(), serial.rmatvec(y), rtol=1e-12, atol=1e-12)
+        for found, serially in (
+            (op.matvec(u), lambda part: serial.matvec(part(x))),
+            (op.rmatvec(v), lambda part: serial.rmatvec(part(y))),
+        ):
+            right = serially(np.real) + 1j * serially(np.imag)  # some of pylops' drop imaginary parts
+            np.testing.assert_allclose(found.asarray(), right, rtol=1e-12, atol=1e-12)
 
     comm.virtual_ranks(ranks, run)
 
@@ -195,6 +199,7 @@ def test_only_what_must_communicates(
         repr(op)
         c.core.barrier()
         assert counted == {}  # nothing in constructors, and nothing to print it
+        c.core.barrier()
         op.shape, op.dtype, op.dims  # noqa: B018
         c.core.barrier()
         assert c.rank > 0 or counted == {"gather_bytes": 1}
@@ -203,6 +208,7 @@ def test_only_what_must_communicates(
             for n, space in ((op.shape[1], op.domain()), (op.shape[0], op.range_()))
         )
         for call, wanted in ((lambda: op @ u, forward), (lambda: op.H @ v, back)):
+            call()  # first ones set collectives up
             c.core.barrier()
             counted.clear()
             c.core.barrier()
@@ -311,8 +317,8 @@ def test_stacked_operators() -> None:
         )
         for call, words in (
             (
-                lambda: StackedBlockDiag([top]) @ vectors[0],
-                "BlockDiag: x has|takes a stack of 1 arrays, not DistributedArray",
+                lambda: StackedBlockDiag([row]) @ vectors[0],
+                "takes a stack of 1 arrays, not DistributedArray",
             ),
             (lambda: (StackedHStack([row, top])).shape, "different numbers of rows: 4, "),
             (lambda: (StackedVStack([row, top])).shape, "different numbers of columns: "),

@@ -20,13 +20,15 @@ from jali.errors import ParameterError, ShapeError
 class LocalOperator:
     """Anything with `shape`, `dtype`, `matvec` and `rmatvec`, or a matrix of NumPy or CuPy.
 
-    `forward(x, out)` and `adjoint(x, out)` apply it. Tensors of PyTorch are lent to it as arrays of NumPy or CuPy, by DLPack.
+    `forward(x, out)` and `adjoint(x, out)` apply it, where its `dtype` is real to the real and the imaginary parts of complex vectors.
+    Tensors of PyTorch are lent to it as arrays of NumPy or CuPy, by DLPack.
     Raises ParameterError for what is no operator.
     """
 
     def __init__(self, op: Any) -> None:
         self.op = op
-        shape = getattr(op, "shape", None)
+        shape, dtype = getattr(op, "shape", None), getattr(op, "dtype", None)
+        self.dtype = np.dtype(np.float64 if dtype is None else dtype)
         try:
             self.rows, self.columns = map(operator.index, shape)  # type: ignore[arg-type]
         except (TypeError, ValueError):
@@ -42,8 +44,6 @@ class LocalOperator:
                 f"a local operator has matvec and rmatvec, as those of pylops and SciPy have, or is a matrix of NumPy or CuPy, not "
                 f"{type(op).__name__}: scipy.sparse.linalg.aslinearoperator and pylops.MatrixMult make one of a sparse matrix"
             )
-        dtype = getattr(op, "dtype", None)
-        self.dtype = np.dtype(np.float64 if dtype is None else dtype)
 
     def __repr__(self) -> str:
         return repr(self.op) if hasattr(self.op, "matvec") else f"the matrix of shape {self.op.shape}"
@@ -62,9 +62,15 @@ class LocalOperator:
 
     def _by_functions(self, name: str) -> Callable[[Any, Any], None]:
         function = getattr(self.op, name)
+        real = getattr(self.op, "clinear", True) and self.dtype.kind != "c"
 
         def apply(x: Any, out: Any) -> None:
-            found = function(x if type(x) is np.ndarray else _lent(x))
+            x = x if type(x) is np.ndarray else _lent(x)
+            if real and x.dtype.kind == "c":  # which operators of real numbers may take for real ones
+                copy = library_of(x).contiguous
+                found = function(copy(x.real)) + 1j * function(copy(x.imag))
+            else:
+                found = function(x)
             if type(found) is not type(out):
                 found = _as(found, out, f"{name} of {self!r}")
             if found.shape != out.shape:
