@@ -68,7 +68,7 @@ class Exchange:
         self.ranks, self.before, self.after, self.workspace = ranks, tuple(before), tuple(after), workspace
         self._within = (within[0] or self.before)[ranks.rank], (within[1] or self.after)[ranks.rank]
         self._kept: dict[Any, Any] | None = {} if keep else None
-        self._rounds: dict[int, list[Round]] = {}
+        self._rounds: dict[tuple[int, int], list[Round]] = {}
 
     @property
     def shape(self) -> Shape:
@@ -87,20 +87,19 @@ class Exchange:
             self._kept.clear()
 
     def rounds(self, itemsize: int, least: int = 1) -> list[Round]:
-        """What goes at once, one round after the other: at least so many where there is enough to cut."""
-        wanted = max(least, self._needed_rounds(itemsize))
-        if wanted not in self._rounds:
-            self._rounds[wanted] = self._cut(wanted)
-        return self._rounds[wanted]
-
-    def _needed_rounds(self, itemsize: int) -> int:
-        if self.workspace is None:
-            return 1
-        volumes = (
-            math.prod(shape_of(b)) + math.prod(shape_of(a))
-            for b, a in zip(self.before, self.after, strict=True)
-        )
-        return max(1, -(-max(volumes, default=1) * itemsize // self.workspace))
+        """What goes at once, one round after the other: at least so many where there is enough to cut, and so many that none needs
+        more than the workspace, or each rank gives one element in each."""
+        if (itemsize, least) not in self._rounds:
+            most = max((math.prod(shape_of(box)) for box in self.before), default=0)
+            wanted = least
+            while True:
+                found = self._cut(wanted)
+                needed = max(one.largest for one in found) * itemsize
+                if self.workspace is None or needed <= self.workspace or wanted >= most:
+                    break
+                wanted = min(most, max(wanted + 1, wanted * needed // self.workspace))
+            self._rounds[itemsize, least] = found
+        return self._rounds[itemsize, least]
 
     def cut_axis(self) -> int | None:
         """Along which dimension parts are cut first: the longest of those that no rank has a part of afterwards, else the longest."""
@@ -176,6 +175,9 @@ class Round:
         parts_there = int(np.count_nonzero(self.counts))
         self._mean = int(self.counts.sum()) // max(1, parts_there)
         self.idle = parts_there == 0  # nothing goes between any two ranks
+        self.largest = int(
+            (self.counts.sum(0) + self.counts.sum(1)).max()
+        )  # elements that a rank gives and takes
 
     def start(self, library: Library, local: Any, out: Any, kept: dict[Any, Any] | None) -> Any:
         """Begin; returns what `finish` waits for."""

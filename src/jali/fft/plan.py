@@ -244,16 +244,22 @@ class Plan:
             x.local[...] *= self._weights_of(x, 2.0)
         return x
 
-    def weighted(self, y: DistributedArray, weight: float) -> DistributedArray:
-        """A copy of a spectrum of real numbers in which frequencies that stand for their conjugates too are multiplied by `weight`."""
+    def weighted(self, y: DistributedArray, weight: float, in_place: bool = False) -> DistributedArray:
+        """A spectrum of real numbers in which frequencies that stand for their conjugates too are multiplied by `weight`."""
+        if in_place:
+            y.local[...] *= self._weights_of(y, weight)
+            return y
         return DistributedArray.of(y.layout, y.local * self._weights_of(y, weight), y._base_comm)
 
     def _weights_of(self, y: DistributedArray, weight: float) -> Any:
-        """Along the last axis: 1 for frequencies 0 and n/2."""
+        """Along the last axis: 1 for frequencies 0 and n/2, wherever shifts have put them."""
         library, axis = library_of(y.local), self.axes[-1]
         key = (y.layout, str(y.dtype), library.name, weight)
         if key not in self._weights:
+            m, shifted = self.n // 2 + 1, self._shifts["after" if self.kind == "rfft" else "before"]
             frequencies = np.arange(*y.layout.box[axis])
+            if axis in shifted:
+                frequencies = (frequencies - m // 2) % m
             factors = np.where((frequencies == 0) | (2 * frequencies == self.n), 1.0, weight)
             factors = factors.reshape(-1, *[1] * (y.ndim - axis - 1)).astype(made.real_of(y.dtype))
             self._weights[key] = library.from_host(factors, y.local)
@@ -323,7 +329,7 @@ def normal_axes(shape: Shape, axes: int | Sequence[int] | None) -> tuple[int, ..
     """Axes from 0; all where None. Raises ShapeError."""
     if axes is None:
         axes = range(len(shape))
-    given = [axes] if hasattr(axes, "__index__") else list(axes)  # type: ignore[arg-type]
+    given = [axes] if hasattr(axes, "__index__") else list(axes)
     found = []
     for axis in given:
         try:

@@ -102,7 +102,7 @@ def _transform(
             f"jali.fft transforms a DistributedArray, not a {type(x).__name__}: DistributedArray.to_dist makes one"
         )
     if s is not None and axes is None:
-        count = 1 if hasattr(s, "__index__") else len(s)  # type: ignore[arg-type]
+        count = 1 if hasattr(s, "__index__") else len(s)
         axes = range(x.ndim - count, x.ndim) if count <= x.ndim else None
     axes = normal_axes(x.global_shape, axes)
     n = None
