@@ -205,13 +205,13 @@ class LinearOperator:
         """A^H."""
         return _made(AdjointLinearOperator, self.shape[::-1], self.dtype, self.dimsd, self.dims, self)
 
-    H = property(lambda self: self.adjoint())
+    H = property(lambda self: self.adjoint(), doc="A^H.")
 
     def transpose(self) -> Any:
         """A^T."""
         return _made(TransposedLinearOperator, self.shape[::-1], self.dtype, self.dimsd, self.dims, self)
 
-    T = property(lambda self: self.transpose())
+    T = property(lambda self: self.transpose(), doc="A^T.")
 
     def conj(self) -> Any:
         """The conjugate of A."""
@@ -241,10 +241,9 @@ class LinearOperator:
         symmetric: bool = False,
         niter: int | None = None,
         like: Vector | None = None,
-        **named: Any,
     ) -> np.ndarray:
         """Its eigenvalues, the largest first; of an operator that is not square its singular values; see `jali.linops.dense`."""
-        return dense.eigenvalues(self, neigs, symmetric, niter, like, **named)
+        return dense.eigenvalues(self, neigs, symmetric, niter, like)
 
     def cond(self, like: Vector | None = None) -> float:
         """The largest singular value over the smallest; see `jali.linops.dense`."""
