@@ -30,6 +30,10 @@ class Library:
         """A new array whose values are not set."""
         return self.xp.empty(shape, dtype=dtype)
 
+    def empty_beside(self, x: Any, shape: tuple[int, ...], dtype: Any = None) -> Any:
+        """A new array where `x` is, of its type or another one, whose values are not set."""
+        return self.xp.empty(shape, dtype=x.dtype if dtype is None else dtype)
+
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """A new array of zeros."""
         return self.xp.zeros(shape, dtype=dtype)
@@ -106,6 +110,9 @@ class Torch(Library):
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return self.xp.empty(shape, dtype=self._dtype(dtype))
+
+    def empty_beside(self, x: Any, shape: tuple[int, ...], dtype: Any = None) -> Any:
+        return x.new_empty(shape, dtype=x.dtype if dtype is None else self._dtype(dtype))
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return self.xp.zeros(shape, dtype=self._dtype(dtype))
@@ -190,6 +197,12 @@ def library_of(x: Any) -> Library:
             f"a part of a DistributedArray is an array of {', '.join(LIBRARIES)}, not {type(x).__name__}"
         )
     return library
+
+
+def numpy_dtype(x: Any) -> np.dtype[Any]:
+    """The type of an array's elements as NumPy calls it."""
+    dtype = x.dtype
+    return dtype if isinstance(dtype, np.dtype) else np.dtype(str(dtype).removeprefix("torch."))
 
 
 def bytes_of(x: Any) -> int:

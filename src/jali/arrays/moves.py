@@ -1,6 +1,6 @@
-"""What goes between ranks so that parts of an array come to other ranks: gathering, other layouts, ghost cells.
+"""What goes between ranks so that parts of an array come to other ranks: gathering and other layouts. Ghost cells are in `ghosts`.
 
-Whatever changes its layout is one all-to-all of the intersections of boxes, packed one after the other.
+Whatever changes its layout is one exchange of the intersections of boxes (`jali.arrays.exchange`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jali.arrays.exchange import Exchange, slices_in
 from jali.arrays.layout import Box, Layout, Partition, shape_of
 from jali.arrays.libraries import library_of
 from jali.comm import Communicator
@@ -82,17 +83,6 @@ def whole(layout: Layout, local: Any, masked: bool = False) -> Any:
     return out
 
 
-def common(a: Box, b: Box) -> Box | None:
-    """What two boxes share, if anything."""
-    found = tuple((max(p, r), min(q, s)) for (p, q), (r, s) in zip(a, b, strict=True))
-    return found if all(begin < end for begin, end in found) else None
-
-
-def slices_in(box: Box, of: Box) -> tuple[slice, ...]:
-    """A box as indices of an array that has another one."""
-    return tuple(slice(begin - at, end - at) for (begin, end), (at, _) in zip(box, of, strict=True))
-
-
 def move(local: Any, before: Layout, after: Layout) -> Any:
     """This rank's part of the array in another layout. Collective where ranks had parts."""
     library = library_of(local)
@@ -105,98 +95,5 @@ def move(local: Any, before: Layout, after: Layout) -> Any:
 
 
 def exchanged(local: Any, ranks: Communicator, before: tuple[Box, ...], after: tuple[Box, ...]) -> Any:
-    """This rank's box of `after`, from parts that are the boxes of `before`, which do not overlap. One all-to-all."""
-    library = library_of(local)
-    size, me = ranks.size, ranks.rank
-    counts = np.zeros((size, size), np.int64)
-    shared: dict[tuple[int, int], Box] = {}
-    for i in range(size):
-        for j in range(size):
-            both = common(before[i], after[j])
-            if both is not None:
-                shared[i, j] = both
-                counts[i, j] = math.prod(shape_of(both))
-    send = library.empty((int(counts[me].sum()),), local.dtype)
-    begin = 0
-    for j in range(size):
-        if (me, j) in shared:
-            box, end = shared[me, j], begin + int(counts[me, j])
-            send[begin:end].reshape(shape_of(box))[...] = local[slices_in(box, before[me])]
-            begin = end
-    received = library.empty((int(counts[:, me].sum()),), local.dtype)
-    ranks.all_to_all(send, received, counts=counts)
-    out = library.empty(shape_of(after[me]), local.dtype)
-    begin = 0
-    for i in range(size):
-        if (i, me) in shared:
-            box, end = shared[i, me], begin + int(counts[i, me])
-            out[slices_in(box, after[me])] = received[begin:end].reshape(shape_of(box))
-            begin = end
-    return out
-
-
-def with_ghosts(layout: Layout, local: Any, front: int, back: int) -> Any:
-    """See `DistributedArray.add_ghost_cells`."""
-    if len(layout.axes) != 1:
-        raise ShapeError(
-            f"ghost cells lie along one axis, this array is split along {layout.axes}; jali.linops.Halo does several"
-        )
-    if front < 0 or back < 0:
-        raise ShapeError(f"numbers of ghost cells are not negative: {front} in front, {back} behind")
-    library = library_of(local)
-    axis = layout.axes[0]
-    if not layout.scattered:
-        return library.copy(local)
-    boxes = layout.boxes
-    wanted = []
-    for rank, box in enumerate(boxes):
-        begin, end = box[axis]
-        if layout.mask is not None:  # of the neighbours within a group only
-            others = [boxes[r][axis] for r in range(len(boxes)) if layout.mask[r] == layout.mask[rank]]
-            low, high = min(b for b, _ in others), max(e for _, e in others)
-        else:
-            low, high = 0, layout.shape[axis]
-        wanted.append((max(low, begin - front), min(high, end + back)))
-    me = layout.rank
-    begin, end = boxes[me][axis]
-    first, last = wanted[me]
-    shape = list(layout.local_shape)
-    shape[axis] = last - first
-    out = library.empty(tuple(shape), local.dtype)
-    along = (slice(None),) * axis
-    out[(*along, slice(begin - first, end - first))] = local
-    on_host = library.name == "numpy"
-    ranks = layout.communicator.sharing_memory()
-    under_way, arriving = [], []
-    for rank in range(len(boxes)):
-        if rank == me or (layout.mask is not None and layout.mask[rank] != layout.mask[me]):
-            continue
-        for low, high in _outside(boxes[rank][axis], (first, last)):
-            piece = list(layout.local_shape)
-            piece[axis] = high - low
-            into = np.empty(piece, _host_dtype(local))
-            under_way.append(ranks.receive(into, rank))
-            arriving.append((slice(low - first, high - first), into))
-    kept = []
-    for rank in range(len(boxes)):
-        if rank == me or (layout.mask is not None and layout.mask[rank] != layout.mask[me]):
-            continue
-        for low, high in _outside((begin, end), wanted[rank]):
-            piece = local[(*along, slice(low - begin, high - begin))]
-            data = np.ascontiguousarray(piece if on_host else library.to_host(piece))
-            kept.append(data)
-            under_way.append(ranks.send(data, rank))
-    ranks.wait(under_way, "ghost cells")
-    for where, data in arriving:
-        out[(*along, where)] = data if on_host else library.from_host(data, local)
-    return out
-
-
-def _outside(theirs: tuple[int, int], wanted: tuple[int, int]) -> list[tuple[int, int]]:
-    """What another rank has of what is wanted."""
-    low, high = max(theirs[0], wanted[0]), min(theirs[1], wanted[1])
-    return [(low, high)] if low < high else []
-
-
-def _host_dtype(local: Any) -> np.dtype[Any]:
-    return np.dtype(str(local.dtype).removeprefix("torch."))
+    """This rank's box of `after`, from parts that are the boxes of `before`, which do not overlap. Collective."""
+    return Exchange(ranks, before, after).run(local)

@@ -6,18 +6,36 @@ arrays beside each other. All have the algebra of `LinearOperator`, `A / y`, `to
 
 from jali.linops.basic import Diagonal, Identity, Restriction, Transpose, Zero
 from jali.linops.blocks import BlockDiag, HStack, VStack
+from jali.linops.convolve import NonStationaryConvolve1D, NonStationaryConvolve2D
+from jali.linops.derivatives import FirstDerivative, Gradient, Laplacian, SecondDerivative
 from jali.linops.dot_test import dottest
+from jali.linops.fredholm import Fredholm1
 from jali.linops.functions import aslinearoperator, from_functions
+from jali.linops.halo import Halo, halo_block_split
+from jali.linops.kirchhoff import Kirchhoff
+from jali.linops.matrix import MatrixMult, active_grid_comm, block_gather, local_block_split
+from jali.linops.mdc import MDC
 from jali.linops.operator import LinearOperator, StackedLinearOperator
 from jali.linops.stacked import StackedBlockDiag, StackedHStack, StackedVStack
 
 __all__ = [
+    "MDC",
     "BlockDiag",
     "Diagonal",
+    "FirstDerivative",
+    "Fredholm1",
+    "Gradient",
     "HStack",
+    "Halo",
     "Identity",
+    "Kirchhoff",
+    "Laplacian",
     "LinearOperator",
+    "MatrixMult",
+    "NonStationaryConvolve1D",
+    "NonStationaryConvolve2D",
     "Restriction",
+    "SecondDerivative",
     "StackedBlockDiag",
     "StackedHStack",
     "StackedLinearOperator",
@@ -25,7 +43,11 @@ __all__ = [
     "Transpose",
     "VStack",
     "Zero",
+    "active_grid_comm",
     "aslinearoperator",
+    "block_gather",
     "dottest",
     "from_functions",
+    "halo_block_split",
+    "local_block_split",
 ]

@@ -209,13 +209,13 @@ class _Blocks(LinearOperator):
             (block.forward if forward else block.adjoint, part, into)
             for block, part, into in zip(self._blocks, takes, gives, strict=True)
         ]
-        self._plans[x.layout, x.local.dtype, forward] = plan
+        self._plans[x.layout, x.local.dtype, type(x.local), forward] = plan
         return plan
 
     def _apply(self, x: Any, forward: bool) -> DistributedArray:
         plan = None
         if type(x) is DistributedArray:
-            plan = self._plans.get((x.layout, x._local.dtype, forward))
+            plan = self._plans.get((x.layout, x._local.dtype, type(x._local), forward))
         if plan is None:
             plan = self._plan(x, forward)
         local, library, steps = x._local, plan.library, plan.steps
@@ -243,7 +243,7 @@ class _Blocks(LinearOperator):
 
 
 class _Plan:
-    """How a vector of one layout and type is taken: where the result lives, and the blocks with what they read and write."""
+    """How vectors of one layout, type and library are taken: where the result lives, and the blocks with what they read and write."""
 
     __slots__ = ("dtype", "flat", "layout", "library", "shape", "steps", "summed")
     layout: Layout

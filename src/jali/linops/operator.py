@@ -111,9 +111,7 @@ class LinearOperator:
             raise ParameterError(
                 f"{name} is a DistributedArray or a stack of them, not {type(x).__name__}: DistributedArray.to_dist makes one"
             )
-        count = 1
-        for extent in x.global_shape:
-            count *= extent
+        count = x.elements
         if count != elements:
             raise ShapeError(
                 f"{self!r}: {name} has {count} elements (global shape {x.global_shape}), not {elements}"
@@ -205,13 +203,13 @@ class LinearOperator:
         """A^H."""
         return _made(AdjointLinearOperator, self.shape[::-1], self.dtype, self.dimsd, self.dims, self)
 
-    H = property(lambda self: self.adjoint())
+    H = property(lambda self: self.adjoint(), doc="A^H.")
 
     def transpose(self) -> Any:
         """A^T."""
         return _made(TransposedLinearOperator, self.shape[::-1], self.dtype, self.dimsd, self.dims, self)
 
-    T = property(lambda self: self.transpose())
+    T = property(lambda self: self.transpose(), doc="A^T.")
 
     def conj(self) -> Any:
         """The conjugate of A."""
@@ -241,10 +239,9 @@ class LinearOperator:
         symmetric: bool = False,
         niter: int | None = None,
         like: Vector | None = None,
-        **named: Any,
     ) -> np.ndarray:
         """Its eigenvalues, the largest first; of an operator that is not square its singular values; see `jali.linops.dense`."""
-        return dense.eigenvalues(self, neigs, symmetric, niter, like, **named)
+        return dense.eigenvalues(self, neigs, symmetric, niter, like)
 
     def cond(self, like: Vector | None = None) -> float:
         """The largest singular value over the smallest; see `jali.linops.dense`."""
@@ -256,7 +253,17 @@ class LinearOperator:
 
 
 class StackedLinearOperator(LinearOperator):
-    """An operator that takes or gives a stack of distributed arrays."""
+    """An operator that takes or gives a stack of distributed arrays: a subclass has `_matvec` and `_rmatvec`."""
+
+    def __init__(
+        self,
+        shape: tuple[int, int] | None = None,
+        dims: Sequence[int] | None = None,
+        dimsd: Sequence[int] | None = None,
+        dtype: Any = None,
+        base_comm: Any = None,
+    ) -> None:
+        super().__init__(None, shape, dims, dimsd, dtype, base_comm)
 
 
 # --- operators made of others -------------------------------------------------------------------------------

@@ -208,10 +208,12 @@ class ISTA(Solver):
         self.z, self.res_z = new, res
 
     def _going_on(self) -> bool:
-        if not self.xupdate > self.tol:
+        if self.xupdate <= self.tol:
             return False
         if not self.cost:
             return True
+        if not math.isfinite(self.cost[-1]):  # it diverges; what comes is no better
+            return False
         return not (self.cost[-1] < self.rtol * self.cost[0] or self.cost[-1] < self.rtol1 * self.ynorm)
 
     def _line(self) -> str:

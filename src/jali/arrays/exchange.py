@@ -1,0 +1,274 @@
+"""Redistribution as an object that is made once: who gives which box to whom.
+
+Every rank has a box of an array before and another one afterwards. What two ranks share goes between them; what a rank keeps is
+copied at once. Large parts on the host are messages of their own, which take and fill the arrays as they are where a part is
+contiguous there; small ones, and those of devices, are packed for one all-to-all. With a limit of workspace it goes in rounds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jali.arrays.layout import Box, Shape, shape_of
+from jali.arrays.libraries import Library, library_of
+from jali.comm import Communicator
+from jali.errors import ParameterError
+
+MESSAGE_BYTES = 16384  # parts of this mean size and more are messages of their own
+Slices = tuple[slice, ...]
+
+
+def common(a: Box, b: Box) -> Box | None:
+    """What two boxes share, if anything."""
+    found = tuple((max(p, r), min(q, s)) for (p, q), (r, s) in zip(a, b, strict=True))
+    return found if all(begin < end for begin, end in found) else None
+
+
+def slices_in(box: Box, of: Box) -> Slices:
+    """A box as indices of an array that has another one."""
+    return tuple(slice(begin - at, end - at) for (begin, end), (at, _) in zip(box, of, strict=True))
+
+
+def on_host(x: Any) -> np.ndarray | None:
+    """The NumPy array that shares memory with this one, where it is in the host's."""
+    if type(x) is np.ndarray:
+        return x
+    if library_of(x).name == "torch" and x.device.type == "cpu":
+        shared: np.ndarray = x.detach().resolve_conj().resolve_neg().numpy()
+        return shared
+    return None
+
+
+class Exchange:
+    """From the boxes `before`, one for each rank, which do not overlap, to the boxes `after`.
+
+    `run` is collective. Arrays of `run` have the shapes of this rank's boxes; `within` are larger boxes that they have instead,
+    where less than all of them moves: `(before, after)`, None for those that are as they move. `workspace` limits the bytes of
+    buffers beside what goes in and comes out, by rounds; buffers are kept until `forget` with `keep`. Raises ParameterError for a
+    workspace that is no positive number.
+    """
+
+    def __init__(
+        self,
+        ranks: Communicator,
+        before: Sequence[Box],
+        after: Sequence[Box],
+        *,
+        within: tuple[Sequence[Box] | None, Sequence[Box] | None] = (None, None),
+        workspace: int | None = None,
+        keep: bool = False,
+    ) -> None:
+        if workspace is not None and not workspace > 0:
+            raise ParameterError(f"a workspace limit is a positive number of bytes, not {workspace!r}")
+        self.ranks, self.before, self.after, self.workspace = ranks, tuple(before), tuple(after), workspace
+        self._within = (within[0] or self.before)[ranks.rank], (within[1] or self.after)[ranks.rank]
+        self._kept: dict[Any, Any] | None = {} if keep else None
+        self._rounds: dict[tuple[int, int], list[Round]] = {}
+
+    @property
+    def shape(self) -> Shape:
+        """Of what comes out, on this rank."""
+        return shape_of(self._within[1])
+
+    def reversed(self) -> Exchange:
+        """The way back, of parts that are as they move."""
+        return Exchange(
+            self.ranks, self.after, self.before, workspace=self.workspace, keep=self._kept is not None
+        )
+
+    def forget(self) -> None:
+        """Give buffers back."""
+        if self._kept is not None:
+            self._kept.clear()
+
+    def rounds(self, itemsize: int, least: int = 1) -> list[Round]:
+        """What goes at once, one round after the other: at least so many where there is enough to cut, and so many that none needs
+        more than the workspace, or each rank gives one element in each."""
+        if (itemsize, least) not in self._rounds:
+            most = max((math.prod(shape_of(box)) for box in self.before), default=0)
+            wanted = least
+            while True:
+                found = self._cut(wanted)
+                needed = max(one.largest for one in found) * itemsize
+                if self.workspace is None or needed <= self.workspace or wanted >= most:
+                    break
+                wanted = min(most, max(wanted + 1, wanted * needed // self.workspace))
+            self._rounds[itemsize, least] = found
+        return self._rounds[itemsize, least]
+
+    def cut_axis(self) -> int | None:
+        """Along which dimension parts are cut first: the longest of those that no rank has a part of afterwards, else the longest."""
+        axes = self._axes()
+        return axes[0] if axes else None
+
+    def _axes(self) -> list[int]:
+        ndim = len(self.before[0])
+        whole = [len({box[k] for box in self.after if math.prod(shape_of(box))}) <= 1 for k in range(ndim)]
+        extents = [max(box[k][1] - box[k][0] for box in self.before) for k in range(ndim)]
+        return sorted(
+            (k for k in range(ndim) if extents[k] > 1), key=lambda k: (not whole[k], -extents[k], k)
+        )
+
+    def _cut(self, wanted: int) -> list[Round]:
+        cuts: list[tuple[int, int]] = []
+        left = wanted
+        for axis in self._axes():
+            if left <= 1:
+                break
+            parts = min(left, max(box[axis][1] - box[axis][0] for box in self.before))
+            cuts.append((axis, parts))
+            left = -(-left // parts)
+        found = []
+        for numbers in itertools.product(*[range(parts) for _, parts in cuts]):
+            boxes = []
+            for box in self.before:
+                piece = list(box)
+                for (axis, parts), number in zip(cuts, numbers, strict=True):
+                    piece[axis] = chunk(box[axis], parts, number)
+                boxes.append(tuple(piece))
+            found.append(Round(self.ranks, boxes, self.after, self._within))
+        return found
+
+    def run(self, local: Any, out: Any = None) -> Any:
+        """This rank's part afterwards, in `out` (C-contiguous, of the shape `shape`) or a new array. Collective."""
+        library = library_of(local)
+        if out is None:
+            out = library.empty_beside(local, self.shape)
+        for one in self.rounds(local.dtype.itemsize):
+            one.finish(one.start(library, local, out, self._kept))
+        return out
+
+
+def chunk(of: tuple[int, int], parts: int, number: int) -> tuple[int, int]:
+    """A part of an interval that is cut into so many, as equal as it goes."""
+    begin, end = of
+    return begin + (end - begin) * number // parts, begin + (end - begin) * (number + 1) // parts
+
+
+class Round:
+    """What goes at once."""
+
+    def __init__(
+        self, ranks: Communicator, before: Sequence[Box], after: Sequence[Box], within: tuple[Box, Box]
+    ) -> None:
+        self._ranks = ranks
+        me, size = ranks.rank, ranks.size
+        self.given: list[tuple[int, Slices, Shape]] = []
+        self.taken: list[tuple[int, Slices, Shape]] = []
+        self.own: tuple[Slices, Slices] | None = None
+        self.before = before[me]
+        for k in range(1, size):  # everybody begins with another one
+            for other, parts, a, b, of in (
+                ((me + k) % size, self.given, before[me], after[(me + k) % size], within[0]),
+                ((me - k) % size, self.taken, before[(me - k) % size], after[me], within[1]),
+            ):
+                if (box := common(a, b)) is not None:
+                    parts.append((other, slices_in(box, of), shape_of(box)))
+        if (box := common(before[me], after[me])) is not None:
+            self.own = slices_in(box, within[0]), slices_in(box, within[1])
+        self.counts = _counts(before, after)
+        parts_there = int(np.count_nonzero(self.counts))
+        self._mean = int(self.counts.sum()) // max(1, parts_there)
+        self.idle = parts_there == 0  # nothing goes between any two ranks
+        self.largest = int(
+            (self.counts.sum(0) + self.counts.sum(1)).max()
+        )  # elements that a rank gives and takes
+
+    def start(self, library: Library, local: Any, out: Any, kept: dict[Any, Any] | None) -> Any:
+        """Begin; returns what `finish` waits for."""
+        mine, theirs = on_host(local), on_host(out)
+        if mine is None or theirs is None:
+            return self._packed(library, local, out, kept)
+        if self._mean * local.dtype.itemsize >= MESSAGE_BYTES:
+            return self._messages(mine, theirs, kept)
+        return self._packed(library_of(mine), mine, theirs, kept)
+
+    def finish(self, begun: Any) -> None:
+        """Wait, and put what came to its place."""
+        wait, unpack = begun
+        wait()
+        for where, data in unpack:
+            where[...] = data
+
+    def _copy_own(self, local: Any, out: Any) -> None:
+        if self.own is not None:
+            out[self.own[1]] = local[self.own[0]]
+
+    def _messages(self, local: np.ndarray, out: np.ndarray, kept: dict[Any, Any] | None) -> Any:
+        ranks = self._ranks.sharing_memory()
+        under_way: list[Any] = []
+        unpack = []
+        for number, (rank, where, shape) in enumerate(self.taken):
+            into = place = out[where]
+            if not into.flags.c_contiguous:
+                into = _buffer(kept, ("received", id(self), number), shape, out.dtype)
+                unpack.append((place, into))
+            under_way.append(ranks.receive(into, rank))
+        for number, (rank, where, shape) in enumerate(self.given):
+            data = local[where]
+            if not data.flags.c_contiguous:
+                packed = _buffer(kept, ("sent", id(self), number), shape, local.dtype)
+                packed[...] = data
+                data = packed
+            under_way.append(ranks.send(data, rank))
+        self._copy_own(local, out)
+        return (lambda: ranks.wait(under_way, "a redistribution")), unpack
+
+    def _packed(self, library: Library, local: Any, out: Any, kept: dict[Any, Any] | None) -> Any:
+        if self.idle:
+            self._copy_own(local, out)
+            return (lambda: None), []
+        total = sum(math.prod(shape) for _, _, shape in self.given)
+        sent = _beside(kept, ("sent", id(self)), library, local, total)
+        begin = 0
+        for _, where, shape in sorted(self.given, key=lambda part: part[0]):
+            end = begin + math.prod(shape)
+            sent[begin:end].reshape(shape)[...] = local[where]
+            begin = end
+        total = sum(math.prod(shape) for _, _, shape in self.taken)
+        received = _beside(kept, ("received", id(self)), library, out, total)
+        self._ranks.all_to_all(sent, received, counts=self.counts)
+        self._copy_own(local, out)
+        unpack, begin = [], 0
+        for _, where, shape in sorted(self.taken, key=lambda part: part[0]):
+            end = begin + math.prod(shape)
+            unpack.append((out[where], received[begin:end].reshape(shape)))
+            begin = end
+        return (lambda: None), unpack
+
+
+def _counts(before: Sequence[Box], after: Sequence[Box]) -> np.ndarray:
+    """Elements that go from each rank to each other one."""
+    size = len(before)
+    a = np.array(before, np.int64).reshape(size, -1, 2)
+    b = np.array(after, np.int64).reshape(size, -1, 2)
+    counts = np.ones((size, size), np.int64)
+    for k in range(a.shape[1]):
+        low = np.maximum(a[:, None, k, 0], b[None, :, k, 0])
+        high = np.minimum(a[:, None, k, 1], b[None, :, k, 1])
+        counts *= np.maximum(high - low, 0)
+    np.fill_diagonal(counts, 0)
+    return counts
+
+
+def _buffer(kept: dict[Any, Any] | None, name: Any, shape: Shape, dtype: Any) -> np.ndarray:
+    if kept is None:
+        return np.empty(shape, dtype)
+    if name not in kept or kept[name].dtype != dtype:
+        kept[name] = np.empty(shape, dtype)
+    found: np.ndarray = kept[name]
+    return found
+
+
+def _beside(kept: dict[Any, Any] | None, name: Any, library: Library, like: Any, count: int) -> Any:
+    if kept is None:
+        return library.empty_beside(like, (count,))
+    key = (*name, library.name)
+    if key not in kept or kept[key].dtype != like.dtype:
+        kept[key] = library.empty_beside(like, (count,))
+    return kept[key]

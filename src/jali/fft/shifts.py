@@ -1,0 +1,41 @@
+"""fftshift and ifftshift of distributed arrays: frequency 0 to the middle and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jali.arrays import DistributedArray
+from jali.arrays.libraries import library_of
+from jali.errors import ParameterError
+from jali.fft.plan import MOST_KEPT, normal_axes
+from jali.fft.providers import provider_for
+from jali.fft.steps import Run, Shift
+
+
+def fftshift_nd(x: DistributedArray, axes: int | Sequence[int] | None = None) -> DistributedArray:
+    """Frequency 0 goes to the middle, as `numpy.fft.fftshift`, along axes (default: all), split ones too. Collective.
+
+    Raises ShapeError for axes that do not exist.
+    """
+    return _shift(x, axes, False)
+
+
+def ifftshift_nd(x: DistributedArray, axes: int | Sequence[int] | None = None) -> DistributedArray:
+    """The inverse of `fftshift_nd`. Collective."""
+    return _shift(x, axes, True)
+
+
+def _shift(x: Any, axes: Any, back: bool) -> DistributedArray:
+    if not isinstance(x, DistributedArray):
+        raise ParameterError(f"what is shifted is a DistributedArray, not a {type(x).__name__}")
+    along = normal_axes(x.global_shape, axes)
+    kept = x.communicator.kept.setdefault("shifts of arrays", {})
+    key = (x.layout, along, back)
+    if key not in kept:
+        if len(kept) >= MOST_KEPT:
+            kept.clear()
+        kept[key] = Shift(x.layout, along, back, None)
+    run = Run(provider_for(x.local), library_of(x.local), 1, "backward", {}, None, False)
+    run.last = True
+    return DistributedArray.of(x.layout, kept[key].forward(x.local, run), x._base_comm)
