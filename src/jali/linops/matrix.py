@@ -1,9 +1,10 @@
 """Products with a matrix whose blocks are spread over a grid of ranks.
 
-Two ways. "summa" (van de Geijn and Watts, Concurrency: Practice and Experience 9 (1997) 255): A, X and Y = A X lie in blocks on a square
-grid; panels of A go along its rows, panels of X along its columns, those of the next step while those of this one are multiplied. "block":
-A lies in blocks of rows, X in blocks of columns, each of which all ranks of a row of the grid have; one all-gather, of the adjoint one
-all-reduce, in that row.
+Two layouts. "summa": A, X and Y = A X lie in blocks on a square grid. Where X has as many columns as A, or more, panels of A go along rows of
+the grid and panels of X along its columns, those of the next step while those of this one are multiplied (SUMMA: van de Geijn and Watts,
+Concurrency: Practice and Experience 9 (1997) 255). Where it has fewer, A stays where it is, and X and Y move, which are smaller (Schatz, van
+de Geijn and Poulson, SIAM J. Sci. Comput. 38 (2016) C748). "block": A lies in blocks of rows, X in blocks of columns, each of which all ranks
+of a row of the grid have; one all-gather, of the adjoint one all-reduce, in that row.
 """
 
 from __future__ import annotations
@@ -165,8 +166,9 @@ class SummaMatrixMult(_MatrixProduct):
 
     Rank (r, c) has A[r, c] and X[r, c], by `local_block_split` or otherwise: rows of blocks of X are columns of blocks of A. `x` is the
     flat one whose parts are the blocks, one after the other, or a matrix of K by M that is split along both axes with this grid; what comes
-    out has the same form. A step of each application is a broadcast in the row and one in the column; of the adjoint a broadcast
-    in the row and a reduction in the column.
+    out has the same form. With M from K on, a step of each application is a broadcast in the row and one in the column, of the adjoint a
+    broadcast in the row and a reduction in the column. With fewer columns an application is a transposition of the grid, an all-gather in the
+    column and a reduce-scatter in the row; the adjoint is these the other way round.
     """
 
     def __init__(
@@ -202,12 +204,26 @@ class SummaMatrixMult(_MatrixProduct):
 
     def _matvec(self, x: DistributedArray) -> DistributedArray:
         columns, layout = self._form(x, self.columns, self.rows)
-        library, side, (along, down) = library_of(x.local), self.grid[0], self._lines
+        library = library_of(x.local)
         mine = library.contiguous(x.local).reshape((self.columns[self.row], columns[self.column]))
+        found = (self._moving_x if sum(self.columns) > self.M else self._summa)(mine, columns, library)
+        return DistributedArray.of(layout, found.reshape(layout.local_shape), x._base_comm)
+
+    def _rmatvec(self, x: DistributedArray) -> DistributedArray:
+        columns, layout = self._form(x, self.rows, self.columns)
+        library = library_of(x.local)
+        mine = library.contiguous(x.local).reshape((self.rows[self.row], columns[self.column]))
+        found = (self._moving_y if sum(self.columns) > self.M else self._adjoint_summa)(
+            mine, columns, library
+        )
+        return DistributedArray.of(layout, found.reshape(layout.local_shape), x._base_comm)
+
+    def _summa(self, mine: Any, columns: Shape, library: Any) -> Any:
+        side, (along, down) = self.grid[0], self._lines
 
         def begin(k: int) -> tuple[Any, Any, list[Any]]:
             a = self._panel(k, library)
-            b = mine if k == self.row else library.empty((self.columns[k], columns[self.column]), x.dtype)
+            b = mine if k == self.row else library.empty((self.columns[k], columns[self.column]), mine.dtype)
             return a, b, [_broadcast(along, a, k), _broadcast(down, b, k)]
 
         found: Any = None
@@ -218,12 +234,10 @@ class SummaMatrixMult(_MatrixProduct):
                 ahead = begin(k + 1)
             _finish(requests)
             found = a @ b if found is None else _add(found, a @ b)
-        return DistributedArray.of(layout, found.reshape(layout.local_shape), x._base_comm)
+        return found
 
-    def _rmatvec(self, x: DistributedArray) -> DistributedArray:
-        columns, layout = self._form(x, self.rows, self.columns)
-        library, side, (along, down) = library_of(x.local), self.grid[0], self._lines
-        mine = library.contiguous(x.local).reshape((self.rows[self.row], columns[self.column]))
+    def _adjoint_summa(self, mine: Any, columns: Shape, library: Any) -> Any:
+        side, (along, down) = self.grid[0], self._lines
 
         def begin(k: int) -> tuple[Any, list[Any]]:
             a = self._panel(k, library, adjoint=self.At is not None)
@@ -244,7 +258,47 @@ class SummaMatrixMult(_MatrixProduct):
             kept.append(part)
             sums.append(_reduce(down, part, out, k))
         _finish(sums)
-        return DistributedArray.of(layout, found.reshape(layout.local_shape), x._base_comm)
+        return found
+
+    # Here blocks are transposed, so that those of several ranks lie one after the other in memory.
+
+    def _moving_x(self, mine: Any, columns: Shape, library: Any) -> Any:
+        """X[c, :] comes to all ranks (., c); what A[r, c] makes of it is summed over c, and rank (r, m) keeps Y[r, m]."""
+        along, down = self._lines
+        block = self._mirrored(library.contiguous(mine.T), self.columns[self.column], columns, library)
+        x = _all_gather(down, block, columns, library)
+        part = library.contiguous(x @ self.A.T)
+        return library.contiguous(_reduce_scatter(along, part, columns, self.column, library).T)
+
+    def _moving_y(self, mine: Any, columns: Shape, library: Any) -> Any:
+        """Y[r, :] comes to all ranks (r, .); what the adjoint of A[r, c] makes of it is summed over r, and goes back."""
+        along, down = self._lines
+        y = _all_gather(along, library.contiguous(mine.T), columns, library)
+        if self.At is not None:
+            part = y @ self.At.T
+        elif self.dtype.kind == "c":
+            part = (y.conj() @ self.A).conj()
+        else:
+            part = y @ self.A
+        block = _reduce_scatter(down, library.contiguous(part), columns, self.row, library)
+        return library.contiguous(
+            self._mirrored(block, self.columns[self.row], columns, library, back=True).T
+        )
+
+    def _mirrored(self, block: Any, width: int, columns: Shape, library: Any, back: bool = False) -> Any:
+        """The transposed block of rank (c, r), which has `width` columns, while that rank takes this one's."""
+        side = self.grid[0]
+        if side == 1:
+            return block
+        counts = np.zeros((side * side, side * side), np.int64)
+        for r in range(side):
+            for c in range(side):
+                counts[r * side + c, c * side + r] = (
+                    columns[r] * self.columns[c] if back else columns[c] * self.columns[r]
+                )
+        received = library.empty((columns[self.column if back else self.row], width), block.dtype)
+        self.ranks.all_to_all(block.reshape(-1), received.reshape(-1), counts=counts)
+        return received
 
     def _panel(self, k: int, library: Any, adjoint: bool = False) -> Any:
         """Block (row, k) of A, or of its adjoint: this rank's, or where it will arrive."""
@@ -407,6 +461,22 @@ def _reduce(ranks: Communicator, part: Any, out: Any, root: int) -> Any:
         out[...] = part
         return None
     return ranks.reduce(part, out, root=root, blocking=False)
+
+
+def _all_gather(ranks: Communicator, part: Any, counts: Shape, library: Any) -> Any:
+    if ranks.size == 1:
+        return part
+    whole = library.empty((sum(counts), part.shape[1]), part.dtype)
+    ranks.all_gather(part, whole, counts=counts)
+    return whole
+
+
+def _reduce_scatter(ranks: Communicator, part: Any, counts: Shape, place: int, library: Any) -> Any:
+    if ranks.size == 1:
+        return part
+    found = library.empty((counts[place], part.shape[1]), part.dtype)
+    ranks.reduce_scatter(part, found, counts=counts)
+    return found
 
 
 def _finish(requests: list[Any]) -> None:
