@@ -18,7 +18,6 @@ import numpy as np
 from jali.arrays import DistributedArray, Layout, Partition, communicator_of, layout_of
 from jali.arrays.layout import Shape
 from jali.arrays.libraries import library_of
-from jali.arrays.moves import with_ghosts
 from jali.errors import ShapeError
 from jali.linops.conversion import in_type, type_of
 from jali.linops.operator import LinearOperator
@@ -53,7 +52,7 @@ class _NonStationary(LinearOperator):
         split = layout.axes[0] if layout.scattered else -1
         half = self._halves.get(split, 0)
         if half:
-            local = with_ghosts(layout, local, half, half)
+            local = DistributedArray.of(layout, local).add_ghost_cells(half, half)
             begin, end = box[split]
             wide = (max(0, begin - half), min(layout.shape[split], end + half))
             around = (*box[:split], wide, *box[split + 1 :])
