@@ -2,9 +2,10 @@
 
     d(s, r, t) = w(t) * sum over x of m(x) delta(t - t_s(x) - t_r(x))
 
-(Bleistein, Cohen and Stockwell, Mathematics of Multidimensional Seismic Imaging, Migration, and Inversion, 2001, ch. 3, without
-amplitudes). Of the time of a source, an image point and a receiver in samples, tau = k + w with a whole k, samples k and k + 1 get m (1 - w) and m w; the
-adjoint gathers with the same weights. It is an operator of one rank, on arrays of NumPy, CuPy or PyTorch: `VStack` of one per rank spreads sources over ranks.
+(Bleistein, Cohen and Stockwell, Mathematics of Multidimensional Seismic Imaging, Migration, and Inversion, 2001, without
+amplitudes). Of the time of a source, an image point and a receiver in samples, tau = k + w with a whole k, samples k and k + 1
+get m (1 - w) and m w; the adjoint gathers with the same weights. It is an operator of one rank, on arrays of NumPy, CuPy or
+PyTorch: `VStack` of one per rank spreads sources over ranks.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ class Kirchhoff:
     - `vel`: the velocity, a number, for `mode` "analytic".
     - `wav`, `wavcenter`: samples of the wavelet, and which of them is at time 0.
     - `mode`: "analytic", times are distances by the velocity; "byot", they are the tables `trav`.
-    - `trav`: times from all sources, and from all receivers, to image points, in shapes (points, sources) and (points, receivers), with z the faster
-      coordinate of points.
-    - `keep`: at most so many bytes are kept of tables of samples and weights; those of further sources are computed at every application,
-      which takes about seven times as long.
+    - `trav`: times from all sources, and from all receivers, to image points, in shapes (points, sources) and (points,
+      receivers), with z the faster coordinate of points.
+    - `keep`: at most so many bytes are kept of tables of samples and weights; those of further sources are computed at every
+      application, which takes several times as long.
 
-    `matvec` and `rmatvec`, and `@` and `.H`, take flat arrays or such of shapes `dims` and `dimsd`, real or complex. Raises ParameterError
-    for another mode, for a velocity that is no positive number and for times that are negative or not finite; ShapeError for arrays of the wrong shape.
+    `matvec` and `rmatvec`, and `@` and `.H`, take flat arrays or such of shapes `dims` and `dimsd`, real or complex. Raises
+    ParameterError for another mode, for a velocity that is no positive number and for times that are negative or not finite;
+    ShapeError for arrays of the wrong shape.
     """
 
     def __init__(

@@ -1,10 +1,11 @@
 """Products with a matrix whose blocks are spread over a grid of ranks.
 
-Two layouts. "summa": A, X and Y = A X lie in blocks on a square grid. Where X has as many columns as A, or more, panels of A go along rows of
-the grid and panels of X along its columns, those of the next step while those of this one are multiplied (SUMMA: van de Geijn and Watts,
-Concurrency: Practice and Experience 9 (1997) 255). Where it has fewer, A stays where it is, and X and Y move, which are smaller (Schatz, van
-de Geijn and Poulson, SIAM J. Sci. Comput. 38 (2016) C748). "block": A lies in blocks of rows, X in blocks of columns, each of which all ranks
-of a row of the grid have; one all-gather, of the adjoint one all-reduce, in that row.
+Two layouts. "summa": A, X and Y = A X lie in blocks on a square grid. Where X has as many columns as A, or more, panels of A go
+along rows of the grid and panels of X along its columns, those of the next step while those of this one are multiplied (SUMMA:
+van de Geijn and Watts, Concurrency: Practice and Experience 9 (1997) 255). Where it has fewer, A stays where it is, and X and Y
+move, which are smaller (Schatz, van de Geijn and Poulson, SIAM J. Sci. Comput. 38 (2016) C748). "block": A lies in blocks of
+rows, X in blocks of columns, each of which all ranks of a row of the grid have; one all-gather, of the adjoint one all-reduce,
+in that row.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from jali.linops.operator import LinearOperator
 def active_grid_comm(base_comm: Any, N: int, M: int) -> tuple[Any, int, int, int, bool]:
     """The largest square grid of ranks that an N by M matrix can occupy: (communicator, rank, row, column, True).
 
-    Ranks are counted along rows. Those beyond it get (None, rank, rank, rank, False). The communicator is of the kind that was given,
-    jali's or mpi4py's, and is made at the first call, which is collective.
+    Ranks are counted along rows. Those beyond it get (None, rank, rank, rank, False). The communicator is of the kind that was
+    given, jali's or mpi4py's, and is made at the first call, which is collective.
     """
     ranks = communicator_of(base_comm)
     side = math.isqrt(ranks.size)
@@ -61,7 +62,7 @@ def block_split(extent: int, parts: int) -> Shape:
 def local_block_split(global_shape: Sequence[int], rank: int, comm: Any) -> tuple[slice, slice]:
     """Rows and columns of a matrix that a rank of a square grid has.
 
-    Raises ParameterError for a rank that does not exist, LayoutError for a number of ranks that is no square.
+    Raises ShapeError (a ValueError) for a rank that does not exist, LayoutError for a number of ranks that is no square.
     """
     side = _side(comm.size)
     if isinstance(rank, bool) or not hasattr(rank, "__index__") or not 0 <= rank < comm.size:
@@ -108,9 +109,9 @@ def MatrixMult(
     """Y = A X for matrices X of M columns, of which `A` is this rank's block: see SummaMatrixMult (`kind` "summa") and
     BlockMatrixMult ("block").
 
-    `saveAt` keeps the adjoint of A as well. `dtype` converts A; by default it stays as it is. Collective, once: ranks tell each other
-    their shapes. Raises ParameterError for another kind, ShapeError where blocks do not make a matrix, LayoutError where "summa" has a number of ranks that
-    is no square.
+    `saveAt` keeps the adjoint of A as well. `dtype` converts A; by default it stays as it is. Collective, once: ranks tell each
+    other their shapes. Raises ParameterError for another kind, ShapeError where blocks do not make a matrix, LayoutError where
+    "summa" has a number of ranks that is no square.
     """
     kinds: dict[str, type[SummaMatrixMult] | type[BlockMatrixMult]] = {
         "summa": SummaMatrixMult,
@@ -164,11 +165,12 @@ class _MatrixProduct(LinearOperator):
 class SummaMatrixMult(_MatrixProduct):
     """Y = A X, all three in blocks on a square grid of ranks.
 
-    Rank (r, c) has A[r, c] and X[r, c], by `local_block_split` or otherwise: rows of blocks of X are columns of blocks of A. `x` is the
-    flat one whose parts are the blocks, one after the other, or a matrix of K by M that is split along both axes with this grid; what comes
-    out has the same form. With M from K on, a step of each application is a broadcast in the row and one in the column, of the adjoint a
-    broadcast in the row and a reduction in the column. With fewer columns an application is a transposition of the grid, an all-gather in the
-    column and a reduce-scatter in the row; the adjoint is these the other way round.
+    Rank (r, c) has A[r, c] and X[r, c], by `local_block_split` or otherwise: rows of blocks of X are columns of blocks of A.
+    `x` is the flat one whose parts are the blocks, one after the other, or a matrix of K by M that is split along both axes
+    with this grid; what comes out has the same form. With M from K on, a step of each application is a broadcast in the row and
+    one in the column, of the adjoint a broadcast in the row and a reduction in the column. With fewer columns an application is
+    a transposition of the grid, an all-gather in the column and a reduce-scatter in the row; the adjoint is these the other way
+    round.
     """
 
     def __init__(
@@ -177,6 +179,7 @@ class SummaMatrixMult(_MatrixProduct):
         super().__init__(A, M, saveAt, base_comm, dtype)
         N, K = sum(self.rows), sum(self.columns)
         self._begin((N * self.M, K * self.M), (K, self.M), (N, self.M), base_comm)
+        self._counts: dict[tuple[Shape, bool], np.ndarray] = {}
 
     def domain(self) -> Layout:
         """Flat blocks of X, whose columns are split as by `local_block_split`."""
@@ -199,7 +202,8 @@ class SummaMatrixMult(_MatrixProduct):
         self.columns = tuple(shapes[c][1] for c in range(side))
         if shapes != [(n, k) for n in self.rows for k in self.columns]:
             raise ShapeError(
-                f"blocks of shapes {shapes} do not make a matrix on a grid of {side} by {side} ranks: rows of it have one height, columns one width"
+                f"blocks of shapes {shapes} do not make a matrix on a grid of {side} by {side} ranks: those of a row have one height, "
+                "those of a column one width"
             )
 
     def _matvec(self, x: DistributedArray) -> DistributedArray:
@@ -290,14 +294,14 @@ class SummaMatrixMult(_MatrixProduct):
         side = self.grid[0]
         if side == 1:
             return block
-        counts = np.zeros((side * side, side * side), np.int64)
-        for r in range(side):
-            for c in range(side):
-                counts[r * side + c, c * side + r] = (
-                    columns[r] * self.columns[c] if back else columns[c] * self.columns[r]
-                )
+        if (columns, back) not in self._counts:
+            counts = self._counts[columns, back] = np.zeros((side * side, side * side), np.int64)
+            for r in range(side):
+                for c in range(side):
+                    size = columns[r] * self.columns[c] if back else columns[c] * self.columns[r]
+                    counts[r * side + c, c * side + r] = size
         received = library.empty((columns[self.column if back else self.row], width), block.dtype)
-        self.ranks.all_to_all(block.reshape(-1), received.reshape(-1), counts=counts)
+        self.ranks.all_to_all(block.reshape(-1), received.reshape(-1), counts=self._counts[columns, back])
         return received
 
     def _panel(self, k: int, library: Any, adjoint: bool = False) -> Any:
@@ -327,8 +331,8 @@ class SummaMatrixMult(_MatrixProduct):
             fits = [(math.prod(shape),) for shape in wanted] if flat else wanted
             if list(shapes) != fits or sum(columns) != self.M:
                 raise ShapeError(
-                    f"{self!r}: parts of shapes {shapes} are not the blocks of a matrix with {self.M} columns whose rows are split as {before}, "
-                    f"on a grid of {side} by {side} ranks"
+                    f"{self!r}: parts of shapes {shapes} are not the blocks of a matrix with {self.M} columns whose rows are split "
+                    f"as {before}, on a grid of {side} by {side} ranks"
                 )
             results = [(n, m) for n in after for m in columns]
             if flat:
@@ -345,10 +349,10 @@ class SummaMatrixMult(_MatrixProduct):
 class BlockMatrixMult(_MatrixProduct):
     """Y = A X, A in blocks of rows, X and Y in blocks of columns.
 
-    On a grid of g by h ranks, where h is the square root of their number, or the factor next above it, rank (r, c) has block c of the rows of A, and
-    block r of the columns of X, the same for all c. `x` is a flat one whose parts are these blocks, one after the other: it has all
-    elements h times, and the mask `[rank % h ...]` lets dot products and norms count them once. So does the operator's shape.
-    One all-gather among h ranks; of the adjoint one all-reduce.
+    On a grid of g by h ranks, where h is the square root of their number, or the factor next above it, rank (r, c) has block c
+    of the rows of A, and block r of the columns of X, the same for all c. `x` is a flat one whose parts are these blocks, one
+    after the other: it has all elements h times, and the mask `[rank % h ...]` lets dot products and norms count them once. So
+    does the operator's shape. One all-gather among h ranks; of the adjoint one all-reduce.
     """
 
     def __init__(
