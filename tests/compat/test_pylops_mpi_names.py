@@ -267,3 +267,23 @@ def test_frequencies_are_shifted_as_numpy_does(shape: tuple[int, ...], axes: Any
             assert np.array_equal(pylops_mpi.utils.ifftshift_nd(y, axes).asarray(), whole)
 
     comm.virtual_ranks(2, program)
+
+
+def test_an_operator_whose_ranks_were_not_given_takes_vectors_of_as_many_others() -> None:
+    def program() -> None:
+        ranks = comm.current()
+        others = ranks.split(0, ranks.rank)
+        assert others is not None
+        A = pylops_mpi.MPIBlockDiag([np.full((2, 2), ranks.rank + 1.0)])
+        x = arrays.DistributedArray(2 * ranks.size, base_comm=others)
+        x[:] = 1
+        y = A @ x
+        assert y.communicator is others
+        assert y.local.tolist() == [2 * (ranks.rank + 1.0)] * 2
+        turned = ranks.split(0, -ranks.rank)
+        assert turned is not None
+        z = arrays.DistributedArray(2 * ranks.size, base_comm=turned)
+        with pytest.raises(ValueError, match="another communicator"):
+            A @ z
+
+    comm.virtual_ranks(2, program)

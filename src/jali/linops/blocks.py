@@ -137,15 +137,25 @@ class _Blocks(LinearOperator):
     def range_(self) -> Space:
         return self._space(self.shape[0], None if self._side == "row" else self._all[0])
 
-    def _space(self, size: int, parts: Sizes | None, mask: Any = None) -> Layout:
+    def _space(
+        self, size: int, parts: Sizes | None, mask: Any = None, ranks: Communicator | None = None
+    ) -> Layout:
         mask = self.mask if mask is None else mask
+        ranks = ranks or self._ranks
         if parts is None:
-            return layout_of(self._ranks, size, Partition.BROADCAST, mask=mask)
+            return layout_of(ranks, size, Partition.BROADCAST, mask=mask)
         shapes = tuple((n,) for n in parts)
-        return layout_of(self._ranks, size, Partition.SCATTER, local_shapes=shapes, mask=mask)
+        return layout_of(ranks, size, Partition.SCATTER, local_shapes=shapes, mask=mask)
 
     def _layout_for(self, x: DistributedArray, forward: bool) -> Layout:
-        if x.layout.communicator is not self._ranks:
+        ranks = x.layout.communicator
+        if (
+            ranks is not self._ranks
+            and (
+                self._base_comm is not None
+                or (ranks.size, ranks.rank) != (self._ranks.size, self._ranks.rank)
+            )
+        ):  # an operator whose ranks were not given takes vectors of others that are as many, in the same order
             raise ShapeError(f"{self!r}: the vector belongs to another communicator than the operator")
         takes, gives = ("column", "row") if forward else ("row", "column")
         parts, results = (self._all[1], self._all[0]) if forward else (self._all[0], self._all[1])
@@ -158,9 +168,8 @@ class _Blocks(LinearOperator):
         else:
             self._check_parts(x.layout, parts, forward)
         size = self.shape[0 if forward else 1]
-        return self._space(
-            size, None if self._side == gives else results, x.layout.mask if self.mask is None else None
-        )
+        mask = x.layout.mask if self.mask is None else None
+        return self._space(size, None if self._side == gives else results, mask, ranks)
 
     def _check_parts(self, layout: Layout, parts: Sizes, forward: bool) -> None:
         has = tuple(math.prod(shape) for shape in layout.local_shapes)
