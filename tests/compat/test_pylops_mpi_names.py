@@ -269,7 +269,7 @@ def test_frequencies_are_shifted_as_numpy_does(shape: tuple[int, ...], axes: Any
     comm.virtual_ranks(2, program)
 
 
-def test_an_operator_whose_ranks_were_not_given_takes_vectors_of_as_many_others() -> None:
+def test_operators_take_vectors_of_another_communicator_of_as_many_ranks() -> None:
     def program() -> None:
         ranks = comm.current()
         others = ranks.split(0, ranks.rank)

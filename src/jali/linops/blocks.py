@@ -33,6 +33,9 @@ class _Blocks(LinearOperator):
     """What the three have in common. `_side` is how the blocks lie: "diagonal", "column" or "row"."""
 
     _side: str
+    _congruent = (
+        False  # whether vectors may belong to another communicator of as many ranks in the same order
+    )
 
     def __init__(self, ops: Sequence[Any], base_comm: Any, mask: Sequence[Any] | None, dtype: Any) -> None:
         if not isinstance(ops, list | tuple):
@@ -149,13 +152,8 @@ class _Blocks(LinearOperator):
 
     def _layout_for(self, x: DistributedArray, forward: bool) -> Layout:
         ranks = x.layout.communicator
-        if (
-            ranks is not self._ranks
-            and (
-                self._base_comm is not None
-                or (ranks.size, ranks.rank) != (self._ranks.size, self._ranks.rank)
-            )
-        ):  # an operator whose ranks were not given takes vectors of others that are as many, in the same order
+        congruent = self._congruent and (ranks.size, ranks.rank) == (self._ranks.size, self._ranks.rank)
+        if ranks is not self._ranks and not congruent:
             raise ShapeError(f"{self!r}: the vector belongs to another communicator than the operator")
         takes, gives = ("column", "row") if forward else ("row", "column")
         parts, results = (self._all[1], self._all[0]) if forward else (self._all[0], self._all[1])
