@@ -111,8 +111,8 @@ def test_blocks_are_their_matrix(ranks: int, name: str, dtype: str, kind: str) -
             assert found.dtype == wanted.dtype == np.dtype(dtype)
             np.testing.assert_allclose(found.asarray(), wanted, rtol=CLOSE[dtype], atol=CLOSE[dtype])
         np.testing.assert_allclose(op.todense(), right, rtol=0, atol=0)
-        assert dottest(op, u, v, rtol=CLOSE[dtype])
-        assert dottest(op, rtol=CLOSE[dtype])
+        assert dottest(op, u, v, rtol=CLOSE[dtype], atol=CLOSE[dtype])
+        assert dottest(op, rtol=CLOSE[dtype], atol=CLOSE[dtype])
         assert np.dtype((2.0 * op).dtype) == np.dtype(dtype)
 
     comm.virtual_ranks(ranks, run)

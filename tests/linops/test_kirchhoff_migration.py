@@ -83,6 +83,19 @@ def test_migration_is_the_adjoint(dtype: str, nt: int) -> None:
     assert (Op @ m.reshape(Op.dims)).shape == Op.dimsd
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+def test_tensors_give_the_same(dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    Op = Kirchhoff(**survey(), dtype=dtype.replace("complex64", "float32").replace("complex128", "float64"))
+    m, d = numbers(Op.shape[1], dtype, 1), numbers(Op.shape[0], dtype, 2)
+    close = (
+        {"rtol": 1e-5, "atol": 1e-5} if dtype in ("float32", "complex64") else {"rtol": 1e-10, "atol": 1e-11}
+    )
+    for found, right in ((Op @ torch.asarray(m), Op @ m), (Op.H @ torch.asarray(d), Op.H @ d)):
+        assert found.dtype == torch.asarray(right).dtype
+        np.testing.assert_allclose(found.numpy(), right, **close)
+
+
 def test_tables_that_are_not_kept_give_the_same() -> None:
     kept, some, none = (Kirchhoff(**survey(), keep=keep) for keep in (1 << 30, 16 * 4 * 63, 0))
     m, d = numbers(63, "float64", 1), numbers(kept.shape[0], "float64", 2)

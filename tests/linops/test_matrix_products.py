@@ -114,7 +114,7 @@ def test_blocks_of_rows_times_blocks_of_columns(
 
 
 def test_what_it_communicates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Groups are split once for all matrices of a grid; a step of SUMMA is two broadcasts, nothing else."""
+    """Groups are split once for all matrices of a grid; a step of SUMMA is two broadcasts, and A does not move where X is smaller."""
     import threading
 
     calls: list[tuple[int, str]] = []
@@ -130,7 +130,16 @@ def test_what_it_communicates(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return call
 
-    for name in ("split", "broadcast", "reduce", "all_reduce", "all_gather", "gather_bytes"):
+    for name in (
+        "split",
+        "broadcast",
+        "reduce",
+        "all_reduce",
+        "all_gather",
+        "all_to_all",
+        "reduce_scatter",
+        "gather_bytes",
+    ):
         monkeypatch.setattr(Communicator, name, counted(name))
 
     def run() -> list[list[str]]:
@@ -149,9 +158,24 @@ def test_what_it_communicates(monkeypatch: pytest.MonkeyPatch) -> None:
         y = again @ x
         forward = mine()
         Op.H @ y
-        return [begun, more, forward, mine()]
+        adjoint = mine()
+        narrow = MatrixMult(A, 3)
+        z = DistributedArray(
+            12, local_shapes=[4, 2, 4, 2], local_array=np.ones((4, 2)[comm.current().rank % 2])
+        )
+        mine()
+        narrow.H @ (narrow @ z)
+        return [begun, more, forward, adjoint, mine()]
 
-    for begun, more, forward, adjoint in comm.virtual_ranks(4, run):
+    for begun, more, forward, adjoint, both in comm.virtual_ranks(4, run):
+        assert both == [
+            "all_to_all",
+            "all_gather",
+            "reduce_scatter",
+            "all_gather",
+            "reduce_scatter",
+            "all_to_all",
+        ]
         assert begun == ["gather_bytes", "split", "split"]
         assert more == ["gather_bytes"]
         assert forward == ["broadcast"] * 4

@@ -102,7 +102,7 @@ class CuPy(Library):
         return np.asarray(self.xp.asnumpy(x))
 
 
-TORCHS_NAMES = {"absolute": "abs", "conjugate": "conj", "power": "pow", "invert": "bitwise_not"}
+TORCHS_NAMES = {"absolute": "abs", "conjugate": "conj_physical", "power": "pow", "invert": "bitwise_not"}
 
 
 class Torch(Library):
@@ -124,7 +124,9 @@ class Torch(Library):
         return x.clone(memory_format=self.xp.contiguous_format)
 
     def contiguous(self, x: Any) -> Any:
-        return x.contiguous()
+        return (
+            x.resolve_conj().resolve_neg().contiguous()
+        )  # conjugates are marks at first, which nobody else reads
 
     def astype(self, x: Any, dtype: Any) -> Any:
         return x.to(self._dtype(dtype), copy=True)

@@ -1,7 +1,8 @@
 """Least-squares migration: two reflectors, from data of sources that are spread over ranks.
 
-Each rank models the data of its sources by Kirchhoff demigration; all have the whole image. Conjugate gradients on the normal equations find
-the image whose data are the recorded ones. An iteration is one all-reduce of the image: the adjoint of a column of operators.
+Each rank models the data of its sources by Kirchhoff demigration; all have the whole image. Conjugate gradients on the normal
+equations find the image whose data are the recorded ones. An iteration is one all-reduce of the image: the adjoint of a column
+of operators.
 """
 
 from __future__ import annotations

@@ -44,7 +44,8 @@ class Identity(LinearOperator):
 
 
 class Zero(LinearOperator):
-    """Zeros of shape `dimsd` (default: `dims`), scattered along the first axis where the vector is; of the same layout if shapes are."""
+    """Zeros of shape `dimsd` (default: `dims`), scattered along the first axis where the vector is; of the same layout if shapes are.
+    Flat vectors give flat ones."""
 
     def __init__(
         self,
@@ -64,19 +65,20 @@ class Zero(LinearOperator):
     def range_(self) -> Space:
         return layout_of(self.communicator, self.dimsd)
 
-    def _zeros(self, x: Any, dims: tuple[int, ...]) -> DistributedArray:
+    def _zeros(self, x: Any, dims: tuple[int, ...], found: tuple[int, ...]) -> DistributedArray:
         self._refuse_stack(x)
-        if self.dims == self.dimsd:
+        if dims == found:
             return x.zeros_like()
-        layout = x.layout.with_(shape=dims if x.ndim > 1 else (math.prod(dims),), axes=(0,), grid=None)
+        shape = found if x.global_shape == dims else (math.prod(found),)
+        layout = x.layout.with_(shape=shape, axes=(0,), grid=None)
         dtype = np.result_type(self.dtype, numpy_dtype(x.local))
         return DistributedArray.of(layout, library_of(x.local).zeros(layout.local_shape, dtype), x._base_comm)
 
     def _matvec(self, x: Any) -> Any:
-        return self._zeros(x, self.dimsd)
+        return self._zeros(x, self.dims, self.dimsd)
 
     def _rmatvec(self, x: Any) -> Any:
-        return self._zeros(x, self.dims)
+        return self._zeros(x, self.dimsd, self.dims)
 
 
 class Diagonal(LinearOperator):
@@ -201,7 +203,9 @@ class Restriction(LinearOperator):
     def _place(self, x: DistributedArray, scattered: Layout, dims: tuple[int, ...]) -> Layout:
         if not x.layout.scattered:
             return x.layout.with_(shape=dims, axes=(0,), grid=None)
-        return scattered.with_(mask=x.layout.mask)
+        if x.layout.mask == scattered.mask:
+            return scattered
+        return scattered.with_(mask=x.layout.mask, local_shapes=scattered.local_shapes)
 
     def _matvec(self, x: Any) -> Any:
         array = shaped(x, self.dims, repr(self))
@@ -256,9 +260,7 @@ class Transpose(LinearOperator):
             after = layout.with_(shape=shape, axes=layout.axes, grid=None)
         else:
             after = layout.with_(shape=shape, axes=(0,), grid=None)
-        local = library.contiguous(library.transpose(array.local, order))
-        if local is array.local:
-            local = library.copy(local)
+        local = library.copy(library.transpose(array.local, order))
         found = DistributedArray.of(after, local, x._base_comm)
         return found if x.ndim == len(dims) else flattened(found)
 

@@ -23,7 +23,7 @@ from jali.comm import Communicator
 from jali.errors import ParameterError, ShapeError
 from jali.linops.asked import asked
 from jali.linops.local import LocalOperator
-from jali.linops.operator import LinearOperator
+from jali.linops.operator import MOST_KEPT, LinearOperator
 from jali.linops.spaces import Space
 
 Sizes = tuple[int, ...]
@@ -53,6 +53,7 @@ class _Blocks(LinearOperator):
         self._base_comm, self.mask, self._type = base_comm, mask, dtype
         self._ranks = communicator_of(base_comm)
         self._kept = {}
+        self._plans: dict[Any, _Plan] = {}
         rows, columns = [op.rows for op in self._blocks], [op.columns for op in self._blocks]
         self._rows, self._columns = _parts(rows, self._side == "row"), _parts(columns, self._side == "column")
         for name, sizes, one in (
@@ -188,41 +189,77 @@ class _Blocks(LinearOperator):
     def _name(self, forward: bool) -> str:
         return type(self).__name__ if forward else f"the adjoint of {type(self).__name__}"
 
-    def _apply(self, x: Any, forward: bool) -> DistributedArray:
+    def matvec(self, x: Any) -> Any:
+        return self._apply(x, True)
+
+    def rmatvec(self, x: Any) -> Any:
+        return self._apply(x, False)
+
+    def _plan(self, x: Any, forward: bool) -> _Plan:
+        """What is done with vectors like `x`, which are looked at when the first comes."""
+        self._check(x, self.shape[1 if forward else 0], "x" if forward else "x of the adjoint")
         self._refuse_stack(x)
         layout, dtype = self._result(x, forward)
-        local = x.local
-        library = library_of(local)
-        summed = self._side == ("row" if forward else "column")
-        out = (
-            library.zeros(layout.local_shape, dtype)
-            if summed and len(self._blocks) != 1
-            else library.empty(layout.local_shape, dtype)
-        )
-        flat = local if len(local.shape) == 1 else library.contiguous(local).reshape(-1)
+        if len(self._plans) >= MOST_KEPT:
+            self._plans.clear()
         takes, gives = (self._columns, self._rows) if forward else (self._rows, self._columns)
+        plan = _Plan()
+        plan.layout, plan.shape, plan.dtype, plan.library = (
+            layout,
+            layout.local_shape,
+            dtype,
+            library_of(x.local),
+        )
+        plan.flat = len(x.local.shape) == 1
+        plan.summed = self._side == ("row" if forward else "column")
+        plan.steps = [
+            (block.forward if forward else block.adjoint, part, into)
+            for block, part, into in zip(self._blocks, takes, gives, strict=True)
+        ]
+        self._plans[x.layout, x.local.dtype, type(x.local), forward] = plan
+        return plan
+
+    def _apply(self, x: Any, forward: bool) -> DistributedArray:
+        plan = None
+        if type(x) is DistributedArray:
+            plan = self._plans.get((x.layout, x._local.dtype, type(x._local), forward))
+        if plan is None:
+            plan = self._plan(x, forward)
+        local, library, steps = x._local, plan.library, plan.steps
+        flat = local if plan.flat else library.contiguous(local).reshape(-1)
+        out = library.empty(plan.shape, plan.dtype)
         number = 0
         try:
-            if summed and len(self._blocks) > 1:
-                part = library.empty(layout.local_shape, dtype)
-                for number, block in enumerate(self._blocks):
-                    (block.forward if forward else block.adjoint)(flat[takes[number]], part)
+            if len(steps) == 1:
+                steps[0][0](flat, out)
+            elif plan.summed:
+                out[...] = 0
+                part = library.empty(plan.shape, plan.dtype)
+                for number, (apply, where, _) in enumerate(steps):  # noqa: B007 (for the note)
+                    apply(flat[where], part)
                     out += part
             else:
-                for number, block in enumerate(self._blocks):
-                    (block.forward if forward else block.adjoint)(flat[takes[number]], out[gives[number]])
+                for number, (apply, where, into) in enumerate(steps):  # noqa: B007
+                    apply(flat[where], out[into])
         except Exception as error:
             error.add_note(f"in operator {number} of {self._name(forward)} on rank {self._ranks.rank}")
             raise
-        if summed and self._ranks.size > 1:
+        if plan.summed and self._ranks.size > 1:
             self._ranks.all_reduce(out, out)
-        return DistributedArray.of(layout, out, x._base_comm)
+        return DistributedArray.of(plan.layout, out, x._base_comm)
 
-    def _matvec(self, x: Any) -> Any:
-        return self._apply(x, True)
 
-    def _rmatvec(self, x: Any) -> Any:
-        return self._apply(x, False)
+class _Plan:
+    """How vectors of one layout, type and library are taken: where the result lives, and the blocks with what they read and write."""
+
+    __slots__ = ("dtype", "flat", "layout", "library", "shape", "steps", "summed")
+    layout: Layout
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    library: Any
+    flat: bool
+    summed: bool
+    steps: list[tuple[Any, slice, slice]]
 
 
 def _parts(sizes: list[int], all_the_same: bool) -> list[slice]:

@@ -11,7 +11,8 @@ from jali.errors import ParameterError
 
 
 def in_type(what: str, values: Any, dtype: Any) -> Any:
-    """`values`, converted where `dtype` is another type than theirs. Raises ParameterError where imaginary parts would be lost."""
+    """`values`, converted where `dtype` is another type than theirs. Raises ParameterError where imaginary parts would be
+    lost."""
     if dtype is None or type_of(values) == np.dtype(dtype):
         return values
     if type_of(values).kind == "c" and np.dtype(dtype).kind != "c":

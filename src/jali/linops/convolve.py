@@ -1,8 +1,9 @@
-"""Convolution with filters that vary from place to place: given on a regular coarse grid, linear between its points, constant beyond.
+"""Convolution with filters that vary from place to place.
 
-Each element of the model is spread over the data by the filter of its own place, centred there; the adjoint weighs the data around
-a place by the conjugate of its filter and sums. All ranks have all filters, so that of a split axis they exchange half a filter of elements
-on both sides, once per application.
+They are given on a regular coarse grid, are linear between its points and constant beyond. Each element of the model is spread
+over the data by the filter of its own place, centred there; the adjoint weighs the data around a place by the conjugate of its
+filter and sums. All ranks have all filters, so that of a split axis they exchange half a filter of elements on both sides, once
+per application.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class _NonStationary(LinearOperator):
         split = layout.axes[0] if layout.scattered else -1
         half = self._halves.get(split, 0)
         if half:
-            local = with_ghosts(layout, local, half, half)
+            local = DistributedArray.of(layout, local).add_ghost_cells(half, half)
             begin, end = box[split]
             wide = (max(0, begin - half), min(layout.shape[split], end + half))
             around = (*box[:split], wide, *box[split + 1 :])
@@ -99,10 +100,10 @@ class _NonStationary(LinearOperator):
 class NonStationaryConvolve1D(_NonStationary):
     """Convolution along one axis.
 
-    `dims` is the shape of the model and of the data, `hs` has a filter of odd length in each row, which belongs to the place `ih` along `axis`.
-    Vectors have shape `dims`, split along any one axis or on all ranks, or are flat; the parts of flat ones are those of an
-    array split along `axis`. `dtype` converts the filters; by default they stay as they are. Raises ShapeError (a ValueError) where filters have an
-    even length, places are not regular, lie outside, or are more or fewer than filters.
+    `dims` is the shape of the model and of the data, `hs` has a filter of odd length in each row, which belongs to the place
+    `ih` along `axis`. Vectors have shape `dims`, split along any one axis or on all ranks, or are flat; the parts of flat ones
+    are those of an array split along `axis`. `dtype` converts the filters; by default they stay as they are. Raises ShapeError
+    (a ValueError) where filters have an even length, places are not regular, lie outside, or are more or fewer than filters.
     """
 
     def __init__(
@@ -164,9 +165,9 @@ class NonStationaryConvolve1D(_NonStationary):
 class NonStationaryConvolve2D(_NonStationary):
     """Convolution along both axes of a matrix.
 
-    `dims` is its shape, `hs` has filters of odd lengths in shape (places along x, places along z, length along x, length along z), which belong to the places
-    `ihx` and `ihz`, between which they are bilinear. Vectors have shape `dims`, split along either axis or on all ranks, or are flat; the parts of flat
-    ones are rows. Raises what NonStationaryConvolve1D does.
+    `dims` is its shape, `hs` has filters of odd lengths in shape (places along x, places along z, length along x, length along
+    z), which belong to the places `ihx` and `ihz`, between which they are bilinear. Vectors have shape `dims`, split along
+    either axis or on all ranks, or are flat; the parts of flat ones are rows. Raises what NonStationaryConvolve1D does.
     """
 
     def __init__(

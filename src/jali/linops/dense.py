@@ -59,7 +59,8 @@ def matrix(A: Any, like: Any = None, most_elements: int = MOST_ELEMENTS) -> np.n
     )
 
 
-def _positive(name: str, value: Any) -> None:
+def positive(name: str, value: Any) -> None:
+    """Raise ParameterError for what is neither None nor a positive whole number."""
     if value is not None and (
         isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1
     ):
@@ -74,8 +75,8 @@ def eigenvalues(
     `symmetric` says that A is Hermitian. All are computed from the matrix, a few by ARPACK, with at most so many `iterations` of
     its own. Raises ShapeError for matrices too large, SolverError where ARPACK does not converge.
     """
-    _positive("neigs", count)
-    _positive("niter", iterations)
+    positive("neigs", count)
+    positive("niter", iterations)
     square = A.shape[0] == A.shape[1]
     size = A.shape[1] if square else min(A.shape)
     if count is None or count >= size - 1:
@@ -152,7 +153,7 @@ def trace(A: Any, evaluations: int | None = None, like: Any = None, seed: int = 
     (Hutchinson, Commun. Stat. Simul. Comput. 18 (1989) 1059). Raises ShapeError for what is not square."""
     if A.shape[0] != A.shape[1]:
         raise ShapeError(f"only square operators have a trace, not {A!r}")
-    _positive("neval", evaluations)
+    positive("neval", evaluations)
     if evaluations is None:
         return np.trace(matrix(A, like))
     where, near = space(A, like, "trace"), _near(like)

@@ -1,4 +1,7 @@
-"""The Fredholm integral of the first kind, d(k, x, z) = sum over y of G(k, x, y) m(k, y, z), whose slices k are spread over ranks."""
+"""The Fredholm integral of the first kind, whose slices are spread over ranks.
+
+d(k, x, z) = sum over y of G(k, x, y) m(k, y, z)
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,14 @@ from jali.linops.operator import LinearOperator
 class Fredholm1(LinearOperator):
     """Products of matrices G(k), slice by slice.
 
-    `G` has this rank's slices, in shape (slices, nx, ny); ranks may have different numbers of them, or none. The model has shape
-    (all slices, ny, nz), the data (all slices, nx, nz), both flat or not. Where all ranks have all of a vector, each multiplies its slices
-    and one all-gather brings them together; where a vector is split along slices as G is, nothing is communicated.
+    `G` has this rank's slices, in shape (slices, nx, ny); ranks may have different numbers of them, or none. The model has
+    shape (all slices, ny, nz), the data (all slices, nx, nz), both flat or not. Where all ranks have all of a vector, each
+    multiplies its slices and one all-gather brings them together; where a vector is split along slices as G is, nothing is
+    communicated.
 
-    `saveGt` keeps the adjoint of G as well; without it the adjoint conjugates what is smaller. `usematmul` multiplies all slices by one call instead
-    of one after the other. `dtype` converts G; by default it stays as it is. Collective, once: ranks tell each other their shapes.
-    Raises ShapeError where G has not three dimensions, or other matrices on other ranks.
+    `saveGt` keeps the adjoint of G as well; without it the adjoint conjugates what is smaller. `usematmul` multiplies all
+    slices by one call instead of one after the other. `dtype` converts G; by default it stays as it is. Collective, once: ranks
+    tell each other their shapes. Raises ShapeError where G has not three dimensions, or other matrices on other ranks.
     """
 
     def __init__(

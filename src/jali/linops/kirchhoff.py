@@ -2,9 +2,10 @@
 
     d(s, r, t) = w(t) * sum over x of m(x) delta(t - t_s(x) - t_r(x))
 
-(Bleistein, Cohen and Stockwell, Mathematics of Multidimensional Seismic Imaging, Migration, and Inversion, 2001, ch. 3, without
-amplitudes). Of the time of a source, an image point and a receiver in samples, tau = k + w with a whole k, samples k and k + 1 get m (1 - w) and m w; the
-adjoint gathers with the same weights. It is an operator of one rank, on arrays of NumPy: `VStack` of one per rank spreads sources over ranks.
+(Bleistein, Cohen and Stockwell, Mathematics of Multidimensional Seismic Imaging, Migration, and Inversion, 2001, without
+amplitudes). Of the time of a source, an image point and a receiver in samples, tau = k + w with a whole k, samples k and k + 1
+get m (1 - w) and m w; the adjoint gathers with the same weights. It is an operator of one rank, on arrays of NumPy, CuPy or
+PyTorch: `VStack` of one per rank spreads sources over ranks.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from jali.arrays.libraries import Library, library_of
 from jali.errors import ParameterError, ShapeError
+from jali.linops.conversion import type_of
 
 MODES = ("analytic", "byot")
 KEPT = 1 << 30  # bytes of tables, 16 of each source, receiver and image point
@@ -28,13 +31,14 @@ class Kirchhoff:
     - `vel`: the velocity, a number, for `mode` "analytic".
     - `wav`, `wavcenter`: samples of the wavelet, and which of them is at time 0.
     - `mode`: "analytic", times are distances by the velocity; "byot", they are the tables `trav`.
-    - `trav`: times from all sources, and from all receivers, to image points, in shapes (points, sources) and (points, receivers), with z the faster
-      coordinate of points.
-    - `keep`: at most so many bytes are kept of tables of samples and weights; those of further sources are computed at every application,
-      which takes about seven times as long.
+    - `trav`: times from all sources, and from all receivers, to image points, in shapes (points, sources) and (points,
+      receivers), with z the faster coordinate of points.
+    - `keep`: at most so many bytes are kept of tables of samples and weights; those of further sources are computed at every
+      application, which takes several times as long.
 
-    `matvec` and `rmatvec`, and `@` and `.H`, take flat arrays or such of shapes `dims` and `dimsd`, real or complex. Raises ParameterError
-    for another mode, for a velocity that is no positive number and for times that are negative or not finite; ShapeError for arrays of the wrong shape.
+    `matvec` and `rmatvec`, and `@` and `.H`, take flat arrays or such of shapes `dims` and `dimsd`, real or complex. Raises
+    ParameterError for another mode, for a velocity that is no positive number and for times that are negative or not finite;
+    ShapeError for arrays of the wrong shape.
     """
 
     def __init__(
@@ -85,70 +89,86 @@ class Kirchhoff:
         self.dimsd = srcs.shape[1], recs.shape[1], self.nt
         self.shape = math.prod(self.dimsd), points
         self._most_kept = keep // (16 * max(1, recs.shape[1] * points))
-        self._kept: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._kept: dict[tuple[str, int], tuple[Any, Any]] = {}
 
     def __repr__(self) -> str:
         return f"<{self.shape[0]}x{self.shape[1]} Kirchhoff with dtype={self.dtype}>"
 
-    def _table(self, source: int) -> tuple[np.ndarray, np.ndarray]:
+    def _table(self, source: int, like: Any) -> tuple[Any, Any]:
         """Of each receiver and point the sample, as an index of rows that are two longer, and the weight of the next."""
-        if source in self._kept:
-            return self._kept[source]
+        library = library_of(like)
+        if (library.name, source) in self._kept:
+            return self._kept[library.name, source]
         samples = self._from_sources[source] + self._from_receivers
-        whole = samples.astype(np.intp)
+        whole = samples.astype(np.int64)
         samples -= whole
         whole[whole >= self.nt - 1] = self.nt  # behind the end: the last two samples of a row are thrown away
         whole += (np.arange(len(whole)) * (self.nt + 2))[:, None]
         found = whole.reshape(-1), samples.reshape(-1)
+        if library.name != "numpy":
+            found = library.from_host(found[0], like), library.from_host(found[1], like)
         if len(self._kept) < self._most_kept:
-            self._kept[source] = found
+            self._kept[library.name, source] = found
         return found
 
-    def matvec(self, m: Any) -> np.ndarray:
+    def matvec(self, m: Any) -> Any:
         """Data of an image. Raises ShapeError for other numbers of elements."""
         m = self._checked(m, self.shape[1])
-        if m.dtype.kind == "c":
+        if type_of(m).kind == "c":
             return self.matvec(m.real) + 1j * self.matvec(m.imag)
-        sources, receivers, _ = self.dimsd
-        out = np.empty(self.dimsd, np.result_type(self.dtype, m.dtype))
-        images = np.broadcast_to(m.astype(np.float64), (receivers, m.size)).reshape(-1)
+        library, (sources, receivers, _) = library_of(m), self.dimsd
+        xp = library.xp
+        out = self._zeros(library, m, self.dimsd, np.result_type(self.dtype, type_of(m)))
+        images = xp.broadcast_to(library.astype(m, np.float64), (receivers, self.shape[1])).reshape(-1)
         size = receivers * (self.nt + 2)
         for source in range(sources):
-            sample, weight = self._table(source)
-            traces = np.bincount(sample, images, size)
-            later = np.bincount(sample, images * weight, size)
+            sample, weight = self._table(source, m)
+            traces = xp.bincount(sample, images, size)
+            later = xp.bincount(sample, images * weight, size)
             traces -= later
             traces[1:] += later[:-1]
             out[source] = self.wavelet.convolve(traces.reshape((receivers, -1))[:, : self.nt])
         return out.reshape(-1)
 
-    def rmatvec(self, d: Any) -> np.ndarray:
+    def rmatvec(self, d: Any) -> Any:
         """The image of data: of each point all samples at its times. Raises ShapeError for other numbers of elements."""
         d = self._checked(d, self.shape[0])
-        if d.dtype.kind == "c":
+        if type_of(d).kind == "c":
             return self.rmatvec(d.real) + 1j * self.rmatvec(d.imag)
-        receivers, points = self.dimsd[1], self.shape[1]
-        traces = np.zeros((receivers, self.nt + 2))
-        steps = np.zeros(receivers * (self.nt + 2))
-        image = np.zeros(points)
-        for source, data in enumerate(d.reshape(self.dimsd)):
-            sample, weight = self._table(source)
-            traces[:, : self.nt] = self.wavelet.correlate(data)
+        library, (sources, receivers, _) = library_of(d), self.dimsd
+        points, double = self.shape[1], np.dtype(np.float64)
+        traces = self._zeros(library, d, (receivers, self.nt + 2), double)
+        steps = self._zeros(library, d, (receivers * (self.nt + 2),), double)
+        image = self._zeros(library, d, (points,), double)
+        shots = d.reshape(self.dimsd)
+        for source in range(sources):
+            sample, weight = self._table(source, d)
+            traces[:, : self.nt] = self.wavelet.correlate(shots[source])
             flat = traces.reshape(-1)
-            np.subtract(flat[1:], flat[:-1], out=steps[:-1])
+            steps[:-1] = flat[1:]
+            steps[:-1] -= flat[:-1]
             values = steps.take(sample)
             values *= weight
             values += flat.take(sample)
             image += values.reshape((receivers, points)).sum(0)
-        return image.astype(np.result_type(self.dtype, d.dtype), copy=False)
+        return library.astype(image, np.result_type(self.dtype, type_of(d)))
 
-    def _checked(self, values: Any, elements: int) -> np.ndarray:
-        values = np.asarray(values)
-        if values.size != elements:
-            raise ShapeError(f"{self!r} takes {elements} elements, not an array of shape {values.shape}")
+    def _zeros(self, library: Library, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """Where `like` is."""
+        if library.name == "numpy":
+            return np.zeros(shape, dtype)
+        return library.from_host(np.zeros(shape, dtype), like)
+
+    def _checked(self, values: Any, elements: int) -> Any:
+        if not hasattr(values, "shape"):
+            values = np.asarray(values)
+        if math.prod(values.shape) != elements:
+            raise ShapeError(
+                f"{self!r} takes {elements} elements, not an array of shape {tuple(values.shape)}"
+            )
         return values.reshape(-1)
 
-    def __matmul__(self, m: Any) -> np.ndarray:
+    def __matmul__(self, m: Any) -> Any:
         return self.matvec(m).reshape(self.dimsd if np.ndim(m) > 1 else -1)
 
     @property
@@ -169,7 +189,7 @@ class Migration:
     def __repr__(self) -> str:
         return f"<{self.shape[0]}x{self.shape[1]} Migration with dtype={self.dtype}>"
 
-    def __matmul__(self, d: Any) -> np.ndarray:
+    def __matmul__(self, d: Any) -> Any:
         return self.matvec(d).reshape(self.dimsd if np.ndim(d) > 1 else -1)
 
 
@@ -185,18 +205,28 @@ class Wavelet:
             raise ParameterError("a wavelet is real")
         self.center, self.nt = center, nt
         self.length = _fast_length(nt + len(samples) - 1)
-        self.spectrum = np.fft.rfft(samples.astype(np.float64), self.length)[None]
+        spectrum = np.fft.rfft(samples.astype(np.float64), self.length)[None]
+        self._spectra: dict[str, Any] = {"numpy": spectrum}
 
-    def convolve(self, traces: np.ndarray) -> np.ndarray:
-        """Along the last axis."""
-        spectrum = np.fft.rfft(traces, self.length)
-        return np.fft.irfft(spectrum * self.spectrum, self.length)[:, self.center : self.center + self.nt]
+    def _spectrum(self, like: Any) -> Any:
+        library = library_of(like)
+        if library.name not in self._spectra:
+            self._spectra[library.name] = library.from_host(self._spectra["numpy"], like)
+        return self._spectra[library.name]
 
-    def correlate(self, traces: np.ndarray) -> np.ndarray:
+    def convolve(self, traces: Any) -> Any:
         """Along the last axis."""
-        wide = np.zeros((len(traces), self.length))
+        fft = library_of(traces).xp.fft
+        spectrum = fft.rfft(traces, self.length) * self._spectrum(traces)
+        return fft.irfft(spectrum, self.length)[:, self.center : self.center + self.nt]
+
+    def correlate(self, traces: Any) -> Any:
+        """Along the last axis, in double precision."""
+        library = library_of(traces)
+        wide = library.from_host(np.zeros((len(traces), self.length)), traces)
         wide[:, self.center : self.center + self.nt] = traces
-        return np.fft.irfft(np.fft.rfft(wide) * self.spectrum.conj(), self.length)[:, : self.nt]
+        spectrum = library.xp.fft.rfft(wide, self.length) * self._spectrum(traces).conj()
+        return library.xp.fft.irfft(spectrum, self.length)[:, : self.nt]
 
 
 def _distances(x: np.ndarray, z: np.ndarray, places: np.ndarray) -> np.ndarray:

@@ -1,9 +1,11 @@
 """Products with a matrix whose blocks are spread over a grid of ranks.
 
-Two ways. "summa" (van de Geijn and Watts, Concurrency: Practice and Experience 9 (1997) 255): A, X and Y = A X lie in blocks on a square
-grid; panels of A go along its rows, panels of X along its columns, those of the next step while those of this one are multiplied. "block":
-A lies in blocks of rows, X in blocks of columns, each of which all ranks of a row of the grid have; one all-gather, of the adjoint one
-all-reduce, in that row.
+Two layouts. "summa": A, X and Y = A X lie in blocks on a square grid. Where X has as many columns as A, or more, panels of A go
+along rows of the grid and panels of X along its columns, those of the next step while those of this one are multiplied (SUMMA:
+van de Geijn and Watts, Concurrency: Practice and Experience 9 (1997) 255). Where it has fewer, A stays where it is, and X and Y
+move, which are smaller (Schatz, van de Geijn and Poulson, SIAM J. Sci. Comput. 38 (2016) C748). "block": A lies in blocks of
+rows, X in blocks of columns, each of which all ranks of a row of the grid have; one all-gather, of the adjoint one all-reduce,
+in that row.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ from jali.linops.operator import LinearOperator
 def active_grid_comm(base_comm: Any, N: int, M: int) -> tuple[Any, int, int, int, bool]:
     """The largest square grid of ranks that an N by M matrix can occupy: (communicator, rank, row, column, True).
 
-    Ranks are counted along rows. Those beyond it get (None, rank, rank, rank, False). The communicator is of the kind that was given,
-    jali's or mpi4py's, and is made at the first call, which is collective.
+    Ranks are counted along rows. Those beyond it get (None, rank, rank, rank, False). The communicator is of the kind that was
+    given, jali's or mpi4py's, and is made at the first call, which is collective.
     """
     ranks = communicator_of(base_comm)
     side = math.isqrt(ranks.size)
@@ -60,7 +62,7 @@ def block_split(extent: int, parts: int) -> Shape:
 def local_block_split(global_shape: Sequence[int], rank: int, comm: Any) -> tuple[slice, slice]:
     """Rows and columns of a matrix that a rank of a square grid has.
 
-    Raises ParameterError for a rank that does not exist, LayoutError for a number of ranks that is no square.
+    Raises ShapeError (a ValueError) for a rank that does not exist, LayoutError for a number of ranks that is no square.
     """
     side = _side(comm.size)
     if isinstance(rank, bool) or not hasattr(rank, "__index__") or not 0 <= rank < comm.size:
@@ -107,9 +109,9 @@ def MatrixMult(
     """Y = A X for matrices X of M columns, of which `A` is this rank's block: see SummaMatrixMult (`kind` "summa") and
     BlockMatrixMult ("block").
 
-    `saveAt` keeps the adjoint of A as well. `dtype` converts A; by default it stays as it is. Collective, once: ranks tell each other
-    their shapes. Raises ParameterError for another kind, ShapeError where blocks do not make a matrix, LayoutError where "summa" has a number of ranks that
-    is no square.
+    `saveAt` keeps the adjoint of A as well. `dtype` converts A; by default it stays as it is. Collective, once: ranks tell each
+    other their shapes. Raises ParameterError for another kind, ShapeError where blocks do not make a matrix, LayoutError where
+    "summa" has a number of ranks that is no square.
     """
     kinds: dict[str, type[SummaMatrixMult] | type[BlockMatrixMult]] = {
         "summa": SummaMatrixMult,
@@ -163,10 +165,12 @@ class _MatrixProduct(LinearOperator):
 class SummaMatrixMult(_MatrixProduct):
     """Y = A X, all three in blocks on a square grid of ranks.
 
-    Rank (r, c) has A[r, c] and X[r, c], by `local_block_split` or otherwise: rows of blocks of X are columns of blocks of A. `x` is the
-    flat one whose parts are the blocks, one after the other, or a matrix of K by M that is split along both axes with this grid; what comes
-    out has the same form. A step of each application is a broadcast in the row and one in the column; of the adjoint a broadcast
-    in the row and a reduction in the column.
+    Rank (r, c) has A[r, c] and X[r, c], by `local_block_split` or otherwise: rows of blocks of X are columns of blocks of A.
+    `x` is the flat one whose parts are the blocks, one after the other, or a matrix of K by M that is split along both axes
+    with this grid; what comes out has the same form. With M from K on, a step of each application is a broadcast in the row and
+    one in the column, of the adjoint a broadcast in the row and a reduction in the column. With fewer columns an application is
+    a transposition of the grid, an all-gather in the column and a reduce-scatter in the row; the adjoint is these the other way
+    round.
     """
 
     def __init__(
@@ -175,6 +179,7 @@ class SummaMatrixMult(_MatrixProduct):
         super().__init__(A, M, saveAt, base_comm, dtype)
         N, K = sum(self.rows), sum(self.columns)
         self._begin((N * self.M, K * self.M), (K, self.M), (N, self.M), base_comm)
+        self._counts: dict[tuple[Shape, bool], np.ndarray] = {}
 
     def domain(self) -> Layout:
         """Flat blocks of X, whose columns are split as by `local_block_split`."""
@@ -197,17 +202,32 @@ class SummaMatrixMult(_MatrixProduct):
         self.columns = tuple(shapes[c][1] for c in range(side))
         if shapes != [(n, k) for n in self.rows for k in self.columns]:
             raise ShapeError(
-                f"blocks of shapes {shapes} do not make a matrix on a grid of {side} by {side} ranks: rows of it have one height, columns one width"
+                f"blocks of shapes {shapes} do not make a matrix on a grid of {side} by {side} ranks: those of a row have one height, "
+                "those of a column one width"
             )
 
     def _matvec(self, x: DistributedArray) -> DistributedArray:
         columns, layout = self._form(x, self.columns, self.rows)
-        library, side, (along, down) = library_of(x.local), self.grid[0], self._lines
+        library = library_of(x.local)
         mine = library.contiguous(x.local).reshape((self.columns[self.row], columns[self.column]))
+        found = (self._moving_x if sum(self.columns) > self.M else self._summa)(mine, columns, library)
+        return DistributedArray.of(layout, found.reshape(layout.local_shape), x._base_comm)
+
+    def _rmatvec(self, x: DistributedArray) -> DistributedArray:
+        columns, layout = self._form(x, self.rows, self.columns)
+        library = library_of(x.local)
+        mine = library.contiguous(x.local).reshape((self.rows[self.row], columns[self.column]))
+        found = (self._moving_y if sum(self.columns) > self.M else self._adjoint_summa)(
+            mine, columns, library
+        )
+        return DistributedArray.of(layout, found.reshape(layout.local_shape), x._base_comm)
+
+    def _summa(self, mine: Any, columns: Shape, library: Any) -> Any:
+        side, (along, down) = self.grid[0], self._lines
 
         def begin(k: int) -> tuple[Any, Any, list[Any]]:
             a = self._panel(k, library)
-            b = mine if k == self.row else library.empty((self.columns[k], columns[self.column]), x.dtype)
+            b = mine if k == self.row else library.empty((self.columns[k], columns[self.column]), mine.dtype)
             return a, b, [_broadcast(along, a, k), _broadcast(down, b, k)]
 
         found: Any = None
@@ -218,12 +238,10 @@ class SummaMatrixMult(_MatrixProduct):
                 ahead = begin(k + 1)
             _finish(requests)
             found = a @ b if found is None else _add(found, a @ b)
-        return DistributedArray.of(layout, found.reshape(layout.local_shape), x._base_comm)
+        return found
 
-    def _rmatvec(self, x: DistributedArray) -> DistributedArray:
-        columns, layout = self._form(x, self.rows, self.columns)
-        library, side, (along, down) = library_of(x.local), self.grid[0], self._lines
-        mine = library.contiguous(x.local).reshape((self.rows[self.row], columns[self.column]))
+    def _adjoint_summa(self, mine: Any, columns: Shape, library: Any) -> Any:
+        side, (along, down) = self.grid[0], self._lines
 
         def begin(k: int) -> tuple[Any, list[Any]]:
             a = self._panel(k, library, adjoint=self.At is not None)
@@ -244,7 +262,47 @@ class SummaMatrixMult(_MatrixProduct):
             kept.append(part)
             sums.append(_reduce(down, part, out, k))
         _finish(sums)
-        return DistributedArray.of(layout, found.reshape(layout.local_shape), x._base_comm)
+        return found
+
+    # Here blocks are transposed, so that those of several ranks lie one after the other in memory.
+
+    def _moving_x(self, mine: Any, columns: Shape, library: Any) -> Any:
+        """X[c, :] comes to all ranks (., c); what A[r, c] makes of it is summed over c, and rank (r, m) keeps Y[r, m]."""
+        along, down = self._lines
+        block = self._mirrored(library.contiguous(mine.T), self.columns[self.column], columns, library)
+        x = _all_gather(down, block, columns, library)
+        part = library.contiguous(x @ self.A.T)
+        return library.contiguous(_reduce_scatter(along, part, columns, self.column, library).T)
+
+    def _moving_y(self, mine: Any, columns: Shape, library: Any) -> Any:
+        """Y[r, :] comes to all ranks (r, .); what the adjoint of A[r, c] makes of it is summed over r, and goes back."""
+        along, down = self._lines
+        y = _all_gather(along, library.contiguous(mine.T), columns, library)
+        if self.At is not None:
+            part = y @ self.At.T
+        elif self.dtype.kind == "c":
+            part = (y.conj() @ self.A).conj()
+        else:
+            part = y @ self.A
+        block = _reduce_scatter(down, library.contiguous(part), columns, self.row, library)
+        return library.contiguous(
+            self._mirrored(block, self.columns[self.row], columns, library, back=True).T
+        )
+
+    def _mirrored(self, block: Any, width: int, columns: Shape, library: Any, back: bool = False) -> Any:
+        """The transposed block of rank (c, r), which has `width` columns, while that rank takes this one's."""
+        side = self.grid[0]
+        if side == 1:
+            return block
+        if (columns, back) not in self._counts:
+            counts = self._counts[columns, back] = np.zeros((side * side, side * side), np.int64)
+            for r in range(side):
+                for c in range(side):
+                    size = columns[r] * self.columns[c] if back else columns[c] * self.columns[r]
+                    counts[r * side + c, c * side + r] = size
+        received = library.empty((columns[self.column if back else self.row], width), block.dtype)
+        self.ranks.all_to_all(block.reshape(-1), received.reshape(-1), counts=self._counts[columns, back])
+        return received
 
     def _panel(self, k: int, library: Any, adjoint: bool = False) -> Any:
         """Block (row, k) of A, or of its adjoint: this rank's, or where it will arrive."""
@@ -273,8 +331,8 @@ class SummaMatrixMult(_MatrixProduct):
             fits = [(math.prod(shape),) for shape in wanted] if flat else wanted
             if list(shapes) != fits or sum(columns) != self.M:
                 raise ShapeError(
-                    f"{self!r}: parts of shapes {shapes} are not the blocks of a matrix with {self.M} columns whose rows are split as {before}, "
-                    f"on a grid of {side} by {side} ranks"
+                    f"{self!r}: parts of shapes {shapes} are not the blocks of a matrix with {self.M} columns whose rows are split "
+                    f"as {before}, on a grid of {side} by {side} ranks"
                 )
             results = [(n, m) for n in after for m in columns]
             if flat:
@@ -291,10 +349,10 @@ class SummaMatrixMult(_MatrixProduct):
 class BlockMatrixMult(_MatrixProduct):
     """Y = A X, A in blocks of rows, X and Y in blocks of columns.
 
-    On a grid of g by h ranks, where h is the square root of their number, or the factor next above it, rank (r, c) has block c of the rows of A, and
-    block r of the columns of X, the same for all c. `x` is a flat one whose parts are these blocks, one after the other: it has all
-    elements h times, and the mask `[rank % h ...]` lets dot products and norms count them once. So does the operator's shape.
-    One all-gather among h ranks; of the adjoint one all-reduce.
+    On a grid of g by h ranks, where h is the square root of their number, or the factor next above it, rank (r, c) has block c
+    of the rows of A, and block r of the columns of X, the same for all c. `x` is a flat one whose parts are these blocks, one
+    after the other: it has all elements h times, and the mask `[rank % h ...]` lets dot products and norms count them once. So
+    does the operator's shape. One all-gather among h ranks; of the adjoint one all-reduce.
     """
 
     def __init__(
@@ -407,6 +465,22 @@ def _reduce(ranks: Communicator, part: Any, out: Any, root: int) -> Any:
         out[...] = part
         return None
     return ranks.reduce(part, out, root=root, blocking=False)
+
+
+def _all_gather(ranks: Communicator, part: Any, counts: Shape, library: Any) -> Any:
+    if ranks.size == 1:
+        return part
+    whole = library.empty((sum(counts), part.shape[1]), part.dtype)
+    ranks.all_gather(part, whole, counts=counts)
+    return whole
+
+
+def _reduce_scatter(ranks: Communicator, part: Any, counts: Shape, place: int, library: Any) -> Any:
+    if ranks.size == 1:
+        return part
+    found = library.empty((counts[place], part.shape[1]), part.dtype)
+    ranks.reduce_scatter(part, found, counts=counts)
+    return found
 
 
 def _finish(requests: list[Any]) -> None:

@@ -1,8 +1,9 @@
-"""Multi-dimensional convolution: data(t, s, v) from a model(t, r, v) and a kernel G(f, s, r) whose frequencies are spread over ranks.
+"""Multi-dimensional convolution with a kernel whose frequencies are spread over ranks.
 
-It is F1^H I1^H K I F: the Fourier transform along time, of which the first frequencies are kept, the Fredholm integral, and the way back
-(Wapenaar et al., Geophys. J. Int. 185 (2011) 1335, eq. 3). Each rank needs of the transformed model its own frequencies only, so that an
-application communicates once: the products of all ranks are gathered.
+Data(t, s, v) come from a model(t, r, v) and a kernel G(f, s, r). It is F1^H I1^H K I F: the Fourier transform along time, of
+which the first frequencies are kept, the Fredholm integral, and the way back (Wapenaar et al., Geophys. J. Int. 185 (2011)
+1335). Each rank needs of the transformed model its own frequencies only, so that an application communicates once: the products
+of all ranks are gathered.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ ENGINES = ("numpy", "scipy")
 class MDC(LinearOperator):
     """Convolution along time with a kernel for each pair of places, summed over r.
 
-    - `G`: this rank's frequencies of the kernel, in shape (frequencies, ns, nr). All ranks together have `nfreq`, which begin at 0 and are
-      (nt + 1) / 2 or fewer.
+    - `G`: this rank's frequencies of the kernel, in shape (frequencies, ns, nr). All ranks together have `nfreq`, which begin
+      at 0 and are nt // 2 + 1 or fewer.
     - `nt`: times of model and data; with `twosided` an odd number, and time 0 of the model is the middle one.
     - `nv`: how many virtual sources.
     - `dt`, `dr`: steps of time and of r: the kernel is multiplied by dt dr sqrt(nt), unless it is `prescaled`.
@@ -33,10 +34,10 @@ class MDC(LinearOperator):
     - `fftengine`: "numpy" or "scipy".
     - `saveGt`, `usematmul`: see Fredholm1.
 
-    All ranks have all of the model and of the data, flat or in shapes (nt, nr, nv) and (nt, ns, nv), nv left out where it is 1. They are real; the
-    operator is that of a real matrix, so that complex ones give complex ones. Collective, once, as is Fredholm1.
-    Raises ShapeError (a ValueError) where nt is even with `twosided`, and where ranks have other numbers of frequencies than `nfreq`;
-    ParameterError for another engine.
+    All ranks have all of the model and of the data, flat or in shapes (nt, nr, nv) and (nt, ns, nv), nv left out where it is 1.
+    They are real; the operator is that of a real matrix, so that complex ones give complex ones. Collective, once, as is
+    Fredholm1. Raises ShapeError (a ValueError) where nt is even with `twosided`, and where ranks have other numbers of
+    frequencies than `nfreq`; ParameterError for another engine.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from jali.arrays.layout import Layout, Partition
 from jali.arrays.libraries import library_of
 from jali.comm import Communicator
 from jali.errors import ParameterError, ShapeError
-from jali.linops import dense, least_squares
+from jali.linops import dense
 from jali.linops.local import LocalOperator, numpy_dtype
 from jali.linops.spaces import Space
 
@@ -203,13 +203,13 @@ class LinearOperator:
         """A^H."""
         return _made(AdjointLinearOperator, self.shape[::-1], self.dtype, self.dimsd, self.dims, self)
 
-    H = property(lambda self: self.adjoint())
+    H = property(lambda self: self.adjoint(), doc="A^H.")
 
     def transpose(self) -> Any:
         """A^T."""
         return _made(TransposedLinearOperator, self.shape[::-1], self.dtype, self.dimsd, self.dims, self)
 
-    T = property(lambda self: self.transpose())
+    T = property(lambda self: self.transpose(), doc="A^T.")
 
     def conj(self) -> Any:
         """The conjugate of A."""
@@ -218,10 +218,16 @@ class LinearOperator:
     # --- what is known of it as a whole ---------------------------------------------------------------------
 
     def div(self, y: Vector, niter: int = 100) -> Any:
-        """x with the least |A x - y|: also `A / y`. Square operators too are solved by LSQR (`jali.linops.least_squares`), since
-        nothing says that one is Hermitian and positive definite; `jali.solvers.cg` is for those that are."""
+        """x with the least |A x - y|, by at most so many iterations of `jali.solvers.lsqr`: also `A / y`.
+
+        Square operators are solved so too, since nothing says that one is Hermitian and positive definite; `jali.solvers.cg` is for
+        those that are. Raises ParameterError for what is no number of iterations, ShapeError where `y` does not fit.
+        """
+        from jali.solvers import lsqr
+
+        dense.positive("niter", niter)
         self._check(y, self.shape[0], "y")
-        return least_squares.lsqr(self, y, niter)
+        return lsqr(self, y, niter=niter).x
 
     def todense(self, like: Vector | None = None, most_elements: int = dense.MOST_ELEMENTS) -> np.ndarray:
         """The matrix, on the host of every rank; see `jali.linops.dense`."""
@@ -233,10 +239,9 @@ class LinearOperator:
         symmetric: bool = False,
         niter: int | None = None,
         like: Vector | None = None,
-        **named: Any,
     ) -> np.ndarray:
         """Its eigenvalues, the largest first; of an operator that is not square its singular values; see `jali.linops.dense`."""
-        return dense.eigenvalues(self, neigs, symmetric, niter, like, **named)
+        return dense.eigenvalues(self, neigs, symmetric, niter, like)
 
     def cond(self, like: Vector | None = None) -> float:
         """The largest singular value over the smallest; see `jali.linops.dense`."""

@@ -12,6 +12,7 @@ from jali.arrays import DistributedArray, Layout, StackedDistributedArray
 from jali.arrays.libraries import library_of
 from jali.comm import Communicator
 from jali.errors import ShapeError
+from jali.linops.local import numpy_dtype
 
 Space = Layout | Sequence[Any]  # of spaces
 Vector = DistributedArray | StackedDistributedArray
@@ -138,7 +139,7 @@ def columns(vectors: Sequence[Any]) -> np.ndarray:
         parts = [columns([x.distarrays[k] for x in vectors]) for k in range(len(first))]
         return np.concatenate(parts)
     count, layout = len(vectors), first.layout
-    dtype = np.result_type(*{x.dtype for x in vectors})
+    dtype = np.result_type(*{numpy_dtype(x.local) for x in vectors})
     local = np.empty((*layout.local_shape, count), dtype)
     for number, x in enumerate(vectors):
         local[..., number] = library_of(x.local).to_host(x.local)
