@@ -68,13 +68,19 @@ class Band:
             first = last = 0
         special: dict[int, list[Entry]] = {}
         for column in itertools.chain(range(first), range(last, self.n)):
-            entries = [
+            regular = [
                 Entry(column + offset, times, over)
                 for offset, times, over in terms
                 if self.first <= column + offset < self.last
             ]
-            for row in sorted(self.special):
-                entries += [Entry(row, times, over) for c, times, over in self.special[row] if c == column]
+            others = [
+                Entry(row, times, over)
+                for row in sorted(self.special)
+                for c, times, over in self.special[row]
+                if c == column
+            ]
+            # the serial library adds the sum of the latter to that of the former: a + (b + c)
+            entries = others + regular if len(regular) < 2 else regular + others
             if entries:
                 special[column] = entries
         return Band(self.n, terms, (first, last), special, self.divisor)

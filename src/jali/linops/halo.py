@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import operator
 from collections.abc import Sequence
@@ -52,7 +53,7 @@ def _grid_layout(ranks: Communicator, shape: Shape, grid: Shape) -> Layout:
 
 
 class Halo(LinearOperator):
-    """The blocks of an array of shape `dims`, each with its halo.
+    """The blocks of an array of shape `dims`, each with its halo. Collective, since ranks may give halos of their own.
 
     Arguments:
 
@@ -81,9 +82,9 @@ class Halo(LinearOperator):
         ranks = communicator_of(comm)
         self.proc_grid_shape = _grid(ranks, shape, proc_grid_shape)
         self.blocks = _grid_layout(ranks, shape, self.proc_grid_shape)
-        trimmed, widths = _widths(halo, len(shape))
-        self.halo = widths
-        wanted = [self._around(box, trimmed) for box in self.blocks.boxes]
+        halos = _of_all(ranks, halo, len(shape))
+        self.halo = halos[ranks.rank][1]
+        wanted = [_around(box, shape, *given) for box, given in zip(self.blocks.boxes, halos, strict=True)]
         inside = [_inside(box, shape) for box in wanted]
         self._exchange = Exchange(ranks, self.blocks.boxes, inside)
         self._wanted = wanted[ranks.rank]
@@ -97,22 +98,19 @@ class Halo(LinearOperator):
             dtype=dtype, base_comm=comm,
         )  # fmt: skip
 
-    def _around(self, box: Box, trimmed: bool) -> Box:
-        found = []
-        for axis, (begin, end) in enumerate(box):
-            before, behind = self.halo[2 * axis : 2 * axis + 2]
-            low, high = begin - before, end + behind
-            if trimmed:
-                low, high = max(0, low), min(self.blocks.shape[axis], high)
-            found.append((low, high))
-        return tuple(found)
-
     def _layout_of_halos(self, shapes: Sequence[Shape]) -> Layout:
         blocks = self.blocks
         whole = []
         for axis, parts in enumerate(blocks.grid):
             stride = math.prod(blocks.grid[axis + 1 :])
             whole.append(sum(shapes[place * stride][axis] for place in range(parts)))
+            for rank, shape in enumerate(shapes):
+                first = rank // stride % parts * stride
+                if shape[axis] != shapes[first][axis]:
+                    raise ShapeError(
+                        f"the halo of rank {rank} along axis {axis} does not match neighbor {first}: blocks of one row of the grid "
+                        f"have the same extent, not {shape[axis]} and {shapes[first][axis]}"
+                    )
         return layout_of(
             blocks.communicator, tuple(whole), Partition.SCATTER, blocks.axes, grid=blocks.grid, local_shapes=tuple(shapes)
         )  # fmt: skip
@@ -170,6 +168,27 @@ class Halo(LinearOperator):
 
 def _sizes(shapes: Sequence[Shape]) -> tuple[tuple[int], ...]:
     return tuple((math.prod(shape),) for shape in shapes)
+
+
+def _around(box: Box, shape: Shape, trimmed: bool, widths: Shape) -> Box:
+    """A block with its halo."""
+    pairs = zip(box, widths[::2], widths[1::2], strict=True)
+    found = tuple((begin - before, end + behind) for (begin, end), before, behind in pairs)
+    return _inside(found, shape) if trimmed else found
+
+
+def _of_all(ranks: Communicator, halo: Any, ndim: int) -> list[tuple[bool, Shape]]:
+    """The halos of all ranks, which may differ. Collective. ShapeError on all where one of them makes no sense."""
+    try:
+        mine = _widths(halo, ndim)
+        text = json.dumps(mine)
+    except ShapeError as error:
+        text = json.dumps(str(error))
+    found = [json.loads(one) for one in ranks.gather_bytes(text.encode(), what="halos")]
+    for rank, one in enumerate(found):
+        if isinstance(one, str):
+            raise ShapeError(one if rank == ranks.rank else f"{one} (on rank {rank})")
+    return [(trimmed, tuple(widths)) for trimmed, widths in found]
 
 
 def _inside(box: Box, shape: Shape) -> Box:
