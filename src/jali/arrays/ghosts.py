@@ -83,7 +83,8 @@ def joined(exchange: Exchange, local: Any, transit: Transit, out: Any = None) ->
     """The box that this rank wants as one array, of its own part and of what comes."""
     if out is None:
         out = library_of(local).empty(shape_of(exchange.wanted), local.dtype)
-    out[slices_in(exchange.own, exchange.wanted)] = local  # while messages travel
+    if both := common(exchange.own, exchange.wanted):
+        out[slices_in(both, exchange.wanted)] = local[slices_in(both, exchange.own)]  # while messages travel
     for box, data in transit.wait():
         out[slices_in(box, exchange.wanted)] = data
     return out
@@ -91,9 +92,16 @@ def joined(exchange: Exchange, local: Any, transit: Transit, out: Any = None) ->
 
 def added(exchange: Exchange, extended: Any, transit: Transit) -> Any:
     """The adjoint of `joined`: this rank's own part of an extended array, and to it, in the order of ranks, what others had of it."""
-    out = library_of(extended).copy(extended[slices_in(exchange.own, exchange.wanted)])
+    library, own = library_of(extended), exchange.own
+    both = common(own, exchange.wanted)
+    if both == own:
+        out = library.copy(extended[slices_in(own, exchange.wanted)])
+    else:
+        out = library.zeros(shape_of(own), extended.dtype)
+        if both:
+            out[slices_in(both, own)] = extended[slices_in(both, exchange.wanted)]
     for box, data in transit.wait():
-        out[slices_in(box, exchange.own)] += data
+        out[slices_in(box, own)] += data
     return out
 
 

@@ -115,6 +115,14 @@ class Halo(LinearOperator):
             blocks.communicator, tuple(whole), Partition.SCATTER, blocks.axes, grid=blocks.grid, local_shapes=tuple(shapes)
         )  # fmt: skip
 
+    def domain(self) -> Layout:
+        """Of flat vectors."""
+        return self._flat
+
+    def range_(self) -> Layout:
+        """Of flat vectors."""
+        return self._flat_extended
+
     def _block(self, x: DistributedArray, layout: Layout, flat: Layout) -> tuple[Any, bool]:
         """This rank's block, and whether the vector is flat. ShapeError, alike on all ranks, where it is spread otherwise."""
         given = x.layout
