@@ -12,6 +12,8 @@ import numpy as np
 
 from jali.errors import ParameterError
 
+PIECE = 1 << 15  # elements of a sum in 32 bits
+
 
 class Library:
     """NumPy, and those that speak its language."""
@@ -58,8 +60,15 @@ class Library:
 
     def dot(self, x: Any, y: Any, conjugate: bool) -> Any:
         """Sum of products, as a number of NumPy."""
-        flat = x.reshape(-1), y.reshape(-1)
-        return self.number(self.xp.vdot(*flat) if conjugate else self.xp.dot(*flat))
+        x, y = x.reshape(-1), y.reshape(-1)
+        product = self.xp.vdot if conjugate else self.xp.dot
+        if x.size > PIECE and x.dtype.char in "fF" and y.dtype.char in "fF":
+            # 32 bits would not hold a long sum; pieces are added in 64
+            return sum(
+                self.number(product(x[begin : begin + PIECE], y[begin : begin + PIECE]))
+                for begin in range(0, x.size, PIECE)
+            )
+        return self.number(product(x, y))
 
     def number(self, x: Any) -> Any:
         """What an array of no dimension, or a number, is on the host."""
