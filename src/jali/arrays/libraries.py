@@ -30,6 +30,10 @@ class Library:
         """A new array whose values are not set."""
         return self.xp.empty(shape, dtype=dtype)
 
+    def empty_beside(self, x: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+        """The same, on the device where `x` is."""
+        return self.empty(shape, dtype)
+
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """A new array of zeros."""
         return self.xp.zeros(shape, dtype=dtype)
@@ -102,6 +106,9 @@ class Torch(Library):
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return self.xp.empty(shape, dtype=self._dtype(dtype))
+
+    def empty_beside(self, x: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+        return x.new_empty(shape, dtype=self._dtype(dtype))
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return self.xp.zeros(shape, dtype=self._dtype(dtype))

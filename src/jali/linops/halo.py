@@ -15,6 +15,7 @@ from jali.arrays.ghosts import Exchange, added, joined
 from jali.arrays.layout import Box, Layout, Shape, communicator_of, shape_of
 from jali.arrays.libraries import library_of, numpy_dtype
 from jali.arrays.moves import slices_in
+from jali.arrays.recycled import empty
 from jali.comm import Communicator
 from jali.errors import ShapeError
 from jali.linops.operator import LinearOperator
@@ -153,9 +154,9 @@ class Halo(LinearOperator):
         local, as_flat = self._block(x, self.blocks, self._flat)
         exchange = self._exchange
         transit = exchange.start(local)
-        library = library_of(local)
-        make = library.empty if exchange.wanted == self._wanted else library.zeros  # outside of the array
-        out = make(self.local_extent, local.dtype)
+        out = empty(local, self.local_extent, local.dtype)
+        if exchange.wanted != self._wanted:  # what is outside of the array
+            out[...] = 0
         joined(exchange, local, transit, out[slices_in(exchange.wanted, self._wanted)])
         return self._made(out, x, self.extended, self._flat_extended, as_flat)
 

@@ -18,6 +18,7 @@ from jali.arrays import DistributedArray, Partition, layout_of
 from jali.arrays.ghosts import Exchange, added, joined
 from jali.arrays.layout import Box, Layout, Shape, communicator_of, shape_of
 from jali.arrays.libraries import library_of, numpy_dtype
+from jali.arrays.recycled import empty
 from jali.errors import ParameterError, ShapeError
 from jali.linops.operator import LinearOperator
 
@@ -158,8 +159,9 @@ class Patch(LinearOperator):
 
     def _matvec(self, x: DistributedArray) -> DistributedArray:
         model, as_flat = self._part(x, self._model, self._flat[0])
-        library, dtype = library_of(model), np.result_type(numpy_dtype(model), self.dtype)
-        covered = library.zeros(shape_of(self._exchange.wanted), dtype)
+        dtype = np.result_type(numpy_dtype(model), self.dtype)
+        covered = empty(model, shape_of(self._exchange.wanted), dtype)
+        covered[...] = 0
         for place, where, weights in self._here():
             window = self.Op_of_window.matvec(model[place].reshape(-1)).reshape(self.window)
             covered[where] += self._weights(weights, model, dtype) * window
@@ -168,9 +170,9 @@ class Patch(LinearOperator):
 
     def _rmatvec(self, x: DistributedArray) -> DistributedArray:
         data, as_flat = self._part(x, self._data, self._flat[1])
-        library, dtype = library_of(data), np.result_type(numpy_dtype(data), self.dtype)
+        dtype = np.result_type(numpy_dtype(data), self.dtype)
         covered = joined(self._exchange, data, self._exchange.start(data))
-        out = library.empty(self._model.local_shape, dtype)
+        out = empty(data, self._model.local_shape, dtype)
         for place, where, weights in self._here():
             window = self._weights(weights, data, dtype) * covered[where]
             out[place] = self.Op_of_window.rmatvec(window.reshape(-1)).reshape(self.dims[len(self.windows) :])

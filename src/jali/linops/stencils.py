@@ -201,7 +201,7 @@ class _Application:
             x = self.library.contiguous(x)
         else:
             x = self.local
-        out = empty(self.library, shape_of(rows), self.dtype)
+        out = empty(x, shape_of(rows), self.dtype)
         begin = rows[axis][0]
         part = Rows(_three(x, axis), begin)
         target = _three(out, axis)
