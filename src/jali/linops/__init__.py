@@ -16,6 +16,7 @@ from jali.linops.kirchhoff import Kirchhoff
 from jali.linops.matrix import MatrixMult, active_grid_comm, block_gather, local_block_split
 from jali.linops.mdc import MDC
 from jali.linops.operator import LinearOperator, StackedLinearOperator
+from jali.linops.patches import Patch, Sliding
 from jali.linops.stacked import StackedBlockDiag, StackedHStack, StackedVStack
 
 __all__ = [
@@ -34,8 +35,10 @@ __all__ = [
     "MatrixMult",
     "NonStationaryConvolve1D",
     "NonStationaryConvolve2D",
+    "Patch",
     "Restriction",
     "SecondDerivative",
+    "Sliding",
     "StackedBlockDiag",
     "StackedHStack",
     "StackedLinearOperator",
