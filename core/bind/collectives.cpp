@@ -13,6 +13,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/function.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -141,11 +142,15 @@ void bind_collectives(nb::module_& m) {
                                                                    self.carriers().end());
                      })
         .def_prop_ro("space", &Collectives::space)
+        .def_prop_ro("versions", &Collectives::versions,
+                     "Of MPI's library by its name, if it is the same on all ranks.")
         .def_prop_ro("hosts", &Collectives::hosts, "Ranks of each, in the order of their first ranks.")
         .def("pretend_hosts", &Collectives::pretend_hosts, "hosts"_a,
              "As if ranks were on these hosts; the same on all ranks, before any call. ParameterError.")
         .def("way_of", &Collectives::way_of, "call"_a,
              "What a call on arrays of the host takes, and why. ParameterError.")
+        .def("plan_of", &Collectives::idle_plan_of, "call"_a, nb::call_guard<nb::gil_scoped_release>(),
+             "What does a call on arrays of the host, ready to run. ParameterError.")
         .def(
             "on_device",
             [](Collectives& self, const nb::object& gpu) {

@@ -124,6 +124,11 @@ void bind_rules(nb::module_& m) {
         "asked_way", [](const CollectiveCall& call, bool on_devices) { return asked_way(call, on_devices); },
         "call"_a, "on_devices"_a,
         "What a call asks for by name, or JALI_COLLECTIVE; no name where neither does. ParameterError.");
+    m.attr("BY_MPI") = std::string(by_mpi);
+    m.def(
+        "why_mpi_has_not", [](const CollectiveCall& call, int ranks) { return why_mpi_has_not(call, ranks); },
+        "call"_a, "ranks"_a,
+        "Why MPI has no such collective between so many ranks, whatever its library; empty if it has.");
     m.def(
         "names_of_ways",
         [](const std::string& collective, bool on_devices) {

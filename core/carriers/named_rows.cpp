@@ -36,6 +36,7 @@ void detail::name_rows() {
     for (const WayAlias& row : way_aliases())
         if (std::ranges::find(collectives, row.name) == collectives.end()) collectives.emplace_back(row.name);
     collectives.insert(collectives.end(), having.begin(), having.end());
+    collectives.emplace_back(by_mpi);
 
     set_device_kinds(vendor_names());
     set_names("halo_policy", policies);

@@ -131,8 +131,10 @@ class Checker : public ProofWords {
     void check_step(int rank, int s, const Evaluation& meaning) const {
         const Step& step = of_ranks_[rank]->steps()[s];
         const auto envelope = envelope_of(step);
-        if (std::holds_alternative<Kernel>(step.action) || (envelope && envelope->signals))
-            fail(Fault::structure, rank, s, "a kernel or a signal: nothing of a collective");
+        if (std::holds_alternative<Kernel>(step.action) ||
+            std::holds_alternative<LibraryCollective>(step.action) || (envelope && envelope->signals))
+            fail(Fault::structure, rank, s,
+                 "a kernel, a signal or a library's collective: nothing of a plan");
         if (envelope) check_message(rank, s, *envelope, step.mark.level);
         if (const auto* a = std::get_if<Receive>(&step.action)) {
             check_may_write(rank, s, a->into, meaning);

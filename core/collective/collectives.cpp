@@ -5,6 +5,7 @@
 #include "settings/version.hpp"
 #include "transport/host_identity.hpp"
 #include "transport/mpi_abi.hpp"
+#include "transport/mpi_operation.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -97,13 +98,19 @@ Collectives::Collectives(std::shared_ptr<Communicator> ranks, const SharesMemory
     ranks_->barrier(what); // ranks that call something else hear of it
     const std::string transport = ranks_->transport();
     carriers_.emplace_back(transport, ranks_->duplicate());
+    if (const std::shared_ptr<Communicator> beneath = ranks_->beneath())
+        carriers_.emplace_back(beneath->transport(), beneath->duplicate());
     if (ranks_->can_share_memory()) {
         const std::shared_ptr<Communicator> sharing = share_memory();
         if (sharing->transport() == std::string_view("shm"))
             carriers_.emplace(carriers_.begin(), "shm", sharing->duplicate());
     }
     space_ = std::make_shared<MessageSpace>(carriers_);
-    versions_ = compare_libraries(*ranks_);
+    for (const auto& [name, communicator] : carriers_) {
+        have_.carriers.push_back(name);
+        if (name == by_mpi && is_of_mpi(*communicator)) have_.why_not_mpi.clear();
+    }
+    have_.versions = compare_libraries(*ranks_);
     hosts_ = hosts_of(*ranks_);
     for (const std::vector<int>& host : hosts_) ranks_of_hosts_.push_back(static_cast<int>(host.size()));
 }
@@ -113,9 +120,7 @@ void Collectives::compare(const CollectiveCall& call, const std::source_location
 }
 
 CollectiveChoice Collectives::way_of(const CollectiveCall& call) const {
-    std::vector<std::string> carriers;
-    for (const MessageSpace::Carrier& carrier : carriers_) carriers.push_back(carrier.first);
-    return choose_on_host(call, ranks_of_hosts_, versions_, carriers, mpi_program_);
+    return choose_on_host(call, ranks_of_hosts_, have_);
 }
 
 std::shared_ptr<PersistentPlan> Collectives::find_idle(const CollectiveCall& call) {
@@ -136,12 +141,16 @@ std::shared_ptr<PersistentPlan> Collectives::idle_plan_of(const CollectiveCall& 
 }
 
 std::shared_ptr<PersistentPlan> Collectives::make_plan(const CollectiveCall& call) const {
-    const CollectiveWay way = way_of(call).way;
-    const Algorithm& row = *find_algorithm(way.name, call.collective, false);
-    const AlgorithmPlan made = plan_of(row, call, hosts_, way.carrier, way.between, false);
-    auto schedule =
-        std::make_shared<const Schedule>(plan_rank(made.composition, made.parameters, ranks_->rank()));
-    return PersistentPlan::make(std::move(schedule), space_,
+    HostWays have = have_;
+    have.hands_over = false;
+    const CollectiveWay way = choose_on_host(call, ranks_of_hosts_, have).way;
+    const auto schedule = [&] {
+        if (way.name == by_mpi) return schedule_by_mpi(call, ranks_->size(), ranks_->rank());
+        const Algorithm& row = *find_algorithm(way.name, call.collective, false);
+        const AlgorithmPlan made = plan_of(row, call, hosts_, way.carrier, way.between, false);
+        return plan_rank(made.composition, made.parameters, ranks_->rank());
+    };
+    return PersistentPlan::make(std::make_shared<const Schedule>(schedule()), space_,
                                 std::string(name_of(call.collective)) + " of " +
                                     std::to_string(payload(call, ranks_->size())) + " bytes (" +
                                     text_of(way) + ")");
@@ -178,8 +187,8 @@ const std::shared_ptr<DeviceCollectives>& Collectives::on(const std::shared_ptr<
         if (!there) throw TransportError("a collective by way of the host, whose communicator is gone");
         there->idle_plan_of(call)->run(buffers);
     };
-    auto made = std::make_shared<DeviceCollectives>(gpu, ranks_, hosts_, versions_, on_host);
-    if (mpi_program_) made->serve_mpi_program();
+    auto made = std::make_shared<DeviceCollectives>(gpu, ranks_, hosts_, have_.versions, on_host);
+    if (have_.mpi_program) made->serve_mpi_program();
     return on_devices_.emplace(gpu.get(), std::move(made)).first->second;
 }
 

@@ -41,14 +41,17 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
     // Libraries by name; the first carries messages of plans that name none.
     std::span<const MessageSpace::Carrier> carriers() const { return carriers_; }
     const Hosts& hosts() const { return hosts_; } // ranks of each
+    // Of MPI's library, if it is the same on all ranks.
+    const LibraryVersions& versions() const { return have_.versions; }
     // As if ranks were on these hosts, in the order of their first ranks: for tests and trials of ways
     // between hosts on one. The same on all ranks, before any call. Throws CollectiveError.
     void pretend_hosts(Hosts hosts);
 
     // Calls are those of a program that calls MPI: the rules are told so.
-    void serve_mpi_program() { mpi_program_ = true; }
+    void serve_mpi_program() { have_.mpi_program = have_.hands_over = true; }
 
-    // The way that a call on memory of the host takes, and why. Throws CollectiveError, RulesError.
+    // The way that a call on memory of the host takes, and why. In a program that calls MPI, `by_mpi` says
+    // that the call is to be handed to MPI as it came. Throws CollectiveError, RulesError.
     CollectiveChoice way_of(const CollectiveCall& call) const;
 
     // Begins a call on these addresses, one for each of its buffers (standard.hpp; null where this rank has
@@ -93,8 +96,7 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
     std::shared_ptr<MessageSpace> space_;
     Hosts hosts_;
     std::vector<int> ranks_of_hosts_;
-    bool mpi_program_ = false;
-    LibraryVersions versions_; // MPI's, if it is the same on all ranks
+    HostWays have_;
     KeptPlans<SamePlans> plans_;
     std::map<const Gpu*, std::shared_ptr<DeviceCollectives>> on_devices_;
 };

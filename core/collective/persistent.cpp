@@ -26,6 +26,8 @@ std::vector<bool> written_buffers(const Schedule& schedule) {
     std::vector<bool> written(schedule.buffers().size());
     for (const Step& step : schedule.steps()) {
         if (const auto* receive = std::get_if<Receive>(&step.action)) written[receive->into.buffer] = true;
+        if (const auto* whole = std::get_if<LibraryCollective>(&step.action))
+            for (const Region& region : whole->writes) written[region.buffer] = true;
         if (const auto* copy = std::get_if<Copy>(&step.action))
             for (const CopyRows& rows : copy->rows) written[rows.to.buffer] = true;
         if (const auto* reduce = std::get_if<Reduce>(&step.action))

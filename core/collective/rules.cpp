@@ -599,7 +599,8 @@ std::vector<std::string> names_of_ways(Collective collective, bool on_devices) {
     std::vector<std::string> names;
     for (const Algorithm& row : algorithms())
         if (row.has(collective) && (row.on_devices || !on_devices)) names.emplace_back(row.name);
-    if (on_devices) names.insert(names.end(), way_names().itself.begin(), way_names().itself.end());
+    const auto& itself = on_devices ? way_names().itself : way_names().itself_on_hosts;
+    names.insert(names.end(), itself.begin(), itself.end());
     return names;
 }
 
@@ -610,40 +611,40 @@ CollectiveChoice asked_way(const CollectiveCall& call, bool on_devices) {
 }
 
 CollectiveChoice choose_on_host(const CollectiveCall& call, std::span<const int> ranks_of_hosts,
-                                const LibraryVersions& versions, std::span<const std::string> carriers,
-                                bool mpi_program) {
+                                const HostWays& have) {
+    const CollectiveFacts facts = facts_of(call, ranks_of_hosts, have.versions, have.mpi_program);
     const auto why_no_carrier = [&](const CollectiveWay& way) -> std::string {
         std::string all;
-        for (const std::string& name : carriers) all += (all.empty() ? "" : ", ") + name;
+        for (const std::string& name : have.carriers) all += (all.empty() ? "" : ", ") + name;
         for (const std::string& carrier : {way.carrier, way.between})
-            if (!carrier.empty() && !carriers.empty() &&
-                std::ranges::find(carriers, carrier) == carriers.end())
+            if (!carrier.empty() && !have.carriers.empty() && !is_among(have.carriers, carrier))
                 return "'" + carrier + "' carries no messages between these ranks; " + all +
-                       (carriers.size() > 1 ? " do" : " does");
+                       (have.carriers.size() > 1 ? " do" : " does");
         return "";
     };
+    const auto why_not_itself = [&]() -> std::string {
+        if (have.hands_over) return "";
+        return have.why_not_mpi.empty() ? why_mpi_has_not(call, facts.ranks) : have.why_not_mpi;
+    };
     if (CollectiveChoice asked = asked_way(call, false); !asked.way.name.empty()) {
-        std::string why = why_no_carrier(asked.way);
+        std::string why = asked.way.name == by_mpi ? why_not_itself() : why_no_carrier(asked.way);
         if (why.empty() && asked.way.one_host)
             why = why_not_between(asked.way, call.collective, ranks_of_hosts);
         if (why.empty()) return asked;
         throw CollectiveError(std::string(name_of(call.collective)) + ", " + asked.why + " as '" +
                               written(asked.way) + "': " + why);
     }
-    return collective_rules()->choose(
-        facts_of(call, ranks_of_hosts, versions, mpi_program), [&](const CollectiveWay& way) -> std::string {
-            if (way_names().itself_on_hosts.contains(way.name))
-                return mpi_program ? ""
-                                   : "'" + way.name + "' has collectives in programs that call MPI alone";
-            if (find_algorithm(way.name, call.collective, false) == nullptr)
-                return "'" + way.name + "' is for devices";
-            for (const std::string& carrier : {way.carrier, way.between})
-                if (way_names().carriers.contains(carrier))
-                    return "'" + carrier + "' carries messages between devices";
-            if (const std::string why = why_not_between(way, call.collective, ranks_of_hosts); !why.empty())
-                return why;
-            return why_no_carrier(way);
-        });
+    return collective_rules()->choose(facts, [&](const CollectiveWay& way) -> std::string {
+        if (way.name == by_mpi) return why_not_itself();
+        if (find_algorithm(way.name, call.collective, false) == nullptr)
+            return "'" + way.name + "' is for devices";
+        for (const std::string& carrier : {way.carrier, way.between})
+            if (way_names().carriers.contains(carrier))
+                return "'" + carrier + "' carries messages between devices";
+        if (const std::string why = why_not_between(way, call.collective, ranks_of_hosts); !why.empty())
+            return why;
+        return why_no_carrier(way);
+    });
 }
 
 void set_way_names(WayNames names) {

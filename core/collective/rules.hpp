@@ -6,6 +6,7 @@
 // comes from.
 #pragma once
 
+#include "collective/mpi_collectives.hpp"
 #include "collective/standard.hpp"
 
 #include <cstdint>
@@ -62,9 +63,6 @@ struct CollectiveWay {
 // As it is written: "ring", "ring by nccl", "two_level by shm and mpi".
 std::string text_of(const CollectiveWay& way);
 
-// The MPI library's own collective, of programs that call it.
-constexpr std::string_view by_mpi = "mpi";
-
 struct CollectiveChoice {
     CollectiveWay way;
     std::string why; // the rule, and what was skipped
@@ -83,7 +81,7 @@ struct RuledWay {
 struct WayNames {
     std::set<std::string, std::less<>> itself, carriers;
     std::set<std::string, std::less<>> of_hosts = {"mpi", "shm", "thread"};
-    std::set<std::string, std::less<>> itself_on_hosts = {"mpi"};
+    std::set<std::string, std::less<>> itself_on_hosts = {std::string(by_mpi)};
 };
 
 // A way as it is written, of these collectives (none: of any). Throws CollectiveError that says what is wrong
@@ -154,11 +152,20 @@ std::vector<std::string> names_of_ways(Collective collective, bool on_devices);
 // CollectiveError that lists the ways there are.
 CollectiveChoice asked_way(const CollectiveCall& call, bool on_devices);
 
-// The way of a call in the host's memory: what is asked for, else by the rules. `carriers` are who carries
-// messages there (none: whoever is named). Throws CollectiveError, RulesError.
+// What ranks have for calls in the host's memory.
+struct HostWays {
+    std::vector<std::string> carriers; // of messages (none: whoever is named)
+    LibraryVersions versions = {};
+    bool mpi_program = false; // that calls MPI, and jali is between them
+    // Why the MPI library's own collectives are not possible, whatever the call; empty where they are.
+    std::string why_not_mpi = "the ranks are not MPI's";
+    bool hands_over = false; // whoever asks can hand any call to MPI as it came
+};
+
+// The way of a call in the host's memory: what is asked for, else by the rules. Throws CollectiveError,
+// RulesError.
 CollectiveChoice choose_on_host(const CollectiveCall& call, std::span<const int> ranks_of_hosts,
-                                const LibraryVersions& versions = {},
-                                std::span<const std::string> carriers = {}, bool mpi_program = false);
+                                const HostWays& have = {});
 
 // The rules in use: those of the file that the settings name, if they do, then those that come with jali.
 // Read when they are first asked for, and when the settings name another file. Throws RulesError, also where

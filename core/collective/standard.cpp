@@ -289,32 +289,6 @@ bool counts_vector(Collective collective) {
            collective == Collective::all_reduce;
 }
 
-void check_call(int ranks, const CollectiveCall& call, Form form) {
-    const std::string name(name_of(call.collective));
-    const auto forms = forms_of(call.collective);
-    if (std::find(forms.begin(), forms.end(), form) == forms.end()) {
-        std::vector<std::string_view> names;
-        for (const Form other : forms) names.push_back(name_of(other));
-        throw PlanError(name + " has no form '" + std::string(name_of(form)) + "'; it has " + joined(names));
-    }
-    check_root(call.collective, call.root, ranks);
-    const std::size_t p = static_cast<std::size_t>(ranks);
-    const std::size_t each = call.collective == Collective::all_to_all ? p * p
-                             : counts_vector(call.collective)          ? 1
-                                                                       : p;
-    if (call.counts.size() != 1 && call.counts.size() != each) {
-        throw PlanError(name + " of " + counted(ranks, "rank") + " takes one count" +
-                        (each == 1 ? "" : " or " + to_string(each)) + ", not " +
-                        to_string(call.counts.size()));
-    }
-    const auto negative =
-        std::find_if(call.counts.begin(), call.counts.end(), [](std::int64_t n) { return n < 0; });
-    if (negative != call.counts.end()) {
-        throw PlanError(name + ": count " + to_string(*negative) + " of chunk " +
-                        to_string(negative - call.counts.begin()) + "; counts are 0 or more");
-    }
-}
-
 } // namespace
 
 std::string_view name_of(Collective collective) {
@@ -437,6 +411,32 @@ Composition standard_for_size(Collective collective, Form form, double bytes, in
     if (even && whole) count = (count + ranks - 1) / ranks * ranks;
     call.counts = {count};
     return make_composition(ranks, call, form);
+}
+
+void check_call(int ranks, const CollectiveCall& call, Form form) {
+    const std::string name(name_of(call.collective));
+    const auto forms = forms_of(call.collective);
+    if (std::find(forms.begin(), forms.end(), form) == forms.end()) {
+        std::vector<std::string_view> names;
+        for (const Form other : forms) names.push_back(name_of(other));
+        throw PlanError(name + " has no form '" + std::string(name_of(form)) + "'; it has " + joined(names));
+    }
+    check_root(call.collective, call.root, ranks);
+    const std::size_t p = static_cast<std::size_t>(ranks);
+    const std::size_t each = call.collective == Collective::all_to_all ? p * p
+                             : counts_vector(call.collective)          ? 1
+                                                                       : p;
+    if (call.counts.size() != 1 && call.counts.size() != each) {
+        throw PlanError(name + " of " + counted(ranks, "rank") + " takes one count" +
+                        (each == 1 ? "" : " or " + to_string(each)) + ", not " +
+                        to_string(call.counts.size()));
+    }
+    const auto negative =
+        std::find_if(call.counts.begin(), call.counts.end(), [](std::int64_t n) { return n < 0; });
+    if (negative != call.counts.end()) {
+        throw PlanError(name + ": count " + to_string(*negative) + " of chunk " +
+                        to_string(negative - call.counts.begin()) + "; counts are 0 or more");
+    }
 }
 
 Composition make_composition(int ranks, const CollectiveCall& call, Form form) {

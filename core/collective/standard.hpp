@@ -84,6 +84,8 @@ std::vector<std::int64_t> near_equal_offsets(std::int64_t count, int ranks);
 // Throws PlanError unless there is such a rank.
 void check_root(Collective collective, int root, int ranks);
 // Throws PlanError if the call does not fit the number of ranks, or the form does not exist for it.
+void check_call(int ranks, const CollectiveCall& call, Form form);
+// Throws the same.
 Composition make_composition(int ranks, const CollectiveCall& call, Form form);
 // Of fp32 with a payload p * d of so many bytes, at least one element each; `even`: a little more, so that
 // parts of a whole vector are equal.

@@ -24,7 +24,6 @@
 namespace jali::interposer {
 
 // Calls that MPI makes of itself while it does one of the program's are its own affair.
-// Whatever is done meanwhile, the context that was current for the caller is so afterwards.
 class Inside {
   public:
     explicit Inside(H comm = 0);
@@ -34,12 +33,13 @@ class Inside {
 
   private:
     static thread_local int depth;
-    CurrentContexts contexts_;
 };
 
 // Whether a call may concern jali at all.
 inline bool concerns_us() {
-    return !Inside::is() && (counting() || serving() || has_driver());
+    if (Inside::is()) return false;
+    const bool driver = look_for_driver();
+    return driver || counting() || serving();
 }
 
 constexpr std::chrono::milliseconds moment(300); // in which a launcher passes on what was said
@@ -128,17 +128,21 @@ int made(const Form& form, H comm, const void* send, void* receive, Describe&& d
         Described& described = Described::empty(serving() && !form.begun && !form.prepared);
         describe(described);
         Tally tally(form.function, described.send.elements, described.receive.elements);
+        const bool devices = has_driver() && (may_be_on_device(send, described.send.elements) ||
+                                              may_be_on_device(receive, described.receive.elements));
+        std::optional<CurrentContexts> contexts;
+        if (devices) contexts.emplace();
         if (described.plan) {
             tally.by("nobody: it failed");
             if (const std::optional<std::string> by =
                     serve(comm, *described.plan, send, receive, described.send.elements,
-                          described.receive.elements)) {
+                          described.receive.elements, devices)) {
                 tally.by(*by);
                 return 0;
             }
             tally.by("mpi");
         }
-        if (!has_driver()) return passed(send, receive);
+        if (!devices) return passed(send, receive);
         Staging staging;
         const void* from = staging.give(send, described.send.elements, described.send.use);
         void* to = staging.give(receive, described.receive.elements, described.receive.use);

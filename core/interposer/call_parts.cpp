@@ -77,7 +77,9 @@ std::int64_t bytes_of(const PlannedCall& planned, int ranks) {
     return planned.op == 0 ? count : count * layout_of(planned.type)->size;
 }
 
-std::optional<CollectiveCall> translated(const PlannedCall& planned) {
+namespace {
+
+std::optional<CollectiveCall> call_of(const PlannedCall& planned) {
     CollectiveCall call;
     call.collective = planned.collective;
     call.counts = planned.counts;
@@ -100,6 +102,28 @@ std::optional<CollectiveCall> translated(const PlannedCall& planned) {
     return call;
 }
 
+} // namespace
+
+const Translated* translated(const PlannedCall& planned, int ranks, int rank) {
+    struct Latest {
+        PlannedCall planned;
+        int ranks, rank;
+        Translated is;
+    };
+    // Programs repeat themselves. Types and operations that are translated are MPI's own, and stay what they
+    // are.
+    static thread_local std::optional<Latest> latest;
+    if (latest && latest->planned == planned && latest->ranks == ranks && latest->rank == rank)
+        return &latest->is;
+    const std::size_t counts = planned.counts.size();
+    if (counts != 1 && counts != static_cast<std::size_t>(ranks)) return nullptr; // between two groups
+    std::optional<CollectiveCall> call = call_of(planned);
+    if (!call) return nullptr;
+    std::vector<std::size_t> bytes = bytes_of_buffers(*call, ranks, rank);
+    latest = Latest{planned, ranks, rank, {std::move(*call), std::move(bytes)}};
+    return &latest->is;
+}
+
 bool Part::is_dense() const {
     std::int64_t end = 0;
     for (const Elements& each : *elements) {
@@ -111,10 +135,10 @@ bool Part::is_dense() const {
     return true;
 }
 
-Parts parts_of(const CollectiveCall& call, const PlannedCall& planned, int ranks, int rank, const void* send,
+Parts parts_of(const Translated& translated, const PlannedCall& planned, const void* send,
                const void* receive, const std::vector<Elements>& sent,
                const std::vector<Elements>& received) {
-    const std::vector<std::size_t> bytes = bytes_of_buffers(call, ranks, rank);
+    const auto& [call, bytes] = translated;
     Parts parts;
     parts.one = call.in_place;
     if (parts.one) {
@@ -144,10 +168,10 @@ std::size_t own_place(const CollectiveCall& call, int rank) {
     return at;
 }
 
-OnHost::OnHost(const CollectiveCall& call, const PlannedCall& planned, const Parts& parts, int ranks,
-               int rank)
-    : parts_(parts) {
-    const std::vector<std::size_t> bytes = bytes_of_buffers(call, ranks, rank);
+OnHost::OnHost(const Translated& translated, const PlannedCall& planned, const Parts& parts, int rank,
+               bool devices)
+    : parts_(parts), devices_(devices) {
+    const auto& [call, bytes] = translated;
     if (parts.one) {
         const bool reads = parts.send.address != nullptr || parts.send.elements != nullptr;
         const bool both = !reads && call.collective != Collective::broadcast;
@@ -156,7 +180,7 @@ OnHost::OnHost(const CollectiveCall& call, const PlannedCall& planned, const Par
             data = read(parts.send, send_);
         else
             data = write(parts.receive, receive_, both);
-        buffers_ = {data};
+        buffers_ = {data, nullptr};
         return;
     }
     std::byte* from = parts.send.elements != nullptr ? read(parts.send, send_) : nullptr;
@@ -198,7 +222,7 @@ std::byte* OnHost::write(const Part& part, Held& held, bool both) {
 }
 
 void* OnHost::given(const Part& part, Use use) {
-    return has_driver() ? staging_.give(part.address, *part.elements, use) : const_cast<void*>(part.address);
+    return devices_ ? staging_.give(part.address, *part.elements, use) : const_cast<void*>(part.address);
 }
 
 } // namespace jali::interposer

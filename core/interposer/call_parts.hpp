@@ -5,9 +5,9 @@
 #include "collective/standard.hpp"
 #include "interposer/service.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,8 +16,13 @@ namespace jali::interposer {
 // Of the largest buffer.
 std::int64_t bytes_of(const PlannedCall& planned, int ranks);
 
-// None where jali has no such elements or operation.
-std::optional<CollectiveCall> translated(const PlannedCall& planned);
+// The call as jali has it.
+struct Translated {
+    CollectiveCall call;
+    std::vector<std::size_t> bytes; // of each of this rank's buffers
+};
+// Null where jali has no such elements or operation. It stays until this thread translates another one.
+const Translated* translated(const PlannedCall& planned, int ranks, int rank);
 
 // This rank's part of a call, as the plan wants it: contiguous.
 struct Part {
@@ -33,7 +38,7 @@ struct Parts {
     Part send{nullptr, nullptr, 0}, receive{nullptr, nullptr, 0};
     bool one = false; // both are one buffer
 };
-Parts parts_of(const CollectiveCall& call, const PlannedCall& planned, int ranks, int rank, const void* send,
+Parts parts_of(const Translated& translated, const PlannedCall& planned, const void* send,
                const void* receive, const std::vector<Elements>& sent, const std::vector<Elements>& received);
 
 // Where the root's own part stands in what it has in place.
@@ -42,8 +47,10 @@ std::size_t own_place(const CollectiveCall& call, int rank);
 // The arguments in memory of the host, from their making until what was received is where it belongs.
 class OnHost {
   public:
-    OnHost(const CollectiveCall& call, const PlannedCall& planned, const Parts& parts, int ranks, int rank);
-    std::span<std::byte* const> buffers() const { return buffers_; }
+    // `devices`: some of them may be on one.
+    OnHost(const Translated& translated, const PlannedCall& planned, const Parts& parts, int rank,
+           bool devices);
+    std::span<std::byte* const> buffers() const { return std::span(buffers_).first(parts_.one ? 1 : 2); }
     void finish();
 
   private:
@@ -57,10 +64,11 @@ class OnHost {
     void* given(const Part& part, Use use);
 
     Parts parts_;
+    bool devices_;
     Staging staging_;
     Held send_, receive_;
     std::vector<std::byte> own_;
-    std::vector<std::byte*> buffers_;
+    std::array<std::byte*, 2> buffers_{};
 };
 
 } // namespace jali::interposer

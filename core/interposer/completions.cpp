@@ -60,6 +60,7 @@ bool concerns_requests() {
 template <class Made>
 int guarded(const char* function, Made&& made) {
     const Inside inside;
+    const CurrentContexts contexts;
     try {
         return made();
     } catch (const GpuError& error) {

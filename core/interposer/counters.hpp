@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace jali::interposer {
@@ -17,7 +18,9 @@ class Tally {
     Tally(const char* function, const std::vector<Elements>& sent, const std::vector<Elements>& received);
     ~Tally();
     Tally(const Tally&) = delete;
-    void by(std::string who) { who_ = std::move(who); } // otherwise "mpi"
+    void by(std::string_view who) { // otherwise "mpi"
+        if (counting()) who_ = who;
+    }
 
   private:
     const char* function_;

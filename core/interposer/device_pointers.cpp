@@ -87,9 +87,13 @@ const Driver* driver_of(const void* address) {
 
 } // namespace
 
-bool has_driver() {
+bool look_for_driver() {
     if (const unsigned long long loaded = libraries_loaded(); loaded != looked_at) look_for_drivers(loaded);
-    return count > 0;
+    return has_driver();
+}
+
+bool has_driver() noexcept {
+    return count.load(std::memory_order_acquire) > 0;
 }
 
 bool on_device(const void* address) {

@@ -13,8 +13,10 @@ struct DeviceMemory {
     void* context = nullptr;  // that it was made in
 };
 
-// A driver of devices is loaded: costs some 50 ns.
-bool has_driver();
+// Whether a driver of devices is loaded. Looking costs some 50 ns and is done at the beginning of a call; the
+// other tells what was found.
+bool look_for_driver();
+bool has_driver() noexcept;
 
 // Memory that is managed (seen by host and devices) counts as the host's. `on_device` costs one question to
 // the driver; the other opens the device if need be: throws GpuError.
@@ -24,7 +26,8 @@ DeviceMemory device_memory(const void* address);
 // Whether it was made in the device's own context, which jali's plans use, too.
 bool in_own_context(const DeviceMemory& memory);
 
-// Of this thread, of all drivers that are loaded: made current again at the end.
+// Of this thread, of all drivers that are loaded: made current again at the end. Whatever jali does with
+// devices in a call, the context that was current for the caller is so afterwards.
 class CurrentContexts {
   public:
     CurrentContexts();

@@ -34,6 +34,7 @@ struct Frame {
     }
     static int Finalize() {
         const Inside inside;
+        const CurrentContexts contexts;
         end_requests();
         report_counters();
         end_service();
@@ -62,6 +63,7 @@ struct Frame {
   private:
     static void give_up_communicator(void* comm) {
         const Inside inside;
+        const CurrentContexts contexts;
         try {
             forget(mpi().handle_at(comm, 0));
         } catch (const std::exception& error) {

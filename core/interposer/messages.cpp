@@ -53,7 +53,10 @@ struct Messages {
             Described& described = Described::empty(false);
             describe(described);
             Tally tally(function, described.send.elements, described.receive.elements);
-            if (!has_driver()) return passed(send, receive, status);
+            const bool devices = has_driver() && (may_be_on_device(send, described.send.elements) ||
+                                                  may_be_on_device(receive, described.receive.elements));
+            if (!devices) return passed(send, receive, status);
+            const CurrentContexts contexts;
             Staging staging;
             const void* from = staging.give(send, described.send.elements, described.send.use);
             void* to = staging.give(receive, described.receive.elements, described.receive.use);

@@ -96,14 +96,13 @@ int status_of_some(int count, const void* requests, int* done, int* indices, voi
 void fill_constants(MpiFunctions& mpi, const MpiAbi& abi, void* library) {
     mpi.undefined = abi.undefined;
     mpi.byte = abi.byte_type;
+    std::ranges::copy(abi.operations, mpi.operations);
+    mpi.in_place = abi.in_place;
     if (abi.name == "MPICH") {
         mpi.handle_bytes = 4;
         mpi.world = 0x44000000, mpi.self = 0x44000001, mpi.comm_null = 0x04000000,
         mpi.request_null = 0x2c000000;
-        const H operations[] = {0x58000003, 0x58000004, 0x58000002, 0x58000001, 0x58000005,
-                                0x58000007, 0x58000009, 0x58000006, 0x58000008, 0x5800000a};
-        std::ranges::copy(operations, mpi.operations);
-        mpi.in_place = address(-1), mpi.status_ignore = address(1);
+        mpi.status_ignore = address(1);
         mpi.root = -3, mpi.proc_null = -1, mpi.keyval_invalid = 0x24000000;
         mpi.error_other = 15, mpi.error_in_status = 17, mpi.error_pending = 18;
         mpi.graph = 1, mpi.cartesian = 2, mpi.distributed_graph = 3;
@@ -117,12 +116,7 @@ void fill_constants(MpiFunctions& mpi, const MpiAbi& abi, void* library) {
         mpi.handle_bytes = 8;
         mpi.world = object("ompi_mpi_comm_world"), mpi.self = object("ompi_mpi_comm_self");
         mpi.comm_null = object("ompi_mpi_comm_null"), mpi.request_null = object("ompi_request_null");
-        const char* operations[] = {"sum", "prod", "min",  "max", "land",
-                                    "lor", "lxor", "band", "bor", "bxor"};
-        std::ranges::transform(operations, mpi.operations, [&](const char* name) {
-            return object((std::string("ompi_mpi_op_") + name).c_str());
-        });
-        mpi.in_place = address(1), mpi.status_ignore = nullptr;
+        mpi.status_ignore = nullptr;
         mpi.root = -4, mpi.proc_null = -2, mpi.keyval_invalid = -1;
         mpi.error_other = 16, mpi.error_in_status = 18, mpi.error_pending = 19;
         mpi.cartesian = 1, mpi.graph = 2, mpi.distributed_graph = 3;
@@ -130,9 +124,7 @@ void fill_constants(MpiFunctions& mpi, const MpiAbi& abi, void* library) {
     } else {
         mpi.handle_bytes = 8;
         mpi.world = 0x101, mpi.self = 0x102, mpi.comm_null = 0x100, mpi.request_null = 0x180;
-        const H operations[] = {0x21, 0x24, 0x22, 0x23, 0x30, 0x31, 0x32, 0x28, 0x29, 0x2a};
-        std::ranges::copy(operations, mpi.operations);
-        mpi.in_place = address(1), mpi.status_ignore = nullptr;
+        mpi.status_ignore = nullptr;
         mpi.root = -4, mpi.proc_null = -3, mpi.keyval_invalid = 0;
         mpi.error_other = 16, mpi.error_in_status = 19, mpi.error_pending = 18;
         mpi.cartesian = 211, mpi.graph = 212, mpi.distributed_graph = 213;

@@ -20,8 +20,9 @@ constexpr const char* buffering = "buffers of MPI's own";
 
 // Whether the call may be made; 0, or the code of the error.
 int refuse_devices(const char* function, const char* what, std::initializer_list<const void*> buffers) {
-    if (Inside::is() || !has_driver()) return 0;
+    if (Inside::is() || !look_for_driver()) return 0;
     const Inside inside;
+    const CurrentContexts contexts;
     try {
         for (const void* buffer : buffers) {
             if (!on_device(buffer)) continue;

@@ -32,8 +32,8 @@ namespace {
 struct Served {
     std::shared_ptr<Communicator> ranks;
     std::shared_ptr<Collectives> collectives;
-    std::shared_ptr<Communicator> votes;
-    std::shared_ptr<Gpu> gpu; // of this rank; the first that all ranks have come with
+    std::shared_ptr<Communicator> messages; // of what ranks tell each other
+    std::shared_ptr<Gpu> gpu;               // of this rank; the first that all ranks have come with
     // Of its own, since calls of several communicators may wait for each other's ranks at once.
     std::optional<GpuStream> stream;
     std::optional<GpuEvent> meeting;
@@ -91,6 +91,20 @@ bool is_of_this_world(H comm, int ranks) {
     return error == 0 && std::ranges::find(there, mpi().undefined) == there.end();
 }
 
+// The bits that all ranks have. A round doubles the number of ranks whose bits each knows.
+std::uint64_t common_bits(Communicator& ranks, std::uint64_t mine, const std::string& what) {
+    const int rank = ranks.rank(), size = ranks.size();
+    for (int far = 1; far < size; far *= 2) {
+        std::uint64_t theirs = 0;
+        std::unique_ptr<Request> under_way[] = {
+            ranks.receive(&theirs, sizeof theirs, (rank + size - far) % size, 0),
+            ranks.send(&mine, sizeof mine, (rank + far) % size, 0)};
+        ranks.wait(under_way, what);
+        mine &= theirs;
+    }
+    return mine;
+}
+
 Served* served_for(H comm) {
     Served* served = nullptr;
     int there = 0;
@@ -122,7 +136,7 @@ Served* served_for(H comm) {
     made->ranks = make_mpi_communicator(static_cast<std::uintptr_t>(mpi().handle(comm)), "");
     made->collectives = Collectives::make(made->ranks);
     made->collectives->serve_mpi_program();
-    made->votes = made->collectives->carriers().front().second->duplicate();
+    made->messages = made->collectives->carriers().front().second->duplicate();
     MpiAbi::find("").check(mpi().Comm_set_attr(comm, key_of_served, made.get()), "MPI_Comm_set_attr");
     std::lock_guard lock(mutex);
     all_served.insert(made.get());
@@ -136,9 +150,9 @@ DeviceMemory device_of(const Part& part) {
 }
 
 // Whether all ranks have all their arguments on devices of one vendor. Collective.
-std::shared_ptr<Gpu> agreed_device(Served& served, const Parts& parts) {
+std::shared_ptr<Gpu> agreed_device(Served& served, const Parts& parts, bool devices) {
     std::shared_ptr<Gpu> mine;
-    if (has_driver()) {
+    if (devices) {
         bool all = true;
         for (const Part* part : {&parts.send, &parts.receive}) {
             if (part->elements == nullptr || part->bytes == 0) continue;
@@ -148,13 +162,11 @@ std::shared_ptr<Gpu> agreed_device(Served& served, const Parts& parts) {
         }
         if (!all || (served.gpu && mine != served.gpu)) mine = nullptr;
     }
-    const std::vector<std::string> kinds = vendor_names();
-    std::vector<std::int64_t> votes(kinds.size(), 0);
-    if (mine) ++votes[std::ranges::find(kinds, mine->kind()) - kinds.begin()];
-    served.votes->all_reduce_sum(votes, "asking where arguments are");
-    for (std::int64_t vote : votes)
-        if (vote == served.ranks->size()) return mine;
-    return nullptr;
+    static const std::vector<std::string> kinds = vendor_names();
+    static const std::string what = "asking where arguments are";
+    const std::uint64_t bit =
+        mine ? std::uint64_t{1} << (std::ranges::find(kinds, mine->kind()) - kinds.begin()) : 0;
+    return common_bits(*served.messages, bit, what) != 0 ? mine : nullptr;
 }
 
 // Whether every rank's device has room for a plan of this call; where one has not, no later call on these
@@ -174,7 +186,7 @@ bool has_room(Served& served, const std::shared_ptr<Gpu>& gpu, CollectiveCall ca
     } catch (const OutOfMemory& error) {
         trouble = error.what();
     }
-    const std::string told = first_told(*served.votes, trouble, "room for plans on devices");
+    const std::string told = first_told(*served.messages, trouble, "room for plans on devices");
     if (told.empty()) return true;
     served.device_closed = true;
     if (served.ranks->rank() == 0)
@@ -280,7 +292,7 @@ void end_service() noexcept {
     }
     try {
         for (Served* served : left) {
-            served->votes.reset();
+            served->messages.reset();
             served->collectives.reset();
             served->ranks->end_belongings();
         }
@@ -293,9 +305,11 @@ void end_service() noexcept {
 }
 
 std::optional<std::string> serve(H comm, const PlannedCall& planned, const void* send, const void* receive,
-                                 const std::vector<Elements>& sent, const std::vector<Elements>& received) {
-    int ranks = 0;
-    if (mpi().Comm_size(comm, &ranks) != 0 || ranks < 2) return std::nullopt;
+                                 const std::vector<Elements>& sent, const std::vector<Elements>& received,
+                                 bool devices) {
+    int ranks = 0, rank = 0;
+    if (mpi().Comm_size(comm, &ranks) != 0 || ranks < 2 || mpi().Comm_rank(comm, &rank) != 0)
+        return std::nullopt;
     const std::int64_t bytes = bytes_of(planned, ranks);
     const Settings& set = settings();
     const bool long_enough = bytes >= set.mpi_ask_from;
@@ -305,24 +319,24 @@ std::optional<std::string> serve(H comm, const PlannedCall& planned, const void*
     if (bad) return std::nullopt; // MPI says what it thinks of it
     if (bytes == 0 || (!long_enough && set.collective_rules.empty() && set.collective.empty()))
         return std::nullopt;
-    const std::optional<CollectiveCall> call = translated(planned);
-    if (!call) return std::nullopt;
+    const Translated* const call_here = translated(planned, ranks, rank);
+    if (call_here == nullptr) return std::nullopt;
+    const CollectiveCall& call = call_here->call;
     Served* served = served_for(comm);
     if (served == nullptr) return std::nullopt;
-    const int rank = served->ranks->rank();
-    const Parts parts = parts_of(*call, planned, ranks, rank, send, receive, sent, received);
+    const Parts parts = parts_of(*call_here, planned, send, receive, sent, received);
     if (devices_may_come && long_enough && !served->device_closed)
-        if (const std::shared_ptr<Gpu> gpu = agreed_device(*served, parts);
-            gpu && has_room(*served, gpu, *call))
-            return run_on_device(*served, gpu, *call, planned, parts);
-    std::shared_ptr<const CollectiveChoice> way = served->ways.find(*call);
+        if (const std::shared_ptr<Gpu> gpu = agreed_device(*served, parts, devices);
+            gpu && has_room(*served, gpu, call))
+            return run_on_device(*served, gpu, call, planned, parts);
+    std::shared_ptr<const CollectiveChoice> way = served->ways.find(call);
     if (way == nullptr) {
-        way = std::make_shared<const CollectiveChoice>(served->collectives->way_of(*call));
-        (void)served->ways.add(*call, way);
+        way = std::make_shared<const CollectiveChoice>(served->collectives->way_of(call));
+        (void)served->ways.add(call, way);
     }
     if (way->way.name == by_mpi) return std::nullopt;
-    OnHost on_host(*call, planned, parts, ranks, rank);
-    served->collectives->run(*call, on_host.buffers());
+    OnHost on_host(*call_here, planned, parts, rank, devices);
+    served->collectives->run(call, on_host.buffers());
     on_host.finish();
     return way->way.name;
 }

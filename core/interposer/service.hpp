@@ -26,6 +26,8 @@ struct PlannedCall {
     int root = 0;
     bool in_place = false;      // on all ranks
     bool root_in_place = false; // on this one, which is the root
+
+    bool operator==(const PlannedCall&) const = default;
 };
 
 // After MPI has started, by all ranks of COMM_WORLD: whether anybody but MPI may have calls to do.
@@ -34,9 +36,11 @@ void end_service() noexcept; // before MPI ends
 bool serving() noexcept;
 
 // Does the call, if a plan is what it goes by, and says by which; none: MPI is to do it. `sent` and
-// `received` are empty where this rank has no such argument. Collective. Throws what went wrong.
+// `received` are empty where this rank has no such argument; `devices`: some of it may be on one. Collective.
+// Throws what went wrong.
 std::optional<std::string> serve(H comm, const PlannedCall& call, const void* send, const void* receive,
-                                 const std::vector<Elements>& sent, const std::vector<Elements>& received);
+                                 const std::vector<Elements>& sent, const std::vector<Elements>& received,
+                                 bool devices);
 
 // The program gives the communicator up: so do all ranks of it now.
 void forget(H comm);

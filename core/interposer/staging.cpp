@@ -42,6 +42,18 @@ bool mpi_takes_memory_of(const GpuVendor& vendor) {
 
 namespace {
 
+// Null: there are none.
+const void* first_byte(const void* address, const std::vector<Elements>& elements) {
+    for (const Elements& each : elements) {
+        if (each.count <= 0) continue;
+        const auto layout = layout_of(each.type);
+        if (layout->size > 0)
+            return static_cast<const std::byte*>(address) + each.offset +
+                   bounds_of(*layout, each.count).begin;
+    }
+    return nullptr;
+}
+
 // From MPI_BOTTOM a type may lead anywhere.
 void refuse_mixtures(const std::vector<Elements>& elements, bool on_devices) {
     for (const Elements& each : elements) {
@@ -55,28 +67,29 @@ void refuse_mixtures(const std::vector<Elements>& elements, bool on_devices) {
 
 } // namespace
 
+bool may_be_on_device(const void* address, const std::vector<Elements>& elements) {
+    const void* const first = first_byte(address, elements);
+    return first != nullptr && (address == nullptr || on_device(first));
+}
+
 void* Staging::give(const void* address, const std::vector<Elements>& elements, Use use) {
-    const auto has_bytes = [](const Elements& each) {
-        return each.count > 0 && layout_of(each.type)->size > 0;
-    };
-    const auto first = std::ranges::find_if(elements, has_bytes);
-    if (first == elements.end()) return const_cast<void*>(address);
+    // The address itself may be none: MPI_BOTTOM.
+    const void* const first = first_byte(address, elements);
+    if (first == nullptr) return const_cast<void*>(address);
+    const bool is_host = !on_device(first);
+    if (address == nullptr) refuse_mixtures(elements, !is_host);
+    if (is_host) return const_cast<void*>(address);
     Argument argument;
     argument.address = reinterpret_cast<GpuAddress>(address);
     argument.use = use;
     argument.all_dense = true;
-    // The address itself may be none: MPI_BOTTOM.
-    const ByteRange there = bounds_of(*layout_of(first->type), first->count);
-    argument.memory =
-        device_memory(reinterpret_cast<const void*>(argument.address + first->offset + there.begin));
-    if (address == nullptr) refuse_mixtures(elements, argument.memory.gpu != nullptr);
-    if (!argument.memory.gpu || mpi_takes_memory_of(argument.memory.gpu->vendor()))
-        return const_cast<void*>(address);
+    argument.memory = device_memory(first);
+    if (mpi_takes_memory_of(argument.memory.gpu->vendor())) return const_cast<void*>(address);
     std::int64_t begin = std::numeric_limits<std::int64_t>::max(),
                  end = std::numeric_limits<std::int64_t>::min();
     for (const Elements& each : elements) {
-        if (!has_bytes(each)) continue;
         std::shared_ptr<const TypeLayout> layout = layout_of(each.type);
+        if (each.count <= 0 || layout->size == 0) continue;
         const ByteRange bounds = bounds_of(*layout, each.count);
         begin = std::min(begin, each.offset + bounds.begin);
         end = std::max(end, each.offset + bounds.end);

@@ -19,6 +19,10 @@ struct Elements {
     H type;
 };
 
+// Whether there may be memory of a device among them: asks the driver about the first byte. From MPI_BOTTOM a
+// type may lead anywhere.
+bool may_be_on_device(const void* address, const std::vector<Elements>& elements);
+
 // Whether MPI reads or writes an argument, or writes as much as arrives.
 enum class Use { read, written, both, received };
 

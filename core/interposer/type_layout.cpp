@@ -188,14 +188,17 @@ std::shared_ptr<const TypeLayout> layout_of(H type) {
     // Types that MPI names stay what they are; others go, and their handles may come again for another one.
     static std::shared_mutex mutex;
     static std::unordered_map<H, Shared> named;
-    static thread_local std::pair<H, Shared> latest; // programs repeat themselves
+    static thread_local H latest = 0; // programs repeat themselves
+    static thread_local const TypeLayout* layout_of_latest = nullptr;
+    const auto stays = [](const TypeLayout* layout) { return Shared(Shared(), layout); }; // counts nothing
     type = mpi().handle(type);
-    if (latest.second && latest.first == type) return latest.second;
+    if (layout_of_latest != nullptr && latest == type) return stays(layout_of_latest);
     {
         std::shared_lock lock(mutex);
         if (const auto found = named.find(type); found != named.end()) {
-            latest = *found;
-            return found->second;
+            latest = type;
+            layout_of_latest = found->second.get();
+            return stays(layout_of_latest);
         }
     }
     Shared* known = nullptr;

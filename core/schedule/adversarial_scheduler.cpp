@@ -88,8 +88,9 @@ struct VirtualRanks::State {
             for (const auto& name : schedules[r]->libraries())
                 library.push_back(libraries.emplace(name, static_cast<int>(libraries.size())).first->second);
             for (int k = 0; k < graphs[r].messages(); ++k) {
-                const auto [is_sent, signals, peer, tag, by] =
-                    *envelope_of(schedules[r]->steps()[graphs[r].port(k).step]);
+                const auto envelope = envelope_of(schedules[r]->steps()[graphs[r].port(k).step]);
+                if (!envelope) throw ScheduleError("a library's own collective needs the library");
+                const auto [is_sent, signals, peer, tag, by] = *envelope;
                 const int line = 2 * library.at(by) + signals;
                 if (is_sent)
                     sends.emplace_back(r, peer, tag, line, first[r] + k);

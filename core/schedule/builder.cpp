@@ -20,6 +20,9 @@ void for_each_region(Action& action, Visit visit) {
                 visit(a.into, true);
             } else if constexpr (std::is_same_v<A, Send>) {
                 visit(a.from, false);
+            } else if constexpr (std::is_same_v<A, LibraryCollective>) {
+                for (auto& region : a.reads) visit(region, false);
+                for (auto& region : a.writes) visit(region, true);
             } else if constexpr (std::is_same_v<A, Copy>) {
                 for (auto& row : a.rows) {
                     visit(row.from, false);

@@ -108,7 +108,12 @@ struct Executor::State {
     Communicator& carrier(int library) { return *transports[transports.size() == 1 ? 0 : library]; }
     std::byte* at(const Region& region) { return buffers[region.buffer] + region.offset; }
 
-    Envelope envelope(int message) const { return *envelope_of(*tasks[message].step); }
+    std::optional<Envelope> envelope(int message) const { return envelope_of(*tasks[message].step); }
+    Communicator& carrier_of(int message) {
+        if (transports.size() == 1) return *transports[0];
+        const auto* whole = std::get_if<LibraryCollective>(&tasks[message].step->action);
+        return carrier(whole ? whole->library : envelope(message)->library);
+    }
 
     void happened(int task) {
         if (--open[task] == 0) ready.insert(task);
@@ -125,7 +130,7 @@ struct Executor::State {
         for (auto left = std::min(at_most, in_flight.size()); left > 0; --left) {
             if (next_look >= in_flight.size()) next_look = 0;
             const int message = in_flight[next_look];
-            if (!carrier(envelope(message).library).test(*requests[message])) {
+            if (!carrier_of(message).test(*requests[message])) {
                 ++next_look;
                 continue;
             }
@@ -156,9 +161,9 @@ struct Executor::State {
     void note_message(int message) {
         Timeline* const timeline = Timeline::of_this_thread();
         if (timeline == nullptr || begun[message] == 0) return;
-        const Envelope e = envelope(message);
+        const std::optional<Envelope> e = envelope(message);
         const Step& step = *tasks[message].step;
-        timeline->add(phase_of(step, e.sends ? Phase::send : Phase::receive), Timeline::message_track,
+        timeline->add(phase_of(step, e && e->sends ? Phase::send : Phase::receive), Timeline::message_track,
                       timeline->number_of(step.name), begun[message], Timeline::now(),
                       bytes_only(region_of_message(step).bytes));
     }
@@ -174,9 +179,12 @@ struct Executor::State {
         ready.erase(task);
         const Step& step = *tasks[task].step;
         const auto between = [this](std::size_t bytes) { breathe(bytes); };
-        if (task < graph.messages()) {
+        if (const auto* a = std::get_if<LibraryCollective>(&step.action)) {
+            requests[task] = a->begin(carrier(a->library), buffers);
+            started(task);
+        } else if (task < graph.messages()) {
             // signals are messages of no bytes, which order what is before them with what is behind
-            const auto [sends, signals, peer, tag, library] = envelope(task);
+            const auto [sends, signals, peer, tag, library] = *envelope(task);
             const Region where = region_of_message(step);
             std::byte* const data = signals ? nullptr : at(where);
             requests[task] = sends ? carrier(library).send(data, where.bytes, peer, tag + first_tag)
@@ -244,16 +252,18 @@ struct Executor::State {
     }
 
     // "step 'receive' of a halo exchange (message from rank 1, tag 3, 32 bytes) (transport thread)"
-    std::string describe_wait() const {
+    std::string describe_wait() {
         const int message = *std::min_element(in_flight.begin(), in_flight.end());
-        const Envelope e = envelope(message);
         const std::size_t bytes = region_of_message(*tasks[message].step).bytes;
-        const Communicator& transport = *transports[transports.size() == 1 ? 0 : e.library];
+        const Communicator& transport = carrier_of(message);
+        std::string of_whom = " (a collective of its own with all ranks";
+        if (const std::optional<Envelope> e = envelope(message))
+            of_whom = std::string(e->signals ? " (signal" : " (message") + (e->sends ? " to" : " from") +
+                      " rank " + std::to_string(e->peer) + ", tag " + std::to_string(e->tag + first_tag) +
+                      ", " + std::to_string(bytes) + " bytes";
         return "rank " + std::to_string(transport.rank()) + " waited for step " +
-               quoted_name(*schedule, graph.port(message)) + (what.empty() ? "" : " of " + what) +
-               (e.signals ? " (signal" : " (message") + (e.sends ? " to" : " from") + " rank " +
-               std::to_string(e.peer) + ", tag " + std::to_string(e.tag + first_tag) + ", " +
-               std::to_string(bytes) + " bytes) (transport " + transport.transport() + ")" +
+               quoted_name(*schedule, graph.port(message)) + (what.empty() ? "" : " of " + what) + of_whom +
+               ") (transport " + transport.transport() + ")" +
                (in_flight.size() == 1 ? std::string()
                                       : " and " + std::to_string(in_flight.size() - 1) + " other messages");
     }
@@ -261,15 +271,19 @@ struct Executor::State {
     // A rank whose program is over although a message of ours with it is under way, or -1.
     int departed(double waited) {
         for (int message : in_flight) {
-            const Envelope e = envelope(message);
-            if (carrier(e.library).has_left(e.peer, waited)) return carrier(e.library).outermost(e.peer);
+            Communicator& by = carrier_of(message);
+            const std::optional<Envelope> e = envelope(message);
+            for (int rank = e ? e->peer : 0; rank < (e ? e->peer + 1 : by.size()); ++rank)
+                if (by.has_left(rank, waited)) return by.outermost(rank);
         }
         return -1;
     }
 
     void give_up_if_alone(int gone) {
         if (gone >= 0) throw RankFailure(gone, "its program ended while " + describe_wait());
-        if (std::all_of(distinct.begin(), distinct.end(), [](auto* t) { return t->size() == 1; }))
+        const bool alone = std::ranges::all_of(distinct, [](auto* t) { return t->size() == 1; });
+        if (alone &&
+            std::ranges::all_of(in_flight, [this](int message) { return envelope(message).has_value(); }))
             throw TransportError("the only rank waits for itself: " + describe_wait());
     }
 

@@ -12,9 +12,9 @@ namespace {
 int urgency(const Step& step) {
     return static_cast<int>(step.action.index());
 }
-static_assert(std::is_same_v<std::variant_alternative_t<4, decltype(Step::action)>, Copy>);
-static_assert(std::is_same_v<std::variant_alternative_t<6, decltype(Step::action)>, Kernel>);
-constexpr int first_that_works = 4, kernel_urgency = 6;
+static_assert(std::is_same_v<std::variant_alternative_t<5, decltype(Step::action)>, Copy>);
+static_assert(std::is_same_v<std::variant_alternative_t<7, decltype(Step::action)>, Kernel>);
+constexpr int first_that_works = 5, kernel_urgency = 7;
 
 } // namespace
 
@@ -69,7 +69,8 @@ Graph::Graph(const Schedule& schedule) {
     next_of_envelope_.assign(messages_, -1);
     std::vector<std::pair<Envelope, std::int32_t>> envelopes;
     envelopes.reserve(messages_);
-    for (int k = 0; k < messages_; ++k) envelopes.emplace_back(*envelope_of(steps[ports_[k].step]), k);
+    for (int k = 0; k < messages_; ++k)
+        if (const auto envelope = envelope_of(steps[ports_[k].step])) envelopes.emplace_back(*envelope, k);
     std::sort(envelopes.begin(), envelopes.end());
     for (std::size_t i = 1; i < envelopes.size(); ++i) {
         if (envelopes[i - 1].first != envelopes[i].first) continue;

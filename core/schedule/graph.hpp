@@ -1,10 +1,10 @@
 // The parts of a schedule numbered through, with what follows what: shared by the checks and by whoever runs
 // schedules.
 //
-// Parts are numbered by urgency (start receives, wait, start sends, signal, copy, reduce, compute) and,
-// within it, by their place in the schedule: among the parts that are ready the one with the smallest number
-// runs first. Messages of one envelope (direction, peer, tag, library) start in the order of the schedule,
-// whenever they become ready, so that both ends count them alike.
+// Parts are numbered by urgency (start receives, wait, start sends, signal, begin a library's collectives,
+// copy, reduce, compute) and, within it, by their place in the schedule: among the parts that are ready the
+// one with the smallest number runs first. Messages of one envelope (direction, peer, tag, library) start in
+// the order of the schedule, whenever they become ready, so that both ends count them alike.
 #pragma once
 
 #include "schedule/schedule.hpp"
@@ -23,7 +23,8 @@ class Graph {
     explicit Graph(const Schedule& schedule);
 
     int size() const { return static_cast<int>(ports_.size()); }
-    int messages() const { return messages_; } // parts 0 to messages - 1 are receives, waits, sends, signals
+    // Parts 0 to messages - 1 are receives, waits, sends, signals, and collectives of libraries.
+    int messages() const { return messages_; }
     int first_kernel() const { return first_kernel_; } // from here on parts are those of kernels
     const Port& port(int part) const { return ports_[part]; }
 

@@ -29,6 +29,7 @@ void for_each_access(const Step& step, int part, Visit&& visit) {
                    [&](const Send& a) { visit(Access{one(a.from), {}}); },
                    [](const Wait&) {},
                    [](const Signal&) {},
+                   [&](const LibraryCollective& a) { visit(Access{a.reads, a.writes}); },
                    [&](const Copy& a) {
                        for (const auto& row : a.rows) visit(Access{one(row.from), one(row.to)});
                    },
@@ -105,6 +106,10 @@ class Form {
         const auto [sends, signals, peer, tag, library] = envelope;
         if (peer < 0) refuse(Fault::message, port, "has to do with rank " + std::to_string(peer));
         if (tag < 0) refuse(Fault::message, port, "has tag " + std::to_string(tag));
+        check_library(library, port);
+    }
+
+    void check_library(int library, const Port& port) const {
         if (library < 0 || library >= static_cast<int>(schedule_.libraries().size()))
             refuse(Fault::structure, port,
                    "goes by library " + std::to_string(library) + " of " +
@@ -185,6 +190,7 @@ class Form {
             });
         }
         if (const auto envelope = envelope_of(step)) check_envelope(*envelope, port);
+        if (const auto* a = std::get_if<LibraryCollective>(&step.action)) check_library(a->library, port);
         if (const auto* a = std::get_if<Copy>(&step.action))
             for (const auto& row : a->rows) check_copy(row, port);
         if (const auto* a = std::get_if<Reduce>(&step.action)) check_reduce(*a, port);
@@ -372,6 +378,12 @@ std::string Schedule::describe() const {
         },
         [&](const Signal& a) {
             return "signal rank " + number(a.to) + ", tag " + number(a.tag) + by(a.library);
+        },
+        [&](const LibraryCollective& a) {
+            std::string words = "a collective" + by(a.library);
+            for (const Region& r : a.reads) words += ", reads " + region(r);
+            for (const Region& w : a.writes) words += ", writes " + region(w);
+            return words;
         },
         [&](const Copy& a) {
             const bool puts = !a.rows.empty() && buffers_[a.rows[0].to.buffer].rank >= 0;

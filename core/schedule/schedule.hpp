@@ -1,5 +1,5 @@
-// A graph of steps that move or compute: receive, wait, send, signal, copy, reduce, kernel, over named
-// buffers.
+// A graph of steps that move or compute: receive, wait, send, signal, a library's own collective, copy,
+// reduce, kernel, over named buffers.
 //
 // A step has parts (most have one); a part runs after the step's earlier parts and after the parts it needs,
 // so a kernel whose last part needs an arrival is one step with a port. A message step ends when the message
@@ -45,6 +45,9 @@ enum class Fault : std::uint8_t {
 constexpr int faults = 10;
 std::string_view name_of(Fault fault);
 
+class Communicator;
+class Request;
+
 struct ScheduleError : std::logic_error {
     explicit ScheduleError(const std::string& what, Fault kind = Fault::structure, int rank = -1, int at = -1)
         : std::logic_error(what), kind(kind), rank(rank), at(at) {}
@@ -88,6 +91,16 @@ struct Signal {
 
 struct Wait {
     int from = 0, tag = 0, library = 0;
+};
+
+// A collective that a transport's library has itself, with all ranks, which begin the same ones in the same
+// order. It ends as a message does. Nothing is known of how it does it: of one rank's memory alone.
+struct LibraryCollective {
+    using Begin =
+        std::function<std::unique_ptr<Request>(Communicator& carrier, std::span<std::byte* const> buffers)>;
+    Begin begin;
+    std::vector<Region> reads, writes;
+    int library = 0;
 };
 
 // Gathers rows of `row_bytes` into `to`: row k comes from from.offset + rows[k] * row_bytes, or, without a
@@ -138,7 +151,7 @@ struct Mark {
 
 struct Step {
     std::string name;
-    std::variant<Receive, Wait, Send, Signal, Copy, Reduce, Kernel> action;
+    std::variant<Receive, Wait, Send, Signal, LibraryCollective, Copy, Reduce, Kernel> action;
     std::vector<Part> parts; // one, or as many as a kernel has
     Mark mark{};
 };

@@ -99,6 +99,9 @@ class Writer {
         if (const auto* a = std::get_if<Kernel>(&step.action)) {
             for (const Region& r : a->reads[port.part]) touch(at(number).reads, r);
             for (const Region& w : a->writes[port.part]) touch(at(number).writes, w);
+        } else if (const auto* a = std::get_if<LibraryCollective>(&step.action)) {
+            for (const Region& r : a->reads) touch(at(number).reads, r);
+            for (const Region& w : a->writes) touch(at(number).writes, w);
         } else if (envelope_of(step)) {
             return add_envelope(number, port.step, run);
         } else if (step_of_ != nullptr) {

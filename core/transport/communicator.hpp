@@ -136,6 +136,9 @@ class Communicator {
     // The memory of other ranks that this one can write into; see exposed_memory(). Collective.
     virtual std::shared_ptr<ExposedMemory> expose_memory();
 
+    // Who carries messages between hosts, where ranks of one host share memory; null: this one does.
+    virtual std::shared_ptr<Communicator> beneath() const { return nullptr; }
+
     // The outermost communicator and all that were made from it are given up, by all ranks at once: nothing
     // may follow. Of use where MPI goes on without jali, as it holds a limited number. Collective.
     virtual void give_back() {}

@@ -11,6 +11,7 @@
 #include "transport/mpi_abi.hpp"
 #include "transport/mpi_devices.hpp"
 #include "transport/mpi_notices.hpp"
+#include "transport/mpi_operation.hpp"
 #include "transport/patience.hpp"
 #include "transport/split.hpp"
 
@@ -30,6 +31,7 @@ namespace {
 
 constexpr std::size_t largest_part = std::size_t{1} << 30; // counts are ints: longer messages go in parts
 constexpr auto longest_withdrawal = std::chrono::seconds(1);
+constexpr unsigned spins = 64, yields = 1024; // of a rank that waits, before it sleeps
 constexpr double grace_seconds = 3; // for messages that a rank sent before it left; notices may overtake them
 
 struct MpiRequest final : Request {
@@ -40,9 +42,13 @@ struct MpiRequest final : Request {
 
     MpiRequest(const MpiAbi& mpi, std::size_t bytes, int peer, int tag, bool sending)
         : mpi(mpi), bytes(bytes), peer(peer), tag(tag), sending(sending) {}
+    // Of all ranks.
+    MpiRequest(const MpiAbi& mpi, const char* function, std::shared_ptr<const void> keep)
+        : mpi(mpi), bytes(0), peer(-1), tag(-1), sending(true), function(function), keep(std::move(keep)) {}
 
     // A rank that gives up: what has not begun to arrive is withdrawn. What has is waited for, since its
-    // memory may go, but not for long, since its sender may be gone; then it is left to the library.
+    // memory may go, but not for long, since its sender may be gone; then it is left to the library. What is
+    // of all ranks cannot be withdrawn.
     ~MpiRequest() override {
         if (next == parts.size() || mpi.finalized()) return;
         const auto until = std::chrono::steady_clock::now() + longest_withdrawal;
@@ -50,11 +56,12 @@ struct MpiRequest final : Request {
             MpiHandle& handle = parts[next].handle;
             int done = 0;
             MpiStatus status;
-            if (!sending && mpi.Cancel(&handle) == 0)
+            if (function != nullptr || (!sending && mpi.Cancel(&handle) == 0))
                 while (mpi.Test(&handle, &done, &status) == 0 && !done &&
-                       std::chrono::steady_clock::now() < until) {
-                }
-            if (!done) mpi.Request_free(&handle);
+                       std::chrono::steady_clock::now() < until)
+                    sched_yield();
+            if (!done && function == nullptr) mpi.Request_free(&handle);
+            if (!done && keep) new std::shared_ptr<const void>(std::move(keep)); // MPI may still read it
         }
     }
 
@@ -65,7 +72,9 @@ struct MpiRequest final : Request {
     int peer;
     int tag;
     bool sending;
-    bool may_be_shorter = false; // a receive
+    bool may_be_shorter = false;    // a receive
+    const char* function = nullptr; // that has begun it, of what is of all ranks
+    std::shared_ptr<const void> keep;
 };
 
 // An MPI communicator of ours and those that were split from it. Freeing one is collective, and destructors
@@ -175,18 +184,38 @@ class MpiCommunicator final : public Communicator {
                     if (!request) continue;
                     auto& waited = static_cast<MpiRequest&>(*request);
                     moved |= advance(waited);
-                    if (waited.next < waited.parts.size() && (open == nullptr || left(waited.peer)))
+                    if (waited.next < waited.parts.size() &&
+                        (open == nullptr || (waited.peer >= 0 && left(waited.peer))))
                         open = &waited;
                 }
                 return open == nullptr ? Look::done : moved ? Look::moved : Look::nothing;
             },
             [&] { return open->peer; },
             [&] {
+                if (open->function != nullptr) return what + " (" + open->function + ")";
                 if (open->tag == own_tag()) return what + " with rank " + std::to_string(open->peer);
                 return what + " (" + (open->sending ? "message to" : "message from") + " rank " +
                        std::to_string(open->peer) + ", tag " + std::to_string(open->tag) + ", " +
                        std::to_string(open->bytes) + " bytes)";
             });
+    }
+
+    std::unique_ptr<Request> begin(const char* function, const BeginsInMpi& begins,
+                                   std::shared_ptr<const void> keep) {
+        notices_->throw_if_failed();
+        refuse_other_threads();
+        auto request = std::make_unique<MpiRequest>(mpi_, function, std::move(keep));
+        MpiHandle handle = 0;
+        mpi_.check(begins(mpi_, messages_, &handle), function);
+        request->parts.push_back({handle, 0});
+        return request;
+    }
+
+    // A look costs about as much as an offer of the core, which a rank that shares it may need.
+    bool rest(std::uint64_t seen, unsigned rounds) override {
+        if (rounds < spins || rounds >= spins + yields) return Communicator::rest(seen, rounds);
+        sched_yield();
+        return false;
     }
 
     bool has_left(int rank, double waited) override { return left(rank) && waited > grace_seconds; }
@@ -368,6 +397,7 @@ class MpiCommunicator final : public Communicator {
             const int code = mpi_.Test(&part.handle, &done, &status);
             if (code != 0) {
                 ++request.next;
+                if (request.function != nullptr) mpi_.check(code, request.function);
                 mpi_.check(code, request.sending ? describe("sending", request, "to").c_str()
                                                  : describe("receiving", request, "from").c_str());
             }
@@ -442,6 +472,19 @@ class MpiCommunicator final : public Communicator {
 
 std::shared_ptr<Communicator> make_mpi_communicator(std::uintptr_t handle, const std::string& library) {
     return std::make_shared<MpiCommunicator>(static_cast<MpiHandle>(handle), library);
+}
+
+bool is_of_mpi(const Communicator& communicator) {
+    return dynamic_cast<const MpiCommunicator*>(&communicator) != nullptr;
+}
+
+std::unique_ptr<Request> begin_in_mpi(Communicator& communicator, const char* function,
+                                      const BeginsInMpi& begin, std::shared_ptr<const void> keep) {
+    auto* mpi = dynamic_cast<MpiCommunicator*>(&communicator);
+    if (mpi == nullptr)
+        throw std::logic_error(std::string(function) + " between ranks whose transport is '" +
+                               communicator.transport() + "', not MPI");
+    return mpi->begin(function, begin, std::move(keep));
 }
 
 std::vector<int> failed_alike(Communicator& communicator, const std::string& cause) {

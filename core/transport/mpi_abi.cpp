@@ -5,6 +5,8 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <initializer_list>
+#include <iterator>
 #include <mutex>
 #include <vector>
 
@@ -71,6 +73,10 @@ void read_version(MpiAbi& mpi, std::string_view text) {
     }
 }
 
+void* address(std::intptr_t number) {
+    return reinterpret_cast<void*>(number);
+}
+
 MpiAbi load(const std::string& hint) {
     void* handle = library_handle(hint);
     MpiAbi mpi;
@@ -101,6 +107,19 @@ MpiAbi load(const std::string& hint) {
     function(mpi.Cancel, "PMPI_Cancel");
     function(mpi.Request_free, "PMPI_Request_free");
     function(mpi.Get_count, "PMPI_Get_count");
+    function(mpi.Ibcast, "PMPI_Ibcast");
+    function(mpi.Ireduce, "PMPI_Ireduce");
+    function(mpi.Iallreduce, "PMPI_Iallreduce");
+    function(mpi.Ireduce_scatter, "PMPI_Ireduce_scatter");
+    function(mpi.Ireduce_scatter_block, "PMPI_Ireduce_scatter_block");
+    function(mpi.Iallgather, "PMPI_Iallgather");
+    function(mpi.Iallgatherv, "PMPI_Iallgatherv");
+    function(mpi.Igather, "PMPI_Igather");
+    function(mpi.Igatherv, "PMPI_Igatherv");
+    function(mpi.Iscatter, "PMPI_Iscatter");
+    function(mpi.Iscatterv, "PMPI_Iscatterv");
+    function(mpi.Ialltoall, "PMPI_Ialltoall");
+    function(mpi.Ialltoallv, "PMPI_Ialltoallv");
 
     // MPICH's own library has the call too, but answers -1 unless it was built with the standard ABI.
     int abi_major = -1, abi_minor = -1;
@@ -117,20 +136,43 @@ MpiAbi load(const std::string& hint) {
 
     mpi.undefined = -32766; // in all three ABIs
     mpi.thread_multiple = abi_major > 0 ? 4096 : 3;
+    const auto set = [](auto& to, std::initializer_list<MpiHandle> handles) {
+        std::ranges::copy(handles, std::begin(to));
+    };
     if (abi_major > 0) { // values of the MPI 5.0 standard, appendix A
         mpi.name = "MPI-5 standard ABI";
+        set(mpi.types, {0x240, 0x248, 0x250, 0x258, 0x241, 0x249, 0x251, 0x259, 0x210, 0x214, 0x212, 0x216});
+        set(mpi.operations, {0x21, 0x24, 0x22, 0x23, 0x30, 0x31, 0x32, 0x28, 0x29, 0x2a});
+        mpi.in_place = address(1);
         mpi.byte_type = 0x247;
         mpi.errors_return = 0x143;
         mpi.any_source = -1;
         mpi.tag_ub = 501;
     } else if (dlsym(handle, "ompi_mpi_comm_self") != nullptr) {
         mpi.name = "Open MPI";
+        constexpr const char* types[] = {"int8_t",  "int16_t",  "int32_t",         "int64_t",
+                                         "uint8_t", "uint16_t", "uint32_t",        "uint64_t",
+                                         "float",   "double",   "c_float_complex", "c_double_complex"};
+        constexpr const char* operations[] = {"sum", "prod", "min",  "max", "land",
+                                              "lor", "lxor", "band", "bor", "bxor"};
+        const auto named = [&](const char* name) {
+            return object((std::string("ompi_mpi_") + name).c_str());
+        };
+        std::ranges::transform(types, mpi.types, named);
+        std::ranges::transform(operations, mpi.operations,
+                               [&](const char* name) { return named((std::string("op_") + name).c_str()); });
+        mpi.in_place = address(1);
         mpi.byte_type = object("ompi_mpi_byte");
         mpi.errors_return = object("ompi_mpi_errors_return");
         mpi.any_source = -1;
         mpi.tag_ub = 0;
     } else { // values of the MPICH ABI initiative
         mpi.name = "MPICH";
+        set(mpi.types, {0x4c000137, 0x4c000238, 0x4c000439, 0x4c00083a, 0x4c00013b, 0x4c00023c, 0x4c00043d,
+                        0x4c00083e, 0x4c00040a, 0x4c00080b, 0x4c000840, 0x4c001041});
+        set(mpi.operations, {0x58000003, 0x58000004, 0x58000002, 0x58000001, 0x58000005, 0x58000007,
+                             0x58000009, 0x58000006, 0x58000008, 0x5800000a});
+        mpi.in_place = address(-1);
         mpi.byte_type = 0x4c00010d;
         mpi.errors_return = 0x54000001;
         mpi.any_source = -2;

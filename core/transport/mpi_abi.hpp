@@ -45,6 +45,9 @@ struct MpiAbi {
     std::string library, version;
 
     MpiHandle byte_type, errors_return;
+    MpiHandle types[12];      // int8 to int64, uint8 to uint64, float, double and the complex ones of both
+    MpiHandle operations[10]; // sum, prod, min, max, land, lor, lxor, band, bor, bxor, in this order
+    void* in_place;
     int any_source, undefined, tag_ub; // tag_ub: the attribute that holds the largest tag
     int thread_multiple;
 
@@ -66,6 +69,23 @@ struct MpiAbi {
     int (*Cancel)(MpiHandle*);
     int (*Request_free)(MpiHandle*);
     int (*Get_count)(const MpiStatus*, MpiHandle, int*);
+    int (*Ibcast)(void*, int, MpiHandle, int, MpiHandle, MpiHandle*);
+    int (*Ireduce)(const void*, void*, int, MpiHandle, MpiHandle, int, MpiHandle, MpiHandle*);
+    int (*Iallreduce)(const void*, void*, int, MpiHandle, MpiHandle, MpiHandle, MpiHandle*);
+    int (*Ireduce_scatter)(const void*, void*, const int*, MpiHandle, MpiHandle, MpiHandle, MpiHandle*);
+    int (*Ireduce_scatter_block)(const void*, void*, int, MpiHandle, MpiHandle, MpiHandle, MpiHandle*);
+    int (*Iallgather)(const void*, int, MpiHandle, void*, int, MpiHandle, MpiHandle, MpiHandle*);
+    int (*Iallgatherv)(const void*, int, MpiHandle, void*, const int*, const int*, MpiHandle, MpiHandle,
+                       MpiHandle*);
+    int (*Igather)(const void*, int, MpiHandle, void*, int, MpiHandle, int, MpiHandle, MpiHandle*);
+    int (*Igatherv)(const void*, int, MpiHandle, void*, const int*, const int*, MpiHandle, int, MpiHandle,
+                    MpiHandle*);
+    int (*Iscatter)(const void*, int, MpiHandle, void*, int, MpiHandle, int, MpiHandle, MpiHandle*);
+    int (*Iscatterv)(const void*, const int*, const int*, MpiHandle, void*, int, MpiHandle, int, MpiHandle,
+                     MpiHandle*);
+    int (*Ialltoall)(const void*, int, MpiHandle, void*, int, MpiHandle, MpiHandle, MpiHandle*);
+    int (*Ialltoallv)(const void*, const int*, const int*, MpiHandle, void*, const int*, const int*,
+                      MpiHandle, MpiHandle, MpiHandle*);
 };
 
 } // namespace jali

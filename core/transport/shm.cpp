@@ -11,6 +11,7 @@
 #include "transport/shm_link.hpp"
 #include "transport/split.hpp"
 
+#include <algorithm>
 #include <chrono>
 
 #include <sched.h>
@@ -41,9 +42,9 @@ class HostCommunicator final : public Communicator {
                      std::uint32_t context)
         : link_(std::move(link)), base_(std::move(base)), collectives_(*this, std::move(base_of_collectives)),
           local_ranks_(std::move(local_ranks)), context_(context), watchdog_(watchdog_seconds()),
-          spin_policy_(link_->crowded() ? sharing_cores : alone_on_core) {
-        for (const int local_rank : local_ranks_) has_outer_ = has_outer_ || local_rank < 0;
-    }
+          has_outer_(std::ranges::any_of(local_ranks_, [](int local_rank) { return local_rank < 0; })),
+          // A look at another transport costs more than an offer of the core.
+          spin_policy_(has_outer_ || link_->crowded() ? sharing_cores : alone_on_core) {}
 
     int rank() const override { return base_->rank(); }
     int size() const override { return base_->size(); }
@@ -151,6 +152,8 @@ class HostCommunicator final : public Communicator {
         return shm::expose_heaps(*this, may_share);
     }
 
+    std::shared_ptr<Communicator> beneath() const override { return base_; }
+
     void fail(const std::string& cause) noexcept override { base_->fail(cause); }
     void check() override { look_around(); }
     void leave() noexcept override { base_->leave(); }
@@ -201,8 +204,8 @@ class HostCommunicator final : public Communicator {
         return true;
     }
 
-    // A process that has gone took its memory along, and a rank that gave up its buffers: the failure behind it
-    // comes first.
+    // A process that has gone took its memory along, and a rank that gave up its buffers: the failure behind
+    // it comes first.
     [[noreturn]] void say_why_unread(const Message& message) {
         base_->check();
         call_roll();
@@ -292,8 +295,8 @@ class HostCommunicator final : public Communicator {
     std::vector<int> local_ranks_;
     std::uint32_t context_;
     double watchdog_;
+    bool has_outer_; // ranks of other hosts
     SpinPolicy spin_policy_;
-    bool has_outer_ = false;
     unsigned tests_ = 0;
     std::chrono::steady_clock::time_point last_roll_call_ = std::chrono::steady_clock::now();
 };

@@ -14,6 +14,7 @@ from jali.bench.collective_rules import (
     DEFAULT,
     FIRST,
     LEAST_ROUNDS,
+    Library,
     Rule,
     Stretch,
     Variant,
@@ -194,7 +195,7 @@ def test_graphs_are_asked_for_where_they_differ() -> None:
 def test_rules_by_a_library_ask_for_its_version() -> None:
     ways = ("nccl", "nccl-windows", "ring by nccl", "ring", "ring by copy-engine")
     rules = [Rule("all_gather", None, None, None, 8, 8, way) for way in ways]
-    text = rules_text(rules, {"memory": "cuda"}, [], ("nccl", "2.28.3"))
+    text = rules_text(rules, {"memory": "cuda"}, [], Library("nccl", "2.28.3", "nccl"))
     assert _core.check_rules(text, "mine.toml") == 5
     assert [rule.get("nccl") for rule in tomllib.loads(text)["rule"]] == ["2.28"] * 3 + [None] * 2
 

@@ -320,9 +320,18 @@ def test_a_machine_that_nobody_asked_for_refuses_nothing(explained: Any) -> None
     assert "has equal nodes" in facts["no_costs"]
 
 
-def test_the_mpi_librarys_own_is_for_programs_that_call_it(explained: Any, tmp_path: Path) -> None:
+def test_the_mpi_librarys_own_is_for_ranks_of_mpi_and_calls_that_it_has(
+    explained: Any, tmp_path: Path
+) -> None:
     file = tmp_path / "mine.toml"
     file.write_text("version = 1\n[[rule]]\nways = ['mpi', 'chain']\n")
     own, chain = explained("reduce", "-n", 3, "--rules", file)["ways"]
-    assert own["impossible"] == "'mpi' is the MPI library's own, of programs that call MPI"
+    assert (own["verdict"], own["by"], own["needs"]) == ("if", "its own", ["the ranks are MPI's"])
     assert chain["verdict"] == "takes"
+    own, chain = explained("reduce", "--op", "avg", "-n", 3, "--rules", file)["ways"]
+    assert (own["verdict"], own["impossible"]) == ("not", "MPI has no operation 'avg' of its own")
+    asked = explained("reduce", "-n", 16, "--hosts", 4, "--algorithm", "mpi", "--machine", "perlmutter")
+    cost = next(row for row in asked["costs"] if row["way"] == "mpi")
+    assert asked["takes"] == "mpi"
+    assert cost["takes"]
+    assert cost["words"].startswith("its own choice is not known: as ")

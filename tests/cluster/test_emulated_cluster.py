@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import emulated_cluster
@@ -150,6 +152,37 @@ def test_unmodified_mpi_program_runs_across_nodes(cluster: Cluster, tmp_path: Pa
     out, _ = job.communicate(timeout=PATIENCE)
     assert job.returncode == 0
     assert sorted(out.splitlines()) == ["node0 0 1 ['a b']", "node1 1 1 ['a b']"]
+
+
+@pytest.mark.full
+def test_ways_are_tuned_between_nodes_and_the_mpi_librarys_own_is_among_them(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    pytest.importorskip("mpi4py")
+    if not (Path(sys.executable).parent / "mpiexec.hydra").exists():
+        pytest.skip("the MPI library beside this Python is not MPICH")
+    rules = tmp_path / "rules.toml"
+    words = [
+        "tune",
+        "collectives",
+        "--only",
+        "all_reduce,broadcast",
+        "--smallest",
+        "4KiB",
+        "--largest",
+        "4KiB",
+    ]
+    words += ["--rounds", "11", "--seconds", "0", "--out", str(rules), "--json"]
+    command = cluster.mpi_command("mpich", 2, [sys.executable, "-m", "jali", *words])
+    job = cluster.start(command, stdout=subprocess.PIPE)
+    out, _ = job.communicate(timeout=PATIENCE)
+    assert job.returncode == 0
+    for cell in json.loads(out)["cells"]:
+        assert {"mpi", "slices", "two_level"} <= {*cell["times"], *cell["far"]}
+        assert cell["impossible"] == {}
+    for rule in tomllib.loads(rules.read_text()).get("rule", []):
+        assert (rule["memory"], rule["ranks"], rule["hosts"], rule["ranks_per_host"]) == ("host", 4, 2, 2)
+        assert ("mpich" in rule) == (rule["ways"] == ["mpi"])
 
 
 @pytest.mark.full

@@ -218,7 +218,8 @@ def test_rules_ask_whether_counts_are_even(use_rules) -> None:
 def test_the_mpi_librarys_own_is_a_name_of_rules(use_rules) -> None:
     use_rules("[[rule]]\nways = ['mpi', 'chain']\n")
     choice = _core.choose_on_host(CollectiveCall("reduce", "fp64", 8), [2])
-    assert choice.name in ("mpi", "chain")  # whether it is possible is said by who runs it
+    assert choice.name == "chain"
+    assert "; not mpi: the ranks are not MPI's" in choice.why
 
 
 def test_the_first_rule_that_holds_says_why(use_rules) -> None:

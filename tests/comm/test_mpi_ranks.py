@@ -211,7 +211,11 @@ def test_killed_rank_ends_the_job(mpi, wait_for) -> None:
 @pytest.mark.parametrize("group", ["comm.current()", "comm.current().sharing_memory()"])
 @pytest.mark.parametrize(
     "wait",
-    ["group.wait([group.receive(np.zeros(4), 1, 9)])", pytest.param("group.check()", marks=pytest.mark.full)],
+    [
+        "group.wait([group.receive(np.zeros(4), 1, 9)])",
+        "group.all_reduce(numbers, algorithm='mpi')",
+        pytest.param("group.check()", marks=pytest.mark.full),
+    ],
 )
 def test_killed_rank_is_noticed_without_the_launcher(mpi, wait_for, wait: str, group: str) -> None:
     """The launcher is stopped meanwhile: nobody but the ranks themselves can know."""
@@ -225,6 +229,8 @@ def test_killed_rank_is_noticed_without_the_launcher(mpi, wait_for, wait: str, g
 
         world = comm.current()
         group = {group}
+        numbers = np.ones(1000)
+        assert (group.all_reduce(numbers, algorithm="mpi") == group.size).all()
         group.barrier()
         if world.rank == 1:
             time.sleep(0.5)  # the others wait by now

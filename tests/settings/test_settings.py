@@ -284,7 +284,7 @@ def test_policies_and_algorithms_are_those_that_there_are() -> None:
     values = {row.name: row.values for row in settings.rows()}
     policies = {name for kind in ("cpu", "cuda", "hip") for name, *_ in _core.halo_policies(kind)}
     assert set(re.split(", | or ", values["halo_policy"])) == policies | {"auto", "auto-graph"}
-    names = {*(row.name for row in algorithms.ALGORITHMS), *algorithms.ON_DEVICES}
+    names = {*(row.name for row in algorithms.ALGORITHMS), *algorithms.ON_DEVICES, algorithms.BY_MPI}
     names |= {name for name, *_ in algorithms.OTHER_NAMES}
     listed, _, rest = values["collective"].removeprefix("a list of ").partition(", each ")
     assert set(re.split(", | or ", listed)) == names

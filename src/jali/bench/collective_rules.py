@@ -196,6 +196,15 @@ def _folded(said: list[Said], found: Mapping[Variant, Sequence[Stretch]], condit
     return result
 
 
+@dataclass(frozen=True)
+class Library:
+    """Who has collectives itself where rules are made: that of the devices' vendor, or MPI's; and how its name begins in ways."""
+
+    name: str
+    version: str
+    in_ways: str
+
+
 COMBINING = ("all_reduce", "reduce", "reduce_scatter")
 WITH_COUNTS = ("all_gather", "gather", "scatter", "reduce_scatter", "all_to_all")
 
@@ -204,11 +213,11 @@ def rules_text(
     rules: Iterable[Rule],
     conditions: Mapping[str, object],
     comments: Iterable[str],
-    library: tuple[str, str] | None = None,
+    library: Library | None = None,
 ) -> str:
     """The file: comments, then rules, each with the conditions (memory, ranks, ...) that all of them were measured under.
 
-    `library` is the name and the version of the devices' own; rules whose way takes it ask for the first two numbers.
+    Rules whose way takes the `library` ask for the first two numbers of its version.
     """
     lines = [f"# {line}".rstrip() for line in comments] + ["version = 1"]
     for rule in rules:
@@ -227,8 +236,8 @@ def rules_text(
         if rule.collective in WITH_COUNTS:
             asked["even"] = True
         takes = re.split(" by | and ", str(rule.way))  # whose messages
-        if library is not None and any(name.startswith(library[0]) for name in takes):
-            asked[library[0]] = ".".join(library[1].split(".")[:2])
+        if library is not None and any(name.startswith(library.in_ways) for name in takes):
+            asked[library.name] = ".".join(library.version.split(".")[:2])
         lines += ["", "[[rule]]", *(f"{key} = {_toml(value)}" for key, value in asked.items())]
         lines.append(f"ways = [{_toml(rule.way)}]")
         if rule.why:

@@ -251,7 +251,8 @@ class Asked:
             return [self._compiles], ""
         if self.kind == "host":
             if way.name == BY_MPI:
-                return [], "'mpi' is the MPI library's own, of programs that call MPI"
+                has_not = _core.why_mpi_has_not(self.call, self.ranks)
+                return ([], has_not) if has_not else (["the ranks are MPI's"], "")
             if way.name not in _core.names_of_ways(self.call.collective, False):
                 return [], f"'{way.name}' is for devices"
             wrong = [name for name in carriers if name in CARRIERS_OF_DEVICES]
@@ -307,6 +308,8 @@ class Asked:
             if not way.carrier and self._has_levels(way.name) and not settings.current().device_carrier:
                 return "the first that is open inside hosts, and the first between all"
             return settings.current().device_carrier or way.carrier or usual_carrier(self.kind)
+        if way.name == BY_MPI:
+            return "its own"
         if way.carrier:
             return way.carrier
         if len(self.hosts) == self.ranks > 1:

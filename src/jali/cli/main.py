@@ -75,6 +75,9 @@ COMMANDS = {
         "simulate collectives, or updates with halos, on a described machine, up to thousands of ranks",
     ),
     "machine": Command("jali.cli.machine", "measure the machine that ranks run on, or show a described one"),
+    "example": Command(
+        "jali.cli.example", "list and run the applications that come with jali, and check them"
+    ),
     "bench": Command(
         "jali.cli.bench",
         "time collectives beside the MPI library's, every policy of halo exchange, or two commits of jali",

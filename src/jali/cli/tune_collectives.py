@@ -32,6 +32,7 @@ from jali.bench.cases import chunks_of
 from jali.bench.collective_rules import (
     DEFAULT,
     LEAST_ROUNDS,
+    Library,
     Rule,
     Stretch,
     Variant,
@@ -53,6 +54,7 @@ from jali.bench.collective_ways import (
 )
 from jali.bench.collectives_report import size_text, time_text
 from jali.cli.interruption import EXIT_CODES, Interrupted, Interruption
+from jali.comm.algorithms import BY_MPI
 from jali.comm.stopping import end_job, speaker
 from jali.errors import FileFormatError, ParameterError
 from jali.files import read_bytes, shown
@@ -464,18 +466,20 @@ class Tuning:
         if self.gpu is not None:
             told["device"] = self.gpu.name
         if self.library is not None:
-            told["library"] = " ".join(self.library)
+            told["library"] = f"{self.library.name} {self.library.version}"
         return told | {"rounds": self.arguments.rounds, "settings": ours or "all defaults"}
 
-    def _library(self) -> tuple[str, str] | None:
-        """Name and version of the library of the devices' vendor, where it can be used."""
+    def _library(self) -> Library | None:
+        """That of the devices' vendor, where it can be used; on hosts MPI's, where ranks are its."""
         from jali.comm.ccl import CclCommunicator
         from jali.errors import DeviceError
 
         if self.gpu is None:
-            return None
+            found = self.ranks.collectives.versions if BY_MPI in self.ranks.libraries else {}
+            return next((Library(name, version, BY_MPI) for name, version in found.items()), None)
+        name = library_of(self.gpu.kind)
         try:
-            return library_of(self.gpu.kind), CclCommunicator(self.ranks, self.gpu).library[1]
+            return Library(name, CclCommunicator(self.ranks, self.gpu).library[1], name)
         except DeviceError:
             return None
 

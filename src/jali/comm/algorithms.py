@@ -29,8 +29,8 @@ ALGORITHMS = tuple(_core.algorithms())
 # Other names of ways: (name, collective, algorithm, whether all ranks are to be on one host).
 OTHER_NAMES = tuple(_core.way_aliases())
 
-# The MPI library's own collectives, of programs that call it (docs/mpi-programs.md).
-BY_MPI = "mpi"
+# The MPI library's own collectives on arrays in host memory, where ranks are MPI's (core/collective/mpi_collectives.hpp).
+BY_MPI = _core.BY_MPI
 
 # For arrays in device memory there are those without pipelines in host memory, whose messages one of CARRIERS_OF_DEVICES
 # carries, and who has collectives itself.
