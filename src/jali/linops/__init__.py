@@ -9,6 +9,7 @@ from jali.linops.blocks import BlockDiag, HStack, VStack
 from jali.linops.convolve import NonStationaryConvolve1D, NonStationaryConvolve2D
 from jali.linops.derivatives import FirstDerivative, Gradient, Laplacian, SecondDerivative
 from jali.linops.dot_test import dottest
+from jali.linops.fourier import FFT, FFT2D, FFTND
 from jali.linops.fredholm import Fredholm1
 from jali.linops.functions import aslinearoperator, from_functions
 from jali.linops.halo import Halo, halo_block_split
@@ -20,6 +21,9 @@ from jali.linops.patches import Patch, Sliding
 from jali.linops.stacked import StackedBlockDiag, StackedHStack, StackedVStack
 
 __all__ = [
+    "FFT",
+    "FFT2D",
+    "FFTND",
     "MDC",
     "BlockDiag",
     "Diagonal",
