@@ -410,8 +410,12 @@ def test_real_data_of_a_complex_operator() -> None:
     y = numbers(ROWS, "float64", 2)
     right = np.linalg.lstsq(A, y, rcond=None)[0]
     for x0 in (None, np.ones(COLUMNS)):
-        np.testing.assert_allclose(cgls(pylops.MatrixMult(A), y, x0, niter=20, tol=1e-20).x, right, rtol=1e-8)
-        np.testing.assert_allclose(lsqr(pylops.MatrixMult(A), y, x0, niter=20).x, right, rtol=1e-6)
+        np.testing.assert_allclose(
+            cgls(pylops.MatrixMult(A, dtype="complex128"), y, x0, niter=20, tol=1e-20).x, right, rtol=1e-8
+        )
+        np.testing.assert_allclose(
+            lsqr(pylops.MatrixMult(A, dtype="complex128"), y, x0, niter=20).x, right, rtol=1e-6
+        )
 
 
 # ---- steps, states, callbacks, text ------------------------------------------------------------------------
@@ -456,6 +460,9 @@ def test_callbacks_see_each_iterate_and_may_stop() -> None:
     np.testing.assert_allclose([np.linalg.norm(y - A @ x) for x in seen], found.cost[1:], rtol=1e-12)
 
     class Second(Callbacks):
+        def on_setup_begin(self, solver: Any, x0: Any) -> None:
+            said.append("begin")
+
         def on_setup_end(self, solver: Any, x: Any) -> None:
             said.append("setup")
 
@@ -467,7 +474,7 @@ def test_callbacks_see_each_iterate_and_may_stop() -> None:
     functions: list[Any] = []
     solved = CGLS(pylops.MatrixMult(A), callbacks=[Second(), functions.append]).solve(y, niter=9, tol=0)
     assert solved.istop == 3
-    assert said == ["setup", "step 1", "step 2"]
+    assert said == ["begin", "setup", "step 1", "step 2"]
     assert len(functions) == 2
 
 

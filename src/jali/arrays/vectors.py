@@ -50,25 +50,22 @@ class DistributedVectors(WithoutGraphs):
 
     def update(self, assignments: Sequence[Assignment], norm: bool = False, wait: bool = True) -> Any:
         for y, own, terms in assignments:
+            if type(y) is DistributedArray:
+                assign(y.local, own, [(a, _part_like(x, y)) for a, x in terms])
+                continue
             factors, vectors = [a for a, _ in terms], [_leaves(x) for _, x in terms]
             for leaf, *others in zip(_leaves(y), *vectors, strict=True):
-                parts = []
-                for a, x in zip(factors, others, strict=True):
-                    if x.layout is not leaf.layout:
-                        leaf._alike(x, "update")
-                    parts.append((a, x.local))
-                assign(leaf.local, own, parts)
+                assign(
+                    leaf.local, own, [(a, _part_like(x, leaf)) for a, x in zip(factors, others, strict=True)]
+                )
         return self.norm2(assignments[-1][0]) if norm else None
 
     def partial_sums(self, x: Any, y: Any) -> list[Partial]:
         if callable(y):
             return [(_on_host(y(leaf.local)), _ranks(leaf)) for leaf in _leaves(x)]
-        found = []
-        for a, b in zip(_leaves(x), _leaves(y), strict=True):
-            if a.layout is not b.layout:
-                a._alike(b, "inner product")
-            found.append((library_of(a.local).dot(a.local, b.local, True), _ranks(a)))
-        return found
+        if type(x) is type(y) is DistributedArray:
+            return [(_dot(x, y), _ranks(x))]
+        return [(_dot(a, b), _ranks(a)) for a, b in zip(_leaves(x), _leaves(y), strict=True)]
 
     def parts(self, x: Any) -> list[Any]:
         return [leaf.local for leaf in _leaves(x)]
@@ -85,6 +82,21 @@ def _filled(x: Any, parts: Iterator[Any]) -> Any:
     if isinstance(x, StackedDistributedArray):
         return StackedDistributedArray([_filled(member, parts) for member in x], x._base_comm)
     return DistributedArray.of(x.layout, next(parts), x._base_comm)
+
+
+def _part_like(x: DistributedArray, y: DistributedArray) -> Any:
+    """This rank's part of x. Raises ShapeError unless it could be added to y."""
+    if x.layout is not y.layout:
+        y._alike(x, "vectors")
+    return x.local
+
+
+def _dot(x: DistributedArray, y: DistributedArray) -> Any:
+    """The inner product of this rank's parts."""
+    mine, other = x.local, _part_like(y, x)
+    if type(mine) is type(other) is np.ndarray:
+        return np.vdot(mine, other)
+    return library_of(mine).dot(mine, other, True)
 
 
 def _ranks(x: DistributedArray) -> Any:

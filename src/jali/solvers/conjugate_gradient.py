@@ -358,6 +358,7 @@ class CG(Solver):
 
         Raises ParameterError for what is no vector or no operator, LayoutError where x0 is no vector like y.
         """
+        self._call("on_setup_begin", x0)
         y = widened(self.Op, y)
         vectors = vectors_of("CG: y", y)
         vectors.epsilon(y)  # refuses whole numbers

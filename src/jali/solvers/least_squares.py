@@ -69,6 +69,7 @@ class CGLS(Solver):
 
         Raises ParameterError for what is no vector, LayoutError for whole numbers and where x0 is no vector of the operator's.
         """
+        self._call("on_setup_begin", x0)
         self.niter, self.damp, self.tol, self.iiter, self.istop = niter, damp, tol, 0, 0
         data = vectors_of("CGLS: y", y)
         data.epsilon(y)  # refuses whole numbers

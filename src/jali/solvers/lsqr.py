@@ -81,6 +81,7 @@ class LSQR(Solver):
 
         Raises ParameterError for what is no vector, LayoutError for whole numbers and where x0 is no vector of the operator's.
         """
+        self._call("on_setup_begin", x0)
         self.niter, self.damp, self.iiter, self.istop = niter, damp, 0, 0
         self.atol, self.btol, self.conlim = atol, btol, conlim
         data = vectors_of("LSQR: y", y)

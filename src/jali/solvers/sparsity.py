@@ -102,6 +102,7 @@ class ISTA(Solver):
             raise ThresholdError(f"threshkind must be {', '.join(THRESHOLDS)}, not {threshkind!r}")
         if not 0 < beta < 1:
             raise ParameterError(f"beta is between 0 and 1, not {beta!r}")
+        self._call("on_setup_begin", x0)
         if SOp is not None:
             self._set_transform(SOp)
         name = type(self).__name__

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -268,6 +269,7 @@ def _is_list(x: Any) -> bool:
     return isinstance(x, list | tuple) and len(x) > 0 and all(any(r.is_one(v) for r in ROWS) for v in x)
 
 
+@cache
 def _distributed() -> Vectors:
     from jali.arrays.vectors import DistributedVectors
 
@@ -293,6 +295,10 @@ ROWS = [
 ]
 
 
+_OURS = tuple(ROWS)  # they ask for the class alone, lists apart, and their operations have no state
+_KNOWN: dict[type, Vectors] = {}
+
+
 def register(row: Row) -> None:
     """From now on solvers take these vectors, before all others."""
     ROWS.insert(0, row)
@@ -300,9 +306,16 @@ def register(row: Row) -> None:
 
 def vectors_of(name: str, x: Any) -> Vectors:
     """The operations of a vector. Raises ParameterError, a sentence about `name`, where no row knows it."""
+    kind = type(x)
+    known = _KNOWN.get(kind)
+    if known is not None and len(ROWS) == len(_OURS):
+        return known
     for row in ROWS:
         if row.is_one(x):
-            return row.vectors(x)
+            vectors = row.vectors(x)
+            if row in _OURS and kind not in (list, tuple):
+                _KNOWN[kind] = vectors
+            return vectors
     raise ParameterError(f"{name} is a vector ({', '.join(row.name for row in ROWS)}), not {x!r}")
 
 
@@ -315,22 +328,23 @@ def sums(*terms: tuple[Any, Any]) -> list[Any]:
     A term is two vectors, (x, y), for the sum of conj(x) y, or a vector and a function, (x, f), for that of f of each array of
     `Vectors.parts`. Terms need not be of one kind. Sums of fields are exact, and reduced by themselves.
     """
-    partial = [vectors_of("a vector", x).partial_sums(x, y) for x, y in terms]
     totals: list[Any] = [0.0] * len(terms)
     groups: dict[int, tuple[Any, list[tuple[int, Any]]]] = {}
-    for k, numbers in enumerate(partial):
-        for number, ranks in numbers:
+    for k, (x, y) in enumerate(terms):
+        for number, ranks in vectors_of("a vector", x).partial_sums(x, y):
             if ranks is None:
                 totals[k] += number
+            elif (found := groups.get(id(ranks))) is not None:
+                found[1].append((k, number))
             else:
-                groups.setdefault(id(ranks), (ranks, []))[1].append((k, number))
-    for ranks, found in groups.values():
-        values = np.array([number for _, number in found])
-        values = values.astype(np.complex128 if values.dtype.kind == "c" else np.float64)
-        for (k, number), total in zip(found, ranks.all_reduce(values).tolist(), strict=True):
-            totals[k] += (
-                total if isinstance(number, complex | np.complexfloating) or total.imag else total.real
-            )
+                groups[id(ranks)] = (ranks, [(k, number)])
+    for ranks, numbers in groups.values():
+        own = [number for _, number in numbers]
+        is_complex = any(isinstance(number, complex | np.complexfloating) for number in own)
+        summed = ranks.all_reduce(np.array(own, np.complex128 if is_complex else np.float64)).tolist()
+        for (k, number), total in zip(numbers, summed, strict=True):
+            real = is_complex and not isinstance(number, complex | np.complexfloating)
+            totals[k] += total.real if real else total
     return totals
 
 
