@@ -421,3 +421,17 @@ def test_stack_counts_elements_and_adds_extents_as_scripts_expect() -> None:
     mixed = StackedDistributedArray([a, DistributedArray(7)])
     assert mixed.global_shape == (19,)
     assert mixed.elements == 19
+
+
+@pytest.mark.parametrize("dtype", [np.longdouble, np.clongdouble])
+def test_long_double_is_gathered_and_summed(dtype: type) -> None:
+    a = (np.arange(7) / np.longdouble(3)).astype(dtype)
+
+    def program() -> None:
+        x = DistributedArray.to_dist(a)
+        assert x.asarray().dtype == dtype
+        assert np.array_equal(x.asarray(), a)
+        assert abs(x.dot(x) - np.dot(a, a)) <= 1e-17
+        assert np.isclose(float(x.norm()), float(np.linalg.norm(a)), rtol=1e-15)
+
+    comm.virtual_ranks(3, program)

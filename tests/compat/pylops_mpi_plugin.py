@@ -1,6 +1,6 @@
 """A plugin of pytest for tools/pylops_mpi_suite.py: pylops_mpi is jali, and every rank writes what became of its tests.
 
-`-p pylops_mpi_plugin --results FOLDER --rank-of-results RANK`; one line in JSON when a test begins and when it ends.
+`-p pylops_mpi_plugin --results FOLDER`: a line in JSON when a test begins and when it ends.
 """
 
 from __future__ import annotations

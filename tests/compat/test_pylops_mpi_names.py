@@ -267,3 +267,42 @@ def test_frequencies_are_shifted_as_numpy_does(shape: tuple[int, ...], axes: Any
             assert np.array_equal(pylops_mpi.utils.ifftshift_nd(y, axes).asarray(), whole)
 
     comm.virtual_ranks(2, program)
+
+
+def test_operators_take_vectors_of_another_communicator_of_as_many_ranks() -> None:
+    def program() -> None:
+        ranks = comm.current()
+        others = ranks.split(0, ranks.rank)
+        assert others is not None
+        A = pylops_mpi.MPIBlockDiag([np.full((2, 2), ranks.rank + 1.0)])
+        x = arrays.DistributedArray(2 * ranks.size, base_comm=others)
+        x[:] = 1
+        y = A @ x
+        assert y.communicator is others
+        assert y.local.tolist() == [2 * (ranks.rank + 1.0)] * 2
+        turned = ranks.split(0, -ranks.rank)
+        assert turned is not None
+        z = arrays.DistributedArray(2 * ranks.size, base_comm=turned)
+        with pytest.raises(ValueError, match="another communicator"):
+            A @ z
+
+    comm.virtual_ranks(2, program)
+
+
+def test_real_problems_may_begin_with_complex_zeros() -> None:
+    a = np.random.default_rng(2).normal(size=(6, 4)).astype("float32")
+
+    def program() -> None:
+        A = pylops_mpi.MPIBlockDiag([a])
+        x = arrays.DistributedArray(4 * comm.current().size, dtype="float32")
+        x[:] = np.arange(4)
+        x0 = arrays.DistributedArray(x.global_shape, dtype="complex64")
+        x0[:] = 0
+        for found in (
+            pylops_mpi.cgls(A, A @ x, x0, niter=20, tol=1e-12)[0],
+            pylops_mpi.cg(A.H @ A, A.H @ (A @ x), x0, niter=20, tol=1e-12)[0],
+        ):
+            assert found.dtype.kind == "c"
+            np.testing.assert_allclose(found.local, x.local, atol=1e-2)
+
+    comm.virtual_ranks(2, program)

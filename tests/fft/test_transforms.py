@@ -11,6 +11,7 @@ import pytest
 from jali import comm, fft
 from jali.arrays import DistributedArray, Partition, layout_of
 from jali.errors import LayoutError, ParameterError, ShapeError
+from jali.fft.providers import PROVIDERS
 from jali.fft.routes import cut_in_two, is_whole
 
 RANKS = [1, 2, 3, 4]
@@ -255,6 +256,30 @@ def test_plans_are_kept_and_write_where_they_are_told(ranks: int) -> None:
     comm.virtual_ranks(ranks, run)
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("pieces", [2, 3, 50])
+def test_transforms_and_exchanges_in_pieces(ranks: int, pieces: int) -> None:
+    def run() -> None:
+        for shape, split in (
+            ((8, 6, 5), (0,)),
+            ((5, 3, 4), (0, 1)),
+            ((2, 7, 3), (0,)),
+            ((128, 64, 32), (0,)),
+        ):
+            a = numbers(shape, "complex64")
+            x = DistributedArray.to_dist(a, axis=split)
+            for result in ("natural", "transposed"):
+                plan = fft.Plan(x.layout, result=result, pieces=pieces, norm="ortho")
+                for overwrite in (False, False, True):
+                    y = plan(x, overwrite_x=overwrite)
+                    right = np.fft.fftn(a, norm="ortho")
+                    np.testing.assert_allclose(y.asarray(), right, rtol=1e-4, atol=1e-4)
+                    x = plan.inverse(y)
+                    np.testing.assert_allclose(x.asarray(), a, rtol=1e-4, atol=1e-4)
+
+    comm.virtual_ranks(ranks, run)
+
+
 def test_exchanges_are_as_few_as_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     def moves(plan: fft.Plan) -> int:
         return sum(hasattr(step, "there") for step in plan.steps)
@@ -305,7 +330,7 @@ def test_arrays_that_all_ranks_have_and_masks_and_uneven_parts() -> None:
 @pytest.mark.parametrize("provider", ["scipy", "numpy", "pyfftw"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_providers(provider: str, dtype: str) -> None:
-    if not fft.PROVIDERS[provider].installed:
+    if not PROVIDERS[provider].installed:
         pytest.skip(f"{provider} is not installed")
     a = numbers((6, 5, 9), dtype)
 
@@ -395,6 +420,7 @@ def test_what_makes_no_sense_is_refused() -> None:
             (lambda: fft.fft(np.ones(4)), ParameterError, "not a ndarray: DistributedArray.to_dist"),
             (lambda: fft.fft(x.astype("longdouble")), ParameterError, "single or double precision, not of"),
             (lambda: fft.fft(DistributedArray((0, 3)), axis=0), ShapeError, "no elements along an axis"),
+            (lambda: fft.Plan(z.layout, pieces=0), ParameterError, "whole number from 1, not 0"),
             (lambda: fft.Plan(z.layout, kind="dct"), ParameterError, "kind of a transform is one of fft"),
             (
                 lambda: fft.Plan(z.layout, kind="irfft", n=7),

@@ -111,6 +111,20 @@ def test_blocks_of_uneven_parts_and_default_grid() -> None:
     comm.virtual_ranks(4, run)
 
 
+def test_ranks_may_give_halos_of_their_own() -> None:
+    def run() -> None:
+        me, x = comm.current().rank, np.arange(20.0).reshape(10, 2)
+        operator = Halo((10, 2), [(0, 2, 0, 0), (1, 1, 0, 0), (3, 0, 0, 0)][me], (3, 1))
+        found = operator.matvec(DistributedArray.to_dist(x, axis=(0, 1), grid=(3, 1)))
+        np.testing.assert_array_equal(found.local, [x[:6], x[3:8], x[4:]][me])
+        with pytest.raises(ShapeError, match="non-negative"):  # of rank 1, told by all
+            Halo((10, 2), -1 if me == 1 else 1, (3, 1))
+        with pytest.raises(ShapeError, match="does not match neighbor"):
+            Halo((2, 10), (me, 0), (1, 3))
+
+    comm.virtual_ranks(3, run)
+
+
 def test_what_is_refused() -> None:
     def run() -> None:
         with pytest.raises(ValueError, match="does not match comm size"):

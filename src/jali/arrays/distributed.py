@@ -420,8 +420,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         """Numbers of this rank, combined over the group where ranks have parts."""
         if not self.layout.scattered or self.layout.group.size == 1:
             return list(numbers)
-        values = np.array(numbers)
-        return list(self.layout.group.all_reduce(values, op=op))
+        return moves.combined(self.layout.group, numbers, op)
 
     def sum(self) -> Scalar:
         """Of all elements."""
@@ -686,6 +685,5 @@ def batch_of_dots(pairs: Sequence[tuple[DistributedArray, DistributedArray]], vd
     scattered = [x.layout.scattered for x, _ in pairs]
     if not any(scattered) or first.layout.group.size == 1:
         return numbers
-    values = np.array(numbers)
-    summed = first.layout.group.all_reduce(values.copy())
+    summed = moves.combined(first.layout.group, numbers)
     return [s if split else own for s, own, split in zip(summed, numbers, scattered, strict=True)]

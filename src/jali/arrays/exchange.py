@@ -68,7 +68,7 @@ class Exchange:
         self.ranks, self.before, self.after, self.workspace = ranks, tuple(before), tuple(after), workspace
         self._within = (within[0] or self.before)[ranks.rank], (within[1] or self.after)[ranks.rank]
         self._kept: dict[Any, Any] | None = {} if keep else None
-        self._rounds: dict[tuple[int, int], list[Round]] = {}
+        self._rounds: dict[Any, list[Round]] = {}
 
     @property
     def shape(self) -> Shape:
@@ -86,27 +86,27 @@ class Exchange:
         if self._kept is not None:
             self._kept.clear()
 
-    def rounds(self, itemsize: int, least: int = 1) -> list[Round]:
-        """What goes at once, one round after the other: at least so many where there is enough to cut, and so many that none needs
-        more than the workspace, or each rank gives one element in each."""
-        if (itemsize, least) not in self._rounds:
-            most = max((math.prod(shape_of(box)) for box in self.before), default=0)
-            wanted = least
-            while True:
-                found = self._cut(wanted)
-                needed = max(one.largest for one in found) * itemsize
-                if self.workspace is None or needed <= self.workspace or wanted >= most:
-                    break
-                wanted = min(most, max(wanted + 1, wanted * needed // self.workspace))
-            self._rounds[itemsize, least] = found
-        return self._rounds[itemsize, least]
+    def rounds(self, itemsize: int, pieces: int = 1, along: int | None = None) -> list[Round]:
+        """What goes at once, one round after the other: so many pieces of every rank's part `along` a dimension, or so many that none
+        needs more than the workspace, or each rank gives one element in each."""
+        key = itemsize, pieces, along
+        if key not in self._rounds:
+            if along is not None:
+                found = self._cut([(along, pieces)])
+            else:
+                most = max((math.prod(shape_of(box)) for box in self.before), default=0)
+                wanted = 1
+                while True:
+                    found = self._cut(self._cuts(wanted))
+                    needed = max(one.largest for one in found) * itemsize
+                    if self.workspace is None or needed <= self.workspace or wanted >= most:
+                        break
+                    wanted = min(most, max(wanted + 1, wanted * needed // self.workspace))
+            self._rounds[key] = found
+        return self._rounds[key]
 
-    def cut_axis(self) -> int | None:
-        """Along which dimension parts are cut first: the longest of those that no rank has a part of afterwards, else the longest."""
-        axes = self._axes()
-        return axes[0] if axes else None
-
-    def _axes(self) -> list[int]:
+    def axes_to_cut(self) -> list[int]:
+        """Dimensions that parts may be cut along: first those that no rank has a part of afterwards, then the longer ones."""
         ndim = len(self.before[0])
         whole = [len({box[k] for box in self.after if math.prod(shape_of(box))}) <= 1 for k in range(ndim)]
         extents = [max(box[k][1] - box[k][0] for box in self.before) for k in range(ndim)]
@@ -114,15 +114,17 @@ class Exchange:
             (k for k in range(ndim) if extents[k] > 1), key=lambda k: (not whole[k], -extents[k], k)
         )
 
-    def _cut(self, wanted: int) -> list[Round]:
+    def _cuts(self, wanted: int) -> list[tuple[int, int]]:
         cuts: list[tuple[int, int]] = []
-        left = wanted
-        for axis in self._axes():
-            if left <= 1:
+        for axis in self.axes_to_cut():
+            if wanted <= 1:
                 break
-            parts = min(left, max(box[axis][1] - box[axis][0] for box in self.before))
+            parts = min(wanted, max(box[axis][1] - box[axis][0] for box in self.before))
             cuts.append((axis, parts))
-            left = -(-left // parts)
+            wanted = -(-wanted // parts)
+        return cuts
+
+    def _cut(self, cuts: list[tuple[int, int]]) -> list[Round]:
         found = []
         for numbers in itertools.product(*[range(parts) for _, parts in cuts]):
             boxes = []
@@ -133,6 +135,18 @@ class Exchange:
                 boxes.append(tuple(piece))
             found.append(Round(self.ranks, boxes, self.after, self._within))
         return found
+
+    def pipelined(self, pieces: int, along: int, local: Any, out: Any, before: Any) -> Any:
+        """As `run`, in so many pieces `along` a dimension; `before(where)` makes a piece of `local`, given by its indices, ready while
+        the pieces before it are under way. Collective."""
+        library, begun = library_of(local), []
+        for number, one in enumerate(self.rounds(local.dtype.itemsize, pieces, along)):
+            before(slices_in(one.before, self._within[0]))
+            kept = None if self._kept is None else self._kept.setdefault(number, {})
+            begun.append((one, one.start(library, local, out, kept)))
+        for one, under_way in begun:
+            one.finish(under_way)
+        return out
 
     def run(self, local: Any, out: Any = None) -> Any:
         """This rank's part afterwards, in `out` (C-contiguous, of the shape `shape`) or a new array. Collective."""
@@ -201,18 +215,21 @@ class Round:
 
     def _messages(self, local: np.ndarray, out: np.ndarray, kept: dict[Any, Any] | None) -> Any:
         ranks = self._ranks.sharing_memory()
+        library = library_of(local)
         under_way: list[Any] = []
         unpack = []
-        for number, (rank, where, shape) in enumerate(self.taken):
+        room = _Room(kept, "received", library, out, self.taken)
+        for rank, where, shape in self.taken:
             into = place = out[where]
             if not into.flags.c_contiguous:
-                into = _buffer(kept, ("received", id(self), number), shape, out.dtype)
+                into = room.take(shape)
                 unpack.append((place, into))
             under_way.append(ranks.receive(into, rank))
-        for number, (rank, where, shape) in enumerate(self.given):
+        room = _Room(kept, "sent", library, local, self.given)
+        for rank, where, shape in self.given:
             data = local[where]
             if not data.flags.c_contiguous:
-                packed = _buffer(kept, ("sent", id(self), number), shape, local.dtype)
+                packed = room.take(shape)
                 packed[...] = data
                 data = packed
             under_way.append(ranks.send(data, rank))
@@ -223,23 +240,51 @@ class Round:
         if self.idle:
             self._copy_own(local, out)
             return (lambda: None), []
-        total = sum(math.prod(shape) for _, _, shape in self.given)
-        sent = _beside(kept, ("sent", id(self)), library, local, total)
-        begin = 0
-        for _, where, shape in sorted(self.given, key=lambda part: part[0]):
-            end = begin + math.prod(shape)
-            sent[begin:end].reshape(shape)[...] = local[where]
-            begin = end
-        total = sum(math.prod(shape) for _, _, shape in self.taken)
-        received = _beside(kept, ("received", id(self)), library, out, total)
-        self._ranks.all_to_all(sent, received, counts=self.counts)
+        given, taken = sorted(self.given), sorted(self.taken)
+        sent = _Room(kept, "sent", library, local, given)
+        for _, where, shape in given:
+            sent.take(shape)[...] = local[where]
+        received = _Room(kept, "received", library, out, taken)
+        self._ranks.all_to_all(sent.all(), received.all(), counts=self.counts)
         self._copy_own(local, out)
-        unpack, begin = [], 0
-        for _, where, shape in sorted(self.taken, key=lambda part: part[0]):
-            end = begin + math.prod(shape)
-            unpack.append((out[where], received[begin:end].reshape(shape)))
-            begin = end
-        return (lambda: None), unpack
+        return (lambda: None), [(out[where], received.take(shape)) for _, where, shape in taken]
+
+
+class _Room:
+    """A buffer for packed parts, one after the other: the one that is kept if it is large enough."""
+
+    def __init__(
+        self,
+        kept: dict[Any, Any] | None,
+        name: str,
+        library: Library,
+        like: Any,
+        parts: list[tuple[int, Slices, Shape]],
+    ) -> None:
+        self._kept, self._key, self._library, self._like = (
+            kept,
+            (name, str(like.dtype), library.name),
+            library,
+            like,
+        )
+        self._count = sum(math.prod(shape) for _, _, shape in parts)
+        self._at, self._buffer = 0, None
+
+    def all(self) -> Any:
+        """All of it, flat."""
+        if self._buffer is None:
+            found = None if self._kept is None else self._kept.get(self._key)
+            if found is None or found.shape[0] < self._count:
+                found = self._library.empty_beside(self._like, (self._count,))
+                if self._kept is not None:
+                    self._kept[self._key] = found
+            self._buffer = found[: self._count]
+        return self._buffer
+
+    def take(self, shape: Shape) -> Any:
+        """The next part of it."""
+        begin, self._at = self._at, self._at + math.prod(shape)
+        return self.all()[begin : self._at].reshape(shape)
 
 
 def _counts(before: Sequence[Box], after: Sequence[Box]) -> np.ndarray:
@@ -254,21 +299,3 @@ def _counts(before: Sequence[Box], after: Sequence[Box]) -> np.ndarray:
         counts *= np.maximum(high - low, 0)
     np.fill_diagonal(counts, 0)
     return counts
-
-
-def _buffer(kept: dict[Any, Any] | None, name: Any, shape: Shape, dtype: Any) -> np.ndarray:
-    if kept is None:
-        return np.empty(shape, dtype)
-    if name not in kept or kept[name].dtype != dtype:
-        kept[name] = np.empty(shape, dtype)
-    found: np.ndarray = kept[name]
-    return found
-
-
-def _beside(kept: dict[Any, Any] | None, name: Any, library: Library, like: Any, count: int) -> Any:
-    if kept is None:
-        return library.empty_beside(like, (count,))
-    key = (*name, library.name)
-    if key not in kept or kept[key].dtype != like.dtype:
-        kept[key] = library.empty_beside(like, (count,))
-    return kept[key]

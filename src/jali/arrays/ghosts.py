@@ -14,6 +14,7 @@ import numpy as np
 from jali.arrays.exchange import common, slices_in
 from jali.arrays.layout import Box, Layout, shape_of
 from jali.arrays.libraries import library_of, numpy_dtype
+from jali.arrays.recycled import empty
 from jali.comm import Communicator
 from jali.errors import ShapeError
 
@@ -82,8 +83,9 @@ class Transit:
 def joined(exchange: Exchange, local: Any, transit: Transit, out: Any = None) -> Any:
     """The box that this rank wants as one array, of its own part and of what comes."""
     if out is None:
-        out = library_of(local).empty(shape_of(exchange.wanted), local.dtype)
-    out[slices_in(exchange.own, exchange.wanted)] = local  # while messages travel
+        out = empty(local, shape_of(exchange.wanted), local.dtype)
+    if both := common(exchange.own, exchange.wanted):
+        out[slices_in(both, exchange.wanted)] = local[slices_in(both, exchange.own)]  # while messages travel
     for box, data in transit.wait():
         out[slices_in(box, exchange.wanted)] = data
     return out
@@ -91,9 +93,18 @@ def joined(exchange: Exchange, local: Any, transit: Transit, out: Any = None) ->
 
 def added(exchange: Exchange, extended: Any, transit: Transit) -> Any:
     """The adjoint of `joined`: this rank's own part of an extended array, and to it, in the order of ranks, what others had of it."""
-    out = library_of(extended).copy(extended[slices_in(exchange.own, exchange.wanted)])
+    own = exchange.own
+    both = common(own, exchange.wanted)
+    if both == own:
+        out = empty(extended, shape_of(own), extended.dtype)
+        out[...] = extended[slices_in(own, exchange.wanted)]
+    else:
+        out = empty(extended, shape_of(own), extended.dtype)
+        out[...] = 0
+        if both:
+            out[slices_in(both, own)] = extended[slices_in(both, exchange.wanted)]
     for box, data in transit.wait():
-        out[slices_in(box, exchange.own)] += data
+        out[slices_in(box, own)] += data
     return out
 
 
@@ -108,7 +119,7 @@ def with_ghosts(layout: Layout, local: Any, front: int, back: int) -> Any:
 def ghosts_alone(layout: Layout, local: Any, front: int, back: int) -> tuple[Any, Any]:
     """See `DistributedArray.ghost_cells`."""
     exchange = along_the_split(layout, front, back)
-    axis, library = layout.axes[0], library_of(local)
+    axis = layout.axes[0]
     found = []
     pieces = exchange.start(local).wait() if exchange is not None else []
     begin, end = layout.box[axis] if layout.scattered else (0, layout.shape[axis])
@@ -120,7 +131,7 @@ def ghosts_alone(layout: Layout, local: Any, front: int, back: int) -> tuple[Any
             continue
         shape = list(layout.local_shape)
         shape[axis] = high - low
-        out = library.empty(tuple(shape), local.dtype)
+        out = empty(local, tuple(shape), local.dtype)
         for box, data in mine:
             out[(slice(None),) * axis + (slice(box[axis][0] - low, box[axis][1] - low),)] = data
         found.append(out)

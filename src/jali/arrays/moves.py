@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,21 @@ def check_same(layout: Layout, local: Any) -> None:
         )
 
 
+def _bytes_of_unsent(dtype: Any) -> int:
+    """Of an element of NumPy's types that communicators do not know (long double), which goes as bytes; 1 for all others."""
+    return dtype.itemsize if str(dtype) in ("float128", "complex256", "float96", "complex192") else 1
+
+
+def combined(group: Communicator, numbers: Sequence[Any], op: str = "sum") -> list[Any]:
+    """Numbers of all ranks of a group: their sums, or what `op` says. One all-reduce; of long double, a gathering."""
+    values = np.array(numbers)
+    if _bytes_of_unsent(values.dtype) == 1:
+        return list(group.all_reduce(values, op=op))
+    texts = group.gather_bytes(values.tobytes(), what="a sum")
+    rows = np.stack([np.frombuffer(text, values.dtype) for text in texts])
+    return list(getattr(rows, op)(axis=0))
+
+
 def whole(layout: Layout, local: Any, masked: bool = False) -> Any:
     """The whole array on every rank, or with `masked` what the group of this rank has, side by side."""
     library = library_of(local)
@@ -58,7 +74,11 @@ def whole(layout: Layout, local: Any, masked: bool = False) -> Any:
     if len(members) == 1:
         return library.copy(local)
     gathered = library.empty((sum(sizes),), local.dtype)
-    ranks.all_gather(flat, gathered, counts=sizes)
+    each = _bytes_of_unsent(local.dtype)
+    if each == 1:
+        ranks.all_gather(flat, gathered, counts=sizes)
+    else:
+        ranks.all_gather(flat.view(np.uint8), gathered.view(np.uint8), counts=[each * n for n in sizes])
     axis = layout.axes[0]
     if len(layout.axes) == 1:
         shapes = [layout.local_shapes[rank] for rank in members]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.libraries import Library
+from jali.arrays.libraries import library_of
 
 LEAST = 1 << 20  # bytes; smaller ones come from the allocator's own lists
 MOST_KEPT = 1 << 30  # bytes of arrays that are gone, of the process
@@ -65,10 +65,12 @@ class _Lease:
             _free.leave(self.block)
 
 
-def empty(library: Library, shape: tuple[int, ...], dtype: Any) -> Any:
-    """A new array whose values are not set; of NumPy, in memory that an array of this size has left, if there is one."""
+def empty(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """A new array where `like` is, whose values are not set; of NumPy, in memory that an array of this size has left, if there is
+    one."""
+    library = library_of(like)
     if library.name != "numpy":
-        return library.empty(shape, dtype)
+        return library.empty_beside(like, shape, dtype)
     kind = np.dtype(dtype)
     size = math.prod(shape) * kind.itemsize
     if size < LEAST or kind.hasobject:

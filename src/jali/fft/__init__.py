@@ -1,11 +1,10 @@
 """Fourier transforms of distributed arrays: of 1 to N dimensions, along any axes, split ones too.
 
 `fftn` and its like take what NumPy's take. A `Plan` is a transform of arrays of one layout that is made once. Local transforms come
-from a row of `PROVIDERS`, redistributions are `jali.arrays.exchange`.
+from a row of `jali.fft.providers`, redistributions are `jali.arrays.exchange`.
 """
 
 from jali.fft.plan import Plan
-from jali.fft.providers import PROVIDERS
 from jali.fft.shifts import fftshift_nd, ifftshift_nd
 from jali.fft.transforms import (
     fft,
@@ -23,7 +22,6 @@ from jali.fft.transforms import (
 )
 
 __all__ = [
-    "PROVIDERS",
     "Plan",
     "fft",
     "fft2",

@@ -34,7 +34,9 @@ class Plan:
     - `result`: "natural" is laid out as what goes in; "transposed" as it comes out of the last transform, which saves an exchange.
     - `norm`: "backward", "ortho" or "forward", as NumPy has them.
     - `workspace`: the most bytes that an exchange takes beside what goes in and comes out; it then goes in rounds.
-    - `provider`: who transforms local arrays (`jali.fft.PROVIDERS`), by default what is best for an array's library.
+    - `provider`: who transforms local arrays (`jali.fft.providers`), by default what is best for an array's library.
+    - `pieces`: in how many a part is transformed and sent, so that one is transformed while those before it are under way; by default
+      up to 4 where parts are large, 1 where there is a workspace limit.
     - `shift_before`, `shift_after`: axes to which ifftshift is applied before, fftshift after; where an axis is whole at that time, as
       it mostly is, nothing moves for it.
 
@@ -53,6 +55,7 @@ class Plan:
         n: int | None = None,
         workspace: int | None = None,
         provider: str | None = None,
+        pieces: int | None = None,
         shift_before: Sequence[int] = (),
         shift_after: Sequence[int] = (),
     ) -> None:
@@ -65,8 +68,10 @@ class Plan:
             )
         if workspace is not None and (isinstance(workspace, bool) or not workspace > 0):
             raise ParameterError(f"a workspace limit is a positive number of bytes, not {workspace!r}")
+        if pieces is not None and (isinstance(pieces, bool) or not isinstance(pieces, int) or pieces < 1):
+            raise ParameterError(f"pieces are a whole number from 1, not {pieces!r}")
         self.layout, self.kind, self.norm, self.workspace = layout, kind, norm, workspace
-        self.provider = provider
+        self.provider, self.pieces = provider, pieces
         self.axes = normal_axes(layout.shape, axes)
         last = self.axes[-1]
         before, after = (
@@ -280,9 +285,18 @@ class Plan:
         )  # fmt: skip
         steps = self.steps if forward else self.steps[::-1]
         makers = [number for number, step in enumerate(steps) if step.makes_memory]
-        for number, step in enumerate(steps):
+        number = 0
+        while number < len(steps):
+            step, after = steps[number], steps[number + 1] if number + 1 < len(steps) else None
+            if isinstance(step, made.Transform) and isinstance(after, made.Move):
+                run.last = number + 1 >= makers[-1]
+                found = made.pipelined(step, after, forward, self.pieces, local, run)
+                if found is not None:
+                    local, number = found, number + 2
+                    continue
             run.last = not makers or number >= makers[-1]
             local = step.forward(local, run) if forward else step.backward(local, run)
+            number += 1
         local = library.contiguous(local)
         if out is None:
             return DistributedArray.of(end, local, x._base_comm)

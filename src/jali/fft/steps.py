@@ -18,6 +18,7 @@ from jali.arrays.libraries import Library, library_of
 from jali.fft.providers import Provider
 
 Axes = tuple[int, ...]
+PIECES, LEAST_PIECE = 4, 4 << 20  # of a pipeline: how many, and of how many bytes of a rank's part
 
 
 class Run:
@@ -41,11 +42,11 @@ class Run:
         self.owned, self.last = owned, False
         self._kept, self._out, self._turn = kept, out, 0
 
-    def new(self, x: Any, shape: Shape, dtype: Any = None) -> Any:
-        """Memory that is not that of `x`, the result of the step before."""
+    def new(self, x: Any, shape: Shape, dtype: Any = None, last: bool = True) -> Any:
+        """Memory that is not that of `x`, the result of the step before; not for the caller if not `last`."""
         dtype = x.dtype if dtype is None else dtype
         self.owned = True
-        if self.last:
+        if self.last and last:
             out = self._out
             if out is not None and tuple(out.shape) == tuple(shape) and out.dtype == dtype:
                 return out
@@ -112,6 +113,28 @@ class Transform(Step):
         if 0 in x.shape:
             return out
         return run.provider.c2c(x, self.axes, forward, run.norm, out, run.threads)
+
+
+def pipelined(step: Transform, move: Move, forward: bool, pieces: int | None, x: Any, run: Run) -> Any:
+    """A transform and the exchange after it, in pieces: one is transformed while those before it are under way. None where the
+    exchange has nothing to cut that is not transformed, or where it is small; then nothing has been done."""
+    exchange = move.there if forward else move.back
+    axes = [axis for axis in exchange.axes_to_cut() if axis not in step.axes]
+    if pieces is None:
+        mean = math.prod(move.before.shape) * x.dtype.itemsize // move.before.communicator.size
+        pieces = min(PIECES, mean // LEAST_PIECE)
+    if pieces < 2 or not axes or exchange.workspace is not None or step.shift_before or step.shift_after:
+        return None
+    ready = x if run.owned else run.new(x, tuple(x.shape), last=False)
+    inverse = step.inverse == forward
+
+    def transform(where: tuple[slice, ...]) -> None:
+        part = x[where]
+        if 0 not in part.shape:
+            out = part if ready is x else ready[where]
+            run.provider.c2c(part, step.axes, not inverse, run.norm, out, run.threads)
+
+    return exchange.pipelined(pieces, axes[0], ready, run.new(x, exchange.shape), transform)
 
 
 class RealTransform(Step):

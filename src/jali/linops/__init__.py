@@ -9,6 +9,7 @@ from jali.linops.blocks import BlockDiag, HStack, VStack
 from jali.linops.convolve import NonStationaryConvolve1D, NonStationaryConvolve2D
 from jali.linops.derivatives import FirstDerivative, Gradient, Laplacian, SecondDerivative
 from jali.linops.dot_test import dottest
+from jali.linops.fourier import FFT, FFT2D, FFTND
 from jali.linops.fredholm import Fredholm1
 from jali.linops.functions import aslinearoperator, from_functions
 from jali.linops.halo import Halo, halo_block_split
@@ -16,9 +17,13 @@ from jali.linops.kirchhoff import Kirchhoff
 from jali.linops.matrix import MatrixMult, active_grid_comm, block_gather, local_block_split
 from jali.linops.mdc import MDC
 from jali.linops.operator import LinearOperator, StackedLinearOperator
+from jali.linops.patches import Patch, Sliding
 from jali.linops.stacked import StackedBlockDiag, StackedHStack, StackedVStack
 
 __all__ = [
+    "FFT",
+    "FFT2D",
+    "FFTND",
     "MDC",
     "BlockDiag",
     "Diagonal",
@@ -34,8 +39,10 @@ __all__ = [
     "MatrixMult",
     "NonStationaryConvolve1D",
     "NonStationaryConvolve2D",
+    "Patch",
     "Restriction",
     "SecondDerivative",
+    "Sliding",
     "StackedBlockDiag",
     "StackedHStack",
     "StackedLinearOperator",

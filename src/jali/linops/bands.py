@@ -68,7 +68,7 @@ class Band:
             first = last = 0
         special: dict[int, list[Entry]] = {}
         for column in itertools.chain(range(first), range(last, self.n)):
-            entries = [
+            regular = [
                 Entry(column + offset, times, over)
                 for offset, times, over in terms
                 if self.first <= column + offset < self.last
@@ -79,10 +79,10 @@ class Band:
                 for c, times, over in self.special[row]
                 if c == column
             ]
-            # Where there are several of these, the serial library adds them up first.
-            found = others + entries if len(others) > 1 and len(entries) == 1 else entries + others
-            if found:
-                special[column] = found
+            # the serial library adds the sum of the latter to that of the former: a + (b + c)
+            entries = others + regular if len(regular) < 2 else regular + others
+            if entries:
+                special[column] = entries
         return Band(self.n, terms, (first, last), special, self.divisor)
 
     def entries(self, row: int) -> tuple[Entry, ...]:

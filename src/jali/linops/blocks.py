@@ -33,6 +33,9 @@ class _Blocks(LinearOperator):
     """What the three have in common. `_side` is how the blocks lie: "diagonal", "column" or "row"."""
 
     _side: str
+    _congruent = (
+        False  # whether vectors may belong to another communicator of as many ranks in the same order
+    )
 
     def __init__(self, ops: Sequence[Any], base_comm: Any, mask: Sequence[Any] | None, dtype: Any) -> None:
         if not isinstance(ops, list | tuple):
@@ -138,15 +141,20 @@ class _Blocks(LinearOperator):
     def range_(self) -> Space:
         return self._space(self.shape[0], None if self._side == "row" else self._all[0])
 
-    def _space(self, size: int, parts: Sizes | None, mask: Any = None) -> Layout:
+    def _space(
+        self, size: int, parts: Sizes | None, mask: Any = None, ranks: Communicator | None = None
+    ) -> Layout:
         mask = self.mask if mask is None else mask
+        ranks = ranks or self._ranks
         if parts is None:
-            return layout_of(self._ranks, size, Partition.BROADCAST, mask=mask)
+            return layout_of(ranks, size, Partition.BROADCAST, mask=mask)
         shapes = tuple((n,) for n in parts)
-        return layout_of(self._ranks, size, Partition.SCATTER, local_shapes=shapes, mask=mask)
+        return layout_of(ranks, size, Partition.SCATTER, local_shapes=shapes, mask=mask)
 
     def _layout_for(self, x: DistributedArray, forward: bool) -> Layout:
-        if x.layout.communicator is not self._ranks:
+        ranks = x.layout.communicator
+        congruent = self._congruent and (ranks.size, ranks.rank) == (self._ranks.size, self._ranks.rank)
+        if ranks is not self._ranks and not congruent:
             raise ShapeError(f"{self!r}: the vector belongs to another communicator than the operator")
         takes, gives = ("column", "row") if forward else ("row", "column")
         parts, results = (self._all[1], self._all[0]) if forward else (self._all[0], self._all[1])
@@ -159,9 +167,8 @@ class _Blocks(LinearOperator):
         else:
             self._check_parts(x.layout, parts, forward)
         size = self.shape[0 if forward else 1]
-        return self._space(
-            size, None if self._side == gives else results, x.layout.mask if self.mask is None else None
-        )
+        mask = x.layout.mask if self.mask is None else None
+        return self._space(size, None if self._side == gives else results, mask, ranks)
 
     def _check_parts(self, layout: Layout, parts: Sizes, forward: bool) -> None:
         has = tuple(math.prod(shape) for shape in layout.local_shapes)

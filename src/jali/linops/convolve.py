@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import DistributedArray, Layout, Partition, communicator_of, layout_of
-from jali.arrays.ghosts import with_ghosts
 from jali.arrays.layout import Shape
 from jali.arrays.libraries import library_of
 from jali.errors import ShapeError

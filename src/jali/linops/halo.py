@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import operator
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from jali.arrays.exchange import slices_in
 from jali.arrays.ghosts import Exchange, added, joined
 from jali.arrays.layout import Box, Layout, Shape, communicator_of, shape_of
 from jali.arrays.libraries import library_of, numpy_dtype
+from jali.arrays.recycled import empty
 from jali.comm import Communicator
 from jali.errors import ShapeError
 from jali.linops.operator import LinearOperator
@@ -52,7 +54,7 @@ def _grid_layout(ranks: Communicator, shape: Shape, grid: Shape) -> Layout:
 
 
 class Halo(LinearOperator):
-    """The blocks of an array of shape `dims`, each with its halo.
+    """The blocks of an array of shape `dims`, each with its halo. Collective, since ranks may give halos of their own.
 
     Arguments:
 
@@ -81,9 +83,10 @@ class Halo(LinearOperator):
         ranks = communicator_of(comm)
         self.proc_grid_shape = _grid(ranks, shape, proc_grid_shape)
         self.blocks = _grid_layout(ranks, shape, self.proc_grid_shape)
-        trimmed, widths = widths_of(halo, len(shape))
-        self.halo = widths
-        wanted = [self._around(rank, box, trimmed) for rank, box in enumerate(self.blocks.boxes)]
+        halos = _of_all(ranks, halo, len(shape))
+        self.halos = [widths for _, widths in halos]  # of all ranks
+        self.halo = self.halos[ranks.rank]
+        wanted = [_around(box, shape, *given) for box, given in zip(self.blocks.boxes, halos, strict=True)]
         inside = [_inside(box, shape) for box in wanted]
         self._exchange = Exchange(ranks, self.blocks.boxes, inside)
         self._wanted = wanted[ranks.rank]
@@ -97,29 +100,30 @@ class Halo(LinearOperator):
             dtype=dtype, base_comm=comm,
         )  # fmt: skip
 
-    def _halo_of(self, rank: int) -> tuple[int, ...]:
-        """Cells on each side of each axis that this rank gets."""
-        return self.halo
-
-    def _around(self, rank: int, box: Box, trimmed: bool) -> Box:
-        found, widths = [], self._halo_of(rank)
-        for axis, (begin, end) in enumerate(box):
-            before, behind = widths[2 * axis : 2 * axis + 2]
-            low, high = begin - before, end + behind
-            if trimmed:
-                low, high = max(0, low), min(self.blocks.shape[axis], high)
-            found.append((low, high))
-        return tuple(found)
-
     def _layout_of_halos(self, shapes: Sequence[Shape]) -> Layout:
         blocks = self.blocks
         whole = []
         for axis, parts in enumerate(blocks.grid):
             stride = math.prod(blocks.grid[axis + 1 :])
             whole.append(sum(shapes[place * stride][axis] for place in range(parts)))
+            for rank, shape in enumerate(shapes):
+                first = rank // stride % parts * stride
+                if shape[axis] != shapes[first][axis]:
+                    raise ShapeError(
+                        f"the halo of rank {rank} along axis {axis} does not match neighbor {first}: blocks of one row of the grid "
+                        f"have the same extent, not {shape[axis]} and {shapes[first][axis]}"
+                    )
         return layout_of(
             blocks.communicator, tuple(whole), Partition.SCATTER, blocks.axes, grid=blocks.grid, local_shapes=tuple(shapes)
         )  # fmt: skip
+
+    def domain(self) -> Layout:
+        """Of flat vectors."""
+        return self._flat
+
+    def range_(self) -> Layout:
+        """Of flat vectors."""
+        return self._flat_extended
 
     def _block(self, x: DistributedArray, layout: Layout, flat: Layout) -> tuple[Any, bool]:
         """This rank's block, and whether the vector is flat. ShapeError, alike on all ranks, where it is spread otherwise."""
@@ -151,9 +155,9 @@ class Halo(LinearOperator):
         local, as_flat = self._block(x, self.blocks, self._flat)
         exchange = self._exchange
         transit = exchange.start(local)
-        library = library_of(local)
-        make = library.empty if exchange.wanted == self._wanted else library.zeros  # outside of the array
-        out = make(self.local_extent, local.dtype)
+        out = empty(local, self.local_extent, local.dtype)
+        if exchange.wanted != self._wanted:  # what is outside of the array
+            out[...] = 0
         joined(exchange, local, transit, out[slices_in(exchange.wanted, self._wanted)])
         return self._made(out, x, self.extended, self._flat_extended, as_flat)
 
@@ -176,11 +180,32 @@ def _sizes(shapes: Sequence[Shape]) -> tuple[tuple[int], ...]:
     return tuple((math.prod(shape),) for shape in shapes)
 
 
+def _around(box: Box, shape: Shape, trimmed: bool, widths: Shape) -> Box:
+    """A block with its halo."""
+    pairs = zip(box, widths[::2], widths[1::2], strict=True)
+    found = tuple((begin - before, end + behind) for (begin, end), before, behind in pairs)
+    return _inside(found, shape) if trimmed else found
+
+
+def _of_all(ranks: Communicator, halo: Any, ndim: int) -> list[tuple[bool, Shape]]:
+    """The halos of all ranks, which may differ. Collective. ShapeError on all where one of them makes no sense."""
+    try:
+        mine = _widths(halo, ndim)
+        text = json.dumps(mine)
+    except ShapeError as error:
+        text = json.dumps(str(error))
+    found = [json.loads(one) for one in ranks.gather_bytes(text.encode(), what="halos")]
+    for rank, one in enumerate(found):
+        if isinstance(one, str):
+            raise ShapeError(one if rank == ranks.rank else f"{one} (on rank {rank})")
+    return [(trimmed, tuple(widths)) for trimmed, widths in found]
+
+
 def _inside(box: Box, shape: Shape) -> Box:
     return tuple((max(0, begin), min(n, end)) for (begin, end), n in zip(box, shape, strict=True))
 
 
-def widths_of(halo: Any, ndim: int) -> tuple[bool, tuple[int, ...]]:
+def _widths(halo: Any, ndim: int) -> tuple[bool, tuple[int, ...]]:
     """Whether halos end where the array does, and those of each side of each axis."""
     try:
         given: Shape = (operator.index(halo),)

@@ -184,23 +184,24 @@ class _Application:
     def finish(self) -> Any:
         """This rank's part of the result."""
         axis, band = self.along.axis, self.along.band
-        rows, needs = self.plan.rows, self.operator._needed(self.plan.rows, self.along)
+        rows = self.plan.rows
         xp = self.library.xp
         others: list[Piece] = []
         x: Any
         if self.everything is not None:
             whole = tuple((0, n) for n in self.operator.dims)
             x = self.library.contiguous(self.everything[slices_in(rows, whole)])
-            others = _beside(self.everything, whole, rows, needs, axis)
+            others = _beside(self.everything, whole, rows, self.operator._needed(rows, self.along), axis)
         elif self.plan.part is None:
             assert self.transit is not None
             assert self.plan.exchange is not None
+            needs = self.operator._needed(rows, self.along)
             flat = joined(self.plan.exchange, self.local, self.transit).reshape(shape_of(needs))
             x, others = flat[slices_in(rows, needs)], _beside(flat, needs, rows, needs, axis)
             x = self.library.contiguous(x)
         else:
             x = self.local
-        out = empty(self.library, shape_of(rows), self.dtype)
+        out = empty(x, shape_of(rows), self.dtype)
         begin = rows[axis][0]
         part = Rows(_three(x, axis), begin)
         target = _three(out, axis)

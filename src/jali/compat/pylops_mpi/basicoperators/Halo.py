@@ -12,16 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays import DistributedArray, communicator_of
+from jali.arrays import DistributedArray
 from jali.errors import ShapeError
 from jali.linops import Halo, halo_block_split
-from jali.linops.halo import widths_of
 
 __all__ = ["MPIHalo", "halo_block_split"]
 
 
 class MPIHalo(Halo):
-    """`jali.linops.Halo` whose `rmatvec` is its `crop`, and whose widths each rank gives for itself, where they are not one number.
+    """`jali.linops.Halo` whose `rmatvec` is its `crop`.
 
     As scripts are told there, halos end within the neighbouring blocks, and two neighbours have the same width: else it raises ShapeError,
     on all ranks. Collective.
@@ -35,23 +34,8 @@ class MPIHalo(Halo):
         comm: Any = None,
         dtype: Any = np.float64,
     ) -> None:
-        ranks = communicator_of(comm)
-        error: ShapeError | None = None
-        try:
-            mine = widths_of(halo, len(dims) if np.ndim(dims) else 1)[1]
-        except ShapeError as caught:
-            mine, error = (), caught
-        texts = ranks.gather_bytes(np.array(mine, np.int64).tobytes(), what="MPIHalo")
-        if error is not None:
-            raise error
-        self._halos = [tuple(map(int, np.frombuffer(text, np.int64))) for text in texts]
-        if () in self._halos:
-            raise ShapeError(f"rank {self._halos.index(())} gave no halo that fits; here it is {halo}")
         super().__init__(dims, halo, proc_grid_shape, comm, dtype)
         self._check_halos()
-
-    def _halo_of(self, rank: int) -> tuple[int, ...]:
-        return self._halos[rank]
 
     def _check_halos(self) -> None:
         grid = self.blocks.grid
@@ -60,7 +44,7 @@ class MPIHalo(Halo):
             for rank, places in enumerate(itertools.product(*map(range, grid))):
                 if places[axis] == parts - 1:
                     continue
-                behind, before = self._halos[rank][2 * axis + 1], self._halos[rank + stride][2 * axis]
+                behind, before = self.halos[rank][2 * axis + 1], self.halos[rank + stride][2 * axis]
                 if behind != before:
                     raise ShapeError(
                         f"halo width {behind} behind rank {rank} along axis {axis} does not match neighbor's, {before} in front of "

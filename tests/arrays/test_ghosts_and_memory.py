@@ -1,0 +1,90 @@
+"""Ghost cells by plans, alone and on the way back; memory of large arrays that is used again."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+from jali import comm
+from jali.arrays import DistributedArray, recycled
+from jali.arrays.ghosts import Exchange, added, along_the_split, joined
+
+HERE = np.empty(0)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_ghost_cells_alone(ranks: int, axis: int) -> None:
+    def run() -> None:
+        x = DistributedArray.to_dist(np.arange(35.0).reshape(7, 5), axis=axis)
+        n = x.local_shape[axis]
+        for front, back in ((0, 0), (1, 1), (2, 0), (0, 9), (4, 3)):
+            before, behind = x.ghost_cells(front, back)
+            around = x.add_ghost_cells(front, back)
+            found = np.concatenate([before, x.local, behind], axis)
+            np.testing.assert_array_equal(found, around)
+            assert around.shape[axis] == before.shape[axis] + n + behind.shape[axis]
+
+    comm.virtual_ranks(ranks, run)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_the_way_back_is_the_adjoint(ranks: int) -> None:
+    def run() -> None:
+        x = DistributedArray.to_dist(np.random.default_rng(1).normal(size=(6, 3)))
+        exchange = along_the_split(x.layout, 2, 3)
+        assert exchange is along_the_split(x.layout, 2, 3)
+        assert isinstance(exchange, Exchange)
+        around = joined(exchange, x.local, exchange.start(x.local))
+        other = np.random.default_rng((2, x.rank)).normal(size=around.shape)
+        back = DistributedArray.of(x.layout, added(exchange, other, exchange.start_back(other)))
+        mine = np.array([np.vdot(around, other)])
+        np.testing.assert_allclose(x.communicator.all_reduce(mine)[0], x.dot(back), rtol=1e-13)
+
+    comm.virtual_ranks(ranks, run)
+
+
+def test_ghost_cells_stay_within_a_group() -> None:
+    def run() -> None:
+        x = DistributedArray((8,), mask=[0, 0, 1, 1])
+        x[:] = x.rank
+        before, behind = x.ghost_cells(1, 1)
+        assert (before.tolist(), behind.tolist()) == [([], [1.0]), ([0.0], []), ([], [3.0]), ([2.0], [])][
+            x.rank
+        ]
+
+    comm.virtual_ranks(4, run)
+
+
+def test_memory_is_used_again() -> None:
+    recycled.clear()
+    x = recycled.empty(HERE, (512, 1024), np.float32)
+    assert x.flags.c_contiguous
+    assert x.flags.writeable
+    address, view = x.ctypes.data, x[3:]
+    del x
+    y = recycled.empty(HERE, (512, 1024), np.float32)
+    assert y.ctypes.data != address  # a view of the first is still there
+    del view
+    gc.collect()
+    z = recycled.empty(HERE, (1024, 256), np.float64)  # as many bytes
+    assert z.ctypes.data == address
+    assert z.dtype == np.float64
+    assert recycled.empty(HERE, (4,), np.float32).base is None  # small ones are NumPy's own
+    del y, z
+    recycled.clear()
+
+
+def test_memory_that_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    recycled.clear()
+    monkeypatch.setattr(recycled, "MOST_KEPT", 3 << 20)
+    arrays = [recycled.empty(HERE, (1 << 20,), np.uint8) for _ in range(5)]
+    blocks = [weakref.ref(x.base.base.block if x.base.base is not None else x.base.block) for x in arrays]
+    arrays.clear()
+    gc.collect()
+    assert sum(block() is not None for block in blocks) == 3
+    recycled.clear()
+    assert not any(block() is not None for block in blocks)
