@@ -5,8 +5,6 @@
 #include <functional>
 #include <limits>
 #include <memory>
-#include <numeric>
-#include <optional>
 #include <vector>
 
 namespace jali {
@@ -67,11 +65,11 @@ int moved_as(DataType type) {
     return place_of(DataType::uint16);
 }
 
-// How MPI counts what goes and comes, and where it lies, in elements: for all ranks, or (even) one for all.
+// What goes to or comes from each rank, and where it lies, in elements.
 struct Parts {
     std::vector<int> counts, places;
 
-    static Parts of(std::vector<std::int64_t> counts) {
+    static Parts of(const std::vector<std::int64_t>& counts) {
         Parts parts;
         std::int64_t at = 0;
         for (const std::int64_t count : counts) {
@@ -96,9 +94,10 @@ struct MpiCall {
     Collective collective;
     int type, operation, root;
     bool is_root, even, in_place;
-    int count = 0;        // of the whole vector, or of each chunk
-    Parts sent, received; // where they differ between ranks; `sent` also of a scatter, `received` of a gather
-    int mine = 0;         // of this rank's chunk
+    int count = 0; // of the whole vector, or of each chunk
+    Parts sent = {},
+          received = {}; // where they differ between ranks; `sent` also of a scatter, `received` of a gather
+    int mine = 0;        // of this rank's chunk
     std::size_t own_place = 0; // of it, in bytes, where all chunks lie in one buffer
     const char* function = "";
 

@@ -395,3 +395,29 @@ def test_splits() -> None:
             assert math.prod(found) == ranks
             assert len(found) == axes
     assert near_square(12, 2) == (4, 3)
+
+
+@pytest.mark.parametrize("axis", [0, 1, (0, 1)])
+def test_dot_product_of_parts_with_what_all_ranks_have(axis: object) -> None:
+    rng = np.random.default_rng(4)
+    a, b = (rng.normal(size=(5, 6)) + 1j * rng.normal(size=(5, 6)) for _ in range(2))
+
+    def program() -> None:
+        x = DistributedArray.to_dist(a, axis=axis)  # type: ignore[arg-type]
+        y = DistributedArray.to_dist(b, partition=Partition.BROADCAST)
+        assert np.isclose(x.dot(y, vdot=True), np.vdot(a, b), rtol=1e-14)
+        assert np.isclose(y.dot(x), np.dot(b.ravel(), a.ravel()), rtol=1e-14)
+        with pytest.raises(ShapeError, match="redistribute one"):
+            x + y
+
+    comm.virtual_ranks(4, program)
+
+
+def test_stack_counts_elements_and_adds_extents_as_scripts_expect() -> None:
+    a, b = DistributedArray((3, 4)), DistributedArray((5, 6))
+    nested = StackedDistributedArray([StackedDistributedArray([a, b]), a])
+    assert nested.global_shape == (11, 14)
+    assert nested.elements == 3 * 4 + 5 * 6 + 3 * 4
+    mixed = StackedDistributedArray([a, DistributedArray(7)])
+    assert mixed.global_shape == (19,)
+    assert mixed.elements == 19

@@ -4,9 +4,16 @@
 them are in `jali.linops`, solvers in `jali.solvers`, Fourier transforms in `jali.fft`.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from jali.arrays.distributed import DistributedArray, Globally
 from jali.arrays.layout import Layout, Partition, communicator_of, layout_of, local_split
 from jali.arrays.stacked import StackedDistributedArray
+
+if TYPE_CHECKING:
+    from jali.arrays.files import load, save
 
 __all__ = [
     "DistributedArray",
@@ -16,5 +23,16 @@ __all__ = [
     "StackedDistributedArray",
     "communicator_of",
     "layout_of",
+    "load",
     "local_split",
+    "save",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        if name in ("load", "save"):  # programs without files need no formats
+            from jali.arrays import files
+
+            return getattr(files, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays import moves
+from jali.arrays import ghosts, moves
 from jali.arrays.layout import Box, Layout, Partition, Shape, communicator_of, layout_of, shape_of
 from jali.arrays.libraries import library_by_name, library_of
 from jali.comm import Communicator
-from jali.errors import LayoutError, ParameterError, ShapeError
+from jali.errors import LayoutError, ShapeError
 
 Scalar = Any  # a number of NumPy's or Python's
 
@@ -44,7 +44,8 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     communicator.
     """
 
-    __slots__ = ("_base_comm", "_local", "layout")
+    __slots__ = ("_base_comm", "_engine", "_local", "layout")
+    _engine: str
     __array_priority__ = 100.0
 
     def __init__(
@@ -205,6 +206,11 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self.layout.shape
 
     @property
+    def elements(self) -> int:
+        """Of the whole."""
+        return math.prod(self.layout.shape)
+
+    @property
     def dtype(self) -> Any:
         """The type of its elements."""
         return self._local.dtype
@@ -212,16 +218,11 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     @property
     def engine(self) -> str:
         """The library of this rank's part: "numpy", "cupy", "torch" or "jax"."""
-        return library_of(self._local).name
-
-    @property
-    def _engine(self) -> str:
-        return self.engine
-
-    @_engine.setter
-    def _engine(self, name: str) -> None:
-        if name != self.engine:
-            raise ParameterError(f"the part of rank {self.rank} is an array of {self.engine}, not of {name}")
+        try:
+            return self._engine
+        except AttributeError:  # not asked for yet
+            self._engine = library_of(self._local).name
+        return self._engine
 
     def __repr__(self) -> str:
         return (
@@ -395,11 +396,21 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def dot(self, y: DistributedArray, vdot: bool = False) -> Scalar:
         """Sum of the products of all elements; with `vdot` those of this array are conjugated. One all-reduce; of arrays that all
-        ranks have, none."""
+        ranks have, none. One of the two may be in parts where all ranks have the other."""
+        if self.layout.scattered != y.layout.scattered and self.layout.shape == y.layout.shape:
+            return self._as_parts_of(y).dot(y._as_parts_of(self), vdot)
         self._alike(y, "dot")
         self._check()
         library = library_of(self._local)
         return self._summed([library.dot(self._local, y._local, vdot)])[0]
+
+    def _as_parts_of(self, y: DistributedArray) -> DistributedArray:
+        """Of what all ranks have, the parts that `y` has, not copied; itself where it is in parts already."""
+        if self.layout.scattered or not y.layout.scattered:
+            return self
+        self._check()
+        where = tuple(slice(begin, end) for begin, end in y.layout.box)
+        return DistributedArray.of(y.layout, self._local[where], self._base_comm)
 
     def _check(self) -> None:
         if not self.layout.scattered:
@@ -516,7 +527,12 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         """This rank's part with so many cells of its neighbours in front and behind, along the axis that is split; at the ends of the
         whole there are none. They may be more than a neighbour has. Collective. Raises ShapeError for a grid of axes and negative
         numbers."""
-        return moves.with_ghosts(self.layout, self._local, cells_front or 0, cells_back or 0)
+        return ghosts.with_ghosts(self.layout, self._local, cells_front or 0, cells_back or 0)
+
+    def ghost_cells(self, cells_front: int = 0, cells_back: int = 0) -> tuple[Any, Any]:
+        """The neighbours' cells alone, those in front and those behind, as `add_ghost_cells` puts them around a copy of the part:
+        what moves is all that this costs. Collective."""
+        return ghosts.ghosts_alone(self.layout, self._local, cells_front, cells_back)
 
 
 def _operators() -> None:

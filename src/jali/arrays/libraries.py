@@ -62,6 +62,10 @@ class Library:
         """A flat copy."""
         return x.flatten(order)
 
+    def transpose(self, x: Any, order: tuple[int, ...]) -> Any:
+        """Its dimensions in another order; not a copy."""
+        return x.transpose(order)
+
     def dot(self, x: Any, y: Any, conjugate: bool) -> Any:
         """Sum of products, as a number of NumPy."""
         x, y = x.reshape(-1), y.reshape(-1)
@@ -98,7 +102,7 @@ class CuPy(Library):
         return np.asarray(self.xp.asnumpy(x))
 
 
-TORCHS_NAMES = {"absolute": "abs", "conjugate": "conj", "power": "pow", "invert": "bitwise_not"}
+TORCHS_NAMES = {"absolute": "abs", "conjugate": "conj_physical", "power": "pow", "invert": "bitwise_not"}
 
 
 class Torch(Library):
@@ -120,7 +124,9 @@ class Torch(Library):
         return x.clone(memory_format=self.xp.contiguous_format)
 
     def contiguous(self, x: Any) -> Any:
-        return x.contiguous()
+        return (
+            x.resolve_conj().resolve_neg().contiguous()
+        )  # conjugates are marks at first, which nobody else reads
 
     def astype(self, x: Any, dtype: Any) -> Any:
         return x.to(self._dtype(dtype), copy=True)
@@ -129,6 +135,9 @@ class Torch(Library):
         if order == "F":
             x = x.permute(*reversed(range(x.ndim)))
         return x.reshape(-1).clone()
+
+    def transpose(self, x: Any, order: tuple[int, ...]) -> Any:
+        return x.permute(order)
 
     def dot(self, x: Any, y: Any, conjugate: bool) -> Any:
         common = self.xp.promote_types(x.dtype, y.dtype)
@@ -190,6 +199,12 @@ def library_of(x: Any) -> Library:
             f"a part of a DistributedArray is an array of {', '.join(LIBRARIES)}, not {type(x).__name__}"
         )
     return library
+
+
+def numpy_dtype(x: Any) -> np.dtype[Any]:
+    """The type of an array's elements as NumPy calls it."""
+    dtype = x.dtype
+    return dtype if isinstance(dtype, np.dtype) else np.dtype(str(dtype).removeprefix("torch."))
 
 
 def bytes_of(x: Any) -> int:

@@ -1,4 +1,4 @@
-"""What goes between ranks so that parts of an array come to other ranks: gathering, other layouts, ghost cells.
+"""What goes between ranks so that parts of an array come to other ranks: gathering and other layouts. Ghost cells are in `ghosts`.
 
 Whatever changes its layout is one exchange of the intersections of boxes (`jali.arrays.exchange`).
 """
@@ -97,70 +97,3 @@ def move(local: Any, before: Layout, after: Layout) -> Any:
 def exchanged(local: Any, ranks: Communicator, before: tuple[Box, ...], after: tuple[Box, ...]) -> Any:
     """This rank's box of `after`, from parts that are the boxes of `before`, which do not overlap. Collective."""
     return Exchange(ranks, before, after).run(local)
-
-
-def with_ghosts(layout: Layout, local: Any, front: int, back: int) -> Any:
-    """See `DistributedArray.add_ghost_cells`."""
-    if len(layout.axes) != 1:
-        raise ShapeError(
-            f"ghost cells lie along one axis, this array is split along {layout.axes}; jali.linops.Halo does several"
-        )
-    if front < 0 or back < 0:
-        raise ShapeError(f"numbers of ghost cells are not negative: {front} in front, {back} behind")
-    library = library_of(local)
-    axis = layout.axes[0]
-    if not layout.scattered:
-        return library.copy(local)
-    boxes = layout.boxes
-    wanted = []
-    for rank, box in enumerate(boxes):
-        begin, end = box[axis]
-        if layout.mask is not None:  # of the neighbours within a group only
-            others = [boxes[r][axis] for r in range(len(boxes)) if layout.mask[r] == layout.mask[rank]]
-            low, high = min(b for b, _ in others), max(e for _, e in others)
-        else:
-            low, high = 0, layout.shape[axis]
-        wanted.append((max(low, begin - front), min(high, end + back)))
-    me = layout.rank
-    begin, end = boxes[me][axis]
-    first, last = wanted[me]
-    shape = list(layout.local_shape)
-    shape[axis] = last - first
-    out = library.empty(tuple(shape), local.dtype)
-    along = (slice(None),) * axis
-    out[(*along, slice(begin - first, end - first))] = local
-    on_host = library.name == "numpy"
-    ranks = layout.communicator.sharing_memory()
-    under_way, arriving = [], []
-    for rank in range(len(boxes)):
-        if rank == me or (layout.mask is not None and layout.mask[rank] != layout.mask[me]):
-            continue
-        for low, high in _outside(boxes[rank][axis], (first, last)):
-            piece = list(layout.local_shape)
-            piece[axis] = high - low
-            into = np.empty(piece, _host_dtype(local))
-            under_way.append(ranks.receive(into, rank))
-            arriving.append((slice(low - first, high - first), into))
-    kept = []
-    for rank in range(len(boxes)):
-        if rank == me or (layout.mask is not None and layout.mask[rank] != layout.mask[me]):
-            continue
-        for low, high in _outside((begin, end), wanted[rank]):
-            piece = local[(*along, slice(low - begin, high - begin))]
-            data = np.ascontiguousarray(piece if on_host else library.to_host(piece))
-            kept.append(data)
-            under_way.append(ranks.send(data, rank))
-    ranks.wait(under_way, "ghost cells")
-    for where, data in arriving:
-        out[(*along, where)] = data if on_host else library.from_host(data, local)
-    return out
-
-
-def _outside(theirs: tuple[int, int], wanted: tuple[int, int]) -> list[tuple[int, int]]:
-    """What another rank has of what is wanted."""
-    low, high = max(theirs[0], wanted[0]), min(theirs[1], wanted[1])
-    return [(low, high)] if low < high else []
-
-
-def _host_dtype(local: Any) -> np.dtype[Any]:
-    return np.dtype(str(local.dtype).removeprefix("torch."))

@@ -77,8 +77,17 @@ class StackedDistributedArray:
 
     @property
     def global_shape(self) -> tuple[int, ...]:
-        """All elements as one dimension."""
-        return (sum(math.prod(x.global_shape) for x in self.distarrays),)
+        """Sums of the extents of all arrays, dimension by dimension, as existing scripts know it; where these have different
+        dimensions, all elements as one. Vectors have one, and it counts elements; `elements` always does."""
+        shapes = [x.global_shape for x in self.distarrays]
+        if len({len(shape) for shape in shapes}) > 1:
+            return (self.elements,)
+        return tuple(map(sum, zip(*shapes, strict=True)))
+
+    @property
+    def elements(self) -> int:
+        """Of all arrays together."""
+        return sum(x.elements for x in self.distarrays)
 
     def asarray(self) -> Any:
         """All elements, flat, on every rank. Collective."""

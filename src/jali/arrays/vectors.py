@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from jali.arrays.distributed import DistributedArray, batch_of_dots
+from jali.arrays.distributed import DistributedArray
+from jali.arrays.libraries import library_of
 from jali.arrays.stacked import StackedDistributedArray
 from jali.errors import LayoutError
-from jali.solvers.vectors import Assignment, WithoutGraphs
+from jali.solvers.vectors import Assignment, Partial, WithoutGraphs, assign, sums
 
 
 def _leaves(x: Any) -> list[DistributedArray]:
@@ -42,25 +43,58 @@ class DistributedVectors(WithoutGraphs):
         return ", ".join(dict.fromkeys(str(leaf.dtype) for leaf in _leaves(x)))
 
     def inner(self, x: Any, y: Any, wait: bool = True) -> Any:
-        total: Any = 0
-        for number in batch_of_dots(list(zip(_leaves(x), _leaves(y), strict=True))):
-            total = total + number
-        return total.item() if hasattr(total, "item") else total
+        return sums((x, y))[0]
 
     def norm2(self, x: Any, wait: bool = True) -> Any:
         return self.inner(x, x).real
 
     def update(self, assignments: Sequence[Assignment], norm: bool = False, wait: bool = True) -> Any:
-        from jali.solvers.vectors import vectors_of
-
-        last = None
         for y, own, terms in assignments:
-            last = y
-            for number, leaf in enumerate(_leaves(y)):
-                local = leaf.local
-                parts = [(a, _leaves(x)[number].local) for a, x in terms]
-                vectors_of("a part", local).update([(local, own, parts)])
-        return self.norm2(last) if norm else None
+            factors, vectors = [a for a, _ in terms], [_leaves(x) for _, x in terms]
+            for leaf, *others in zip(_leaves(y), *vectors, strict=True):
+                parts = []
+                for a, x in zip(factors, others, strict=True):
+                    if x.layout is not leaf.layout:
+                        leaf._alike(x, "update")
+                    parts.append((a, x.local))
+                assign(leaf.local, own, parts)
+        return self.norm2(assignments[-1][0]) if norm else None
+
+    def partial_sums(self, x: Any, y: Any) -> list[Partial]:
+        if callable(y):
+            return [(_on_host(y(leaf.local)), _ranks(leaf)) for leaf in _leaves(x)]
+        found = []
+        for a, b in zip(_leaves(x), _leaves(y), strict=True):
+            if a.layout is not b.layout:
+                a._alike(b, "inner product")
+            found.append((library_of(a.local).dot(a.local, b.local, True), _ranks(a)))
+        return found
+
+    def parts(self, x: Any) -> list[Any]:
+        return [leaf.local for leaf in _leaves(x)]
+
+    def memory(self, x: Any) -> list[Any]:
+        return self.parts(x)
+
+    def with_parts(self, x: Any, parts: Sequence[Any]) -> Any:
+        rest = iter(parts)
+        return _filled(x, rest)
+
+
+def _filled(x: Any, parts: Iterator[Any]) -> Any:
+    if isinstance(x, StackedDistributedArray):
+        return StackedDistributedArray([_filled(member, parts) for member in x], x._base_comm)
+    return DistributedArray.of(x.layout, next(parts), x._base_comm)
+
+
+def _ranks(x: DistributedArray) -> Any:
+    """Over which ranks its numbers are summed."""
+    group = x.layout.group if x.layout.scattered else None
+    return None if group is None or group.size == 1 else group
+
+
+def _on_host(x: Any) -> Any:
+    return x.item() if hasattr(x, "item") else x
 
 
 def _real_dtype(x: DistributedArray) -> np.dtype[Any]:

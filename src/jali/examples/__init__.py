@@ -25,7 +25,11 @@ class Example:
         return [name for name in self.needs if importlib.util.find_spec(name) is None]
 
 
-EXAMPLES: dict[str, Example] = {}
+EXAMPLES: dict[str, Example] = {
+    "lsm": Example(
+        "jali.examples.lsm", "least-squares migration: reflectors from seismic data, sources over ranks"
+    ),
+}
 
 
 @dataclass(frozen=True)

@@ -222,7 +222,8 @@ def _checked(name: str, array: NDArray[Any], box: Box) -> NDArray[Any]:
 
 def _rows(array: NDArray[Any], box: Box) -> NDArray[np.uint8]:
     """The bytes of each site, one row each."""
-    return np.ascontiguousarray(array).reshape(box.volume, -1).view(np.uint8)
+    element = math.prod(array.shape[len(box.extents) :])
+    return np.ascontiguousarray(array).reshape(box.volume, element).view(np.uint8)
 
 
 def _write_rows(

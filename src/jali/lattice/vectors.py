@@ -125,6 +125,26 @@ class FieldVectors:
             return None
         return fields[0].lattice.sum(_update_norm2, fields, numbers, pattern, wait=wait)
 
+    def partial_sums(self, x: Field, y: Any) -> list[tuple[Any, Any]]:
+        """Of two fields their inner product, which is exact and complete; of a function this rank's part."""
+        if callable(y):
+            found = y(x.local())
+            ranks = x.lattice.communicator
+            return [(found.item() if hasattr(found, "item") else found, ranks if ranks.size > 1 else None)]
+        return [(inner(x, y), None)]
+
+    def parts(self, x: Field) -> list[Any]:
+        """This rank's box as an array: a copy."""
+        return [x.local()]
+
+    def with_parts(self, x: Field, parts: Sequence[Any]) -> Field:
+        """A field like x with these values on this rank's box."""
+        return x.like().set_local(parts[0])
+
+    def memory(self, x: Field) -> list[Any]:
+        """The field itself."""
+        return [x]
+
     def repeats(self, x: Field) -> bool:
         """Whether calls on it can be recorded: everywhere but where ranks' devices need the host for their sums."""
         alone = x.lattice.gpu is None or x.lattice.communicator.size == 1

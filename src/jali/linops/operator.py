@@ -2,28 +2,38 @@
 
 An operator has a `shape` in elements of the whole vectors, a `dtype`, and two functions, `_matvec` and `_rmatvec`, which take a
 DistributedArray (or a stack of them) and return a new one. `dims` and `dimsd` are the shapes of what goes in and comes out where
-these are arrays. Vectors bring their ranks and their memory along, so that operators know of neither unless they must.
+these are arrays. Vectors bring their ranks and their memory along, so that operators know of neither unless they must. What is
+made of operators keeps what it is made of, and communicates nothing itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from jali.arrays import DistributedArray, StackedDistributedArray
+from jali.arrays import DistributedArray, StackedDistributedArray, communicator_of, layout_of
+from jali.arrays.layout import Layout, Partition
+from jali.arrays.libraries import library_of
+from jali.comm import Communicator
 from jali.errors import ParameterError, ShapeError
+from jali.linops import dense
+from jali.linops.local import LocalOperator, numpy_dtype
+from jali.linops.spaces import Space
 
 Vector = DistributedArray | StackedDistributedArray
-Number = int | float | complex | np.number
+MOST_KEPT = 16  # layouts that an operator knows the results of
 
 
 class LinearOperator:
     """A linear operator on distributed arrays: the base of all, or from a serial one.
 
-    `Op` is an operator of `pylops` or SciPy (anything with `shape`, `dtype`, `matvec` and `rmatvec`), which every rank applies to
-    its part: this is what vectors that all ranks have want. Without it, a subclass has `_matvec` and `_rmatvec`.
+    `Op` is an operator of `pylops` or SciPy (anything with `shape`, `dtype`, `matvec` and `rmatvec`) or a matrix, which every rank
+    applies to the whole of a vector that all ranks have. Without it, a subclass has `_matvec` and `_rmatvec`. Results have the type
+    that holds elements of the operator and of the vector.
+
+    Raises ParameterError where there is neither `Op` nor `shape`.
     """
 
     __array_ufunc__ = None  # so that NumPy's numbers leave operators to this class
@@ -37,9 +47,13 @@ class LinearOperator:
         dtype: Any = None,
         base_comm: Any = None,
     ) -> None:
+        self._local: LocalOperator | None = None
         if Op is not None:
-            shape = tuple(Op.shape) if shape is None else shape
-            dtype = Op.dtype if dtype is None else dtype
+            if isinstance(Op, LinearOperator):
+                raise ParameterError(f"{Op!r} is an operator of distributed arrays already")
+            self._local = LocalOperator(Op)
+            shape = (self._local.rows, self._local.columns) if shape is None else shape
+            dtype = self._local.dtype if dtype is None else dtype
             dims = getattr(Op, "dims", None) if dims is None else dims
             dimsd = getattr(Op, "dimsd", None) if dimsd is None else dimsd
         if shape is None:
@@ -51,6 +65,7 @@ class LinearOperator:
         self.dims = (self.shape[1],) if dims is None else tuple(dims)
         self.dimsd = (self.shape[0],) if dimsd is None else tuple(dimsd)
         self._base_comm = base_comm
+        self._kept: dict[Any, tuple[Layout, np.dtype[Any]]] = {}
 
     def __repr__(self) -> str:
         return f"<{self.shape[0]}x{self.shape[1]} {type(self).__name__} with dtype={self.dtype}>"
@@ -61,6 +76,23 @@ class LinearOperator:
         if self._base_comm is not None:
             return self._base_comm
         return DistributedArray((0,)).base_comm
+
+    @property
+    def communicator(self) -> Communicator:
+        """The ranks."""
+        return communicator_of(self._base_comm)
+
+    def domain(self) -> Space | None:
+        """Where vectors live that it takes: a layout, or a list of them for stacks. None where it takes several or does not know."""
+        if self._local is None:
+            return None
+        return layout_of(self.communicator, self.shape[1], Partition.BROADCAST)
+
+    def range_(self) -> Space | None:
+        """Where vectors live that it gives for those of its domain, and that its adjoint takes; None as there."""
+        if self._local is None:
+            return None
+        return layout_of(self.communicator, self.shape[0], Partition.BROADCAST)
 
     # --- application ----------------------------------------------------------------------------------------
 
@@ -79,42 +111,62 @@ class LinearOperator:
             raise ParameterError(
                 f"{name} is a DistributedArray or a stack of them, not {type(x).__name__}: DistributedArray.to_dist makes one"
             )
-        count = int(np.prod(x.global_shape, dtype=np.int64))
+        count = x.elements
         if count != elements:
             raise ShapeError(
-                f"{self!r}: {name} has {count} elements (global shape {x.global_shape}), the operator takes {elements}"
+                f"{self!r}: {name} has {count} elements (global shape {x.global_shape}), not {elements}"
             )
 
     def _matvec(self, x: Any) -> Any:
-        return self._by_ranks(x, self.shape[0], self.Op.matvec)
+        return self._whole(x, True)
 
     def _rmatvec(self, x: Any) -> Any:
-        return self._by_ranks(x, self.shape[1], self.Op.rmatvec)
+        return self._whole(x, False)
 
-    def _by_ranks(self, x: Any, elements: int, function: Callable[[Any], Any]) -> DistributedArray:
-        local = function(x.local_array.reshape(-1))
-        if x.layout.scattered:
-            found = DistributedArray.of(x.layout, x.local_array, x._base_comm).ravel()
-            shapes = x.communicator.gather_bytes(np.int64(local.size).tobytes(), what="an operator")
-            sizes = tuple((int(np.frombuffer(text, np.int64)[0]),) for text in shapes)
-            layout = found.layout.with_(shape=(sum(n for (n,) in sizes),), axes=(0,), local_shapes=sizes)
-            return DistributedArray.of(layout, local, x._base_comm)
-        return DistributedArray.of(x.layout.with_(shape=(elements,), axes=(0,)), local, x._base_comm)
+    def _whole(self, x: Any, forward: bool) -> DistributedArray:
+        """The serial operator, on every rank."""
+        if self._local is None:
+            raise NotImplementedError(f"{type(self).__name__} has no {'_matvec' if forward else '_rmatvec'}")
+        self._refuse_stack(x)
+        layout, dtype = self._result(x, forward)
+        library = library_of(x.local)
+        out = library.empty(layout.local_shape, dtype)
+        flat = library.contiguous(x.local).reshape(-1)
+        (self._local.forward if forward else self._local.adjoint)(flat, out)
+        return DistributedArray.of(layout, out, x._base_comm)
+
+    def _result(self, x: DistributedArray, forward: bool) -> tuple[Layout, np.dtype[Any]]:
+        """Layout and type of what comes of `x`. ShapeError where `x` does not lie as it should; looked at once for each layout."""
+        key = (x.layout, x.local.dtype, forward)
+        found = self._kept.get(key)
+        if found is None:
+            layout = self._layout_for(x, forward)
+            if len(self._kept) >= MOST_KEPT:
+                self._kept.clear()
+            found = self._kept[key] = layout, np.result_type(self.dtype, numpy_dtype(x.local))
+        return found
+
+    def _layout_for(self, x: DistributedArray, forward: bool) -> Layout:
+        if x.layout.scattered and x.layout.communicator.size > 1:
+            raise ShapeError(
+                f"{self!r} takes the whole vector on every rank, x is scattered ({x.layout!r}): take "
+                "x.redistribute(partition=Partition.BROADCAST), or spread the operator by BlockDiag, VStack or HStack"
+            )
+        return x.layout.with_(shape=(self.shape[0 if forward else 1],), axes=(0,), grid=(1,))
+
+    def _refuse_stack(self, x: Any) -> None:
+        if not isinstance(x, DistributedArray):
+            raise ShapeError(f"{self!r} takes one DistributedArray, not a stack of {len(x)}")
 
     # --- algebra --------------------------------------------------------------------------------------------
 
     def dot(self, x: Any) -> Any:
         """A x for a vector, A B for an operator, a A for a number."""
         if isinstance(x, LinearOperator):
-            return self._algebra().product(self, x)
+            return _product(self, x)
         if np.isscalar(x):
-            return self._algebra().scaled(self, x)
+            return _scaled(self, x)
         return self.matvec(x)
-
-    def _algebra(self) -> Any:
-        from jali.linops import algebra
-
-        return algebra
 
     def __matmul__(self, x: Any) -> Any:
         if np.isscalar(x):
@@ -125,36 +177,261 @@ class LinearOperator:
         return self.dot(x)
 
     def __rmul__(self, x: Any) -> Any:
-        return self._algebra().scaled(self, x) if np.isscalar(x) else NotImplemented
+        return _scaled(self, x) if np.isscalar(x) else NotImplemented
+
+    def __truediv__(self, y: Any) -> Any:
+        """`div(y)` of a vector; (1 / a) A of a number."""
+        if np.isscalar(y):
+            if isinstance(y, str | bytes) or y == 0:
+                raise ParameterError(f"operators are divided by numbers other than 0, not by {y!r}")
+            return _scaled(self, 1 / y)  # type: ignore[operator]
+        return self.div(y)
 
     def __pow__(self, power: int) -> Any:
-        return self._algebra().power(self, power)
+        return _power(self, power)
 
     def __add__(self, x: Any) -> Any:
-        return self._algebra().sum_of(self, x)
+        return _sum(self, x)
 
     def __neg__(self) -> Any:
-        return self._algebra().scaled(self, -1)
+        return _scaled(self, -1)
 
     def __sub__(self, x: Any) -> Any:
         return self + (-x)
 
     def adjoint(self) -> Any:
         """A^H."""
-        return self._algebra().adjoint(self)
+        return _made(AdjointLinearOperator, self.shape[::-1], self.dtype, self.dimsd, self.dims, self)
 
-    H = property(adjoint)
+    H = property(lambda self: self.adjoint(), doc="A^H.")
 
     def transpose(self) -> Any:
         """A^T."""
-        return self._algebra().transpose(self)
+        return _made(TransposedLinearOperator, self.shape[::-1], self.dtype, self.dimsd, self.dims, self)
 
-    T = property(transpose)
+    T = property(lambda self: self.transpose(), doc="A^T.")
 
     def conj(self) -> Any:
         """The conjugate of A."""
-        return self._algebra().conjugate(self)
+        return _made(ConjLinearOperator, self.shape, self.dtype, self.dims, self.dimsd, self)
+
+    # --- what is known of it as a whole ---------------------------------------------------------------------
+
+    def div(self, y: Vector, niter: int = 100) -> Any:
+        """x with the least |A x - y|, by at most so many iterations of `jali.solvers.lsqr`: also `A / y`.
+
+        Square operators are solved so too, since nothing says that one is Hermitian and positive definite; `jali.solvers.cg` is for
+        those that are. Raises ParameterError for what is no number of iterations, ShapeError where `y` does not fit.
+        """
+        from jali.solvers import lsqr
+
+        dense.positive("niter", niter)
+        self._check(y, self.shape[0], "y")
+        return lsqr(self, y, niter=niter).x
+
+    def todense(self, like: Vector | None = None, most_elements: int = dense.MOST_ELEMENTS) -> np.ndarray:
+        """The matrix, on the host of every rank; see `jali.linops.dense`."""
+        return dense.matrix(self, like, most_elements)
+
+    def eigs(
+        self,
+        neigs: int | None = None,
+        symmetric: bool = False,
+        niter: int | None = None,
+        like: Vector | None = None,
+    ) -> np.ndarray:
+        """Its eigenvalues, the largest first; of an operator that is not square its singular values; see `jali.linops.dense`."""
+        return dense.eigenvalues(self, neigs, symmetric, niter, like)
+
+    def cond(self, like: Vector | None = None) -> float:
+        """The largest singular value over the smallest; see `jali.linops.dense`."""
+        return dense.condition(self, like)
+
+    def trace(self, neval: int | None = None, like: Vector | None = None, seed: int = 0) -> Any:
+        """Sum of the diagonal, or an estimate by `neval` applications; see `jali.linops.dense`."""
+        return dense.trace(self, neval, like, seed)
 
 
 class StackedLinearOperator(LinearOperator):
-    """An operator that takes or gives a stack of distributed arrays."""
+    """An operator that takes or gives a stack of distributed arrays: a subclass has `_matvec` and `_rmatvec`."""
+
+    def __init__(
+        self,
+        shape: tuple[int, int] | None = None,
+        dims: Sequence[int] | None = None,
+        dimsd: Sequence[int] | None = None,
+        dtype: Any = None,
+        base_comm: Any = None,
+    ) -> None:
+        super().__init__(None, shape, dims, dimsd, dtype, base_comm)
+
+
+# --- operators made of others -------------------------------------------------------------------------------
+
+
+class _Of(LinearOperator):
+    """Made of these operators, and a number."""
+
+    def __init__(self, shape: tuple[int, int], dtype: Any, *args: Any) -> None:
+        super().__init__(shape=shape, dtype=dtype)
+        self.args = args
+
+    def domain(self) -> Space | None:
+        return _first([A.domain() for A in self.args if isinstance(A, LinearOperator)])
+
+    def range_(self) -> Space | None:
+        return _first([A.range_() for A in self.args if isinstance(A, LinearOperator)])
+
+
+def _first(spaces: Sequence[Space | None]) -> Space | None:
+    """Of the first that does not take all."""
+    return next((space for space in spaces if space is not None), None)
+
+
+class AdjointLinearOperator(_Of):
+    """A^H."""
+
+    def _matvec(self, x: Any) -> Any:
+        return self.args[0].rmatvec(x)
+
+    def _rmatvec(self, x: Any) -> Any:
+        return self.args[0].matvec(x)
+
+    def domain(self) -> Space | None:
+        return super().range_()
+
+    def range_(self) -> Space | None:
+        return super().domain()
+
+    def adjoint(self) -> Any:
+        return self.args[0]
+
+
+class TransposedLinearOperator(_Of):
+    """A^T x is the conjugate of A^H conj(x)."""
+
+    def _matvec(self, x: Any) -> Any:
+        return self.args[0].rmatvec(x.conj()).conj()
+
+    def _rmatvec(self, x: Any) -> Any:
+        return self.args[0].matvec(x.conj()).conj()
+
+    def domain(self) -> Space | None:
+        return super().range_()
+
+    def range_(self) -> Space | None:
+        return super().domain()
+
+    def transpose(self) -> Any:
+        return self.args[0]
+
+
+class ConjLinearOperator(_Of):
+    """conj(A) x is the conjugate of A conj(x)."""
+
+    def _matvec(self, x: Any) -> Any:
+        return self.args[0].matvec(x.conj()).conj()
+
+    def _rmatvec(self, x: Any) -> Any:
+        return self.args[0].rmatvec(x.conj()).conj()
+
+
+class ScaledLinearOperator(_Of):
+    """a A."""
+
+    def _matvec(self, x: Any) -> Any:
+        return self.args[0].matvec(x) * self.args[1]
+
+    def _rmatvec(self, x: Any) -> Any:
+        return self.args[0].rmatvec(x) * self.args[1].conjugate()
+
+
+class SumLinearOperator(_Of):
+    """A + B."""
+
+    def _matvec(self, x: Any) -> Any:
+        return self.args[0].matvec(x) + self.args[1].matvec(x)
+
+    def _rmatvec(self, x: Any) -> Any:
+        return self.args[0].rmatvec(x) + self.args[1].rmatvec(x)
+
+
+class ProductLinearOperator(_Of):
+    """A B."""
+
+    def _matvec(self, x: Any) -> Any:
+        return self.args[0].matvec(self.args[1].matvec(x))
+
+    def _rmatvec(self, x: Any) -> Any:
+        return self.args[1].rmatvec(self.args[0].rmatvec(x))
+
+    def domain(self) -> Space | None:
+        return self.args[1].domain()
+
+    def range_(self) -> Space | None:
+        return self.args[0].range_()
+
+
+class PowerLinearOperator(_Of):
+    """A^n."""
+
+    def _matvec(self, x: Any) -> Any:
+        return self._times(x, self.args[0].matvec)
+
+    def _rmatvec(self, x: Any) -> Any:
+        return self._times(x, self.args[0].rmatvec)
+
+    def _times(self, x: Any, function: Any) -> Any:
+        if self.args[1] == 0:
+            return x.copy()
+        for _ in range(self.args[1]):
+            x = function(x)
+        return x
+
+
+_STACKED: dict[type[_Of], type[_Of]] = {
+    kind: type(f"Stacked{kind.__name__}", (kind, StackedLinearOperator), {"__doc__": kind.__doc__})
+    for kind in _Of.__subclasses__()
+}
+
+
+def _made(
+    kind: type[_Of], shape: tuple[int, int], dtype: Any, dims: Any, dimsd: Any, *args: Any
+) -> LinearOperator:
+    of_stacks = any(isinstance(x, StackedLinearOperator) for x in args)
+    found = (_STACKED[kind] if of_stacks else kind)(shape, dtype, *args)
+    found.dims, found.dimsd = dims, dimsd
+    found._base_comm = next((x._base_comm for x in args if isinstance(x, LinearOperator)), None)
+    return found
+
+
+def _scaled(A: LinearOperator, a: Any) -> LinearOperator:
+    """Numbers of Python's do not widen what they multiply, unless they are complex."""
+    if not np.isscalar(a) or isinstance(a, str | bytes):
+        raise ParameterError(f"operators are multiplied by numbers, not by {a!r}")
+    dtype = np.result_type(a.dtype if isinstance(a, np.generic) else a, A.dtype)
+    return _made(ScaledLinearOperator, A.shape, dtype, A.dims, A.dimsd, A, a)
+
+
+def _sum(A: LinearOperator, B: Any) -> LinearOperator:
+    if not isinstance(B, LinearOperator):
+        raise ParameterError(f"an operator is added to operators, not to {type(B).__name__}")
+    if A.shape != B.shape:
+        raise ShapeError(f"cannot add {A!r} and {B!r}: shape mismatch")
+    dtype = np.result_type(A.dtype, B.dtype)
+    return _made(SumLinearOperator, A.shape, dtype, A.dims, A.dimsd, A, B)
+
+
+def _product(A: LinearOperator, B: LinearOperator) -> LinearOperator:
+    if A.shape[1] != B.shape[0]:
+        raise ShapeError(f"cannot multiply {A!r} and {B!r}: shape mismatch")
+    dtype = np.result_type(A.dtype, B.dtype)
+    return _made(ProductLinearOperator, (A.shape[0], B.shape[1]), dtype, B.dims, A.dimsd, A, B)
+
+
+def _power(A: LinearOperator, n: Any) -> LinearOperator:
+    if A.shape[0] != A.shape[1]:
+        raise ShapeError(f"only square operators have powers, not {A!r}")
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
+        raise ParameterError(f"powers of operators are whole numbers from 0, not {n!r}")
+    return _made(PowerLinearOperator, A.shape, A.dtype, A.dims, A.dimsd, A, int(n))

@@ -9,6 +9,7 @@
 """
 
 from jali.profile.load import Load, LoadMeter, loads
+from jali.profile.marks import benchmark, benchmarks, mark
 from jali.profile.recording import Recording, recording
 from jali.profile.roofs import Roofs, measure_roofs
 from jali.profile.spans import COMPUTING, PHASES, Span
@@ -26,8 +27,11 @@ __all__ = [
     "Row",
     "Span",
     "Table",
+    "benchmark",
+    "benchmarks",
     "loads",
     "make_table",
+    "mark",
     "measure_roofs",
     "recording",
     "trace_events",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +23,14 @@ from jali.profile.table import Table, make_table
 from jali.profile.trace import write_trace
 
 CAPACITY = 1 << 18  # spans of a rank that are kept: 16 MiB
+
+
+_here = threading.local()
+
+
+def timeline_of_thread() -> _core.Timeline | None:
+    """What this thread's recording, if one is under way, adds spans to."""
+    return getattr(_here, "timeline", None)
 
 
 class Recording:
@@ -69,6 +78,7 @@ class Recording:
         self.ranks.barrier()
         self._origin = _core.Timeline.now()
         self._timeline.start()
+        _here.timeline = self._timeline
 
     def _gather(self) -> None:
         """Collective."""
@@ -129,4 +139,5 @@ def recording(communicator: comm.Communicator | None = None, capacity: int = CAP
         yield found
     finally:
         found._timeline.stop()
+        _here.timeline = None
     found._gather()

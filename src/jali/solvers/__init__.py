@@ -1,6 +1,49 @@
-"""Solvers of linear systems. Their vectors are fields, lists of them, or arrays: see `jali.solvers.vectors`."""
+"""Solvers of linear systems and inverse problems. Their vectors are fields, arrays, distributed arrays, stacks and lists of them: see
+`jali.solvers.vectors`; operators have `matvec` and `rmatvec`: see `jali.solvers.operators`."""
 
-from jali.solvers.conjugate_gradient import Solution, cg
-from jali.solvers.vectors import Row, Vectors, register, vectors_of
+from jali.solvers.conjugate_gradient import CG, CGSolution, Solution, cg
+from jali.solvers.eigs import Eigenpair, power_iteration
+from jali.solvers.least_squares import CGLS, LeastSquares, cgls
+from jali.solvers.lsqr import LSQR, LsqrSolution, lsqr
+from jali.solvers.primal import ADMM, ADMML2, LinearizedADMM, ProximalGradient
+from jali.solvers.primal_dual import PrimalDual
+from jali.solvers.proximal import L2, L21, ProxOperator
+from jali.solvers.solver import Solver
+from jali.solvers.sparsity import FISTA, ISTA, ResidualError, SparseSolution, fista, ista
+from jali.solvers.vectors import Row, Vectors, each, register, sums, vectors_of
 
-__all__ = ["Row", "Solution", "Vectors", "cg", "register", "vectors_of"]
+__all__ = [
+    "ADMM",
+    "ADMML2",
+    "CG",
+    "CGLS",
+    "FISTA",
+    "ISTA",
+    "L2",
+    "L21",
+    "LSQR",
+    "CGSolution",
+    "Eigenpair",
+    "LeastSquares",
+    "LinearizedADMM",
+    "LsqrSolution",
+    "PrimalDual",
+    "ProxOperator",
+    "ProximalGradient",
+    "ResidualError",
+    "Row",
+    "Solution",
+    "Solver",
+    "SparseSolution",
+    "Vectors",
+    "cg",
+    "cgls",
+    "each",
+    "fista",
+    "ista",
+    "lsqr",
+    "power_iteration",
+    "register",
+    "sums",
+    "vectors_of",
+]

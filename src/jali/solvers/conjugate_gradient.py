@@ -1,6 +1,8 @@
 """Conjugate gradients (Hestenes and Stiefel, J. Res. NBS 49 (1952) 409) on any vectors of `jali.solvers.vectors`.
 
-The operator is a function that writes A p into a given vector, so one solve allocates four of them. An iteration is the operator,
+There is one recursion, `_Recursion`, and two ways to ask for it. `cg` solves to a relative tolerance, is strict about the operator,
+and records graphs on devices; `CG` takes steps as `pylops` counts and stops them. The operator is one with `matvec`, or for `cg` a
+function that writes A p into a given vector, so that one solve allocates four of them. An iteration is the operator,
 one inner product, one update of r that also yields |r|^2, and one of x and p. On a device several iterations are one graph, whose
 numbers stay there; the host looks at them afterwards. Iterations of a graph that follow the last one take steps of length zero, so that
 looking less often changes nothing of the result. Sums are reproducible: residual histories agree to the last bit on any number of
@@ -12,10 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
 
 from jali.errors import ParameterError, RecordingError, SolverError
 from jali.notebook import facts
+from jali.solvers.operators import Function, forward_of, is_operator, own, widened
+from jali.solvers.solver import Itershow, Solver
 from jali.solvers.vectors import Vectors, vectors_of
 
 
@@ -65,7 +71,7 @@ def _shown(vector: Any) -> str:
 
 
 def cg(
-    apply: Callable[[Any, Any], Any],
+    apply: Callable[[Any, Any], Any] | Any,
     b: Any,
     x0: Any = None,
     tolerance: float = 1e-10,
@@ -76,8 +82,8 @@ def cg(
     """Solves A x = b for a Hermitian positive definite A.
 
     Args:
-        apply: `apply(p, q)` writes A p into the vector q and leaves p as it is.
-        b: right-hand side: a field, an array of NumPy, CuPy or PyTorch, or a list of these.
+        apply: A: `apply(p, q)` writes A p into the vector q and leaves p as it is; or an operator with `matvec`.
+        b: right-hand side: a field, an array of NumPy, CuPy or PyTorch, a distributed array or a stack, or a list of these.
         x0: where to start; zero if left out. It is not changed.
         tolerance: stop when |r| <= tolerance |b|. In float32 nothing below about 1e-6 can be reached.
         max_iterations: give up after so many applications of A.
@@ -95,8 +101,10 @@ def cg(
     vectors = vectors_of("cg: b", b)
     if x0 is not None and type(vectors_of("cg: x0", x0)) is not type(vectors):
         raise ParameterError(f"cg: x0 is a vector like b, not {x0!r}")
-    if not callable(apply):
-        raise ParameterError(f"the operator is a function apply(p, q) that writes A p into q, not {apply!r}")
+    if not (callable(apply) or is_operator(apply)):
+        raise ParameterError(
+            f"the operator has a function matvec, or is a function apply(p, q) that writes A p into q, not {apply!r}"
+        )
     if not (isinstance(tolerance, int | float) and 0 < tolerance < 1):
         raise ParameterError(f"the tolerance is relative, between 0 and 1, not {tolerance!r}")
     for name, value in (("max_iterations", max_iterations), ("look_every", look_every)):
@@ -168,44 +176,32 @@ def _times(vectors: Vectors, factor: float, x: Any) -> Any:
     return out
 
 
-class _Run:
-    """A solve under way."""
+class _Recursion:
+    """The recursion: x, the residual r, the direction p, q = A p, and |r|^2."""
 
-    def __init__(
-        self,
-        apply: Callable[[Any, Any], Any],
-        vectors: Vectors,
-        b: Any,
-        x0: Any,
-        size: float,
-        tolerance: float,
-    ):
-        self.apply = apply
+    def __init__(self, forward: Function, vectors: Vectors, x: Any, r: Any):
+        self.forward = forward
         self.vectors = vectors
-        self.b = b
-        self.size = size
-        self.tolerance = tolerance
-        self.x = vectors.like(b) if x0 is None else vectors.copy(x0)
-        self.q = vectors.like(b)
-        self.r = vectors.copy(b)
-        self.rr = size * size if x0 is None else self._residual()
-        if not math.isfinite(self.rr):
-            raise SolverError("x0, or what the operator makes of it, contains infinities or nan")
-        self.p = vectors.copy(self.r)
-        self.residuals = [math.sqrt(self.rr) / size]
-        self.iterations = 0
+        self.x = x
+        self.r = r
+        self.p: Any = None
+        self.q: Any = None
+        self.rr = 0.0
 
-    @property
-    def converged(self) -> bool:
-        return self.residuals[-1] <= self.tolerance
-
-    def _residual(self) -> float:
+    def residual(self, b: Any) -> float:
         """r = b - A x; returns |r|^2."""
-        self.apply(self.x, self.q)
-        return float(self.vectors.update([(self.r, 0, [(1, self.b), (-1, self.q)])], norm=True))
+        self.q = self.forward(self.x)
+        return float(self.vectors.update([(self.r, 0, [(1, b), (-1, self.q)])], norm=True))
 
-    def true_residual(self) -> float:
-        return math.sqrt(self._residual()) / self.size
+    def begin(self, b: Any, rr: float | None = None) -> None:
+        """The first direction, from x and b; `rr` is |b|^2 where x is zero and r is b."""
+        self.rr = self.residual(b) if rr is None else rr
+        self.p = self.vectors.copy(self.r)
+
+    def curvature(self, wait: bool = True) -> Any:
+        """q = A p; returns p^dagger A p."""
+        self.q = self.forward(self.p)
+        return self.vectors.inner(self.p, self.q, wait=wait)
 
     def descend(self, step: Any, wait: bool = True) -> Any:
         """r -= step A p; returns |r|^2."""
@@ -215,19 +211,52 @@ class _Run:
         """x += step p, then p = r + weight p."""
         self.vectors.update([(self.x, 1, [(step, self.p)]), (self.p, weight, [(1, self.r)])])
 
+    def advance(self, step: float) -> None:
+        """An iteration with a step whose length is known."""
+        before, self.rr = self.rr, self.descend(step)
+        self.turn(step, self.rr / before)
+
+
+class _Run(_Recursion):
+    """A solve under way, to a tolerance."""
+
+    def __init__(
+        self,
+        apply: Any,
+        vectors: Vectors,
+        b: Any,
+        x0: Any,
+        size: float,
+        tolerance: float,
+    ):
+        x = vectors.like(b) if x0 is None else vectors.copy(x0)
+        super().__init__(_forward(apply, vectors, b), vectors, x, vectors.copy(b))
+        self.b = b
+        self.size = size
+        self.tolerance = tolerance
+        self.begin(b, size * size if x0 is None else None)
+        if not math.isfinite(self.rr):
+            raise SolverError("x0, or what the operator makes of it, contains infinities or nan")
+        self.residuals = [math.sqrt(self.rr) / size]
+        self.iterations = 0
+
+    @property
+    def converged(self) -> bool:
+        return self.residuals[-1] <= self.tolerance
+
+    def true_residual(self) -> float:
+        return math.sqrt(self.residual(self.b)) / self.size
+
     def iterate(self) -> None:
         """One iteration, with numbers of the host."""
-        self.apply(self.p, self.q)
-        pq = self.vectors.inner(self.p, self.q)
+        pq = self.curvature()
         self.check(pq.real, self.rr)
         # Rounding leaves an imaginary part of order epsilon |p| |q|; later iterations would compare noise with noise.
         if self.iterations == 0 and isinstance(pq, complex):
             allowed = math.sqrt(self.vectors.epsilon(self.b) * self.rr * self.vectors.norm2(self.q))
             if abs(pq.imag) > allowed:
                 raise SolverError(f"p^dagger A p = {pq:.6g} is not real: the operator is not Hermitian")
-        step = self.rr / pq.real  # a positive finite number
-        before, self.rr = self.rr, self.descend(step)
-        self.turn(step, self.rr / before)
+        self.advance(self.rr / pq.real)  # a positive finite number
         self.count()
 
     def count(self) -> None:
@@ -259,8 +288,7 @@ class _Repeated:
         """p^dagger A p and |r|^2 of each iteration."""
         run, history, rr = self.run, [], self.rr
         for _ in range(self.turns):
-            run.apply(run.p, run.q)
-            curvature = run.vectors.inner(run.p, run.q, wait=False).real
+            curvature = run.curvature(wait=False).real
             goes_on = rr.sqrt() / run.size > run.tolerance  # else a step of length zero
             step = goes_on.where(rr / curvature, 0.0)
             found = run.descend(step, wait=False)
@@ -281,3 +309,146 @@ class _Repeated:
             run.count()
             if run.converged:
                 return
+
+
+def _forward(apply: Any, vectors: Vectors, b: Any) -> Function:
+    """A p as a function of p; a function that writes into a vector gets always the same."""
+    if is_operator(apply):
+        return forward_of("the operator", apply)
+    q = vectors.like(b)
+
+    def forward(p: Any) -> Any:
+        apply(p, q)
+        return q
+
+    return forward
+
+
+# --- in the manner of pylops ------------------------------------------------------------------------------------
+
+
+class CGSolution(NamedTuple):
+    """What `CG.solve` found: x, the number of iterations, and |r| before the first and after each."""
+
+    x: Any
+    iit: int
+    cost: np.ndarray
+
+
+class CG(Solver):
+    """Conjugate gradients for (A + damp) x = y, with the steps, costs and stopping of `pylops.cg`.
+
+    Two sums over ranks an iteration, each an all-reduce of one number. `cost` is |r| before the first and after each iteration; it
+    ends where |r|^2 <= tol. |p^dagger A p| is taken where `jali.solvers.cg` refuses operators that are not positive.
+    """
+
+    kept_vectors: ClassVar[tuple[str, ...]] = ("r", "c")
+    kept_numbers: ClassVar[tuple[str, ...]] = ("kold", "damp", "tol")
+
+    def setup(
+        self,
+        y: Any,
+        x0: Any = None,
+        niter: int | None = None,
+        damp: float = 0.0,
+        tol: float = 1e-4,
+        show: bool = False,
+    ) -> Any:
+        """Begin with x0, which is not changed, or zero. Returns x.
+
+        Raises ParameterError for what is no vector or no operator, LayoutError where x0 is no vector like y.
+        """
+        y = widened(self.Op, y)
+        vectors = vectors_of("CG: y", y)
+        vectors.epsilon(y)  # refuses whole numbers
+        self.niter, self.damp, self.tol, self.iiter = niter, damp, tol, 0
+        if x0 is not None:
+            x0 = widened(self.Op, x0)
+            vectors.check("x0", x0, y)
+        x = vectors.like(y) if x0 is None else vectors.copy(x0)
+        self._recursion = _Recursion(self._damped(vectors), vectors, x, vectors.copy(y))
+        self._recursion.begin(y, vectors.norm2(y) if x0 is None else None)
+        self.cost = [math.sqrt(self.kold)]
+        self._x = x
+        if show:
+            self._show_setup("r2norm", tol=tol, niter=niter)
+        self._call("on_setup_end", x)
+        return x
+
+    def _damped(self, vectors: Vectors) -> Function:
+        forward = forward_of("CG: Op", self.Op)
+        if self.damp == 0:
+            return forward
+
+        def apply(p: Any) -> Any:
+            q = own(forward(p), p)
+            vectors.update([(q, 1, [(self.damp, p)])])
+            return q
+
+        return apply
+
+    @property
+    def kold(self) -> float:
+        """|r|^2."""
+        return self._recursion.rr
+
+    @kold.setter
+    def kold(self, value: float) -> None:
+        self._recursion.rr = value
+
+    @property
+    def r(self) -> Any:
+        """The residual."""
+        return self._recursion.r
+
+    @r.setter
+    def r(self, value: Any) -> None:
+        self._recursion.r = value
+
+    @property
+    def c(self) -> Any:
+        """The direction."""
+        return self._recursion.p
+
+    @c.setter
+    def c(self, value: Any) -> None:
+        self._recursion.p = value
+
+    def _resume(self, vectors: dict[str, Any], numbers: dict[str, Any]) -> None:
+        kind, self.damp = vectors_of("x", vectors["x"]), numbers["damp"]
+        self._recursion = _Recursion(self._damped(kind), kind, vectors["x"], vectors["r"])
+
+    def step(self, x: Any, show: bool = False) -> Any:
+        """One iteration: x is changed and returned. Raises SolverError where the operator gives infinities or nan."""
+        self._recursion.x = self._x = x
+        curvature = abs(self._recursion.curvature())
+        if not (math.isfinite(curvature) and curvature > 0):
+            raise SolverError(
+                f"CG, iteration {self.iiter + 1}: |p^dagger A p| = {curvature} with |r|^2 = {self.kold:.3g}: "
+                "the operator is singular, or produced infinities or nan"
+            )
+        self._recursion.advance(self.kold / curvature)
+        self.iiter += 1
+        self.cost.append(math.sqrt(self.kold))
+        if show:
+            self._show_step()
+        return x
+
+    def _going_on(self) -> bool:
+        return self.kold > self.tol
+
+    def solve(
+        self,
+        y: Any,
+        x0: Any = None,
+        niter: int = 10,
+        damp: float = 0.0,
+        tol: float = 1e-4,
+        show: bool = False,
+        itershow: Itershow = (10, 10, 10),
+    ) -> CGSolution:
+        """All of it: at most `niter` iterations, or until |r|^2 <= tol. Errors: see `setup` and `step`."""
+        x = self.setup(y, x0, niter, damp, tol, show)
+        x = self.run(x, niter, show, itershow)
+        self.finalize(show)
+        return CGSolution(x, self.iiter, np.array(self.cost))

@@ -10,12 +10,18 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from jali.errors import LayoutError, ParameterError
 from jali.lattice.field import Field
 from jali.lattice.vectors import FieldVectors
 
 Assignment = tuple[Any, Any, Sequence[tuple[Any, Any]]]
 """(y, c, [(a, x), ...]): y becomes c y + a x + ... Factors 0, 1 and -1 as whole numbers cost nothing."""
+
+
+Partial = tuple[Any, Any]
+"""A number of this rank, and the communicator over which it is summed: None where it is the sum already."""
 
 
 class Vectors(Protocol):
@@ -45,6 +51,19 @@ class Vectors(Protocol):
     def update(self, assignments: Sequence[Assignment], norm: bool = False, wait: bool = True) -> Any:
         """The assignments one after the other, in as few passes over memory as it can; with `norm` the sum of |x|^2 of what was
         assigned last."""
+
+    def partial_sums(self, x: Any, y: Any) -> list[Partial]:
+        """Numbers whose sum over the ranks that are named is that of conj(x) y, or of `y` of each part of x where it is a function:
+        see `sums`."""
+
+    def parts(self, x: Any) -> list[Any]:
+        """This rank's numbers of it as arrays, of the library that it has: to read."""
+
+    def with_parts(self, x: Any, parts: Sequence[Any]) -> Any:
+        """A vector of the form of x with these numbers on this rank."""
+
+    def memory(self, x: Any) -> list[Any]:
+        """What holds its numbers: where two vectors have one of these in common, writing one changes the other."""
 
     def repeats(self, x: Any) -> bool:
         """Whether calls on it can be recorded in a graph: only then are `number` and `graph` called, and `wait` is False."""
@@ -108,7 +127,21 @@ class ArrayVectors(WithoutGraphs):
         return self.inner(x, x).real
 
     def update(self, assignments: Sequence[Assignment], norm: bool = False, wait: bool = True) -> Any:
-        return _in_place(self, assignments, norm)
+        for assignment in assignments:
+            assign(*assignment)
+        return self.norm2(assignments[-1][0]) if norm else None
+
+    def partial_sums(self, x: Any, y: Any) -> list[Partial]:
+        return [(_number(y(x)) if callable(y) else self.inner(x, y), None)]
+
+    def parts(self, x: Any) -> list[Any]:
+        return [x]
+
+    def with_parts(self, x: Any, parts: Sequence[Any]) -> Any:
+        return parts[0]
+
+    def memory(self, x: Any) -> list[Any]:
+        return [x]
 
 
 class TorchVectors(ArrayVectors):
@@ -126,23 +159,30 @@ class TorchVectors(ArrayVectors):
         return self.library.vdot(x.reshape(-1), y.reshape(-1)).item()
 
 
-def _in_place(vectors: Vectors, assignments: Sequence[Assignment], norm: bool) -> Any:
-    """Updates by a library's operators: a pass over memory for each."""
-    last = None
-    for y, own, terms in assignments:
-        if type(own) is int and own == 0:
-            y[...] = 0
-        elif not (type(own) is int and own == 1):
-            y *= own
-        for a, x in terms:
-            if type(a) is int and a == 1:
-                y += x
-            elif type(a) is int and a == -1:
-                y -= x
-            else:
-                y += a * x
-        last = y
-    return vectors.norm2(last) if norm else None
+def _number(x: Any) -> Any:
+    return x.item() if hasattr(x, "item") else x
+
+
+BLOCK = 1 << 15  # elements of a product that stays in cache until it is added
+
+
+def assign(y: Any, own: Any, terms: Sequence[tuple[Any, Any]]) -> None:
+    """An assignment between arrays of one library, in place: a pass over memory for each term."""
+    if type(own) is int and own == 0:
+        y[...] = 0
+    elif not (type(own) is int and own == 1):
+        y *= own
+    for a, x in terms:
+        if type(a) is int and a == 1:
+            y += x
+        elif type(a) is int and a == -1:
+            y -= x
+        elif type(y) is np.ndarray and y.size > BLOCK and y.flags.c_contiguous and x.flags.c_contiguous:
+            mine, theirs = y.reshape(-1), x.reshape(-1)
+            for begin in range(0, mine.size, BLOCK):
+                mine[begin : begin + BLOCK] += a * theirs[begin : begin + BLOCK]
+        else:
+            y += a * x
 
 
 class ListVectors(WithoutGraphs):
@@ -182,6 +222,26 @@ class ListVectors(WithoutGraphs):
             found = vectors_of("x", of_part[0][0]).update(of_part, norm)
             total += found if norm else 0.0
         return total if norm else None
+
+    def partial_sums(self, x: Any, y: Any) -> list[Partial]:
+        others = [y] * len(x) if callable(y) else y
+        pairs = zip(x, others, strict=True)
+        return [number for a, b in pairs for number in vectors_of("x", a).partial_sums(a, b)]
+
+    def parts(self, x: Any) -> list[Any]:
+        return [part for member in x for part in vectors_of("x", member).parts(member)]
+
+    def with_parts(self, x: Any, parts: Sequence[Any]) -> Any:
+        found, rest = [], list(parts)
+        for member in x:
+            vectors = vectors_of("x", member)
+            count = len(vectors.parts(member))
+            found.append(vectors.with_parts(member, rest[:count]))
+            rest = rest[count:]
+        return type(x)(found)
+
+    def memory(self, x: Any) -> list[Any]:
+        return [part for member in x for part in vectors_of("x", member).memory(member)]
 
 
 # ---- which vectors are whose ------------------------------------------------------------------------------
@@ -244,3 +304,38 @@ def vectors_of(name: str, x: Any) -> Vectors:
         if row.is_one(x):
             return row.vectors(x)
     raise ParameterError(f"{name} is a vector ({', '.join(row.name for row in ROWS)}), not {x!r}")
+
+
+# ---- of several vectors at once ---------------------------------------------------------------------------
+
+
+def sums(*terms: tuple[Any, Any]) -> list[Any]:
+    """Several sums over all ranks, by one all-reduce in double precision for all that have the same ranks.
+
+    A term is two vectors, (x, y), for the sum of conj(x) y, or a vector and a function, (x, f), for that of f of each array of
+    `Vectors.parts`. Terms need not be of one kind. Sums of fields are exact, and reduced by themselves.
+    """
+    partial = [vectors_of("a vector", x).partial_sums(x, y) for x, y in terms]
+    totals: list[Any] = [0.0] * len(terms)
+    groups: dict[int, tuple[Any, list[tuple[int, Any]]]] = {}
+    for k, numbers in enumerate(partial):
+        for number, ranks in numbers:
+            if ranks is None:
+                totals[k] += number
+            else:
+                groups.setdefault(id(ranks), (ranks, []))[1].append((k, number))
+    for ranks, found in groups.values():
+        values = np.array([number for _, number in found])
+        values = values.astype(np.complex128 if values.dtype.kind == "c" else np.float64)
+        for (k, number), total in zip(found, ranks.all_reduce(values).tolist(), strict=True):
+            totals[k] += (
+                total if isinstance(number, complex | np.complexfloating) or total.imag else total.real
+            )
+    return totals
+
+
+def each(function: Callable[..., Any], x: Any, *others: Any) -> Any:
+    """A vector of the form of x: `function` of the arrays that `Vectors.parts` gives of x and of the others."""
+    vectors = vectors_of("x", x)
+    rows = [vectors.parts(x), *(vectors_of("a vector", y).parts(y) for y in others)]
+    return vectors.with_parts(x, [function(*parts) for parts in zip(*rows, strict=True)])

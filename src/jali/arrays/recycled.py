@@ -1,0 +1,81 @@
+"""Memory of large arrays that is used again, since fresh memory costs a pass over it: the kernel hands out pages of zeros.
+
+What an operator gives in every step of a solver has the size of what it gave the step before.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+
+from jali.arrays.libraries import Library
+
+LEAST = 1 << 20  # bytes; smaller ones come from the allocator's own lists
+MOST_KEPT = 1 << 30  # bytes of arrays that are gone, of the process
+
+
+class _Free:
+    """Blocks that nobody uses, by size; the one that was left longest ago goes first when there are too many."""
+
+    def __init__(self) -> None:
+        self._lock = (
+            threading.RLock()
+        )  # a block may be left while one is looked for, by the garbage collector
+        self._blocks: OrderedDict[int, np.ndarray] = OrderedDict()
+        self._bytes = 0
+
+    def take(self, size: int) -> np.ndarray:
+        with self._lock:
+            for key, block in reversed(self._blocks.items()):
+                if block.nbytes == size:
+                    del self._blocks[key]
+                    self._bytes -= size
+                    return block
+        return np.empty(size, np.uint8)
+
+    def leave(self, block: np.ndarray) -> None:
+        with self._lock:
+            self._blocks[id(block)] = block
+            self._bytes += block.nbytes
+            while self._bytes > MOST_KEPT:
+                self._bytes -= self._blocks.popitem(last=False)[1].nbytes
+
+    def clear(self) -> None:
+        with self._lock:
+            self._blocks.clear()
+            self._bytes = 0
+
+
+_free = _Free()
+
+
+class _Lease:
+    """Owner of an array's memory: NumPy keeps it as long as the array or a view of it lives."""
+
+    def __init__(self, size: int) -> None:
+        self.block = _free.take(size)
+        self.__array_interface__ = self.block.__array_interface__
+
+    def __del__(self) -> None:
+        if _free is not None:  # modules are taken apart at the end of a program
+            _free.leave(self.block)
+
+
+def empty(library: Library, shape: tuple[int, ...], dtype: Any) -> Any:
+    """A new array whose values are not set; of NumPy, in memory that an array of this size has left, if there is one."""
+    if library.name != "numpy":
+        return library.empty(shape, dtype)
+    kind = np.dtype(dtype)
+    size = math.prod(shape) * kind.itemsize
+    if size < LEAST or kind.hasobject:
+        return np.empty(shape, kind)
+    return np.asarray(_Lease(size)).view(kind).reshape(shape)
+
+
+def clear() -> None:
+    """Gives back to the system what no array uses."""
+    _free.clear()

@@ -1,0 +1,67 @@
+"""Solvers of sparse problems as classes, under the names of pylops_mpi.optimization.cls_sparsity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jali.solvers import sparsity
+
+__all__ = ["FISTA", "ISTA"]
+
+
+class _InTheirOrder(sparsity.ISTA):
+    """The arguments of pylops_mpi, in its order."""
+
+    def setup(  # type: ignore[override]
+        self,
+        y: Any,
+        x0: Any,
+        niter: int | None = None,
+        SOp: Any = None,
+        eps: float = 0.1,
+        alpha: float | None = None,
+        eigsdict: dict[str, Any] | None = None,
+        tol: float = 1e-10,
+        threshkind: str = "soft",
+        decay: Sequence[float] | None = None,
+        monitorres: bool = False,
+        show: bool = False,
+    ) -> Any:
+        """Begin with x0. Returns x."""
+        return super().setup(
+            y, x0, niter, SOp, eps, alpha, eigsdict, tol, threshkind=threshkind, decay=decay, monitorres=monitorres,
+            show=show,
+        )  # fmt: skip
+
+    def solve(  # type: ignore[override]
+        self,
+        y: Any,
+        x0: Any,
+        niter: int | None = None,
+        SOp: Any = None,
+        eps: float = 0.1,
+        alpha: float | None = None,
+        eigsdict: dict[str, Any] | None = None,
+        tol: float = 1e-10,
+        threshkind: str = "soft",
+        decay: Sequence[float] | None = None,
+        monitorres: bool = False,
+        show: bool = False,
+        itershow: tuple[int, int, int] = (10, 10, 10),
+    ) -> tuple[Any, int, np.ndarray]:
+        """x, the number of iterations, and the costs."""
+        x = self.setup(y, x0, niter, SOp, eps, alpha, eigsdict, tol, threshkind, decay, monitorres, show)
+        x = self.run(x, niter, show, itershow)
+        self.finalize(show)
+        return x, self.iiter, np.array(self.cost)
+
+
+class ISTA(_InTheirOrder):
+    """`jali.solvers.ISTA`."""
+
+
+class FISTA(_InTheirOrder, sparsity.FISTA):
+    """`jali.solvers.FISTA`; the extrapolated vector is `self.z`, not an argument of `step`."""

@@ -1,0 +1,49 @@
+"""Vectors as arrays for functions of operators, under the name of pylops_mpi.utils.decorators."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+from jali.arrays import DistributedArray, Partition, layout_of
+
+__all__ = ["reshaped"]
+
+
+def reshaped(
+    func: Callable[..., Any] | None = None, forward: bool | None = None, stacking: bool | None = None
+) -> Callable[..., Any]:
+    """Decorates `_matvec` and `_rmatvec` of an operator: the flat vector comes as an array, and what is returned is made flat.
+
+    The array has shape `self.dims`, for `_rmatvec` or with `forward=False` `self.dimsd`, and is split along axis 0, rows as evenly as
+    it goes. With `stacking` the vector stays flat, and its parts get the sizes `self.local_shapes_m`, or `self.local_shapes_n` backwards.
+    """
+
+    def decorated(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        onwards = function.__name__ != "_rmatvec" if forward is None else forward
+
+        @functools.wraps(function)
+        def applied(self: Any, x: DistributedArray) -> DistributedArray:
+            if stacking:
+                shapes = [
+                    n if isinstance(n, tuple) else (int(n),)
+                    for n in (self.local_shapes_m if onwards else self.local_shapes_n)
+                ]
+                y = function(self, x.redistribute(0, local_shapes=shapes))
+            else:
+                y = function(self, _as_array(x, tuple(self.dims if onwards else self.dimsd)))
+            return y.ravel() if y.ndim > 1 else y
+
+        return applied
+
+    return decorated if func is None else decorated(func)
+
+
+def _as_array(x: DistributedArray, dims: tuple[int, ...]) -> DistributedArray:
+    layout = layout_of(x.communicator, dims, Partition.SCATTER, 0, mask=x.mask)
+    if x.global_shape == dims:
+        return x.redistribute(0)
+    flat = x.redistribute(0, local_shapes=tuple((math.prod(shape),) for shape in layout.local_shapes))
+    return DistributedArray.of(layout, flat.local_array.reshape(layout.local_shape), x._base_comm)

@@ -1,0 +1,23 @@
+"""Attributes that are worked out when they are first asked for, by asking the other ranks if need be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+class asked:  # noqa: N801 (a decorator)
+    """As `functools.cached_property`, without its lock, which all objects of a class share in Python 3.11: a virtual rank that waits for
+    the others would keep them from asking."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function, self.__doc__ = function, function.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        value = instance.__dict__[self.name] = self.function(instance)
+        return value

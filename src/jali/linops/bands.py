@@ -1,0 +1,255 @@
+"""Matrices of differences along an axis: the same few diagonals in all rows but those near the ends.
+
+A derivative is one, and its adjoint is another: its transpose, which is found here entry by entry. So both are applied in the same
+way, each rank computing its own rows, for which it needs columns of others but adds nothing to theirs.
+
+What comes out has the bits of the serial library where rows have the order of its terms: an entry is `times * x / over`, entries are
+added from left to right, and the sum is divided at the end.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Weight = tuple[float, float]  # times, over
+CHUNK = (
+    1 << 19
+)  # bytes of a result that are worked on at a time: they stay in a cache, and calls of NumPy do not count
+
+
+class Term(NamedTuple):
+    """Row i has the column i + offset, times `times`, over `over`."""
+
+    offset: int
+    times: float
+    over: float = 1.0
+
+
+class Entry(NamedTuple):
+    """The column of a row that is not like others."""
+
+    column: int
+    times: float
+    over: float = 1.0
+
+
+class Band:
+    """A square matrix of `n` rows: those in `rows` have `terms`, others what `special` says, or nothing. All of it over `divisor`."""
+
+    def __init__(
+        self,
+        n: int,
+        terms: Sequence[Term],
+        rows: tuple[int, int],
+        special: Mapping[int, Sequence[Entry]] | None = None,
+        divisor: float = 1.0,
+    ) -> None:
+        self.n, self.terms, self.divisor = n, tuple(terms), divisor
+        self.first, self.last = rows if rows[0] < rows[1] else (0, 0)
+        self.special = {row: tuple(entries) for row, entries in (special or {}).items()}
+        self.least = min(term.offset for term in self.terms)
+        self.most = max(term.offset for term in self.terms)
+
+    @cached_property
+    def transposed(self) -> Band:
+        """The adjoint, since all entries are real. Terms come in the order in which the serial library adds them up."""
+        terms = [Term(-offset, times, over) for offset, times, over in self.terms]
+        terms.sort(key=lambda term: -term.offset)
+        touched = {entry.column for entries in self.special.values() for entry in entries}
+        first = max([self.first + self.most, *(c + 1 for c in touched if 2 * c < self.n)])
+        last = min([self.last + self.least, *(c for c in touched if 2 * c >= self.n)])
+        if self.first == self.last or first >= last:
+            first = last = 0
+        special: dict[int, list[Entry]] = {}
+        for column in itertools.chain(range(first), range(last, self.n)):
+            entries = [
+                Entry(column + offset, times, over)
+                for offset, times, over in terms
+                if self.first <= column + offset < self.last
+            ]
+            others = [
+                Entry(row, times, over)
+                for row in sorted(self.special)
+                for c, times, over in self.special[row]
+                if c == column
+            ]
+            # Where there are several of these, the serial library adds them up first.
+            found = others + entries if len(others) > 1 and len(entries) == 1 else entries + others
+            if found:
+                special[column] = found
+        return Band(self.n, terms, (first, last), special, self.divisor)
+
+    def entries(self, row: int) -> tuple[Entry, ...]:
+        """Of any row."""
+        if self.first <= row < self.last:
+            return tuple(Entry(row + term.offset, term.times, term.over) for term in self.terms)
+        return self.special.get(row, ())
+
+    def columns(self, begin: int, end: int) -> tuple[int, int]:
+        """From which column to which the rows from `begin` to `end` need, these themselves included."""
+        if begin >= end:
+            return begin, end
+        low, high = begin, end
+        regular = max(begin, self.first), min(end, self.last)
+        if regular[0] < regular[1]:
+            low, high = min(low, regular[0] + self.least), max(high, regular[1] + self.most)
+        for row, entries in self.special.items():
+            if begin <= row < end:
+                low = min(low, *(entry.column for entry in entries), low)
+                high = max(high, *(entry.column + 1 for entry in entries), high)
+        return low, high
+
+    def inner(self, begin: int, end: int) -> tuple[int, int]:
+        """Those rows from `begin` to `end` that are regular and need no other columns than these."""
+        first = max(begin, self.first, begin - self.least)
+        last = min(end, self.last, end - self.most)
+        return (first, last) if first < last else (begin, begin)
+
+    def dense(self) -> np.ndarray:
+        """As a matrix: for tests and for looking at it."""
+        found = np.zeros((self.n, self.n))
+        for row in range(self.n):
+            for column, times, over in self.entries(row):
+                found[row, column] += times / over
+        return found / self.divisor
+
+
+class Rows(NamedTuple):
+    """A part: an array of shape (outer, rows, inner), whose middle index counts from `begin`, and rows that others had."""
+
+    array: Any
+    begin: int
+    others: Sequence[tuple[int, int, Any]] = ()
+
+    def row(self, number: int) -> Any:
+        """Of shape (outer, inner), not a copy."""
+        at = number - self.begin
+        if 0 <= at < self.array.shape[1]:
+            return self.array[:, at]
+        for low, high, data in self.others:
+            if low <= number < high:
+                return data[:, number - low]
+        raise IndexError(f"row {number} is not here")
+
+
+def inner_rows(xp: Any, band: Band, x: Rows, out: Any, scale: float = 1.0) -> None:
+    """Regular rows that need nothing of others, of a C-ordered part into a C-ordered `out`. Other rows of `out` may be overwritten.
+
+    The part is gone through as one long vector, in which a column is so many elements away, whatever the axis.
+    """
+    outer, rows, inner = x.array.shape
+    begin = x.begin
+    first, last = band.inner(begin, begin + rows)
+    if first >= last or inner == 0 or outer == 0:
+        return
+    if outer == 1:
+        low, high = (first - begin) * inner, (last - begin) * inner
+    else:
+        low, high = -min(0, band.least) * inner, outer * rows * inner - max(0, band.most) * inner
+    source, target = x.array.reshape(-1), out.reshape(-1)
+    shifts = [term.offset * inner for term in band.terms]
+    program = combination(tuple((t.times, t.over) for t in band.terms), band.divisor, scale)
+    step = max(1, CHUNK // out.dtype.itemsize) if xp is np else high - low
+    scratch = xp.empty_like(target[: min(step, high - low)]) if program.scratch else None
+    with np.errstate(all="ignore"):  # between rows of other outer indices nothing is meant
+        for at in range(low, high, step):
+            end = min(at + step, high)
+            part = None if scratch is None else scratch[: end - at]
+            program(xp, [source[at + s : end + s] for s in shifts], target[at:end], part)
+
+
+def other_rows(xp: Any, band: Band, x: Rows, out: Any, scale: float = 1.0) -> None:
+    """The rows that `inner_rows` leaves, one by one."""
+    begin, rows = x.begin, x.array.shape[1]
+    first, last = band.inner(begin, begin + rows)
+    scratch = None
+    for number in itertools.chain(range(begin, first), range(last, begin + rows)):
+        target = out[:, number - begin]
+        entries = band.entries(number)
+        if not entries:
+            target[...] = 0
+            continue
+        program = combination(tuple((e.times, e.over) for e in entries), band.divisor, scale)
+        if program.scratch and scratch is None:
+            scratch = xp.empty_like(target)
+        program(xp, [x.row(e.column) for e in entries], target, scratch)
+
+
+class Combination:
+    """`sum(times * x / over) / divisor * scale` of arrays, in few passes: what is a power of two waits for the last one, where it
+    changes no bits."""
+
+    def __init__(self, weights: tuple[Weight, ...], divisor: float, scale: float) -> None:
+        sizes = {abs(times / over) for times, over in weights}
+        common = sizes.pop() if len(sizes) == 1 else 1.0
+        if not _is_power_of_two(common):
+            common = 1.0
+        self.weights = tuple((times / common, over) for times, over in weights)
+        self.scratch = any(abs(times) != 1.0 or over != 1.0 for times, over in self.weights[1:])
+        divisor /= common
+        self.last: list[tuple[str, float]] = []
+        if _is_power_of_two(abs(divisor)):
+            if scale / divisor != 1.0:
+                self.last.append(("multiply", scale / divisor))
+        else:
+            self.last.append(("divide", divisor))
+            if scale != 1.0:
+                self.last.append(("multiply", scale))
+
+    def __call__(self, xp: Any, arrays: Sequence[Any], out: Any, scratch: Any) -> None:
+        begin = self._first(xp, arrays, out)
+        for x, (times, over) in zip(arrays[begin:], self.weights[begin:], strict=True):
+            if abs(times) == 1.0 and over == 1.0:
+                value, negative = x, times < 0
+            else:
+                value, negative = _term(xp, x, abs(times), over, scratch), times < 0
+            (xp.subtract if negative else xp.add)(out, value, out=out)
+        for name, number in self.last:
+            getattr(xp, name)(out, number, out=out)
+
+    def _first(self, xp: Any, arrays: Sequence[Any], out: Any) -> int:
+        """The first two terms, or the only one; how many."""
+        (times, over), x = self.weights[0], arrays[0]
+        plain = abs(times) == 1.0 and over == 1.0
+        if len(arrays) > 1 and plain:
+            second, below = self.weights[1]
+            y = arrays[1]
+            if abs(second) != 1.0 or below != 1.0:
+                y = _term(xp, y, abs(second), below, out)
+            if times > 0:
+                (xp.subtract if second < 0 else xp.add)(x, y, out=out)
+                return 2
+            if second > 0:
+                xp.subtract(y, x, out=out)
+                return 2
+        if not plain:
+            _term(xp, x, times, over, out)
+        elif times < 0:
+            xp.multiply(
+                x, -1.0, out=out
+            )  # numpy.negative of NumPy 2.4 errs with strides of 4 and 8 elements into others
+        else:
+            out[...] = x
+        return 1
+
+
+def _term(xp: Any, x: Any, times: float, over: float, out: Any) -> Any:
+    if times != 1.0:
+        xp.multiply(x, times, out=out)
+        x = out
+    if over != 1.0:
+        xp.divide(x, over, out=out)
+    return out
+
+
+def _is_power_of_two(number: float) -> bool:
+    return number > 0 and math.isfinite(number) and math.frexp(number)[0] == 0.5
+
+
+combination: Callable[[tuple[Weight, ...], float, float], Combination] = lru_cache(maxsize=512)(Combination)

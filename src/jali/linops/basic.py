@@ -1,0 +1,271 @@
+"""Operators without arithmetic worth the name: identity, zero, diagonal, restriction, transposition of axes.
+
+Those of arrays take arrays of their `dims` and flat vectors, whose parts lie along the first axis, and give back the same kind.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jali.arrays import DistributedArray, communicator_of, layout_of
+from jali.arrays.layout import Layout, Partition
+from jali.arrays.libraries import library_of
+from jali.errors import ParameterError, ShapeError
+from jali.linops.local import numpy_dtype
+from jali.linops.operator import LinearOperator
+from jali.linops.spaces import Space, flattened, shaped
+
+
+def _extents(given: int | Sequence[int]) -> tuple[int, ...]:
+    try:
+        return (operator.index(given),)  # type: ignore[arg-type]
+    except TypeError:
+        return tuple(operator.index(n) for n in given)  # type: ignore[union-attr]
+
+
+class Identity(LinearOperator):
+    """x itself, as a copy. Takes vectors of any layout, and stacks."""
+
+    def __init__(self, dims: int | Sequence[int], dtype: Any = None, base_comm: Any = None) -> None:
+        dims = _extents(dims)
+        size = math.prod(dims)
+        super().__init__(shape=(size, size), dims=dims, dimsd=dims, dtype=dtype, base_comm=base_comm)
+
+    def _matvec(self, x: Any) -> Any:
+        return x.copy()
+
+    def _rmatvec(self, x: Any) -> Any:
+        return x.copy()
+
+
+class Zero(LinearOperator):
+    """Zeros of shape `dimsd` (default: `dims`), scattered along the first axis where the vector is; of the same layout if shapes are.
+    Flat vectors give flat ones."""
+
+    def __init__(
+        self,
+        dims: int | Sequence[int],
+        dimsd: int | Sequence[int] | None = None,
+        dtype: Any = None,
+        base_comm: Any = None,
+    ) -> None:
+        dims = _extents(dims)
+        dimsd = dims if dimsd is None else _extents(dimsd)
+        shape = math.prod(dimsd), math.prod(dims)
+        super().__init__(shape=shape, dims=dims, dimsd=dimsd, dtype=dtype, base_comm=base_comm)
+
+    def domain(self) -> Space:
+        return layout_of(self.communicator, self.dims)
+
+    def range_(self) -> Space:
+        return layout_of(self.communicator, self.dimsd)
+
+    def _zeros(self, x: Any, dims: tuple[int, ...], found: tuple[int, ...]) -> DistributedArray:
+        self._refuse_stack(x)
+        if dims == found:
+            return x.zeros_like()
+        shape = found if x.global_shape == dims else (math.prod(found),)
+        layout = x.layout.with_(shape=shape, axes=(0,), grid=None)
+        dtype = np.result_type(self.dtype, numpy_dtype(x.local))
+        return DistributedArray.of(layout, library_of(x.local).zeros(layout.local_shape, dtype), x._base_comm)
+
+    def _matvec(self, x: Any) -> Any:
+        return self._zeros(x, self.dims, self.dimsd)
+
+    def _rmatvec(self, x: Any) -> Any:
+        return self._zeros(x, self.dimsd, self.dims)
+
+
+class Diagonal(LinearOperator):
+    """The elements of `diag`, a DistributedArray, times those of the vector, which has the same layout, or is flat where this is not.
+
+    Raises ParameterError for another diagonal; of a stack, StackedBlockDiag makes one of Diagonals.
+    """
+
+    def __init__(self, diag: DistributedArray, dtype: Any = None) -> None:
+        if not isinstance(diag, DistributedArray):
+            raise ParameterError(
+                f"a diagonal is a DistributedArray (DistributedArray.to_dist makes one), not {type(diag).__name__}"
+            )
+        size, dims = math.prod(diag.global_shape), diag.global_shape
+        dtype = numpy_dtype(diag.local) if dtype is None else dtype
+        super().__init__(shape=(size, size), dims=dims, dimsd=dims, dtype=dtype, base_comm=diag._base_comm)
+        self.diag, self._conjugate = diag, diag.conj() if self._complex(diag) else diag
+
+    def _complex(self, diag: DistributedArray) -> bool:
+        return numpy_dtype(diag.local).kind == "c"
+
+    def domain(self) -> Space:
+        return self.diag.layout
+
+    def range_(self) -> Space:
+        return self.diag.layout
+
+    def _times(self, diagonal: DistributedArray, x: Any) -> Any:
+        self._refuse_stack(x)
+        if x.global_shape != diagonal.global_shape and x.ndim == 1:
+            diagonal = flattened(diagonal)
+        return diagonal * x
+
+    def _matvec(self, x: Any) -> Any:
+        return self._times(self.diag, x)
+
+    def _rmatvec(self, x: Any) -> Any:
+        return self._times(self._conjugate, x)
+
+
+class Restriction(LinearOperator):
+    """The elements whose index along `axis` is in `iava`, of an array of `dims`; the adjoint puts them back, between zeros.
+
+    Vectors are scattered along axis `split`, evenly or as `local_shapes` say, or all ranks have them. Nothing is communicated: what is
+    taken stays where it was. Raises ParameterError for indices that do not exist, twice the same, or not in rising order where `axis`
+    is the one that is split.
+    """
+
+    def __init__(
+        self,
+        dims: int | Sequence[int],
+        iava: Sequence[int],
+        axis: int = 0,
+        dtype: Any = None,
+        base_comm: Any = None,
+        *,
+        split: int = 0,
+        local_shapes: Sequence[Any] | None = None,
+    ) -> None:
+        dims = _extents(dims)
+        if not -len(dims) <= axis < len(dims) or not -len(dims) <= split < len(dims):
+            raise ShapeError(
+                f"axes {axis} and {split} of an array of shape {dims}: give numbers below {len(dims)}"
+            )
+        self.axis, self.split = axis % len(dims), split % len(dims)
+        self.iava = np.asarray(iava)
+        if self.iava.ndim != 1 or (self.iava.size and self.iava.dtype.kind not in "iu"):
+            raise ParameterError(f"iava is a list of indices, not {iava!r}")
+        extent = dims[self.axis]
+        self.iava = self.iava.astype(np.int64)
+        outside = self.iava[(self.iava < 0) | (self.iava >= extent)]
+        if outside.size:
+            raise ParameterError(f"index {outside[0]} does not exist along axis {self.axis} of shape {dims}")
+        steps = np.diff(self.iava)
+        if np.unique(self.iava).size < self.iava.size:
+            raise ParameterError("iava has an index twice; the adjoint could not put both back")
+        if self.axis == self.split and (steps < 0).any():
+            raise ParameterError(
+                f"iava has to rise along axis {self.axis}, which is split over ranks; sort it, or split another axis (split=)"
+            )
+        dimsd = (*dims[: self.axis], self.iava.size, *dims[self.axis + 1 :])
+        shape = math.prod(dimsd), math.prod(dims)
+        super().__init__(shape=shape, dims=dims, dimsd=dimsd, dtype=dtype, base_comm=base_comm)
+        ranks = communicator_of(base_comm)
+        self._before = layout_of(ranks, dims, Partition.SCATTER, self.split, local_shapes=local_shapes)
+        self._after, self._mine = self._restricted(self._before)
+
+    def _restricted(self, before: Layout) -> tuple[Layout, np.ndarray]:
+        """The layout of what is taken, and this rank's indices, local ones."""
+        if self.axis != self.split:
+            shapes = [list(shape) for shape in before.local_shapes]
+            for shape in shapes:
+                shape[self.axis] = self.iava.size
+            mine = self.iava
+        else:
+            shapes = []
+            for box, local in zip(before.boxes, before.local_shapes, strict=True):
+                begin, end = np.searchsorted(self.iava, box[self.axis])
+                shapes.append([*local[: self.axis], int(end - begin), *local[self.axis + 1 :]])
+            first, last = before.box[self.axis]
+            begin, end = np.searchsorted(self.iava, (first, last))
+            mine = self.iava[begin:end] - first
+        layout = before.with_(shape=self.dimsd, local_shapes=tuple(map(tuple, shapes)))
+        return layout, mine
+
+    def domain(self) -> Space:
+        return self._before
+
+    def range_(self) -> Space:
+        return self._after
+
+    def _indices(self, x: DistributedArray, wanted: Layout) -> np.ndarray:
+        if not x.layout.scattered:
+            return self.iava
+        if x.layout.local_shapes != wanted.local_shapes:
+            raise ShapeError(
+                f"{self!r}: x has local shapes {x.local_shapes}, not {list(wanted.local_shapes)}: take x.redistribute("
+                f"{self.split}, local_shapes=...) of these, or give those of x to Restriction"
+            )
+        return self._mine
+
+    def _place(self, x: DistributedArray, scattered: Layout, dims: tuple[int, ...]) -> Layout:
+        if not x.layout.scattered:
+            return x.layout.with_(shape=dims, axes=(0,), grid=None)
+        if x.layout.mask == scattered.mask:
+            return scattered
+        return scattered.with_(mask=x.layout.mask, local_shapes=scattered.local_shapes)
+
+    def _matvec(self, x: Any) -> Any:
+        array = shaped(x, self.dims, repr(self))
+        where = (slice(None),) * self.axis + (self._indices(array, self._before),)
+        layout = self._place(array, self._after, self.dimsd)
+        found = DistributedArray.of(layout, array.local[where], x._base_comm)
+        return found if array is x else flattened(found)
+
+    def _rmatvec(self, x: Any) -> Any:
+        array = shaped(x, self.dimsd, f"the adjoint of {self!r}")
+        where = (slice(None),) * self.axis + (self._indices(array, self._after),)
+        layout = self._place(array, self._before, self.dims)
+        local = library_of(x.local).zeros(layout.local_shape, numpy_dtype(x.local))
+        local[where] = array.local
+        found = DistributedArray.of(layout, local, x._base_comm)
+        return found if array is x else flattened(found)
+
+
+class Transpose(LinearOperator):
+    """An array of `dims` with its axes in another order, as `numpy.transpose` has it, split along the axis of the same number as before.
+
+    One all-to-all where the axis that comes to the split place is another one, else none; what all ranks have takes none either. What
+    comes out is split evenly. Raises ParameterError for what is no order of axes.
+    """
+
+    def __init__(
+        self, dims: Sequence[int], axes: Sequence[int], dtype: Any = None, base_comm: Any = None
+    ) -> None:
+        dims = _extents(dims)
+        order = tuple(axis % len(dims) if -len(dims) <= axis < len(dims) else -1 for axis in axes)
+        if sorted(order) != list(range(len(dims))):
+            raise ParameterError(f"axes {tuple(axes)} are no order of the {len(dims)} axes of shape {dims}")
+        self.axes, self._back = order, tuple(int(n) for n in np.argsort(order))
+        size = math.prod(dims)
+        dimsd = tuple(dims[axis] for axis in order)
+        super().__init__(shape=(size, size), dims=dims, dimsd=dimsd, dtype=dtype, base_comm=base_comm)
+
+    def domain(self) -> Space:
+        return layout_of(self.communicator, self.dims)
+
+    def range_(self) -> Space:
+        return layout_of(self.communicator, self.dimsd)
+
+    def _turned(self, x: Any, dims: tuple[int, ...], order: tuple[int, ...], name: str) -> Any:
+        array = shaped(x, dims, name)
+        layout, library = array.layout, library_of(array.local)
+        shape = tuple(dims[axis] for axis in order)
+        if layout.scattered:
+            if len(layout.axes) > 1:
+                raise ShapeError(f"{name} takes arrays that are split along one axis, not {layout!r}")
+            array = array.redistribute(order[layout.axes[0]])
+            after = layout.with_(shape=shape, axes=layout.axes, grid=None)
+        else:
+            after = layout.with_(shape=shape, axes=(0,), grid=None)
+        local = library.copy(library.transpose(array.local, order))
+        found = DistributedArray.of(after, local, x._base_comm)
+        return found if x.ndim == len(dims) else flattened(found)
+
+    def _matvec(self, x: Any) -> Any:
+        return self._turned(x, self.dims, self.axes, repr(self))
+
+    def _rmatvec(self, x: Any) -> Any:
+        return self._turned(x, self.dimsd, self._back, f"the adjoint of {self!r}")

@@ -1,0 +1,27 @@
+"""Matrices, kernels and filters in the type that a user wants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jali.arrays.libraries import library_of
+from jali.errors import ParameterError
+
+
+def in_type(what: str, values: Any, dtype: Any) -> Any:
+    """`values`, converted where `dtype` is another type than theirs. Raises ParameterError where imaginary parts would be
+    lost."""
+    if dtype is None or type_of(values) == np.dtype(dtype):
+        return values
+    if type_of(values).kind == "c" and np.dtype(dtype).kind != "c":
+        raise ParameterError(
+            f"{what} of type {type_of(values)} have imaginary parts, which {np.dtype(dtype)} has not"
+        )
+    return library_of(values).astype(values, dtype)
+
+
+def type_of(values: Any) -> np.dtype[Any]:
+    """As NumPy names it."""
+    return np.dtype(str(values.dtype).removeprefix("torch."))

@@ -1,0 +1,262 @@
+"""Convolution with filters that vary from place to place.
+
+They are given on a regular coarse grid, are linear between its points and constant beyond. Each element of the model is spread
+over the data by the filter of its own place, centred there; the adjoint weighs the data around a place by the conjugate of its
+filter and sums. All ranks have all filters, so that of a split axis they exchange half a filter of elements on both sides, once
+per application.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jali.arrays import DistributedArray, Layout, Partition, communicator_of, layout_of
+from jali.arrays.layout import Shape
+from jali.arrays.libraries import library_of
+from jali.errors import ShapeError
+from jali.linops.conversion import in_type, type_of
+from jali.linops.operator import LinearOperator
+
+
+class _NonStationary(LinearOperator):
+    """What both have: vectors in several forms, and cells of neighbours."""
+
+    def __init__(self, dims: Any, hs: Any, halves: dict[int, int], flat_axis: int, base_comm: Any) -> None:
+        size = math.prod(dims)
+        self.hs, self._halves, self._flat_axis = hs, halves, flat_axis
+        self._forms: dict[Layout, Layout] = {}
+        super().__init__(shape=(size, size), dims=dims, dimsd=dims, dtype=type_of(hs), base_comm=base_comm)
+
+    def domain(self) -> Layout:
+        """Arrays that are split along the axis of the convolution."""
+        return layout_of(communicator_of(self._base_comm), self.dims, Partition.SCATTER, self._flat_axis)
+
+    range_ = domain
+
+    def _matvec(self, x: DistributedArray) -> DistributedArray:
+        return self._apply(x, adjoint=False)
+
+    def _rmatvec(self, x: DistributedArray) -> DistributedArray:
+        return self._apply(x, adjoint=True)
+
+    def _apply(self, x: DistributedArray, adjoint: bool) -> DistributedArray:
+        layout = self._form(x.layout)
+        local = x.local.reshape(layout.local_shape)
+        box = layout.box if layout.scattered else tuple((0, n) for n in layout.shape)
+        around = tuple((begin, end) for begin, end in box)
+        split = layout.axes[0] if layout.scattered else -1
+        half = self._halves.get(split, 0)
+        if half:
+            local = DistributedArray.of(layout, local).add_ghost_cells(half, half)
+            begin, end = box[split]
+            wide = (max(0, begin - half), min(layout.shape[split], end + half))
+            around = (*box[:split], wide, *box[split + 1 :])
+        dtype = np.result_type(self.dtype, type_of(local))
+        out = library_of(local).zeros(layout.local_shape, dtype)
+        if math.prod(layout.local_shape):
+            self._convolve(local, out, box, around, adjoint)
+        return DistributedArray.of(x.layout, out.reshape(x.layout.local_shape), x._base_comm)
+
+    def _convolve(self, x: Any, out: Any, box: Any, around: Any, adjoint: bool) -> None:
+        """From what lies in the box `around` to what lies in `box`."""
+        raise NotImplementedError
+
+    def _form(self, layout: Layout) -> Layout:
+        """The layout of x as an array of `dims`."""
+        if layout in self._forms:
+            return self._forms[layout]
+        found = layout
+        if layout.ndim == 1 and len(self.dims) > 1:
+            if layout.scattered:
+                axis = self._flat_axis
+                others = math.prod(n for k, n in enumerate(self.dims) if k != axis)
+                extents = [n // others if others else 0 for (n,) in layout.local_shapes]
+                if any(n * others != m for n, (m,) in zip(extents, layout.local_shapes, strict=True)):
+                    raise ShapeError(
+                        f"{self!r}: parts of sizes {[n for (n,) in layout.local_shapes]} are not those of an array of shape {self.dims}, split "
+                        f"along axis {axis}"
+                    )
+                shapes = tuple((*self.dims[:axis], n, *self.dims[axis + 1 :]) for n in extents)
+                found = layout.with_(shape=self.dims, axes=(axis,), local_shapes=shapes)
+            else:
+                found = layout.with_(shape=self.dims, axes=(0,))
+        if found.shape != self.dims:
+            raise ShapeError(f"{self!r} takes arrays of shape {self.dims}, or flat ones, not {layout!r}")
+        if found.scattered and len(found.axes) > 1:
+            raise ShapeError(
+                f"{self!r} takes arrays that are split along one axis, not along {found.axes}; redistribute it"
+            )
+        self._forms[layout] = found
+        return found
+
+
+class NonStationaryConvolve1D(_NonStationary):
+    """Convolution along one axis.
+
+    `dims` is the shape of the model and of the data, `hs` has a filter of odd length in each row, which belongs to the place
+    `ih` along `axis`. Vectors have shape `dims`, split along any one axis or on all ranks, or are flat; the parts of flat ones
+    are those of an array split along `axis`. `dtype` converts the filters; by default they stay as they are. Raises ShapeError
+    (a ValueError) where filters have an even length, places are not regular, lie outside, or are more or fewer than filters.
+    """
+
+    def __init__(
+        self,
+        dims: int | Sequence[int],
+        hs: Any,
+        ih: Sequence[int],
+        axis: int = -1,
+        base_comm: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        shape = _dims(dims)
+        if not -len(shape) <= axis < len(shape):
+            raise ShapeError(f"axis {axis} does not exist in an array of shape {shape}")
+        self.axis = axis % len(shape)
+        if hs.ndim != 2 or hs.shape[1] % 2 == 0:
+            raise ShapeError(
+                f"filters hs must have odd length, in shape (filters, length); these have shape {hs.shape}"
+            )
+        self.places = _places("ih", ih, hs.shape[0], shape[self.axis])
+        self.half = hs.shape[1] // 2
+        super().__init__(shape, in_type("filters", hs, dtype), {self.axis: self.half}, self.axis, base_comm)
+        self._filters: dict[tuple[int, int], Any] = {}
+
+    def _between(self, begin: int, end: int, like: Any) -> Any:
+        """The filters of these places: a row for each of their elements."""
+        if (begin, end) not in self._filters:
+            library = library_of(self.hs)
+            weights = _hats(self.places, begin, end) @ library.to_host(self.hs)
+            found = np.ascontiguousarray(weights.T.astype(self.dtype))
+            self._filters[begin, end] = found if library.name == "numpy" else library.from_host(found, like)
+        return self._filters[begin, end]
+
+    def _convolve(self, x: Any, out: Any, box: Any, around: Any, adjoint: bool) -> None:
+        axis, half = self.axis, self.half
+        begin, end = box[axis]
+        low, high = around[axis]
+        filters = self._between(low, high, x)
+        if adjoint:
+            filters = filters.conj()
+        before, after = math.prod(self._extents(box)[:axis]), math.prod(self._extents(box)[axis + 1 :])
+        x, out = x.reshape((before, high - low, after)), out.reshape((before, end - begin, after))
+        for k, row in enumerate(filters):
+            # x at i meets y at i + k - half
+            shift = half - k if adjoint else k - half
+            first, last = max(low, begin - shift), min(high, end - shift)
+            if first >= last:
+                continue
+            to = slice(first + shift - begin, last + shift - begin)
+            owner = (
+                slice(first + shift - low, last + shift - low) if adjoint else slice(first - low, last - low)
+            )
+            out[:, to] += row[None, owner, None] * x[:, first - low : last - low]
+
+    def _extents(self, box: Any) -> Shape:
+        return tuple(end - begin for begin, end in box)
+
+
+class NonStationaryConvolve2D(_NonStationary):
+    """Convolution along both axes of a matrix.
+
+    `dims` is its shape, `hs` has filters of odd lengths in shape (places along x, places along z, length along x, length along
+    z), which belong to the places `ihx` and `ihz`, between which they are bilinear. Vectors have shape `dims`, split along
+    either axis or on all ranks, or are flat; the parts of flat ones are rows. Raises what NonStationaryConvolve1D does.
+    """
+
+    def __init__(
+        self,
+        dims: Sequence[int],
+        hs: Any,
+        ihx: Sequence[int],
+        ihz: Sequence[int],
+        base_comm: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        shape = _dims(dims)
+        if len(shape) != 2:
+            raise ShapeError(f"convolution along two axes is one of matrices, not of arrays of shape {shape}")
+        if hs.ndim != 4 or hs.shape[2] % 2 == 0 or hs.shape[3] % 2 == 0:
+            raise ShapeError(
+                "filters hs must have odd length along both axes, in shape (places, places, length, length); these have shape "
+                f"{hs.shape}"
+            )
+        self.places = (
+            _places("ihx", ihx, hs.shape[0], shape[0]),
+            _places("ihz", ihz, hs.shape[1], shape[1]),
+        )
+        self.halves = hs.shape[2] // 2, hs.shape[3] // 2
+        super().__init__(shape, in_type("filters", hs, dtype), dict(enumerate(self.halves)), 0, base_comm)
+        self._filters: dict[Any, tuple[Any, Any]] = {}
+
+    def _between(self, around: Any, like: Any) -> tuple[Any, Any]:
+        """Filters interpolated along x, in shape (length, length, x, places along z), and what interpolates them along z."""
+        if around not in self._filters:
+            library = library_of(self.hs)
+            along_x, along_z = (_hats(p, *range_) for p, range_ in zip(self.places, around, strict=True))
+            rows = np.einsum("xp,pqkl->klxq", along_x, library.to_host(self.hs), optimize=True)
+            found = (
+                np.ascontiguousarray(rows.astype(self.dtype)),
+                np.ascontiguousarray(along_z.T.astype(self.dtype)),
+            )
+            if library.name != "numpy":
+                found = library.from_host(found[0], like), library.from_host(found[1], like)
+            self._filters[around] = found
+        return self._filters[around]
+
+    def _convolve(self, x: Any, out: Any, box: Any, around: Any, adjoint: bool) -> None:
+        rows, along_z = self._between(around, x)
+        if adjoint:
+            rows = rows.conj()
+        for k in range(rows.shape[0]):
+            for m in range(rows.shape[1]):
+                places = rows[k, m] @ along_z  # this element of the filters of all places
+                source, target, owner = [], [], []
+                for number, (box_, around_, half) in enumerate(zip(box, around, self.halves, strict=True)):
+                    (begin, end), (low, high) = box_, around_
+                    shift = ((k, m)[number] - half) * (-1 if adjoint else 1)
+                    first, last = max(low, begin - shift), min(high, end - shift)
+                    source.append(slice(first - low, max(first, last) - low))
+                    target.append(slice(first + shift - begin, max(first, last) + shift - begin))
+                    owner.append(slice(first + shift - low, max(first, last) + shift - low))
+                out[tuple(target)] += places[tuple(owner if adjoint else source)] * x[tuple(source)]
+
+
+def _dims(dims: Any) -> Shape:
+    try:
+        return (operator.index(dims),)
+    except TypeError:
+        return tuple(map(operator.index, dims))
+
+
+def _places(name: str, given: Sequence[int], filters: int, extent: int) -> tuple[int, int, int]:
+    """Origin, step and number of regular places."""
+    places = [int(place) for place in given]
+    steps = {b - a for a, b in itertools.pairwise(places)}
+    if len(steps) > 1 or (steps and min(steps) < 1):
+        raise ShapeError(f"indices {name} of the filters must be regularly sampled, with one step: {places}")
+    if not places or min(places) < 0 or max(places) >= extent:
+        raise ShapeError(
+            f"indices {name} of the filters must be larger than 0 and smaller than dims, {extent}: {places}"
+        )
+    if len(places) != filters:
+        raise ShapeError(f"there are {filters} filters, {name} has places for {len(places)}: {places}")
+    return places[0], steps.pop() if steps else 1, len(places)
+
+
+def _hats(places: tuple[int, int, int], begin: int, end: int) -> np.ndarray:
+    """Weights of linear interpolation: a row for each index from begin to end, a column for each place."""
+    origin, step, count = places
+    at = np.clip((np.arange(begin, end) - origin) / step, 0, count - 1)
+    left = np.minimum(at.astype(np.int64), max(count - 2, 0))
+    weights = np.zeros((end - begin, count))
+    rows = np.arange(end - begin)
+    weights[rows, left] = 1 - (at - left)
+    if count > 1:
+        weights[rows, left + 1] = at - left
+    return weights

@@ -1,0 +1,165 @@
+"""What is known of an operator as a whole: its matrix, its eigenvalues, its condition, its trace.
+
+All are collective, and all ranks get the same. The matrix costs one application for each column; what is computed from it is
+limited in size. A few eigenvalues are found by ARPACK (SciPy's), which runs on rank 0 and tells the others what to apply: so
+their number of steps cannot differ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from jali.errors import ParameterError, ShapeError, SolverError
+from jali.linops import spaces
+
+MOST_ELEMENTS = 1 << 27  # of a matrix, 1 GiB of float64, that every rank is to hold
+
+
+def space(A: Any, like: Any, what: str) -> Any:
+    """Where vectors live that A takes."""
+    found = A.domain() if like is None else spaces.space_of(like)
+    if found is None:
+        raise ParameterError(
+            f"{what}: {A!r} does not say which layout its vectors have; give one of them, like=x, whose layout it takes"
+        )
+    if spaces.size_of(found) != A.shape[1]:
+        raise ShapeError(
+            f"{what}: {A!r} takes {A.shape[1]} elements, the layout given has {spaces.size_of(found)}"
+        )
+    return found
+
+
+def _near(like: Any) -> Any:
+    """A local part that tells where numbers are to be."""
+    while hasattr(like, "distarrays"):
+        like = like.distarrays[0]
+    return None if like is None else like.local
+
+
+def matrix(A: Any, like: Any = None, most_elements: int = MOST_ELEMENTS) -> np.ndarray:
+    """A as an array of NumPy, on every rank. Elements are in the order of `asarray()`.
+
+    `like` is a vector whose layout A takes, where A does not say. Raises ShapeError where A has more than `most_elements`.
+    """
+    where = space(A, like, "todense")
+    if math.prod(A.shape) > most_elements:
+        raise ShapeError(
+            f"{A!r} has {math.prod(A.shape)} elements as a matrix, which every rank would hold; {most_elements} are permitted: give "
+            "most_elements for more, or ask for a few eigenvalues (neigs) or an estimate of the trace (neval)"
+        )
+    if A.shape[1] == 0:
+        return np.zeros(A.shape, A.dtype)
+    near = _near(like)
+    return spaces.columns(
+        [A.matvec(spaces.unit(where, number, A.dtype, near)) for number in range(A.shape[1])]
+    )
+
+
+def positive(name: str, value: Any) -> None:
+    """Raise ParameterError for what is neither None nor a positive whole number."""
+    if value is not None and (
+        isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1
+    ):
+        raise ParameterError(f"{name} is a positive whole number, not {value!r}")
+
+
+def eigenvalues(
+    A: Any, count: int | None, symmetric: bool = False, iterations: int | None = None, like: Any = None
+) -> np.ndarray:
+    """The `count` eigenvalues of largest modulus, or all, in descending order; of an A that is not square its singular values.
+
+    `symmetric` says that A is Hermitian. All are computed from the matrix, a few by ARPACK, with at most so many `iterations` of
+    its own. Raises ShapeError for matrices too large, SolverError where ARPACK does not converge.
+    """
+    positive("neigs", count)
+    positive("niter", iterations)
+    square = A.shape[0] == A.shape[1]
+    size = A.shape[1] if square else min(A.shape)
+    if count is None or count >= size - 1:
+        dense = matrix(A, like)
+        if not square:
+            values = np.linalg.svd(dense, compute_uv=False)
+        else:
+            values = np.linalg.eigvalsh(dense) if symmetric else np.linalg.eigvals(dense)
+        largest = np.argsort(-np.abs(values), kind="stable")[:count]
+        return -np.sort(-values[largest])
+    where, near = space(A, like, "eigs"), _near(like)
+    kind = np.complex128 if A.dtype.kind == "c" else np.float64
+
+    def apply(values: np.ndarray) -> np.ndarray:
+        y = A.matvec(spaces.from_flat(where, values.astype(A.dtype), near))
+        return spaces.flat(y if square else A.rmatvec(y)).astype(kind)
+
+    def solve(operator: Any) -> np.ndarray:
+        from scipy.sparse import linalg
+
+        start = np.random.default_rng(0).normal(size=A.shape[1])
+        find = linalg.eigsh if symmetric or not square else linalg.eigs
+        found: np.ndarray = find(
+            operator, k=count, maxiter=iterations, v0=start, return_eigenvectors=False, which="LM"
+        )
+        return found if square else np.sqrt(np.maximum(found, 0))
+
+    return -np.sort(-_from_rank_0(spaces.communicator_of(where), apply, solve, A.shape[1], kind))
+
+
+def _from_rank_0(
+    ranks: Any, apply: Callable[[np.ndarray], np.ndarray], solve: Callable[[Any], np.ndarray], size: int, kind: Any
+) -> np.ndarray:  # fmt: skip
+    """What `solve` finds on rank 0 with an operator of this size that all ranks apply together."""
+    message = np.zeros(size + 1, kind)  # a vector, and whether it is to be applied
+    if ranks.rank > 0:
+        while ranks.broadcast(message, 0)[size] != 0:
+            apply(message[:size])
+        answer = ranks.broadcast_bytes(b"", 0)
+    else:
+        from scipy.sparse.linalg import ArpackError, LinearOperator
+
+        def together(x: np.ndarray) -> np.ndarray:
+            message[:size], message[size] = x.reshape(-1), 1
+            ranks.broadcast(message, 0)
+            return apply(message[:size])
+
+        try:
+            found = solve(LinearOperator((size, size), matvec=together, dtype=kind))
+            answer = (b"c" if np.iscomplexobj(found) else b"r") + found.astype(np.complex128).tobytes()
+        except ArpackError as error:
+            answer = b"!" + str(error).encode()
+        message[size] = 0
+        ranks.broadcast(message, 0)
+        ranks.broadcast_bytes(answer, 0)
+    if answer[:1] == b"!":
+        raise SolverError(
+            f"eigs: {answer[1:].decode()}: permit more iterations (niter), or ask for all (neigs=None)"
+        )
+    values = np.frombuffer(answer[1:], np.complex128)
+    return values if answer[:1] == b"c" else values.real
+
+
+def condition(A: Any, like: Any = None) -> float:
+    """The largest singular value of the matrix over its smallest: 2-norm condition number; infinite where it is singular."""
+    if 0 in A.shape:
+        raise ShapeError(f"{A!r} without elements has no condition number")
+    values = np.linalg.svd(matrix(A, like), compute_uv=False)
+    return float(values[0] / values[-1]) if values[-1] > 0 else math.inf
+
+
+def trace(A: Any, evaluations: int | None = None, like: Any = None, seed: int = 0) -> Any:
+    """Sum of the diagonal: exactly, from the matrix, or as the mean of z^T A z over so many random vectors z of +1 and -1
+    (Hutchinson, Commun. Stat. Simul. Comput. 18 (1989) 1059). Raises ShapeError for what is not square."""
+    if A.shape[0] != A.shape[1]:
+        raise ShapeError(f"only square operators have a trace, not {A!r}")
+    positive("neval", evaluations)
+    if evaluations is None:
+        return np.trace(matrix(A, like))
+    where, near = space(A, like, "trace"), _near(like)
+    signs = np.random.default_rng(seed)
+    total: Any = 0
+    for _ in range(evaluations):
+        z = spaces.from_flat(where, signs.choice([-1, 1], size=A.shape[1]).astype(A.dtype), near)
+        total += z.dot(A.matvec(z))
+    return total / evaluations

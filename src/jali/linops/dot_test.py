@@ -1,0 +1,60 @@
+"""The dot test: whether what an operator calls its adjoint is one, (A u)^H v = u^H (A^H v), on random vectors."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from jali.errors import ParameterError
+from jali.linops import spaces
+
+SEED = 42
+
+
+def dottest(
+    Op: Any,
+    u: Any = None,
+    v: Any = None,
+    nr: int | None = None,
+    nc: int | None = None,
+    rtol: float = 1e-6,
+    atol: float = 1e-21,
+    raiseerror: bool = True,
+    verb: bool = False,
+) -> bool:
+    """Whether (A u)^H v and u^H (A^H v) agree to `atol` plus `rtol` times the larger one. Collective.
+
+    `u` is a vector that A takes, `v` one that its adjoint takes: random ones by default, of the operator's type, where it says which
+    layouts these have (`domain`, `range_`). `nr` and `nc`, if given, are rows and columns that the operator has to have. With `verb`
+    rank 0 writes the numbers to standard output.
+
+    Raises AssertionError where they do not agree, unless `raiseerror` is False; ParameterError where `u` or `v` is missing.
+    """
+    rows, columns = Op.shape
+    if (nr is not None and nr != rows) or (nc is not None and nc != columns):
+        raise AssertionError(f"Provided nr={nr} and nc={nc} do not match operator shape {Op.shape} of {Op!r}")
+    u = _random(Op, Op.domain(), "u", SEED) if u is None else u
+    v = _random(Op, Op.range_(), "v", SEED + 1) if v is None else v
+    there = Op.matvec(u).dot(v, vdot=True)
+    back = u.dot(Op.rmatvec(v), vdot=True)
+    off, size = abs(there - back), max(abs(there), abs(back))
+    passed = bool(off <= atol + rtol * size)
+    relative = float(off / size) if size > 0 else 0.0
+    text = (
+        f"Dot test {'passed' if passed else 'failed'}, (A u)^H v = {there} and u^H (A^H v) = {back}: they differ by {off}, which is "
+        f"{relative:.2g} of the larger one ({rtol:g} is permitted), {Op!r}"
+    )
+    if verb and u.rank == 0:
+        sys.stdout.write(f"{text}\n")
+    if not passed and raiseerror:
+        raise AssertionError(text)
+    return passed
+
+
+def _random(Op: Any, space: Any, name: str, seed: int) -> Any:
+    if space is None:
+        raise ParameterError(
+            f"dottest: {Op!r} does not say which layout its vectors have; give u, a vector that it takes, and v, one that it gives "
+            f"({name} is missing)"
+        )
+    return spaces.random(space, Op.dtype, seed)

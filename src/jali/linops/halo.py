@@ -1,0 +1,204 @@
+"""Halos: every rank's block of an array, with cells of the blocks around it, for operators that act on blocks alone."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jali.arrays import DistributedArray, Partition, layout_of
+from jali.arrays.exchange import slices_in
+from jali.arrays.ghosts import Exchange, added, joined
+from jali.arrays.layout import Box, Layout, Shape, communicator_of, shape_of
+from jali.arrays.libraries import library_of, numpy_dtype
+from jali.comm import Communicator
+from jali.errors import ShapeError
+from jali.linops.operator import LinearOperator
+
+
+def halo_block_split(
+    global_shape: Sequence[int], comm: Any = None, grid_shape: Sequence[int] | None = None
+) -> tuple[slice, ...]:
+    """The slices of a global array that are this rank's block in a grid of ranks; by default all ranks lie along the last axis.
+
+    Raises ShapeError for a grid that does not fit.
+    """
+    ranks = communicator_of(comm)
+    shape = tuple(global_shape)
+    layout = _grid_layout(ranks, shape, _grid(ranks, shape, grid_shape))
+    return tuple(slice(begin, end) for begin, end in layout.box)
+
+
+def _grid(ranks: Communicator, shape: Shape, given: Sequence[int] | None) -> Shape:
+    if given is None:
+        return (1,) * (len(shape) - 1) + (ranks.size,)
+    grid = tuple(int(n) for n in given)
+    if len(grid) != len(shape):
+        raise ShapeError(
+            f"a grid of ranks has a number for each of {len(shape)} axes, {grid} has {len(grid)}"
+        )
+    if math.prod(grid) != ranks.size or any(n < 1 for n in grid):
+        raise ShapeError(
+            f"grid_shape {grid} does not match comm size: its product is {math.prod(grid)}, there are {ranks.size} ranks"
+        )
+    return grid
+
+
+def _grid_layout(ranks: Communicator, shape: Shape, grid: Shape) -> Layout:
+    return layout_of(ranks, shape, Partition.SCATTER, tuple(range(len(shape))), grid=grid)
+
+
+class Halo(LinearOperator):
+    """The blocks of an array of shape `dims`, each with its halo.
+
+    Arguments:
+
+    - `halo`: so many cells on both sides of every axis, which end where the array ends; or a number for each axis, or one for each side
+      of each axis (before, behind, before, behind, ...), where cells outside of the array are there, and 0. They may be more than a
+      neighbour has.
+    - `proc_grid_shape`: ranks along each axis; by default all lie along the last one.
+    - `comm`: the ranks, a communicator of jali or of mpi4py.
+
+    Vectors are flat, each part a block in C order, or arrays of shape `dims` on this grid; what comes out has the same form. One
+    exchange each way, corners included: the adjoint sends halos back to where they came from, which adds them up. `crop` takes them off
+    instead, which is not the adjoint, but the inverse: `crop(A x) = x`.
+
+    Raises ShapeError for grids, halos and vectors that do not fit, and for vectors that are not Partition.SCATTER.
+    """
+
+    def __init__(
+        self,
+        dims: int | Sequence[int],
+        halo: int | Sequence[int],
+        proc_grid_shape: Sequence[int] | None = None,
+        comm: Any = None,
+        dtype: Any = np.float64,
+    ) -> None:
+        shape: Shape = (int(dims),) if np.ndim(dims) == 0 else tuple(int(n) for n in dims)  # type: ignore[union-attr,arg-type]
+        ranks = communicator_of(comm)
+        self.proc_grid_shape = _grid(ranks, shape, proc_grid_shape)
+        self.blocks = _grid_layout(ranks, shape, self.proc_grid_shape)
+        trimmed, widths = widths_of(halo, len(shape))
+        self.halo = widths
+        wanted = [self._around(rank, box, trimmed) for rank, box in enumerate(self.blocks.boxes)]
+        inside = [_inside(box, shape) for box in wanted]
+        self._exchange = Exchange(ranks, self.blocks.boxes, inside)
+        self._wanted = wanted[ranks.rank]
+        self.local_dims, self.local_extent = shape_of(self.blocks.box), shape_of(self._wanted)
+        self.extended = self._layout_of_halos([shape_of(box) for box in wanted])
+        self._flat = layout_of(ranks, math.prod(shape), local_shapes=_sizes(self.blocks.local_shapes))
+        sizes = _sizes(self.extended.local_shapes)
+        self._flat_extended = layout_of(ranks, sum(n for (n,) in sizes), local_shapes=sizes)
+        super().__init__(
+            shape=(self._flat_extended.shape[0], math.prod(shape)), dims=shape, dimsd=self.extended.shape,
+            dtype=dtype, base_comm=comm,
+        )  # fmt: skip
+
+    def _halo_of(self, rank: int) -> tuple[int, ...]:
+        """Cells on each side of each axis that this rank gets."""
+        return self.halo
+
+    def _around(self, rank: int, box: Box, trimmed: bool) -> Box:
+        found, widths = [], self._halo_of(rank)
+        for axis, (begin, end) in enumerate(box):
+            before, behind = widths[2 * axis : 2 * axis + 2]
+            low, high = begin - before, end + behind
+            if trimmed:
+                low, high = max(0, low), min(self.blocks.shape[axis], high)
+            found.append((low, high))
+        return tuple(found)
+
+    def _layout_of_halos(self, shapes: Sequence[Shape]) -> Layout:
+        blocks = self.blocks
+        whole = []
+        for axis, parts in enumerate(blocks.grid):
+            stride = math.prod(blocks.grid[axis + 1 :])
+            whole.append(sum(shapes[place * stride][axis] for place in range(parts)))
+        return layout_of(
+            blocks.communicator, tuple(whole), Partition.SCATTER, blocks.axes, grid=blocks.grid, local_shapes=tuple(shapes)
+        )  # fmt: skip
+
+    def _block(self, x: DistributedArray, layout: Layout, flat: Layout) -> tuple[Any, bool]:
+        """This rank's block, and whether the vector is flat. ShapeError, alike on all ranks, where it is spread otherwise."""
+        given = x.layout
+        if given.partition is not Partition.SCATTER:
+            raise ShapeError(
+                f"{self!r}: x should have partition={Partition.SCATTER}, {given.partition} != {Partition.SCATTER}"
+            )
+        if given.communicator is not layout.communicator:
+            raise ShapeError(f"{self!r}: x belongs to another communicator")
+        for wanted in (flat, layout):
+            if given.shape == wanted.shape and given.local_shapes == wanted.local_shapes:
+                return library_of(x.local).contiguous(x.local).reshape(layout.local_shape), wanted is flat
+        raise ShapeError(
+            f"{self!r}: parts are the blocks of the grid {self.proc_grid_shape}, {', '.join(map(str, layout.local_shapes))}, or as many "
+            f"elements; those of x are {', '.join(map(str, given.local_shapes))}"
+        )
+
+    def _made(
+        self, local: Any, x: DistributedArray, layout: Layout, flat: Layout, as_flat: bool
+    ) -> DistributedArray:
+        dtype = np.result_type(numpy_dtype(x.local), self.dtype)
+        if numpy_dtype(local) != dtype:
+            local = library_of(local).astype(local, dtype)
+        found = (flat, local.reshape(-1)) if as_flat else (layout, local)
+        return DistributedArray.of(*found, x._base_comm)
+
+    def _matvec(self, x: DistributedArray) -> DistributedArray:
+        local, as_flat = self._block(x, self.blocks, self._flat)
+        exchange = self._exchange
+        transit = exchange.start(local)
+        library = library_of(local)
+        make = library.empty if exchange.wanted == self._wanted else library.zeros  # outside of the array
+        out = make(self.local_extent, local.dtype)
+        joined(exchange, local, transit, out[slices_in(exchange.wanted, self._wanted)])
+        return self._made(out, x, self.extended, self._flat_extended, as_flat)
+
+    def _rmatvec(self, x: DistributedArray) -> DistributedArray:
+        local, as_flat = self._block(x, self.extended, self._flat_extended)
+        exchange = self._exchange
+        inside = local[slices_in(exchange.wanted, self._wanted)]
+        out = added(exchange, inside, exchange.start_back(inside))
+        return self._made(out, x, self.blocks, self._flat, as_flat)
+
+    def crop(self, x: DistributedArray) -> DistributedArray:
+        """The blocks without their halos. Communicates nothing. Raises ShapeError as `rmatvec` does."""
+        self._check(x, self.shape[0], "x of crop")
+        local, as_flat = self._block(x, self.extended, self._flat_extended)
+        out = library_of(local).copy(local[slices_in(self._exchange.own, self._wanted)])
+        return self._made(out, x, self.blocks, self._flat, as_flat)
+
+
+def _sizes(shapes: Sequence[Shape]) -> tuple[tuple[int], ...]:
+    return tuple((math.prod(shape),) for shape in shapes)
+
+
+def _inside(box: Box, shape: Shape) -> Box:
+    return tuple((max(0, begin), min(n, end)) for (begin, end), n in zip(box, shape, strict=True))
+
+
+def widths_of(halo: Any, ndim: int) -> tuple[bool, tuple[int, ...]]:
+    """Whether halos end where the array does, and those of each side of each axis."""
+    try:
+        given: Shape = (operator.index(halo),)
+        trimmed = True
+    except TypeError:
+        trimmed = False
+        try:
+            given = tuple(operator.index(n) for n in halo)
+        except TypeError:
+            raise ShapeError(f"Invalid halo length: whole numbers are expected, not {halo!r}") from None
+    if any(n < 0 for n in given):
+        raise ShapeError(f"halo has to be non-negative, not {halo}")
+    if trimmed:
+        return True, given * (2 * ndim)
+    if len(given) == ndim:
+        return False, tuple(n for n in given for _ in range(2))
+    if len(given) == 2 * ndim:
+        return False, given
+    raise ShapeError(
+        f"Invalid halo length {len(given)}: one number, one for each of {ndim} axes, or {2 * ndim} for both sides of each"
+    )

@@ -1,0 +1,248 @@
+"""Kirchhoff demigration, from reflectivity to seismic data, and its adjoint, migration.
+
+    d(s, r, t) = w(t) * sum over x of m(x) delta(t - t_s(x) - t_r(x))
+
+(Bleistein, Cohen and Stockwell, Mathematics of Multidimensional Seismic Imaging, Migration, and Inversion, 2001, without
+amplitudes). Of the time of a source, an image point and a receiver in samples, tau = k + w with a whole k, samples k and k + 1
+get m (1 - w) and m w; the adjoint gathers with the same weights. It is an operator of one rank, on arrays of NumPy, CuPy or
+PyTorch: `VStack` of one per rank spreads sources over ranks.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from jali.arrays.libraries import Library, library_of
+from jali.errors import ParameterError, ShapeError
+from jali.linops.conversion import type_of
+
+MODES = ("analytic", "byot")
+KEPT = 1 << 30  # bytes of tables, 16 of each source, receiver and image point
+
+
+class Kirchhoff:
+    """Data of shape (sources, receivers, times) from an image of shape (len(x), len(z)).
+
+    - `z`, `x`, `t`: coordinates of image points and times; times are regular, from 0.
+    - `srcs`, `recs`: positions of sources and receivers, x in row 0, z in row 1.
+    - `vel`: the velocity, a number, for `mode` "analytic".
+    - `wav`, `wavcenter`: samples of the wavelet, and which of them is at time 0.
+    - `mode`: "analytic", times are distances by the velocity; "byot", they are the tables `trav`.
+    - `trav`: times from all sources, and from all receivers, to image points, in shapes (points, sources) and (points,
+      receivers), with z the faster coordinate of points.
+    - `keep`: at most so many bytes are kept of tables of samples and weights; those of further sources are computed at every
+      application, which takes several times as long.
+
+    `matvec` and `rmatvec`, and `@` and `.H`, take flat arrays or such of shapes `dims` and `dimsd`, real or complex. Raises
+    ParameterError for another mode, for a velocity that is no positive number and for times that are negative or not finite;
+    ShapeError for arrays of the wrong shape.
+    """
+
+    def __init__(
+        self,
+        z: Any,
+        x: Any,
+        t: Any,
+        srcs: Any,
+        recs: Any,
+        vel: Any,
+        wav: Any,
+        wavcenter: int,
+        mode: str = "analytic",
+        trav: tuple[Any, Any] | None = None,
+        dtype: Any = np.float64,
+        *,
+        keep: int = KEPT,
+    ) -> None:
+        z, x, t, srcs, recs = (np.asarray(values, np.float64) for values in (z, x, t, srcs, recs))
+        for name, values in (("srcs", srcs), ("recs", recs)):
+            if values.ndim != 2 or values.shape[0] != 2:
+                raise ShapeError(f"{name} has x in row 0 and z in row 1, this one has shape {values.shape}")
+        if t.ndim != 1 or len(t) < 2:
+            raise ShapeError(f"t has two times or more, this one has shape {t.shape}")
+        if mode not in MODES:
+            raise ParameterError(f"mode is one of {', '.join(MODES)}, not {mode!r}")
+        points = len(x) * len(z)
+        if mode == "analytic":
+            if not isinstance(vel, int | float | np.number) or not vel > 0:
+                raise ParameterError(f"with mode='analytic' the velocity is a positive number, not {vel!r}")
+            times = [_distances(x, z, places) / vel for places in (srcs, recs)]
+        else:
+            if not isinstance(trav, tuple) or len(trav) != 2:
+                raise ParameterError("with mode='byot' trav is a pair of tables, of sources and of receivers")
+            times = [np.ascontiguousarray(np.asarray(table, np.float64).T) for table in trav]
+            wanted = [(places.shape[1], points) for places in (srcs, recs)]
+            if [table.shape for table in times] != wanted:
+                raise ShapeError(
+                    f"tables of times have shapes {[shape[::-1] for shape in wanted]}, these have {[table.shape[::-1] for table in times]}"
+                )
+        if not all(np.isfinite(table).all() and (table >= 0).all() for table in times):
+            raise ParameterError("times are finite and not negative")
+        self.dt, self.nt = float(t[1] - t[0]), len(t)
+        self._from_sources, self._from_receivers = (table / self.dt for table in times)
+        self.wavelet = Wavelet(np.asarray(wav), int(wavcenter), self.nt)
+        self.dtype = np.dtype(dtype)
+        self.dims = len(x), len(z)
+        self.dimsd = srcs.shape[1], recs.shape[1], self.nt
+        self.shape = math.prod(self.dimsd), points
+        self._most_kept = keep // (16 * max(1, recs.shape[1] * points))
+        self._kept: dict[tuple[str, int], tuple[Any, Any]] = {}
+
+    def __repr__(self) -> str:
+        return f"<{self.shape[0]}x{self.shape[1]} Kirchhoff with dtype={self.dtype}>"
+
+    def _table(self, source: int, like: Any) -> tuple[Any, Any]:
+        """Of each receiver and point the sample, as an index of rows that are two longer, and the weight of the next."""
+        library = library_of(like)
+        if (library.name, source) in self._kept:
+            return self._kept[library.name, source]
+        samples = self._from_sources[source] + self._from_receivers
+        whole = samples.astype(np.int64)
+        samples -= whole
+        whole[whole >= self.nt - 1] = self.nt  # behind the end: the last two samples of a row are thrown away
+        whole += (np.arange(len(whole)) * (self.nt + 2))[:, None]
+        found = whole.reshape(-1), samples.reshape(-1)
+        if library.name != "numpy":
+            found = library.from_host(found[0], like), library.from_host(found[1], like)
+        if len(self._kept) < self._most_kept:
+            self._kept[library.name, source] = found
+        return found
+
+    def matvec(self, m: Any) -> Any:
+        """Data of an image. Raises ShapeError for other numbers of elements."""
+        m = self._checked(m, self.shape[1])
+        if type_of(m).kind == "c":
+            return self.matvec(m.real) + 1j * self.matvec(m.imag)
+        library, (sources, receivers, _) = library_of(m), self.dimsd
+        xp = library.xp
+        out = self._zeros(library, m, self.dimsd, np.result_type(self.dtype, type_of(m)))
+        images = xp.broadcast_to(library.astype(m, np.float64), (receivers, self.shape[1])).reshape(-1)
+        size = receivers * (self.nt + 2)
+        for source in range(sources):
+            sample, weight = self._table(source, m)
+            traces = xp.bincount(sample, images, size)
+            later = xp.bincount(sample, images * weight, size)
+            traces -= later
+            traces[1:] += later[:-1]
+            out[source] = self.wavelet.convolve(traces.reshape((receivers, -1))[:, : self.nt])
+        return out.reshape(-1)
+
+    def rmatvec(self, d: Any) -> Any:
+        """The image of data: of each point all samples at its times. Raises ShapeError for other numbers of elements."""
+        d = self._checked(d, self.shape[0])
+        if type_of(d).kind == "c":
+            return self.rmatvec(d.real) + 1j * self.rmatvec(d.imag)
+        library, (sources, receivers, _) = library_of(d), self.dimsd
+        points, double = self.shape[1], np.dtype(np.float64)
+        traces = self._zeros(library, d, (receivers, self.nt + 2), double)
+        steps = self._zeros(library, d, (receivers * (self.nt + 2),), double)
+        image = self._zeros(library, d, (points,), double)
+        shots = d.reshape(self.dimsd)
+        for source in range(sources):
+            sample, weight = self._table(source, d)
+            traces[:, : self.nt] = self.wavelet.correlate(shots[source])
+            flat = traces.reshape(-1)
+            steps[:-1] = flat[1:]
+            steps[:-1] -= flat[:-1]
+            values = steps.take(sample)
+            values *= weight
+            values += flat.take(sample)
+            image += values.reshape((receivers, points)).sum(0)
+        return library.astype(image, np.result_type(self.dtype, type_of(d)))
+
+    def _zeros(self, library: Library, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """Where `like` is."""
+        if library.name == "numpy":
+            return np.zeros(shape, dtype)
+        return library.from_host(np.zeros(shape, dtype), like)
+
+    def _checked(self, values: Any, elements: int) -> Any:
+        if not hasattr(values, "shape"):
+            values = np.asarray(values)
+        if math.prod(values.shape) != elements:
+            raise ShapeError(
+                f"{self!r} takes {elements} elements, not an array of shape {tuple(values.shape)}"
+            )
+        return values.reshape(-1)
+
+    def __matmul__(self, m: Any) -> Any:
+        return self.matvec(m).reshape(self.dimsd if np.ndim(m) > 1 else -1)
+
+    @property
+    def H(self) -> Migration:
+        """The adjoint."""
+        return Migration(self)
+
+
+class Migration:
+    """The adjoint of a Kirchhoff operator."""
+
+    def __init__(self, demigration: Kirchhoff) -> None:
+        self.H = demigration
+        self.shape, self.dtype = demigration.shape[::-1], demigration.dtype
+        self.dims, self.dimsd = demigration.dimsd, demigration.dims
+        self.matvec, self.rmatvec = demigration.rmatvec, demigration.matvec
+
+    def __repr__(self) -> str:
+        return f"<{self.shape[0]}x{self.shape[1]} Migration with dtype={self.dtype}>"
+
+    def __matmul__(self, d: Any) -> Any:
+        return self.matvec(d).reshape(self.dimsd if np.ndim(d) > 1 else -1)
+
+
+class Wavelet:
+    """Convolution of traces with a wavelet whose sample `center` is at time 0, and correlation, its adjoint."""
+
+    def __init__(self, samples: np.ndarray, center: int, nt: int) -> None:
+        if samples.ndim != 1 or not 0 <= center < len(samples):
+            raise ShapeError(
+                f"a wavelet has one dimension, and its center is one of its samples: shape {samples.shape}, center {center}"
+            )
+        if samples.dtype.kind == "c":
+            raise ParameterError("a wavelet is real")
+        self.center, self.nt = center, nt
+        self.length = _fast_length(nt + len(samples) - 1)
+        spectrum = np.fft.rfft(samples.astype(np.float64), self.length)[None]
+        self._spectra: dict[str, Any] = {"numpy": spectrum}
+
+    def _spectrum(self, like: Any) -> Any:
+        library = library_of(like)
+        if library.name not in self._spectra:
+            self._spectra[library.name] = library.from_host(self._spectra["numpy"], like)
+        return self._spectra[library.name]
+
+    def convolve(self, traces: Any) -> Any:
+        """Along the last axis."""
+        fft = library_of(traces).xp.fft
+        spectrum = fft.rfft(traces, self.length) * self._spectrum(traces)
+        return fft.irfft(spectrum, self.length)[:, self.center : self.center + self.nt]
+
+    def correlate(self, traces: Any) -> Any:
+        """Along the last axis, in double precision."""
+        library = library_of(traces)
+        wide = library.from_host(np.zeros((len(traces), self.length)), traces)
+        wide[:, self.center : self.center + self.nt] = traces
+        spectrum = library.xp.fft.rfft(wide, self.length) * self._spectrum(traces).conj()
+        return library.xp.fft.irfft(spectrum, self.length)[:, : self.nt]
+
+
+def _distances(x: np.ndarray, z: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """From each place to all points: a row for each place."""
+    across = x[None, :, None] - places[0][:, None, None]
+    down = z[None, None, :] - places[1][:, None, None]
+    return np.hypot(across, down).reshape((places.shape[1], len(x) * len(z)))
+
+
+def _fast_length(least: int) -> int:
+    """The next number without prime factors above 5."""
+    while True:
+        rest = least
+        for prime in (2, 3, 5):
+            while rest % prime == 0:
+                rest //= prime
+        if rest == 1:
+            return least
+        least += 1

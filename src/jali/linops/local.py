@@ -1,0 +1,123 @@
+"""Operators of one rank's arrays: what `pylops` and SciPy call a linear operator, and plain matrices, in one form.
+
+They are applied to flat arrays and write their result into a part of another, whose type holds it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from jali.arrays.libraries import library_of
+from jali.errors import ParameterError, ShapeError
+
+
+class LocalOperator:
+    """Anything with `shape`, `dtype`, `matvec` and `rmatvec`, or a matrix of NumPy or CuPy.
+
+    `forward(x, out)` and `adjoint(x, out)` apply it, where its `dtype` is real to the real and the imaginary parts of complex vectors.
+    Tensors of PyTorch are lent to it as arrays of NumPy or CuPy, by DLPack.
+    Raises ParameterError for what is no operator.
+    """
+
+    def __init__(self, op: Any) -> None:
+        self.op = op
+        shape, dtype = getattr(op, "shape", None), getattr(op, "dtype", None)
+        self.dtype = np.dtype(np.float64 if dtype is None else dtype)
+        try:
+            self.rows, self.columns = map(operator.index, shape)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            raise ParameterError(
+                f"a local operator has a shape (rows, columns), {type(op).__name__} has {shape!r}"
+            ) from None
+        if callable(getattr(op, "matvec", None)) and callable(getattr(op, "rmatvec", None)):
+            self.forward, self.adjoint = self._by_functions("matvec"), self._by_functions("rmatvec")
+        elif type(op).__module__.partition(".")[0] in ("numpy", "cupy") and hasattr(op, "__array_ufunc__"):
+            self.forward, self.adjoint = self._by_matrix(True), self._by_matrix(False)
+        else:
+            raise ParameterError(
+                f"a local operator has matvec and rmatvec, as those of pylops and SciPy have, or is a matrix of NumPy or CuPy, not "
+                f"{type(op).__name__}: scipy.sparse.linalg.aslinearoperator and pylops.MatrixMult make one of a sparse matrix"
+            )
+
+    def __repr__(self) -> str:
+        return repr(self.op) if hasattr(self.op, "matvec") else f"the matrix of shape {self.op.shape}"
+
+    def _by_matrix(self, forward: bool) -> Callable[[Any, Any], None]:
+        matrix, library = self.op if forward else self.op.T, library_of(self.op)
+        matmul, conjugate = library.xp.matmul, library.xp.conjugate
+        if forward or matrix.dtype.kind != "c":
+            return lambda x, out: matmul(matrix, x, out=out)
+
+        def apply(x: Any, out: Any) -> None:  # conj(A^T conj(x)), without a copy of A
+            matmul(matrix, conjugate(x), out=out)
+            conjugate(out, out=out)
+
+        return apply
+
+    def _by_functions(self, name: str) -> Callable[[Any, Any], None]:
+        function = getattr(self.op, name)
+        real = getattr(self.op, "clinear", True) and self.dtype.kind != "c"
+
+        def apply(x: Any, out: Any) -> None:
+            x = x if type(x) is np.ndarray else _lent(x)
+            if real and x.dtype.kind == "c":  # which operators of real numbers may take for real ones
+                copy = library_of(x).contiguous
+                found = function(copy(x.real)) + 1j * function(copy(x.imag))
+            else:
+                found = function(x)
+            if type(found) is not type(out):
+                found = _as(found, out, f"{name} of {self!r}")
+            if found.shape != out.shape:
+                if math.prod(found.shape) != out.shape[0]:
+                    raise ShapeError(
+                        f"{name} of {self!r} gave an array of shape {tuple(found.shape)}, not of {out.shape[0]} elements"
+                    )
+                found = found.reshape(-1)
+            if found.dtype != out.dtype and is_complex(found) and not is_complex(out):
+                raise ParameterError(
+                    f"{name} of {self!r} gave {found.dtype}, which would lose its imaginary part in {out.dtype}: give the operator "
+                    "a complex dtype, or complex vectors"
+                )
+            out[...] = found
+
+        return apply
+
+
+def numpy_dtype(x: Any) -> np.dtype[Any]:
+    """The type of its elements as NumPy has it."""
+    dtype = x.dtype
+    return dtype if isinstance(dtype, np.dtype) else np.dtype(str(dtype).removeprefix("torch."))
+
+
+def is_complex(x: Any) -> bool:
+    """Whether elements of this array are complex."""
+    return numpy_dtype(x).kind == "c"
+
+
+def _lent(x: Any) -> Any:
+    if library_of(x).name != "torch":
+        return x
+    module = "numpy" if x.device.type == "cpu" else "cupy"
+    return importlib.import_module(module).from_dlpack(x.detach())
+
+
+def _as(found: Any, like: Any, what: str) -> Any:
+    """A result of another library, in that of `like`."""
+    try:
+        library = library_of(found)
+    except ParameterError:
+        raise ParameterError(f"{what} gave {type(found).__name__}, not an array") from None
+    wanted = library_of(like)
+    if wanted.name == "torch":
+        return wanted.xp.from_dlpack(found)
+    if wanted.name == library.name:  # a class of its own, such as a matrix
+        return found
+    raise ParameterError(
+        f"{what} gave an array of {library.name} for one of {wanted.name}: it should compute where its input is"
+    )

@@ -1,0 +1,155 @@
+"""Operators of distributed arrays beside each other: on stacks of vectors, as blocks along a diagonal, in a column or in a row.
+
+All ranks have all of these operators; each communicates what it does alone, and nothing is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jali.arrays import StackedDistributedArray
+from jali.errors import ParameterError, ShapeError
+from jali.linops.asked import asked
+from jali.linops.operator import LinearOperator, StackedLinearOperator
+from jali.linops.spaces import Space
+
+
+class _Stacked(StackedLinearOperator):
+    """What the three have in common. The shape is asked of the operators when it is first asked for."""
+
+    def __init__(self, ops: Sequence[Any], base_comm: Any = None, dtype: Any = None) -> None:
+        if not isinstance(ops, list | tuple) or not ops:
+            raise ParameterError(f"{type(self).__name__} takes a list of operators, not {ops!r}")
+        for op in ops:
+            if not isinstance(op, LinearOperator):
+                raise ParameterError(
+                    f"{type(self).__name__} takes operators of distributed arrays, not {type(op).__name__}; "
+                    f"{type(self).__name__.removeprefix('Stacked')} takes local ones"
+                )
+        self.Op = self._local = None
+        self.ops, self._type, self._kept = list(ops), dtype, {}
+        self._base_comm = next((op._base_comm for op in ops), None) if base_comm is None else base_comm
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {', '.join(map(repr, self.ops))}>"
+
+    def _rows(self) -> int:
+        return sum(op.shape[0] for op in self.ops)
+
+    def _columns(self) -> int:
+        return sum(op.shape[1] for op in self.ops)
+
+    @asked
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the whole. Collective when it is first asked for, where that of an operator is."""
+        return self._rows(), self._columns()
+
+    @asked
+    def dtype(self) -> np.dtype[Any]:
+        """The type that holds elements of all operators, or that was given."""
+        return np.dtype(np.result_type(*(op.dtype for op in self.ops)) if self._type is None else self._type)
+
+    @asked
+    def dims(self) -> tuple[int, ...]:
+        return (self.shape[1],)
+
+    @asked
+    def dimsd(self) -> tuple[int, ...]:
+        return (self.shape[0],)
+
+    def _common(self, name: str, sizes: list[int]) -> int:
+        if len(set(sizes)) > 1:
+            raise ShapeError(
+                f"{type(self).__name__}: operators have different numbers of {name}: {', '.join(map(str, sizes))}"
+            )
+        return sizes[0]
+
+    def _each(self, x: Any, forward: bool) -> list[Any]:
+        """Every operator applied to its part of a stack."""
+        if not isinstance(x, StackedDistributedArray) or len(x) != len(self.ops):
+            what = f"a stack of {len(x)}" if isinstance(x, StackedDistributedArray) else type(x).__name__
+            raise ShapeError(
+                f"{'' if forward else 'the adjoint of '}{type(self).__name__} takes a stack of {len(self.ops)} arrays, not {what}"
+            )
+        return [
+            op.matvec(part) if forward else op.rmatvec(part)
+            for op, part in zip(self.ops, x.distarrays, strict=True)
+        ]
+
+    def _spaces(self, of: Callable[[Any], Space | None]) -> Space | None:
+        spaces = [of(op) for op in self.ops]
+        return None if any(space is None for space in spaces) else spaces
+
+    def _space(self, of: Callable[[Any], Space | None]) -> Space | None:
+        return next((space for op in self.ops if (space := of(op)) is not None), None)
+
+
+def _stack(parts: list[Any], like: Any) -> StackedDistributedArray:
+    return StackedDistributedArray(parts, like._base_comm)
+
+
+def _total(parts: list[Any]) -> Any:
+    """Their sum."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+class StackedBlockDiag(_Stacked):
+    """Operators along a diagonal: each takes and gives one part of a stack."""
+
+    def _matvec(self, x: Any) -> Any:
+        return _stack(self._each(x, True), x)
+
+    def _rmatvec(self, x: Any) -> Any:
+        return _stack(self._each(x, False), x)
+
+    def domain(self) -> Space | None:
+        return self._spaces(lambda op: op.domain())
+
+    def range_(self) -> Space | None:
+        return self._spaces(lambda op: op.range_())
+
+
+class StackedVStack(_Stacked):
+    """Operators one below the other: each takes the same vector and gives a part of a stack; the adjoint sums. ShapeError, when it is
+    first used, where they differ in their columns."""
+
+    def _columns(self) -> int:
+        return self._common("columns", [op.shape[1] for op in self.ops])
+
+    def _matvec(self, x: Any) -> Any:
+        return _stack([op.matvec(x) for op in self.ops], x)
+
+    def _rmatvec(self, x: Any) -> Any:
+        return _total(self._each(x, False))
+
+    def domain(self) -> Space | None:
+        return self._space(lambda op: op.domain())
+
+    def range_(self) -> Space | None:
+        return self._spaces(lambda op: op.range_())
+
+
+class StackedHStack(_Stacked):
+    """Operators side by side: each takes a part of a stack, and what they give is summed. ShapeError, when it is first used, where
+    they differ in their rows."""
+
+    def _rows(self) -> int:
+        return self._common("rows", [op.shape[0] for op in self.ops])
+
+    def _matvec(self, x: Any) -> Any:
+        return _total(self._each(x, True))
+
+    def _rmatvec(self, x: Any) -> Any:
+        return _stack([op.rmatvec(x) for op in self.ops], x)
+
+    def domain(self) -> Space | None:
+        return self._spaces(lambda op: op.domain())
+
+    def range_(self) -> Space | None:
+        return self._space(lambda op: op.range_())

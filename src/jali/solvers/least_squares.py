@@ -1,0 +1,210 @@
+"""Least squares by conjugate gradients: CGLS (Hestenes and Stiefel 1952; Björck, Numerical Methods for Least Squares Problems, SIAM
+1996, algorithm 7.4.1), on any vectors of `jali.solvers.vectors`.
+
+Model x and data y may be vectors of different kinds. An iteration is A and A^H once each, and two sums over ranks beside theirs:
+|A c|^2 (with |c|^2 where it is damped), and after the step |y - A x|^2, |A^H (y - A x) - damp^2 x|^2 and |x|^2 together. Costs and
+stopping are those of `pylops.cgls`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from jali.errors import SolverError
+from jali.solvers.operators import Function, adjoint_of, forward_of, own, widened
+from jali.solvers.solver import Itershow, Solver
+from jali.solvers.vectors import Vectors, sums, vectors_of
+
+
+class LeastSquares(NamedTuple):
+    """What `cgls` found.
+
+    x; `istop`, 1 where the tolerance was reached, 2 after `niter` iterations, 3 where a callback stopped; `iit` iterations;
+    `r1norm`, |A^H r - damp^2 x|^2 as the recursion knows it, of r = y - A x; `r2norm`, the square root of |r|^2 + damp^2 |x|^2; and
+    `cost`, |r| before the first and after each iteration.
+    """
+
+    x: Any
+    istop: int
+    iit: int
+    r1norm: float
+    r2norm: float
+    cost: np.ndarray
+
+
+class CGLS(Solver):
+    """Minimizes |y - A x|^2 + damp^2 |x|^2.
+
+    `preconditioner` is an operator with `matvec`, Hermitian and positive, that comes near the inverse of A^H A + damp^2: gradients are
+    measured by it, `kold` too.
+    """
+
+    kept_vectors: ClassVar[tuple[str, ...]] = ("s", "c")
+    kept_numbers: ClassVar[tuple[str, ...]] = ("kold", "damp", "tol", "cost1")
+
+    def __init__(self, Op: Any, callbacks: Any = None, preconditioner: Any = None) -> None:
+        super().__init__(Op, callbacks)
+        self.forward = forward_of("CGLS: Op", Op)
+        self.adjoint = adjoint_of("CGLS: Op", Op)
+        self.precondition: Function | None = (
+            None if preconditioner is None else forward_of("CGLS: preconditioner", preconditioner)
+        )
+        self.istop = 0
+        self.cost1: list[float] = []
+
+    def setup(
+        self,
+        y: Any,
+        x0: Any = None,
+        niter: int | None = None,
+        damp: float = 0.0,
+        tol: float = 1e-4,
+        show: bool = False,
+    ) -> Any:
+        """Begin with x0, which is not changed, or zero. Returns x.
+
+        Raises ParameterError for what is no vector, LayoutError for whole numbers and where x0 is no vector of the operator's.
+        """
+        self.niter, self.damp, self.tol, self.iiter, self.istop = niter, damp, tol, 0, 0
+        data = vectors_of("CGLS: y", y)
+        data.epsilon(y)  # refuses whole numbers
+        if x0 is None:
+            s = data.copy(widened(self.Op, y))
+            x = None
+        else:
+            x0 = widened(self.Op, x0)
+            x = vectors_of("CGLS: x0", x0).copy(x0)
+            s = data.copy(self.forward(x))
+            y = widened(self.Op, y)
+            data.check("A x0", s, y)
+            data.update([(s, -1, [(1, y)])])
+        self.s = s
+        gradient = self.adjoint(s)
+        if x is None:
+            x = vectors_of("A^H y", gradient).like(gradient)
+        self.model: Vectors = vectors_of("x", x)
+        self.data: Vectors = vectors_of("y", s)
+        if damp and x0 is not None:
+            gradient = own(gradient, s)
+            self.model.update([(gradient, 1, [(-(damp**2), x)])])
+        direction = gradient if self.precondition is None else self.precondition(gradient)
+        self.c = self.model.copy(direction)
+        self.cost, self.cost1 = [], []
+        self._take(x, gradient, direction)
+        if not math.isfinite(self.kold):
+            raise SolverError("CGLS: y, x0, or what the operator makes of them, contains infinities or nan")
+        self._x = x
+        if show:
+            self._show_setup("r1norm            r2norm", damp=damp, tol=tol, niter=niter)
+        self._call("on_setup_end", x)
+        return x
+
+    def _resume(self, vectors: dict[str, Any], numbers: dict[str, Any]) -> None:
+        self.model, self.data = vectors_of("x", vectors["x"]), vectors_of("s", vectors["s"])
+
+    def _take(self, x: Any, gradient: Any, direction: Any) -> None:
+        """|s|^2, the gradient's square and |x|^2, by one sum over ranks."""
+        terms = [(self.s, self.s), (gradient, direction)]
+        if self.damp:
+            terms.append((x, x))
+        ss, kold, *xx = (number.real for number in sums(*terms))
+        self.kold = kold
+        self.cost.append(math.sqrt(ss))
+        self.cost1.append(math.sqrt(ss + self.damp**2 * xx[0]) if xx else self.cost[-1])
+
+    def step(self, x: Any, show: bool = False) -> Any:
+        """One iteration: x is changed and returned. Raises SolverError where the operator gives infinities or nan."""
+        self._x = x
+        q = self.forward(self.c)
+        if self.damp:
+            qq, cc = (number.real for number in sums((q, q), (self.c, self.c)))
+            curvature = qq + self.damp**2 * cc
+        else:
+            curvature = sums((q, q))[0].real
+        if not (math.isfinite(curvature) and curvature > 0):
+            raise SolverError(
+                f"CGLS, iteration {self.iiter + 1}: |A c|^2 = {curvature} in a direction c of |c|^2 = {self.kold:.3g}: "
+                "the adjoint is none, or the operator produced infinities or nan"
+            )
+        a = self.kold / curvature
+        self.model.update([(x, 1, [(a, self.c)])])
+        self.data.update([(self.s, 1, [(-a, q)])])
+        gradient = self.adjoint(self.s)
+        if self.damp:
+            gradient = own(gradient, self.s)
+            self.model.update([(gradient, 1, [(-(self.damp**2), x)])])
+        direction = gradient if self.precondition is None else self.precondition(gradient)
+        before = self.kold
+        self._take(x, gradient, direction)
+        self.model.update([(self.c, self.kold / before, [(1, direction)])])
+        self.iiter += 1
+        if show:
+            self._show_step()
+        return x
+
+    def _going_on(self) -> bool:
+        return self.kold > self.tol
+
+    def _line(self) -> str:
+        return f"{self.cost[-1]:11.4e}      {self.cost1[-1]:11.4e}"
+
+    def finalize(self, show: bool = False) -> None:
+        """End: why it did."""
+        self.istop = 3 if self.stopped else 1 if self.kold < self.tol else 2
+        self.r1norm, self.r2norm = self.kold, self.cost1[-1]
+        super().finalize(show)
+
+    def solve(
+        self,
+        y: Any,
+        x0: Any = None,
+        niter: int = 10,
+        damp: float = 0.0,
+        tol: float = 1e-4,
+        show: bool = False,
+        itershow: Itershow = (10, 10, 10),
+    ) -> LeastSquares:
+        """All of it. Errors: see `setup` and `step`."""
+        x = self.setup(y, x0, niter, damp, tol, show)
+        x = self.run(x, niter, show, itershow)
+        self.finalize(show)
+        return LeastSquares(x, self.istop, self.iiter, self.r1norm, self.r2norm, np.array(self.cost))
+
+
+def cgls(
+    Op: Any,
+    y: Any,
+    x0: Any = None,
+    niter: int = 10,
+    damp: float = 0.0,
+    tol: float = 1e-4,
+    show: bool = False,
+    itershow: Itershow = (10, 10, 10),
+    callback: Callable[[Any], None] | None = None,
+    preconditioner: Any = None,
+) -> LeastSquares:
+    """Minimizes |y - A x|^2 + damp^2 |x|^2 over x by conjugate gradients.
+
+    Args:
+        Op: A, with `matvec` and `rmatvec`.
+        y: data, a vector as `Op.matvec` gives it.
+        x0: where to start, as `Op.rmatvec` gives it; zero if left out. It is not changed.
+        niter: no more iterations than this.
+        damp: weight of |x|.
+        tol: stop when the square of the gradient, |A^H (y - A x) - damp^2 x|^2, is not above it.
+        show, itershow: write a line for the first, the last, and every n-th of the other iterations.
+        callback: called with x after each iteration.
+        preconditioner: an operator near the inverse of A^H A + damp^2.
+
+    Raises:
+        ParameterError: no operator, no vector.
+        LayoutError: vectors that do not fit together, or hold whole numbers.
+        SolverError: infinities or nan.
+    """
+    solver = CGLS(Op, preconditioner=preconditioner)
+    solver.callback = callback
+    return solver.solve(y, x0, niter, damp, tol, show, itershow)

@@ -1,0 +1,171 @@
+"""What iterative solvers have in common: setup, step, run, finalize, solve; callbacks; progress text; saved states.
+
+A solver is used in one of two ways: `Solver(Op).solve(y, ...)`, or step by step,
+
+    x = solver.setup(y, ...)
+    while ...:
+        x = solver.step(x)
+    solver.finalize()
+
+`state()` is what has to be kept in order to go on later, on another day: a dictionary of numbers and of copies of vectors, which
+`restore` takes. A solver is a subclass with `setup`, `step`, `_going_on`, and the names of what it keeps.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from jali.errors import ParameterError
+from jali.solvers.vectors import vectors_of
+
+Itershow = tuple[int, int, int]
+
+
+class Solver:
+    """The base of all solvers.
+
+    `callbacks` are functions of x that are called after each step, or objects with any of the methods `on_setup_begin`,
+    `on_setup_end`, `on_run_begin`, `on_run_end`, `on_step_begin` and `on_step_end` of the solver and x, as those of `pylops`; one
+    whose attribute `stop` is true ends the run. On many ranks all must say the same.
+    """
+
+    kept_vectors: ClassVar[tuple[str, ...]] = ()  # beside x
+    kept_numbers: ClassVar[tuple[str, ...]] = ()
+    setup: Callable[..., Any]  # of y and options; begins, and returns x
+
+    def __init__(self, Op: Any, callbacks: Sequence[Any] | None = None) -> None:
+        self.Op = Op
+        self.callbacks = [] if callbacks is None else list(callbacks)
+        self.callback: Callable[[Any], None] | None = None
+        self.niter: int | None = None
+        self.iiter = 0
+        self.cost: list[float] = []
+        self.tstart, self.telapsed = time.time(), 0.0
+        self._x: Any = None
+
+    # --- to be said by each -------------------------------------------------------------------------------
+
+    def step(self, x: Any, show: bool = False) -> Any:
+        """One iteration; returns x, the same vector with other values."""
+        raise NotImplementedError
+
+    def _going_on(self) -> bool:
+        """Whether there is more to do, the number of iterations apart."""
+        raise NotImplementedError
+
+    def _line(self) -> str:
+        """What is shown of an iteration."""
+        return f"{self.cost[-1]:11.4e}"
+
+    # --- the frame ----------------------------------------------------------------------------------------
+
+    def run(
+        self, x: Any, niter: int | None = None, show: bool = False, itershow: Itershow = (10, 10, 10)
+    ) -> Any:
+        """Iterate until the tolerance is reached, `niter` iterations are done in all, or a callback says stop. Returns x.
+
+        Raises ParameterError where neither `setup` nor this call was told how many.
+        """
+        niter = self.niter if niter is None else niter
+        if niter is None:
+            raise ParameterError(f"{type(self).__name__}: say how many iterations, niter, in setup or in run")
+        self._call("on_run_begin", x)
+        while self.iiter < niter and self._going_on() and not self.stopped:
+            x = self._counted_step(x, show and _is_shown(self.iiter, niter, itershow))
+        self._call("on_run_end", x)
+        return x
+
+    def _counted_step(self, x: Any, show: bool) -> Any:
+        self._call("on_step_begin", x)
+        x = self.step(x, show)
+        self._call("on_step_end", x)
+        for callback in self.callbacks:
+            if not _has_hooks(callback):
+                callback(x)
+        if self.callback is not None:
+            self.callback(x)
+        return x
+
+    def finalize(self, show: bool = False) -> None:
+        """End: the time is taken, and shown."""
+        self.telapsed = time.time() - self.tstart
+        if show:
+            self.say(f"\nIterations = {self.iiter}        Total time (s) = {self.telapsed:.2f}\n{'-' * 55}\n")
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a callback asked to stop."""
+        return any(getattr(callback, "stop", False) is True for callback in self.callbacks)
+
+    def _call(self, hook: str, x: Any) -> None:
+        for callback in self.callbacks:
+            if _has_hooks(callback) and (function := getattr(callback, hook, None)) is not None:
+                function(self, x)
+
+    def say(self, text: str) -> None:
+        """Progress text: a line on the standard output of the first rank."""
+        if rank_of(self._x) == 0:
+            sys.stdout.write(text + "\n")
+
+    def _show_step(self) -> None:
+        self.say(f"{self.iiter:6d}        {self._line()}")
+
+    def _show_setup(self, heads: str, **facts: Any) -> None:
+        told = "    ".join(f"{name} = {value}" for name, value in facts.items())
+        self.say(f"{type(self).__name__}\n{'-' * 55}\n{told}\n{'-' * 55}\n   Itn        {heads}")
+
+    # --- going on later -----------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """All that the next step depends on: numbers, and copies of vectors. Raises ParameterError before `setup`."""
+        if self._x is None:
+            raise ParameterError(f"{type(self).__name__}: there is no state before setup")
+        vectors = {name: getattr(self, name) for name in self.kept_vectors} | {"x": self._x}
+        return {
+            "solver": type(self).__name__,
+            "numbers": {name: getattr(self, name) for name in (*self.kept_numbers, "iiter", "niter")},
+            "cost": list(self.cost),
+            "vectors": {name: _copy(x) for name, x in vectors.items()},
+        }
+
+    def restore(self, state: dict[str, Any]) -> Any:
+        """Go on from a state of a solver of the same kind and operator: returns x, for `step` and `run`. Raises ParameterError for
+        that of another."""
+        if not isinstance(state, dict) or state.get("solver") != type(self).__name__:
+            raise ParameterError(f"{type(self).__name__}.restore takes what its state() returned")
+        vectors = {name: _copy(x) for name, x in state["vectors"].items()}
+        self._resume(vectors, state["numbers"])
+        self._x = vectors.pop("x")
+        for name, value in (state["numbers"] | vectors).items():
+            setattr(self, name, list(value) if isinstance(value, list) else value)
+        self.cost = list(state["cost"])
+        return self._x
+
+    def _resume(self, vectors: dict[str, Any], numbers: dict[str, Any]) -> None:
+        """What is made of them before the rest is set."""
+
+
+def _copy(x: Any) -> Any:
+    return None if x is None else vectors_of("a vector", x).copy(x)
+
+
+def _has_hooks(callback: Any) -> bool:
+    return any(hasattr(callback, name) for name in ("on_step_begin", "on_step_end", "on_run_end"))
+
+
+def _is_shown(iteration: int, niter: int, itershow: Itershow) -> bool:
+    """The first ones, the last ones, and every n-th."""
+    first, last, every = itershow
+    return iteration < first or niter - iteration < last or iteration % every == 0
+
+
+def rank_of(x: Any) -> int:
+    """Of what holds the vector; alone it is 0."""
+    if isinstance(x, list | tuple):
+        return rank_of(x[0])
+    if (lattice := getattr(x, "lattice", None)) is not None:
+        return int(lattice.communicator.rank)
+    return int(getattr(x, "rank", 0))

@@ -1,0 +1,342 @@
+"""Sparse solutions: iterative shrinkage and thresholding (ISTA: Daubechies, Defrise and De Mol, Comm. Pure Appl. Math. 57 (2004) 1413)
+and its accelerated form (FISTA: Beck and Teboulle, SIAM J. Imaging Sci. 2 (2009) 183, section 4), on any vectors of
+`jali.solvers.vectors`.
+
+They minimize |y - A x|^2 + eps |x|_p^p for p = 1, 1/2 or 0. An iteration is A and A^H once each, FISTA too, whose residual at the
+extrapolated point is made of those of two iterates; beside theirs it is one sum over ranks, for the residual, |x|_1 and the change of
+x together. Costs and stopping are those of `pylops`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from jali.errors import ParameterError, SolverError
+from jali.solvers.eigs import largest
+from jali.solvers.operators import adjoint_of, forward_of, own, widened
+from jali.solvers.solver import Itershow, Solver
+from jali.solvers.thresholds import THRESHOLDS
+from jali.solvers.vectors import each, sums, vectors_of
+
+
+class ThresholdError(ParameterError, ValueError):
+    """There is no such threshold."""
+
+
+class ResidualError(SolverError, ValueError):
+    """The residual increases, which the caller wanted to know."""
+
+
+class SparseSolution(NamedTuple):
+    """What `ista` and `fista` found: x, the number of iterations, and the cost of each."""
+
+    x: Any
+    iit: int
+    cost: np.ndarray
+
+
+def _modulus(part: Any) -> Any:
+    return abs(part).sum()
+
+
+class ISTA(Solver):
+    """x <- T(x + alpha A^H (y - A x)), with T thresholding by eps alpha / 2.
+
+    `cost` holds |y - A x|^2 / 2 of the x before the step and eps |x|_1 of that after it, as `pylops` has it.
+    """
+
+    kept_vectors: ClassVar[tuple[str, ...]] = ("y", "z", "res", "res_z")
+    kept_numbers: ClassVar[tuple[str, ...]] = (
+        *(
+            "eps",
+            "alpha",
+            "tol",
+            "rtol",
+            "rtol1",
+            "threshkind",
+            "decay",
+            "monitorres",
+            "backtracking",
+            "beta",
+        ),
+        *("xupdate", "rr", "rz", "ynorm", "t"),
+    )
+    accelerated = False
+
+    def __init__(self, Op: Any, callbacks: Any = None, SOp: Any = None) -> None:
+        super().__init__(Op, callbacks)
+        name = type(self).__name__
+        self.SOp = SOp
+        self.forward, self.adjoint = forward_of(f"{name}: Op", Op), adjoint_of(f"{name}: Op", Op)
+        self._set_transform(SOp)
+
+    def _set_transform(self, SOp: Any) -> None:
+        self.analysis = None if SOp is None else adjoint_of(f"{type(self).__name__}: SOp", SOp)
+        self.synthesis = None if SOp is None else forward_of(f"{type(self).__name__}: SOp", SOp)
+
+    def setup(
+        self,
+        y: Any,
+        x0: Any = None,
+        niter: int | None = None,
+        SOp: Any = None,
+        eps: float = 0.1,
+        alpha: float | None = None,
+        eigsdict: dict[str, Any] | None = None,
+        tol: float = 1e-10,
+        rtol: float = 0.0,
+        rtol1: float = 0.0,
+        threshkind: str = "soft",
+        decay: Sequence[float] | None = None,
+        monitorres: bool = False,
+        show: bool = False,
+        backtracking: bool = False,
+        beta: float = 0.5,
+    ) -> Any:
+        """Begin with x0, which is not changed, or zero. Returns x. For arguments and errors see `ista`."""
+        if threshkind not in THRESHOLDS:
+            raise ThresholdError(f"threshkind must be {', '.join(THRESHOLDS)}, not {threshkind!r}")
+        if not 0 < beta < 1:
+            raise ParameterError(f"beta is between 0 and 1, not {beta!r}")
+        if SOp is not None:
+            self._set_transform(SOp)
+        name = type(self).__name__
+        data = vectors_of(f"{name}: y", y)
+        data.epsilon(y)  # refuses whole numbers
+        y = widened(self.Op, y)
+        if x0 is None:
+            gradient = self.adjoint(y)
+            model = vectors_of("A^H y", gradient)
+            x, res = model.like(gradient), data.copy(y)
+        else:
+            x0 = widened(self.Op, x0)
+            model = vectors_of(f"{name}: x0", x0)
+            x = model.copy(x0)
+            res = data.copy(self.forward(x))
+            data.check("A x0", res, y)
+            data.update([(res, -1, [(1, y)])])
+        self.niter, self.eps, self.tol, self.rtol, self.rtol1 = niter, eps, tol, rtol, rtol1
+        self.threshkind, self.decay, self.monitorres = threshkind, decay, monitorres
+        self.backtracking, self.beta = backtracking, beta
+        self.data, self.model, self.y, self.iiter, self.cost = data, model, y, 0, []
+        self.alpha = self._step_length(x, eigsdict) if alpha is None else float(alpha)
+        self.z, self.res, self.t = x, res, 1.0
+        self.res_z = res
+        rr, yy = (number.real for number in sums((res, res), (y, y)))
+        self.rr = self.rz = rr
+        self.ynorm = math.sqrt(yy)
+        self.xupdate = math.inf
+        self._x = x
+        if show:
+            self._show_setup(
+                "cost            xupdate", eps=eps, alpha=f"{self.alpha:.4e}", tol=tol, niter=niter
+            )
+        self._call("on_setup_end", x)
+        return x
+
+    def _resume(self, vectors: dict[str, Any], numbers: dict[str, Any]) -> None:
+        self.model, self.data = vectors_of("x", vectors["x"]), vectors_of("y", vectors["y"])
+
+    def _step_length(self, x: Any, eigsdict: dict[str, Any] | None) -> float:
+        """1 / the largest eigenvalue of A^H A, by power iteration."""
+        told = {"niter": 100, "tol": 1e-6} | (eigsdict or {})
+        found = largest(
+            lambda v: self.adjoint(self.forward(v)), self.model.copy(x), told["niter"], told["tol"]
+        )
+        size = abs(found.eigenvalue)
+        if size == 0:
+            raise SolverError(f"{type(self).__name__}: A^H A is zero, there is no step length; give alpha")
+        return float(1 / size)
+
+    def _threshold(self, x: Any, by: float) -> Any:
+        function = THRESHOLDS[self.threshkind]
+        if self.analysis is None or self.synthesis is None:
+            return each(lambda part: function(part, by), x)
+        coefficients = each(lambda part: function(part, by), self.analysis(x))
+        return own(self.synthesis(coefficients), coefficients)
+
+    def step(self, x: Any, show: bool = False) -> Any:
+        """One iteration: returns the next x. Raises ResidualError, which is a ValueError, where that is watched."""
+        gradient = self.adjoint(self.res_z)
+        decay = 1.0 if self.decay is None else float(self.decay[self.iiter])
+        while True:
+            moved = self.model.copy(self.z)
+            self.model.update([(moved, 1, [(self.alpha, gradient)])])
+            new = self._threshold(moved, 0.5 * self.eps * self.alpha * decay)
+            res = self.data.copy(self.y)
+            self.data.update([(res, 1, [(-1, self.forward(new))])])
+            if not self.backtracking or self._is_short_enough(new, res):
+                break
+            self.alpha *= self.beta
+        self._extrapolate(x, new, res)
+        self.model.update([(moved, 0, [(1, new), (-1, x)])])
+        terms = [(res, res), (new, _modulus), (moved, moved)]
+        if self.monitorres and self.accelerated:
+            terms.append((self.res_z, self.res_z))
+        rr, modulus, change, *rz = (number.real for number in sums(*terms))
+        self.xupdate = math.sqrt(change)
+        self.cost.append(0.5 * (rr if self.accelerated else self.rr) + self.eps * modulus)
+        before, self.rr, self.rz = self.rz, rr, rz[0] if rz else rr
+        self.res, self._x = res, new
+        self.iiter += 1
+        if self.monitorres and self.rz > before:
+            raise ResidualError(
+                f"{type(self).__name__} stopped at iteration {self.iiter} due to residual increasing from "
+                f"{math.sqrt(before):.6g} to {math.sqrt(self.rz):.6g}; take a smaller alpha ({self.alpha:.4g}) or eps ({self.eps:.4g})"
+            )
+        if show:
+            self._show_step()
+        return new
+
+    def _is_short_enough(self, new: Any, res: Any) -> bool:
+        """Whether |A d|^2 <= |d|^2 / alpha for the step d from z (Beck and Teboulle, equation 2.6, for squares)."""
+        d = self.model.copy(new)
+        self.model.update([(d, 1, [(-1, self.z)])])
+        Ad = self.data.copy(res)
+        self.data.update([(Ad, 1, [(-1, self.res_z)])])
+        size, length = (number.real for number in sums((Ad, Ad), (d, d)))
+        rounding = 64 * self.data.epsilon(self.y) ** 2 * self.ynorm**2  # of a difference of residuals
+        return not size > length / self.alpha * (1 + 1e-12) + rounding
+
+    def _extrapolate(self, x: Any, new: Any, res: Any) -> None:
+        """Where the next gradient is taken, and the residual there."""
+        self.z, self.res_z = new, res
+
+    def _going_on(self) -> bool:
+        if self.xupdate <= self.tol:
+            return False
+        if not self.cost:
+            return True
+        if not math.isfinite(self.cost[-1]):  # it diverges; what comes is no better
+            return False
+        return not (self.cost[-1] < self.rtol * self.cost[0] or self.cost[-1] < self.rtol1 * self.ynorm)
+
+    def _line(self) -> str:
+        return f"{self.cost[-1]:11.4e}      {self.xupdate:11.4e}"
+
+    def solve(
+        self,
+        y: Any,
+        x0: Any = None,
+        niter: int = 10,
+        show: bool = False,
+        itershow: Itershow = (10, 10, 10),
+        **options: Any,
+    ) -> SparseSolution:
+        """All of it, with the options of `setup`."""
+        x = self.setup(y, x0, niter, show=show, **options)
+        x = self.run(x, niter, show, itershow)
+        self.finalize(show)
+        return SparseSolution(x, self.iiter, np.array(self.cost))
+
+
+class FISTA(ISTA):
+    """ISTA from extrapolated points (Beck and Teboulle, equations 4.1 to 4.3). `cost` is that of the x after the step."""
+
+    accelerated = True
+
+    def _extrapolate(self, x: Any, new: Any, res: Any) -> None:
+        before, self.t = self.t, (1 + math.sqrt(1 + 4 * self.t * self.t)) / 2
+        m = (before - 1) / self.t
+        self.z = self.model.copy(new)
+        self.model.update([(self.z, 1 + m, [(-m, x)])])
+        self.res_z = self.data.copy(res)
+        self.data.update([(self.res_z, 1 + m, [(-m, self.res)])])
+
+
+def _solved(
+    kind: type[ISTA],
+    Op: Any,
+    SOp: Any,
+    callback: Callable[[Any], None] | None,
+    *arguments: Any,
+    **options: Any,
+) -> SparseSolution:
+    solver = kind(Op, SOp=SOp)
+    solver.callback = callback
+    return solver.solve(*arguments, **options)
+
+
+def ista(
+    Op: Any,
+    y: Any,
+    x0: Any = None,
+    niter: int = 10,
+    SOp: Any = None,
+    eps: float = 0.1,
+    alpha: float | None = None,
+    eigsdict: dict[str, Any] | None = None,
+    tol: float = 1e-10,
+    rtol: float = 0.0,
+    rtol1: float = 0.0,
+    threshkind: str = "soft",
+    decay: Sequence[float] | None = None,
+    monitorres: bool = False,
+    show: bool = False,
+    itershow: Itershow = (10, 10, 10),
+    callback: Callable[[Any], None] | None = None,
+    backtracking: bool = False,
+    beta: float = 0.5,
+) -> SparseSolution:
+    """Minimizes |y - A x|^2 + eps |x|_p^p over x by shrinkage and thresholding.
+
+    Args:
+        Op: A, with `matvec` and `rmatvec`.
+        y: data, a vector as `Op.matvec` gives it.
+        x0: where to start; zero if left out. It is not changed.
+        niter: no more iterations than this.
+        SOp: thresholds SOp^H x instead of x, and goes back by SOp.
+        eps: weight of the sparse term; thresholds are eps alpha / 2.
+        alpha: step length, no longer than 1 / the largest eigenvalue of A^H A, which is what it is if left out.
+        eigsdict: `niter` and `tol` of the power iteration that finds it (100 and 1e-6).
+        tol: stop when x changes by no more than this.
+        rtol: stop when the cost is below this part of that of the first iteration.
+        rtol1: stop when the cost is below this part of |y|.
+        threshkind: "soft" (p = 1), "half" (p = 1/2) or "hard" (p = 0).
+        decay: a factor of the threshold for each iteration.
+        monitorres: raise ResidualError where the residual increases.
+        show, itershow: write a line for the first, the last, and every n-th of the other iterations.
+        callback: called with x after each iteration.
+        backtracking: shorten the step by factors `beta` until it is short enough (Beck and Teboulle, section 3).
+
+    Raises:
+        ParameterError: no operator, no vector, an unknown threshold (also a ValueError).
+        LayoutError: vectors that do not fit together, or hold whole numbers.
+        ResidualError: see `monitorres`; also a ValueError.
+    """
+    return _solved(
+        ISTA, Op, SOp, callback, y, x0, niter, show, itershow, eps=eps, alpha=alpha, eigsdict=eigsdict, tol=tol, rtol=rtol,
+        rtol1=rtol1, threshkind=threshkind, decay=decay, monitorres=monitorres, backtracking=backtracking, beta=beta,
+    )  # fmt: skip
+
+
+def fista(
+    Op: Any,
+    y: Any,
+    x0: Any = None,
+    niter: int = 10,
+    SOp: Any = None,
+    eps: float = 0.1,
+    alpha: float | None = None,
+    eigsdict: dict[str, Any] | None = None,
+    tol: float = 1e-10,
+    rtol: float = 0.0,
+    rtol1: float = 0.0,
+    threshkind: str = "soft",
+    decay: Sequence[float] | None = None,
+    monitorres: bool = False,
+    show: bool = False,
+    itershow: Itershow = (10, 10, 10),
+    callback: Callable[[Any], None] | None = None,
+    backtracking: bool = False,
+    beta: float = 0.5,
+) -> SparseSolution:
+    """As `ista`, accelerated."""
+    return _solved(
+        FISTA, Op, SOp, callback, y, x0, niter, show, itershow, eps=eps, alpha=alpha, eigsdict=eigsdict, tol=tol, rtol=rtol,
+        rtol1=rtol1, threshkind=threshkind, decay=decay, monitorres=monitorres, backtracking=backtracking, beta=beta,
+    )  # fmt: skip
