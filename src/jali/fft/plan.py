@@ -35,8 +35,8 @@ class Plan:
     - `norm`: "backward", "ortho" or "forward", as NumPy has them.
     - `workspace`: the most bytes that an exchange takes beside what goes in and comes out; it then goes in rounds.
     - `provider`: who transforms local arrays (`jali.fft.providers`), by default what is best for an array's library.
-    - `pieces`: in how many a part is transformed and sent, so that one is transformed while those before it are under way; by default
-      up to 4 where parts are large, 1 where there is a workspace limit.
+    - `pieces`: in how many a part is transformed and sent, so that one is transformed while those before it are under way; not with a
+      workspace limit. On one host, whose ranks copy with the cores that transform, this gains nothing (`benchmarks/fft.py`).
     - `shift_before`, `shift_after`: axes to which ifftshift is applied before, fftshift after; where an axis is whole at that time, as
       it mostly is, nothing moves for it.
 
@@ -55,7 +55,7 @@ class Plan:
         n: int | None = None,
         workspace: int | None = None,
         provider: str | None = None,
-        pieces: int | None = None,
+        pieces: int = 1,
         shift_before: Sequence[int] = (),
         shift_after: Sequence[int] = (),
     ) -> None:
@@ -68,7 +68,7 @@ class Plan:
             )
         if workspace is not None and (isinstance(workspace, bool) or not workspace > 0):
             raise ParameterError(f"a workspace limit is a positive number of bytes, not {workspace!r}")
-        if pieces is not None and (isinstance(pieces, bool) or not isinstance(pieces, int) or pieces < 1):
+        if isinstance(pieces, bool) or not isinstance(pieces, int) or pieces < 1:
             raise ParameterError(f"pieces are a whole number from 1, not {pieces!r}")
         self.layout, self.kind, self.norm, self.workspace = layout, kind, norm, workspace
         self.provider, self.pieces = provider, pieces

@@ -18,7 +18,6 @@ from jali.arrays.libraries import Library, library_of
 from jali.fft.providers import Provider
 
 Axes = tuple[int, ...]
-PIECES, LEAST_PIECE = 4, 4 << 20  # of a pipeline: how many, and of how many bytes of a rank's part
 
 
 class Run:
@@ -115,14 +114,11 @@ class Transform(Step):
         return run.provider.c2c(x, self.axes, forward, run.norm, out, run.threads)
 
 
-def pipelined(step: Transform, move: Move, forward: bool, pieces: int | None, x: Any, run: Run) -> Any:
+def pipelined(step: Transform, move: Move, forward: bool, pieces: int, x: Any, run: Run) -> Any:
     """A transform and the exchange after it, in pieces: one is transformed while those before it are under way. None where the
-    exchange has nothing to cut that is not transformed, or where it is small; then nothing has been done."""
+    exchange has nothing to cut that is not transformed; then nothing has been done."""
     exchange = move.there if forward else move.back
     axes = [axis for axis in exchange.axes_to_cut() if axis not in step.axes]
-    if pieces is None:
-        mean = math.prod(move.before.shape) * x.dtype.itemsize // move.before.communicator.size
-        pieces = min(PIECES, mean // LEAST_PIECE)
     if pieces < 2 or not axes or exchange.workspace is not None or step.shift_before or step.shift_after:
         return None
     ready = x if run.owned else run.new(x, tuple(x.shape), last=False)
