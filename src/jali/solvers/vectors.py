@@ -271,9 +271,9 @@ def _is_list(x: Any) -> bool:
 
 @cache
 def _distributed() -> Vectors:
-    from jali.arrays.vectors import DistributedVectors
-
-    return DistributedVectors()
+    """Of `jali.arrays`, which stands on this module; as the other libraries, it is there where somebody has its arrays."""
+    found: Vectors = importlib.import_module("jali.arrays.vectors").DistributedVectors()
+    return found
 
 
 ROWS = [
