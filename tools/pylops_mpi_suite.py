@@ -135,7 +135,8 @@ def run_file(arguments: argparse.Namespace, file: Path) -> Outcome:
         with tempfile.TemporaryDirectory() as temporary:
             ranks = start(arguments, file, first, Path(temporary))
             try:
-                done, tests, why = watched(ranks, arguments.timeout, arguments.behind)
+                done, found, why = watched(ranks, arguments.timeout, arguments.behind)
+                tests = found or tests  # a rank that ends at once may take the names with it
             finally:
                 ranks.end()
             output = (Path(temporary) / "output").read_text(encoding="utf-8", errors="replace")
