@@ -251,9 +251,8 @@ void bind_gpu(nb::module_& m) {
             [](Gpu& gpu, std::size_t bytes, const std::string& label) {
                 auto memory = std::make_unique<PinnedMemory>(gpu.allocate_pinned(bytes, label));
                 auto* data = reinterpret_cast<unsigned char*>(memory->data());
-                const nb::capsule owner(memory.release(), [](void* held) noexcept {
-                    delete static_cast<PinnedMemory*>(held);
-                });
+                const nb::capsule owner(memory.release(),
+                                        [](void* held) noexcept { delete static_cast<PinnedMemory*>(held); });
                 return nb::ndarray<nb::numpy, unsigned char, nb::ndim<1>>(data, {bytes}, owner);
             },
             "bytes"_a, "label"_a, "Page-locked memory of the host, as an array of bytes.")

@@ -70,7 +70,12 @@ int status_of_any(int count, const void* requests, int* index, int* flag, void* 
     }
     *index = mpi.undefined;
     *flag = 0;
-    return there_are ? 0 : mpi.Request_get_status(mpi.request_null, flag, status); // an empty status
+    if (there_are) return 0;
+    const int code = mpi.Request_get_status(mpi.request_null, flag, status);
+    if (code == 0 &&
+        status != mpi.status_ignore) // an empty status is one of success, which Open MPI leaves out
+        std::memset(static_cast<std::byte*>(status) + mpi.error_in_a_status, 0, sizeof(int));
+    return code;
 }
 int status_of_some(int count, const void* requests, int* done, int* indices, void* statuses) {
     const MpiFunctions& mpi = interposer::mpi();

@@ -117,7 +117,10 @@ def test_updates_with_halos_are_simulated(capsys: pytest.CaptureFixture[str]) ->
             "--smallest is for collectives; jali bench halo takes --kernel, --local",
         ),
         (("bench", "halo", "--continue"), "--continue is for compare; jali bench halo"),
-        (("bench", "compare", ".", ".", "--rounds", "3"), "--rounds is for collectives and halo; jali bench"),
+        (
+            ("bench", "compare", ".", ".", "--rounds", "3"),
+            "--rounds is for collectives and arrays and halo; jali bench",
+        ),
         (("bench", "collectives", "--seconds", "1"), "--seconds is for halo and compare; jali bench coll"),
     ],
 )

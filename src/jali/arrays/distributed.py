@@ -15,7 +15,7 @@ import numpy as np
 
 from jali.arrays import ghosts, moves
 from jali.arrays.layout import Box, Layout, Partition, Shape, communicator_of, layout_of, shape_of
-from jali.arrays.libraries import library_by_name, library_of
+from jali.arrays.libraries import library_by_name, library_of, numpy_dtype
 from jali.comm import Communicator
 from jali.errors import LayoutError, ShapeError
 
@@ -441,7 +441,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def _extreme(self, name: str) -> Scalar:
         if self._count() == 0:
             raise ShapeError(f"an array of shape {self.global_shape} without elements has no {name}")
-        dtype = np.dtype(str(self.dtype).removeprefix("torch."))
+        dtype = numpy_dtype(self)
         if dtype.kind not in "iuf":
             raise ShapeError(f"elements of type {dtype} have no order")
         limits = np.iinfo(dtype) if dtype.kind in "iu" else None

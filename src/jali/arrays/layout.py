@@ -196,6 +196,8 @@ class Layout:
             raise TypeError(f"a layout has no {', '.join(changes)}")
         if where["axes"] is None:
             where["axes"], where["grid"] = self.axes, where["grid"] or self.grid
+            if where["local_shapes"] is None and now["shape"] == self.shape and where["grid"] == self.grid:
+                where["local_shapes"] = self.local_shapes if now["partition"] is self.partition else None
         return layout_of(
             self.communicator, now["shape"], now["partition"], where["axes"], grid=where["grid"],
             local_shapes=where["local_shapes"], mask=now["mask"],

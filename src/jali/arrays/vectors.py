@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jali.arrays.distributed import DistributedArray
-from jali.arrays.libraries import library_of
+from jali.arrays.libraries import library_of, numpy_dtype
 from jali.arrays.stacked import StackedDistributedArray
 from jali.errors import LayoutError
 from jali.solvers.vectors import Assignment, Partial, WithoutGraphs, assign, sums
@@ -110,7 +110,7 @@ def _on_host(x: Any) -> Any:
 
 
 def _real_dtype(x: DistributedArray) -> np.dtype[Any]:
-    dtype = np.dtype(str(x.dtype).removeprefix("torch."))
+    dtype = numpy_dtype(x)
     if dtype.kind not in "fc":
         raise LayoutError(f"solvers compute with real and complex numbers, not with arrays of {dtype}")
     return dtype

@@ -19,5 +19,6 @@ class asked:  # noqa: N801 (a decorator)
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
             return self
-        value = instance.__dict__[self.name] = self.function(instance)
+        value = self.function(instance)
+        setattr(instance, self.name, value)  # which is found first from now on
         return value

@@ -14,9 +14,8 @@ import numpy as np
 
 from jali.arrays import DistributedArray, communicator_of, layout_of
 from jali.arrays.layout import Layout, Partition
-from jali.arrays.libraries import library_of
+from jali.arrays.libraries import library_of, numpy_dtype
 from jali.errors import ParameterError, ShapeError
-from jali.linops.local import numpy_dtype
 from jali.linops.operator import LinearOperator
 from jali.linops.spaces import Space, flattened, shaped
 

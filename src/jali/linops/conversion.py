@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.libraries import library_of
+from jali.arrays.libraries import library_of, numpy_dtype
 from jali.errors import ParameterError
 
 
@@ -24,4 +24,4 @@ def in_type(what: str, values: Any, dtype: Any) -> Any:
 
 def type_of(values: Any) -> np.dtype[Any]:
     """As NumPy names it."""
-    return np.dtype(str(values.dtype).removeprefix("torch."))
+    return numpy_dtype(values)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.libraries import library_of
+from jali.arrays.libraries import library_of, numpy_dtype
 from jali.errors import ParameterError, ShapeError
 
 
@@ -87,12 +87,6 @@ class LocalOperator:
             out[...] = found
 
         return apply
-
-
-def numpy_dtype(x: Any) -> np.dtype[Any]:
-    """The type of its elements as NumPy has it."""
-    dtype = x.dtype
-    return dtype if isinstance(dtype, np.dtype) else np.dtype(str(dtype).removeprefix("torch."))
 
 
 def is_complex(x: Any) -> bool:

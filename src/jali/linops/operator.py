@@ -15,11 +15,11 @@ import numpy as np
 
 from jali.arrays import DistributedArray, StackedDistributedArray, communicator_of, layout_of
 from jali.arrays.layout import Layout, Partition
-from jali.arrays.libraries import library_of
+from jali.arrays.libraries import library_of, numpy_dtype
 from jali.comm import Communicator
 from jali.errors import ParameterError, ShapeError
 from jali.linops import dense
-from jali.linops.local import LocalOperator, numpy_dtype
+from jali.linops.local import LocalOperator
 from jali.linops.spaces import Space
 
 Vector = DistributedArray | StackedDistributedArray

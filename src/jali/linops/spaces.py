@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import DistributedArray, Layout, StackedDistributedArray
-from jali.arrays.libraries import library_of
+from jali.arrays.libraries import library_of, numpy_dtype
 from jali.comm import Communicator
 from jali.errors import ShapeError
-from jali.linops.local import numpy_dtype
 
 Space = Layout | Sequence[Any]  # of spaces
 Vector = DistributedArray | StackedDistributedArray

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jali.arrays.libraries import numpy_dtype
 from jali.errors import ParameterError, SolverError
 from jali.solvers.operators import Function, forward_of, widened
 from jali.solvers.vectors import each, sums, vectors_of
@@ -91,7 +92,7 @@ def random_like(x: Any) -> Any:
 
     def fill(part: Any) -> Any:
         generator = np.random.default_rng((SEED, *next(places)))
-        dtype = np.dtype(str(part.dtype).removeprefix("torch."))
+        dtype = numpy_dtype(part)
         values = generator.normal(size=tuple(part.shape))
         if dtype.kind == "c":
             values = values + 1j * generator.normal(size=tuple(part.shape))

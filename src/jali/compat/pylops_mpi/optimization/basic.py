@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import StackedDistributedArray
+from jali.arrays.libraries import numpy_dtype
 from jali.compat.pylops_mpi.optimization.cls_basic import CG, CGLS
 
 __all__ = ["CG", "CGLS", "cg", "cgls"]
@@ -15,7 +16,7 @@ __all__ = ["CG", "CGLS", "cg", "cgls"]
 
 def _as_one_field(y: Any, x0: Any) -> tuple[Any, Any]:
     """Data and model, both complex where one of them is: scripts begin real problems with complex zeros."""
-    kinds = [np.dtype(str(x.dtype).removeprefix("torch.")) for x in (y, x0)]
+    kinds = [numpy_dtype(x) for x in (y, x0)]
     if {kind.kind for kind in kinds} != {"f", "c"}:
         return y, x0
     dtype = np.result_type(*kinds)
