@@ -123,7 +123,10 @@ def test_without_a_compiler_it_is_said_what_remains(programs, no_python):
     missing |= {"JALI_NVRTC": "/nowhere/libnvrtc.so", "JALI_NCCL": "/nowhere/libnccl.so"}
     ended = run_program([programs / "device_collectives"], env={**no_python, **missing}, status=1)
     assert "NVRTC" in ended.stderr
-    assert "without kernels collectives go by 'nccl' or 'nccl-windows' or 'nccl-streams' or 'host-staged'" in ended.stderr
+    assert (
+        "without kernels collectives go by 'nccl' or 'nccl-windows' or 'nccl-streams' or 'host-staged'"
+        in ended.stderr
+    )
     assert "a sum: host-staged" in ended.stdout
 
 

@@ -186,7 +186,7 @@ CALLS = [
     (lambda: norm2(5), "norm2 takes fields, not 5"),
     (lambda: axpy(1, R, 5), "axpy takes fields, not 5"),
     (lambda: axpy("x", R, R), "a factor of fields is a number"),
-    (lambda: cg(5, R), "the operator is a function"),
+    (lambda: cg(5, R), "the operator has a function matvec, or is a function apply"),
     (
         lambda: cg(lambda p, q: None, 5),
         r"cg: b is a vector \(jali.Field, list of vectors, .*NumPy array\), not 5",

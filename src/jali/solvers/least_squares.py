@@ -197,7 +197,8 @@ def cgls(
         niter: no more iterations than this.
         damp: weight of |x|.
         tol: stop when the square of the gradient, |A^H (y - A x) - damp^2 x|^2, is not above it.
-        show, itershow: write a line for the first, the last, and every n-th of the other iterations.
+        show: write a line for the first, the last, and some of the other iterations.
+        itershow: how many of the first and of the last, and every which of the others.
         callback: called with x after each iteration.
         preconditioner: an operator near the inverse of A^H A + damp^2.
 

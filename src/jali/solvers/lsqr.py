@@ -267,7 +267,8 @@ def lsqr(
         conlim: stop when the condition of A exceeds it; 0: never.
         niter: no more iterations than this.
         calc_var: estimate the diagonal of (A^H A + damp^2)^-1.
-        show, itershow: write a line for the first, the last, and every n-th of the other iterations.
+        show: write a line for the first, the last, and some of the other iterations.
+        itershow: how many of the first and of the last, and every which of the others.
         callback: called with x after each iteration.
 
     Raises:

@@ -76,7 +76,8 @@ def ProximalGradient(
     """Minimizes f(x) + epsg g(x), of a smooth f, by x <- y + eta (prox_{tau epsg g}(y - tau grad f(y)) - y) (section 4.2).
 
     Args:
-        proxf, proxg: f, with a gradient, and g.
+        proxf: f, with a gradient.
+        proxg: g.
         x0: where to start; it is not changed.
         epsg: weight of g, or one for each iteration.
         tau: step length, no longer than 1 / the Lipschitz constant of the gradient; if left out, it is found by backtracking from 1.

@@ -37,10 +37,13 @@ def PrimalDual(
     """Minimizes f(x) + g(A x) + z^T x.
 
     Args:
-        proxf, proxg: f and g.
+        proxf: f.
+        proxg: g.
         A: a linear operator.
-        x0, y0: where to start, of the primal and the dual variable; y0 is zero if left out. They are not changed.
-        tau, mu: step lengths of x and y, numbers or one for each iteration; tau mu is below 1 / the largest eigenvalue of A^H A.
+        x0: where the primal variable starts; it is not changed.
+        y0: where the dual one does, zero if left out; it is not changed.
+        tau: step length of x, a number or one for each iteration; tau mu is below 1 / the largest eigenvalue of A^H A.
+        mu: likewise of y.
         z: a vector like x.
         theta: extrapolation, from 0 (Arrow and Hurwicz) to 1.
         niter: iterations.

@@ -300,7 +300,8 @@ def ista(
         threshkind: "soft" (p = 1), "half" (p = 1/2) or "hard" (p = 0).
         decay: a factor of the threshold for each iteration.
         monitorres: raise ResidualError where the residual increases.
-        show, itershow: write a line for the first, the last, and every n-th of the other iterations.
+        show: write a line for the first, the last, and some of the other iterations.
+        itershow: how many of the first and of the last, and every which of the others.
         callback: called with x after each iteration.
         backtracking: shorten the step by factors `beta` until it is short enough (Beck and Teboulle, section 3).
 

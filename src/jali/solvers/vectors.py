@@ -277,12 +277,12 @@ def _distributed() -> Vectors:
 
 
 ROWS = [
+    Row("jali.Field", lambda x: isinstance(x, Field), lambda x: FieldVectors()),
+    Row("list of vectors", _is_list, lambda x: ListVectors()),
     Row("jali.arrays.DistributedArray", _array_of("jali", "DistributedArray"), lambda x: _distributed()),
     Row(
         "stack of distributed arrays", _array_of("jali", "StackedDistributedArray"), lambda x: _distributed()
     ),
-    Row("jali.Field", lambda x: isinstance(x, Field), lambda x: FieldVectors()),
-    Row("list of vectors", _is_list, lambda x: ListVectors()),
     Row("CuPy array", _array_of("cupy", "ndarray"), lambda x: ArrayVectors(importlib.import_module("cupy"))),
     Row(
         "PyTorch tensor",
