@@ -305,6 +305,24 @@ def test_what_makes_no_sense_is_refused() -> None:
             (lambda: DistributedArray((4,), base_comm=7), ParameterError, "of jali or of mpi4py, not 7"),
             (lambda: DistributedArray((4,), engine="abacus"), ParameterError, "engine 'abacus' is none"),
             (lambda: DistributedArray((4, 4), axis=(0, 1), grid=(2, 2)), ShapeError, "product is 2"),
+            (
+                lambda: DistributedArray((4,), mask=5),
+                ShapeError,
+                "a mask has a number for each of 2 ranks, not 5",
+            ),
+            (
+                lambda: DistributedArray((4,), local_shapes=5),
+                ShapeError,
+                "a shape for each of 2 ranks, not 5",
+            ),
+            (
+                lambda: DistributedArray((4,), dtype="float99"),
+                ParameterError,
+                "'float99' is no type of elements",
+            ),
+            (lambda: StackedDistributedArray([]), ShapeError, "one array at least"),
+            (lambda: x.add_ghost_cells("a"), ShapeError, "ghost cells is a whole number, not 'a'"),
+            (lambda: x.reshape("a"), ShapeError, "local shape is a whole number or several, not 'a'"),
             (lambda: x.norm("fro"), NotImplementedError, "matrices"),
             (lambda: x.norm(axis=2), ShapeError, "axis 2 does not exist"),
             (lambda: x.reshape((3, 3)), ShapeError, "has 10 elements, not 9"),
@@ -314,6 +332,19 @@ def test_what_makes_no_sense_is_refused() -> None:
         assert isinstance(ShapeError(""), ValueError)
 
     comm.virtual_ranks(2, run)
+
+
+def test_the_same_shapes_in_other_places_are_told_apart() -> None:
+    def run() -> None:
+        a = whole((4, 4), "float64")
+        x, y = (DistributedArray.to_dist(a, axis=axes) for axes in ((0, 1), (1, 0)))
+        assert x.local_shapes == y.local_shapes
+        for call in (lambda: x + y, lambda: x.dot(y), lambda: np.add(x, y)):
+            with pytest.raises(ShapeError, match="split differently"):
+                call()
+        np.testing.assert_array_equal((x + y.redistribute((0, 1))).asarray(), 2 * a)
+
+    comm.virtual_ranks(4, run)
 
 
 def test_arrays_are_pickled_with_their_part() -> None:
@@ -384,6 +415,16 @@ def test_they_are_vectors_of_solvers(ranks: int) -> None:
         assert vectors.update([(y, 0, [(2.0, stack)]), (y, 1, [(1, stack)])], norm=True) == 9 * 22
 
     comm.virtual_ranks(ranks, run)
+
+
+def test_numbers_of_iterations_are_whole() -> None:
+    from jali.linops import Identity
+    from jali.solvers import cgls
+
+    b = DistributedArray.to_dist(np.ones(4))
+    for niter in (-1, 2.5, "3"):
+        with pytest.raises(ParameterError, match="niter is a whole number from 0"):
+            cgls(Identity((4,)), b, niter=niter)
 
 
 def test_splits() -> None:

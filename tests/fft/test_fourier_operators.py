@@ -44,6 +44,11 @@ CASES: list[tuple[Any, Any, tuple[int, ...], dict[str, Any]]] = [
 ]
 
 
+def flat(op: object, x: np.ndarray) -> np.ndarray:
+    """A product with a vector: whether pylops takes arrays is a switch of the process, which ranks that are threads may leave off."""
+    return op @ x.ravel()
+
+
 @pytest.mark.parametrize("ranks", RANKS)
 @pytest.mark.parametrize("norm", ["none", "1/n", "ortho"])
 @pytest.mark.parametrize("real", [False, True])
@@ -91,7 +96,8 @@ def test_arrays_stay_arrays(ranks: int) -> None:
                 right = of_pylops(
                     serial.FFTND, dims, op_now.axes, norm="none", real=op_now.real, dtype=op_now.rdtype
                 )
-                np.testing.assert_allclose(y.asarray(), right @ model, rtol=1e-11, atol=1e-11)
+                wanted = flat(right, model).reshape(right.dimsd)
+                np.testing.assert_allclose(y.asarray(), wanted, rtol=1e-11, atol=1e-11)
                 assert y.global_shape == op_now.dimsd
                 assert (op_now.H @ y).layout is given.layout
                 np.testing.assert_allclose((op_now / y).asarray(), model, rtol=1e-11, atol=1e-11)
@@ -148,10 +154,11 @@ def test_models_of_a_real_type_without_halving() -> None:
         op = FFT2D((4, 6), dtype="float64")
         right = of_pylops(serial.FFT2D, (4, 6), norm="none", dtype="float64")
         y = op @ DistributedArray.to_dist(x)
-        np.testing.assert_allclose(y.asarray(), right @ x, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(y.asarray(), flat(right, x).reshape(4, 6), rtol=1e-12, atol=1e-12)
         back = op.H @ y
         assert back.dtype == np.float64
-        np.testing.assert_allclose(back.asarray(), right.H @ y.asarray(), rtol=1e-12, atol=1e-12)
+        wanted = flat(right.H, y.asarray()).reshape(4, 6)
+        np.testing.assert_allclose(back.asarray(), wanted, rtol=1e-12, atol=1e-12)
         assert not op.clinear
 
     comm.virtual_ranks(2, run)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from by_library import HAVE
 from fake_driver import REAL, run_on_devices, use_fake_ccl, use_fake_gpus
 from programs import run_python
 
@@ -142,10 +143,6 @@ def core_rows_that_do() -> set[str]:
     return {name for name, _, _, itself in _core.collective_rows(libraries()) if itself}
 
 
-HAVE = {  # what they have, where that is not everything
-    "nccl-windows": ("all_reduce", "all_gather", "reduce_scatter"),
-    "nccl-streams": ("all_reduce", "reduce", "broadcast"),
-}
 KINDS = [("sum", "fp64", "float64"), ("max", "int32", "int32"), ("prod", "complex64", "complex64")]
 KINDS += [("sum", "uint8", "uint8"), ("sum", "int16", "int16"), ("bit_xor", "uint64", "uint64")]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from by_library import HAVE
 from ccl_ranks import FAKE
 from test_foreign_arrays import Foreign
 
@@ -34,10 +35,6 @@ WAYS = (
     "nccl-streams",
     "host-staged",
 )
-HAVE = {  # what they have, where that is not everything
-    "nccl-windows": ("all_reduce", "all_gather", "reduce_scatter"),
-    "nccl-streams": ("all_reduce", "reduce", "broadcast"),
-}
 
 
 @pytest.fixture(params=WAYS)

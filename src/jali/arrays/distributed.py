@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import ghosts, moves
-from jali.arrays.layout import Box, Layout, Partition, Shape, communicator_of, layout_of, shape_of
+from jali.arrays.layout import Box, Layout, Partition, Shape, communicator_of, extents, layout_of, shape_of
 from jali.arrays.libraries import library_by_name, library_of, numpy_dtype
 from jali.comm import Communicator
-from jali.errors import LayoutError, ShapeError
+from jali.comm.given import integer
+from jali.errors import LayoutError, ParameterError, ShapeError
 
 Scalar = Any  # a number of NumPy's or Python's
 
@@ -68,7 +69,11 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
             ranks, global_shape, partition, axis, grid=grid, local_shapes=local_shapes, mask=mask
         )
         if local_array is None:
-            local_array = library_by_name(engine).empty(layout.local_shape, dtype)
+            library = library_by_name(engine)
+            try:
+                local_array = library.empty(layout.local_shape, dtype)
+            except (TypeError, AttributeError) as error:
+                raise ParameterError(f"{dtype!r} is no type of elements of {engine}: {error}") from None
         self._set(layout, local_array, base_comm)
 
     def _set(self, layout: Layout, local: Any, base_comm: Any = None) -> None:
@@ -290,7 +295,9 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
             raise ShapeError(
                 f"{what}: one array has Partition.{mine.partition.name}, the other Partition.{theirs.partition.name}; redistribute one"
             )
-        if mine.local_shapes != theirs.local_shapes:
+        # along several axes the same shapes may be those of other places
+        several = mine.scattered and len(mine.axes) + len(theirs.axes) > 2
+        if mine.local_shapes != theirs.local_shapes or (several and mine.boxes != theirs.boxes):
             raise ShapeError(
                 f"{what}: local shapes of rank {self.rank} are {mine.local_shape} and {theirs.local_shape}: the arrays are split "
                 f"differently ({mine!r}, {theirs!r}); redistribute one"
@@ -503,7 +510,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def reshape(self, local_shape: int | Sequence[int], axis: int = 0) -> DistributedArray:
         """Each part with another shape, which lie side by side along `axis`. Collective: every rank gives its own."""
-        shape = (local_shape,) if isinstance(local_shape, int) else tuple(map(operator.index, local_shape))
+        shape = extents("a local shape", local_shape)
         if math.prod(shape) != math.prod(self.local_shape):
             raise ShapeError(
                 f"the part of rank {self.rank} has {math.prod(self.local_shape)} elements, not {math.prod(shape)} as shape {shape}"
@@ -526,12 +533,19 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         """This rank's part with so many cells of its neighbours in front and behind, along the axis that is split; at the ends of the
         whole there are none. They may be more than a neighbour has. Collective. Raises ShapeError for a grid of axes and negative
         numbers."""
-        return ghosts.with_ghosts(self.layout, self._local, cells_front or 0, cells_back or 0)
+        front, back = _cells(cells_front), _cells(cells_back)
+        return ghosts.with_ghosts(self.layout, self._local, front, back)
 
     def ghost_cells(self, cells_front: int = 0, cells_back: int = 0) -> tuple[Any, Any]:
         """The neighbours' cells alone, those in front and those behind, as `add_ghost_cells` puts them around a copy of the part:
         what moves is all that this costs. Collective."""
-        return ghosts.ghosts_alone(self.layout, self._local, cells_front, cells_back)
+        return ghosts.ghosts_alone(self.layout, self._local, _cells(cells_front), _cells(cells_back))
+
+
+def _cells(given: int | None) -> int:
+    if (number := integer(0 if given is None else given)) is None:
+        raise ShapeError(f"a number of ghost cells is a whole number, not {given!r}")
+    return number
 
 
 def _operators() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from jali import comm
 from jali.amounts import counted
 from jali.comm import Communicator
+from jali.comm.given import several
 from jali.errors import LayoutError, ParameterError, ShapeError
 
 Shape = tuple[int, ...]
@@ -233,7 +234,7 @@ def layout_of(
         return kept[key]  # as it was given: the cheapest way
     except (KeyError, TypeError):
         pass
-    whole = _shape("a global shape", shape)
+    whole = extents("a global shape", shape)
     if not isinstance(partition, Partition):
         raise ParameterError(
             f"a partition is one of {', '.join(f'Partition.{p.name}' for p in Partition)}, not {partition!r}"
@@ -242,6 +243,10 @@ def layout_of(
     shapes = _local_shapes(communicator.size, whole, partition, axes, parts, local_shapes)
     groups = None
     if mask is not None:
+        if not several(mask):
+            raise ShapeError(
+                f"a mask has a number for each of {counted(communicator.size, 'rank')}, not {mask!r}"
+            )
         groups = tuple(value.item() if hasattr(value, "item") else value for value in mask)
         if len(groups) != communicator.size:
             raise ShapeError(
@@ -258,7 +263,8 @@ def layout_of(
     return found
 
 
-def _shape(what: str, given: Any) -> Shape:
+def extents(what: str, given: Any) -> Shape:
+    """Whole numbers from 0, from one or several. Raises ShapeError."""
     shape: Shape
     try:
         shape = (operator.index(given),)
@@ -287,7 +293,7 @@ def _grid(
         return tuple(axes), (1,) * len(axes)
     if not shape:
         raise ShapeError("a number has no axis to be scattered along; use Partition.BROADCAST")
-    parts = near_square(ranks, len(axes)) if grid is None else _shape("a grid", grid)
+    parts = near_square(ranks, len(axes)) if grid is None else extents("a grid", grid)
     if len(parts) != len(axes) or math.prod(parts) != ranks:
         raise ShapeError(
             f"a grid for {counted(ranks, 'rank')} along axes {axes} has a number for each axis, whose product is {ranks}; "
@@ -304,13 +310,15 @@ def _local_shapes(
             return (shape,) * ranks
         splits = [even_split(shape[axis], parts) for axis, parts in zip(axes, grid, strict=True)]
         found = []
-        for extents in itertools.product(*splits):
+        for each in itertools.product(*splits):
             local = list(shape)
-            for axis, extent in zip(axes, extents, strict=True):
+            for axis, extent in zip(axes, each, strict=True):
                 local[axis] = extent
             found.append(tuple(local))
         return tuple(found)
-    shapes = tuple(_shape("a local shape", one) for one in given)
+    if not several(given):
+        raise ShapeError(f"local_shapes has a shape for each of {counted(ranks, 'rank')}, not {given!r}")
+    shapes = tuple(extents("a local shape", one) for one in given)
     if len(shapes) != ranks:
         raise ShapeError(
             f"local_shapes has {counted(len(shapes), 'shape')}, there are {counted(ranks, 'rank')}"

@@ -25,6 +25,8 @@ class StackedDistributedArray:
         for x in distarrays:
             if not isinstance(x, DistributedArray | StackedDistributedArray):
                 raise ParameterError(f"what is stacked are distributed arrays, not {type(x).__name__}")
+        if not len(distarrays):
+            raise ShapeError("a stack has one array at least")
         engines = {x.engine for x in distarrays}
         if len(engines) > 1:
             raise ShapeError(f"Stacked arrays have different engines: {', '.join(sorted(engines))}")

@@ -100,7 +100,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N,N,...",
         help="default 256,256,256",
     )
-    arrays.add_argument("--dtype", default="float32", metavar="NAME", help="of elements (default float32)")
+    arrays.add_argument(
+        "--dtype", choices=("float32", "float64"), default="float32", help="of elements (default float32)"
+    )
     halo = parser.add_argument_group("halo")
     halo.add_argument(
         "--kernel", default="staple", metavar="NAME", help="staple (default), plaquette, wilson or laplace"
@@ -223,7 +225,7 @@ def _collectives_on_device(arguments: argparse.Namespace) -> int:
     from jali.vendors import library_of
 
     ranks = comm.current()
-    _check_sizes(arguments)
+    _settle_sizes(arguments)
     gpu = open_device(arguments.device, ranks)
     names = arguments.sides or ["jali", library_of(gpu.kind)]
     sides = [device_collectives.side(name, ranks, gpu) for name in names]
@@ -257,7 +259,7 @@ def _collectives_hybrid(arguments: argparse.Namespace) -> int:
         raise ParameterError("--sides is for collectives without --hybrid and --osu, which take all ways")
     ranks = comm.current()
     gpu = open_device(arguments.device, ranks) if arguments.device not in (None, "cpu") else None
-    _check_sizes(arguments)
+    _settle_sizes(arguments)
     if arguments.osu and arguments.only is None:
         arguments.only = ["all_reduce"]
 
@@ -280,7 +282,7 @@ def _collectives_hybrid(arguments: argparse.Namespace) -> int:
     return _publish(arguments, hybrid_report, reports, hybrid_report.summary)
 
 
-def _check_sizes(arguments: argparse.Namespace) -> None:
+def _settle_sizes(arguments: argparse.Namespace) -> None:
     """Fills in the sizes that nobody gave, and raises ParameterError for those that make no sense."""
     chosen = "osu" if arguments.osu else "hybrid" if arguments.hybrid else "plain"
     smallest, largest, factor = SIZES[chosen]
@@ -320,7 +322,7 @@ def _collectives(arguments: argparse.Namespace) -> int:
     ranks = comm.current()
     if ranks.transport != "mpi":
         raise ParameterError("the MPI library's collectives need MPI ranks; say how many, like -n 2")
-    _check_sizes(arguments)
+    _settle_sizes(arguments)
     only = _chosen(arguments)
     from mpi4py import MPI
 

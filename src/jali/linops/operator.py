@@ -288,7 +288,17 @@ def _first(spaces: Sequence[Space | None]) -> Space | None:
     return next((space for space in spaces if space is not None), None)
 
 
-class AdjointLinearOperator(_Of):
+class _Flipped(LinearOperator):
+    """Takes what A gives."""
+
+    def domain(self) -> Space | None:
+        return super().range_()
+
+    def range_(self) -> Space | None:
+        return super().domain()
+
+
+class AdjointLinearOperator(_Flipped, _Of):
     """A^H."""
 
     def _matvec(self, x: Any) -> Any:
@@ -297,17 +307,11 @@ class AdjointLinearOperator(_Of):
     def _rmatvec(self, x: Any) -> Any:
         return self.args[0].matvec(x)
 
-    def domain(self) -> Space | None:
-        return super().range_()
-
-    def range_(self) -> Space | None:
-        return super().domain()
-
     def adjoint(self) -> Any:
         return self.args[0]
 
 
-class TransposedLinearOperator(_Of):
+class TransposedLinearOperator(_Flipped, _Of):
     """A^T x is the conjugate of A^H conj(x)."""
 
     def _matvec(self, x: Any) -> Any:
@@ -315,12 +319,6 @@ class TransposedLinearOperator(_Of):
 
     def _rmatvec(self, x: Any) -> Any:
         return self.args[0].matvec(x.conj()).conj()
-
-    def domain(self) -> Space | None:
-        return super().range_()
-
-    def range_(self) -> Space | None:
-        return super().domain()
 
     def transpose(self) -> Any:
         return self.args[0]

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from jali.comm.given import integer
 from jali.errors import ParameterError
 from jali.solvers.vectors import vectors_of
 
@@ -72,6 +73,8 @@ class Solver:
         niter = self.niter if niter is None else niter
         if niter is None:
             raise ParameterError(f"{type(self).__name__}: say how many iterations, niter, in setup or in run")
+        if (number := integer(niter)) is None or number < 0:
+            raise ParameterError(f"{type(self).__name__}: niter is a whole number from 0, not {niter!r}")
         self._call("on_run_begin", x)
         while self.iiter < niter and self._going_on() and not self.stopped:
             x = self._counted_step(x, show and _is_shown(self.iiter, niter, itershow))
