@@ -7,7 +7,7 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -173,6 +173,7 @@ class Lattice(LatticeBase):
         self._rows: dict[int, Any] = {}
         self._slices: dict[Any, np.ndarray] = {}
         self._sites: dict[Any, SiteRange] = {}
+        self._site_tables: dict[Any, Any] = {}
 
     def __repr__(self) -> str:
         return f"Lattice({', '.join(map(str, self.extents))})"
@@ -417,6 +418,17 @@ class Lattice(LatticeBase):
             if lanes not in self._rows:
                 self._rows[lanes] = _core.RowBlocks(layout, lanes)
             return self._rows[lanes]
+
+    def site_table(
+        self, blocks: Any, layout: Any, offset: tuple[int, ...], windings: bool, made: Callable[[], Any]
+    ) -> Any:
+        """A table of sites between two layouts of this lattice. Kept as neighbour tables of a layout are: `made` takes some fifty times
+        as long as a kernel that uses it, and every array that is wrapped asks for the same ones."""
+        key = (_kind(blocks), _kind(layout), offset, windings)
+        with self.lock:
+            if key not in self._site_tables:
+                self._site_tables[key] = made()
+            return self._site_tables[key]
 
     def _device_tile(self) -> list[int]:
         """Extents of the tiles in which a device's sites are stored: the sites of a block of threads share neighbours."""

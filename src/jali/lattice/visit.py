@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from jali import _core
@@ -25,6 +26,7 @@ class Visit:
     """`layout` is that of the launch, `blocks` what its kernel visits: the layout, or rows of arrays. `apart` is by slot, () if
     all fields are of the layout; `groups` are the layouts that tables of sites lead to, and how coarse their lattices are."""
 
+    lattice: Any
     layout: Any
     blocks: Any
     apart: tuple[Apart | None, ...] = ()
@@ -38,7 +40,12 @@ class Visit:
     def table(self, group: int, offset: Sequence[int], windings: bool) -> Any:
         """Where the lanes of the visited blocks find fields of a group at an offset. Raises LayoutError."""
         layout, ratio = self.groups[group]
-        return _core.SiteTable(self.blocks, layout, ratio.coarser, ratio.finer, list(offset), windings)
+        made = partial(
+            _core.SiteTable, self.blocks, layout, ratio.coarser, ratio.finer, list(offset), windings
+        )
+        if max(*ratio.coarser, *ratio.finer) > 1:  # of another lattice, which may go
+            return made()
+        return self.lattice.site_table(self.blocks, layout, tuple(offset), windings, made)
 
 
 def check_arrays(name: str, fields: Sequence[Field], written: Collection[int]) -> None:
@@ -76,4 +83,4 @@ def visit_of(lattice: Any, fields: Sequence[Field], precision: str) -> Visit:
         if group not in groups:
             groups.append(group)
         apart.append(Apart(groups.index(group), field.layout.lanes))
-    return Visit(layout, blocks, tuple(apart) if groups else (), tuple(groups))
+    return Visit(lattice, layout, blocks, tuple(apart) if groups else (), tuple(groups))
