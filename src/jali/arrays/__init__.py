@@ -13,6 +13,7 @@ from jali.arrays.layout import Layout, Partition, communicator_of, layout_of, lo
 from jali.arrays.stacked import StackedDistributedArray
 
 if TYPE_CHECKING:
+    from jali.arrays.fields import from_field
     from jali.arrays.files import load, save
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Partition",
     "StackedDistributedArray",
     "communicator_of",
+    "from_field",
     "layout_of",
     "load",
     "local_split",
@@ -35,4 +37,8 @@ if not TYPE_CHECKING:
             from jali.arrays import files
 
             return getattr(files, name)
+        if name == "from_field":
+            from jali.arrays import fields
+
+            return fields.from_field
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,18 +1,19 @@
 """Arrays that are spread over ranks: NumPy's arithmetic on local parts, sums over ranks, and their way to other layouts.
 
-What works element by element communicates nothing. A dot product or a norm is one all-reduce. Local parts are arrays of NumPy, or
-of CuPy, PyTorch or JAX on devices; functions are looked up in the library of the part.
+What works element by element communicates nothing. A dot product or a norm is one all-reduce. Local parts are arrays of NumPy,
+CuPy, PyTorch or JAX, or jali's fields; functions are looked up in the library of the part.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from jali import _core
 from jali.arrays import ghosts, moves
 from jali.arrays.layout import Box, Layout, Partition, Shape, communicator_of, extents, layout_of, shape_of
 from jali.arrays.libraries import library_by_name, library_of, numpy_dtype
@@ -35,7 +36,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     - `base_comm`: the ranks, as a communicator of jali or of mpi4py (default: `jali.comm.current()`).
     - `partition`, `axis`: SCATTER along an axis, or several, whose `grid` says how many parts each has; or BROADCAST.
     - `local_array`: this rank's part, which is used as it is; without it a new one is made, of `dtype` in the library `engine`
-      ("numpy", "cupy", "torch", "jax"), whose values are not set.
+      ("numpy", "cupy", "torch", "jax", or "jali", whose parts are fields on the lattice of the layout), whose values are not set.
     - `local_shapes`: those of all ranks, instead of an even split.
     - `mask`: a number for each rank; ranks with the same number are a group of their own for dot products and norms.
     - `base_comm_nccl`: for scripts of others: it changes nothing, since the communicator finds the best way itself.
@@ -71,9 +72,13 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         if local_array is None:
             library = library_by_name(engine)
             try:
-                local_array = library.empty(layout.local_shape, dtype)
+                local_array = library.part(layout, dtype)
             except (TypeError, AttributeError) as error:
                 raise ParameterError(f"{dtype!r} is no type of elements of {engine}: {error}") from None
+        elif isinstance(local_array, _core.PlacedArray):
+            from jali.arrays.fields import part_of_memory
+
+            local_array = part_of_memory(layout, local_array)
         self._set(layout, local_array, base_comm)
 
     def _set(self, layout: Layout, local: Any, base_comm: Any = None) -> None:
@@ -222,7 +227,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def engine(self) -> str:
-        """The library of this rank's part: "numpy", "cupy", "torch" or "jax"."""
+        """The library of this rank's part: "numpy", "cupy", "torch", "jax" or "jali"."""
         try:
             return self._engine
         except AttributeError:  # not asked for yet
@@ -274,7 +279,10 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
             value = value._local
         if self.layout.partition is Partition.BROADCAST:
             value = moves.that_of_rank_0(self.layout.communicator, value)
-        self._local[where] = value
+        if type(self._local) is np.ndarray:
+            self._local[where] = value
+        else:
+            self._local = library_of(self._local).put(self._local, where, value)
 
     @property
     def globally(self) -> Globally:
@@ -335,12 +343,16 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
                 if not isinstance(x, DistributedArray):
                     raise LayoutError(f"{ufunc.__name__}: out is a DistributedArray, not {type(x).__name__}")
                 first._alike(x, ufunc.__name__)
-            named["out"] = tuple(x._local for x in out)
+            if not (new := library_of(out[0]._local).immutable):
+                named["out"] = tuple(x._local for x in out)
         if (where := named.get("where")) is not None and isinstance(where, DistributedArray):
             first._alike(where, ufunc.__name__)
             named["where"] = where._local
         found = library_of(first._local).ufunc(ufunc)(*parts, **named)
         if out is not None:
+            if new:  # arrays that never change give way to others
+                for x, one in zip(out, found if isinstance(found, tuple) else (found,), strict=True):
+                    x._local = one.astype(x._local.dtype)
             return out[0] if len(out) == 1 else out
         if isinstance(found, tuple):
             return tuple(DistributedArray.of(first.layout, one, first._base_comm) for one in found)
@@ -399,6 +411,35 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
             self.layout, library_of(self._local).empty_like(self._local), self._base_comm
         )
 
+    # --- other memory ---------------------------------------------------------------------------------------
+
+    def as_engine(self, engine: str) -> DistributedArray:
+        """The same memory as parts of another library ("numpy", "cupy", "torch", "jax", "jali"), by DLPack: not a copy, but where
+        JAX finds an array's address odd.
+
+        Raises LayoutError where that library cannot use the memory. With "jali" all ranks call it.
+        """
+        library = library_by_name(engine)
+        if library_of(self._local) is library:
+            return self
+        if engine == "jali":
+            from jali.arrays.fields import FieldPart
+
+            return DistributedArray.of(self.layout, FieldPart(self.to_field()), self._base_comm)
+        return DistributedArray.of(self.layout, library.sharing(self._local), self._base_comm)
+
+    def to_field(self, element: Any = None, boundary: Any = None) -> Any:
+        """A `jali.Field` in the memory of this array: what is written to one is in the other. Collective.
+
+        Every axis becomes a direction, but those at the end that are the indices of an `element` (`jali.Vector(3)`: the last one);
+        `boundary` is that of `jali.Field`. Raises LayoutError for an array that all ranks have, for one that belongs to groups, and
+        where parts are others than ranks of a lattice have: an even split along one axis, or along several with the last one first
+        (`axis=(1, 0)`), does. `jali.arrays.from_field` is the way back.
+        """
+        from jali.arrays.fields import to_field
+
+        return to_field(self, element, boundary)
+
     # --- sums over ranks ------------------------------------------------------------------------------------
 
     def dot(self, y: DistributedArray, vdot: bool = False) -> Scalar:
@@ -425,7 +466,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def _summed(self, numbers: Sequence[Any], op: str = "sum") -> list[Any]:
         """Numbers of this rank, combined over the group where ranks have parts."""
-        if not self.layout.scattered or self.layout.group.size == 1:
+        if not self.layout.scattered or self.layout.group.size == 1 or library_of(self._local).complete:
             return list(numbers)
         return moves.combined(self.layout.group, numbers, op)
 
@@ -478,7 +519,12 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def asarray(self, masked: bool = False) -> Any:
         """The whole, on every rank; with `masked` what this rank's group has. Collective where ranks have parts."""
         self._check()
-        return moves.whole(self.layout, self._local, masked)
+        return self._lent(lambda local: moves.whole(self.layout, local, masked))
+
+    def _lent(self, function: Callable[[Any], Any]) -> Any:
+        """A function of this part that makes a new array, and writes to arrays on its way."""
+        library = library_of(self._local)
+        return library.returned(function(library.lent(self._local)))
 
     def redistribute(
         self,
@@ -495,7 +541,8 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         )  # fmt: skip
         if layout is self.layout:
             return self.copy()
-        return DistributedArray.of(layout, moves.move(self._local, self.layout, layout), self._base_comm)
+        found = self._lent(lambda local: moves.move(local, self.layout, layout))
+        return DistributedArray.of(layout, found, self._base_comm)
 
     def ravel(self, order: str = "C") -> DistributedArray:
         """The parts, each made flat, one after the other."""
@@ -534,12 +581,14 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         whole there are none. They may be more than a neighbour has. Collective. Raises ShapeError for a grid of axes and negative
         numbers."""
         front, back = _cells(cells_front), _cells(cells_back)
-        return ghosts.with_ghosts(self.layout, self._local, front, back)
+        return self._lent(lambda local: ghosts.with_ghosts(self.layout, local, front, back))
 
     def ghost_cells(self, cells_front: int = 0, cells_back: int = 0) -> tuple[Any, Any]:
         """The neighbours' cells alone, those in front and those behind, as `add_ghost_cells` puts them around a copy of the part:
         what moves is all that this costs. Collective."""
-        return ghosts.ghosts_alone(self.layout, self._local, _cells(cells_front), _cells(cells_back))
+        library, front, back = library_of(self._local), _cells(cells_front), _cells(cells_back)
+        found = ghosts.ghosts_alone(self.layout, library.lent(self._local), front, back)
+        return library.returned(found[0]), library.returned(found[1])
 
 
 def _cells(given: int | None) -> int:
@@ -567,6 +616,8 @@ def _operators() -> None:
                 return as_ufunc(self, other)
             found = apply(value, self._local) if reflected else apply(self._local, value)
             if in_place:
+                if found is not self._local:  # arrays that never change give way to others
+                    self._local = found
                 return self
             made = DistributedArray.__new__(DistributedArray)
             made.layout, made._local, made._base_comm = self.layout, found, self._base_comm
@@ -625,7 +676,9 @@ class Globally:
             value = value[tuple(s for axis, s in enumerate(inside) if axis not in dropped)]
         if any(begin == end for begin, end in part):
             return
-        array._local[_slices(_within(part, layout.box), dropped)] = value
+        array._local = library_of(array._local).put(
+            array._local, _slices(_within(part, layout.box), dropped), value
+        )
 
 
 def _box(layout: Layout, where: Any, drop_all: bool = False) -> tuple[Box, set[int]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.errors import ParameterError
+from jali.errors import LayoutError, ParameterError
 
 PIECE = 1 << 15  # elements of a sum in 32 bits
 
@@ -18,8 +18,15 @@ PIECE = 1 << 15  # elements of a sum in 32 bits
 class Library:
     """NumPy, and those that speak its language."""
 
+    immutable = False  # whether arrays never change, so that what is assigned makes another one
+    complete = False  # whether its sums are those of all ranks
+
     def __init__(self, name: str, module: str) -> None:
         self.name, self._module = name, module
+
+    def part(self, layout: Any, dtype: Any) -> Any:
+        """A new part of an array of this layout, whose values are not set."""
+        return self.empty(layout.local_shape, dtype)
 
     @cached_property
     def xp(self) -> Any:
@@ -85,6 +92,31 @@ class Library:
     def ufunc(self, function: np.ufunc) -> Callable[..., Any]:
         """What does the same with arrays of this library."""
         return function
+
+    def put(self, x: Any, where: Any, value: Any) -> Any:
+        """`x[where] = value`; the array that has these values, which is x unless its library has immutable ones."""
+        x[where] = value
+        return x
+
+    def lent(self, x: Any) -> Any:
+        """The same memory as an array that functions of NumPy's kind take and write; x itself where it is one."""
+        return x
+
+    def returned(self, x: Any) -> Any:
+        """The way back from `lent`, for a new array."""
+        return x
+
+    def sharing(self, x: Any) -> Any:
+        """The array of another library as one of this, in the same memory. Raises LayoutError where that cannot be."""
+        whose = library_of(x).name
+        if whose == "jali":
+            x = x.array
+        try:
+            return self.xp.from_dlpack(x.detach() if hasattr(x, "detach") else x)
+        except (AttributeError, TypeError, ValueError, RuntimeError, BufferError) as error:
+            raise LayoutError(
+                f"{self.name} cannot use the memory of an array of {whose} without a copy: {error}"
+            ) from None
 
     def to_host(self, x: Any) -> np.ndarray:
         """A NumPy array of its values."""
@@ -161,11 +193,129 @@ class Torch(Library):
         return self.xp.from_numpy(x).to(like.device)
 
 
+class Jax(Library):
+    """Arrays of JAX on the host. They never change: what is assigned makes another one, which takes the place of the part."""
+
+    immutable = True
+
+    @cached_property
+    def xp(self) -> Any:
+        importlib.import_module("jax")
+        return importlib.import_module("jax.numpy")
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return self.zeros(shape, dtype)
+
+    def empty_beside(self, x: Any, shape: tuple[int, ...], dtype: Any = None) -> Any:
+        return self.zeros(shape, x.dtype if dtype is None else dtype)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return self.xp.zeros(shape, dtype=self._dtype(dtype))
+
+    def empty_like(self, x: Any) -> Any:
+        return self.xp.zeros_like(x)
+
+    def _dtype(self, dtype: Any) -> Any:
+        kept = importlib.import_module("jax").dtypes.canonicalize_dtype(dtype)
+        if kept != np.dtype(dtype):
+            raise ParameterError(
+                f"JAX makes {kept} of {np.dtype(dtype)} unless jax.config.update('jax_enable_x64', True) has been called; or give "
+                f"dtype={str(kept)!r}"
+            )
+        return kept
+
+    def copy(self, x: Any) -> Any:
+        return x
+
+    def contiguous(self, x: Any) -> Any:
+        return x
+
+    def astype(self, x: Any, dtype: Any) -> Any:
+        return x.astype(self._dtype(dtype))
+
+    def ravel(self, x: Any, order: str = "C") -> Any:
+        return x.ravel(order)
+
+    def ufunc(self, function: np.ufunc) -> Callable[..., Any]:
+        found: Callable[..., Any] | None = getattr(self.xp, function.__name__, None)
+        if found is None:
+            raise ParameterError(f"JAX has no {function.__name__}")
+        return found
+
+    def put(self, x: Any, where: Any, value: Any) -> Any:
+        return x.at[where].set(value)
+
+    def lent(self, x: Any) -> Any:
+        if any(device.platform != "cpu" for device in x.devices()):
+            raise LayoutError(
+                "parts that are arrays of JAX are on the host; on a device take CuPy or PyTorch, x.as_engine('cupy')"
+            )
+        return np.asarray(x)
+
+    def returned(self, x: Any) -> Any:
+        return self.xp.array(x)  # a copy: whoever made x may write to it once more
+
+    def from_host(self, x: np.ndarray, like: Any) -> Any:
+        return self.xp.array(x)
+
+
+class Fields(Library):
+    """Jali's own memory: fields, of which the parts are views. See `jali.arrays.fields`."""
+
+    complete = True
+
+    @property
+    def xp(self) -> Any:
+        raise LayoutError(
+            "a part in jali's own memory (engine 'jali') has arithmetic, sums and operators of site functions "
+            "(jali.linops.SiteOperator), and nothing else: x.as_engine('numpy') shares its memory where that is an array, and "
+            "DistributedArray.of(x.layout, x.local[...]) copies it"
+        )
+
+    def part(self, layout: Any, dtype: Any) -> Any:
+        from jali.arrays.fields import new_part
+
+        return new_part(layout, dtype)
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        return self.xp
+
+    empty = empty_beside = zeros = contiguous = ravel = transpose = lent = from_host = _refuse
+
+    def copy(self, x: Any) -> Any:
+        return x.copy()
+
+    def zeros_like(self, x: Any) -> Any:
+        return x.zeros()
+
+    empty_like = zeros_like
+
+    def dot(self, x: Any, y: Any, conjugate: bool) -> Any:
+        return (x if conjugate else x.conj()).inner(y)
+
+    def ufunc(self, function: np.ufunc) -> Callable[..., Any]:
+        from jali.arrays.fields import function_of_fields
+
+        return function_of_fields(function)
+
+    def to_host(self, x: Any) -> np.ndarray:
+        return np.asarray(x[...])
+
+
 NUMPY = Library("numpy", "numpy")
 LIBRARIES = {
     "numpy": NUMPY,
     "cupy": CuPy("cupy", "cupy"),
     "torch": Torch("torch", "torch"),
+    "jax": Jax("jax", "jax"),
+    "jali": Fields("jali", "jali"),
+}
+_CLASSES = {
+    ("numpy", "ndarray"): "numpy",
+    ("cupy", "ndarray"): "cupy",
+    ("torch", "Tensor"): "torch",
+    ("jaxlib", "ArrayImpl"): "jax",
+    ("jali", "FieldPart"): "jali",
 }
 
 
@@ -175,7 +325,8 @@ def library_by_name(name: str) -> Library:
         raise ParameterError(f"engine {name!r} is none; there are {', '.join(LIBRARIES)}")
     library = LIBRARIES[name]
     try:
-        library.xp  # noqa: B018
+        if name != "jali":
+            library.xp  # noqa: B018
     except ImportError as error:
         raise ParameterError(f"engine {name!r} is not installed: {error}") from None
     return library
@@ -184,9 +335,9 @@ def library_by_name(name: str) -> Library:
 @cache
 def _library_of_class(kind: Hashable) -> Library | None:
     for base in getattr(kind, "__mro__", ()):
-        top = base.__module__.partition(".")[0]
-        if (top, base.__name__) in (("numpy", "ndarray"), ("cupy", "ndarray"), ("torch", "Tensor")):
-            return LIBRARIES[top]
+        name = _CLASSES.get((base.__module__.partition(".")[0], base.__name__))
+        if name is not None:
+            return LIBRARIES[name]
     return None
 
 

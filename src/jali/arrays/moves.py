@@ -26,6 +26,8 @@ def that_of_rank_0(communicator: Communicator, value: Any) -> Any:
     if isinstance(value, int | float | complex | np.generic | list | tuple):
         value = np.asarray(value)
     library = library_of(value)
+    if library.immutable:
+        return library.returned(that_of_rank_0(communicator, library.lent(value)))
     copy = library.copy(value)
     communicator.broadcast(copy.reshape(1) if copy.ndim == 0 else copy, 0)
     return copy

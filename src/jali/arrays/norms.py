@@ -26,6 +26,13 @@ def norm(x: DistributedArray, order: Any, axis: int | None) -> Any:
         raise ParameterError(f"the order of a norm is a number, not {order!r}")
     order = float(order)
     local, library = x.local, library_of(x.local)
+    if library.complete:
+        return library.xp if axis is not None else local.norm(order)
+    if library.immutable:
+        from jali.arrays.distributed import DistributedArray
+
+        found = norm(DistributedArray.of(x.layout, library.lent(local)), order, axis)
+        return found if axis is None else library.returned(found)
     if axis is None:
         parts = _parts(library.contiguous(local).reshape(-1), order, None, library)
         mine = parts if isinstance(parts, float | int) else float(library.number(parts))

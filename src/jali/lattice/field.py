@@ -585,8 +585,9 @@ def wrapped(
     boundary: Any,
     name: str,
     stream: Any,
+    agree: bool = True,
 ) -> Field:
-    """A field in somebody's array; see `Lattice.wrap`."""
+    """A field in somebody's array; see `Lattice.wrap`. `agree`: ranks compare what they wrap."""
     if isinstance(array, Field):
         raise LayoutError(f"{array!r} is a field already")
     if element is not None and not isinstance(element, Element):
@@ -599,7 +600,7 @@ def wrapped(
         element = arrays.element_of(lent.dtype, shape[lattice.ndim :])
     kept, storage = arrays.storage_of(lattice, lent, element)
     field = Field(lattice, element, precision or kept, storage, boundary, name, lent)
-    if lattice.communicator.size > 1:  # arrays come from anywhere, and ranks must have the same
+    if agree and lattice.communicator.size > 1:  # arrays come from anywhere, and ranks must have the same
         from jali.comm import checking
 
         checking.compare(
