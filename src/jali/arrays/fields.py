@@ -87,6 +87,10 @@ class FieldPart:
         values[where] = value
         self.field.set_local(values)
 
+    def whole(self) -> np.ndarray:
+        """What all ranks have, in NumPy's memory. Collective."""
+        return np.asarray(self.field[...])
+
     def copy(self) -> FieldPart:
         """With the same values."""
         return FieldPart(self.field.copy())
@@ -100,7 +104,9 @@ class FieldPart:
         element, precision = element_of(dtype)
         mine = self.field.element
         if mine.type.shape and element.type.kind != mine.type.kind:
-            raise ParameterError(f"a field of {mine} does not become one of {np.dtype(dtype)}; x.local[...] does")
+            raise ParameterError(
+                f"a field of {mine} does not become one of {np.dtype(dtype)}; x.local[...] does"
+            )
         if not mine.type.shape and mine.type.kind != element.type.kind:
             return FieldPart(self.field.like(element=element, precision=precision).assign(self.field))
         return FieldPart(self.field.like(precision=precision).assign(self.field))
@@ -157,7 +163,11 @@ class FieldPart:
         if out is None:
             element, precision = found.element(), found._precision
             if element.spinor or element == self.field.element:
-                out = FieldPart(self.field.like(precision=precision) if precision != self.field.precision else self.field.like())
+                out = FieldPart(
+                    self.field.like(precision=precision)
+                    if precision != self.field.precision
+                    else self.field.like()
+                )
             else:
                 boundary = self.field.boundary.conditions
                 out = FieldPart(Field(self.field.lattice, element, precision, boundary=boundary))
@@ -227,7 +237,9 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
     "square": lambda a: a**2,
     "absolute": abs,
     "conjugate": lambda a: a.conj(),
-    **{name: getattr(functions, name) for name in ("exp", "log", "sqrt", "sin", "cos", "tan", "sinh", "cosh")},
+    **{
+        name: getattr(functions, name) for name in ("exp", "log", "sqrt", "sin", "cos", "tan", "sinh", "cosh")
+    },
     **{name: getattr(functions, name) for name in ("tanh", "floor", "ceil", "maximum", "minimum", "sign")},
     **{f"arc{name}": getattr(functions, f"a{name}") for name in ("sin", "cos", "tan", "tan2")},
 }
@@ -243,15 +255,14 @@ def function_of_fields(ufunc: np.ufunc) -> Callable[..., Any]:
     def call(*parts: Any, out: tuple[FieldPart, ...] | None = None, **named: Any) -> Any:
         if named:
             raise ParameterError(f"{ufunc.__name__} of fields takes out=, and not {', '.join(named)}=")
-        return _combined(ufunc, *parts, out=None if out is None else out[0], several=len(parts) == 1)
+        first, second = (*parts, None)[:2]
+        return _combined(ufunc, first, second, None if out is None else out[0])
 
     return call
 
 
-def _combined(
-    ufunc: np.ufunc, a: Any, b: Any = None, out: FieldPart | None = None, several: bool = False
-) -> Any:
-    given = (a,) if several else (a, b)
+def _combined(ufunc: np.ufunc, a: Any, b: Any, out: FieldPart | None = None) -> Any:
+    given = (a,) if ufunc.nin == 1 else (a, b)
     if not all(isinstance(x, (FieldPart, *NUMBERS)) for x in given):
         return NotImplemented
     fields = [x for x in given if isinstance(x, FieldPart)]
@@ -292,7 +303,7 @@ def from_field(field: Field) -> Any:
     """A DistributedArray whose memory is that of a field: what is written to one is in the other. Communicates nothing.
 
     Its shape is that of the field, the indices of an element last, and it is split as the lattice is. Raises LayoutError for a field
-    whose elements are kept as other numbers than NumPy sees, as SU(3) and Algebra(3) are.
+    whose elements are kept as other numbers than NumPy sees, as those of Algebra(3) and of packed formats are.
     """
     from jali.arrays.distributed import DistributedArray
 
@@ -350,28 +361,43 @@ def _lattice_of(layout: Layout, ndim: int, device: str | None) -> Lattice:
             "a field is spread over all ranks, and of this array each has all: x.redistribute(0) scatters it"
         )
     if not 1 <= ndim <= 8 or 0 in layout.shape:
-        raise LayoutError(f"a field has 1 to 8 directions with sites, an array of shape {layout.shape} has not")
+        raise LayoutError(
+            f"a field has 1 to 8 directions with sites, an array of shape {layout.shape} has not"
+        )
     grid = [1] * layout.ndim
     for axis, parts in zip(layout.axes, layout.grid, strict=True):
         grid[axis] = parts
     if math.prod(grid[ndim:]) > 1:
-        raise LayoutError(f"the array is split along {layout.axes}, and an element of a field is in one place")
-    lattice = Lattice(
-        *layout.shape[:ndim], grid=grid[:ndim], communicator=layout.communicator, device=device
-    )
+        raise LayoutError(
+            f"the array is split along {layout.axes}, and an element of a field is in one place"
+        )
+    lattice = Lattice(*layout.shape[:ndim], grid=grid[:ndim], communicator=layout.communicator, device=device)
+    check_parts(layout, lattice)
+    return lattice
+
+
+def check_parts(layout: Layout, lattice: Lattice) -> None:
+    """Raises LayoutError, on all ranks, unless each has the same of an array of this layout and of the lattice."""
+    if layout.communicator is not lattice.communicator or layout.shape[: lattice.ndim] != lattice.extents:
+        raise LayoutError(f"an array of {layout!r} is no field on {lattice}: other ranks, or other extents")
     for rank, box in enumerate(layout.boxes):
         first, extents = lattice.partition.origin(rank), lattice.partition.extents(rank)
         theirs = tuple((o, o + n) for o, n in zip(first, extents, strict=True))
-        if box[:ndim] != theirs:
+        if box[: lattice.ndim] != theirs:
             several = ", for several axes the last one first, axis=(1, 0)" if len(layout.axes) > 1 else ""
             raise LayoutError(
                 f"rank {rank} has {box} of the array, and would have {theirs} of a lattice: redistribute it evenly{several}"
             )
-    return lattice
 
 
-def to_field(x: Any, element: Element | None = None, boundary: Any = None, agree: bool = True) -> Field:
-    """See `DistributedArray.to_field`. `agree`: ranks compare what they wrap, which is one message."""
+def to_field(
+    x: Any,
+    element: Element | None = None,
+    boundary: Any = None,
+    lattice: Lattice | None = None,
+    agree: bool = True,
+) -> Field:
+    """See `DistributedArray.to_field`. On a `lattice` at hand; `agree`: ranks compare what they wrap, which is one message."""
     if isinstance(x.local, FieldPart):
         field = x.local.field
         if element not in (None, field.element):
@@ -379,10 +405,11 @@ def to_field(x: Any, element: Element | None = None, boundary: Any = None, agree
         if boundary is not None:
             raise LayoutError("the array is a field, with a boundary of its own")
         return field
-    inner = () if element is None else element.numpy_shape
-    lattice = lattice_of(x.layout, x.ndim - len(inner), device_of(x.local))
-    if element is None and x.local.ndim > 0:
-        element = element_of(str(x.dtype).removeprefix("torch."))[0]
+    if lattice is None:
+        inner = () if element is None else element.numpy_shape
+        lattice = lattice_of(x.layout, x.ndim - len(inner), device_of(x.local))
+    else:
+        check_parts(x.layout, lattice)
     return wrapped(lattice, x.local, element, None, boundary, "", None, agree)
 
 

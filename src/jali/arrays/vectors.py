@@ -11,6 +11,7 @@ from jali.arrays.distributed import DistributedArray
 from jali.arrays.libraries import library_of, numpy_dtype
 from jali.arrays.stacked import StackedDistributedArray
 from jali.errors import LayoutError
+from jali.lattice.vectors import FieldVectors
 from jali.solvers.vectors import Assignment, Partial, WithoutGraphs, assign, sums
 
 
@@ -49,29 +50,33 @@ class DistributedVectors(WithoutGraphs):
         return self.inner(x, x).real
 
     def update(self, assignments: Sequence[Assignment], norm: bool = False, wait: bool = True) -> Any:
+        if all(_of_fields(y) for y, _, _ in assignments):
+            of_fields = [
+                (y.local.field, own, [(a, _part_like(x, y).field) for a, x in terms])
+                for y, own, terms in assignments
+            ]
+            return FIELDS.update(of_fields, norm)
         for y, own, terms in assignments:
             if type(y) is DistributedArray:
-                assign(y.local, own, [(a, _part_like(x, y)) for a, x in terms])
+                _assign(y, own, [(a, _part_like(x, y)) for a, x in terms])
                 continue
             factors, vectors = [a for a, _ in terms], [_leaves(x) for _, x in terms]
             for leaf, *others in zip(_leaves(y), *vectors, strict=True):
-                assign(
-                    leaf.local, own, [(a, _part_like(x, leaf)) for a, x in zip(factors, others, strict=True)]
-                )
+                _assign(leaf, own, [(a, _part_like(x, leaf)) for a, x in zip(factors, others, strict=True)])
         return self.norm2(assignments[-1][0]) if norm else None
 
     def partial_sums(self, x: Any, y: Any) -> list[Partial]:
         if callable(y):
-            return [(_on_host(y(leaf.local)), _ranks(leaf)) for leaf in _leaves(x)]
+            return [(_on_host(y(_numbers(leaf))), _ranks(leaf, of_a_function=True)) for leaf in _leaves(x)]
         if type(x) is type(y) is DistributedArray:
             return [(_dot(x, y), _ranks(x))]
         return [(_dot(a, b), _ranks(a)) for a, b in zip(_leaves(x), _leaves(y), strict=True)]
 
     def parts(self, x: Any) -> list[Any]:
-        return [leaf.local for leaf in _leaves(x)]
+        return [_numbers(leaf) for leaf in _leaves(x)]
 
     def memory(self, x: Any) -> list[Any]:
-        return self.parts(x)
+        return [leaf.local.field if _of_fields(leaf) else leaf.local for leaf in _leaves(x)]
 
     def with_parts(self, x: Any, parts: Sequence[Any]) -> Any:
         rest = iter(parts)
@@ -81,7 +86,37 @@ class DistributedVectors(WithoutGraphs):
 def _filled(x: Any, parts: Iterator[Any]) -> Any:
     if isinstance(x, StackedDistributedArray):
         return StackedDistributedArray([_filled(member, parts) for member in x], x._base_comm)
-    return DistributedArray.of(x.layout, next(parts), x._base_comm)
+    part = next(parts)
+    if _of_fields(x):
+        found = x.zeros_like()
+        found.local.field.set_local(part)
+        return found
+    return DistributedArray.of(x.layout, part, x._base_comm)
+
+
+FIELDS = FieldVectors()
+
+
+def _of_fields(x: Any) -> bool:
+    """Whether its memory is that of a field, for which `FieldVectors` has kernels of its own."""
+    return type(x) is DistributedArray and x.engine == "jali"
+
+
+def _numbers(x: DistributedArray) -> Any:
+    """This rank's part as an array, to read."""
+    return x.local[...] if _of_fields(x) else x.local
+
+
+def _assign(y: DistributedArray, own: Any, terms: Sequence[tuple[Any, Any]]) -> None:
+    """An assignment to this rank's part; one that never changes gives way to another."""
+    local, library = y.local, library_of(y.local)
+    if _of_fields(y):
+        FIELDS.update([(local.field, own, [(a, x.field) for a, x in terms])])
+    elif library.immutable:
+        first = library.zeros_like(local) if type(own) is int and own == 0 else own * local
+        y._local = sum((a * x for a, x in terms), first).astype(local.dtype)
+    else:
+        assign(local, own, terms)
 
 
 def _part_like(x: DistributedArray, y: DistributedArray) -> Any:
@@ -99,8 +134,10 @@ def _dot(x: DistributedArray, y: DistributedArray) -> Any:
     return library_of(mine).dot(mine, other, True)
 
 
-def _ranks(x: DistributedArray) -> Any:
-    """Over which ranks its numbers are summed."""
+def _ranks(x: DistributedArray, of_a_function: bool = False) -> Any:
+    """Over which ranks its numbers are summed; inner products of fields are complete."""
+    if _of_fields(x) and not of_a_function:
+        return None
     group = x.layout.group if x.layout.scattered else None
     return None if group is None or group.size == 1 else group
 

@@ -18,6 +18,7 @@ from jali.linops.matrix import MatrixMult, active_grid_comm, block_gather, local
 from jali.linops.mdc import MDC
 from jali.linops.operator import LinearOperator, StackedLinearOperator
 from jali.linops.patches import Patch, Sliding
+from jali.linops.site_functions import SiteOperator
 from jali.linops.stacked import StackedBlockDiag, StackedHStack, StackedVStack
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "Patch",
     "Restriction",
     "SecondDerivative",
+    "SiteOperator",
     "Sliding",
     "StackedBlockDiag",
     "StackedHStack",

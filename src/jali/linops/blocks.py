@@ -23,7 +23,7 @@ from jali.comm import Communicator
 from jali.errors import ParameterError, ShapeError
 from jali.linops.asked import asked
 from jali.linops.local import LocalOperator
-from jali.linops.operator import MOST_KEPT, LinearOperator
+from jali.linops.operator import MOST_KEPT, LinearOperator, lent
 from jali.linops.spaces import Space
 
 Sizes = tuple[int, ...]
@@ -224,6 +224,8 @@ class _Blocks(LinearOperator):
         if type(x) is DistributedArray:
             plan = self._plans.get((x.layout, x._local.dtype, type(x._local), forward))
         if plan is None:
+            if type(x) is DistributedArray and library_of(x.local).immutable:
+                return lent(self.matvec if forward else self.rmatvec, x)
             plan = self._plan(x, forward)
         local, library, steps = x._local, plan.library, plan.steps
         flat = local if plan.flat else library.contiguous(local).reshape(-1)

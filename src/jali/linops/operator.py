@@ -18,6 +18,8 @@ from jali.arrays.layout import Layout, Partition
 from jali.arrays.libraries import library_of, numpy_dtype
 from jali.comm import Communicator
 from jali.errors import ParameterError, ShapeError
+from jali.lattice.field import Field
+from jali.lattice.field_arithmetic import FieldExpression
 from jali.linops import dense
 from jali.linops.local import LocalOperator
 from jali.linops.spaces import Space
@@ -37,6 +39,7 @@ class LinearOperator:
     """
 
     __array_ufunc__ = None  # so that NumPy's numbers leave operators to this class
+    of_fields = False  # whether vectors may be fields
 
     def __init__(
         self,
@@ -99,14 +102,17 @@ class LinearOperator:
     def matvec(self, x: Vector) -> Any:
         """A x. Raises ShapeError where `x` has not as many elements as the operator columns."""
         self._check(x, self.shape[1], "x")
-        return self._matvec(x)
+        return lent(self._matvec, x)
 
     def rmatvec(self, x: Vector) -> Any:
         """A^H x. Raises ShapeError where `x` has not as many elements as the operator rows."""
         self._check(x, self.shape[0], "x of the adjoint")
-        return self._rmatvec(x)
+        return lent(self._rmatvec, x)
 
     def _check(self, x: Any, elements: int, name: str) -> None:
+        if isinstance(x, Field):
+            self._check_field(x, elements, name)
+            return
         if not isinstance(x, Vector):
             raise ParameterError(
                 f"{name} is a DistributedArray or a stack of them, not {type(x).__name__}: DistributedArray.to_dist makes one"
@@ -116,6 +122,14 @@ class LinearOperator:
             raise ShapeError(
                 f"{self!r}: {name} has {count} elements (global shape {x.global_shape}), not {elements}"
             )
+
+    def _check_field(self, x: Field, elements: int, name: str) -> None:
+        if not self.of_fields:
+            raise ParameterError(
+                f"{self!r} takes distributed arrays, not fields: jali.arrays.from_field(x) is one in the memory of a field"
+            )
+        if x.size != elements:
+            raise ShapeError(f"{self!r}: {name} has {x.size} numbers ({x!r}), not {elements}")
 
     def _matvec(self, x: Any) -> Any:
         return self._whole(x, True)
@@ -252,6 +266,24 @@ class LinearOperator:
         return dense.trace(self, neval, like, seed)
 
 
+def lent(function: Any, x: Any) -> Any:
+    """`function` of a vector; one whose parts never change (of JAX) is lent to it as one that others take, and what it gives is a copy
+    of that kind."""
+    first = x
+    while type(first) is StackedDistributedArray:
+        first = first.distarrays[0]
+    if not isinstance(first, DistributedArray) or not library_of(first.local).immutable:
+        return function(x)
+    library = library_of(first.local)
+    return _with_parts(function(_with_parts(x, library.lent)), library.returned)
+
+
+def _with_parts(x: Any, of: Any) -> Any:
+    if isinstance(x, StackedDistributedArray):
+        return StackedDistributedArray([_with_parts(one, of) for one in x.distarrays], x._base_comm)
+    return DistributedArray.of(x.layout, of(x.local), x._base_comm)
+
+
 class StackedLinearOperator(LinearOperator):
     """An operator that takes or gives a stack of distributed arrays: a subclass has `_matvec` and `_rmatvec`."""
 
@@ -275,12 +307,18 @@ class _Of(LinearOperator):
     def __init__(self, shape: tuple[int, int], dtype: Any, *args: Any) -> None:
         super().__init__(shape=shape, dtype=dtype)
         self.args = args
+        self.of_fields = all(A.of_fields for A in args if isinstance(A, LinearOperator))
 
     def domain(self) -> Space | None:
         return _first([A.domain() for A in self.args if isinstance(A, LinearOperator)])
 
     def range_(self) -> Space | None:
         return _first([A.range_() for A in self.args if isinstance(A, LinearOperator)])
+
+
+def _field(x: Any) -> Any:
+    """What an expression of fields is computed to; other vectors as they are."""
+    return x.field() if isinstance(x, FieldExpression) else x
 
 
 def _first(spaces: Sequence[Space | None]) -> Space | None:
@@ -315,10 +353,10 @@ class TransposedLinearOperator(_Flipped, _Of):
     """A^T x is the conjugate of A^H conj(x)."""
 
     def _matvec(self, x: Any) -> Any:
-        return self.args[0].rmatvec(x.conj()).conj()
+        return _field(self.args[0].rmatvec(_field(x.conj())).conj())
 
     def _rmatvec(self, x: Any) -> Any:
-        return self.args[0].matvec(x.conj()).conj()
+        return _field(self.args[0].matvec(_field(x.conj())).conj())
 
     def transpose(self) -> Any:
         return self.args[0]
@@ -328,30 +366,30 @@ class ConjLinearOperator(_Of):
     """conj(A) x is the conjugate of A conj(x)."""
 
     def _matvec(self, x: Any) -> Any:
-        return self.args[0].matvec(x.conj()).conj()
+        return _field(self.args[0].matvec(_field(x.conj())).conj())
 
     def _rmatvec(self, x: Any) -> Any:
-        return self.args[0].rmatvec(x.conj()).conj()
+        return _field(self.args[0].rmatvec(_field(x.conj())).conj())
 
 
 class ScaledLinearOperator(_Of):
     """a A."""
 
     def _matvec(self, x: Any) -> Any:
-        return self.args[0].matvec(x) * self.args[1]
+        return _field(self.args[0].matvec(x) * self.args[1])
 
     def _rmatvec(self, x: Any) -> Any:
-        return self.args[0].rmatvec(x) * self.args[1].conjugate()
+        return _field(self.args[0].rmatvec(x) * self.args[1].conjugate())
 
 
 class SumLinearOperator(_Of):
     """A + B."""
 
     def _matvec(self, x: Any) -> Any:
-        return self.args[0].matvec(x) + self.args[1].matvec(x)
+        return _field(self.args[0].matvec(x) + self.args[1].matvec(x))
 
     def _rmatvec(self, x: Any) -> Any:
-        return self.args[0].rmatvec(x) + self.args[1].rmatvec(x)
+        return _field(self.args[0].rmatvec(x) + self.args[1].rmatvec(x))
 
 
 class ProductLinearOperator(_Of):

@@ -2,6 +2,8 @@
 
 Vectors go in and come out as the operator has them: distributed arrays and stacks for `jali.linops`, flat arrays for `pylops`, fields
 or lists for others. Nothing is called but these two functions, and nothing is known of the operator but its `dtype`, where it has one.
+An operator may keep the vector that it gives, and give it again: solvers are done with it when they ask for the next. One that does so
+for solvers only has `matvec_kept` and `rmatvec_kept` beside these functions.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ def forward_of(name: str, Op: Any) -> Function:
     """Op x as a function of x. Raises ParameterError, a sentence about `name`, for what is no operator."""
     if not is_operator(Op):
         raise ParameterError(f"{name} is an operator with matvec and rmatvec, not {Op!r}")
-    function: Function = Op.matvec
+    function: Function = getattr(Op, "matvec_kept", None) or Op.matvec
     return function
 
 
@@ -35,7 +37,7 @@ def adjoint_of(name: str, Op: Any) -> Function:
     forward_of(name, Op)
     if not callable(getattr(Op, "rmatvec", None)):
         raise ParameterError(f"{name} has no adjoint, a function rmatvec: {Op!r}")
-    function: Function = Op.rmatvec
+    function: Function = getattr(Op, "rmatvec_kept", None) or Op.rmatvec
     return function
 
 
