@@ -15,8 +15,6 @@ from jali.arrays import DistributedArray, Partition, StackedDistributedArray, fr
 from jali.linops import BlockDiag, FirstDerivative, Gradient
 from jali.solvers import cgls, fista
 
-TYPES = ["float32", "float64", "complex64", "complex128"]
-
 
 def numbers(shape: Any, dtype: str, seed: int = 1) -> np.ndarray:
     generator = np.random.default_rng(seed)
@@ -45,8 +43,9 @@ def engine(request):
     return request.param
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(
+    ("ranks", "dtype"), [(1, "float32"), (2, "float64"), (3, "complex64"), (4, "complex128")]
+)
 def test_arithmetic_and_sums_are_those_of_numpy(engine, ranks, dtype) -> None:
     a, b = numbers((7, 6), dtype), numbers((7, 6), dtype, 2)
     tolerance = 2e-5 if dtype in ("float32", "complex64") else 1e-12
@@ -121,8 +120,8 @@ def test_solvers_take_them_alone_and_stacked(engine, ranks) -> None:
         for op in (_Shifted(), _Shifted(stacked=True)):
             given, wanted = (StackedDistributedArray([v, 2 * v]) if op.stacked else v for v in (x, plain))
             for solve in (
-                lambda op, b: cgls(op, b, niter=40, tol=1e-13).x,
-                lambda op, b: fista(op, b, niter=30, eps=0.01, alpha=0.2).x,
+                lambda op, b: cgls(op, b, niter=6, tol=0).x,
+                lambda op, b: fista(op, b, niter=4, eps=0.01, alpha=0.2).x,
             ):
                 found, right = solve(op, given), solve(op, wanted)
                 pairs = zip(found, right, strict=True) if op.stacked else [(found, right)]
@@ -253,7 +252,7 @@ def test_what_fields_cannot_do_is_told_on_all_ranks() -> None:
 # --- JAX ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("ranks", [1, 3])
 def test_arrays_of_jax_go_where_those_of_numpy_go(ranks) -> None:
     jax = pytest.importorskip("jax", reason="JAX is larger than the test environment should be")
     jax.config.update("jax_enable_x64", True)
