@@ -17,6 +17,7 @@ from jali import _core
 from jali.arrays.layout import Layout, Partition, layout_of
 from jali.codegen.types import Complex, Element, Integer, Real
 from jali.comm.whereabouts import gpu_of, is_on_device
+from jali.devices import default_device
 from jali.errors import LayoutError, ParameterError
 from jali.lattice import functions
 from jali.lattice.field import Field, wrapped
@@ -296,7 +297,7 @@ def element_of(dtype: Any) -> tuple[Element, str]:
 def new_part(layout: Layout, dtype: Any) -> FieldPart:
     """Zeros, on the device of lattices (`jali.use_device`)."""
     element, precision = element_of(dtype)
-    return FieldPart(Field(lattice_of(layout, layout.ndim, None), element, precision))
+    return FieldPart(Field(lattice_of(layout, layout.ndim, default_device()), element, precision))
 
 
 def from_field(field: Field) -> Any:
@@ -330,7 +331,7 @@ def layout_of_lattice(lattice: Lattice, element: Element) -> Layout:
     )  # fmt: skip
 
 
-def lattice_of(layout: Layout, ndim: int, device: str | None) -> Lattice:
+def lattice_of(layout: Layout, ndim: int, device: str) -> Lattice:
     """The lattice on which arrays of this layout are fields, their first `ndim` axes being directions; kept with the communicator.
 
     Raises LayoutError where ranks of a lattice cannot have these parts.
@@ -353,7 +354,7 @@ def _alike(a: Lattice, b: Lattice) -> bool:
     return a.extents == b.extents and a.grid == b.grid and a.gpu is b.gpu
 
 
-def _lattice_of(layout: Layout, ndim: int, device: str | None) -> Lattice:
+def _lattice_of(layout: Layout, ndim: int, device: str) -> Lattice:
     if layout.mask is not None:
         raise LayoutError("a field belongs to all ranks, and this array to groups of them (mask)")
     if not layout.scattered and layout.communicator.size > 1:
