@@ -61,11 +61,15 @@ class LocalOperator:
         return apply
 
     def _by_functions(self, name: str) -> Callable[[Any, Any], None]:
-        function = getattr(self.op, name)
+        given = getattr(self.op, name)
+        # SciPy's own method makes NumPy's arrays of its argument, which those of devices refuse; behind it is what a user wrote
+        by_scipy = getattr(getattr(type(self.op), name, None), "__module__", None) or ""
+        beyond_numpy = getattr(self.op, f"_{name}") if by_scipy.startswith("scipy.") else given
         real = getattr(self.op, "clinear", True) and self.dtype.kind != "c"
 
         def apply(x: Any, out: Any) -> None:
             x = x if type(x) is np.ndarray else _lent(x)
+            function = given if type(x) is np.ndarray else beyond_numpy
             if real and x.dtype.kind == "c":  # which operators of real numbers may take for real ones
                 copy = library_of(x).contiguous
                 found = function(copy(x.real)) + 1j * function(copy(x.imag))
