@@ -188,6 +188,15 @@ def test_fields_and_arrays_share_memory_both_ways(ranks, element) -> None:
     comm.virtual_ranks(ranks, run)
 
 
+def test_arrays_of_one_layout_meet_however_many_layouts_came_in_between() -> None:
+    x = DistributedArray((5,), engine="jali")
+    for n in range(6, 70):
+        DistributedArray((n,), engine="jali")
+    y = DistributedArray((5,), engine="jali")
+    x[:], y[:] = 1.0, 2.0
+    assert (x + y).sum() == 15
+
+
 def test_sums_of_fields_have_the_same_bits_on_any_number_of_ranks() -> None:
     a, b = numbers((9, 8), "float64"), numbers((9, 8), "float64", 2)
 
@@ -224,6 +233,10 @@ def test_what_fields_cannot_do_is_told_on_all_ranks() -> None:
             (lambda: x.add_ghost_cells(1, 1), "as_engine('numpy')"),
             (lambda: FirstDerivative((4, 6)) @ x, "as_engine('numpy')"),
             (lambda: BlockDiag([np.ones((2, 12))]) @ x, "as_engine('numpy')"),
+            (lambda: x.globally[1:3], "as_engine('numpy')"),
+            (lambda: x.ravel(), "as_engine('numpy')"),
+            (lambda: x.reshape((12,)), "as_engine('numpy')"),
+            (lambda: x.norm(axis=0), "as_engine('numpy')"),
             (lambda: x.norm(3), "order 2"),
             (lambda: x.as_engine("numpy"), "x.local[...] copies"),
             (lambda: DistributedArray((4,), engine="jali", partition=Partition.BROADCAST), "redistribute(0)"),

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jali.arrays.distributed import DistributedArray, Globally
+from jali.arrays.distributed import DistributedArray, Globally, from_field
 from jali.arrays.layout import Layout, Partition, communicator_of, layout_of, local_split
 from jali.arrays.stacked import StackedDistributedArray
 
 if TYPE_CHECKING:
-    from jali.arrays.fields import from_field
     from jali.arrays.files import load, save
 
 __all__ = [
@@ -37,8 +36,4 @@ if not TYPE_CHECKING:
             from jali.arrays import files
 
             return getattr(files, name)
-        if name == "from_field":
-            from jali.arrays import fields
-
-            return fields.from_field
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

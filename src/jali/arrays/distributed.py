@@ -15,11 +15,13 @@ import numpy as np
 
 from jali import _core
 from jali.arrays import ghosts, moves
+from jali.arrays.fields import FieldPart, layout_of_lattice, part_of_memory, to_field
 from jali.arrays.layout import Box, Layout, Partition, Shape, communicator_of, extents, layout_of, shape_of
 from jali.arrays.libraries import library_by_name, library_of, numpy_dtype
 from jali.comm import Communicator
 from jali.comm.given import integer
 from jali.errors import LayoutError, ParameterError, ShapeError
+from jali.lattice.field import Field
 
 Scalar = Any  # a number of NumPy's or Python's
 
@@ -76,8 +78,6 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
             except (TypeError, AttributeError) as error:
                 raise ParameterError(f"{dtype!r} is no type of elements of {engine}: {error}") from None
         elif isinstance(local_array, _core.PlacedArray):
-            from jali.arrays.fields import part_of_memory
-
             local_array = part_of_memory(layout, local_array)
         self._set(layout, local_array, base_comm)
 
@@ -424,8 +424,6 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         if library_of(self._local) is library:
             return self
         if engine == "jali":
-            from jali.arrays.fields import FieldPart
-
             return DistributedArray.of(self.layout, FieldPart(self.to_field()), self._base_comm)
         return DistributedArray.of(self.layout, library.sharing(self._local), self._base_comm)
 
@@ -437,8 +435,6 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         where parts are others than ranks of a lattice have: an even split along one axis, or along several with the last one first
         (`axis=(1, 0)`), does. `jali.arrays.from_field` is the way back.
         """
-        from jali.arrays.fields import to_field
-
         return to_field(self, element, boundary)
 
     # --- sums over ranks ------------------------------------------------------------------------------------
@@ -649,6 +645,8 @@ class Globally:
         A whole number keeps its dimension, of extent 1, where the array is split along it, and drops it elsewhere.
         """
         array, layout = self._array, self._array.layout
+        if (library := library_of(array._local)).complete:
+            return library.xp  # which says that it has no sections
         box, dropped = _box(layout, where)
         if not layout.scattered:
             local = array._local[_slices(box, dropped)]
@@ -757,3 +755,19 @@ def batch_of_dots(pairs: Sequence[tuple[DistributedArray, DistributedArray]], vd
         return numbers
     summed = moves.combined(first.layout.group, numbers)
     return [s if split else own for s, own, split in zip(summed, numbers, scattered, strict=True)]
+
+
+def from_field(field: Field) -> DistributedArray:
+    """A DistributedArray whose memory is that of a field: what is written to one is in the other. Communicates nothing.
+
+    Its shape is that of the field, the indices of an element last, and it is split as the lattice is. Raises LayoutError for a field
+    whose elements are kept as other numbers than NumPy sees, as those of Algebra(3) and of packed formats are.
+    """
+    if not isinstance(field, Field):
+        raise LayoutError(f"from_field takes a field, not a {type(field).__name__}")
+    if field.element.codec != "plain" or not field.stored.format.scalar or field.stored.format.packing:
+        raise LayoutError(
+            f"{field.name} keeps {field.stored} of each {field.element}, which are not the numbers of an array: "
+            "DistributedArray.to_dist(field[...]) copies them"
+        )
+    return DistributedArray.of(layout_of_lattice(field.lattice, field.element), FieldPart(field))

@@ -8,6 +8,7 @@ take the field as it is. `from_field` makes an array of a field, `to_field` a fi
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from jali import _core
 from jali.arrays.layout import Layout, Partition, layout_of
+from jali.arrays.libraries import LIBRARIES, Library
 from jali.codegen.types import Complex, Element, Integer, Real
 from jali.comm.whereabouts import gpu_of, is_on_device
 from jali.devices import default_device
@@ -24,7 +26,7 @@ from jali.lattice.field import Field, wrapped
 from jali.lattice.field_arithmetic import FieldArithmetic
 from jali.lattice.lattice import Lattice
 
-MOST_LATTICES = 32  # that a communicator keeps for arrays
+MOST_LATTICES = 32  # that a communicator keeps where no field lives on them
 NUMBERS = (int, float, complex, np.number)
 
 
@@ -87,6 +89,11 @@ class FieldPart:
         values = np.empty(self.shape, self.dtype) if everything else self.field.local()
         values[where] = value
         self.field.set_local(values)
+
+    def reshape(self, *shape: Any) -> FieldPart:
+        """Itself where it has this shape. Raises LayoutError for others."""
+        wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+        return self if wanted == self.shape else LIBRARIES["jali"].xp
 
     def whole(self) -> np.ndarray:
         """What all ranks have, in NumPy's memory. Collective."""
@@ -300,24 +307,6 @@ def new_part(layout: Layout, dtype: Any) -> FieldPart:
     return FieldPart(Field(lattice_of(layout, layout.ndim, default_device()), element, precision))
 
 
-def from_field(field: Field) -> Any:
-    """A DistributedArray whose memory is that of a field: what is written to one is in the other. Communicates nothing.
-
-    Its shape is that of the field, the indices of an element last, and it is split as the lattice is. Raises LayoutError for a field
-    whose elements are kept as other numbers than NumPy sees, as those of Algebra(3) and of packed formats are.
-    """
-    from jali.arrays.distributed import DistributedArray
-
-    if not isinstance(field, Field):
-        raise LayoutError(f"from_field takes a field, not a {type(field).__name__}")
-    if field.element.codec != "plain" or not field.stored.format.scalar or field.stored.format.packing:
-        raise LayoutError(
-            f"{field.name} keeps {field.stored} of each {field.element}, which are not the numbers of an array: "
-            "DistributedArray.to_dist(field[...]) copies them"
-        )
-    return DistributedArray.of(layout_of_lattice(field.lattice, field.element), FieldPart(field))
-
-
 def layout_of_lattice(lattice: Lattice, element: Element) -> Layout:
     """How an array lies that has an element at each site. Ranks of a lattice are numbered with direction 0 fastest, so its axes are
     those that are split, the last one first."""
@@ -336,22 +325,18 @@ def lattice_of(layout: Layout, ndim: int, device: str) -> Lattice:
 
     Raises LayoutError where ranks of a lattice cannot have these parts.
     """
-    ranks = layout.communicator
-    kept = ranks.kept.setdefault("lattices of arrays", {})
+    recent, alive = layout.communicator.kept.setdefault(
+        "lattices of arrays", ({}, weakref.WeakValueDictionary())
+    )
     key = (layout, ndim, device)
-    if key not in kept:
+    if key not in recent:
         made = _lattice_of(layout, ndim, device)
-        if len(kept) >= MOST_LATTICES:
-            kept.clear()
-        kept[key] = next(
-            (one for one in kept.values() if _alike(one, made)), made
-        )  # of which other axes are elements
-    found: Lattice = kept[key]
+        if len(recent) >= MOST_LATTICES:
+            del recent[next(iter(recent))]
+        # arrays of several layouts may be fields of one, whose axes at the end are elements
+        recent[key] = alive.setdefault((made.extents, made.grid, made.gpu), made)
+    found: Lattice = recent[key]
     return found
-
-
-def _alike(a: Lattice, b: Lattice) -> bool:
-    return a.extents == b.extents and a.grid == b.grid and a.gpu is b.gpu
 
 
 def _lattice_of(layout: Layout, ndim: int, device: str) -> Lattice:
@@ -426,3 +411,48 @@ def part_of_memory(layout: Layout, array: _core.PlacedArray) -> FieldPart:
     """An array in a device's memory of jali's own (`jali.comm.DeviceArray`) as a part."""
     lattice = lattice_of(layout, layout.ndim, f"{array.gpu.kind}:{array.gpu.ordinal}")
     return FieldPart(lattice.wrap(array))
+
+
+class Fields(Library):
+    """Jali's own memory: parts are those of fields."""
+
+    complete = True
+
+    def find(self) -> None:
+        pass
+
+    @property
+    def xp(self) -> Any:
+        raise LayoutError(
+            "a part in jali's own memory (engine 'jali') has arithmetic, sums and operators of site functions "
+            "(jali.linops.SiteOperator), and nothing else: x.as_engine('numpy') shares its memory where that is an array, and "
+            "DistributedArray.of(x.layout, x.local[...]) copies it"
+        )
+
+    def part(self, layout: Any, dtype: Any) -> Any:
+        return new_part(layout, dtype)
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        return self.xp
+
+    empty = empty_beside = zeros = contiguous = ravel = transpose = lent = from_host = _refuse
+
+    def copy(self, x: Any) -> Any:
+        return x.copy()
+
+    def zeros_like(self, x: Any) -> Any:
+        return x.zeros()
+
+    empty_like = zeros_like
+
+    def dot(self, x: Any, y: Any, conjugate: bool) -> Any:
+        return (x if conjugate else x.conj()).inner(y)
+
+    def ufunc(self, function: np.ufunc) -> Callable[..., Any]:
+        return function_of_fields(function)
+
+    def to_host(self, x: Any) -> np.ndarray:
+        return np.asarray(x[...])
+
+
+LIBRARIES["jali"] = Fields("jali", "jali")

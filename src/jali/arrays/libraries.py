@@ -24,6 +24,10 @@ class Library:
     def __init__(self, name: str, module: str) -> None:
         self.name, self._module = name, module
 
+    def find(self) -> None:
+        """Raises ImportError where it is not installed."""
+        self.xp  # noqa: B018
+
     def part(self, layout: Any, dtype: Any) -> Any:
         """A new part of an array of this layout, whose values are not set."""
         return self.empty(layout.local_shape, dtype)
@@ -266,57 +270,13 @@ class Jax(Library):
         return self.xp.array(x)
 
 
-class Fields(Library):
-    """Jali's own memory: fields, of which the parts are views. See `jali.arrays.fields`."""
-
-    complete = True
-
-    @property
-    def xp(self) -> Any:
-        raise LayoutError(
-            "a part in jali's own memory (engine 'jali') has arithmetic, sums and operators of site functions "
-            "(jali.linops.SiteOperator), and nothing else: x.as_engine('numpy') shares its memory where that is an array, and "
-            "DistributedArray.of(x.layout, x.local[...]) copies it"
-        )
-
-    def part(self, layout: Any, dtype: Any) -> Any:
-        from jali.arrays.fields import new_part
-
-        return new_part(layout, dtype)
-
-    def _refuse(self, *_: Any, **__: Any) -> Any:
-        return self.xp
-
-    empty = empty_beside = zeros = contiguous = ravel = transpose = lent = from_host = _refuse
-
-    def copy(self, x: Any) -> Any:
-        return x.copy()
-
-    def zeros_like(self, x: Any) -> Any:
-        return x.zeros()
-
-    empty_like = zeros_like
-
-    def dot(self, x: Any, y: Any, conjugate: bool) -> Any:
-        return (x if conjugate else x.conj()).inner(y)
-
-    def ufunc(self, function: np.ufunc) -> Callable[..., Any]:
-        from jali.arrays.fields import function_of_fields
-
-        return function_of_fields(function)
-
-    def to_host(self, x: Any) -> np.ndarray:
-        return np.asarray(x[...])
-
-
 NUMPY = Library("numpy", "numpy")
 LIBRARIES = {
     "numpy": NUMPY,
     "cupy": CuPy("cupy", "cupy"),
     "torch": Torch("torch", "torch"),
     "jax": Jax("jax", "jax"),
-    "jali": Fields("jali", "jali"),
-}
+}  # and "jali", of `jali.arrays.fields`
 _CLASSES = {
     ("numpy", "ndarray"): "numpy",
     ("cupy", "ndarray"): "cupy",
@@ -332,8 +292,7 @@ def library_by_name(name: str) -> Library:
         raise ParameterError(f"engine {name!r} is none; there are {', '.join(LIBRARIES)}")
     library = LIBRARIES[name]
     try:
-        if name != "jali":
-            library.xp  # noqa: B018
+        library.find()
     except ImportError as error:
         raise ParameterError(f"engine {name!r} is not installed: {error}") from None
     return library

@@ -29,9 +29,7 @@ def norm(x: DistributedArray, order: Any, axis: int | None) -> Any:
     if library.complete:
         return library.xp if axis is not None else local.norm(order)
     if library.immutable:
-        from jali.arrays.distributed import DistributedArray
-
-        found = norm(DistributedArray.of(x.layout, library.lent(local)), order, axis)
+        found = norm(type(x).of(x.layout, library.lent(local)), order, axis)
         return found if axis is None else library.returned(found)
     if axis is None:
         parts = _parts(library.contiguous(local).reshape(-1), order, None, library)
