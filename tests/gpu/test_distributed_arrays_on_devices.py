@@ -76,6 +76,8 @@ def test_a_device_array_is_a_part_and_its_field_is_the_memory(device):
     np.testing.assert_allclose(y.asarray(), c * (np.roll(2 * a, -1, 0) - 2 * a), rtol=1e-13)
     assert dottest(op, x, y, rtol=1e-12)
     field = Field(lattice, Real())
+    with pytest.raises(jali.ParameterError, match="give u"):
+        dottest(SiteOperator(upwind, upwind_adjoint, (6, 5), arguments=(field,)))
     assert from_field(field).to_field() is field
     with pytest.raises(LayoutError, match="numpy cannot use the memory of an array of jali"):
         x.as_engine("numpy")

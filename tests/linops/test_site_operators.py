@@ -265,6 +265,23 @@ def test_solvers_take_it_with_every_kind_of_vector(ranks) -> None:
     comm.virtual_ranks(ranks, run)
 
 
+@pytest.mark.parametrize("engine", ["numpy", "jax"])
+def test_parts_that_are_views_or_never_change_are_taken(engine) -> None:
+    if engine == "jax":
+        pytest.importorskip("jax")
+    a = numbers((9, 6), "float32")
+
+    def run() -> None:
+        op = SiteOperator(laplacian, laplacian, (9, 4), dtype="float32")
+        x = DistributedArray.to_dist(a).globally[:, 1:5]
+        assert not x.local.flags.c_contiguous
+        y = op @ (x if engine == "numpy" else DistributedArray.to_dist(a[:, 1:5]).as_engine("jax"))
+        assert y.engine == engine
+        np.testing.assert_allclose(y.asarray(), plain_laplacian(a[:, 1:5], "wrap"), rtol=1e-5, atol=1e-5)
+
+    comm.virtual_ranks(2, run)
+
+
 def test_results_of_matvec_are_new_and_kept_ones_are_not() -> None:
     op = SiteOperator(laplacian, laplacian, (4, 4))
     x = Field(Lattice(4, 4), Real())

@@ -16,7 +16,7 @@ import numpy as np
 from jali.arrays import DistributedArray
 from jali.arrays.fields import FieldPart, layout_of_lattice, to_field
 from jali.arrays.layout import Layout, layout_of
-from jali.arrays.libraries import numpy_dtype
+from jali.arrays.libraries import library_of, numpy_dtype
 from jali.arrays.recycled import empty
 from jali.codegen.types import Complex, Element, Matrix, Real, Vector
 from jali.errors import LayoutError, ParameterError, ShapeError
@@ -89,15 +89,15 @@ class SiteOperator(LinearOperator):
         self._results: dict[Any, Field] = {}
         self._looked_at: set[tuple[bool, int]] = set()
 
-    def domain(self) -> Space:
+    def domain(self) -> Space | None:
         return self._space(self.element, self.dims)
 
-    def range_(self) -> Space:
+    def range_(self) -> Space | None:
         return self._space(self.element_out, self.dimsd)
 
-    def _space(self, element: Element, dims: tuple[int, ...]) -> Layout:
-        if self._lattice is not None:
-            return layout_of_lattice(self._lattice, element)
+    def _space(self, element: Element, dims: tuple[int, ...]) -> Layout | None:
+        if self._lattice is not None:  # arrays that others make for it are on the host
+            return layout_of_lattice(self._lattice, element) if self._lattice.gpu is None else None
         return layout_of(self.communicator, dims)
 
     def matvec_kept(self, x: Any) -> Any:
@@ -219,6 +219,7 @@ class SiteOperator(LinearOperator):
         out = DistributedArray.of(layout, empty(x.local, layout.local_shape, result), x._base_comm)
         key = (x.layout, dtype, forward)
         agree = key not in self._agreed
+        x = DistributedArray.of(x.layout, library_of(x.local).contiguous(x.local), x._base_comm)
         source = to_field(x, of_kind(before, dtype.kind == "c"), self.boundary, self._lattice, agree)
         self._run(
             forward, to_field(out, of_kind(after, result.kind == "c"), None, source.lattice, agree), source
