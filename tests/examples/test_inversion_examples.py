@@ -49,6 +49,15 @@ def test_any_number_of_ranks_gives_the_same(name: str, ranks: int) -> None:
             np.testing.assert_allclose(found.arrays[what], array, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("name", [*NAMES, "lsm"])
+def test_tensors_give_the_same(name: str) -> None:
+    pytest.importorskip("torch")
+    module = EXAMPLES[name].load()
+    p, (alone,) = module.SIZES["small"], run(name, 1)
+    for found in comm.virtual_ranks(2, lambda: module.solve(p, Options("torch"))):
+        assert found.numbers == pytest.approx(alone.numbers, rel=1e-9)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_there_is_a_picture(name: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib").use("Agg")

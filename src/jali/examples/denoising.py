@@ -162,11 +162,11 @@ def draw(found: Found, path: Path) -> None:
     """The middle planes, and the energies."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 4, figsize=(14, 3.5), layout="constrained")
+    figure, axes = plt.subplots(1, 4, figsize=(11, 2.9), layout="constrained")
     clean = found.arrays["volume"]
     limits = clean.min() - 0.5, clean.max() + 0.5
     for axis, name in zip(axes, ("noisy", "denoised", "volume"), strict=False):
-        axis.imshow(found.arrays[name], cmap="magma", vmin=limits[0], vmax=limits[1])
+        axis.imshow(found.arrays[name], cmap="magma", interpolation="nearest", vmin=limits[0], vmax=limits[1])
         axis.set(title=name, xticks=[], yticks=[])
     energies = found.series["energies"]
     axes[3].plot(np.linspace(0, 100, len(energies)), energies, "o-")

@@ -140,16 +140,27 @@ def draw(found: Found, path: Path) -> None:
     """Three images and the data of one source."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 4, figsize=(14, 3.5), layout="constrained")
+    figure, axes = plt.subplots(1, 4, figsize=(11, 2.9), layout="constrained")
     for axis, name in zip(axes, ("reflectors", "migration", "inverse"), strict=False):
         image = found.arrays[name]
         most = abs(image).max()
         extent = (0, image.shape[0] * STEP, image.shape[1] * STEP, 0)
-        axis.imshow(image.T, cmap="gray", vmin=-most, vmax=most, extent=extent, aspect="auto")
+        axis.imshow(
+            image.T, cmap="gray", vmin=-most, vmax=most, extent=extent, aspect="auto", interpolation="nearest"
+        )
         axis.set(title=name, xlabel="x (m)", ylabel="z (m)")
     traces = found.arrays["data"]
     receivers, times = traces.shape
-    axes[3].imshow(traces.T, cmap="gray", extent=(0.5, receivers + 0.5, times * INTERVAL, 0), aspect="auto")
-    axes[3].set(title="data of a source", xlabel="receiver", ylabel="t (s)")
+    heard = np.flatnonzero(abs(traces).max(0) > 0.01 * abs(traces).max())
+    axes[3].imshow(
+        traces.T,
+        cmap="gray",
+        extent=(0.5, receivers + 0.5, times * INTERVAL, 0),
+        aspect="auto",
+        interpolation="nearest",
+    )
+    axes[3].set(
+        title="data of a source", xlabel="receiver", ylabel="t (s)", ylim=(1.1 * heard[-1] * INTERVAL, 0)
+    )
     figure.savefig(path)
     plt.close(figure)

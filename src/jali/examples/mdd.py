@@ -183,13 +183,19 @@ def draw(found: Found, path: Path) -> None:
     """For the middle virtual source, along receivers: data, correlation, inverse and truth."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 4, figsize=(14, 4), layout="constrained", sharey=True)
+    figure, axes = plt.subplots(1, 4, figsize=(11, 3.2), layout="constrained", sharey=True)
     for axis, name in zip(axes, ("up", "correlation", "inverse", "R"), strict=True):
         traces = found.arrays[name]
         most = 0.7 * abs(traces).max()
         times, places = traces.shape
         axis.imshow(
-            traces, cmap="gray", vmin=-most, vmax=most, aspect="auto", extent=(0, places, times * INTERVAL, 0)
+            traces,
+            cmap="gray",
+            vmin=-most,
+            vmax=most,
+            aspect="auto",
+            interpolation="nearest",
+            extent=(0, places, times * INTERVAL, 0),
         )
         axis.set(title=name, xlabel="source" if name == "up" else "receiver")
     axes[0].set(ylabel="t (s)", ylim=(min(1.4, times * INTERVAL), 0))

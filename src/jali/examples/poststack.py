@@ -177,7 +177,7 @@ def draw(found: Found, path: Path) -> None:
     """The middle crossline: impedances and the section."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 4, figsize=(14, 3.5), layout="constrained", sharey=True)
+    figure, axes = plt.subplots(1, 4, figsize=(11, 2.9), layout="constrained", sharey=True)
     truth = found.arrays["impedance"]
     limits = {"vmin": truth.min(), "vmax": truth.max(), "cmap": "viridis"}
     extent = (0, truth.shape[0], truth.shape[1] * INTERVAL, 0)
@@ -185,7 +185,7 @@ def draw(found: Found, path: Path) -> None:
         plane = found.arrays[name]
         most = abs(plane).max()
         how = {"vmin": -most, "vmax": most, "cmap": "gray"} if name == "section" else limits
-        shown = axis.imshow(plane.T, extent=extent, aspect="auto", **how)
+        shown = axis.imshow(plane.T, extent=extent, aspect="auto", interpolation="nearest", **how)
         axis.set(title=name, xlabel="inline")
     axes[0].set(ylabel="t (s)")
     figure.colorbar(shown, ax=axes, label="impedance (1000 kg/m²/s)")
