@@ -5,13 +5,18 @@ from __future__ import annotations
 import io
 import json
 import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from jali import examples
+from jali import comm, examples
 from jali.cli.main import main
 from jali.cli.progress import StepProgress
+from jali.errors import DeviceError, ParameterError
 from jali.examples import AtLeast, AtMost, Near, Of, Verdict, furthest, verdicts
 
 QUICK = ["example", "lsm", "--size", "small", "--set", "iterations=3"]
@@ -102,6 +107,49 @@ def test_bad_input_is_said(arguments: list[str], message: str, capsys: pytest.Ca
 def test_an_unknown_device_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["example", "lsm", "--device", "abacus"]) == 1
     assert "device 'abacus' is unknown" in capsys.readouterr().err
+
+
+class Cuda:
+    """What CuPy has of devices, two of them; which one is current in a thread."""
+
+    def __init__(self, count: int) -> None:
+        self.runtime = SimpleNamespace(getDeviceCount=lambda: count)
+        self.current = threading.local()
+
+    @contextmanager
+    def Device(self, number: int) -> Iterator[None]:
+        self.current.number = number
+        yield
+        self.current.number = None
+
+
+def test_ranks_take_devices_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = Cuda(2)
+    monkeypatch.setitem(examples.LIBRARIES, "cupy", SimpleNamespace(xp=SimpleNamespace(cuda=cuda)))
+
+    def device(name: str) -> int:
+        with examples.on_device(name, "cupy"):
+            return cuda.current.number
+
+    assert comm.virtual_ranks(3, lambda: device("cuda")) == [0, 1, 0]
+    assert comm.virtual_ranks(2, lambda: device("cuda:1")) == [1, 1]
+    with pytest.raises(DeviceError, match="cupy sees 2 devices here, and the device asked for is 'cuda:2'"):
+        device("cuda:2")
+    cuda.runtime.getDeviceCount = lambda: 0
+    with pytest.raises(DeviceError, match="cupy sees 0 devices here"):
+        device("cuda")
+
+
+def test_the_engine_of_a_device_is_one_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed: set[str] = set()
+    monkeypatch.setattr(examples.importlib.util, "find_spec", lambda name: name in installed or None)
+    assert examples.choose_engine("cpu", None) == "numpy"
+    with pytest.raises(ParameterError, match="need CuPy or PyTorch, of which none is installed"):
+        examples.choose_engine("cuda", None)
+    installed.add("torch")
+    assert examples.choose_engine("cuda:1", None) == "torch"
+    installed.add("cupy")
+    assert examples.choose_engine("cuda", None) == "cupy"
 
 
 def test_a_package_that_is_missing_is_said_before_anything_runs(
