@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from programs import need_mpi, run_jali
 
 from jali import comm, examples
 from jali.cli.main import main
@@ -179,6 +181,17 @@ def test_what_is_near_enough() -> None:
     assert verdicts({}, {"other": Of(1.5, AtMost(2.0))}) == [Verdict("other", 1.5, "at most 2", True)]
     assert furthest([1.0, 2.0, 9.0], [1.0, 2.5]) == 0.2
     assert math.isnan(furthest([1.0], [1.0, 2.0]))
+
+
+@pytest.mark.mpi
+def test_ranks_are_started_and_a_failing_check_is_their_status() -> None:
+    need_mpi()
+    pytest.importorskip("pylops")
+    words = ["example", "lsm", "--size", "small", "--set", "iterations=1", "--check", "-n", 2]
+    done = run_jali(*words, status=1)
+    assert re.search(r"^pass: residuals - pylops: .*, expected at most 1e-06$", done.stdout, re.MULTILINE)
+    assert "FAIL: fall: " in done.stdout
+    assert "on 2 ranks" in done.stdout
 
 
 class Terminal(io.StringIO):

@@ -110,6 +110,25 @@ def test_parts_of_models_are_those_of_the_whole(make: Any, extent: int) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("module", "extents"),
+    [
+        (poststack, {"crosslines": 3}),
+        (mdd, {"receivers": 4, "sources": 5, "thinned": 9}),
+        (denoising, {"points": 8}),
+    ],
+    ids=NAMES,
+)
+def test_there_may_be_more_ranks_than_work(module: Any, extents: dict[str, int]) -> None:
+    """Ranks without a crossline, and one virtual source."""
+    for package in ("pylops", "pyproximal"):
+        pytest.importorskip(package)
+    p = replace(module.SIZES["small"], **extents)
+    found = comm.virtual_ranks(4, lambda: module.solve(p, Options()))[0]
+    for row in verdicts(found.numbers, module.expected(p, found)):
+        assert row.holds or "- py" not in row.name, row
+
+
 def test_means_of_neighbours_leave_straight_lines_as_they_are() -> None:
     line = np.arange(20.0)[None]
     np.testing.assert_allclose(poststack.smoothed(line, 3)[0, 3:-3], line[0, 3:-3])

@@ -58,6 +58,8 @@ def execute(arguments: argparse.Namespace) -> int:
     engine = examples.choose_engine(arguments.device, arguments.engine)
     if arguments.picture is not None:
         _check_picture(arguments.picture)
+        if ranks.rank == 0:
+            arguments.picture.parent.mkdir(parents=True, exist_ok=True)
     steps = StepProgress(sys.stdout)
     told = (steps.say, steps.advance) if ranks.rank == 0 and not arguments.json else ()
     options = examples.Options(engine, arguments.device, *told)
@@ -70,7 +72,6 @@ def execute(arguments: argparse.Namespace) -> int:
         if arguments.check:
             rows = examples.verdicts(found.numbers, module.expected(parameters, found))
         if arguments.picture is not None:
-            arguments.picture.parent.mkdir(parents=True, exist_ok=True)
             module.draw(found, arguments.picture)
         report = _as_json if arguments.json else _as_text
         report(name, parameters, found, rows, seconds, ranks.size)

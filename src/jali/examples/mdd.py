@@ -113,7 +113,7 @@ def solve(p: Parameters, options: Options) -> Found:
     convolution = MDC(
         kernel / p.times**0.5, p.times, sources, len(frequencies), INTERVAL, SPACING, twosided=False
     )
-    model = options.array(reflections(p))
+    model = options.array(reflections(p).reshape(-1))
     truth = DistributedArray(model.shape, partition=Partition.BROADCAST, local_array=model)
     up = convolution @ truth
     options.progress(f"{len(frequencies)} frequencies of {p.sources} sources and {p.receivers} receivers")
@@ -129,15 +129,19 @@ def solve(p: Parameters, options: Options) -> Found:
     options.progress(
         f"differs from R by {100 * errors[0]:.0f} % (correlation), {100 * errors[1]:.1f} % (inversion)"
     )
-    middle = sources // 2
+
+    def of_the_middle(x: DistributedArray) -> np.ndarray:
+        """Of the middle virtual source."""
+        return on_host(x.local).reshape(p.times, -1, sources)[:, :, sources // 2]
+
     return Found(
         {"error_of_correlation": errors[0], "error": errors[1]},
         {"residual": [float(norm) for norm in solution.cost]},
         {
-            "R": on_host(truth.local)[:, :, middle],
-            "correlation": on_host(correlated.local)[:, :, middle],
-            "inverse": on_host(solution.x.local)[:, :, middle],
-            "up": on_host(up.local)[:, :, middle],
+            "R": of_the_middle(truth),
+            "correlation": of_the_middle(correlated),
+            "inverse": of_the_middle(solution.x),
+            "up": of_the_middle(up),
         },
         {"iterations": iterations},
     )
