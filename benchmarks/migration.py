@@ -1,7 +1,8 @@
 """Claim: least-squares migration with the same number of sources for each GPU takes as long on four as on one (weak scaling, 90 %), and
 what communication costs is a fifth of what it costs by way of host memory.
 
-Runs `jali example lsm --size gpu`: 1001 x 501 points and 64 sources for each rank. Rounds take turns over numbers of ranks, and over
+Runs `jali example lsm --size gpu`: 1001 x 501 points and 64 sources for each rank; with `--size wide` 2001 x 1001 points and few data, so
+that the sum of the image over ranks matters. Rounds take turns over numbers of ranks, and over
 ways of collectives (`--collective all_reduce=host-staged`, values of JALI_COLLECTIVE); numbers are medians of rounds. The efficiency is the time of the first
 number of ranks over that of others; communication includes what ranks wait for slower ones. The roof is the time without communication.
 On hosts (`--device cpu --set sources_per_rank=2 --set receivers=11 --set times=1501`) it shows less: ranks share memory bandwidth.
@@ -19,8 +20,8 @@ import sys
 
 def run(ranks: int, arguments: argparse.Namespace, collective: str) -> tuple[float, float]:
     """ms per iteration, and those of them in communication."""
-    command = [sys.executable, "-m", "jali", "example", "lsm", "--json", "--size", "gpu", "-n", str(ranks)]
-    command += ["--device", arguments.device]
+    command = [sys.executable, "-m", "jali", "example", "lsm", "--json", "-n", str(ranks)]
+    command += ["--device", arguments.device, "--size", arguments.size]
     command += ["--engine", arguments.engine] if arguments.engine else []
     command += [word for text in arguments.overrides for word in ("--set", text)]
     environment = dict(os.environ)
@@ -36,6 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--size", default="gpu", help="of the example: gpu, or wide for much communication")
     parser.add_argument("--engine", help="cupy or torch")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")

@@ -21,7 +21,7 @@ from jali.cli.progress import StepProgress
 from jali.errors import DeviceError, ParameterError
 from jali.examples import AtLeast, AtMost, Near, Of, Verdict, furthest, verdicts
 
-QUICK = ["example", "lsm", "--size", "small", "--set", "iterations=3"]
+QUICK = ["example", "lsm", "--size", "small", "--set", "iterations=3", "--set", "sources=2"]
 
 
 def test_examples_are_listed_with_what_they_need_and_their_sizes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,7 +81,7 @@ def test_a_number_that_is_not_what_it_should_be_makes_the_command_fail(
     [
         (["lms"], r"there is no example 'lms'; did you mean lsm?"),
         (["xyz"], "there is no example 'xyz'; there are lsm, "),
-        (["lsm", "--size", "huge"], "example lsm has no size 'huge'; there are laptop, small, gpu"),
+        (["lsm", "--size", "huge"], "example lsm has no size 'huge'; there are laptop, small, gpu, wide"),
         (
             ["lsm", "--set", "recievers=3"],
             "example lsm has no parameter 'recievers'; did you mean receivers?",

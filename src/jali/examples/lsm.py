@@ -61,6 +61,10 @@ SIZES = {
     "gpu": Parameters(
         nx=1001, nz=501, sources=0, sources_per_rank=64, receivers=51, times=2501, iterations=20, tables=32.0
     ),
+    # a large image and few data, so that the sum over ranks, of 16 MB, is much of an iteration
+    "wide": Parameters(
+        nx=2001, nz=1001, sources=0, sources_per_rank=2, receivers=4, times=4501, iterations=20, tables=1.0
+    ),
 }
 
 # PyLops-MPI 0.8.0 on two ranks with 10 sources each: 522, 279, 191, 142, 115
