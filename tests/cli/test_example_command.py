@@ -37,7 +37,7 @@ def test_each_example_has_what_the_command_calls(name: str) -> None:
     for attribute in ("solve", "expected", "draw"):
         assert getattr(module, attribute).__doc__
     for size in module.SIZES.values():
-        assert all(isinstance(value, int | float) for value in vars(size).values())
+        assert all(isinstance(value, int | float | str) for value in vars(size).values())
 
 
 def test_an_example_is_checked_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,6 +75,10 @@ EXAMPLES: dict[str, Example] = {
         "least-squares migration: reflectors from seismic data, sources over ranks",
         check_needs=("pylops",),
     ),
+    "turbulence": Example(
+        "jali.examples.turbulence",
+        "spectra of a turbulent velocity field, made or read, by distributed Fourier transforms",
+    ),
 }
 
 
