@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import io
 import json
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from jali import examples
+from jali import comm, examples
 from jali.cli.main import main
 from jali.cli.progress import StepProgress
-from jali.examples import AtLeast, AtMost, Near, verdicts
+from jali.errors import DeviceError, ParameterError
+from jali.examples import AtLeast, AtMost, Near, Of, Verdict, furthest, verdicts
 
 QUICK = ["example", "lsm", "--size", "small", "--set", "iterations=3"]
 
@@ -47,7 +53,8 @@ def test_an_example_is_checked_and_drawn(tmp_path: Path, capsys: pytest.CaptureF
     assert main([*QUICK, "--check", "--picture", str(picture)]) == 0
     text = capsys.readouterr().out
     assert picture.read_text().lstrip().startswith("<?xml")
-    assert text.count("pass: residual_") == 4
+    assert "pass: residuals - pylops: " in text
+    assert text.count("pass: ") == 2
     assert "% of it in communication" in text
     assert main([*QUICK, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -71,7 +78,7 @@ def test_a_number_that_is_not_what_it_should_be_makes_the_command_fail(
     ("arguments", "message"),
     [
         (["lms"], r"there is no example 'lms'; did you mean lsm?"),
-        (["xyz"], "there is no example 'xyz'; there are lsm"),
+        (["xyz"], "there is no example 'xyz'; there are lsm, "),
         (["lsm", "--size", "huge"], "example lsm has no size 'huge'; there are laptop, small, gpu"),
         (
             ["lsm", "--set", "recievers=3"],
@@ -102,6 +109,49 @@ def test_an_unknown_device_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert "device 'abacus' is unknown" in capsys.readouterr().err
 
 
+class Cuda:
+    """What CuPy has of devices, two of them; which one is current in a thread."""
+
+    def __init__(self, count: int) -> None:
+        self.runtime = SimpleNamespace(getDeviceCount=lambda: count)
+        self.current = threading.local()
+
+    @contextmanager
+    def Device(self, number: int) -> Iterator[None]:
+        self.current.number = number
+        yield
+        self.current.number = None
+
+
+def test_ranks_take_devices_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = Cuda(2)
+    monkeypatch.setitem(examples.LIBRARIES, "cupy", SimpleNamespace(xp=SimpleNamespace(cuda=cuda)))
+
+    def device(name: str) -> int:
+        with examples.on_device(name, "cupy"):
+            return cuda.current.number
+
+    assert comm.virtual_ranks(3, lambda: device("cuda")) == [0, 1, 0]
+    assert comm.virtual_ranks(2, lambda: device("cuda:1")) == [1, 1]
+    with pytest.raises(DeviceError, match="cupy sees 2 devices here, and the device asked for is 'cuda:2'"):
+        device("cuda:2")
+    cuda.runtime.getDeviceCount = lambda: 0
+    with pytest.raises(DeviceError, match="cupy sees 0 devices here"):
+        device("cuda")
+
+
+def test_the_engine_of_a_device_is_one_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed: set[str] = set()
+    monkeypatch.setattr(examples.importlib.util, "find_spec", lambda name: name in installed or None)
+    assert examples.choose_engine("cpu", None) == "numpy"
+    with pytest.raises(ParameterError, match="need CuPy or PyTorch, of which none is installed"):
+        examples.choose_engine("cuda", None)
+    installed.add("torch")
+    assert examples.choose_engine("cuda:1", None) == "torch"
+    installed.add("cupy")
+    assert examples.choose_engine("cuda", None) == "cupy"
+
+
 def test_a_package_that_is_missing_is_said_before_anything_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -126,6 +176,9 @@ def test_what_is_near_enough() -> None:
     assert [row.holds for row in verdicts(outside, wanted)] == [False] * 4
     assert [row.holds for row in verdicts(dict.fromkeys(wanted, float("nan")), wanted)] == [False] * 4
     assert [row.holds for row in verdicts({}, wanted)] == [False] * 4
+    assert verdicts({}, {"other": Of(1.5, AtMost(2.0))}) == [Verdict("other", 1.5, "at most 2", True)]
+    assert furthest([1.0, 2.0, 9.0], [1.0, 2.5]) == 0.2
+    assert math.isnan(furthest([1.0], [1.0, 2.0]))
 
 
 class Terminal(io.StringIO):

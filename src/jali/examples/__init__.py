@@ -5,8 +5,7 @@ An example is a module with
 - a docstring: what it does, and by which formulas;
 - `SIZES`: by name, parameters (a frozen dataclass, one of `Sizes`): "laptop", which is the default, "small" for tests, "gpu" for much more;
 - `solve(parameters, options)`, which gives what was `Found`;
-- `expected(parameters, found)`, called on rank 0: what the numbers should be, from exact results or from an independent computation,
-  by the names of `Found.all_numbers`;
+- `expected(parameters, found)`, called on rank 0: what the numbers should be, from exact results or from an independent computation;
 - `draw(found, path)`: its picture.
 
 A new one is a module and a row of `EXAMPLES`.
@@ -27,7 +26,7 @@ from jali import comm
 from jali.arrays.libraries import LIBRARIES, Library, library_by_name, library_of
 from jali.devices import parse_device, rank_on_host
 from jali.errors import DeviceError, ParameterError
-from jali.examples.checks import AtLeast, AtMost, Expected, Near, Sizes, Verdict, verdicts
+from jali.examples.checks import AtLeast, AtMost, Expected, Near, Of, Sizes, Verdict, furthest, verdicts
 from jali.examples.timing import Timing, timing
 
 __all__ = [
@@ -38,11 +37,13 @@ __all__ = [
     "Expected",
     "Found",
     "Near",
+    "Of",
     "Options",
     "Sizes",
     "Timing",
     "Verdict",
     "choose_engine",
+    "furthest",
     "on_device",
     "on_host",
     "timing",
@@ -52,12 +53,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Example:
-    """A row of the table: where it lives, what it shows, which packages it needs, and which its check needs beside them."""
+    """A row of the table: where it lives, what it shows, which packages it needs, and which its check needs beside them; whether it
+    computes on hosts only, since a package that it needs does."""
 
     module: str
     summary: str
     needs: tuple[str, ...] = ()
     check_needs: tuple[str, ...] = ()
+    host_only: bool = False
 
     def missing(self, check: bool = False) -> list[str]:
         """Those of the packages that are not installed."""
@@ -75,6 +78,27 @@ EXAMPLES: dict[str, Example] = {
         "least-squares migration: reflectors from seismic data, sources over ranks",
         check_needs=("pylops",),
     ),
+    "poststack": Example(
+        "jali.examples.poststack",
+        "post-stack inversion: acoustic impedance of a volume from its seismic section, crosslines over ranks",
+        needs=("pylops",),
+    ),
+    "mdd": Example(
+        "jali.examples.mdd",
+        "multi-dimensional deconvolution: reflections without what is above the receivers, frequencies over ranks",
+        check_needs=("pylops",),
+    ),
+    "denoising": Example(
+        "jali.examples.denoising",
+        "total-variation denoising of a volume, planes over ranks",
+        check_needs=("pylops", "pyproximal"),
+    ),
+    "radio": Example(
+        "jali.examples.radio",
+        "images of the sky from a radio interferometer, visibilities over ranks",
+        needs=("ducc0",),
+        host_only=True,
+    ),
     "turbulence": Example(
         "jali.examples.turbulence",
         "spectra of a turbulent velocity field, made or read, by distributed Fourier transforms",
@@ -87,11 +111,13 @@ class Options:
     """How an example is run.
 
     - `engine`: the library of local parts ("numpy", "cupy", "torch");
+    - `device`: where they are ("cpu", "cuda", "cuda:1");
     - `progress`: told, on rank 0, sentences;
     - `advance`: told, on rank 0, how many steps of how many are done.
     """
 
     engine: str = "numpy"
+    device: str = "cpu"
     progress: Callable[[str], object] = lambda text: None
     advance: Callable[[int, int], object] = lambda done, steps: None
 
@@ -103,6 +129,10 @@ class Options:
     def array(self, x: Any) -> Any:
         """The values of a NumPy array in this library, on this rank's device."""
         return x if self.engine == "numpy" else self.library.xp.asarray(x)
+
+    def array_of_operators(self, x: np.ndarray) -> Any:
+        """The values of a NumPy array for operators of pylops, which compute with NumPy or CuPy; tensors are lent to them as such."""
+        return x if self.device == "cpu" else library_by_name("cupy").xp.asarray(x)
 
     def counted(self, steps: int) -> Callable[..., None]:
         """What a solver may call after each step (`callback=`), so that it is said how far it is."""
@@ -125,11 +155,6 @@ class Found:
     series: dict[str, list[float]] = field(default_factory=dict)
     arrays: dict[str, Any] = field(default_factory=dict)
     times: dict[str, Timing] = field(default_factory=dict)
-
-    def all_numbers(self) -> dict[str, float]:
-        """Those by name, and of each series "name_0", "name_1" and so on."""
-        members = {f"{name}_{k}": x for name, values in self.series.items() for k, x in enumerate(values)}
-        return self.numbers | members
 
 
 def on_host(x: Any) -> np.ndarray:

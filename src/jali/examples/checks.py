@@ -77,7 +77,22 @@ class AtLeast:
         return f"at least {self.value:.6g}"
 
 
-Expected = Mapping[str, Near | AtMost | AtLeast]
+@dataclass(frozen=True)
+class Of:
+    """A number that only the check computes, such as the difference from a reference, and what it should be."""
+
+    number: float
+    wanted: Near | AtMost | AtLeast
+
+
+Expected = Mapping[str, Near | AtMost | AtLeast | Of]
+
+
+def furthest(series: Sequence[float], reference: Sequence[float]) -> float:
+    """The largest relative difference of a number from that of a reference; NaN where there are fewer numbers than there."""
+    if len(series) < len(reference):
+        return math.nan
+    return max(abs(x - y) / abs(y) for x, y in zip(series, reference, strict=False))
 
 
 @dataclass(frozen=True)
@@ -95,5 +110,7 @@ def verdicts(numbers: Mapping[str, float], expected: Expected) -> list[Verdict]:
     rows = []
     for name, wanted in expected.items():
         number = numbers.get(name, float("nan"))
+        if isinstance(wanted, Of):
+            number, wanted = wanted.number, wanted.wanted
         rows.append(Verdict(name, number, str(wanted), wanted.holds(number)))
     return rows

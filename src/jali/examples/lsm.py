@@ -19,7 +19,7 @@ from jali.amounts import counted
 from jali.arrays import DistributedArray, Partition
 from jali.arrays.layout import even_split
 from jali.errors import ParameterError
-from jali.examples import AtMost, Expected, Found, Near, Options, Sizes, on_host, timing
+from jali.examples import AtMost, Expected, Found, Of, Options, Sizes, furthest, on_host, timing
 from jali.examples.wavelets import ricker
 from jali.linops import Kirchhoff, VStack
 from jali.solvers import cgls
@@ -56,7 +56,7 @@ class Parameters(Sizes):
 
 SIZES = {
     "laptop": Parameters(),
-    "small": Parameters(nx=41, nz=40, sources=6, receivers=7, times=301, iterations=10),
+    "small": Parameters(nx=31, nz=30, sources=6, receivers=5, times=201, iterations=10),
     # the same work for each rank, so that the time of an iteration should not depend on how many there are
     "gpu": Parameters(
         nx=1001, nz=501, sources=0, sources_per_rank=64, receivers=51, times=2501, iterations=20, tables=32.0
@@ -121,7 +121,7 @@ def expected(p: Parameters, found: Found) -> Expected:
     """Residuals of PyLops-MPI, where they are known, and of serial pylops, where the problem is small."""
     wanted: dict[str, Any] = {"fall": AtMost(0.5)}
     if p == SIZES["laptop"]:
-        wanted |= {f"residual_{k}": Near(norm, 1e-6) for k, norm in enumerate(KNOWN)}
+        wanted["residuals - PyLops-MPI"] = Of(furthest(found.series["residual"], KNOWN), AtMost(1e-6))
         return wanted
     sources = int(found.numbers["sources"])
     if sources * p.receivers * p.nx * p.nz <= LARGEST_CHECKED:
@@ -132,7 +132,7 @@ def expected(p: Parameters, found: Found) -> Expected:
             modelling = pylops.waveeqprocessing.Kirchhoff(*geometry(p, 0, sources, sources), mode="analytic")
         data = modelling @ reflectors(p).reshape(-1)
         cost = pylops.cgls(modelling, data, niter=p.iterations, tol=0)[-1]
-        wanted |= {f"residual_{k}": Near(float(norm), 1e-6) for k, norm in enumerate(cost)}
+        wanted["residuals - pylops"] = Of(furthest(found.series["residual"], cost), AtMost(1e-6))
     return wanted
 
 
@@ -140,16 +140,27 @@ def draw(found: Found, path: Path) -> None:
     """Three images and the data of one source."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 4, figsize=(14, 3.5), layout="constrained")
+    figure, axes = plt.subplots(1, 4, figsize=(11, 2.9), layout="constrained")
     for axis, name in zip(axes, ("reflectors", "migration", "inverse"), strict=False):
         image = found.arrays[name]
         most = abs(image).max()
         extent = (0, image.shape[0] * STEP, image.shape[1] * STEP, 0)
-        axis.imshow(image.T, cmap="gray", vmin=-most, vmax=most, extent=extent, aspect="auto")
+        axis.imshow(
+            image.T, cmap="gray", vmin=-most, vmax=most, extent=extent, aspect="auto", interpolation="nearest"
+        )
         axis.set(title=name, xlabel="x (m)", ylabel="z (m)")
     traces = found.arrays["data"]
     receivers, times = traces.shape
-    axes[3].imshow(traces.T, cmap="gray", extent=(0.5, receivers + 0.5, times * INTERVAL, 0), aspect="auto")
-    axes[3].set(title="data of a source", xlabel="receiver", ylabel="t (s)")
+    heard = np.flatnonzero(abs(traces).max(0) > 0.01 * abs(traces).max())
+    axes[3].imshow(
+        traces.T,
+        cmap="gray",
+        extent=(0.5, receivers + 0.5, times * INTERVAL, 0),
+        aspect="auto",
+        interpolation="nearest",
+    )
+    axes[3].set(
+        title="data of a source", xlabel="receiver", ylabel="t (s)", ylim=(1.1 * heard[-1] * INTERVAL, 0)
+    )
     figure.savefig(path)
     plt.close(figure)
