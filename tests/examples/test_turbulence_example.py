@@ -24,7 +24,7 @@ def solved(p: Parameters, ranks: int = 1) -> list[Found]:
 
 
 def failures(p: Parameters, found: Found) -> list[str]:
-    return [row.name for row in verdicts(found.all_numbers(), turbulence.expected(p, found)) if not row.holds]
+    return [row.name for row in verdicts(found.numbers, turbulence.expected(p, found)) if not row.holds]
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,10 @@ def test_field_and_numbers_are_the_same_on_any_ranks(ranks: int, split: str, alo
     p = replace(SMALL, split=split)
     for one in solved(p, ranks):
         assert np.allclose(one.arrays["velocity"], alone.arrays["velocity"], rtol=0, atol=1e-13)
-        for name, number in alone.all_numbers().items():
-            assert one.all_numbers()[name] == pytest.approx(number, rel=1e-11, abs=1e-13), name
+        for name, number in alone.numbers.items():
+            assert one.numbers[name] == pytest.approx(number, rel=1e-11, abs=1e-13), name
+        for name, numbers in alone.series.items():
+            assert one.series[name] == pytest.approx(numbers, rel=1e-11, abs=1e-13), name
         assert failures(p, one) == []
 
 
@@ -133,7 +135,7 @@ def test_check_finds_what_is_wrong(alone: Found) -> None:
     wrong = Found(alone.numbers, alone.series, alone.arrays | {"velocity": alone.arrays["velocity"] * 1.001})
     assert {"E_1", "enstrophy", "structure_1"} <= set(failures(SMALL, wrong))
     for name, factor in (("divergence", 1e6), ("spectrum", 1e6), ("energy", 1.001)):
-        off = Found(alone.numbers | {name: alone.all_numbers()[name] * factor}, arrays=alone.arrays)
+        off = Found(alone.numbers | {name: alone.numbers[name] * factor}, alone.series, alone.arrays)
         assert name in failures(SMALL, off)
 
 
