@@ -118,6 +118,31 @@ def test_baselines_turn_with_the_earth() -> None:
     assert np.array_equal(radio.coverage(p, 17, 31), uvw.reshape(-1, 3)[17:48])
 
 
+def test_visibilities_are_differences_of_paths_to_two_antennas() -> None:
+    p = replace(FEW, degrees=30.0)
+    place, hour_angle = np.array([312.0, -145.0]), 0.7
+    here = radio.LATITUDE
+
+    def towards(hour_angle: float, declination: float) -> np.ndarray:
+        along = math.cos(declination)
+        return np.array([along * math.cos(hour_angle), -along * math.sin(hour_angle), math.sin(declination)])
+
+    # east is towards hour angle -6 h on the equator, north towards the pole's side of the horizon
+    east, north = towards(-math.pi / 2, 0.0), towards(math.pi, math.pi / 2 - here)
+    baseline = place[0] * east + place[1] * north
+    uvw = radio.baselines(*place, hour_angle)[None]
+    for i, j in ((3, 25), (30, 9)):
+        l, m = ((k - 16) * p.pixel for k in (i, j))  # noqa: E741
+        n = math.sqrt(1 - l * l - m * m)
+        declination = math.asin(m * math.cos(radio.DECLINATION) + n * math.sin(radio.DECLINATION))
+        turned = math.atan2(l, n * math.cos(radio.DECLINATION) - m * math.sin(radio.DECLINATION))
+        path = baseline @ (towards(hour_angle - turned, declination) - towards(hour_angle, radio.DECLINATION))
+        image = np.zeros((32, 32))
+        image[i, j] = n
+        wanted = np.exp(-2j * math.pi * path * radio.frequencies(p) / radio.LIGHT)
+        assert np.allclose(radio.direct(p, image, uvw)[0], wanted)
+
+
 def test_noise_belongs_to_visibilities_and_is_normal() -> None:
     p = replace(FEW, noise=2.0)
     whole = radio.noise(p, 0, 5000)

@@ -3,7 +3,7 @@
 While the Earth turns, each pair of antennas measures the Fourier transform of the sky at points (u, v, w) (Thompson, Moran and
 Swenson, Interferometry and Synthesis in Radio Astronomy, equations 3.7 and 4.1):
 
-    V(u, v, w) = sum over pixels of I(l, m) / n exp(-2 pi i (u l + v m - w (n - 1))),   n = sqrt(1 - l^2 - m^2)
+    V(u, v, w) = sum over pixels of I(l, m) / n exp(-2 pi i (u l + v m + w (n - 1))),   n = sqrt(1 - l^2 - m^2)
 
 `ducc0.wgridder` evaluates this and its adjoint to an accuracy that is asked for, on each rank for its visibilities; a column of such
 operators (VStack) is that of all, and its adjoint one all-reduce of the image. On other numbers of ranks results differ as accuracy
@@ -173,7 +173,7 @@ class Degridding:
         p = self.p
         return {
             "uvw": self.uvw, "freq": self.frequencies, "pixsize_x": p.pixel, "pixsize_y": p.pixel, "epsilon": p.accuracy,
-            "do_wgridding": True, "divide_by_n": True, "nthreads": self.threads,
+            "do_wgridding": True, "flip_w": True, "divide_by_n": True, "nthreads": self.threads,
         }  # fmt: skip
 
     def matvec(self, x: np.ndarray) -> np.ndarray:
@@ -202,7 +202,7 @@ def direct(p: Parameters, image: np.ndarray, uvw: np.ndarray) -> np.ndarray:
     found = np.empty((len(uvw), p.channels), np.complex128)
     for row, (u, v, w) in enumerate(uvw):
         for channel, frequency in enumerate(frequencies(p)):
-            turns = frequency / LIGHT * (u * l[:, None] + v * l - w * (n - 1))
+            turns = frequency / LIGHT * (u * l[:, None] + v * l + w * (n - 1))
             found[row, channel] = (image / n * np.exp(-2j * math.pi * turns)).sum()
     return found
 
