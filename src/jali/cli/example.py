@@ -14,6 +14,7 @@ from typing import Any
 
 from jali import comm, examples
 from jali.cli.progress import StepProgress
+from jali.devices import parse_device
 from jali.errors import ParameterError
 from jali.files import value_shown
 
@@ -55,6 +56,11 @@ def execute(arguments: argparse.Namespace) -> int:
         return 0
     name, module = _module(arguments.name, arguments.check)
     parameters = _parameters(name, module.SIZES, arguments.size, arguments.overrides)
+    example = examples.EXAMPLES[name]
+    if example.host_only and parse_device(arguments.device)[0] != "cpu":
+        raise ParameterError(
+            f"example {name} computes on the host only, as {' and '.join(example.needs)} does; leave --device out"
+        )
     engine = examples.choose_engine(arguments.device, arguments.engine)
     if arguments.picture is not None:
         _check_picture(arguments.picture)

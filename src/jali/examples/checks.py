@@ -8,19 +8,27 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from jali.errors import ParameterError
+from jali.files import value_shown
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Parameters of an example: numbers by name, each at least what `LEAST` says, else 1 if it is a whole one and 0 if not.
+    """Parameters of an example: numbers by name, each at least what `LEAST` says, else 1 if it is a whole one and 0 if not; and words,
+    of those in `WORDS`, or any where that says nothing.
 
-    Raises ParameterError for smaller ones.
+    Raises ParameterError for others.
     """
 
     LEAST: ClassVar[Mapping[str, float]] = {}
+    WORDS: ClassVar[Mapping[str, Sequence[str]]] = {}
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
+            if isinstance(value, str):
+                known = self.WORDS.get(name, (value,))
+                if value not in known:
+                    raise ParameterError(f"{name} is {' or '.join(known)}, not {value_shown(value)}")
+                continue
             least: Any = self.LEAST.get(name, 1 if isinstance(value, int) else 0.0)
             if not (value >= least and math.isfinite(value)):
                 raise ParameterError(f"{name} is {least} or more, not {value}")
