@@ -20,6 +20,8 @@ from jali.cli.main import main
 from jali.cli.progress import StepProgress
 from jali.errors import DeviceError, ParameterError
 from jali.examples import AtLeast, AtMost, Near, Of, Verdict, furthest, verdicts
+from jali.examples.timing import covered
+from jali.profile import Span
 
 QUICK = ["example", "lsm", "--size", "small", "--set", "iterations=3", "--set", "sources=2"]
 
@@ -59,10 +61,11 @@ def test_an_example_is_checked_and_drawn(tmp_path: Path, capsys: pytest.CaptureF
     assert "pass: residuals - pylops: " in text
     assert text.count("pass: ") == 2
     assert "% of it in communication" in text
-    assert main([*QUICK, "--json"]) == 0
+    assert main([*QUICK, "--check", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["parameters"]["iterations"] == 3
     assert len(document["series"]["residual"]) == 4
+    assert [check["holds"] for check in document["checks"]] == [True, True]
 
 
 def test_a_number_that_is_not_what_it_should_be_makes_the_command_fail(
@@ -175,6 +178,22 @@ def test_a_package_that_is_missing_is_said_before_anything_runs(
     assert "the check of example checked needs no_such_package" in capsys.readouterr().err
     assert main(["example"]) == 0
     assert "needs no_such_package; not installed: no_such_package" in capsys.readouterr().out
+
+
+def test_time_of_communication_is_counted_once() -> None:
+    def span(phase: str, begin: float, end: float, name: str = "") -> Span:
+        return Span(name, phase, 0, "host", begin, end)
+
+    spans = [
+        span("collective", 1, 3),
+        span("wait", 2, 2.5, "messages"),
+        span("send", 2.5, 4),
+        span("kernel", 0, 9),
+        span("wait", 5, 6, "device"),
+        span("transport", 7, 8),
+    ]
+    assert covered(spans) == 4
+    assert covered([]) == 0
 
 
 def test_what_is_near_enough() -> None:

@@ -4,6 +4,7 @@ same on any number of ranks."""
 from __future__ import annotations
 
 import functools
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ def test_it_gives_what_it_should(name: str) -> None:
     rows = verdicts(found.numbers, module.expected(module.SIZES["small"], found))
     assert any("- py" in row.name for row in rows)
     assert all(row.holds for row in rows), rows
+    assert json.loads(json.dumps([vars(row) for row in rows]))
 
 
 @pytest.mark.parametrize("name", NAMES)

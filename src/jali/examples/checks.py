@@ -112,5 +112,5 @@ def verdicts(numbers: Mapping[str, float], expected: Expected) -> list[Verdict]:
         number = numbers.get(name, float("nan"))
         if isinstance(wanted, Of):
             number, wanted = wanted.number, wanted.wanted
-        rows.append(Verdict(name, number, str(wanted), wanted.holds(number)))
+        rows.append(Verdict(name, float(number), str(wanted), bool(wanted.holds(number))))
     return rows

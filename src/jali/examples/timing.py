@@ -13,6 +13,7 @@ from jali.profile import Span, recording
 from jali.profile.marks import wait_for_devices
 
 COMMUNICATING = ("collective", "transport", "send", "receive", "wait")
+WAITING_FOR_DEVICE = ("wait", "device")  # for what it computes
 
 
 @dataclass
@@ -58,7 +59,8 @@ def timing(steps: int) -> Iterator[Timing]:
 def covered(spans: Iterable[Span]) -> float:
     """Seconds in which at least one of these spans, of one rank, was communication."""
     total, until = 0.0, float("-inf")
-    for span in sorted((s for s in spans if s.phase in COMMUNICATING), key=lambda s: s.begin):
+    those = (s for s in spans if s.phase in COMMUNICATING and (s.phase, s.name) != WAITING_FOR_DEVICE)
+    for span in sorted(those, key=lambda s: s.begin):
         total += max(0.0, span.end - max(span.begin, until))
         until = max(until, span.end)
     return total
