@@ -131,6 +131,17 @@ def test_field_of_a_file_is_measured(ending: str, split: str, tmp_path: Path) ->
     assert {"E_1", "E_2", "E_4", "enstrophy", "energy of modes"} <= wanted.keys()
 
 
+@pytest.mark.parametrize("precision", ["double", "single"])
+def test_tensors_give_the_same(precision: str) -> None:
+    pytest.importorskip("torch")
+    p = replace(SMALL, precision=precision)
+    alone = solved(p)[0]
+    for one in comm.virtual_ranks(2, lambda: turbulence.solve(p, Options("torch"))):
+        limit = 1e-13 if precision == "double" else 1e-5
+        assert np.allclose(one.arrays["velocity"], alone.arrays["velocity"], rtol=0, atol=limit)
+        assert failures(p, one) == []
+
+
 def test_check_finds_what_is_wrong(alone: Found) -> None:
     wrong = Found(alone.numbers, alone.series, alone.arrays | {"velocity": alone.arrays["velocity"] * 1.001})
     assert {"E_1", "enstrophy", "structure_1"} <= set(failures(SMALL, wrong))
@@ -158,7 +169,8 @@ def test_models_have_the_energy_and_the_slope(alone: Found) -> None:
         (np.ones((2, 4, 4, 4)), ShapeError, r"shape \(3, x, y, z\)"),
         (np.ones((3, 4, 4)), ShapeError, r"shape \(3, x, y, z\)|axis"),
         (np.ones((3, 4, 4, 4), complex), ParameterError, "real numbers"),
-        (np.zeros((3, 4, 4, 4)), ParameterError, "zero everywhere"),
+        (np.zeros((3, 4, 4, 4)), ParameterError, "flow is 0, .* zero everywhere"),
+        (np.full((3, 4, 4, 4), np.nan), ParameterError, "flow is nan"),
     ],
 )
 def test_files_that_hold_no_flow_are_refused(

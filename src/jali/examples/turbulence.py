@@ -353,8 +353,11 @@ def solve(p: Parameters, options: Options) -> Found:
             )
     with timing(1) as times["measuring it"]:
         found = measure(plan, field, options)
-    if not found.energy > 0:
-        raise ParameterError("the velocity is zero everywhere: there is no spectrum to measure")
+    if not (found.energy > 0 and math.isfinite(found.energy)):
+        raise ParameterError(
+            f"the energy of the flow is {found.energy:g}, so there is no spectrum to measure: the velocity is zero everywhere, or "
+            "somewhere no number"
+        )
     largest = min((n - 1) // 2 for n in plan.layout.shape)
     numbers |= {
         "energy": found.energy,
@@ -440,10 +443,18 @@ def draw(found: Found, path: Path) -> None:
     """A slice, the spectrum, the same times what makes it flat, and the structure function."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 4, figsize=(14, 3.5), layout="constrained")
+    figure, axes = plt.subplots(1, 4, figsize=(12, 3), layout="constrained")
     u = found.arrays["slice"]
     most = abs(u).max()
-    axes[0].imshow(u.T, cmap="RdBu_r", vmin=-most, vmax=most, origin="lower", extent=(0, 2, 0, 2))
+    axes[0].imshow(
+        u.T,
+        cmap="RdBu_r",
+        vmin=-most,
+        vmax=most,
+        origin="lower",
+        extent=(0, 2, 0, 2),
+        interpolation="nearest",
+    )
     axes[0].set(title="u in a plane", xlabel="x / π", ylabel="y / π")
     shells = np.array(found.series["E"][1:])
     k = np.arange(1, len(shells) + 1)
