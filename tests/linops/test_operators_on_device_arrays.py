@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import types
 from typing import Any
@@ -53,6 +54,11 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 (as CuPy's)
         if not callable(found):
             return _there(found) if isinstance(found, np.ndarray) else found
         return lambda *a, **k: _there(found(*_host(a), **{n: _host(x) for n, x in k.items()}))
+
+    @property
+    def device(self) -> Any:
+        """Which may be made the current one."""
+        return contextlib.nullcontext()
 
     def item(self) -> Any:
         return self.values.item()

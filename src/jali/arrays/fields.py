@@ -435,7 +435,7 @@ class Fields(Library):
     def _refuse(self, *_: Any, **__: Any) -> Any:
         return self.xp
 
-    empty = empty_beside = zeros = contiguous = ravel = transpose = lent = from_host = _refuse
+    empty = empty_beside = zeros_beside = contiguous = ravel = transpose = lent = from_host = _refuse
 
     def copy(self, x: Any) -> Any:
         return x.copy()
