@@ -13,7 +13,7 @@ from jali.arrays.layout import Layout, Partition, communicator_of, layout_of, lo
 from jali.arrays.stacked import StackedDistributedArray
 
 if TYPE_CHECKING:
-    from jali.arrays.files import load, save
+    from jali.arrays.files import contents, load, save
 
 __all__ = [
     "DistributedArray",
@@ -22,6 +22,7 @@ __all__ = [
     "Partition",
     "StackedDistributedArray",
     "communicator_of",
+    "contents",
     "layout_of",
     "load",
     "local_split",
@@ -31,7 +32,7 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name):
-        if name in ("load", "save"):  # programs without files need no formats
+        if name in ("contents", "load", "save"):  # programs without files need no formats
             from jali.arrays import files
 
             return getattr(files, name)

@@ -55,6 +55,31 @@ def write_arrays(
     """
     ranks = ranks or SingleRank()
     extents = tuple(int(n) for n in extents)
+    sealed, parts = checked_and_sealed(path, format, extents, box, arrays, told, ranks)
+    places = Box(box.origin[::-1], box.extents[::-1])
+    with writing_beside(path, ranks) as (target, name):
+        with together(ranks), explained(f"cannot write {target}"):
+            offsets = array_formats()[format].create(name, sealed) if ranks.rank == 0 else []
+        offsets = json.loads(ranks.broadcast_bytes(json.dumps(offsets).encode(), 0))
+        with together(ranks), explained(f"cannot write {target}"), opened(name, os.O_WRONLY) as fd:
+            for outline, offset in zip(sealed, offsets, strict=True):
+                _write_rows(fd, target, offset, extents, places, _rows(parts[outline.name], box))
+            os.fsync(fd)
+
+
+def checked_and_sealed(
+    path: str | os.PathLike[str],
+    format: str,
+    extents: tuple[int, ...],
+    box: Box,
+    arrays: Mapping[str, NDArray[Any]],
+    told: Mapping[str, Mapping[str, Any]],
+    ranks: RankGroup,
+) -> tuple[list[Outline], dict[str, NDArray[Any]]]:
+    """What `write_arrays` does before it writes: outlines with checksums and seals, and this rank's parts as bytes have them.
+
+    Collective; raises as `write_arrays` does.
+    """
     with together(ranks):
         if format not in array_formats():
             raise ParameterError(
@@ -71,7 +96,6 @@ def write_arrays(
     if len(set(ranks.gather_bytes(hashlib.sha256(plan.encode()).digest()))) > 1:
         raise ParameterError("ranks disagree on the arrays to be written into a file")
     check_tiling(ranks, box, extents)
-
     places = Box(box.origin[::-1], box.extents[::-1])
     sealed = []
     for outline in outlines:
@@ -82,14 +106,7 @@ def write_arrays(
             for position, sites in records.sites(places):
                 checksum.add(sites, rows[position : position + len(sites)])
         sealed.append(_sealed(outline, checksum.combined(ranks)[0]))
-    with writing_beside(path, ranks) as (target, name):
-        with together(ranks), explained(f"cannot write {target}"):
-            offsets = array_formats()[format].create(name, sealed) if ranks.rank == 0 else []
-        offsets = json.loads(ranks.broadcast_bytes(json.dumps(offsets).encode(), 0))
-        with together(ranks), explained(f"cannot write {target}"), opened(name, os.O_WRONLY) as fd:
-            for outline, offset in zip(sealed, offsets, strict=True):
-                _write_rows(fd, target, offset, extents, places, _rows(parts[outline.name], box))
-            os.fsync(fd)
+    return sealed, parts
 
 
 def open_arrays(

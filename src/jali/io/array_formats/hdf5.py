@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jali.amounts import counted
 from jali.errors import FileFormatError, ParameterError
 from jali.files import shown
 
@@ -79,11 +80,25 @@ def _parse(path: str, fd: int, size: int, strict: bool) -> list[Outline]:
 
     def look(name: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset) and item.shape:
+            if strict and item.is_virtual:
+                _check_sources(path, name, item)
             found.append(_outline(h5py, name, item))
 
     with _reading(h5py, path) as file:
         file.visititems(look)
     return found
+
+
+def _check_sources(path: str, name: str, dataset: Any) -> None:
+    """HDF5 has fill values where a file of a virtual dataset is missing, without a word."""
+    beside = os.path.dirname(os.path.realpath(path))
+    files = sorted({source.file_name for source in dataset.virtual_sources()} - {"."})
+    missing = [file for file in files if not os.path.exists(os.path.join(beside, file))]
+    if missing:
+        raise FileFormatError(
+            f"{path}: {shown(name)!r} lies in {counted(len(files), 'other file')}, of which {len(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} missing, such as {shown(missing[0])}; verify=False takes fill values in their place"
+        )
 
 
 def _outline(h5py: Any, name: str, dataset: Any) -> Outline:
