@@ -35,12 +35,18 @@ class OpenedFile(Protocol):
     """What `open` of a row returns; nothing stays open."""
 
     path: str
-    arrays: Mapping[str, Described]
-    """By name; the same on all ranks."""
-    preferred: str | None
-    """Which of the arrays is read where no name is given, if there are several."""
-    about: Mapping[str, Any]
-    """What else the file says."""
+
+    @property
+    def arrays(self) -> Mapping[str, Described]:
+        """By name; the same on all ranks."""
+
+    @property
+    def preferred(self) -> str | None:
+        """Which of the arrays is read where no name is given, if there are several."""
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """What else the file says."""
 
     def read(self, name: str, layout: Layout) -> np.ndarray:
         """This rank's part of an array, in a layout that scatters it (collective)."""

@@ -21,9 +21,10 @@ import numpy as np
 from jali.arrays.file_formats import _plain
 from jali.arrays.layout import Box, Layout, shape_of
 from jali.comm import Communicator
-from jali.errors import FileFormatError, ParameterError
+from jali.errors import FileFormatError
 from jali.files import checked_path, shown
 from jali.io.array_formats import Outline, array_formats
+from jali.io.array_formats.hdf5 import h5py_for
 from jali.io.arrays import checked_and_sealed
 from jali.io.boxes import write_all
 from jali.io.parallel import together
@@ -96,6 +97,7 @@ def replacing(path: str, ranks: Communicator) -> Iterator[None]:
     """Around the writing of an HDF5 file: where that succeeds, folders of parts that an older file named go."""
     older: list[str] = []
     with together(ranks):
+        h5py_for(path)
         if ranks.rank == 0:
             older = _folders_of(os.path.realpath(checked_path(path)))
     yield
@@ -105,8 +107,8 @@ def replacing(path: str, ranks: Communicator) -> Iterator[None]:
 
 def _folders_of(target: str) -> list[str]:
     """Folders, written by jali, that a file names."""
-    found = set()
-    with contextlib.suppress(OSError, FileFormatError, ParameterError):
+    found: set[str] = set()
+    with contextlib.suppress(OSError, FileFormatError):
         if os.path.exists(target) and _plain.starts_like("hdf5", target):
             import h5py
 

@@ -28,7 +28,7 @@ from . import ArrayFormat, Outline
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
-def _h5py(path: str) -> Any:
+def h5py_for(path: str) -> Any:
     """The package. Raises ParameterError where it is not installed."""
     try:
         import h5py
@@ -50,7 +50,7 @@ def _is_hdf5(fd: int, size: int) -> bool:
 
 
 def _create(path: str, outlines: Sequence[Outline]) -> list[int]:
-    h5py = _h5py(path)
+    h5py = h5py_for(path)
     try:
         with h5py.File(path, "w", locking=False) as file:
             offsets = [_add_dataset(h5py, file, outline) for outline in outlines]
@@ -75,7 +75,7 @@ def _add_dataset(h5py: Any, file: Any, outline: Outline) -> int:
 
 
 def _parse(path: str, fd: int, size: int, strict: bool) -> list[Outline]:
-    h5py = _h5py(path)
+    h5py = h5py_for(path)
     found: list[Outline] = []
 
     def look(name: str, item: Any) -> None:
@@ -132,7 +132,7 @@ def _plain(value: Any) -> Any:
 
 
 def _read(path: str, outline: Outline, part: tuple[slice, ...]) -> NDArray[Any]:
-    with _reading(_h5py(path), path) as file:
+    with _reading(h5py_for(path), path) as file:
         values: NDArray[Any] = file[outline.name][part]
     return values
 
