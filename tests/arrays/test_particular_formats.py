@@ -401,6 +401,25 @@ def test_segyio_reads_cubes_and_headers_that_ranks_wrote(tmp_path: Path, layout:
     assert found.arrays["traces"][:2] == ((20, 11), np.dtype("float32"))
 
 
+def test_every_word_of_a_header_comes_back(tmp_path: Path) -> None:
+    segyio = pytest.importorskip("segyio")
+    from jali.arrays.file_formats.segy import _words
+
+    words = {name: kind for name, (_, kind) in _words(segyio).items()}
+    assert {kind.itemsize for kind in words.values()} == {2, 4}
+    own = ("TRACE_SEQUENCE_FILE", "TRACE_SAMPLE_COUNT", "TRACE_SAMPLE_INTERVAL")
+    given = {
+        name: [-(k + 1), np.iinfo(kind).max - k, np.iinfo(kind).min + k]
+        for k, (name, kind) in enumerate(words.items())
+    }
+    given = {name: values for name, values in given.items() if name not in own}
+    saved(tmp_path / "t.sgy", example((3, 4)), 2, interval=0.001, headers=given)
+    with segyio.open(tmp_path / "t.sgy", ignore_geometry=True) as file:
+        for name, values in given.items():
+            assert file.attributes(getattr(segyio.TraceField, name))[:].tolist() == values
+            assert load(tmp_path / "t.sgy", name=name).local.tolist() == values
+
+
 def test_ranks_read_their_own_traces_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     segyio = pytest.importorskip("segyio")
     saved(tmp_path / "t.sgy", example((12, 7)), interval=0.001)
@@ -473,7 +492,7 @@ def test_what_segy_does_not_hold_is_refused(tmp_path: Path) -> None:
             example((4, 5)),
             {**good, "headers": {"ScalarTraceHeader": [0, 0, 0, 40000]}},
             ParameterError,
-            "ScalarTraceHeader of trace 3 is 40000, which its word does not hold",
+            "ScalarTraceHeader of trace 3 is 40000, which its 2 bytes do not hold",
         ),
         (
             example((4, 5)),

@@ -9,6 +9,7 @@ Source of the format: SEG-Y revision 1 (Society of Exploration Geophysicists, 20
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -24,8 +25,9 @@ from jali.arrays.layout import Box, Layout, layout_of, shape_of
 from jali.comm import Communicator
 from jali.errors import FileFormatError, ParameterError, ShapeError
 from jali.files import shown
+from jali.io.boxes import write_all
 from jali.io.parallel import together
-from jali.io.writing import WRITER, explained, writing_beside
+from jali.io.writing import WRITER, explained, opened, writing_beside
 
 CODES = {"float32": 5, "int32": 2, "int16": 3, "int8": 8}  # of types of samples that are written
 MOST_SAMPLES, MOST_MICROSECONDS = 65535, 32767  # two bytes, which readers take as unsigned, and as signed
@@ -216,28 +218,46 @@ def _write_traces(
     numbers: Mapping[str, np.ndarray],
     microseconds: int,
 ) -> None:
-    fields = _fields(segyio)
+    """Traces with their headers, as many at once as make a large write: segyio would take each by itself."""
     begin, end = rows
-    with segyio.open(path, "r+", ignore_geometry=True) as file:
-        words = {fields[name]: values.tolist() for name, values in numbers.items()}
-        for k in range(end - begin):
-            try:
-                file.header[begin + k] = {
-                    fields["TRACE_SEQUENCE_FILE"]: begin + k + 1,
-                    fields["TRACE_SAMPLE_COUNT"]: part.shape[1],
-                    fields["TRACE_SAMPLE_INTERVAL"]: microseconds,
-                    **{word: values[k] for word, values in words.items()},
-                }
-            except OverflowError:
-                break  # found below
-            file.trace[begin + k] = part[k]
-        file.flush()
-        for name, values in numbers.items():
-            there = np.asarray(file.attributes(fields[name])[begin:end])
-            if (wrong := np.flatnonzero(there != values)).size:
-                raise ParameterError(
-                    f"header {name} of trace {begin + wrong[0]} is {values[wrong[0]]}, which its word does not hold"
-                )
+    own = {
+        "TRACE_SEQUENCE_FILE": np.arange(begin + 1, end + 1),
+        "TRACE_SAMPLE_COUNT": np.full(end - begin, part.shape[1]),
+        "TRACE_SAMPLE_INTERVAL": np.full(end - begin, microseconds),
+    }
+    words = _words(segyio)
+    trace = np.dtype([("header", "u1", HEADER), ("samples", part.dtype.newbyteorder(">"), part.shape[1])])
+    with opened(path, os.O_WRONLY) as fd:
+        for first in range(0, end - begin, PIECE):
+            some = slice(first, min(first + PIECE, end - begin))
+            block = np.zeros(some.stop - first, trace)
+            block["samples"] = part[some]
+            for name, values in {**own, **numbers}.items():
+                at, kind = words[name]
+                word = _as_word(name, values[some], kind, begin + first)
+                block["header"][:, at - 1 : at - 1 + kind.itemsize] = word
+            write_all(fd, block.view(np.uint8).data, HEADS + (begin + first) * trace.itemsize)
+        os.fsync(fd)
+
+
+def _words(segyio: Any) -> dict[str, tuple[int, np.dtype[Any]]]:
+    """Where the words of a header begin, counted from 1, and their types: each ends where the next one begins."""
+    fields = _fields(segyio)
+    places = [*sorted(set(fields.values())), HEADER + 1]
+    width = {place: after - place for place, after in itertools.pairwise(places)}
+    return {
+        name: (place, np.dtype(">u2" if name == "TRACE_SAMPLE_COUNT" else f">i{width[place]}"))
+        for name, place in fields.items()
+    }
+
+
+def _as_word(name: str, values: np.ndarray, kind: np.dtype[Any], first: int) -> np.ndarray:
+    limits = np.iinfo(kind)
+    if (wrong := np.flatnonzero((values < limits.min) | (values > limits.max))).size:
+        raise ParameterError(
+            f"header {name} of trace {first + wrong[0]} is {values[wrong[0]]}, which its {kind.itemsize} bytes do not hold"
+        )
+    return np.ascontiguousarray(values.astype(kind)).view(np.uint8).reshape(len(values), kind.itemsize)
 
 
 # --- reading --------------------------------------------------------------------------------------------------
