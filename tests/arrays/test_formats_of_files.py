@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from programs import need_mpi, on_ranks, run_program
 
 from jali import comm
 from jali.arrays import DistributedArray, Partition, contents, load, save
@@ -245,6 +246,36 @@ def test_contents_are_told_without_numbers(tmp_path: Path, row: str) -> None:
         assert found.arrays[name][:2] == (SHAPE, np.dtype("float32"))
 
     comm.virtual_ranks(2, program)
+
+
+SCRIPT = """
+import sys
+import numpy as np
+from jali.arrays import DistributedArray, load, save
+
+path, row, options = sys.argv[1], sys.argv[2], eval(sys.argv[3])
+whole = np.arange(63, dtype="float32").reshape(7, 9)
+x = DistributedArray.to_dist(whole, axis=1)
+save(path, x, format=row, **options)
+assert np.array_equal(load(path).asarray(), whole)
+try:
+    save(path, x.astype(object), format=row, **options)
+except Exception as error:
+    print(type(error).__name__, flush=True)
+assert np.array_equal(load(path, axis=1).local, x.local)
+"""
+
+
+@pytest.mark.mpi
+def test_ranks_may_be_processes(tmp_path: Path, row: str) -> None:
+    need_mpi()
+    (tmp_path / "script.py").write_text(SCRIPT)
+    path = path_in(tmp_path, row)
+    ended = run_program(
+        on_ranks(2, sys.executable, tmp_path / "script.py", path, row, NEEDED.get(row, {})), timeout=100
+    )
+    assert ended.stdout.split() == ["ParameterError"] * 2
+    assert np.array_equal(load(path).local.reshape(-1), np.arange(63))
 
 
 class ndarray:  # noqa: N801

@@ -12,6 +12,7 @@ import math
 import os
 import secrets
 import shutil
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ from jali.io.parallel import together
 from jali.io.writing import WRITER, explained, sync_directory
 
 CHUNK_BYTES = 1 << 26  # of larger parts several chunks are made
+_OPENING = threading.Lock()  # settings of zarr are those of the process, of all its virtual ranks
 _METADATA = ("zarr.json", ".zarray", ".zgroup")
 
 
@@ -123,7 +125,8 @@ def _write(path: str, layout: Layout, part: np.ndarray, *, chunks: Sequence[int]
                 )  # fmt: skip
         with together(ranks), explained(f"cannot write {path}"):
             if 0 not in shape_of(box):
-                array = zarr.open_array(temporary, mode="r+").with_config({"write_empty_chunks": True})
+                with _OPENING, zarr.config.set({"array.write_empty_chunks": True}):  # so that none may be missing
+                    array = zarr.open_array(temporary, mode="r+")
                 array[tuple(slice(*ends) for ends in box)] = part
 
 
