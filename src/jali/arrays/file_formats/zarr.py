@@ -61,12 +61,13 @@ def chosen_chunks(layout: Layout, itemsize: int) -> tuple[int, ...]:
         for axis in layout.axes:
             shape[axis] = max(one[axis] for one in layout.local_shapes)
     for axis in range(layout.ndim):
-        pieces = -(-math.prod(shape) * itemsize // CHUNK_BYTES)
-        most = max(1, -(-shape[axis] // pieces))
+        too_large = -(-math.prod(shape) * itemsize // CHUNK_BYTES)
+        most = max(1, -(-shape[axis] // too_large))
         ends = {box[axis][1] for box in layout.boxes} - {0, layout.shape[axis]}
-        together_ = math.gcd(*ends)
-        fitting = [d for d in range(most, most // 2, -1) if together_ % d == 0] if ends else []
-        shape[axis] = fitting[0] if fitting else most
+        common = math.gcd(*ends)
+        pieces = [n for n in range(-(-common // most), 2 * common // most + 1) if n and common % n == 0]
+        fitting = common // pieces[0] if pieces else 0
+        shape[axis] = fitting if 2 * fitting > most else most
     return tuple(shape)
 
 
@@ -125,7 +126,10 @@ def _write(path: str, layout: Layout, part: np.ndarray, *, chunks: Sequence[int]
                 )  # fmt: skip
         with together(ranks), explained(f"cannot write {path}"):
             if 0 not in shape_of(box):
-                with _OPENING, zarr.config.set({"array.write_empty_chunks": True}):  # so that none may be missing
+                with (
+                    _OPENING,
+                    zarr.config.set({"array.write_empty_chunks": True}),
+                ):  # so that none may be missing
                     array = zarr.open_array(temporary, mode="r+")
                 array[tuple(slice(*ends) for ends in box)] = part
 

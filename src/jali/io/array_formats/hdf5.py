@@ -93,7 +93,9 @@ def _check_sources(path: str, name: str, dataset: Any) -> None:
     """HDF5 has fill values where a file of a virtual dataset is missing, without a word."""
     beside = os.path.dirname(os.path.realpath(path))
     files = sorted({source.file_name for source in dataset.virtual_sources()} - {"."})
-    missing = [file for file in files if not os.path.exists(os.path.join(beside, file))]
+    # HDF5 looks beside the file, then where the program runs; names with % are patterns of names
+    looked = [file for file in files if "%" not in file]
+    missing = [f for f in looked if not (os.path.exists(os.path.join(beside, f)) or os.path.exists(f))]
     if missing:
         raise FileFormatError(
             f"{path}: {shown(name)!r} lies in {counted(len(files), 'other file')}, of which {len(missing)} "
