@@ -34,9 +34,11 @@ class Library:
         """A new array where `x` is, of its type or another one, whose values are not set."""
         return self.xp.empty(shape, dtype=x.dtype if dtype is None else dtype)
 
-    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """A new array of zeros."""
-        return self.xp.zeros(shape, dtype=dtype)
+    def zeros_beside(self, x: Any, shape: tuple[int, ...], dtype: Any = None) -> Any:
+        """A new array of zeros where `x` is, of its type or another one."""
+        zeros = self.empty_beside(x, shape, dtype)
+        zeros[...] = 0
+        return zeros
 
     def copy(self, x: Any) -> Any:
         """C-ordered."""
@@ -102,6 +104,14 @@ class Library:
 class CuPy(Library):
     """Arrays on CUDA devices."""
 
+    def empty_beside(self, x: Any, shape: tuple[int, ...], dtype: Any = None) -> Any:
+        with x.device:  # which need not be the current one
+            return super().empty_beside(x, shape, dtype)
+
+    def from_host(self, x: np.ndarray, like: Any) -> Any:
+        with like.device:
+            return super().from_host(x, like)
+
     def to_host(self, x: Any) -> np.ndarray:
         return np.asarray(self.xp.asnumpy(x))
 
@@ -117,9 +127,6 @@ class Torch(Library):
 
     def empty_beside(self, x: Any, shape: tuple[int, ...], dtype: Any = None) -> Any:
         return x.new_empty(shape, dtype=x.dtype if dtype is None else self._dtype(dtype))
-
-    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return self.xp.zeros(shape, dtype=self._dtype(dtype))
 
     def _dtype(self, dtype: Any) -> Any:
         return dtype if isinstance(dtype, self.xp.dtype) else getattr(self.xp, np.dtype(dtype).name)
