@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import types
@@ -282,6 +283,7 @@ class ndarray:  # noqa: N801
     """As CuPy's: NumPy does not get at it, and it is asked for nothing but its shape, its type and its parts."""
 
     __module__ = "cupy"
+    device = contextlib.nullcontext()
 
     def __init__(self, host: np.ndarray) -> None:
         self.host, self.shape, self.dtype, self.ndim = host, host.shape, host.dtype, host.ndim

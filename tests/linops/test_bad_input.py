@@ -6,6 +6,7 @@ operator refuses in its own file here, files in tests/arrays/test_formats_of_fil
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import types
 from collections.abc import Callable
@@ -156,6 +157,7 @@ class ndarray:  # noqa: N801
     """An array on a device, as CuPy's: NumPy does not get at it."""
 
     __module__ = "cupy"
+    device = contextlib.nullcontext()
 
     def __init__(self, host: np.ndarray) -> None:
         self.host, self.shape, self.dtype, self.ndim, self.flags = (
