@@ -75,14 +75,7 @@ class Library:
     def dot(self, x: Any, y: Any, conjugate: bool) -> Any:
         """Sum of products, as a number of NumPy."""
         x, y = x.reshape(-1), y.reshape(-1)
-        product = self.xp.vdot if conjugate else self.xp.dot
-        if x.size > PIECE and x.dtype.char in "fF" and y.dtype.char in "fF":
-            # 32 bits would not hold a long sum; pieces are added in 64
-            return sum(
-                self.number(product(x[begin : begin + PIECE], y[begin : begin + PIECE]))
-                for begin in range(0, x.size, PIECE)
-            )
-        return self.number(product(x, y))
+        return self.number((self.xp.vdot if conjugate else self.xp.dot)(x, y))
 
     def number(self, x: Any) -> Any:
         """What an array of no dimension, or a number, is on the host."""
@@ -99,6 +92,23 @@ class Library:
     def from_host(self, x: np.ndarray, like: Any) -> Any:
         """The values of a NumPy array where `like` is."""
         return self.xp.asarray(x)
+
+
+class NumPy(Library):
+    """Arrays of the host, those of all that is not another row's."""
+
+    def dot(self, x: Any, y: Any, conjugate: bool) -> Any:
+        x, y = x.reshape(-1), y.reshape(-1)
+        if x.size <= PIECE or x.dtype.char not in "fF" or y.dtype.char not in "fF":
+            return super().dot(x, y, conjugate)
+        # 32 bits would not hold a long sum: pieces are added in 64
+        whole = x.size - x.size % PIECE
+        last = super().dot(x[whole:], y[whole:], conjugate)
+        rows, columns = x[:whole].reshape(-1, PIECE), y[:whole].reshape(-1, PIECE)
+        if conjugate and x.dtype.char == "F":
+            return last + sum(super(NumPy, self).dot(r, c, True) for r, c in zip(rows, columns, strict=True))
+        products = np.matmul(rows[:, None, :], columns[:, :, None])  # all of them in one call
+        return last + self.number(products.sum(dtype=np.result_type(products, np.float64)))
 
 
 class CuPy(Library):
@@ -175,7 +185,7 @@ class Torch(Library):
         return self.xp.from_numpy(x).to(like.device)
 
 
-NUMPY = Library("numpy", "numpy")
+NUMPY = NumPy("numpy", "numpy")
 LIBRARIES = {
     "numpy": NUMPY,
     "cupy": CuPy("cupy", "cupy"),
