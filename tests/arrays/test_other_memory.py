@@ -119,6 +119,10 @@ def test_solvers_take_them_alone_and_stacked(engine, ranks) -> None:
         (x,) = arrays_of(engine, a)
         for op in (_Shifted(), _Shifted(stacked=True)):
             given, wanted = (StackedDistributedArray([v, 2 * v]) if op.stacked else v for v in (x, plain))
+            if op.stacked:
+                np.testing.assert_allclose(given.dot(given), 5 * (a * a).sum(), rtol=1e-12)
+                np.testing.assert_allclose(given.norm(), np.sqrt(5 * (a * a).sum()), rtol=1e-12)
+                np.testing.assert_allclose(given.norm(1), 3 * abs(a).sum(), rtol=1e-12)
             for solve in (
                 lambda op, b: cgls(op, b, niter=6, tol=0).x,
                 lambda op, b: fista(op, b, niter=4, eps=0.01, alpha=0.2).x,

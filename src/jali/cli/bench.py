@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device",
         metavar="NAME",
-        help=f"{device_names('')} (default: for halos JALI_DEVICE, for collectives the host)",
+        help=f"{device_names('')} (default: for halos JALI_DEVICE, for collectives and arrays the host; arrays on devices are CuPy's)",
     )
     parser.add_argument(
         "--sides",
@@ -182,15 +182,21 @@ def _arrays(arguments: argparse.Namespace) -> int:
         raise ParameterError("give --rounds 1 or more")
     from mpi4py import MPI
 
-    report = arrays.measure(
-        MPI.COMM_WORLD,
-        arguments.against,
-        arguments.rows or (),
-        dims=tuple(arguments.dims),
-        dtype=arguments.dtype,
-        rounds=arguments.rounds,
-        progress=None if arguments.json else lambda cell: print(arrays_report.row_text(cell), flush=True),
-    )
+    from jali.arrays.places import choose_engine, on_device
+
+    device = arguments.device or "cpu"
+    engine = choose_engine(device, None if device == "cpu" else "cupy")
+    with on_device(device, engine):
+        report = arrays.measure(
+            MPI.COMM_WORLD,
+            arguments.against,
+            arguments.rows or (),
+            dims=tuple(arguments.dims),
+            dtype=arguments.dtype,
+            engine=engine,
+            rounds=arguments.rounds,
+            progress=None if arguments.json else lambda cell: print(arrays_report.row_text(cell), flush=True),
+        )
     return _publish(arguments, arrays_report, report, arrays_report.summary)
 
 

@@ -122,6 +122,8 @@ class LinearOperator:
             raise ShapeError(
                 f"{self!r}: {name} has {count} elements (global shape {x.global_shape}), not {elements}"
             )
+        for array in [x] if isinstance(x, DistributedArray) else x.leaves():
+            array.check_same()
 
     def _check_field(self, x: Field, elements: int, name: str) -> None:
         if not self.of_fields:
