@@ -94,9 +94,28 @@ class Library:
         """The values of a NumPy array where `like` is."""
         return self.xp.asarray(x)
 
+    def address(self, x: Any) -> int:
+        """Of its first element."""
+        return int(x.ctypes.data)
+
+    def strides(self, x: Any) -> tuple[int, ...]:
+        """In elements."""
+        return tuple(stride // x.dtype.itemsize for stride in x.strides)
+
+    def stream(self, x: Any) -> int:
+        """The handle of the stream on which this library works on the array's device, for this thread."""
+        raise ParameterError(f"{self.name} has no streams")
+
 
 class CuPy(Library):
     """Arrays on CUDA devices."""
+
+    def address(self, x: Any) -> int:
+        return int(x.data.ptr)
+
+    def stream(self, x: Any) -> int:
+        with x.device:
+            return int(self.xp.cuda.get_current_stream().ptr)
 
     def to_host(self, x: Any) -> np.ndarray:
         return np.asarray(self.xp.asnumpy(x))
@@ -159,6 +178,15 @@ class Torch(Library):
 
     def from_host(self, x: np.ndarray, like: Any) -> Any:
         return self.xp.from_numpy(x).to(like.device)
+
+    def address(self, x: Any) -> int:
+        return int(x.data_ptr())
+
+    def strides(self, x: Any) -> tuple[int, ...]:
+        return tuple(x.stride())
+
+    def stream(self, x: Any) -> int:
+        return int(self.xp.cuda.current_stream(x.device).cuda_stream)
 
 
 NUMPY = Library("numpy", "numpy")

@@ -13,7 +13,7 @@ from jali.arrays.layout import Shape, even_split
 from jali.arrays.libraries import library_of
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.fft import steps as made
-from jali.fft.providers import PROVIDERS, provider_for
+from jali.fft.providers import PROVIDERS, Means, provider_for
 from jali.fft.routes import alike, cut_in_two, is_whole, next_layout, with_mask
 from jali.fft.steps import Run, Step
 
@@ -280,7 +280,7 @@ class Plan:
         local, owned = self._converted(x, forward)
         library = library_of(local)
         run = Run(
-            provider_for(local, self.provider), library, x.communicator.threads, norm, self._kept,
+            provider_for(local, self.provider), library, Means(x.communicator.threads, self.workspace), norm, self._kept,
             None if out is None else out.local, owned or overwrite,
         )  # fmt: skip
         steps = self.steps if forward else self.steps[::-1]

@@ -9,7 +9,7 @@ from jali.arrays import DistributedArray
 from jali.arrays.libraries import library_of
 from jali.errors import ParameterError
 from jali.fft.plan import MOST_KEPT, normal_axes
-from jali.fft.providers import provider_for
+from jali.fft.providers import Means, provider_for
 from jali.fft.steps import Run, Shift
 
 
@@ -36,6 +36,6 @@ def _shift(x: Any, axes: Any, back: bool) -> DistributedArray:
         if len(kept) >= MOST_KEPT:
             kept.clear()
         kept[key] = Shift(x.layout, along, back, None)
-    run = Run(provider_for(x.local), library_of(x.local), 1, "backward", {}, None, False)
+    run = Run(provider_for(x.local), library_of(x.local), Means(), "backward", {}, None, False)
     run.last = True
     return DistributedArray.of(x.layout, kept[key].forward(x.local, run), x._base_comm)

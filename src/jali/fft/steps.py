@@ -15,7 +15,7 @@ import numpy as np
 from jali.arrays.exchange import Exchange
 from jali.arrays.layout import Box, Layout, Shape
 from jali.arrays.libraries import Library, library_of
-from jali.fft.providers import Provider
+from jali.fft.providers import Means, Provider
 
 Axes = tuple[int, ...]
 
@@ -31,13 +31,13 @@ class Run:
         self,
         provider: Provider,
         library: Library,
-        threads: int,
+        means: Means,
         norm: str,
         kept: dict[Any, Any],
         out: Any,
         owned: bool,
     ) -> None:
-        self.provider, self.library, self.threads, self.norm = provider, library, threads, norm
+        self.provider, self.library, self.means, self.norm = provider, library, means, norm
         self.owned, self.last = owned, False
         self._kept, self._out, self._turn = kept, out, 0
 
@@ -111,7 +111,7 @@ class Transform(Step):
         out = x if run.owned else run.new(x, tuple(x.shape))
         if 0 in x.shape:
             return out
-        return run.provider.c2c(x, self.axes, forward, run.norm, out, run.threads)
+        return run.provider.c2c(x, self.axes, forward, run.norm, out, run.means)
 
 
 def pipelined(step: Transform, move: Move, forward: bool, pieces: int, x: Any, run: Run) -> Any:
@@ -128,7 +128,7 @@ def pipelined(step: Transform, move: Move, forward: bool, pieces: int, x: Any, r
         part = x[where]
         if 0 not in part.shape:
             out = part if ready is x else ready[where]
-            run.provider.c2c(part, step.axes, not inverse, run.norm, out, run.threads)
+            run.provider.c2c(part, step.axes, not inverse, run.norm, out, run.means)
 
     return exchange.pipelined(pieces, axes[0], ready, run.new(x, exchange.shape), transform)
 
@@ -155,7 +155,7 @@ class RealTransform(Step):
         if 0 in x.shape:
             x = run.new(x, self._empty(x.shape, self.n, self.n // 2 + 1), complex_of(x.dtype))
         else:
-            x = run.provider.r2c(x, self.axes, run.norm, run.threads)
+            x = run.provider.r2c(x, self.axes, run.norm, run.means)
         run.owned = True
         return rolled(x, self.shift_after, 1, run)
 
@@ -164,7 +164,7 @@ class RealTransform(Step):
         if 0 in x.shape:
             x = run.new(x, self._empty(x.shape, self.n // 2 + 1, self.n), real_of(x.dtype))
         else:
-            x = run.provider.c2r(x, self.n, self.axes, run.norm, run.threads)
+            x = run.provider.c2r(x, self.n, self.axes, run.norm, run.means)
         run.owned = True
         return rolled(x, self.shift_before, 1, run)
 
