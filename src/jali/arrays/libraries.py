@@ -58,6 +58,10 @@ class Library:
         """A copy of another type."""
         return x.astype(dtype)
 
+    def imag(self, x: Any) -> Any:
+        """Imaginary parts, zeros of a real array."""
+        return x.imag
+
     def ravel(self, x: Any, order: str = "C") -> Any:
         """A flat copy."""
         return x.flatten(order)
@@ -150,6 +154,9 @@ class Torch(Library):
     def astype(self, x: Any, dtype: Any) -> Any:
         return x.to(self._dtype(dtype), copy=True)
 
+    def imag(self, x: Any) -> Any:
+        return x.imag if x.is_complex() else self.xp.zeros_like(x)
+
     def ravel(self, x: Any, order: str = "C") -> Any:
         if order == "F":
             x = x.permute(*reversed(range(x.ndim)))
@@ -229,10 +236,17 @@ def library_of(x: Any) -> Library:
     return library
 
 
+def dtype_of_numpy(dtype: Any) -> np.dtype[Any]:
+    """A type of elements, of NumPy or PyTorch, as NumPy calls it."""
+    if isinstance(dtype, np.dtype):
+        return dtype
+    name = str(dtype)
+    return np.dtype(name.removeprefix("torch.") if name.startswith("torch.") else dtype)
+
+
 def numpy_dtype(x: Any) -> np.dtype[Any]:
     """The type of an array's elements as NumPy calls it."""
-    dtype = x.dtype
-    return dtype if isinstance(dtype, np.dtype) else np.dtype(str(dtype).removeprefix("torch."))
+    return dtype_of_numpy(x.dtype)
 
 
 def bytes_of(x: Any) -> int:

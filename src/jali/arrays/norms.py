@@ -77,7 +77,7 @@ def _parts(local: Any, order: float, axis: int | None, library: Any) -> Any:
             if axis is None:
                 return empty
             return library.zeros(tuple(n for k, n in enumerate(size.shape) if k != axis), size.dtype) + empty
-        return size.max(**named) if order > 0 else size.min(**named)
+        return xp.amax(size, **named) if order > 0 else xp.amin(size, **named)
     return (size if order == 1 else size**order).sum(**named)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from jali.arrays import DistributedArray, StackedDistributedArray, communicator_of, layout_of
 from jali.arrays.layout import Layout, Partition
-from jali.arrays.libraries import library_of, numpy_dtype
+from jali.arrays.libraries import dtype_of_numpy, library_of, numpy_dtype
 from jali.comm import Communicator
 from jali.errors import ParameterError, ShapeError
 from jali.linops import dense
@@ -61,7 +61,7 @@ class LinearOperator:
         rows, columns = shape
         self.Op = Op
         self.shape = (int(rows), int(columns))
-        self.dtype = np.dtype(np.float64 if dtype is None else dtype)
+        self.dtype = dtype_of_numpy(np.float64 if dtype is None else dtype)
         self.dims = (self.shape[1],) if dims is None else tuple(dims)
         self.dimsd = (self.shape[0],) if dimsd is None else tuple(dimsd)
         self._base_comm = base_comm
