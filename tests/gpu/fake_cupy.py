@@ -25,7 +25,11 @@ from jali.comm import DeviceArray
 
 _thread = threading.local()
 _driver: list[Any] = []
-copies_to_host = [0]
+
+
+def copies_to_host() -> int:
+    """Of this thread, so far."""
+    return getattr(_thread, "copies", 0)
 
 
 class Device:
@@ -56,21 +60,20 @@ def wait() -> None:
     assert _driver[0].cuStreamSynchronize(ctypes.c_void_p(_thread.stream)) == 0
 
 
-class ndarray(np.ndarray):  # noqa: N801
-    """In memory of a device, like all that is made of it."""
+class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
+    """In memory of a device, like all that is made of it: `plain` is what NumPy sees there."""
 
     __module__ = "cupy"
-    memory: DeviceArray
 
-    def __array_finalize__(self, of: Any) -> None:
-        self.memory = getattr(of, "memory", None)  # type: ignore[assignment]
-
-    @property
-    def data(self) -> Any:  # type: ignore[override]
-        return types.SimpleNamespace(ptr=self.ctypes.data)
+    def __init__(self, plain: np.ndarray, memory: DeviceArray) -> None:
+        self.plain, self.memory = plain, memory
 
     @property
-    def device(self) -> Any:  # type: ignore[override]
+    def data(self) -> Any:
+        return types.SimpleNamespace(ptr=self.plain.ctypes.data)
+
+    @property
+    def device(self) -> Device:
         return Device(self.memory.gpu.ordinal)
 
     @property
@@ -78,7 +81,7 @@ class ndarray(np.ndarray):  # noqa: N801
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
-            "data": (self.ctypes.data, False),
+            "data": (self.data.ptr, False),
             "strides": None if self.flags.c_contiguous else self.strides,
             "version": 3,
             "stream": _thread.stream,
@@ -87,8 +90,8 @@ class ndarray(np.ndarray):  # noqa: N801
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.memory.__dlpack_device__()
 
-    def __dlpack__(self, **_: Any) -> Any:
-        raise BufferError("take the interface, which says the stream")
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("an array on a device does not become one of the host by itself")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **named: Any) -> Any:
         wait()
@@ -98,48 +101,67 @@ class ndarray(np.ndarray):  # noqa: N801
             return out[0]
         return there(getattr(ufunc, method)(*plain, **named))
 
-    def __array_function__(self, function: Any, kinds: Any, arguments: Any, named: Any) -> Any:
-        raise TypeError(f"numpy.{getattr(function, '__name__', function)} of an array on a device")
+    def __getitem__(self, where: Any) -> Any:
+        return ndarray(self.plain[where], self.memory)
 
     def __setitem__(self, where: Any, value: Any) -> None:
-        assert not (type(value) is np.ndarray and value.ndim), "an array of the host"
+        assert not (isinstance(value, np.ndarray) and value.ndim), "an array of the host"
         wait()
-        _plain(self)[where] = _plain(value)
+        self.plain[where] = _plain(value)
 
-    def reshape(self, *shape: Any, **named: Any) -> Any:
-        found = super().reshape(*shape, **named)
-        return found if np.may_share_memory(_plain(found), _plain(self)) else there(_plain(found))
+    def __len__(self) -> int:
+        return len(self.plain)
 
-    def copy(self, *_: Any) -> Any:
+    def reshape(self, *shape: Any) -> Any:
+        found = self.plain.reshape(*shape)
+        if found.size and not np.may_share_memory(found, self.plain):
+            return self.copy().reshape(*shape)
+        return ndarray(found, self.memory)
+
+    def copy(self) -> Any:
         wait()
-        return there(_plain(self).copy())
+        return there(self.plain.copy())
 
     def astype(self, dtype: Any) -> Any:
         wait()
-        return there(_plain(self).astype(dtype))
+        return there(self.plain.astype(dtype))
 
     def flatten(self, order: str = "C") -> Any:
         wait()
-        return there(_plain(self).flatten(order))
+        return there(self.plain.flatten(order))
 
     def conj(self) -> Any:
         return np.conjugate(self)
 
 
+for _name in ("shape", "dtype", "ndim", "size", "strides", "flags", "nbytes"):
+    setattr(ndarray, _name, property(lambda self, name=_name: getattr(self.plain, name)))
+for _name in ("real", "imag"):
+    setattr(
+        ndarray, _name, property(lambda self, name=_name: ndarray(getattr(self.plain, name), self.memory))
+    )
+for _name in ("transpose", "swapaxes"):
+
+    def _view(self: ndarray, *axes: Any, name: str = _name) -> ndarray:
+        return ndarray(getattr(self.plain, name)(*axes), self.memory)
+
+    setattr(ndarray, _name, _view)
+
+
 def _plain(x: Any) -> Any:
-    return x.view(np.ndarray) if isinstance(x, ndarray) else x
+    return x.plain if isinstance(x, ndarray) else x
 
 
 def empty(shape: Any, dtype: Any = float) -> Any:
     """On the device of this thread."""
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
-    dtype = np.dtype(dtype)
-    count = max(1, int(np.prod(shape)))
-    memory = DeviceArray.empty(_thread.gpu, (count * dtype.itemsize,), "uint8")
+    count, dtype = max(1, int(np.prod(shape))), np.dtype(dtype)
+    return _in(DeviceArray.empty(_thread.gpu, (count * dtype.itemsize,), "uint8"), shape, dtype)
+
+
+def _in(memory: DeviceArray, shape: tuple[int, ...], dtype: Any) -> Any:
     raw = (ctypes.c_char * memory.nbytes).from_address(memory.address)
-    found = np.frombuffer(raw, dtype).view(ndarray)
-    found.memory = memory
-    return found[: int(np.prod(shape))].reshape(shape)
+    return ndarray(np.frombuffer(raw, dtype)[: int(np.prod(shape))].reshape(shape), memory)
 
 
 def there(x: Any) -> Any:
@@ -147,30 +169,27 @@ def there(x: Any) -> Any:
     if not isinstance(x, np.ndarray):
         return x
     found = empty(x.shape, x.dtype)
-    found[...] = x if x.ndim == 0 else _Allowed(x)
+    wait()
+    found.plain[...] = x
     return found
 
 
-class _Allowed:
-    """Numbers of the host that may go to the device."""
-
-    def __init__(self, x: Any) -> None:
-        self.x = x
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        return self.x
+def asarray(x: Any) -> Any:
+    """As it is where it can be, also in memory of jali's."""
+    if isinstance(x, DeviceArray):
+        x.gpu.let_wait(_thread.stream)
+        return _in(x, x.shape, x.dtype)
+    return x if isinstance(x, ndarray) else there(np.asarray(x))
 
 
 def asnumpy(x: Any) -> np.ndarray:
     """A copy on the host, which is counted."""
-    copies_to_host[0] += 1
+    _thread.copies = copies_to_host() + 1
     wait()
     return np.array(_plain(x))
 
 
-def _on_device(name: str) -> Any:
-    function = getattr(np, name)
-
+def _on_device(function: Any) -> Any:
     def call(x: Any, *arguments: Any, **named: Any) -> Any:
         wait()
         return there(function(_plain(x), *(_plain(y) for y in arguments), **named))
@@ -187,7 +206,6 @@ def ascontiguousarray(x: Any) -> Any:
 def installed(driver: Path) -> Iterator[types.ModuleType]:
     """`import cupy` gives this inside."""
     _driver[:] = [ctypes.CDLL(str(driver))]
-    copies_to_host[0] = 0
     module: Any = types.ModuleType("cupy")
     module.__spec__ = importlib.machinery.ModuleSpec("cupy", None)
     module.ndarray, module.empty, module.asnumpy, module.ascontiguousarray = (
@@ -196,28 +214,19 @@ def installed(driver: Path) -> Iterator[types.ModuleType]:
         asnumpy,
         ascontiguousarray,
     )
-    module.asarray = lambda x: x if isinstance(x, ndarray) else there(np.asarray(x))
+    module.asarray = asarray
     module.empty_like = lambda x: empty(x.shape, x.dtype)
     module.zeros = lambda shape, dtype=float: there(np.zeros(shape, dtype))
     module.zeros_like = lambda x: there(np.zeros(x.shape, x.dtype))
     for name in ("roll", "flip", "vdot", "dot"):
-        setattr(module, name, _on_device(name))
+        setattr(module, name, _on_device(getattr(np, name)))
     module.cuda = types.SimpleNamespace(get_current_stream=lambda: types.SimpleNamespace(ptr=_thread.stream))
     module.fft = types.ModuleType("cupy.fft")
     for name in ("fftn", "ifftn", "rfftn", "irfftn"):
-        function = getattr(np.fft, name)
-        setattr(module.fft, name, _fft(function))
+        setattr(module.fft, name, _on_device(getattr(np.fft, name)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "cupy", module)
         patch.setitem(sys.modules, "cupy.fft", module.fft)
         LIBRARIES["cupy"].__dict__.pop("xp", None)
         yield module
         LIBRARIES["cupy"].__dict__.pop("xp", None)
-
-
-def _fft(function: Any) -> Any:
-    def call(x: Any, *arguments: Any, **named: Any) -> Any:
-        wait()
-        return there(function(_plain(x), *arguments, **named))
-
-    return call

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import math
 from collections.abc import Callable, Hashable
 from functools import cache, cached_property
@@ -25,6 +26,11 @@ class Library:
     def xp(self) -> Any:
         """The module itself."""
         return importlib.import_module(self._module)
+
+    @property
+    def installed(self) -> bool:
+        """Whether it can be imported."""
+        return importlib.util.find_spec(self._module) is not None
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """A new array whose values are not set."""
@@ -96,6 +102,10 @@ class Library:
 
     def from_host(self, x: np.ndarray, like: Any) -> Any:
         """The values of a NumPy array where `like` is."""
+        return self.xp.asarray(x)
+
+    def from_device(self, x: Any) -> Any:
+        """An array of this library in the memory of a `jali.comm.DeviceArray`."""
         return self.xp.asarray(x)
 
     def address(self, x: Any) -> int:
@@ -185,6 +195,9 @@ class Torch(Library):
 
     def from_host(self, x: np.ndarray, like: Any) -> Any:
         return self.xp.from_numpy(x).to(like.device)
+
+    def from_device(self, x: Any) -> Any:
+        return self.xp.from_dlpack(x)
 
     def address(self, x: Any) -> int:
         return int(x.data_ptr())

@@ -106,14 +106,18 @@ def one_pass(
 
 
 def complex_passes(
-    kind: str, axes: Sequence[int], shape: Numbers, strides: tuple[Numbers, Numbers]
+    kind: str,
+    axes: Sequence[int],
+    shape: Numbers,
+    strides: tuple[Numbers, Numbers],
+    most: int = MOST_DIMENSIONS,
 ) -> list[Pass]:
-    """Along axes of extents above 1: the first pass goes from the array to the result, the others stay there."""
+    """Along axes of extents above 1, `most` at once: the first pass goes from the array to the result, the others stay there."""
     left = sorted(axes, key=lambda axis: -strides[0][axis])
     found: list[Pass] = []
     while left:
         here = strides if not found else (strides[1], strides[1])
-        for count in range(min(MOST_DIMENSIONS, len(left)), 0, -1):
+        for count in range(min(most, len(left)), 0, -1):
             one = one_pass(kind, left[:count], (shape, shape), here)
             if one is not None:
                 break
@@ -124,12 +128,16 @@ def complex_passes(
 
 
 def real_pass(
-    kind: str, axes: Sequence[int], shapes: tuple[Numbers, Numbers], strides: tuple[Numbers, Numbers]
+    kind: str,
+    axes: Sequence[int],
+    shapes: tuple[Numbers, Numbers],
+    strides: tuple[Numbers, Numbers],
+    most: int = MOST_DIMENSIONS,
 ) -> tuple[Pass, list[int]]:
     """The pass along the last of the axes, which is of real numbers, with as many others as nest around it; and the rest."""
     last, others = axes[-1], sorted(axes[:-1], key=lambda axis: -strides[0][axis])
     others = [axis for axis in others if shapes[0][axis] > 1]
-    for count in range(min(MOST_DIMENSIONS - 1, len(others)), -1, -1):
+    for count in range(min(most - 1, len(others)), -1, -1):
         inside = others[len(others) - count :]
         one = one_pass(kind, [*inside, last], shapes, strides)
         if one is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from jali import recording
 from jali.arrays import DistributedArray, Layout, layout_of
 from jali.arrays.layout import Shape, even_split
 from jali.arrays.libraries import library_of
@@ -273,6 +274,10 @@ class Plan:
     def _run(
         self, x: DistributedArray, out: DistributedArray | None, overwrite: bool, forward: bool, norm: str
     ) -> DistributedArray:
+        recording.refuse(
+            "a Fourier transform is taken",
+            "take it before or after: its parts are packed by the library of the arrays, whose work is not recorded",
+        )
         start, end = (self.layout, self.result_layout) if forward else (self.result_layout, self.layout)
         _check(x, start, "a transform" if forward else "the inverse of a transform")
         if out is not None:

@@ -23,7 +23,7 @@ from jali.arrays.libraries import library_of
 from jali.comm.whereabouts import place_of
 from jali.errors import ParameterError
 from jali.fft import vendors
-from jali.fft.passes import Pass, complex_passes, real_pass
+from jali.fft.passes import Form, Pass, complex_passes, real_pass
 
 Axes = Sequence[int]
 
@@ -218,9 +218,7 @@ class Vendor(Provider):
         kind, dtype = ("R2C", "complex64") if _single(x) else ("D2Z", "complex128")
         x = _forward_strides(library, x)
         out = library.empty_beside(x, tuple(shape), dtype)
-        one, left = real_pass(
-            kind, axes, (tuple(x.shape), tuple(shape)), (library.strides(x), library.strides(out))
-        )
+        one, left = self._real(kind, axes, x, out, means)
         if self._many([one], means) or self._unaligned(library.address(x), 0, one):
             order = _axes_last(len(shape), axes)
             y = library.copy(library.transpose(x, order))  # at the beginning of an allocation
@@ -251,8 +249,10 @@ class Vendor(Provider):
     def _complex(self, x: Any, axes: Axes, inverse: bool, out: Any, means: Means) -> None:
         library = library_of(x)
         x = _forward_strides(library, x)
-        strides = library.strides(x), library.strides(out)
-        passes = complex_passes("C2C" if _single(x) else "Z2Z", axes, tuple(x.shape), strides)
+        kind, strides = "C2C" if _single(x) else "Z2Z", (library.strides(x), library.strides(out))
+        passes = complex_passes(kind, axes, tuple(x.shape), strides)
+        if not all(self._fits(one, x, out, means) for one in passes):  # one axis at a time takes less
+            passes = complex_passes(kind, axes, tuple(x.shape), strides, 1)
         if self._many(passes, means):
             order = _axes_last(len(x.shape), axes)
             y = library.copy(library.transpose(x, order))
@@ -262,6 +262,32 @@ class Vendor(Provider):
         for one in passes:
             self._run(one, inverse, x, out, means)
             x = out
+
+    def _real(self, kind: str, axes: Axes, x: Any, out: Any, means: Means) -> tuple[Pass, list[int]]:
+        """The pass of real numbers, and the axes that are left."""
+        library = library_of(x)
+        shapes = tuple(x.shape), tuple(out.shape)
+        strides = library.strides(x), library.strides(out)
+        one, left = real_pass(kind, axes, shapes, strides)
+        return (one, left) if self._fits(one, x, out, means) else real_pass(kind, axes, shapes, strides, 1)
+
+    def _fits(self, one: Pass, x: Any, out: Any, means: Means) -> bool:
+        if means.workspace is None or len(one.form.extents) == 1:
+            return True
+        try:
+            self._fitting(one.form, x, out, means)
+        except ParameterError:
+            return False
+        return True
+
+    def _fitting(self, form: Form, x: Any, out: Any, means: Means) -> Form:
+        """For as many arrays at once as the workspace allows."""
+        place, sizes = place_of(x), (x.dtype.itemsize, out.dtype.itemsize)
+        assert place is not None
+        distances = form.before[2] * sizes[0], form.after[2] * sizes[1]
+        odd = form.kind not in ("C2C", "Z2Z") and any(d % max(sizes) for d in distances)
+        step = 2 if odd and form.batch > 1 else 1
+        return vendors.find(self.name).fitting(place[1], form, means.workspace, step)
 
     def _many(self, passes: Sequence[Pass], means: Means) -> bool:
         return means.workspace is None and any(
@@ -285,11 +311,9 @@ class Vendor(Provider):
             area = library.empty_beside(x, (size,), "uint8")
             return library.address(area), area
 
-        form = one.form
-        sizes = [x.dtype.itemsize, out.dtype.itemsize]
+        form, fits = one.form, self._fitting(one.form, x, out, means)
+        sizes = x.dtype.itemsize, out.dtype.itemsize
         distances = form.before[2] * sizes[0], form.after[2] * sizes[1]
-        odd = form.kind not in ("C2C", "Z2Z") and any(d % max(sizes) for d in distances)
-        fits = mine.fitting(ordinal, form, means.workspace, 2 if odd and form.batch > 1 else 1)
         begin = library.address(x), library.address(out)
         for offsets in one.offsets():
             for done in range(0, form.batch, fits.batch):
