@@ -209,7 +209,7 @@ def test_the_best_provider_is_that_of_the_array(cupy: Any) -> None:
     assert provider_for(np.zeros(3, complex)).name == "scipy"
     vendors.use_file("cufft", "/nowhere/libcufft.so")
     assert provider_for(x).name == "cupy"
-    why = r"cuFFT was not found \(/nowhere/libcufft.so: .*\); pip install nvidia-cufft.*; without a name there is cupy"
+    why = r"cuFFT was not found \(/nowhere/libcufft.so: .*\): pip install nvidia-cufft.*; without a name there is cupy"
     with pytest.raises(ParameterError, match=why):
         provider_for(x, "cufft")
     fake_cupy.use("hip", 0)

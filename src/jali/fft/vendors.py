@@ -238,7 +238,7 @@ def _found(name: str) -> tuple[Library | None, str]:
                 tried.append(str(error))
         except DeviceError as error:
             tried.append(str(error))
-    return None, f"{row.title} was not found ({'; '.join(tried)}); {row.install}"
+    return None, f"{row.title} was not found ({'; '.join(tried)}): {row.install}"
 
 
 def _candidates(name: str) -> Iterator[tuple[str, int]]:
