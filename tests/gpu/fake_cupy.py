@@ -220,7 +220,9 @@ def installed(driver: Path) -> Iterator[types.ModuleType]:
     module.zeros_like = lambda x: there(np.zeros(x.shape, x.dtype))
     for name in ("roll", "flip", "vdot", "dot"):
         setattr(module, name, _on_device(getattr(np, name)))
-    module.cuda = types.SimpleNamespace(get_current_stream=lambda: types.SimpleNamespace(ptr=_thread.stream))
+    module.cuda = types.SimpleNamespace(
+        get_current_stream=lambda: types.SimpleNamespace(ptr=_thread.stream, synchronize=wait)
+    )
     module.fft = types.ModuleType("cupy.fft")
     for name in ("fftn", "ifftn", "rfftn", "irfftn"):
         setattr(module.fft, name, _on_device(getattr(np.fft, name)))

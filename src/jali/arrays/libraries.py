@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import math
 from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, cached_property
 from typing import Any
 
@@ -120,6 +121,13 @@ class Library:
         """The handle of the stream on which this library works on the array's device, for this thread."""
         raise ParameterError(f"{self.name} has no streams")
 
+    def wait(self, x: Any) -> None:
+        """For what is on that stream; at once on the host."""
+
+    def where(self, x: Any) -> AbstractContextManager[Any]:
+        """Inside, this library works where the array is."""
+        return nullcontext()
+
 
 class CuPy(Library):
     """Arrays on CUDA devices."""
@@ -130,6 +138,14 @@ class CuPy(Library):
     def stream(self, x: Any) -> int:
         with x.device:
             return int(self.xp.cuda.get_current_stream().ptr)
+
+    def wait(self, x: Any) -> None:
+        with x.device:
+            self.xp.cuda.get_current_stream().synchronize()
+
+    def where(self, x: Any) -> AbstractContextManager[Any]:
+        found: AbstractContextManager[Any] = x.device
+        return found
 
     def to_host(self, x: Any) -> np.ndarray:
         return np.asarray(self.xp.asnumpy(x))
@@ -207,6 +223,10 @@ class Torch(Library):
 
     def stream(self, x: Any) -> int:
         return int(self.xp.cuda.current_stream(x.device).cuda_stream)
+
+    def wait(self, x: Any) -> None:
+        if x.device.type == "cuda":
+            self.xp.cuda.current_stream(x.device).synchronize()
 
 
 NUMPY = Library("numpy", "numpy")

@@ -37,7 +37,7 @@ class Plan:
     - `workspace`: the most bytes that an exchange takes beside what goes in and comes out; it then goes in rounds.
     - `provider`: who transforms local arrays (`jali.fft.providers`), by default what is best for an array's library.
     - `pieces`: in how many a part is transformed and sent, so that one is transformed while those before it are under way; not with a
-      workspace limit. On one host, whose ranks copy with the cores that transform, this gains nothing (`benchmarks/fft.py`).
+      workspace limit. On one host, whose ranks copy with the cores that transform, this gains nothing (`jali bench fft`).
     - `shift_before`, `shift_after`: axes to which ifftshift is applied before, fftshift after; where an axis is whole at that time, as
       it mostly is, nothing moves for it.
 
@@ -282,11 +282,21 @@ class Plan:
         _check(x, start, "a transform" if forward else "the inverse of a transform")
         if out is not None:
             _check(out, end, "the result of a transform")
+        with library_of(x.local).where(x.local):
+            local = self._steps(x, None if out is None else out.local, overwrite, forward, norm)
+            if out is None:
+                return DistributedArray.of(end, local, x._base_comm)
+            if out.local is not local:
+                out.local[...] = local
+        return out
+
+    def _steps(self, x: DistributedArray, out: Any, overwrite: bool, forward: bool, norm: str) -> Any:
+        """This rank's part of the result, in `out` if it happens to fit."""
         local, owned = self._converted(x, forward)
         library = library_of(local)
         run = Run(
             provider_for(local, self.provider), library, Means(x.communicator.threads, self.workspace), norm, self._kept,
-            None if out is None else out.local, owned or overwrite,
+            out, owned or overwrite,
         )  # fmt: skip
         steps = self.steps if forward else self.steps[::-1]
         makers = [number for number, step in enumerate(steps) if step.makes_memory]
@@ -302,12 +312,7 @@ class Plan:
             run.last = not makers or number >= makers[-1]
             local = step.forward(local, run) if forward else step.backward(local, run)
             number += 1
-        local = library.contiguous(local)
-        if out is None:
-            return DistributedArray.of(end, local, x._base_comm)
-        if out.local is not local:
-            out.local[...] = local
-        return out
+        return library.contiguous(local)
 
     def _converted(self, x: DistributedArray, forward: bool) -> tuple[Any, bool]:
         """The part in the type that is transformed, and whether it is a copy."""
