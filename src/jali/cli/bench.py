@@ -230,13 +230,13 @@ def _fft(arguments: argparse.Namespace) -> int:
 def _arrays(arguments: argparse.Namespace) -> int:
     from jali.bench import arrays, arrays_report
 
+    dtype = arguments.dtype or "float32"
+    if dtype.startswith("complex"):
+        raise ParameterError("jali bench arrays measures float32 or float64; fft takes complex numbers")
     if comm.current().transport != "mpi":
         raise ParameterError("distributed arrays are measured between MPI ranks; say how many, like -n 2")
     if arguments.rounds < 1:
         raise ParameterError("give --rounds 1 or more")
-    dtype = arguments.dtype or "float32"
-    if dtype.startswith("complex"):
-        raise ParameterError("jali bench arrays measures float32 or float64; fft takes complex numbers")
     from mpi4py import MPI
 
     report = arrays.measure(
