@@ -172,15 +172,12 @@ def test_what_makes_no_sense_is_refused() -> None:
         (lambda: fft.array_of(3), ParameterError, "takes a Field, not a int"),
         (lambda: fft.field_of(3, lattice), ParameterError, "not a int and a Lattice"),
         (lambda: jali.graph(lambda: fft.fftn(f), lattice), jali.RecordingError, "while a graph is recorded"),
-        (
-            lambda: jali.graph(lambda: fft.fftn(fft.array_of(f)), lattice),
-            jali.RecordingError,
-            "while a graph is recorded",
-        ),
     ):
         with pytest.raises(error, match=words):
             call()
     x = DistributedArray((4, 6), dtype="complex128")
     x[:] = 1
-    with pytest.raises(jali.RecordingError, match="a Fourier transform is taken while a graph is recorded"):
+    with pytest.raises(
+        jali.RecordingError, match="a Fourier transform of arrays on the host, which takes the host"
+    ):
         jali.graph(lambda: fft.fftn(x), lattice)

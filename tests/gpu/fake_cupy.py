@@ -6,25 +6,31 @@ shows. A thread has the device and the kind that it chose by `use`. The host's c
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.machinery
 import sys
 import threading
 import types
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fake_driver import make_fake_fft
 
 from jali import _core
 from jali.arrays.libraries import LIBRARIES
 from jali.comm import DeviceArray
+from jali.errors import JaliError
 
 _thread = threading.local()
 _driver: list[Any] = []
+_library: list[Any] = []
+_all: list[
+    DeviceArray
+] = []  # what was allocated; jali's pool would give it away before this stream has come so far
 
 
 def copies_to_host() -> int:
@@ -60,6 +66,19 @@ def wait() -> None:
     assert _driver[0].cuStreamSynchronize(ctypes.c_void_p(_thread.stream)) == 0
 
 
+class ExternalStream:
+    """Somebody's stream, on which this library works inside."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+
+    def __enter__(self) -> None:
+        self.before, _thread.stream = _thread.stream, self.handle
+
+    def __exit__(self, *_: object) -> None:
+        _thread.stream = self.before
+
+
 class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
     """In memory of a device, like all that is made of it: `plain` is what NumPy sees there."""
 
@@ -93,6 +112,10 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TypeError("an array on a device does not become one of the host by itself")
 
+    def __imul__(self, factor: Any) -> Any:
+        _elementwise(self, factor, multiply=True)
+        return self
+
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **named: Any) -> Any:
         wait()
         plain = [_plain(x) for x in inputs]
@@ -106,8 +129,7 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
 
     def __setitem__(self, where: Any, value: Any) -> None:
         assert not (isinstance(value, np.ndarray) and value.ndim), "an array of the host"
-        wait()
-        self.plain[where] = _plain(value)
+        _elementwise(self[where], value, multiply=False)
 
     def __len__(self) -> int:
         return len(self.plain)
@@ -148,6 +170,31 @@ for _name in ("transpose", "swapaxes"):
     setattr(ndarray, _name, _view)
 
 
+TYPES = {"float32": 4, "float64": 8, "complex64": 80, "complex128": 160}
+
+
+def _elementwise(to: ndarray, value: Any, multiply: bool) -> None:
+    """Puts it on the stream; work with other types is done at once."""
+    source = value.plain if isinstance(value, ndarray) else None
+    if to.dtype.name not in TYPES or (source is None and not isinstance(value, float | int)) or (
+        source is not None and source.dtype.name not in TYPES
+    ):  # fmt: skip
+        wait()
+        to.plain[...] = to.plain * _plain(value) if multiply else _plain(value)
+        return
+    number, from_steps, address, kind = float(value) if source is None else 0.0, to.strides, None, 0
+    if source is not None:
+        source = np.broadcast_to(source, to.shape)
+        from_steps, address, kind = source.strides, source.ctypes.data, TYPES[source.dtype.name]
+    numbers = ctypes.c_longlong * max(1, to.ndim)
+    code = _library[0].fakeElementwise(
+        ctypes.c_void_p(_thread.stream), int(multiply), to.ndim, numbers(*to.shape), ctypes.c_void_p(to.data.ptr),
+        TYPES[to.dtype.name], numbers(*to.strides), ctypes.c_void_p(address), kind, numbers(*from_steps),
+        ctypes.c_double(number),
+    )  # fmt: skip
+    assert code == 0
+
+
 def _plain(x: Any) -> Any:
     return x.plain if isinstance(x, ndarray) else x
 
@@ -156,7 +203,9 @@ def empty(shape: Any, dtype: Any = float) -> Any:
     """On the device of this thread."""
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     count, dtype = max(1, int(np.prod(shape))), np.dtype(dtype)
-    return _in(DeviceArray.empty(_thread.gpu, (count * dtype.itemsize,), "uint8"), shape, dtype)
+    found = _in(DeviceArray.empty(_thread.gpu, (count * dtype.itemsize,), "uint8"), shape, dtype)
+    _all.append(found.memory)
+    return found
 
 
 def _in(memory: DeviceArray, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -202,10 +251,11 @@ def ascontiguousarray(x: Any) -> Any:
     return x if x.flags.c_contiguous else x.copy()
 
 
-@contextmanager
+@contextlib.contextmanager
 def installed(driver: Path) -> Iterator[types.ModuleType]:
     """`import cupy` gives this inside."""
     _driver[:] = [ctypes.CDLL(str(driver))]
+    _library[:] = [ctypes.CDLL(str(make_fake_fft()))]
     module: Any = types.ModuleType("cupy")
     module.__spec__ = importlib.machinery.ModuleSpec("cupy", None)
     module.ndarray, module.empty, module.asnumpy, module.ascontiguousarray = (
@@ -221,7 +271,9 @@ def installed(driver: Path) -> Iterator[types.ModuleType]:
     for name in ("roll", "flip", "vdot", "dot"):
         setattr(module, name, _on_device(getattr(np, name)))
     module.cuda = types.SimpleNamespace(
-        get_current_stream=lambda: types.SimpleNamespace(ptr=_thread.stream, synchronize=wait)
+        get_current_stream=lambda: types.SimpleNamespace(ptr=_thread.stream, synchronize=wait),
+        ExternalStream=ExternalStream,
+        Device=Device,
     )
     module.fft = types.ModuleType("cupy.fft")
     for name in ("fftn", "ifftn", "rfftn", "irfftn"):
@@ -231,4 +283,8 @@ def installed(driver: Path) -> Iterator[types.ModuleType]:
         patch.setitem(sys.modules, "cupy.fft", module.fft)
         LIBRARIES["cupy"].__dict__.pop("xp", None)
         yield module
+        for gpu in {memory.gpu for memory in _all}:
+            with contextlib.suppress(JaliError):
+                gpu.synchronize()
+        _all.clear()
         LIBRARIES["cupy"].__dict__.pop("xp", None)

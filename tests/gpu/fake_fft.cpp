@@ -288,6 +288,36 @@ int make(const std::string& name, std::intptr_t handle, int rank, const Long* n,
     return success;
 }
 
+// What an array library's own kernels do: strided numbers go to others, or are multiplied with them, in order
+// of the stream.
+struct Elementwise {
+    std::vector<Long> n, to_steps, from_steps; // steps in bytes
+    char *to, *from;
+    int to_type, from_type; // 4, 8: real; 80, 160: complex
+    bool multiply;
+    double number;
+
+    static Number get(const char* at, int type) { return load(at, 0, type < 80, type == 4 || type == 80); }
+    static Long at(const std::vector<Long>& steps, const std::vector<Long>& index) {
+        Long offset = 0;
+        for (std::size_t k = 0; k < index.size(); ++k) offset += steps[k] * index[k];
+        return offset;
+    }
+    void go() {
+        for (const Long k : n)
+            if (k == 0) return;
+        std::vector<Number> values; // all are read before any is written
+        each(n, [&](const std::vector<Long>& index) {
+            const Number x = from ? get(from + at(from_steps, index), from_type) : number;
+            values.push_back(multiply ? x * get(to + at(to_steps, index), to_type) : x);
+        });
+        std::size_t k = 0;
+        each(n, [&](const std::vector<Long>& index) {
+            store(to + at(to_steps, index), 0, values[k++], to_type < 80, to_type == 4 || to_type == 80);
+        });
+    }
+};
+
 template <class F>
 int with(const std::string& name, std::intptr_t handle, F f) {
     if (const int code = told(name)) return code;
@@ -356,6 +386,21 @@ int with(const std::string& name, std::intptr_t handle, F f) {
     API prefix##ExecZ2D(Handle plan, void* in, void* out) {                                                  \
         return execute(#prefix "ExecZ2D", std::intptr_t(plan), z2d, in, out, 1);                             \
     }
+
+API fakeElementwise(void* stream, int multiply, int ndim, const Long* n, void* to, int to_type,
+                    const Long* to_steps, void* from, int from_type, const Long* from_steps, double number) {
+    auto* one = new Elementwise{{n, n + ndim},
+                                {to_steps, to_steps + ndim},
+                                {from_steps, from_steps + ndim},
+                                static_cast<char*>(to),
+                                static_cast<char*>(from),
+                                to_type,
+                                from_type,
+                                multiply != 0,
+                                number}; // graphs repeat it
+    const auto work = [](void* it) { return static_cast<Elementwise*>(it)->go(), 1; };
+    return driver().polled(stream, "a kernel of an array library", work, one);
+}
 
 LIBRARY(cufft, int)
 LIBRARY(hipfft, void*)

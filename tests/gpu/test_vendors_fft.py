@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,6 +38,7 @@ def cupy(fake_driver: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], list[str]]:
     """Calls of the library since the last question, of a function whose name ends so."""
+    gc.collect()  # plans of other tests
     file = tmp_path / "calls"
     monkeypatch.setenv("JALI_FAKE_FFT_LOG", str(file))
 

@@ -105,9 +105,9 @@ class Library:
         """The values of a NumPy array where `like` is."""
         return self.xp.asarray(x)
 
-    def from_device(self, x: Any) -> Any:
-        """An array of this library in the memory of a `jali.comm.DeviceArray`."""
-        return self.xp.asarray(x)
+    def empty_on(self, ordinal: int, shape: tuple[int, ...], dtype: Any) -> Any:
+        """A new array on the device of this number, whose values are not set."""
+        raise ParameterError(f"{self.name} has no arrays on devices")
 
     def address(self, x: Any) -> int:
         """Of its first element."""
@@ -128,9 +128,17 @@ class Library:
         """Inside, this library works where the array is."""
         return nullcontext()
 
+    def on_stream(self, x: Any, stream: int) -> AbstractContextManager[Any]:
+        """Inside, this library works on the stream of this handle, on the array's device."""
+        raise ParameterError(f"{self.name} has no streams")
+
 
 class CuPy(Library):
     """Arrays on CUDA devices."""
+
+    def empty_on(self, ordinal: int, shape: tuple[int, ...], dtype: Any) -> Any:
+        with self.xp.cuda.Device(ordinal):
+            return self.xp.empty(shape, dtype=dtype)
 
     def address(self, x: Any) -> int:
         return int(x.data.ptr)
@@ -145,6 +153,10 @@ class CuPy(Library):
 
     def where(self, x: Any) -> AbstractContextManager[Any]:
         found: AbstractContextManager[Any] = x.device
+        return found
+
+    def on_stream(self, x: Any, stream: int) -> AbstractContextManager[Any]:
+        found: AbstractContextManager[Any] = self.xp.cuda.ExternalStream(stream)
         return found
 
     def to_host(self, x: Any) -> np.ndarray:
@@ -212,8 +224,8 @@ class Torch(Library):
     def from_host(self, x: np.ndarray, like: Any) -> Any:
         return self.xp.from_numpy(x).to(like.device)
 
-    def from_device(self, x: Any) -> Any:
-        return self.xp.from_dlpack(x)
+    def empty_on(self, ordinal: int, shape: tuple[int, ...], dtype: Any) -> Any:
+        return self.xp.empty(shape, dtype=self._dtype(dtype), device=f"cuda:{ordinal}")
 
     def address(self, x: Any) -> int:
         return int(x.data_ptr())
@@ -227,6 +239,11 @@ class Torch(Library):
     def wait(self, x: Any) -> None:
         if x.device.type == "cuda":
             self.xp.cuda.current_stream(x.device).synchronize()
+
+    def on_stream(self, x: Any, stream: int) -> AbstractContextManager[Any]:
+        cuda = self.xp.cuda
+        found: AbstractContextManager[Any] = cuda.stream(cuda.ExternalStream(stream, device=x.device))
+        return found
 
 
 NUMPY = Library("numpy", "numpy")

@@ -100,9 +100,10 @@ def make_array(
     numbers = random.normal(size=layout.local_shape) + 1j * random.normal(size=layout.local_shape)
     local: Any = numbers.astype(dtype)
     if gpu is not None:
-        from jali.comm import DeviceArray
-
-        local = _engine(engine).from_device(DeviceArray.from_host(local, gpu))
+        library = _engine(engine)
+        like = library.empty_on(gpu.ordinal, (1,), dtype)
+        with library.where(like):
+            local = library.from_host(local, like)
     elif engine not in (None, "numpy"):
         local = library_by_name(str(engine)).from_host(local, local)
     return DistributedArray.of(layout, local)

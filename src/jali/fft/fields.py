@@ -8,7 +8,6 @@ it is. Boundary conditions are none of a transform's business: values are those 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,13 @@ import numpy as np
 from jali import recording
 from jali.arrays import DistributedArray, Layout, layout_of
 from jali.arrays.libraries import LIBRARIES, Library, library_of, numpy_dtype
+from jali.arrays.recorded import contiguous
 from jali.codegen.types import Element
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.lattice.arrays import element_of
 from jali.lattice.field import Field
 from jali.lattice.lattice import Lattice
+from jali.lattice.sites import site_function
 
 
 def layout_of_field(field: Field) -> Layout:
@@ -48,7 +49,8 @@ def array_of(field: Field) -> DistributedArray:
 
 def _array_of(field: Field) -> tuple[DistributedArray, bool]:
     """The array, and whether it is a copy."""
-    recording.refuse("the array of a field is made", "make it before or after")
+    if field.lattice.gpu is None:
+        recording.refuse("the array of a field is made", "make it before or after")
     field.check_set()
     layout, lent = layout_of_field(field), field.array
     if lent is not None and field.element.type.kind != "int":
@@ -61,9 +63,9 @@ def _array_of(field: Field) -> tuple[DistributedArray, bool]:
     if field.lattice.gpu is None:
         return DistributedArray.of(layout, np.ascontiguousarray(field.local())), True
     dtype = field.element.numpy_dtype(field.precision)
-    local = _device_library(field).from_device(_device_array(field, layout.local_shape, dtype))
+    local = _device_library(field).empty_on(field.lattice.gpu.ordinal, layout.local_shape, dtype)
     plain = field.element if field.element.codec == "plain" else _element(dtype, layout, field.lattice)
-    field.lattice.wrap(local, plain).assign(field)
+    _copy(_wrapped(field.lattice, local, plain), field)
     return DistributedArray.of(layout, local), True
 
 
@@ -91,9 +93,36 @@ def set_from(field: Field, array: DistributedArray) -> Field:
         )
     if field.lattice.gpu is None:
         return field.set_local(array.local)
-    local = library_of(array.local).contiguous(array.local)
+    local = contiguous(array.local)
     plain = None if not field.element.spinor else field.element
-    return field.assign(field.lattice.wrap(local, plain))
+    return _copy(field, _wrapped(field.lattice, local, plain))
+
+
+@site_function
+def _take(X: Any, to: Any, source: Any) -> None:
+    to[X] = source[X]
+
+
+def _copy(to: Field, source: Field) -> Field:
+    """Values of a field go into another one on its device. Graphs have kernels, but not the copies between layouts of `assign`."""
+    if recording.current() is None:
+        return to.assign(source)
+    if to.precision != source.precision or to.element.type != source.element.type:
+        recording.refuse(
+            f"a result of {source.element} in {source.precision} goes into a field of {to.element} in {to.precision}",
+            "make it of the same type",
+        )
+    _take(to, source)
+    return to
+
+
+def _wrapped(lattice: Lattice, local: Any, element: Element | None) -> Field:
+    """An array as a field, which lives as long as the graph that is recorded."""
+    with recording.suspended():
+        found = lattice.wrap(local, element)
+    if (tape := recording.current()) is not None:
+        tape.held.append((found, local))
+    return found
 
 
 def transformed_field(
@@ -143,14 +172,6 @@ def directions_of(lattice: Lattice, s: Any, axes: Any) -> tuple[int, ...]:
 
 def _element(dtype: Any, layout: Layout, lattice: Lattice) -> Element:
     return element_of(np.dtype(dtype), tuple(layout.shape[lattice.ndim :]))
-
-
-def _device_array(field: Field, shape: Sequence[int], dtype: Any) -> Any:
-    from jali.comm import DeviceArray
-
-    gpu = field.lattice.gpu
-    assert gpu is not None
-    return DeviceArray.empty(gpu, shape, dtype, "array of a field")
 
 
 def _device_library(field: Field) -> Library:

@@ -15,15 +15,18 @@ import importlib.util
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from jali.arrays.libraries import library_of
+from jali.arrays.recorded import assign, contiguous, copied, do, multiply
 from jali.comm.whereabouts import place_of
 from jali.errors import ParameterError
 from jali.fft import vendors
 from jali.fft.passes import Form, Pass, complex_passes, real_pass
+from jali.fft.vendors import VendorPlan
 
 Axes = Sequence[int]
 
@@ -37,7 +40,9 @@ class Means:
 
 
 class Provider:
-    """A library that has `fft.fftn` and its like, as NumPy names them."""
+    """A library that has `fft.fftn` and its like, as NumPy names them. `recordable`: whether graphs can have its transforms."""
+
+    recordable = False
 
     def __init__(self, name: str, module: str, of: str) -> None:
         self.name, self.library, self._module = name, of, module
@@ -161,9 +166,9 @@ def _alike(pyfftw: Any, x: Any, aligned: bool) -> Any:
 def _scaled(x: Any, extents: Sequence[int], forward: bool, norm: str) -> Any:
     n = math.prod(extents)
     if norm == "ortho":
-        x *= 1 / math.sqrt(n)
+        multiply(x, 1 / math.sqrt(n))
     elif (norm == "forward") == forward:
-        x *= 1 / n
+        multiply(x, 1 / n)
     return x
 
 
@@ -189,6 +194,8 @@ SMALL_CALL = 1 << 20  # elements; copies that save many such calls take less tim
 class Vendor(Provider):
     """A vendor's library, on the stream on which the array's own library works."""
 
+    recordable = True
+
     def __init__(self, name: str) -> None:
         super().__init__(name, "", f"{vendors.ROWS[name].kind} devices")
         self._row = vendors.ROWS[name]
@@ -209,7 +216,7 @@ class Vendor(Provider):
         if long:
             self._complex(x, long, not forward, out, means)
         elif out is not x:
-            out[...] = x
+            assign(out, x)
         return _scaled(out, [x.shape[axis] for axis in axes], forward, norm)
 
     def r2c(self, x: Any, axes: Axes, norm: str, means: Means) -> Any:
@@ -221,7 +228,7 @@ class Vendor(Provider):
         one, left = self._real(kind, axes, x, out, means)
         if self._many([one], means) or self._unaligned(library.address(x), 0, one):
             order = _axes_last(len(shape), axes)
-            y = library.copy(library.transpose(x, order))  # at the beginning of an allocation
+            y = copied(library.transpose(x, order))  # at the beginning of an allocation
             found = self.r2c(y, range(len(shape) - len(axes), len(shape)), norm, means)
             return library.transpose(found, _back(order))
         self._run(one, False, x, out, means)
@@ -232,7 +239,7 @@ class Vendor(Provider):
     def c2r(self, x: Any, n: int, axes: Axes, norm: str, means: Means) -> Any:
         library = library_of(x)
         order = _axes_last(len(x.shape), axes)
-        y = library.copy(library.transpose(x, order))  # it overwrites its input
+        y = copied(library.transpose(x, order))  # it overwrites its input
         along = range(len(order) - len(axes), len(order))
         shape = (*y.shape[:-1], n)
         kind, dtype = ("C2R", "float32") if _single(x) else ("Z2D", "float64")
@@ -255,9 +262,9 @@ class Vendor(Provider):
             passes = complex_passes(kind, axes, tuple(x.shape), strides, 1)
         if self._many(passes, means):
             order = _axes_last(len(x.shape), axes)
-            y = library.copy(library.transpose(x, order))
+            y = copied(library.transpose(x, order))
             self._complex(y, range(len(order) - len(axes), len(order)), inverse, y, means)
-            out[...] = library.transpose(y, _back(order))
+            assign(out, library.transpose(y, _back(order)))
             return
         for one in passes:
             self._run(one, inverse, x, out, means)
@@ -302,24 +309,27 @@ class Vendor(Provider):
         return bool((before, after)[side] % (2 * size) or any(step % 2 for step in steps))
 
     def _run(self, one: Pass, inverse: bool, x: Any, out: Any, means: Means) -> None:
-        library, mine = library_of(x), vendors.find(self.name)
-        place = place_of(x)
+        library, mine, place = library_of(x), vendors.find(self.name), place_of(x)
         assert place is not None
-        ordinal, stream = place[1], library.stream(x)
-
-        def memory(size: int) -> tuple[int, Any]:
-            area = library.empty_beside(x, (size,), "uint8")
-            return library.address(area), area
-
         form, fits = one.form, self._fitting(one.form, x, out, means)
         sizes = x.dtype.itemsize, out.dtype.itemsize
         distances = form.before[2] * sizes[0], form.after[2] * sizes[1]
         begin = library.address(x), library.address(out)
+        plan, area = mine.plan(place[1], fits), None
+        if plan.work:
+            area = library.empty_beside(x, (plan.work,), "uint8")
+
+        def run(part: VendorPlan, a: int, b: int) -> None:
+            part.run(library.stream(x), a, b, inverse, None if area is None else library.address(area))
+
         for offsets in one.offsets():
             for done in range(0, form.batch, fits.batch):
                 a, b = (begin[k] + offsets[k] * sizes[k] + done * distances[k] for k in (0, 1))
-                part = fits.of(min(fits.batch, form.batch - done))
-                mine.run(ordinal, stream, part, a, b, inverse, memory)
+                left = form.batch - done
+                do(
+                    out,
+                    partial(run, plan if left >= fits.batch else mine.plan(place[1], fits.of(left)), a, b),
+                )
 
 
 def _single(x: Any) -> bool:
@@ -329,7 +339,7 @@ def _single(x: Any) -> bool:
 def _forward_strides(library: Any, x: Any) -> Any:
     """The array, or a copy of one that is not stored in the order of its elements."""
     strides = library.strides(x)
-    return x if all(s > 0 or n == 1 for s, n in zip(strides, x.shape, strict=True)) else library.contiguous(x)
+    return x if all(s > 0 or n == 1 for s, n in zip(strides, x.shape, strict=True)) else contiguous(x)
 
 
 def _axes_last(ndim: int, axes: Axes) -> tuple[int, ...]:

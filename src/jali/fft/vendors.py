@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import functools
 import os
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -87,8 +88,8 @@ class Library:
 
     def __init__(self, row: Row, handle: ctypes.CDLL, path: str) -> None:
         self.row, self.path = row, path
-        self._lock = threading.Lock()  # a plan has one stream and one work area at a time
-        self._plans: OrderedDict[tuple[int, Form], tuple[Any, int]] = OrderedDict()
+        self.lock = threading.Lock()  # a plan has one stream and one work area at a time
+        self._plans: OrderedDict[tuple[int, Form], VendorPlan] = OrderedDict()
         number, pointer, long = ctypes.c_int, ctypes.c_void_p, ctypes.c_longlong
         numbers, plan = ctypes.POINTER(long), row.handle
         size = ctypes.POINTER(ctypes.c_size_t)
@@ -119,48 +120,40 @@ class Library:
     def version(self) -> int:
         """As the library says it: 11206 is 11.2.6."""
         found = ctypes.c_int()
-        self._call("GetVersion", "its version", ctypes.byref(found))
+        self.call("GetVersion", "its version", ctypes.byref(found))
         return found.value
 
-    def _call(self, name: str, what: Any, *arguments: Any) -> None:
+    def call(self, name: str, what: Any, *arguments: Any) -> None:
+        """A function by its name without the prefix; `what` it is about. Raises DeviceError with what its code means."""
         code = self._functions[name](*arguments)
         if code:
             word, meaning = ERRORS.get(code, ("", "an error that jali does not know"))
             said = f"{self.row.prefix.upper()}_{word}, " if word else ""
             raise DeviceError(f"{self.row.prefix}{name} ({what}) failed with code {code}: {said}{meaning}")
 
-    def _plan(self, ordinal: int, form: Form) -> tuple[Any, int]:
-        """The plan and the bytes that it works in. The lock is held and the context set."""
+    def plan(self, ordinal: int, form: Form) -> VendorPlan:
+        """The plan of a form on a device. Raises DeviceError."""
+        with self.lock, current_device(self.row.kind, ordinal):
+            return self._plan(ordinal, form)
+
+    def _plan(self, ordinal: int, form: Form) -> VendorPlan:
+        """The same. The lock is held and the context set."""
         key = ordinal, form
         if key in self._plans:
             self._plans.move_to_end(key)
             return self._plans[key]
-        plan, work = self.row.handle(), ctypes.c_size_t()
-        self._call("Create", form, ctypes.byref(plan))
-        try:
-            self._call("SetAutoAllocation", form, plan, 0)
-            rank = len(form.extents)
-            (before, stride, distance), (after, out_stride, out_distance) = form.before, form.after
-            array = ctypes.c_longlong * rank
-            self._call(
-                "MakePlanMany64", form, plan, rank, array(*form.extents), array(*before), stride, distance,
-                array(*after), out_stride, out_distance, KINDS[form.kind], form.batch, ctypes.byref(work),
-            )  # fmt: skip
-        except DeviceError:
-            self._functions["Destroy"](plan)
-            raise
+        plan = VendorPlan(self, ordinal, form)
         while len(self._plans) >= MOST_PLANS:
-            (_, old), (useless, _) = self._plans.popitem(last=False)
-            self._call("Destroy", old, useless)
-        self._plans[key] = plan, work.value
-        return self._plans[key]
+            self._plans.popitem(last=False)
+        self._plans[key] = plan
+        return plan
 
     def fitting(self, ordinal: int, form: Form, workspace: int | None, step: int = 1) -> Form:
         """The form for as many arrays, a multiple of `step`, as work in so many bytes. Raises ParameterError where not even `step` do."""
-        with self._lock, current_device(self.row.kind, ordinal):
+        with self.lock, current_device(self.row.kind, ordinal):
             batch = form.batch
             while True:
-                _, work = self._plan(ordinal, form.of(batch))
+                work = self._plan(ordinal, form.of(batch)).work
                 if workspace is None or work <= workspace:
                     return form.of(batch)
                 if batch <= step:
@@ -170,33 +163,60 @@ class Library:
                 fewer = min(batch - 1, batch * workspace // work)
                 batch = max(step, fewer - fewer % step)
 
-    def run(
-        self, ordinal: int, stream: int, form: Form, before: int, after: int, inverse: bool, memory: Callable[[int], tuple[int, Any]]
-    ) -> None:  # fmt: skip
-        """From one address to another, on a stream. `memory(bytes)` gives the address of a work area and what keeps it until the stream
-        has come so far. Raises DeviceError."""
-        with self._lock, current_device(self.row.kind, ordinal):
-            plan, work = self._plan(ordinal, form)
-            self._call("SetStream", form, plan, stream)
-            address, keep = memory(work) if work else (None, None)
-            if work:
-                self._call("SetWorkArea", form, plan, address)
-            direction = (INVERSE if inverse else FORWARD,) if form.kind in ("C2C", "Z2Z") else ()
-            self._call(f"Exec{form.kind}", form, plan, before, after, *direction)
-            del keep
-
     @property
     def plans(self) -> int:
         """How many are kept."""
         return len(self._plans)
 
     def forget(self) -> None:
-        """Give all plans back."""
-        with self._lock:
-            while self._plans:
-                (ordinal, form), (plan, _) = self._plans.popitem()
-                with current_device(self.row.kind, ordinal):
-                    self._call("Destroy", form, plan)
+        """Give all plans back but those of graphs."""
+        with self.lock:
+            self._plans.clear()
+
+
+class VendorPlan:
+    """A plan of the library, given back when nobody has it any more: who has put it into a graph does. `work` is the bytes that it
+    works in."""
+
+    def __init__(self, library: Library, ordinal: int, form: Form) -> None:
+        self._library, self._ordinal, self.form = library, ordinal, form
+        self._plan: Any = None
+        plan, work = library.row.handle(), ctypes.c_size_t()
+        library.call("Create", form, ctypes.byref(plan))
+        self._plan = plan
+        try:
+            library.call("SetAutoAllocation", form, plan, 0)
+            rank = len(form.extents)
+            (before, stride, distance), (after, out_stride, out_distance) = form.before, form.after
+            array = ctypes.c_longlong * rank
+            library.call(
+                "MakePlanMany64", form, plan, rank, array(*form.extents), array(*before), stride, distance,
+                array(*after), out_stride, out_distance, KINDS[form.kind], form.batch, ctypes.byref(work),
+            )  # fmt: skip
+        except DeviceError:
+            self._destroy()
+            raise
+        self.work = work.value
+
+    def run(self, stream: int, before: int, after: int, inverse: bool, area: int | None) -> None:
+        """From one address to another, on a stream, in a work area that stays until the stream has come so far. Raises DeviceError."""
+        library, form, plan = self._library, self.form, self._plan
+        with library.lock, current_device(library.row.kind, self._ordinal):
+            library.call("SetStream", form, plan, stream)
+            if self.work:
+                library.call("SetWorkArea", form, plan, area)
+            direction = (INVERSE if inverse else FORWARD,) if form.kind in ("C2C", "Z2Z") else ()
+            library.call(f"Exec{form.kind}", form, plan, before, after, *direction)
+
+    def _destroy(self) -> None:
+        if self._plan is not None:
+            with contextlib.suppress(DeviceError), current_device(self._library.row.kind, self._ordinal):
+                self._library.call("Destroy", self.form, self._plan)
+            self._plan = None
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():  # the driver may be gone by then
+            self._destroy()
 
 
 _named: dict[str, str] = {}  # files that programs named
