@@ -1,22 +1,34 @@
 """Distributed arrays whose parts are CuPy's or PyTorch's, on real GPUs: what the same lines give with NumPy.
 
-Ranks are threads of one process, a device each where there are as many. With NumPy as the other library this file checks itself, and
-tensors of the host stand in where there is no GPU.
+Without a GPU ranks are threads, this file checks itself with NumPy as the other library, and tensors of the host stand in. On GPUs a
+rank is a process: memory of CuPy and PyTorch comes from calls of the driver that wait for all devices of a process, so that a rank which
+is a thread may wait for one that waits for it. The tests here use one GPU; all of them are used by
+
+    mpiexec -n 4 python tests/gpu/test_array_libraries_on_hardware.py
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import itertools
+import sys
+import time
+import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from fake_driver import REAL
 
 from jali import comm, linops, solvers
 from jali.arrays import DistributedArray, Partition, StackedDistributedArray
 from jali.arrays.libraries import library_by_name, library_of
+from jali.comm import end_job
 from jali.fft import fftn, ifftn, irfftn, rfftn
 
 pylops = pytest.importorskip("pylops")
@@ -106,14 +118,21 @@ def compare(engine: str, program: Callable[[Here], Any], rtol: float = 1e-11) ->
                         assert one.engine == name
             return flat(result)
 
-    counts = [n for n in (1, 2, 3, 4) if n <= (devices_of(engine) or 4)]
-    for count in counts:
+    if comm.current().size > 1:
+        of_rank = run(engine), run("numpy")
+        return same(*of_rank, rtol)
+    for count in (1,) if devices_of(engine) else (1, 2, 3, 4):
         for found, right in zip(
             comm.virtual_ranks(count, run, engine), comm.virtual_ranks(count, run, "numpy"), strict=True
         ):
-            for a, b in zip(found, right, strict=True):
-                assert a.dtype == b.dtype
-                np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol * max(1.0, np.abs(b).max(initial=0)))
+            same(found, right, rtol)
+    return None
+
+
+def same(found: list[Any], right: list[Any], rtol: float) -> None:
+    for a, b in zip(found, right, strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol * max(1.0, np.abs(b).max(initial=0)))
 
 
 TYPES = (np.float32, np.float64, np.complex64, np.complex128)
@@ -303,3 +322,28 @@ def test_solvers(engine: str) -> None:
         return found
 
     compare(engine, program, 1e-7)
+
+
+def main() -> None:
+    """Every test with every library that is here, on the ranks of a launcher; the first failure ends all."""
+    ranks = comm.current()
+    for engine in [name for name in ("numpy", "cupy", "torch") if importlib.util.find_spec(name)]:
+        for name, test in [(n, f) for n, f in globals().items() if n.startswith("test_")]:
+            marks = [mark.args for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"]
+            for chosen in itertools.product(*(values for _, values in marks)):
+                given = dict(zip((argument for argument, _ in marks), chosen, strict=True))
+                began = time.perf_counter()
+                try:
+                    test(engine, **given)
+                except Exception as error:
+                    traceback.print_exc()
+                    end_job(error)
+                if ranks.rank == 0:
+                    shown = ", ".join(getattr(v, "__name__", str(v)) for v in given.values())
+                    print(
+                        f"{engine} {name}({shown}) as NumPy, {time.perf_counter() - began:.1f} s", flush=True
+                    )
+
+
+if __name__ == "__main__":
+    main()

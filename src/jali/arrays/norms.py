@@ -76,7 +76,7 @@ def _parts(local: Any, order: float, axis: int | None, library: Any) -> Any:
             empty = 0.0 if order > 0 else math.inf
             if axis is None:
                 return empty
-            return library.zeros(tuple(n for k, n in enumerate(size.shape) if k != axis), size.dtype) + empty
+            return library.zeros_beside(size, tuple(n for k, n in enumerate(size.shape) if k != axis)) + empty
         return xp.amax(size, **named) if order > 0 else xp.amin(size, **named)
     return (size if order == 1 else size**order).sum(**named)
 

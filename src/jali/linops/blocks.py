@@ -227,14 +227,14 @@ class _Blocks(LinearOperator):
             plan = self._plan(x, forward)
         local, library, steps = x._local, plan.library, plan.steps
         flat = local if plan.flat else library.contiguous(local).reshape(-1)
-        out = library.empty(plan.shape, plan.dtype)
+        out = library.empty_beside(flat, plan.shape, plan.dtype)
         number = 0
         try:
             if len(steps) == 1:
                 steps[0][0](flat, out)
             elif plan.summed:
                 out[...] = 0
-                part = library.empty(plan.shape, plan.dtype)
+                part = library.empty_beside(flat, plan.shape, plan.dtype)
                 for number, (apply, where, _) in enumerate(steps):  # noqa: B007 (for the note)
                     apply(flat[where], part)
                     out += part

@@ -130,7 +130,7 @@ class LinearOperator:
         self._refuse_stack(x)
         layout, dtype = self._result(x, forward)
         library = library_of(x.local)
-        out = library.empty(layout.local_shape, dtype)
+        out = library.empty_beside(x.local, layout.local_shape, dtype)
         flat = library.contiguous(x.local).reshape(-1)
         (self._local.forward if forward else self._local.adjoint)(flat, out)
         return DistributedArray.of(layout, out, x._base_comm)
