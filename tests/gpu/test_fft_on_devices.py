@@ -16,7 +16,7 @@ import jali
 from jali import Complex, Field, Lattice, Matrix, Real, Spinor, Vector, fft
 from jali.arrays import DistributedArray, layout_of
 from jali.arrays.exchange import Exchange
-from jali.arrays.libraries import LIBRARIES
+from jali.arrays.libraries import LIBRARIES, Library
 from jali.comm import DeviceArray, current
 from jali.errors import DeviceError, ParameterError, RecordingError
 from jali.fft import vendors
@@ -185,7 +185,7 @@ def test_fields_stay_on_their_devices(grid: tuple[int, ...], device: str) -> Non
 
 
 def test_fields_of_a_device_need_a_library_of_arrays_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(LIBRARIES["numpy"]), "installed", property(lambda self: False))
+    monkeypatch.setattr(Library, "installed", property(lambda self: False))
     lattice = Lattice(4, 4, device="cuda")
     with pytest.raises(
         ParameterError, match="is on a device, where transforms are of arrays of CuPy or PyTorch"
