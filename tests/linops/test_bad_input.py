@@ -230,7 +230,7 @@ def test_matrices_of_the_host_do_not_take_vectors_of_devices(cupy: Any) -> None:
 
 def test_parts_that_are_no_arrays_are_refused() -> None:
     for thing in ([1.0, 2.0, 3.0], memoryview(b"123"), 3, "abc", None):
-        words = f"an array of numpy, cupy, torch, not {type(thing).__name__}"
+        words = f"an array of numpy, cupy, torch, jax, jali, not {type(thing).__name__}"
         on_all(2, ParameterError, words, lambda t=thing: DistributedArray.to_dist(t))
         on_all(2, ParameterError, words, lambda t=thing: setattr(DistributedArray(6), "local_array", t))
         if thing is not None:

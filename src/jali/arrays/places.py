@@ -20,7 +20,7 @@ def choose_engine(device: str, engine: str | None) -> str:
     kind, _ = parse_device(device)
     if engine is not None:
         library_by_name(engine)
-        if (engine == "numpy") > (kind == "cpu") or (engine == "cupy") > (kind == "cuda"):
+        if (engine in ("numpy", "jax", "jali")) > (kind == "cpu") or (engine == "cupy") > (kind == "cuda"):
             raise ParameterError(f"engine {engine!r} has no arrays on the device {device!r}")
         return engine
     if kind == "cpu":
