@@ -30,6 +30,14 @@ void note_event(DriverCall::Kind kind, void* event, void* stream) {
 
 } // namespace
 
+CallersContext::CallersContext(const GpuApi& api) : api_(api) {
+    if (api_.context_current(&before_) != gpu_success) before_ = nullptr;
+}
+
+CallersContext::~CallersContext() {
+    if (before_ != nullptr) api_.context_set(before_);
+}
+
 // ---- memory --------------------------------------------------------------------------------------------
 
 GpuMemory& GpuMemory::operator=(GpuMemory&& other) noexcept {
@@ -100,6 +108,7 @@ void Gpu::drop_done() {
 
 // Copies and kernels that are under way may still use it.
 void Gpu::give_back(PinnedMemory& memory) noexcept {
+    const CallersContext kept(api_);
     strike_block(reinterpret_cast<std::uint64_t>(memory.data_));
     try {
         make_current();
@@ -254,12 +263,9 @@ std::shared_ptr<Gpu> Gpu::open(const GpuVendor& vendor, int ordinal) {
             throw GpuError("there is no " + vendor.name + " device " + std::to_string(ordinal) +
                            "; this process sees " + std::to_string(devices));
         const GpuApi& api = GpuApi::get(vendor);
-        void* before = nullptr; // opening makes another context current, and the caller may have one
-        api.check(api.context_current(&before), "asking for the current context");
+        const CallersContext kept(api);
         gpu = std::shared_ptr<Gpu>(new Gpu(api, ordinal));
         gpu->use_handle_type(gpu->first_handle_type());
-        if (before != nullptr)
-            api.check(api.context_set(before), "making the caller's context current again");
     }
     return gpu;
 }
@@ -542,6 +548,7 @@ GpuEvent::GpuEvent(std::shared_ptr<Gpu> gpu, bool timed) : gpu_(std::move(gpu)) 
 }
 
 GpuEvent::~GpuEvent() {
+    const CallersContext kept(gpu_->api());
     gpu_->make_current();
     gpu_->api().event_destroy(handle_);
 }
@@ -606,6 +613,7 @@ void GpuGraph::abandon(void* stream) noexcept {
 }
 
 GpuGraph::~GpuGraph() {
+    const CallersContext kept(gpu_->api());
     gpu_->make_current();
     if (instance_ != nullptr) gpu_->api().graph_instance_destroy(instance_);
 }

@@ -151,6 +151,19 @@ class GpuGraph {
     std::unique_ptr<DriverRecord> record_;           // its calls
 };
 
+// The context that is current for this thread is so again at the end, for what the caller did not ask for:
+// devices that are opened on the way, and what Python's collector destroys at any time.
+class CallersContext {
+  public:
+    explicit CallersContext(const GpuApi& api);
+    ~CallersContext();
+    CallersContext(const CallersContext&) = delete;
+
+  private:
+    const GpuApi& api_;
+    void* before_ = nullptr;
+};
+
 class Gpu : public std::enable_shared_from_this<Gpu> {
   public:
     // What links two devices, as the driver's peer attributes tell; -1: they do not.
