@@ -77,6 +77,10 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         self._set(layout, local_array, base_comm)
 
     def _set(self, layout: Layout, local: Any, base_comm: Any = None) -> None:
+        if isinstance(local, np.generic):  # what NumPy makes of arrays of no dimension
+            local = np.asarray(local)
+        if not hasattr(local, "shape"):
+            library_of(local)  # which says what there may be
         if tuple(local.shape) != layout.local_shape:
             raise ShapeError(
                 f"the part of rank {layout.rank} has shape {layout.local_shape}, the array given for it {tuple(local.shape)}"
@@ -104,12 +108,11 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         grid: Sequence[int] | None = None,
     ) -> DistributedArray:
         """Spread an array that every rank has; each takes a copy of its part. Of BROADCAST, that of rank 0 counts."""
+        library = library_of(x)
         layout = layout_of(
             communicator_of(base_comm), x.shape, partition, axis, grid=grid, local_shapes=local_shapes, mask=mask
         )  # fmt: skip
-        library = library_of(x)
-        part = x[tuple(slice(begin, end) for begin, end in layout.box)]
-        part = library.copy(part)
+        part = library.copy(x[_slices(layout.box, ())])
         if partition is Partition.BROADCAST:
             part = moves.that_of_rank_0(layout.communicator, part)
         return cls.of(layout, part, base_comm)
@@ -258,6 +261,12 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __iter__(self) -> Any:
         raise LayoutError("a DistributedArray is not gone through element by element; x.local can be")
 
+    def __copy__(self) -> DistributedArray:
+        return self.copy()
+
+    def __deepcopy__(self, _: Any) -> DistributedArray:
+        return self.copy()  # of the same ranks, which pickling would not know
+
     def __reduce__(self) -> Any:
         layout = self.layout
         form = (layout.shape, layout.partition, layout.axes, layout.grid, layout.local_shapes, layout.mask)
@@ -272,9 +281,19 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         if isinstance(value, DistributedArray):
             self._alike(value, "assignment")
             value = value._local
+        self._check_assigned(value)
         if self.layout.partition is Partition.BROADCAST:
             value = moves.that_of_rank_0(self.layout.communicator, value)
         self._local[where] = value
+
+    def _check_assigned(self, value: Any) -> None:
+        dtype = getattr(value, "dtype", None)
+        complex_ = isinstance(value, complex) if dtype is None else "complex" in str(dtype)
+        if complex_ and "complex" not in str(self.dtype):
+            raise ParameterError(
+                f"complex numbers assigned to an array of {self.dtype} would lose their imaginary parts; assign .real of them, or "
+                "make the array complex"
+            )
 
     @property
     def globally(self) -> Globally:
@@ -332,19 +351,27 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
             first = self  # which is where the result goes
         if out is not None:
             for x in out:
+                if x is None:  # a new one, of several
+                    continue
                 if not isinstance(x, DistributedArray):
                     raise LayoutError(f"{ufunc.__name__}: out is a DistributedArray, not {type(x).__name__}")
                 first._alike(x, ufunc.__name__)
-            named["out"] = tuple(x._local for x in out)
-        if (where := named.get("where")) is not None and isinstance(where, DistributedArray):
+            named["out"] = tuple(None if x is None else x._local for x in out)
+        if isinstance(where := named.get("where"), DistributedArray):
             first._alike(where, ufunc.__name__)
             named["where"] = where._local
+        elif where is not None and np.ndim(where) > 0:
+            raise LayoutError(
+                f"{ufunc.__name__}: where= an array of shape {np.shape(where)}, of which it is not known what part of the whole it is: "
+                "make it a DistributedArray"
+            )
         found = library_of(first._local).ufunc(ufunc)(*parts, **named)
-        if out is not None:
-            return out[0] if len(out) == 1 else out
-        if isinstance(found, tuple):
-            return tuple(DistributedArray.of(first.layout, one, first._base_comm) for one in found)
-        return DistributedArray.of(first.layout, found, first._base_comm)
+        given = (None,) * ufunc.nout if out is None else out
+        results = tuple(
+            DistributedArray.of(first.layout, one, first._base_comm) if x is None else x
+            for x, one in zip(given, found if isinstance(found, tuple) else (found,), strict=True)
+        )
+        return results[0] if len(results) == 1 else results
 
     def add(self, x: Any) -> DistributedArray:
         """self + x."""
@@ -404,6 +431,8 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def dot(self, y: DistributedArray, vdot: bool = False) -> Scalar:
         """Sum of the products of all elements; with `vdot` those of this array are conjugated. One all-reduce; of arrays that all
         ranks have, none. One of the two may be in parts where all ranks have the other."""
+        if not isinstance(y, DistributedArray):
+            raise ParameterError(f"dot takes another DistributedArray, not {type(y).__name__}")
         if self.layout.scattered != y.layout.scattered and self.layout.shape == y.layout.shape:
             return self._as_parts_of(y).dot(y._as_parts_of(self), vdot)
         self._alike(y, "dot")
@@ -509,25 +538,35 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return DistributedArray.of(layout, flat, self._base_comm)
 
     def reshape(self, local_shape: int | Sequence[int], axis: int = 0) -> DistributedArray:
-        """Each part with another shape, which lie side by side along `axis`. Collective: every rank gives its own."""
+        """Each part with another shape, which lie side by side along `axis`. Collective: every rank gives its own.
+
+        Raises ShapeError on all ranks where one of them does not fit.
+        """
         shape = extents("a local shape", local_shape)
-        if math.prod(shape) != math.prod(self.local_shape):
-            raise ShapeError(
-                f"the part of rank {self.rank} has {math.prod(self.local_shape)} elements, not {math.prod(shape)} as shape {shape}"
-            )
-        local = self._local.reshape(shape)
         if not self.layout.scattered:
-            return DistributedArray.of(self.layout.with_(shape=shape, axes=(axis,)), local, self._base_comm)
+            self._check_reshaped([shape])
+            layout = self.layout.with_(shape=shape, axes=(axis,))
+            return DistributedArray.of(layout, self._local.reshape(shape), self._base_comm)
         texts = self.communicator.gather_bytes(np.array(shape, np.int64).tobytes(), what="reshape")
         shapes = tuple(tuple(map(int, np.frombuffer(text, np.int64))) for text in texts)
         if len({len(one) for one in shapes}) > 1:
             raise ShapeError(f"reshape: ranks gave local shapes of different dimensions, {shapes}")
+        self._check_reshaped(shapes)
         whole = list(shapes[0])
+        if not -len(whole) <= axis < len(whole):
+            raise ShapeError(f"axis {axis} does not exist in an array of local shape {shape}")
         whole[axis] = sum(one[axis] for one in shapes)
         layout = layout_of(
             self.communicator, tuple(whole), self.partition, axis, local_shapes=shapes, mask=self.layout.mask
         )  # fmt: skip
-        return DistributedArray.of(layout, local, self._base_comm)
+        return DistributedArray.of(layout, self._local.reshape(shape), self._base_comm)
+
+    def _check_reshaped(self, shapes: Sequence[Shape]) -> None:
+        for rank, (before, after) in enumerate(zip(self.layout.local_shapes, shapes, strict=False)):
+            if math.prod(before) != math.prod(after):
+                raise ShapeError(
+                    f"the part of rank {rank} has {math.prod(before)} elements, not {math.prod(after)} as shape {after}"
+                )
 
     def add_ghost_cells(self, cells_front: int | None = None, cells_back: int | None = None) -> Any:
         """This rank's part with so many cells of its neighbours in front and behind, along the axis that is split; at the ends of the
@@ -568,6 +607,8 @@ def _operators() -> None:
             found = apply(value, self._local) if reflected else apply(self._local, value)
             if in_place:
                 return self
+            if isinstance(found, np.generic):  # of no dimension
+                found = np.asarray(found)
             made = DistributedArray.__new__(DistributedArray)
             made.layout, made._local, made._base_comm = self.layout, found, self._base_comm
             return made
@@ -616,6 +657,7 @@ class Globally:
         part = _common(box, layout.box)
         if isinstance(value, DistributedArray):
             value = value.asarray()
+        array._check_assigned(value)
         if np.ndim(value) > 0:
             wanted = tuple(end - begin for axis, (begin, end) in enumerate(box) if axis not in dropped)
             if not hasattr(value, "shape"):
@@ -630,8 +672,8 @@ class Globally:
 
 def _box(layout: Layout, where: Any, drop_all: bool = False) -> tuple[Box, set[int]]:
     where = where if isinstance(where, tuple) else (where,)
-    if Ellipsis in where:
-        at = where.index(Ellipsis)
+    if dots := [at for at, index in enumerate(where) if index is Ellipsis]:
+        at = dots[0]
         where = (*where[:at], *[slice(None)] * (layout.ndim - len(where) + 1), *where[at + 1 :])
     if len(where) > layout.ndim:
         raise ShapeError(f"{len(where)} indices for an array of shape {layout.shape}")
@@ -644,10 +686,11 @@ def _box(layout: Layout, where: Any, drop_all: bool = False) -> tuple[Box, set[i
                 raise ShapeError(f"global slices have step 1, not {step}; x[...] has local indices")
             box.append((begin, max(begin, end)))
             continue
-        try:
-            number = operator.index(index)
-        except TypeError:
-            raise ShapeError(f"global indices are whole numbers and slices, not {index!r}") from None
+        number = integer(index)
+        if number is None:
+            raise ShapeError(
+                f"global indices are whole numbers, slices and one ellipsis, not {index!r}; x[...] has local indices"
+            )
         if not -extent <= number < extent:
             raise IndexError(f"index {number} is outside of axis {axis} with {extent} elements")
         box.append((number % extent, number % extent + 1))
@@ -670,7 +713,8 @@ def _within(box: Box, of: Box) -> Box:
 
 
 def _slices(box: Box, dropped: Iterable[int]) -> tuple[Any, ...]:
-    return tuple(begin if axis in dropped else slice(begin, end) for axis, (begin, end) in enumerate(box))
+    """Indices of a box, whose result is an array also where no dimension is left."""
+    return (*(begin if axis in dropped else slice(begin, end) for axis, (begin, end) in enumerate(box)), ...)
 
 
 def _unpickled(form: tuple[Any, ...], local: Any) -> DistributedArray:
@@ -688,16 +732,16 @@ def _unpickled(form: tuple[Any, ...], local: Any) -> DistributedArray:
 
 
 def batch_of_dots(pairs: Sequence[tuple[DistributedArray, DistributedArray]], vdot: bool = True) -> list[Any]:
-    """Dot products of several pairs of arrays, which have one group of ranks, by one all-reduce."""
-    if not pairs:
-        return []
+    """Dot products of several pairs of arrays, by one all-reduce for each group of ranks: one where masks are alike."""
     numbers = []
-    for x, y in pairs:
+    together: dict[Any, list[int]] = {}  # of pairs, in an order that is the same on all ranks
+    for place, (x, y) in enumerate(pairs):
         x._alike(y, "dot")
         numbers.append(library_of(x._local).dot(x._local, y._local, vdot))
-    first = pairs[0][0]
-    scattered = [x.layout.scattered for x, _ in pairs]
-    if not any(scattered) or first.layout.group.size == 1:
-        return numbers
-    summed = moves.combined(first.layout.group, numbers)
-    return [s if split else own for s, own, split in zip(summed, numbers, scattered, strict=True)]
+        if x.layout.scattered:
+            together.setdefault((x.communicator, x.layout.mask), []).append(place)
+    for places in together.values():
+        summed = pairs[places[0]][0]._summed([numbers[place] for place in places])
+        for place, number in zip(places, summed, strict=True):
+            numbers[place] = number
+    return numbers
