@@ -16,7 +16,7 @@ import numpy as np
 
 from jali.arrays import DistributedArray, Partition, layout_of
 from jali.arrays.ghosts import Exchange, added, joined
-from jali.arrays.layout import Box, Layout, Shape, communicator_of, shape_of
+from jali.arrays.layout import Box, Layout, Shape, communicator_of, extents, shape_of
 from jali.arrays.libraries import library_of, numpy_dtype
 from jali.arrays.recycled import empty
 from jali.errors import ParameterError, ShapeError
@@ -72,7 +72,10 @@ class Patch(LinearOperator):
         base_comm: Any = None,
         dtype: Any = None,
     ) -> None:
-        data, self.nwin, self.nover = _numbers(dimsd), _numbers(nwin), _numbers(nover)
+        data, self.nwin, self.nover = (
+            extents(f"{type(self).__name__}: {name}", given)
+            for name, given in (("dimsd", dimsd), ("nwin", nwin), ("nover", nover))
+        )
         if tapertype is not None and tapertype not in TAPERS:
             raise ParameterError(f"tapertype is one of {', '.join(TAPERS)} or None, not {tapertype!r}")
         self.tapertype = tapertype
@@ -199,12 +202,8 @@ class Sliding(Patch):
         base_comm: Any = None,
         dtype: Any = None,
     ) -> None:
-        if len(_numbers(nwin)) != 1 or len(_numbers(nover)) != 1:
+        if np.size(nwin) != 1 or np.size(nover) != 1:
             raise ShapeError(
                 f"Sliding has windows along one axis, not {nwin} with overlaps {nover}; Patch has several"
             )
         super().__init__(Op, dimsd, nwin, nover, tapertype, base_comm, dtype)
-
-
-def _numbers(given: Any) -> Shape:
-    return (int(given),) if np.ndim(given) == 0 else tuple(int(n) for n in given)
