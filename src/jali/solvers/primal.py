@@ -18,8 +18,8 @@ import numpy as np
 from jali.errors import ParameterError
 from jali.solvers.least_squares import CGLS
 from jali.solvers.operators import adjoint_of, forward_of
-from jali.solvers.proximal import ProxOperator, as_prox, combination, positive, rows
-from jali.solvers.solver import rank_of
+from jali.solvers.proximal import ProxOperator, as_prox, combination, rows
+from jali.solvers.solver import positive, rank_of
 from jali.solvers.vectors import sums, vectors_of
 
 

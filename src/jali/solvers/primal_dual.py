@@ -11,7 +11,8 @@ import numpy as np
 from jali.errors import ParameterError
 from jali.solvers.operators import adjoint_of, forward_of
 from jali.solvers.primal import Watch, tell
-from jali.solvers.proximal import as_prox, combination, positive
+from jali.solvers.proximal import as_prox, combination
+from jali.solvers.solver import positive
 from jali.solvers.vectors import vectors_of
 
 

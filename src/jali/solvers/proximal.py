@@ -20,6 +20,7 @@ from jali.errors import ParameterError, ShapeError
 from jali.solvers.conjugate_gradient import CG
 from jali.solvers.least_squares import CGLS
 from jali.solvers.operators import adjoint_of, forward_of, own
+from jali.solvers.solver import positive
 from jali.solvers.vectors import each, sums, vectors_of
 
 SEPARABLE = ("Box", "ETP", "Geman", "Huber", "L0", "L1", "Log", "Log1", "SCAD")
@@ -104,14 +105,6 @@ class ProxOperator:
         return self.postcomposition(sigma)
 
     __rmul__ = __mul__
-
-
-def positive(name: str, value: Any) -> float:
-    """A number, or a NumPy array of one."""
-    number = float(np.real(np.asarray(value).reshape(-1)[0])) if np.size(value) == 1 else math.nan
-    if not (number > 0 and math.isfinite(number)):
-        raise ParameterError(f"{name} is a positive number, not {value!r}")
-    return number
 
 
 def _flat(function: Callable[[Any], Any], part: Any) -> Any:
