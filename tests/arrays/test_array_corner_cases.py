@@ -33,7 +33,9 @@ def test_norms_of_narrow_types_are_those_of_real_numbers(
         for axis in range(len(shape)):
             x = DistributedArray.to_dist(a, axis=axis)
             for order in (None, 0, 1, 2, 3):
-                assert np.isclose(x.norm(order), np.linalg.norm(wide.ravel(), order), rtol=1e-3)
+                right = np.linalg.norm(wide.ravel(), order)
+                assert np.isclose(x.norm(order), right, rtol=1e-3)
+                assert np.isclose(StackedDistributedArray([x]).norm(order), right, rtol=1e-3)
             for along in range(-len(shape), len(shape)):
                 for order in (None, 0, 1, np.inf, -np.inf):
                     if shape[along] or order in (None, 0, 1):
@@ -110,6 +112,17 @@ def test_what_ranks_had_for_themselves_becomes_that_of_rank_0() -> None:
         x = DistributedArray((3,), partition=Partition.UNSAFE_BROADCAST)
         x[:] = x.rank
         assert x.redistribute(partition=Partition.BROADCAST).local.tolist() == [0, 0, 0]
+
+    on(3, run)
+
+
+def test_assignments_of_different_types_take_the_value_of_rank_0() -> None:
+    def run() -> None:
+        x = DistributedArray((3,), partition=Partition.BROADCAST)
+        x[:] = 1 if x.rank == 0 else 2.5
+        assert x.local.tolist() == [1, 1, 1]
+        x[1:] = np.arange(2, dtype="float32" if x.rank == 0 else "int8")[::-1]
+        assert x.local.tolist() == [1, 1, 0]
 
     on(3, run)
 

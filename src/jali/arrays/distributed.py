@@ -283,7 +283,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
             value = value._local
         self._check_assigned(value)
         if self.layout.partition is Partition.BROADCAST:
-            value = moves.that_of_rank_0(self.layout.communicator, value)
+            value = moves.that_of_rank_0(self.layout.communicator, value, self.dtype)
         self._local[where] = value
 
     def _check_assigned(self, value: Any) -> None:

@@ -19,14 +19,17 @@ from jali.comm import Communicator
 from jali.errors import LayoutError, ShapeError
 
 
-def that_of_rank_0(communicator: Communicator, value: Any) -> Any:
-    """What rank 0 gave, which has the same shape and type everywhere; a copy."""
+def that_of_rank_0(communicator: Communicator, value: Any, dtype: Any = None) -> Any:
+    """What rank 0 gave, which has the same shape everywhere, and the same type unless `dtype` says which is meant; a copy."""
     if communicator.size == 1:
         return value
     if isinstance(value, int | float | complex | np.generic | list | tuple):
         value = np.asarray(value)
     library = library_of(value)
-    copy = library.copy(value)
+    if dtype is None or value.dtype == dtype:
+        copy = library.copy(value)
+    else:
+        copy = library.contiguous(library.astype(value, dtype))
     communicator.broadcast(copy.reshape(1) if copy.ndim == 0 else copy, 0)
     return copy
 

@@ -27,7 +27,7 @@ def norm(x: DistributedArray, order: Any, axis: int | None) -> Any:
     if not isinstance(order, int | float | np.number):
         raise ParameterError(f"the order of a norm is a number, not {order!r}")
     order = float(order)
-    local, library = _floating(x.local), library_of(x.local)
+    local, library = floating(x.local), library_of(x.local)
     layout = x.layout
     if axis is None:
         mine = _parts(library.contiguous(local).reshape(-1), order, None, library)
@@ -59,7 +59,7 @@ def norm(x: DistributedArray, order: Any, axis: int | None) -> Any:
     return _finish(parts, order)
 
 
-def _floating(local: Any) -> Any:
+def floating(local: Any) -> Any:
     """Numbers whose squares and sums neither wrap around nor overflow early: whole ones and halves in a wider type."""
     dtype = numpy_dtype(local)
     if dtype.kind in "fc" and dtype.itemsize > 2:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.distributed import DistributedArray
+from jali.arrays.distributed import DistributedArray, batch_of_dots
+from jali.arrays.norms import floating
 from jali.errors import ParameterError, ShapeError
 
 
@@ -203,8 +204,6 @@ class StackedDistributedArray:
 
     def dot(self, y: StackedDistributedArray, vdot: bool = False) -> Any:
         """Sum of the products of all elements; one all-reduce where all arrays have one group of ranks."""
-        from jali.arrays.distributed import batch_of_dots
-
         if not isinstance(y, StackedDistributedArray):
             raise ParameterError(f"dot takes another StackedDistributedArray, not {type(y).__name__}")
         mine, theirs = self.leaves(), y.leaves()
@@ -219,7 +218,8 @@ class StackedDistributedArray:
         """As `numpy.linalg.norm` of one long vector."""
         order = 2 if ord is None else ord
         if order == 2:
-            return math.sqrt(abs(self.dot(self, vdot=True)))
+            leaves = [DistributedArray.of(x.layout, floating(x.local)) for x in self.leaves()]
+            return math.sqrt(abs(sum(batch_of_dots([(x, x) for x in leaves]))))
         norms = [float(x.norm(order)) for x in self.leaves()]
         if order == math.inf:
             return max(norms)
