@@ -11,7 +11,7 @@ from jali import comm
 from jali.arrays import DistributedArray
 from jali.errors import LayoutError, ParameterError, SolverError
 from jali.linops import BlockDiag
-from jali.solvers import CG, CGLS, cgls, fista, ista, lsqr, power_iteration
+from jali.solvers import ADMM, CG, CGLS, L2, L21, ProximalGradient, cgls, fista, ista, lsqr, power_iteration
 
 
 class Matrix:
@@ -86,6 +86,12 @@ def test_nan_is_reported_by_cg() -> None:
         (lambda A, x, y: ista(A, y, alpha=-1.0), ParameterError, "alpha is a positive number"),
         (lambda A, x, y: fista(A, y, alpha=np.nan), ParameterError, "alpha is a positive number"),
         (lambda A, x, y: ista(A, y, alpha=0.1, decay=[1.0] * 3), ParameterError, "decay has 3 factors"),
+        (lambda A, x, y: ADMM(L2(), L2(), x, 1.0, niter=2.5), ParameterError, "ADMM: niter is a whole"),
+        (
+            lambda A, x, y: ProximalGradient(L2(), L2(), x, tau=1.0, niter=-1),
+            ParameterError,
+            "ProximalGradient: niter is a whole number from 0, not -1",
+        ),
         (lambda A, x, y: CGLS(A).run(x, 3), ParameterError, "nothing to run before setup"),
         (lambda A, x, y: cgls(A, y, callback=3), ParameterError, "a callback is a function of x, not 3"),
         (lambda A, x, y: CGLS(A, callbacks=[3]), ParameterError, "a callback is a function of x, or has"),
@@ -103,5 +109,21 @@ def test_what_makes_no_sense_is_said(call: Any, error: type[Exception], words: s
         x[:] = 1.0
         with pytest.raises(error, match=words):
             call(A, x, A @ x)
+
+    comm.virtual_ranks(2, run)
+
+
+def test_l21_of_one_vector_is_l1() -> None:
+    v = np.linspace(-2, 2, 7) * (1 + 0.5j)
+
+    def run() -> None:
+        x = DistributedArray.to_dist(v)
+        f = L21(1, 0.7)
+        shrunk = v * np.maximum(1 - 0.7 * 0.3 / np.maximum(abs(v), 1e-30), 0)
+        np.testing.assert_allclose(f.prox(x, 0.3).asarray(), shrunk, rtol=1e-13)
+        np.testing.assert_allclose(f.prox(v, 0.3), shrunk, rtol=1e-13)
+        np.testing.assert_allclose(
+            f.proxdual(x, 0.3).asarray(), v * 0.7 / np.maximum(abs(v), 0.7), rtol=1e-13
+        )
 
     comm.virtual_ranks(2, run)

@@ -335,11 +335,9 @@ class L21(ProxOperator):
     def _each(self, function: Callable[[Any, Any], Any], x: Any) -> Any:
         size = self._size(x)
         found = [each(function, member, size) for member in self._members(x)]
-        return (
-            StackedDistributedArray(found, x._base_comm)
-            if isinstance(x, StackedDistributedArray)
-            else type(x)(found)
-        )
+        if isinstance(x, StackedDistributedArray):
+            return StackedDistributedArray(found, x._base_comm)
+        return type(x)(found) if isinstance(x, list | tuple) else found[0]
 
     def prox(self, x: Any, tau: float, **options: Any) -> Any:
         """(1 - sigma tau / max(|x_j|, sigma tau)) x_j (section 6.5.1)."""

@@ -84,8 +84,7 @@ class Solver:
         niter = self.niter if niter is None else niter
         if niter is None:
             raise ParameterError(f"{type(self).__name__}: say how many iterations, niter, in setup or in run")
-        if (number := integer(niter)) is None or number < 0:
-            raise ParameterError(f"{type(self).__name__}: niter is a whole number from 0, not {niter!r}")
+        check_niter(type(self).__name__, niter)
         if self.callback is not None and not callable(self.callback):
             raise ParameterError(
                 f"{type(self).__name__}: a callback is a function of x, not {self.callback!r}"
@@ -166,6 +165,12 @@ class Solver:
 
     def _resume(self, vectors: dict[str, Any], numbers: dict[str, Any]) -> None:
         """What is made of them before the rest is set."""
+
+
+def check_niter(name: str, given: Any) -> None:
+    """Raise ParameterError for what is no number of iterations."""
+    if (number := integer(given)) is None or number < 0:
+        raise ParameterError(f"{name}: niter is a whole number from 0, not {given!r}")
 
 
 def positive(name: str, value: Any) -> float:
