@@ -9,7 +9,7 @@ import pytest
 
 from jali import comm
 from jali.arrays import DistributedArray
-from jali.errors import ShapeError
+from jali.errors import ParameterError, ShapeError
 from jali.linops import (
     FFTND,
     FirstDerivative,
@@ -17,10 +17,14 @@ from jali.linops import (
     Identity,
     Laplacian,
     LinearOperator,
+    NonStationaryConvolve1D,
+    Patch,
     Restriction,
     SecondDerivative,
     Sliding,
     Zero,
+    dottest,
+    from_functions,
 )
 
 
@@ -40,6 +44,28 @@ def test_derivatives_on_grids_with_more_ranks_than_rows(ranks: int, dims: tuple[
             np.testing.assert_allclose((op.H @ x).asarray(), (op.H @ along_first).asarray(), rtol=1e-13)
 
     comm.virtual_ranks(ranks, run)
+
+
+def test_dot_test_of_orthogonal_vectors_passes_and_that_of_no_adjoint_does_not() -> None:
+    def run() -> None:
+        derivative = FirstDerivative((9,)) @ Restriction((9,), range(9))
+        odd = derivative - derivative.H  # antisymmetric: x^T A x is 0 but for rounding
+        x = DistributedArray.to_dist(np.random.default_rng(0).normal(size=9))
+        assert dottest(odd, u=x, v=x)
+        none = from_functions(odd.matvec, odd.matvec, (9, 9))
+        y = DistributedArray.to_dist(np.random.default_rng(1).normal(size=9))
+        with pytest.raises(AssertionError, match="Dot test failed"):
+            dottest(none, u=x, v=y)
+
+    comm.virtual_ranks(2, run)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: Patch(3, 20, 6, 2), lambda: NonStationaryConvolve1D(9, [1.0], (2, 5))]
+)
+def test_what_is_no_operator_and_no_filter_is_refused(make: Any) -> None:
+    with pytest.raises(ParameterError, match="not list|int has None"):
+        make()
 
 
 @pytest.mark.parametrize(

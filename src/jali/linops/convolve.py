@@ -117,6 +117,7 @@ class NonStationaryConvolve1D(_NonStationary):
         if not -len(shape) <= axis < len(shape):
             raise ShapeError(f"axis {axis} does not exist in an array of shape {shape}")
         self.axis = axis % len(shape)
+        library_of(hs)  # which says what is none
         if hs.ndim != 2 or hs.shape[1] % 2 == 0:
             raise ShapeError(
                 f"filters hs must have odd length, in shape (filters, length); these have shape {hs.shape}"
@@ -180,6 +181,7 @@ class NonStationaryConvolve2D(_NonStationary):
         shape = extents(f"{type(self).__name__}: dims", dims)
         if len(shape) != 2:
             raise ShapeError(f"convolution along two axes is one of matrices, not of arrays of shape {shape}")
+        library_of(hs)
         if hs.ndim != 4 or hs.shape[2] % 2 == 0 or hs.shape[3] % 2 == 0:
             raise ShapeError(
                 "filters hs must have odd length along both axes, in shape (places, places, length, length); these have shape "

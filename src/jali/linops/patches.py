@@ -20,6 +20,7 @@ from jali.arrays.layout import Box, Layout, Shape, communicator_of, extents, sha
 from jali.arrays.libraries import library_of, numpy_dtype
 from jali.arrays.recycled import empty
 from jali.errors import ParameterError, ShapeError
+from jali.linops.local import LocalOperator
 from jali.linops.operator import LinearOperator
 
 TAPERS = {"hanning": 1.0, "cosine": 1.0, "cosinesquare": 2.0, "cosinesqrt": 0.5}  # powers of raised cosines
@@ -91,6 +92,7 @@ class Patch(LinearOperator):
         self.windows: Shape = tuple(
             (n - w) // (w - o) + 1 for n, w, o in zip(data, self.nwin, self.nover, strict=False)
         )
+        LocalOperator(Op)  # which says what is none
         if Op.shape[0] != math.prod(self.window):
             raise ShapeError(
                 f"Op gives {Op.shape[0]} elements, a window of shape {self.window} has {math.prod(self.window)}"
