@@ -253,8 +253,13 @@ std::shared_ptr<Gpu> Gpu::open(const GpuVendor& vendor, int ordinal) {
         if (ordinal < 0 || ordinal >= devices)
             throw GpuError("there is no " + vendor.name + " device " + std::to_string(ordinal) +
                            "; this process sees " + std::to_string(devices));
-        gpu = std::shared_ptr<Gpu>(new Gpu(GpuApi::get(vendor), ordinal));
+        const GpuApi& api = GpuApi::get(vendor);
+        void* before = nullptr; // opening makes another context current, and the caller may have one
+        api.check(api.context_current(&before), "asking for the current context");
+        gpu = std::shared_ptr<Gpu>(new Gpu(api, ordinal));
         gpu->use_handle_type(gpu->first_handle_type());
+        if (before != nullptr)
+            api.check(api.context_set(before), "making the caller's context current again");
     }
     return gpu;
 }

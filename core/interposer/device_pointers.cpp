@@ -109,11 +109,7 @@ DeviceMemory device_memory(const void* address) {
     if (const int error = driver->pointer_attribute(&ordinal, of_ordinal, there); error != gpu_success)
         throw GpuError(driver->vendor->platform + " does not say which device has memory that it knows");
     driver->pointer_attribute(&memory.context, of_context, there); // some have none
-    const GpuApi& api = GpuApi::get(*driver->vendor);
-    void* before = nullptr; // opening makes another context current
-    api.check(api.context_current(&before), "asking for the current context");
     memory.gpu = Gpu::open(*driver->vendor, ordinal);
-    api.context_set(before);
     return memory;
 }
 

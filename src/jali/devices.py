@@ -46,7 +46,7 @@ def open_device(name: str | None, communicator: Any) -> Any:
     if count == 0:
         raise DeviceError(f"this process sees no {kind} device (is CUDA_VISIBLE_DEVICES or its like empty?)")
     if ordinal is None:
-        ordinal = _rank_on_host(communicator) % count
+        ordinal = rank_on_host(communicator) % count
     gpu = _core.Gpu.open(kind, ordinal)
     _agree_on_peer_handles(gpu, communicator)
     return gpu
@@ -85,7 +85,7 @@ def _agree_on_peer_handles(gpu: Any, communicator: Any) -> None:
         _core.agree_on_peer_handles(gpu, communicator.core)
 
 
-def _rank_on_host(communicator: Any) -> int:
+def rank_on_host(communicator: Any) -> int:
     """This rank's place among the ranks on its host. Collective at first, then remembered."""
     with _guard:
         known = _ordinals.get(communicator)

@@ -334,7 +334,7 @@ def test_rows_are_tuned_alike_and_change_no_bit(ranks, monkeypatch, use_settings
 def test_rows_that_cannot_work_are_left_out(monkeypatch, use_settings):
     """Two ranks on one device: no symmetric buffers, so that only messages by way of the host are possible."""
     use_settings(halo_policy="auto")
-    monkeypatch.setattr(jali.devices, "_rank_on_host", lambda communicator: 0)
+    monkeypatch.setattr(jali.devices, "rank_on_host", lambda communicator: 0)
     invent_times(monkeypatch, lambda name, rank: 2e-3 if name == "host-staged-overlap" else 1e-3)
     found = jali.virtual_ranks(2, with_halos, "cuda")
     use_settings(tune="off")

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <complex>
+#include <cstring>
 #include <random>
 
 using Bytes = std::vector<unsigned char>;
@@ -213,6 +214,14 @@ void run(Which which, Case& c, void* send, void* receive, bool ours, bool begun)
     }
 }
 
+// Open MPI 4.1 never completes some non-blocking collectives, without jali as well.
+bool begun_ones_hang() {
+    char version[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length = 0;
+    MPI_Get_library_version(version, &length);
+    return std::strncmp(version, "Open MPI v4", 11) == 0;
+}
+
 bool reduces(Which which) {
     return which == allreduce || which == reduce || which == reduce_scatter ||
            which == reduce_scatter_block || which == scan || which == exscan;
@@ -278,7 +287,8 @@ int main(int count, char** words) {
         if (c.kind.whole) ops.insert(ops.end(), {MPI_LAND, MPI_LOR, MPI_LXOR, MPI_BAND, MPI_BOR, MPI_BXOR});
         if (c.kind.type == MPI_INT) ops.push_back(user);
         c.op = ops[common() % ops.size()];
-        const bool begun = common() % 4 == 0;
+        const bool drawn = common() % 4 == 0;
+        const bool begun = drawn && !begun_ones_hang();
         // parts of ranks: in other orders than theirs, with gaps
         int at = 0;
         const int spread = c.count / 8 + 1;

@@ -402,7 +402,8 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     @property
     def imag(self) -> DistributedArray:
         """Imaginary parts."""
-        return DistributedArray.of(self.layout, self._local.imag, self._base_comm)
+        local = library_of(self._local).imag(self._local)
+        return DistributedArray.of(self.layout, local, self._base_comm)
 
     def astype(self, dtype: Any) -> DistributedArray:
         """A copy with elements of another type."""

@@ -34,9 +34,11 @@ class Library:
         """A new array where `x` is, of its type or another one, whose values are not set."""
         return self.xp.empty(shape, dtype=x.dtype if dtype is None else dtype)
 
-    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """A new array of zeros."""
-        return self.xp.zeros(shape, dtype=dtype)
+    def zeros_beside(self, x: Any, shape: tuple[int, ...], dtype: Any = None) -> Any:
+        """A new array of zeros where `x` is, of its type or another one."""
+        zeros = self.empty_beside(x, shape, dtype)
+        zeros[...] = 0
+        return zeros
 
     def copy(self, x: Any) -> Any:
         """C-ordered."""
@@ -58,6 +60,10 @@ class Library:
         """A copy of another type."""
         return x.astype(dtype)
 
+    def imag(self, x: Any) -> Any:
+        """Imaginary parts, zeros of a real array."""
+        return x.imag
+
     def ravel(self, x: Any, order: str = "C") -> Any:
         """A flat copy."""
         return x.flatten(order)
@@ -69,14 +75,7 @@ class Library:
     def dot(self, x: Any, y: Any, conjugate: bool) -> Any:
         """Sum of products, as a number of NumPy."""
         x, y = x.reshape(-1), y.reshape(-1)
-        product = self.xp.vdot if conjugate else self.xp.dot
-        if x.size > PIECE and x.dtype.char in "fF" and y.dtype.char in "fF":
-            # 32 bits would not hold a long sum; pieces are added in 64
-            return sum(
-                self.number(product(x[begin : begin + PIECE], y[begin : begin + PIECE]))
-                for begin in range(0, x.size, PIECE)
-            )
-        return self.number(product(x, y))
+        return self.number((self.xp.vdot if conjugate else self.xp.dot)(x, y))
 
     def number(self, x: Any) -> Any:
         """What an array of no dimension, or a number, is on the host."""
@@ -95,8 +94,33 @@ class Library:
         return self.xp.asarray(x)
 
 
+class NumPy(Library):
+    """Arrays of the host, those of all that is not another row's."""
+
+    def dot(self, x: Any, y: Any, conjugate: bool) -> Any:
+        x, y = x.reshape(-1), y.reshape(-1)
+        if x.size <= PIECE or x.dtype.char not in "fF" or y.dtype.char not in "fF":
+            return super().dot(x, y, conjugate)
+        # 32 bits would not hold a long sum: pieces are added in 64
+        whole = x.size - x.size % PIECE
+        last = super().dot(x[whole:], y[whole:], conjugate)
+        rows, columns = x[:whole].reshape(-1, PIECE), y[:whole].reshape(-1, PIECE)
+        if conjugate and x.dtype.char == "F":
+            return last + sum(super(NumPy, self).dot(r, c, True) for r, c in zip(rows, columns, strict=True))
+        products = np.matmul(rows[:, None, :], columns[:, :, None])  # all of them in one call
+        return last + self.number(products.sum(dtype=np.result_type(products, np.float64)))
+
+
 class CuPy(Library):
     """Arrays on CUDA devices."""
+
+    def empty_beside(self, x: Any, shape: tuple[int, ...], dtype: Any = None) -> Any:
+        with x.device:  # which need not be the current one
+            return super().empty_beside(x, shape, dtype)
+
+    def from_host(self, x: np.ndarray, like: Any) -> Any:
+        with like.device:
+            return super().from_host(x, like)
 
     def to_host(self, x: Any) -> np.ndarray:
         return np.asarray(self.xp.asnumpy(x))
@@ -114,9 +138,6 @@ class Torch(Library):
     def empty_beside(self, x: Any, shape: tuple[int, ...], dtype: Any = None) -> Any:
         return x.new_empty(shape, dtype=x.dtype if dtype is None else self._dtype(dtype))
 
-    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return self.xp.zeros(shape, dtype=self._dtype(dtype))
-
     def _dtype(self, dtype: Any) -> Any:
         return dtype if isinstance(dtype, self.xp.dtype) else getattr(self.xp, np.dtype(dtype).name)
 
@@ -130,6 +151,9 @@ class Torch(Library):
 
     def astype(self, x: Any, dtype: Any) -> Any:
         return x.to(self._dtype(dtype), copy=True)
+
+    def imag(self, x: Any) -> Any:
+        return x.imag if x.is_complex() else self.xp.zeros_like(x)
 
     def ravel(self, x: Any, order: str = "C") -> Any:
         if order == "F":
@@ -161,7 +185,7 @@ class Torch(Library):
         return self.xp.from_numpy(x).to(like.device)
 
 
-NUMPY = Library("numpy", "numpy")
+NUMPY = NumPy("numpy", "numpy")
 LIBRARIES = {
     "numpy": NUMPY,
     "cupy": CuPy("cupy", "cupy"),
@@ -201,10 +225,17 @@ def library_of(x: Any) -> Library:
     return library
 
 
+def dtype_of_numpy(dtype: Any) -> np.dtype[Any]:
+    """A type of elements, of NumPy or PyTorch, as NumPy calls it."""
+    if isinstance(dtype, np.dtype):
+        return dtype
+    name = str(dtype)
+    return np.dtype(name.removeprefix("torch.") if name.startswith("torch.") else dtype)
+
+
 def numpy_dtype(x: Any) -> np.dtype[Any]:
     """The type of an array's elements as NumPy calls it."""
-    dtype = x.dtype
-    return dtype if isinstance(dtype, np.dtype) else np.dtype(str(dtype).removeprefix("torch."))
+    return dtype_of_numpy(x.dtype)
 
 
 def bytes_of(x: Any) -> int:

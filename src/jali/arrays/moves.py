@@ -86,7 +86,7 @@ def whole(layout: Layout, local: Any, masked: bool = False) -> Any:
     flat = library.contiguous(local).reshape(-1)
     if len(members) == 1:
         return library.copy(local)
-    gathered = library.empty((sum(sizes),), local.dtype)
+    gathered = library.empty_beside(local, (sum(sizes),))
     each = _bytes_of_unsent(local.dtype)
     if each == 1:
         ranks.all_gather(flat, gathered, counts=sizes)
@@ -98,7 +98,7 @@ def whole(layout: Layout, local: Any, masked: bool = False) -> Any:
         extent = sum(shape[axis] for shape in shapes)
         if axis == 0:
             return gathered.reshape((extent, *layout.shape[1:]))
-        out = library.empty((*layout.shape[:axis], extent, *layout.shape[axis + 1 :]), local.dtype)
+        out = library.empty_beside(local, (*layout.shape[:axis], extent, *layout.shape[axis + 1 :]))
         begin = first = 0
         for shape, size in zip(shapes, sizes, strict=True):
             where = (slice(None),) * axis + (slice(first, first + shape[axis]),)
@@ -107,7 +107,7 @@ def whole(layout: Layout, local: Any, masked: bool = False) -> Any:
         return out
     if masked and len(members) < layout.communicator.size:
         raise ShapeError("what a group has of a grid of axes does not lie side by side; take asarray()")
-    out = library.empty(layout.shape, local.dtype)
+    out = library.empty_beside(local, layout.shape)
     begin = 0
     for rank, size in zip(members, sizes, strict=True):
         part = gathered[begin : begin + size].reshape(shape_of(boxes[rank]))

@@ -83,8 +83,8 @@ def _parts(local: Any, order: float, axis: int | None, library: Any) -> Any:
     if order in (math.inf, -math.inf):
         if 0 in size.shape:
             shape = tuple(n for k, n in enumerate(size.shape) if axis is not None and k != axis)
-            return library.zeros(shape, size.dtype) + (0.0 if order > 0 else math.inf)
-        return size.max(**named) if order > 0 else size.min(**named)
+            return library.zeros_beside(size, shape) + (0.0 if order > 0 else math.inf)
+        return xp.amax(size, **named) if order > 0 else xp.amin(size, **named)
     return (size if order == 1 else size**order).sum(**named)
 
 

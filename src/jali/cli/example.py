@@ -1,14 +1,20 @@
-"""`jali example`: lists the applications that come with jali, and runs one by its name, with its picture and a check of its numbers."""
+"""`jali example`: lists the applications that come with jali, and runs one by its name: how far it is, its numbers, a check of them
+and its picture."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
+import difflib
 import json
+import sys
 import time
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from jali import comm, examples
+from jali.cli.progress import StepProgress
+from jali.devices import parse_device
 from jali.errors import ParameterError
 from jali.files import value_shown
 
@@ -17,12 +23,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `jali example`."""
     parser.description = (
         "List the applications that come with jali, or run one: least-squares migration, inversions, images and spectra on "
-        "distributed arrays. The same script runs on any number of ranks (-n)."
+        "distributed arrays. The same script runs on any number of ranks (-n), and on GPUs."
     )
     parser.add_argument("name", nargs="?", help="of the example; without one they are listed")
     parser.add_argument("--check", action="store_true", help="compare its numbers with what they should be")
-    parser.add_argument("--engine", default="numpy", metavar="NAME", help="numpy (default), cupy or torch")
-    parser.add_argument("--output", type=Path, metavar="PATH", help="where its picture goes")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw what was found (.png, .svg, .pdf)")
+    parser.add_argument(
+        "--device", default="cpu", metavar="NAME", help="cpu (default), cuda, or one such as cuda:1"
+    )
+    parser.add_argument(
+        "--engine",
+        metavar="NAME",
+        help="the library of arrays: numpy, cupy or torch (default: numpy, on GPUs the first of the others that is installed)",
+    )
+    parser.add_argument("--size", metavar="NAME", help="one of the example's sizes (default: the first)")
+    parser.add_argument(
+        "--set",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="another value of a parameter, for example --set iterations=50; the list of examples has their names",
+    )
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -32,54 +54,143 @@ def execute(arguments: argparse.Namespace) -> int:
         if ranks.rank == 0:
             _list(arguments.json)
         return 0
-    name = arguments.name.replace("-", "_")
-    if name not in examples.EXAMPLES:
-        raise ParameterError(
-            f"there is no example {value_shown(arguments.name)}; there are {', '.join(examples.EXAMPLES)}"
-        )
+    name, module = _module(arguments.name, arguments.check)
+    parameters = _parameters(name, module.SIZES, arguments.size, arguments.overrides)
     example = examples.EXAMPLES[name]
-    if missing := example.missing():
+    if example.host_only and parse_device(arguments.device)[0] != "cpu":
         raise ParameterError(
-            f"example {name} needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed: "
+            f"example {name} computes on the host only, as {' and '.join(example.needs)} does; leave --device out"
+        )
+    engine = examples.choose_engine(arguments.device, arguments.engine)
+    if arguments.picture is not None:
+        _check_picture(arguments.picture)
+        if ranks.rank == 0:
+            arguments.picture.parent.mkdir(parents=True, exist_ok=True)
+    steps = StepProgress(sys.stdout)
+    told = (steps.say, steps.advance) if ranks.rank == 0 and not arguments.json else ()
+    options = examples.Options(engine, arguments.device, *told)
+    start = time.perf_counter()
+    with examples.on_device(arguments.device, engine):
+        found = module.solve(parameters, options)
+    seconds = time.perf_counter() - start
+    rows = []
+    if ranks.rank == 0:
+        if arguments.check:
+            rows = examples.verdicts(found.numbers, module.expected(parameters, found))
+        if arguments.picture is not None:
+            module.draw(found, arguments.picture)
+        report = _as_json if arguments.json else _as_text
+        report(name, parameters, found, rows, seconds, ranks.size)
+    return 0 if all(row.holds for row in rows) else 1  # the others do not wait for checks and pictures
+
+
+def _as_text(name: str, parameters: Any, found: Any, rows: Any, seconds: float, ranks: int) -> None:
+    for number, value in found.numbers.items():
+        print(f"{number}: {value:.6g}")
+    for what, values in found.series.items():
+        print(f"{what}: {' '.join(f'{value:.4g}' for value in values)}")
+    for what, times in found.times.items():
+        print(f"{what}: {times}")
+    for row in rows:
+        print(f"{'pass' if row.holds else 'FAIL'}: {row.name}: {row.found:.6g}, expected {row.wanted}")
+    print(f"{name}: {seconds:.2f} s on {ranks} rank{'' if ranks == 1 else 's'}")
+
+
+def _as_json(name: str, parameters: Any, found: Any, rows: Any, seconds: float, ranks: int) -> None:
+    document = {
+        "name": name,
+        "ranks": ranks,
+        "parameters": vars(parameters),
+        "seconds": seconds,
+        "numbers": found.numbers,
+        "series": found.series,
+        "times": {
+            what: {"steps": times.steps, "seconds": times.seconds, "communication": times.communication}
+            for what, times in found.times.items()
+        },
+        "checks": [vars(row) for row in rows],
+    }
+    print(json.dumps(document, indent=1))
+
+
+def _module(given: str, check: bool) -> tuple[str, Any]:
+    """The example of this name. Raises ParameterError for another name, and where packages are missing."""
+    name = given.replace("-", "_")
+    if name not in examples.EXAMPLES:
+        near = difflib.get_close_matches(name.lower(), examples.EXAMPLES, 1, 0.5)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(examples.EXAMPLES)}"
+        raise ParameterError(f"there is no example {value_shown(given)}; {hint}")
+    example = examples.EXAMPLES[name]
+    if missing := example.missing(check):
+        raise ParameterError(
+            f"{'the check of ' if not example.missing() else ''}example {name} needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed: "
             f"pip install {' '.join(missing)}"
         )
-    module = importlib.import_module(example.module)
+    return name, example.load()
 
-    def progress(text: str) -> None:
-        if ranks.rank == 0 and not arguments.json:
-            print(text, flush=True)
 
-    start = time.perf_counter()
-    found = module.solve(examples.Options(arguments.engine, progress))
-    seconds = time.perf_counter() - start
-    rows = examples.verdicts(found, module.EXPECTED) if arguments.check else []
-    if ranks.rank == 0:
-        if arguments.output is not None:
-            arguments.output.mkdir(parents=True, exist_ok=True)
-            module.draw(found, arguments.output / f"{name}.png")
-        if arguments.json:
-            checked = [dict(zip(("name", "found", "expected", "holds"), row, strict=True)) for row in rows]
-            document = {"name": name, "seconds": seconds, "numbers": found.numbers, "checks": checked}
-            print(json.dumps(document, indent=1))
-        else:
-            for number, value in found.numbers.items():
-                print(f"{number}: {value:.6g}")
-            for number, value, wanted, holds in rows:
-                print(f"{'pass' if holds else 'FAIL'}: {number}: {value:.6g}, expected {wanted:.6g}")
-            print(f"{seconds:.2f} s on {ranks.size} rank{'' if ranks.size == 1 else 's'}")
-    return 0 if all(holds for *_, holds in rows) else 1
+def _parameters(name: str, sizes: dict[str, Any], size: str | None, overrides: list[str]) -> Any:
+    """Those of a size, with others' values. Raises ParameterError for unknown sizes and names, and for what is no number."""
+    if size is not None and size not in sizes:
+        raise ParameterError(f"example {name} has no size {value_shown(size)}; there are {', '.join(sizes)}")
+    parameters = sizes[size or next(iter(sizes))]
+    kinds = {field.name: type(getattr(parameters, field.name)) for field in fields(parameters)}
+    given: dict[str, Any] = {}
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        key = key.strip()
+        if not equals:
+            raise ParameterError(f"--set takes KEY=VALUE, not {value_shown(text)}")
+        if key not in kinds:
+            near = difflib.get_close_matches(key, kinds, 1, 0.5)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(kinds)}"
+            raise ParameterError(f"example {name} has no parameter {value_shown(key)}; {hint}")
+        try:
+            given[key] = kinds[key](value)
+        except ValueError:
+            kind = "whole number" if kinds[key] is int else "number"
+            raise ParameterError(f"{key} of example {name} is a {kind}, not {value_shown(value)}") from None
+    return replace(parameters, **given)
+
+
+def _check_picture(path: Path) -> None:
+    """Before an hour of computing: is it a kind of picture that can be drawn?"""
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    kinds = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix[1:].lower() not in kinds:
+        raise ParameterError(
+            f"{value_shown(str(path))} is no picture: its name should end with one of {', '.join('.' + kind for kind in kinds)}"
+        )
 
 
 def _list(as_json: bool) -> None:
-    rows = [
-        {"name": name, "summary": example.summary, "needs": list(example.needs), "missing": example.missing()}
-        for name, example in examples.EXAMPLES.items()
-    ]
+    rows: list[dict[str, Any]] = []
+    for name, example in examples.EXAMPLES.items():
+        row: dict[str, Any] = {
+            "name": name,
+            "summary": example.summary,
+            "needs": list(example.needs),
+            "check_needs": list(example.check_needs),
+            "missing": example.missing(check=True),
+        }
+        if not example.missing():
+            row["sizes"] = {size: vars(parameters) for size, parameters in example.load().SIZES.items()}
+        rows.append(row)
     if as_json:
         print(json.dumps(rows, indent=1))
         return
-    for name, example in examples.EXAMPLES.items():
-        needs = f" (needs {', '.join(example.needs)}" if example.needs else ""
-        missing = example.missing()
-        needs += f"; {', '.join(missing)} not installed)" if missing else ")" if example.needs else ""
-        print(f"{name:14s}{example.summary}{needs}")
+    for row in rows:
+        print(f"{row['name']:14s}{row['summary']}")
+        needs = [", ".join(row["needs"])] if row["needs"] else []
+        needs += [f"{', '.join(row['check_needs'])} for --check"] if row["check_needs"] else []
+        if needs:
+            missing = f"; not installed: {', '.join(row['missing'])}" if row["missing"] else ""
+            print(f"{'':14s}  needs {', '.join(needs)}{missing}")
+        shown: dict[str, Any] = {}
+        for size, parameters in row.get("sizes", {}).items():  # of others than the first what differs
+            values = ", ".join(
+                f"{key}={value}" for key, value in parameters.items() if shown.get(key) != value
+            )
+            shown = shown or parameters
+            print(f"{'':14s}  size {size}: {values}")

@@ -101,6 +101,32 @@ def show_progress(stream: TextIO, first: int, total: int, thermalisation: int) -
     return kind(stream, first, total, thermalisation)
 
 
+class ChangingLine:
+    """A line of a terminal that is written over."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._width = 0
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether it is there."""
+        return self._width > 0
+
+    def write(self, line: str) -> None:
+        """Instead of what was there."""
+        self._stream.write("\r" + line.ljust(self._width))
+        self._stream.flush()
+        self._width = len(line)
+
+    def clear(self) -> None:
+        """Take it away."""
+        if self._width:
+            self._stream.write("\r" + " " * self._width + "\r")
+            self._stream.flush()
+            self._width = 0
+
+
 class SearchProgress:
     """What a search for a plan is doing: on a terminal one line that changes, after a second; elsewhere a line every
     ten seconds."""
@@ -108,28 +134,53 @@ class SearchProgress:
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._terminal = stream, stream.isatty()
         self._begun = self._shown = time.monotonic()
-        self._width = 0
+        self._line = ChangingLine(stream)
 
     def __call__(self, what: str) -> None:
         """Say it, if it is time."""
         now = time.monotonic()
-        if now - self._shown < (0.1 if self._width else SOONEST if self._terminal else LATEST):
+        if now - self._shown < (0.1 if self._line.is_shown else SOONEST if self._terminal else LATEST):
             return
         self._shown = now
         line = f"searching, {clock(now - self._begun)}: {what}"
-        if not self._terminal:
+        if self._terminal:
+            self._line.write(line)
+        else:
             print(line, file=self._stream, flush=True)
-            return
-        self._stream.write("\r" + line.ljust(self._width))
-        self._stream.flush()
-        self._width = len(line)
 
     def done(self) -> None:
         """Take the line away."""
-        if self._width:
-            self._stream.write("\r" + " " * self._width + "\r")
-            self._stream.flush()
-            self._width = 0
+        self._line.clear()
+
+
+class StepProgress:
+    """Steps of an application: on a terminal one line that changes; elsewhere a line every ten seconds."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._terminal = stream, stream.isatty()
+        self._begun = self._shown = time.monotonic()
+        self._line = ChangingLine(stream)
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self._line.clear()
+        print(text, file=self._stream, flush=True)
+
+    def advance(self, done: int, steps: int) -> None:
+        """So many steps of so many are done."""
+        now = time.monotonic()
+        if done == 1:  # the first one may have prepared what others use, so speed is counted from here
+            self._begun = now
+        elif done < steps and now - self._shown >= (0.1 if self._terminal else LATEST):
+            self._shown = now
+            left = (now - self._begun) / (done - 1) * (steps - done)
+            line = f"step {done}/{steps}, {clock(left)} left"
+            if self._terminal:
+                self._line.write(line)
+            else:
+                print(line, file=self._stream, flush=True)
+        if done >= steps:
+            self._line.clear()
 
 
 def clock(seconds: float) -> str:

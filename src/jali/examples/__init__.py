@@ -1,60 +1,206 @@
 """Applications that come with jali: inverse problems and spectra, on as many ranks as there are. `jali example` lists and runs them.
 
-An example is a module with a docstring, `solve(options)`, which gives what was found, `draw(found, path)`, and `EXPECTED`: numbers that
-it should give, each with the relative difference that is allowed. A new one is a module and a row of `EXAMPLES`.
+An example is a module with
+
+- a docstring: what it does, and by which formulas;
+- `SIZES`: by name, parameters (a frozen dataclass, one of `Sizes`): "laptop", which is the default, "small" for tests, "gpu" for much more;
+- `solve(parameters, options)`, which gives what was `Found`;
+- `expected(parameters, found)`, called on rank 0: what the numbers should be, from exact results or from an independent computation;
+- `draw(found, path)`: its picture.
+
+A new one is a module and a row of `EXAMPLES`.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
+
+from jali import comm
+from jali.arrays.libraries import LIBRARIES, Library, library_by_name, library_of
+from jali.devices import parse_device, rank_on_host
+from jali.errors import DeviceError, ParameterError
+from jali.examples.checks import AtLeast, AtMost, Expected, Near, Of, Sizes, Verdict, furthest, verdicts
+from jali.examples.timing import Timing, timing
+
+__all__ = [
+    "EXAMPLES",
+    "AtLeast",
+    "AtMost",
+    "Example",
+    "Expected",
+    "Found",
+    "Near",
+    "Of",
+    "Options",
+    "Sizes",
+    "Timing",
+    "Verdict",
+    "choose_engine",
+    "furthest",
+    "on_device",
+    "on_host",
+    "timing",
+    "verdicts",
+]
 
 
 @dataclass(frozen=True)
 class Example:
-    """A row of the table: where it lives, what it shows, which packages it needs."""
+    """A row of the table: where it lives, what it shows, which packages it needs, and which its check needs beside them; whether it
+    computes on hosts only, since a package that it needs does."""
 
     module: str
     summary: str
     needs: tuple[str, ...] = ()
+    check_needs: tuple[str, ...] = ()
+    host_only: bool = False
 
-    def missing(self) -> list[str]:
+    def missing(self, check: bool = False) -> list[str]:
         """Those of the packages that are not installed."""
-        return [name for name in self.needs if importlib.util.find_spec(name) is None]
+        packages = self.needs + self.check_needs if check else self.needs
+        return [name for name in packages if importlib.util.find_spec(name) is None]
+
+    def load(self) -> Any:
+        """Its module."""
+        return importlib.import_module(self.module)
 
 
 EXAMPLES: dict[str, Example] = {
     "lsm": Example(
-        "jali.examples.lsm", "least-squares migration: reflectors from seismic data, sources over ranks"
+        "jali.examples.lsm",
+        "least-squares migration: reflectors from seismic data, sources over ranks",
+        check_needs=("pylops",),
+    ),
+    "poststack": Example(
+        "jali.examples.poststack",
+        "post-stack inversion: acoustic impedance of a volume from its seismic section, crosslines over ranks",
+        needs=("pylops",),
+    ),
+    "mdd": Example(
+        "jali.examples.mdd",
+        "multi-dimensional deconvolution: reflections without what is above the receivers, frequencies over ranks",
+        check_needs=("pylops",),
+    ),
+    "denoising": Example(
+        "jali.examples.denoising",
+        "total-variation denoising of a volume, planes over ranks",
+        check_needs=("pylops", "pyproximal"),
+    ),
+    "radio": Example(
+        "jali.examples.radio",
+        "images of the sky from a radio interferometer, visibilities over ranks",
+        needs=("ducc0",),
+        host_only=True,
+    ),
+    "turbulence": Example(
+        "jali.examples.turbulence",
+        "spectra of a turbulent velocity field, made or read, by distributed Fourier transforms",
     ),
 }
 
 
 @dataclass(frozen=True)
 class Options:
-    """How an example is run: the library of local parts ("numpy", "cupy", "torch"), and whom to tell how far it is (on rank 0)."""
+    """How an example is run.
+
+    - `engine`: the library of local parts ("numpy", "cupy", "torch");
+    - `device`: where they are ("cpu", "cuda", "cuda:1");
+    - `progress`: told, on rank 0, sentences;
+    - `advance`: told, on rank 0, how many steps of how many are done.
+    """
 
     engine: str = "numpy"
+    device: str = "cpu"
     progress: Callable[[str], object] = lambda text: None
+    advance: Callable[[int, int], object] = lambda done, steps: None
+
+    @property
+    def library(self) -> Library:
+        """That of local parts."""
+        return library_by_name(self.engine)
+
+    def array(self, x: Any) -> Any:
+        """The values of a NumPy array in this library, on this rank's device."""
+        return x if self.engine == "numpy" else self.library.xp.asarray(x)
+
+    def array_of_operators(self, x: np.ndarray) -> Any:
+        """The values of a NumPy array for operators of pylops, which compute with NumPy or CuPy; tensors are lent to them as such."""
+        return x if self.device == "cpu" else library_by_name("cupy").xp.asarray(x)
+
+    def counted(self, steps: int) -> Callable[..., None]:
+        """What a solver may call after each step (`callback=`), so that it is said how far it is."""
+        done = 0
+
+        def step(*_: Any) -> None:
+            nonlocal done
+            done += 1
+            self.advance(done, steps)
+
+        return step
 
 
 @dataclass
 class Found:
-    """What an example gives: numbers by name, equal on all ranks, and arrays for pictures, on rank 0."""
+    """What an example gives: numbers by name, and series of them, equal on all ranks; arrays of NumPy for pictures and checks, on
+    rank 0 at least; times, which differ from run to run."""
 
     numbers: dict[str, float]
+    series: dict[str, list[float]] = field(default_factory=dict)
     arrays: dict[str, Any] = field(default_factory=dict)
+    times: dict[str, Timing] = field(default_factory=dict)
 
 
-Expected = dict[str, tuple[float, float]]
+def on_host(x: Any) -> np.ndarray:
+    """The values of an array of any library."""
+    return library_of(x).to_host(x)
 
 
-def verdicts(found: Found, expected: Expected) -> list[tuple[str, float, float, bool]]:
-    """Of each number that is expected: its name, what was found, what should be, and whether that is near enough."""
-    rows = []
-    for name, (value, allowed) in expected.items():
-        number = found.numbers.get(name, float("nan"))
-        rows.append((name, number, value, abs(number - value) <= allowed * abs(value)))
-    return rows
+def choose_engine(device: str, engine: str | None) -> str:
+    """The library of arrays on a device ("cpu", "cuda", "cuda:1"): the one that is asked for, else NumPy, or CuPy and then PyTorch.
+
+    Raises ParameterError for libraries without arrays there, DeviceError for unknown devices.
+    """
+    kind, _ = parse_device(device)
+    if engine is not None:
+        library_by_name(engine)
+        if (engine == "numpy") > (kind == "cpu") or (engine == "cupy") > (kind == "cuda"):
+            raise ParameterError(f"engine {engine!r} has no arrays on the device {device!r}")
+        return engine
+    if kind == "cpu":
+        return "numpy"
+    for name in ("cupy", "torch") if kind == "cuda" else ("torch",):
+        if importlib.util.find_spec(name) is not None:
+            return name
+    raise ParameterError(f"arrays on the device {device!r} need CuPy or PyTorch, of which none is installed")
+
+
+@contextmanager
+def on_device(device: str, engine: str) -> Iterator[None]:
+    """New arrays of the library `engine` are on this rank's device inside of the block: the next one of each host in turn for a name
+    such as "cuda", a certain one for "cuda:1". Collective.
+
+    Raises DeviceError where the library sees no device.
+    """
+    kind, number = parse_device(device)
+    if kind == "cpu" or engine == "numpy":
+        yield
+        return
+    xp = LIBRARIES[engine].xp
+    count = xp.cuda.runtime.getDeviceCount() if engine == "cupy" else xp.cuda.device_count()
+    if count == 0 or (number is not None and number >= count):
+        raise DeviceError(f"{engine} sees {count} devices here, and the device asked for is {device!r}")
+    place = rank_on_host(comm.current()) % count if number is None else number
+    if engine == "cupy":
+        with xp.cuda.Device(place):
+            yield
+    else:
+        xp.cuda.set_device(place)  # PyTorch calls devices of AMD cuda as well
+        with xp.device("cuda", place):
+            yield

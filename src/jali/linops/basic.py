@@ -63,7 +63,9 @@ class Zero(LinearOperator):
         shape = found if x.global_shape == dims else (math.prod(found),)
         layout = x.layout.with_(shape=shape, axes=(0,), grid=None)
         dtype = np.result_type(self.dtype, numpy_dtype(x.local))
-        return DistributedArray.of(layout, library_of(x.local).zeros(layout.local_shape, dtype), x._base_comm)
+        return DistributedArray.of(
+            layout, library_of(x.local).zeros_beside(x.local, layout.local_shape, dtype), x._base_comm
+        )
 
     def _matvec(self, x: Any) -> Any:
         return self._zeros(x, self.dims, self.dimsd)
@@ -209,7 +211,7 @@ class Restriction(LinearOperator):
         array = shaped(x, self.dimsd, f"the adjoint of {self!r}")
         where = (slice(None),) * self.axis + (self._indices(array, self._after),)
         layout = self._place(array, self._before, self.dims)
-        local = library_of(x.local).zeros(layout.local_shape, numpy_dtype(x.local))
+        local = library_of(x.local).zeros_beside(x.local, layout.local_shape)
         local[where] = array.local
         found = DistributedArray.of(layout, local, x._base_comm)
         return found if array is x else flattened(found)

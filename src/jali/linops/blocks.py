@@ -18,7 +18,7 @@ import numpy as np
 from jali.amounts import counted
 from jali.arrays import DistributedArray, communicator_of, layout_of
 from jali.arrays.layout import Layout, Partition
-from jali.arrays.libraries import library_of
+from jali.arrays.libraries import dtype_of_numpy, library_of
 from jali.comm import Communicator
 from jali.errors import ParameterError, ShapeError
 from jali.linops.asked import asked
@@ -85,7 +85,7 @@ class _Blocks(LinearOperator):
             "rows": rows[:1] if self._side == "row" else max(rows, default=0),
             "columns": columns[:1] if self._side == "column" else max(columns, default=0),
             "types": str(np.result_type(*(op.dtype for op in self._blocks))) if self._blocks else None,
-            "given": None if self._type is None else str(np.dtype(self._type)),
+            "given": None if self._type is None else str(dtype_of_numpy(self._type)),
         }
         told = self._ranks.gather_bytes(json.dumps(mine).encode(), what=type(self).__name__)
         all_told = [json.loads(text) for text in told]
@@ -227,14 +227,14 @@ class _Blocks(LinearOperator):
             plan = self._plan(x, forward)
         local, library, steps = x._local, plan.library, plan.steps
         flat = local if plan.flat else library.contiguous(local).reshape(-1)
-        out = library.empty(plan.shape, plan.dtype)
+        out = library.empty_beside(flat, plan.shape, plan.dtype)
         number = 0
         try:
             if len(steps) == 1:
                 steps[0][0](flat, out)
             elif plan.summed:
                 out[...] = 0
-                part = library.empty(plan.shape, plan.dtype)
+                part = library.empty_beside(flat, plan.shape, plan.dtype)
                 for number, (apply, where, _) in enumerate(steps):  # noqa: B007 (for the note)
                     apply(flat[where], part)
                     out += part

@@ -6,19 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.libraries import library_of, numpy_dtype
+from jali.arrays.libraries import dtype_of_numpy, library_of, numpy_dtype
 from jali.errors import ParameterError
 
 
 def in_type(what: str, values: Any, dtype: Any) -> Any:
     """`values`, converted where `dtype` is another type than theirs. Raises ParameterError where imaginary parts would be
     lost."""
-    if dtype is None or type_of(values) == np.dtype(dtype):
+    if dtype is None:
         return values
-    if type_of(values).kind == "c" and np.dtype(dtype).kind != "c":
-        raise ParameterError(
-            f"{what} of type {type_of(values)} have imaginary parts, which {np.dtype(dtype)} has not"
-        )
+    dtype = dtype_of_numpy(dtype)
+    if type_of(values) == dtype:
+        return values
+    if type_of(values).kind == "c" and dtype.kind != "c":
+        raise ParameterError(f"{what} of type {type_of(values)} have imaginary parts, which {dtype} has not")
     return library_of(values).astype(values, dtype)
 
 

@@ -57,7 +57,7 @@ class _NonStationary(LinearOperator):
             wide = (max(0, begin - half), min(layout.shape[split], end + half))
             around = (*box[:split], wide, *box[split + 1 :])
         dtype = np.result_type(self.dtype, type_of(local))
-        out = library_of(local).zeros(layout.local_shape, dtype)
+        out = library_of(local).zeros_beside(local, layout.local_shape, dtype)
         if math.prod(layout.local_shape):
             self._convolve(local, out, box, around, adjoint)
         return DistributedArray.of(x.layout, out.reshape(x.layout.local_shape), x._base_comm)

@@ -17,6 +17,7 @@ import numpy as np
 from jali.arrays import DistributedArray, Layout, Partition, layout_of
 from jali.arrays.exchange import Exchange
 from jali.arrays.layout import even_split, extents
+from jali.arrays.libraries import dtype_of_numpy
 from jali.errors import ParameterError, ShapeError
 from jali.fft.plan import Plan, normal_axes, plan_of
 from jali.fft.routes import alike
@@ -66,7 +67,7 @@ class FFTND(LinearOperator):
         self.axes = normal_axes(shape, axes)
         if norm not in NORMS:
             raise ParameterError(f"norm {norm!r} is not one of {', '.join(map(repr, NORMS))}")
-        kind = np.dtype(dtype)
+        kind = dtype_of_numpy(dtype)
         if kind.kind not in "fc":
             raise ParameterError(f"models of a transform are real or complex numbers, not {kind}")
         self.norm, self.real = norm, bool(real)

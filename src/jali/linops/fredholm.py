@@ -106,7 +106,7 @@ class Fredholm1(LinearOperator):
         found = library.contiguous(found).reshape((mine, after[1] * self.nz))
         if x.layout.scattered or self.ranks.size == 1:
             return DistributedArray.of(layout, found.reshape(layout.local_shape), x._base_comm)
-        whole = library.empty((after[0], after[1] * self.nz), found.dtype)
+        whole = library.empty_beside(found, (after[0], after[1] * self.nz))
         self.ranks.all_gather(found, whole, counts=self.slices)
         return DistributedArray.of(layout, whole.reshape(layout.local_shape), x._base_comm)
 

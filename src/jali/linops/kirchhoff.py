@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.libraries import Library, library_of
+from jali.arrays.libraries import Library, dtype_of_numpy, library_of
 from jali.errors import ParameterError, ShapeError
 from jali.linops.conversion import type_of
 
@@ -84,7 +84,7 @@ class Kirchhoff:
         self.dt, self.nt = float(t[1] - t[0]), len(t)
         self._from_sources, self._from_receivers = (table / self.dt for table in times)
         self.wavelet = Wavelet(np.asarray(wav), int(wavcenter), self.nt)
-        self.dtype = np.dtype(dtype)
+        self.dtype = dtype_of_numpy(dtype)
         self.dims = len(x), len(z)
         self.dimsd = srcs.shape[1], recs.shape[1], self.nt
         self.shape = math.prod(self.dimsd), points

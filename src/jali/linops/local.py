@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.libraries import library_of, numpy_dtype
+from jali.arrays.libraries import dtype_of_numpy, library_of, numpy_dtype
 from jali.errors import ParameterError, ShapeError
 
 
@@ -28,7 +28,7 @@ class LocalOperator:
     def __init__(self, op: Any) -> None:
         self.op = op
         shape, dtype = getattr(op, "shape", None), getattr(op, "dtype", None)
-        self.dtype = np.dtype(np.float64 if dtype is None else dtype)
+        self.dtype = dtype_of_numpy(np.float64 if dtype is None else dtype)
         try:
             self.rows, self.columns = map(operator.index, shape)  # type: ignore[arg-type]
         except (TypeError, ValueError):

@@ -227,7 +227,7 @@ class SummaMatrixMult(_MatrixProduct):
 
         def begin(k: int) -> tuple[Any, Any, list[Any]]:
             a = self._panel(k, library)
-            b = mine if k == self.row else library.empty((self.columns[k], columns[self.column]), mine.dtype)
+            b = mine if k == self.row else library.empty_beside(mine, (self.columns[k], columns[self.column]))
             return a, b, [_broadcast(along, a, k), _broadcast(down, b, k)]
 
         found: Any = None
@@ -300,7 +300,7 @@ class SummaMatrixMult(_MatrixProduct):
                 for c in range(side):
                     size = columns[r] * self.columns[c] if back else columns[c] * self.columns[r]
                     counts[r * side + c, c * side + r] = size
-        received = library.empty((columns[self.column if back else self.row], width), block.dtype)
+        received = library.empty_beside(block, (columns[self.column if back else self.row], width))
         self.ranks.all_to_all(block.reshape(-1), received.reshape(-1), counts=self._counts[columns, back])
         return received
 
@@ -309,7 +309,7 @@ class SummaMatrixMult(_MatrixProduct):
         if k == self.column:
             return self.At if adjoint else self.A
         shape = (self.rows[self.row], self.columns[k])
-        return library.empty(shape[::-1] if adjoint else shape, self.A.dtype)
+        return library.empty_beside(self.A, shape[::-1] if adjoint else shape)
 
     def _form(self, x: DistributedArray, before: Shape, after: Shape) -> tuple[Shape, Layout]:
         """Widths of the blocks of x, and the layout of the product."""
@@ -394,7 +394,7 @@ class BlockMatrixMult(_MatrixProduct):
         columns, layout = self._form(x, self.K, sum(self.rows))
         library = library_of(x.local)
         part = library.contiguous(self.A @ x.local.reshape((self.K, columns[self.row])))
-        found = library.empty((sum(self.rows), columns[self.row]), part.dtype)
+        found = library.empty_beside(part, (sum(self.rows), columns[self.row]))
         self._lines[0].all_gather(part, found, counts=self.rows)
         return DistributedArray.of(layout, found.reshape(-1), x._base_comm)
 
@@ -470,7 +470,7 @@ def _reduce(ranks: Communicator, part: Any, out: Any, root: int) -> Any:
 def _all_gather(ranks: Communicator, part: Any, counts: Shape, library: Any) -> Any:
     if ranks.size == 1:
         return part
-    whole = library.empty((sum(counts), part.shape[1]), part.dtype)
+    whole = library.empty_beside(part, (sum(counts), part.shape[1]))
     ranks.all_gather(part, whole, counts=counts)
     return whole
 
@@ -478,7 +478,7 @@ def _all_gather(ranks: Communicator, part: Any, counts: Shape, library: Any) -> 
 def _reduce_scatter(ranks: Communicator, part: Any, counts: Shape, place: int, library: Any) -> Any:
     if ranks.size == 1:
         return part
-    found = library.empty((counts[place], part.shape[1]), part.dtype)
+    found = library.empty_beside(part, (counts[place], part.shape[1]))
     ranks.reduce_scatter(part, found, counts=counts)
     return found
 

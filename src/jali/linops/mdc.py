@@ -109,7 +109,7 @@ class MDC(LinearOperator):
             traces = library.xp.concatenate([traces.real, traces.imag], 2)
         found = self._convolved(traces, after[1], adjoint)
         if is_complex:
-            both = library.empty((self.nt, after[1], self.nv), self._widened(x.dtype, library))
+            both = library.empty_beside(found, (self.nt, after[1], self.nv), self._widened(x.dtype, library))
             both.real[...], both.imag[...] = found[:, :, : self.nv], found[:, :, self.nv :]
             found = both
         shape = (math.prod(after),) if x.ndim == 1 else after
@@ -117,7 +117,7 @@ class MDC(LinearOperator):
         return DistributedArray.of(layout, library.contiguous(found).reshape(shape), x._base_comm)
 
     def _widened(self, dtype: Any, library: Any) -> Any:
-        other = library.zeros((1,), str(self.dtype)).dtype
+        other = library.empty((1,), str(self.dtype)).dtype
         return library.xp.promote_types(dtype, other)
 
     def _convolved(self, traces: Any, rows: int, adjoint: bool) -> Any:
@@ -130,7 +130,7 @@ class MDC(LinearOperator):
         mine = slice(kernel.begin, kernel.begin + kernel.slices[kernel.ranks.rank])
         spectrum = fft.rfft(traces, self.nt, 0)[mine]
         product = library.contiguous((kernel.adjoint_products if adjoint else kernel.products)(spectrum))
-        whole = library.zeros((self.nt // 2 + 1, *product.shape[1:]), product.dtype)
+        whole = library.zeros_beside(product, (self.nt // 2 + 1, *product.shape[1:]))
         if kernel.ranks.size == 1:
             whole[: self.nfreq] = product
         else:

@@ -15,7 +15,7 @@ import numpy as np
 
 from jali.arrays import DistributedArray, StackedDistributedArray, communicator_of, layout_of
 from jali.arrays.layout import Layout, Partition, extents
-from jali.arrays.libraries import library_of, numpy_dtype
+from jali.arrays.libraries import dtype_of_numpy, library_of, numpy_dtype
 from jali.comm import Communicator
 from jali.errors import ParameterError, ShapeError
 from jali.linops import dense
@@ -67,7 +67,7 @@ class LinearOperator:
             raise ShapeError(
                 f"an operator has a shape (elements that come out, elements that go in), not {shape!r}"
             )
-        self.dtype = np.dtype(np.float64 if dtype is None else dtype)
+        self.dtype = dtype_of_numpy(np.float64 if dtype is None else dtype)
         self.dims = (self.shape[1],) if dims is None else tuple(dims)
         self.dimsd = (self.shape[0],) if dimsd is None else tuple(dimsd)
         self._base_comm = base_comm
@@ -136,7 +136,7 @@ class LinearOperator:
         self._refuse_stack(x)
         layout, dtype = self._result(x, forward)
         library = library_of(x.local)
-        out = library.empty(layout.local_shape, dtype)
+        out = library.empty_beside(x.local, layout.local_shape, dtype)
         flat = library.contiguous(x.local).reshape(-1)
         (self._local.forward if forward else self._local.adjoint)(flat, out)
         return DistributedArray.of(layout, out, x._base_comm)

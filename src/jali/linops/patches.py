@@ -17,7 +17,7 @@ import numpy as np
 from jali.arrays import DistributedArray, Partition, layout_of
 from jali.arrays.ghosts import Exchange, added, joined
 from jali.arrays.layout import Box, Layout, Shape, communicator_of, extents, shape_of
-from jali.arrays.libraries import library_of, numpy_dtype
+from jali.arrays.libraries import dtype_of_numpy, library_of, numpy_dtype
 from jali.arrays.recycled import empty
 from jali.errors import ParameterError, ShapeError
 from jali.linops.local import LocalOperator
@@ -157,7 +157,8 @@ class Patch(LinearOperator):
 
     def _weights(self, weights: np.ndarray, like: Any, dtype: Any) -> Any:
         """To be multiplied with a window."""
-        real = np.empty(0, dtype).real.dtype if np.dtype(dtype).kind in "fc" else np.dtype(float)
+        dtype = dtype_of_numpy(dtype)
+        real = np.empty(0, dtype).real.dtype if dtype.kind in "fc" else np.dtype(float)
         shaped = weights.reshape(weights.shape + (1,) * (len(self.dimsd) - weights.ndim)).astype(real)
         library = library_of(like)
         return shaped if library.name == "numpy" else library.from_host(shaped, like)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import DistributedArray, Layout, StackedDistributedArray
-from jali.arrays.libraries import library_of, numpy_dtype
+from jali.arrays.libraries import dtype_of_numpy, library_of, numpy_dtype
 from jali.comm import Communicator
 from jali.errors import ShapeError
 
@@ -100,7 +100,7 @@ def unit(space: Space, number: int, dtype: Any, near: Any = None) -> Any:
 
 def random(space: Space, dtype: Any, seed: int, near: Any = None) -> Any:
     """Normally distributed numbers; ranks that have parts have different ones, those that have all have the same."""
-    dtype = np.dtype(dtype)
+    dtype = dtype_of_numpy(dtype)
 
     def part(layout: Layout, first: int) -> np.ndarray:
         generator = np.random.default_rng([seed, first, layout.rank + 1 if layout.scattered else 0])

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import StackedDistributedArray
+from jali.arrays.libraries import dtype_of_numpy
 from jali.errors import ParameterError, ShapeError
 from jali.linops.asked import asked
 from jali.linops.operator import LinearOperator, StackedLinearOperator
@@ -50,7 +51,9 @@ class _Stacked(StackedLinearOperator):
     @asked
     def dtype(self) -> np.dtype[Any]:
         """The type that holds elements of all operators, or that was given."""
-        return np.dtype(np.result_type(*(op.dtype for op in self.ops)) if self._type is None else self._type)
+        return dtype_of_numpy(
+            np.result_type(*(op.dtype for op in self.ops)) if self._type is None else self._type
+        )
 
     @asked
     def dims(self) -> tuple[int, ...]:

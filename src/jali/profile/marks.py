@@ -85,7 +85,7 @@ def mark(label: str) -> None:
         return
     if not _here.calls:
         raise RuntimeError("mark() called outside of a benchmarked region")
-    _wait_for_devices()
+    wait_for_devices()
     now = time.perf_counter_ns()
     call = _here.calls[-1]
     call.end_part(now)
@@ -110,7 +110,7 @@ def benchmark(func: Any = None, description: str | None = "", logger: logging.Lo
         def timed(*arguments: Any, **named: Any) -> Any:
             if not _on:
                 return function(*arguments, **named)
-            _wait_for_devices()
+            wait_for_devices()
             call = _Call(name, time.perf_counter_ns())
             _here.calls.append(call)
             try:
@@ -128,7 +128,7 @@ def benchmark(func: Any = None, description: str | None = "", logger: logging.Lo
 
 def _end(call: _Call, logger: logging.Logger | None, failed: bool = False) -> None:
     if not failed:  # else devices may be what failed
-        _wait_for_devices()
+        wait_for_devices()
     now = time.perf_counter_ns()
     call.end_part(now)
     _here.calls.pop()
@@ -164,7 +164,7 @@ def _trace(name: str, begin: int, end: int) -> None:
         timeline.add_region(name, begin + shift, end + shift)
 
 
-def _wait_for_devices() -> None:
+def wait_for_devices() -> None:
     """For what libraries that this program uses have enqueued."""
     if "cupy" in sys.modules:
         sys.modules["cupy"].cuda.get_current_stream().synchronize()

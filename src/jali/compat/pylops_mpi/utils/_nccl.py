@@ -105,6 +105,6 @@ def _prepare_allgather_inputs_nccl(
     from jali.arrays.libraries import library_of
 
     library, most = library_of(data), max(counts)
-    padded = library.zeros((most,), data.dtype)
+    padded = library.zeros_beside(data, (most,))
     padded[: counts[0] if most == 0 else data.reshape(-1).shape[0]] = data.reshape(-1)
-    return padded, library.zeros((most * len(counts),), data.dtype)
+    return padded, library.zeros_beside(data, (most * len(counts),))

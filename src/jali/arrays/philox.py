@@ -1,0 +1,45 @@
+"""Random numbers by what they belong to: Philox4x32-10 (Salmon, Moraes, Dror and Shaw, SC'11) of arrays of counters.
+
+Whoever has an element, and in whatever order, draws the same number for it: a counter is the global index of a site, a datum, or a
+wave vector. Arrays may be of NumPy, CuPy or PyTorch, since words of 32 bits lie in signed ones of 64 here. `jali.Random` draws by
+the same rounds in kernels; its counters hold more, so its numbers are others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jali.arrays.libraries import library_of
+
+WORD = (1 << 32) - 1
+ROUNDS = 10
+MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
+WEYL = 0x9E3779B9, 0xBB67AE85
+
+
+def philox(counters: Sequence[Any], key: int) -> tuple[Any, Any, Any, Any]:
+    """Four random words, from 0 to 2^32 - 1, for each counter.
+
+    `counters` are four arrays of int64, or numbers, which are broadcast; of each the lowest 32 bits count, so negative indices are
+    counters too. Of `key` 64 bits count.
+    """
+    a, b, c, d = (counter & WORD for counter in counters)
+    first, second = key & WORD, key >> 32 & WORD
+    for _ in range(ROUNDS):
+        left, right = (
+            a * MULTIPLIERS[0],
+            c * MULTIPLIERS[1],
+        )  # modulo 2^64, with a sign that the masks take away
+        a = (right >> 32 & WORD) ^ b ^ first
+        c = (left >> 32 & WORD) ^ d ^ second
+        b, d = right & WORD, left & WORD
+        first, second = first + WEYL[0] & WORD, second + WEYL[1] & WORD
+    return a, b, c, d
+
+
+def uniform(words: Any) -> Any:
+    """Numbers in double precision, uniform in the open interval (0, 1), of which each word is one."""
+    return (library_of(words).astype(words, np.float64) + 0.5) * 2.0**-32
