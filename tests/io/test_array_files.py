@@ -218,11 +218,11 @@ def test_bytes_of_others_behind_an_array_are_refused_unless_nothing_is_verified(
 def test_other_versions_and_marks_are_told(saved, monkeypatch) -> None:
     path, _, format = saved
     if format == "npy":
-        path.write_bytes(path.read_bytes().replace(b'"version": 1', b'"version": 2'))
+        path.write_bytes(path.read_bytes().replace(b'"version": 2', b'"version": 3'))
     else:
         with h5py.File(path, "r+") as file:
-            file["phi"].attrs["version"] = 2
-    with pytest.raises(FileFormatError, match="version 2, this jali reads 1"):
+            file["phi"].attrs["version"] = 3
+    with pytest.raises(FileFormatError, match="version 3, this jali reads 2"):
         read(path, format)
     assert read(path, format, verify=False).shape == (*LATTICE, 3)
 
@@ -337,7 +337,7 @@ def test_a_tail_is_a_json_object_that_others_can_read(tmp_path) -> None:
     write_arrays(tmp_path / "a", "npy", LATTICE, Box.whole(LATTICE), {"x": array}, {"x": {"element": "Real"}})
     data = (tmp_path / "a").read_bytes()
     told = json.loads(data[data.index(array.tobytes()) + array.nbytes :])
-    assert (told["format"], told["version"], told["element"]) == ("jali array", 1, "Real")
+    assert (told["format"], told["version"], told["element"]) == ("jali array", 2, "Real")
     assert set(told) == {"format", "version", "writer", "element", "checksum", "seal"}
 
 

@@ -235,7 +235,7 @@ def test_h5py_reads_numbers_and_what_they_are(tmp_path) -> None:
         told = dict(psi.attrs)
     assert (told["element"], told["precision"], told["storage"]) == ("Spinor(3)", "float64", "float64")
     assert list(told["boundary"])[::2] == ["open", "periodic"]
-    assert (told["version"], len(told["checksum"])) == (1, 16)
+    assert (told["version"], len(told["checksum"])) == (2, 16)
 
 
 # ---- arrays of others ----------------------------------------------------------------------------

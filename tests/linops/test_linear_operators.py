@@ -87,27 +87,6 @@ def test_algebra_is_that_of_matrices(ranks: int, dtype: str) -> None:
     comm.virtual_ranks(ranks, run)
 
 
-def test_numbers_of_python_do_not_widen() -> None:
-    def run() -> None:
-        op = BlockDiag([np.eye(2, dtype="float32")])
-        x = DistributedArray.to_dist(np.ones(2, "float32"))
-        for a, dtype in (
-            (2.0, "f4"),
-            (2, "f4"),
-            (np.float32(2), "f4"),
-            (np.float64(2), "f8"),
-            (2j, "c8"),
-            (True, "f4"),
-        ):
-            assert (a * op).dtype == dtype
-            assert (op * a).dtype == dtype
-            assert ((a * op) @ x).dtype == dtype
-        assert (op + BlockDiag([np.eye(2)])).dtype == np.float64
-        assert (op @ BlockDiag([np.eye(2)])).dtype == np.float64
-
-    comm.virtual_ranks(1, run)
-
-
 def test_algebra_of_stacks_is_of_stacks() -> None:
     def run() -> None:
         op = StackedVStack([BlockDiag([np.eye(2)]), BlockDiag([np.ones((2, 2))])])

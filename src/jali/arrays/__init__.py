@@ -13,15 +13,17 @@ from jali.arrays.layout import Layout, Partition, communicator_of, layout_of, lo
 from jali.arrays.stacked import StackedDistributedArray
 
 if TYPE_CHECKING:
-    from jali.arrays.files import load, save
+    from jali.arrays.files import Contents, contents, load, save
 
 __all__ = [
+    "Contents",
     "DistributedArray",
     "Globally",
     "Layout",
     "Partition",
     "StackedDistributedArray",
     "communicator_of",
+    "contents",
     "layout_of",
     "load",
     "local_split",
@@ -31,7 +33,7 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name):
-        if name in ("load", "save"):  # programs without files need no formats
+        if name in ("Contents", "contents", "load", "save"):  # programs without files need no formats
             from jali.arrays import files
 
             return getattr(files, name)

@@ -15,7 +15,7 @@ import numpy as np
 
 from jali.arrays import ghosts, moves
 from jali.arrays.layout import Box, Layout, Partition, Shape, communicator_of, extents, layout_of, shape_of
-from jali.arrays.libraries import library_by_name, library_of, numpy_dtype
+from jali.arrays.libraries import is_complex, library_by_name, library_of, numpy_dtype
 from jali.comm import Communicator
 from jali.comm.given import integer
 from jali.errors import LayoutError, ParameterError, ShapeError
@@ -74,6 +74,8 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
                 local_array = library.empty(layout.local_shape, dtype)
             except (TypeError, AttributeError) as error:
                 raise ParameterError(f"{dtype!r} is no type of elements of {engine}: {error}") from None
+        else:
+            library_of(local_array)
         self._set(layout, local_array, base_comm)
 
     def _set(self, layout: Layout, local: Any, base_comm: Any = None) -> None:
@@ -141,6 +143,8 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     @local_array.setter
     def local_array(self, value: Any) -> None:
+        if library_of(value) is not library_of(self._local):
+            self._engine = library_of(value).name
         if self.layout.partition is Partition.BROADCAST:
             value = moves.that_of_rank_0(self.layout.communicator, value)
         self._set(self.layout, value, self._base_comm)
@@ -281,18 +285,17 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         if isinstance(value, DistributedArray):
             self._alike(value, "assignment")
             value = value._local
-        self._check_assigned(value)
+        self._refuse_loss(value)
         if self.layout.partition is Partition.BROADCAST:
             value = moves.that_of_rank_0(self.layout.communicator, value, self.dtype)
         self._local[where] = value
 
-    def _check_assigned(self, value: Any) -> None:
-        dtype = getattr(value, "dtype", None)
-        complex_ = isinstance(value, complex) if dtype is None else "complex" in str(dtype)
-        if complex_ and "complex" not in str(self.dtype):
+    def _refuse_loss(self, value: Any) -> None:
+        """ParameterError where complex numbers would be assigned to real ones, of which NumPy would only warn."""
+        if is_complex(value) and not is_complex(self._local):
             raise ParameterError(
-                f"complex numbers assigned to an array of {self.dtype} would lose their imaginary parts; assign .real of them, or "
-                "make the array complex"
+                f"elements of type {self.dtype} would lose the imaginary parts of {getattr(value, 'dtype', 'complex')} numbers: assign "
+                "their real parts, or make the array complex (x.astype)"
             )
 
     @property
@@ -303,7 +306,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     # --- arithmetic -----------------------------------------------------------------------------------------
 
     def _alike(self, other: DistributedArray, what: str) -> None:
-        if other.layout is self.layout:
+        if other.layout is self.layout and type(other._local) is type(self._local):
             return
         mine, theirs = self.layout, other.layout
         if mine.communicator is not theirs.communicator:
@@ -323,6 +326,12 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
             )
         if mine.mask != theirs.mask:
             raise ShapeError(f"{what}: arrays with the masks {mine.mask} and {theirs.mask}")
+        engines = library_of(self._local).name, library_of(other._local).name
+        if len(set(engines)) > 1:
+            raise ShapeError(
+                f"{what}: parts of one array are of {engines[0]}, of the other of {engines[1]}; put one where the other is, as "
+                f"DistributedArray.of(x.layout, part)"
+            )
 
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **named: Any
@@ -337,7 +346,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
             if type(x) is DistributedArray:
                 if first is None:
                     first = x
-                elif x.layout is not first.layout:
+                else:
                     first._alike(x, ufunc.__name__)
                 parts.append(x._local)
             elif isinstance(x, NUMBERS) or np.ndim(x) == 0:
@@ -437,7 +446,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         if self.layout.scattered != y.layout.scattered and self.layout.shape == y.layout.shape:
             return self._as_parts_of(y).dot(y._as_parts_of(self), vdot)
         self._alike(y, "dot")
-        self._check()
+        self.check_same()
         library = library_of(self._local)
         return self._summed([library.dot(self._local, y._local, vdot)])[0]
 
@@ -445,11 +454,13 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         """Of what all ranks have, the parts that `y` has, not copied; itself where it is in parts already."""
         if self.layout.scattered or not y.layout.scattered:
             return self
-        self._check()
+        self.check_same()
         where = tuple(slice(begin, end) for begin, end in y.layout.box)
         return DistributedArray.of(y.layout, self._local[where], self._base_comm)
 
-    def _check(self) -> None:
+    def check_same(self) -> None:
+        """In checked mode LayoutError, on all ranks, where an array that all ranks have differs between them (`Communicator.checked`);
+        otherwise nothing."""
         if not self.layout.scattered:
             moves.check_same(self.layout, self._local)
 
@@ -500,14 +511,14 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         """
         from jali.arrays.norms import norm
 
-        self._check()
+        self.check_same()
         return norm(self, ord, axis)
 
     # --- other layouts --------------------------------------------------------------------------------------
 
     def asarray(self, masked: bool = False) -> Any:
         """The whole, on every rank; with `masked` what this rank's group has. Collective where ranks have parts."""
-        self._check()
+        self.check_same()
         return moves.whole(self.layout, self._local, masked)
 
     def redistribute(
@@ -523,6 +534,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
             self.communicator, self.global_shape, partition, self.layout.axes if axis is None else axis,
             grid=grid, local_shapes=local_shapes, mask=self.layout.mask,
         )  # fmt: skip
+        self.check_same()
         if layout is self.layout:
             return self.copy()
         return DistributedArray.of(layout, moves.move(self._local, self.layout, layout), self._base_comm)
@@ -599,7 +611,11 @@ def _operators() -> None:
 
         def call(self: DistributedArray, other: Any) -> Any:
             kind = type(other)
-            if kind is DistributedArray and other.layout is self.layout:
+            if (
+                kind is DistributedArray
+                and other.layout is self.layout
+                and type(other._local) is type(self._local)
+            ):
                 value = other._local
             elif kind in kinds:
                 value = other
@@ -658,7 +674,7 @@ class Globally:
         part = _common(box, layout.box)
         if isinstance(value, DistributedArray):
             value = value.asarray()
-        array._check_assigned(value)
+        array._refuse_loss(value)
         if np.ndim(value) > 0:
             wanted = tuple(end - begin for axis, (begin, end) in enumerate(box) if axis not in dropped)
             if not hasattr(value, "shape"):
@@ -733,16 +749,17 @@ def _unpickled(form: tuple[Any, ...], local: Any) -> DistributedArray:
 
 
 def batch_of_dots(pairs: Sequence[tuple[DistributedArray, DistributedArray]], vdot: bool = True) -> list[Any]:
-    """Dot products of several pairs of arrays, by one all-reduce for each group of ranks: one where masks are alike."""
-    numbers = []
-    together: dict[Any, list[int]] = {}  # of pairs, in an order that is the same on all ranks
-    for place, (x, y) in enumerate(pairs):
+    """Dot products of several pairs of arrays, by one all-reduce for each group of ranks that they are summed over."""
+    numbers: list[Any] = []
+    groups: dict[Communicator, list[int]] = {}
+    for number, (x, y) in enumerate(pairs):
         x._alike(y, "dot")
+        x.check_same()
         numbers.append(library_of(x._local).dot(x._local, y._local, vdot))
-        if x.layout.scattered:
-            together.setdefault((x.communicator, x.layout.mask), []).append(place)
-    for places in together.values():
-        summed = pairs[places[0]][0]._summed([numbers[place] for place in places])
-        for place, number in zip(places, summed, strict=True):
-            numbers[place] = number
+        if x.layout.scattered and x.layout.group.size > 1:
+            groups.setdefault(x.layout.group, []).append(number)
+    for group, members in groups.items():
+        summed = moves.combined(group, [numbers[number] for number in members])
+        for number, total in zip(members, summed, strict=True):
+            numbers[number] = total
     return numbers

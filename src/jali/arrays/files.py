@@ -1,77 +1,77 @@
-"""Distributed arrays in files that NumPy and h5py read: `.npy` and HDF5. All ranks write and read their own parts at once.
+"""Distributed arrays in files that others read: `.npy`, HDF5, Zarr, SEG-Y. All ranks write and read their own parts at once.
 
     save("model.npy", x)
     y = load("model.npy", axis=1)  # on any number of ranks, in any layout
 
-What one file holds, checksums, and how it appears complete or not at all, is `jali.io.arrays`' affair. Files of others are read too;
-what jali wrote is compared with its checksum.
+Each format is a row of `jali.arrays.file_formats`. Here is what they share: which row is meant, and what is read into which layout.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from jali.arrays import moves
 from jali.arrays.distributed import DistributedArray
-from jali.arrays.layout import Layout, Partition, communicator_of, layout_of, shape_of
+from jali.arrays.file_formats import Described, FileFormat, OpenedFile, file_formats
+from jali.arrays.layout import Layout, Partition, communicator_of, layout_of
 from jali.arrays.libraries import library_by_name, library_of
+from jali.comm import Communicator
 from jali.errors import FileFormatError, ParameterError, ShapeError
-from jali.files import checked_path, shown
-from jali.io.array_formats import array_formats
-from jali.io.arrays import open_arrays, write_arrays
-from jali.io.boxes import Box
-from jali.io.parallel import raised_alike
-
-NAME = "data"  # of the dataset in HDF5 files
+from jali.files import checked_path, require_memory, shown
+from jali.io.parallel import raised_alike, together
+from jali.io.writing import explained
 
 
-def _format(path: str | os.PathLike[str], format: str | None) -> str:
-    if format is not None:
-        return format
-    name = checked_path(path)
-    for row in array_formats().values():
-        if name.endswith(row.endings):
-            return row.name
-    endings = [ending for row in array_formats().values() for ending in row.endings]
-    raise ParameterError(
-        f"{shown(name)}: what format is meant? Names end with {', '.join(endings)}; else say format="
-    )
+class Contents(NamedTuple):
+    """What a file says, without the numbers of its arrays."""
 
-
-def _box(layout: Layout, box: tuple[tuple[int, int], ...]) -> Box:
-    """In a file. Dimensions behind the last that is split belong to the element: it is written in one piece."""
-    deep = max(layout.axes) + 1
-    return Box(tuple(begin for begin, _ in box[:deep]), shape_of(box[:deep]))
+    format: str
+    """Name of the row that reads it."""
+    arrays: dict[str, Described]
+    """Shape and type of each array."""
+    about: dict[str, Any]
+    """What the format has beside: of SEG-Y files the sampling interval, numbers of inlines and crosslines, headers."""
 
 
 def save(
-    path: str | os.PathLike[str], x: DistributedArray, *, format: str | None = None, name: str = NAME
+    path: str | os.PathLike[str],
+    x: DistributedArray,
+    *,
+    format: str | None = None,
+    name: str | None = None,
+    **options: Any,
 ) -> None:
     """Write an array; an older file under the name is replaced when the new one is complete. Collective.
 
-    The ending of the name says the format, `.npy`, `.h5` or `.hdf5`, or `format` does, "npy" or "hdf5"; `name` is the dataset's in
-    HDF5. Of arrays that all ranks have, that of rank 0 is written. Raises ShapeError for arrays without elements or dimensions,
-    ParameterError, OSError, the same on all ranks; the older file then stays.
+    The ending of the name says the format, or `format` does. Of arrays that all ranks have, that of rank 0 is written.
+
+    - "npy" (`.npy`): one file, written by all ranks at once.
+    - "hdf5" (`.h5`, `.hdf5`): likewise; `name` is the dataset's ("data").
+    - "hdf5-parts": a file for each rank in a folder beside, joined by a virtual dataset; `name` as above.
+    - "zarr" (`.zarr`): a folder of compressed chunks, none of which belongs to two ranks. `chunks`, their shape, is chosen from the
+      ranks' parts; where these do not end with chunks, ranks exchange what is missing first.
+    - "segy" (`.sgy`, `.segy`): traces, the last dimension being samples; `interval` (seconds between samples) has to be given.
+      `inlines` and `crosslines` number the first two of three dimensions, `headers` has numbers of traces by segyio's names, as
+      arrays that all ranks have or distributed ones, and `text` is the textual header.
+
+    Raises ShapeError for arrays without elements or dimensions, ParameterError for what a format cannot hold, options that it does
+    not have and packages that are not installed, OSError, the same on all ranks; the older file then stays.
     """
     if not isinstance(x, DistributedArray):
         raise ParameterError(f"save writes a DistributedArray, not {type(x).__name__}")
     if x.elements == 0 or x.ndim == 0:
         raise ShapeError(f"an array of shape {x.global_shape} has nothing that a file could hold")
-    layout = x.layout
+    row = _row(format) if format is not None else _row_of_ending(checked_path(path))
+    given = options if name is None else {**options, "name": name}
+    _check_options(row, "written", row.write, given)
     part = library_of(x.local).to_host(x.local)
-    box = layout.box
-    if not layout.scattered and x.rank != 0:
-        box = tuple((0, 0) for _ in x.global_shape)
-        part = part[tuple(slice(0, 0 if k <= max(layout.axes) else None) for k in range(x.ndim))]
-    place = _box(layout, box)
     with raised_alike():
-        write_arrays(
-            path, _format(path, format), x.global_shape[: len(place.extents)], place, {name: part}, {},
-            ranks=x.communicator,
-        )  # fmt: skip
+        row.write(checked_path(path), x.layout, part, **given)
 
 
 def load(
@@ -86,34 +86,136 @@ def load(
     engine: str = "numpy",
     name: str | None = None,
     verify: bool = True,
+    format: str | None = None,
+    **options: Any,
 ) -> DistributedArray:
     """Read an array into any layout; arguments are those of DistributedArray. Collective.
 
-    `name` is the dataset's, which need not be said where a file has one only. Raises FileFormatError for damage, unknown formats and
-    datasets, ShapeError where the layout does not fit the array, OSError, the same on all ranks.
+    The format is recognised by what the file holds, SEG-Y by its ending; else say `format`. `name` is the array's, which need not be
+    said where a file has one only. What jali wrote is compared with its checksum unless `verify` is False.
+
+    A SEG-Y file holds "traces", of shape (traces, samples), and numbers of traces by segyio's names of header words ("SourceX",
+    "CDP_X"). With `cube=True` both have inlines and crosslines as their first dimensions, which `iline` and `xline` (bytes of the header,
+    189 and 193) number; offsets follow where there are several.
+
+    Raises FileFormatError for damage, unknown formats and arrays, and traces that are no cube, ShapeError where the layout does not fit
+    the array, ParameterError for packages that are not installed, OSError, the same on all ranks.
     """
     ranks = communicator_of(base_comm)
+    library = library_by_name(engine)
     with raised_alike():
-        file = open_arrays(path, verify=verify, ranks=ranks)
-        names = ", ".join(map(repr, file.arrays))
-        if name is None or list(file.arrays) == [""]:
-            if len(file.arrays) != 1:
-                raise FileFormatError(
-                    f"{file.path}: which of its arrays, {names or 'of which it has none'}? Say name="
-                )
-            name = next(iter(file.arrays))
-        if name not in file.arrays:
-            raise FileFormatError(f"{file.path}: has no {shown(name)!r}, but {names}")
-        shape = file.arrays[name].shape
+        _, file = _opened(path, ranks, verify, format, options)
+        chosen = _chosen(file, name)
+        shape, dtype, in_one_piece = file.arrays[chosen]
         if not shape:
-            raise FileFormatError(f"{file.path}: {shown(name)!r} is a number, not an array")
+            raise FileFormatError(f"{file.path}: {shown(chosen)!r} is a number, not an array")
+        if dtype is None:
+            raise FileFormatError(f"{file.path}: {shown(chosen)!r} does not hold numbers")
         layout = layout_of(ranks, shape, partition, axis, grid=grid, local_shapes=local_shapes, mask=mask)
-        # What all ranks have is read in parts as well.
-        parts = layout if layout.scattered else layout_of(ranks, shape, mask=mask)
-        local = file.read(name, _box(parts, parts.box), verify=verify)
-    local = np.ascontiguousarray(local, local.dtype.newbyteorder("="))
+        parts = _parts_to_read(layout, set(in_one_piece))
+        with together(ranks):
+            needed = dtype.itemsize * int(np.prod(parts.local_shape, dtype=object))
+            require_memory(f"{file.path}: {shown(chosen)!r}", needed)
+        local = file.read(chosen, parts)
+    local = np.ascontiguousarray(local, local.dtype.newbyteorder("=")).reshape(parts.local_shape)
     if engine != "numpy":
-        library = library_by_name(engine)
         local = library.from_host(local, library.empty((0,), local.dtype))
-    x = DistributedArray.of(parts, local.reshape(parts.local_shape), base_comm)
-    return x if layout.scattered else x.redistribute(layout.axes, partition=partition)
+    if parts is not layout:
+        local = moves.move(local, parts, layout)
+    return DistributedArray.of(layout, local, base_comm)
+
+
+def contents(
+    path: str | os.PathLike[str],
+    base_comm: Any = None,
+    *,
+    verify: bool = True,
+    format: str | None = None,
+    **options: Any,
+) -> Contents:
+    """What a file says, with the options of `load`. Collective. Raises as `load` does."""
+    ranks = communicator_of(base_comm)
+    with raised_alike():
+        row, file = _opened(path, ranks, verify, format, options)
+    return Contents(row.name, dict(file.arrays), dict(file.about))
+
+
+def _row(format: str) -> FileFormat:
+    if format not in file_formats():
+        names = ", ".join(map(repr, file_formats()))
+        raise ParameterError(f"arrays are written and read as {names}, not {format!r}")
+    return file_formats()[format]
+
+
+def _row_of_ending(name: str) -> FileFormat:
+    for row in file_formats().values():
+        if name.rstrip("/").endswith(row.endings):
+            return row
+    endings = [ending for row in file_formats().values() for ending in row.endings]
+    raise ParameterError(
+        f"{shown(name)}: what format is meant? Names end with {', '.join(endings)}; else say format="
+    )
+
+
+def _check_options(
+    row: FileFormat, doing: str, function: Callable[..., Any], given: Mapping[str, Any]
+) -> None:
+    known = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    for option in given:
+        if option not in known:
+            there = f"there are {', '.join(known)}" if known else "there are none"
+            raise ParameterError(f"{option} is no option of files that are {doing} as {row.name!r}; {there}")
+
+
+def _opened(
+    path: str | os.PathLike[str],
+    ranks: Communicator,
+    verify: bool,
+    format: str | None,
+    options: Mapping[str, Any],
+) -> tuple[FileFormat, OpenedFile]:
+    with together(ranks):
+        name = checked_path(path)
+        if format is not None:
+            _row(format)
+    found = ""
+    with together(ranks), explained(f"cannot read {shown(name)}"):
+        if ranks.rank == 0:
+            os.stat(name)
+            found = format or _recognised(name)
+    row = file_formats()[ranks.broadcast_bytes(found.encode(), 0).decode()]
+    _check_options(row, "read", row.open, options)
+    return row, row.open(name, ranks, verify, **options)
+
+
+def _recognised(path: str) -> str:
+    for row in file_formats().values():
+        if row.is_one(path):
+            return row.name
+    begins = ""
+    if os.path.isfile(path):
+        with open(path, "rb") as file:
+            begins = f"; it begins with {file.read(8)!r}"
+    raise FileFormatError(f"{shown(path)}: neither of {', '.join(file_formats())}{begins}")
+
+
+def _chosen(file: OpenedFile, name: str | None) -> str:
+    if name is None or list(file.arrays) == [""]:
+        if file.preferred is not None:
+            return file.preferred
+        if len(file.arrays) != 1:
+            names = ", ".join(map(repr, file.arrays)) or "of which it has none"
+            raise FileFormatError(f"{file.path}: which of its arrays, {names}? Say name=")
+        return next(iter(file.arrays))
+    if name not in file.arrays:
+        names = ", ".join(map(repr, file.arrays))
+        raise FileFormatError(f"{file.path}: has no {shown(name)!r}, but {names}")
+    return name
+
+
+def _parts_to_read(layout: Layout, in_one_piece: set[int]) -> Layout:
+    """What ranks read before it becomes the layout: what all ranks have is read in parts as well."""
+    if layout.scattered and not in_one_piece & set(layout.axes):
+        return layout
+    axis = min((k for k in range(layout.ndim) if k not in in_one_piece), default=0)
+    return layout_of(layout.communicator, layout.shape, axis=axis, mask=layout.mask)

@@ -241,3 +241,10 @@ def numpy_dtype(x: Any) -> np.dtype[Any]:
 def bytes_of(x: Any) -> int:
     """Of its elements."""
     return math.prod(x.shape) * x.dtype.itemsize
+
+
+def is_complex(x: Any) -> bool:
+    """Whether this array, number or list of numbers is complex."""
+    if hasattr(x, "dtype"):
+        return str(x.dtype).removeprefix("torch.").startswith("complex")
+    return isinstance(x, complex) or (isinstance(x, list | tuple) and np.asarray(x).dtype.kind == "c")

@@ -30,7 +30,7 @@ from .checksums import MixedSum
 from .parallel import RankGroup, SingleRank, together
 from .writing import WRITER, check_tiling, explained, opened, writing_beside
 
-_MARK, _VERSION = "jali array", 1
+_MARK, _VERSION = "jali array", 2
 _OWN = ("format", "version", "writer", "checksum", "seal")
 """What is told here; the rest is the caller's."""
 
@@ -55,6 +55,31 @@ def write_arrays(
     """
     ranks = ranks or SingleRank()
     extents = tuple(int(n) for n in extents)
+    sealed, parts = checked_and_sealed(path, format, extents, box, arrays, told, ranks)
+    places = Box(box.origin[::-1], box.extents[::-1])
+    with writing_beside(path, ranks) as (target, name):
+        with together(ranks), explained(f"cannot write {target}"):
+            offsets = array_formats()[format].create(name, sealed) if ranks.rank == 0 else []
+        offsets = json.loads(ranks.broadcast_bytes(json.dumps(offsets).encode(), 0))
+        with together(ranks), explained(f"cannot write {target}"), opened(name, os.O_WRONLY) as fd:
+            for outline, offset in zip(sealed, offsets, strict=True):
+                _write_rows(fd, target, offset, extents, places, _rows(parts[outline.name], box))
+            os.fsync(fd)
+
+
+def checked_and_sealed(
+    path: str | os.PathLike[str],
+    format: str,
+    extents: tuple[int, ...],
+    box: Box,
+    arrays: Mapping[str, NDArray[Any]],
+    told: Mapping[str, Mapping[str, Any]],
+    ranks: RankGroup,
+) -> tuple[list[Outline], dict[str, NDArray[Any]]]:
+    """What `write_arrays` does before it writes: outlines with checksums and seals, and this rank's parts as bytes have them.
+
+    Collective; raises as `write_arrays` does.
+    """
     with together(ranks):
         if format not in array_formats():
             raise ParameterError(
@@ -71,25 +96,12 @@ def write_arrays(
     if len(set(ranks.gather_bytes(hashlib.sha256(plan.encode()).digest()))) > 1:
         raise ParameterError("ranks disagree on the arrays to be written into a file")
     check_tiling(ranks, box, extents)
-
-    places = Box(box.origin[::-1], box.extents[::-1])
     sealed = []
     for outline in outlines:
-        checksum = MixedSum()
-        rows = _rows(parts[outline.name], box)
         with together(ranks):
-            records = SiteRecords("", 0, rows.shape[1], extents[::-1])
-            for position, sites in records.sites(places):
-                checksum.add(sites, rows[position : position + len(sites)])
+            checksum = _checksum(extents, box, parts[outline.name])
         sealed.append(_sealed(outline, checksum.combined(ranks)[0]))
-    with writing_beside(path, ranks) as (target, name):
-        with together(ranks), explained(f"cannot write {target}"):
-            offsets = array_formats()[format].create(name, sealed) if ranks.rank == 0 else []
-        offsets = json.loads(ranks.broadcast_bytes(json.dumps(offsets).encode(), 0))
-        with together(ranks), explained(f"cannot write {target}"), opened(name, os.O_WRONLY) as fd:
-            for outline, offset in zip(sealed, offsets, strict=True):
-                _write_rows(fd, target, offset, extents, places, _rows(parts[outline.name], box))
-            os.fsync(fd)
+    return sealed, parts
 
 
 def open_arrays(
@@ -190,12 +202,8 @@ class ArrayFile:
         return numbers.reshape(places.shape).T if outline.fortran else numbers.reshape(*box.extents, *element)
 
     def _verify(self, outline: Outline, extents: tuple[int, ...], box: Box, values: NDArray[Any]) -> None:
-        checksum = MixedSum()
         with together(self._ranks):
-            rows = _rows(values, box)
-            records = SiteRecords(self.path, 0, rows.shape[1], extents[::-1])
-            for position, sites in records.sites(Box(box.origin[::-1], box.extents[::-1])):
-                checksum.add(sites, rows[position : position + len(sites)])
+            checksum = _checksum(extents, box, values)
         found = f"{checksum.combined(self._ranks)[0]:016x}"
         if found != outline.told["checksum"]:
             what = f"{self.path}: {shown(outline.name)!r}" if outline.name else self.path
@@ -224,6 +232,18 @@ def _rows(array: NDArray[Any], box: Box) -> NDArray[np.uint8]:
     """The bytes of each site, one row each."""
     element = math.prod(array.shape[len(box.extents) :])
     return np.ascontiguousarray(array).reshape(box.volume, element).view(np.uint8)
+
+
+def _checksum(extents: tuple[int, ...], box: Box, array: NDArray[Any]) -> MixedSum:
+    """Of this rank's numbers, each of which begins a word, so that it does not matter which dimensions belong to the element."""
+    rows, width, checksum = _rows(array, box), array.dtype.itemsize, MixedSum()
+    records = SiteRecords("", 0, rows.shape[1], extents[::-1])
+    for position, sites in records.sites(Box(box.origin[::-1], box.extents[::-1])):
+        some = rows[position : position + len(sites)]
+        if width % 8:
+            some = some.view(f"<u{width}").astype("<u8").view(np.uint8)
+        checksum.add(sites, some)
+    return checksum
 
 
 def _write_rows(

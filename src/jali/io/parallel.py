@@ -23,6 +23,7 @@ from jali.errors import (
     LayoutError,
     ParameterError,
     RankError,
+    ShapeError,
     StorageError,
     UnsetError,
 )
@@ -70,8 +71,10 @@ class SingleRank:
 
 _KINDS: dict[str, type[JaliError]] = {
     kind.__name__: kind
-    for kind in (FileFormatError, LayoutError, ParameterError, RankError, StorageError, UnsetError, JaliError)
-}
+    for kind in (
+        FileFormatError, LayoutError, ShapeError, ParameterError, RankError, StorageError, UnsetError, JaliError,
+    )
+}  # fmt: skip
 
 
 @contextmanager

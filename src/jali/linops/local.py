@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.libraries import dtype_of_numpy, library_of, numpy_dtype
+from jali.arrays.libraries import dtype_of_numpy, is_complex, library_of
 from jali.errors import ParameterError, ShapeError
 
 
@@ -51,12 +51,21 @@ class LocalOperator:
     def _by_matrix(self, forward: bool) -> Callable[[Any, Any], None]:
         matrix, library = self.op if forward else self.op.T, library_of(self.op)
         matmul, conjugate = library.xp.matmul, library.xp.conjugate
-        if forward or matrix.dtype.kind != "c":
-            return lambda x, out: matmul(matrix, x, out=out)
+        conjugated = not forward and matrix.dtype.kind == "c"  # conj(A^T conj(x)), without a copy of A
 
-        def apply(x: Any, out: Any) -> None:  # conj(A^T conj(x)), without a copy of A
-            matmul(matrix, conjugate(x), out=out)
-            conjugate(out, out=out)
+        def apply(x: Any, out: Any) -> None:
+            if library_of(x) is not library:
+                lent = _lent(x)
+                if library_of(lent) is not library:
+                    raise ParameterError(
+                        f"{self!r} is of {library.name}, the vector of {library_of(x).name}: put the matrix where vectors are"
+                    )
+                found = matmul(matrix, conjugate(lent) if conjugated else lent)
+                out[...] = _as(conjugate(found) if conjugated else found, out, repr(self))
+                return
+            matmul(matrix, conjugate(x) if conjugated else x, out=out)
+            if conjugated:
+                conjugate(out, out=out)
 
         return apply
 
@@ -87,11 +96,6 @@ class LocalOperator:
             out[...] = found
 
         return apply
-
-
-def is_complex(x: Any) -> bool:
-    """Whether elements of this array are complex."""
-    return numpy_dtype(x).kind == "c"
 
 
 def _lent(x: Any) -> Any:

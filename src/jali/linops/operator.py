@@ -122,6 +122,8 @@ class LinearOperator:
             raise ShapeError(
                 f"{self!r}: {name} has {count} elements (global shape {x.global_shape}), not {elements}"
             )
+        for array in [x] if isinstance(x, DistributedArray) else x.leaves():
+            array.check_same()
 
     def _matvec(self, x: Any) -> Any:
         return self._whole(x, True)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jali.amounts import counted
 from jali.errors import FileFormatError, ParameterError
 from jali.files import shown
 
@@ -27,7 +28,7 @@ from . import ArrayFormat, Outline
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
-def _h5py(path: str) -> Any:
+def h5py_for(path: str) -> Any:
     """The package. Raises ParameterError where it is not installed."""
     try:
         import h5py
@@ -49,7 +50,7 @@ def _is_hdf5(fd: int, size: int) -> bool:
 
 
 def _create(path: str, outlines: Sequence[Outline]) -> list[int]:
-    h5py = _h5py(path)
+    h5py = h5py_for(path)
     try:
         with h5py.File(path, "w", locking=False) as file:
             offsets = [_add_dataset(h5py, file, outline) for outline in outlines]
@@ -74,16 +75,32 @@ def _add_dataset(h5py: Any, file: Any, outline: Outline) -> int:
 
 
 def _parse(path: str, fd: int, size: int, strict: bool) -> list[Outline]:
-    h5py = _h5py(path)
+    h5py = h5py_for(path)
     found: list[Outline] = []
 
     def look(name: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset) and item.shape:
+            if strict and item.is_virtual:
+                _check_sources(path, name, item)
             found.append(_outline(h5py, name, item))
 
     with _reading(h5py, path) as file:
         file.visititems(look)
     return found
+
+
+def _check_sources(path: str, name: str, dataset: Any) -> None:
+    """HDF5 has fill values where a file of a virtual dataset is missing, without a word."""
+    beside = os.path.dirname(os.path.realpath(path))
+    files = sorted({source.file_name for source in dataset.virtual_sources()} - {"."})
+    # HDF5 looks beside the file, then where the program runs; names with % are patterns of names
+    looked = [file for file in files if "%" not in file]
+    missing = [f for f in looked if not (os.path.exists(os.path.join(beside, f)) or os.path.exists(f))]
+    if missing:
+        raise FileFormatError(
+            f"{path}: {shown(name)!r} lies in {counted(len(files), 'other file')}, of which {len(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} missing, such as {shown(missing[0])}; verify=False takes fill values in their place"
+        )
 
 
 def _outline(h5py: Any, name: str, dataset: Any) -> Outline:
@@ -117,7 +134,7 @@ def _plain(value: Any) -> Any:
 
 
 def _read(path: str, outline: Outline, part: tuple[slice, ...]) -> NDArray[Any]:
-    with _reading(_h5py(path), path) as file:
+    with _reading(h5py_for(path), path) as file:
         values: NDArray[Any] = file[outline.name][part]
     return values
 

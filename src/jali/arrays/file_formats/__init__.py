@@ -1,0 +1,76 @@
+"""Formats of files of distributed arrays: a file each, found by being here.
+
+A file of this folder has a `FORMAT`: how a file is recognised, how one is written by all ranks at once, and how one is opened, so
+that ranks may read boxes of its arrays. `jali.arrays.files` asks these rows. What a row takes beside, such as chunks or a sampling
+interval, are the keyword arguments of its functions.
+
+A row agrees on errors: whatever it raises, it raises on all ranks (`jali.io.parallel.together`). A file appears complete or not at all.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from jali.arrays.layout import Layout
+from jali.rows import row_names
+
+
+class Described(NamedTuple):
+    """An array in a file, but its numbers."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any] | None
+    """None: nothing that NumPy has a type for."""
+    in_one_piece: tuple[int, ...] = ()
+    """Dimensions along which nobody reads parts, since files have them in one piece."""
+
+
+class OpenedFile(Protocol):
+    """What `open` of a row returns; nothing stays open."""
+
+    path: str
+
+    @property
+    def arrays(self) -> Mapping[str, Described]:
+        """By name; the same on all ranks."""
+
+    @property
+    def preferred(self) -> str | None:
+        """Which of the arrays is read where no name is given, if there are several."""
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """What else the file says."""
+
+    def read(self, name: str, layout: Layout) -> np.ndarray:
+        """This rank's part of an array, in a layout that scatters it (collective)."""
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """A row: a format that is read and written."""
+
+    name: str
+    """As `save(format=)` takes it."""
+    endings: tuple[str, ...]
+    """Of names of files: ".npy"."""
+    is_one: Callable[[str], bool]
+    """Whether what exists under a name is one of these. Asked on one rank; may raise OSError."""
+    write: Callable[..., None]
+    """`(path, layout, part, **options)`, `part` being this rank's on the host. Of arrays that all ranks have, that of rank 0 is
+    written (collective)."""
+    open: Callable[..., OpenedFile]
+    """`(path, ranks, verify, **options)` (collective)."""
+
+
+@functools.cache
+def file_formats() -> dict[str, FileFormat]:
+    """All rows by name, in the alphabetical order of their files."""
+    rows = (importlib.import_module(f"{__name__}.{name}").FORMAT for name in row_names(__file__))
+    return {row.name: row for row in rows}

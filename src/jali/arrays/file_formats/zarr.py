@@ -1,0 +1,266 @@
+"""Zarr, version 3, through the package zarr: a folder with a file for each chunk, which all ranks write at once.
+
+No chunk belongs to two ranks. Chunks have one shape (a regular grid), and those of a given or chosen shape may begin inside a rank's
+part; then ranks first exchange what makes whole chunks. Chunks are compressed (Zstandard) and have checksums (CRC-32C), which are
+part of Zarr, so every reader notices damage. Stores of version 2, and of others, with any chunks, are read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import secrets
+import shutil
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jali.arrays import moves
+from jali.arrays.file_formats import Described, FileFormat, _plain
+from jali.arrays.layout import Box, Layout, shape_of
+from jali.comm import Communicator
+from jali.comm.given import integer, several
+from jali.errors import FileFormatError, ParameterError
+from jali.files import checked_path, shown
+from jali.io.parallel import together
+from jali.io.writing import WRITER, explained, sync_directory
+
+CHUNK_BYTES = 1 << 26  # of larger parts several chunks are made
+_OPENING = threading.Lock()  # settings of zarr are those of the process, of all its virtual ranks
+_METADATA = ("zarr.json", ".zarray", ".zgroup")
+
+
+def _zarr(path: str) -> Any:
+    """The package. Raises ParameterError where it is not installed, or too old."""
+    try:
+        import zarr
+    except ImportError as error:
+        raise ParameterError(
+            f'{path}: Zarr stores need the package zarr, which is not here ({error}): pip install "jali[zarr]"'
+        ) from None
+    if int(zarr.__version__.split(".")[0]) < 3:
+        raise ParameterError(f"{path}: Zarr stores need zarr 3, not {zarr.__version__}")
+    return zarr
+
+
+def _is_store(path: str) -> bool:
+    return any(os.path.isfile(os.path.join(path, name)) for name in _METADATA)
+
+
+# --- chunks ---------------------------------------------------------------------------------------------------
+
+
+def chosen_chunks(layout: Layout, itemsize: int) -> tuple[int, ...]:
+    """A shape of chunks that follows the ranks' parts: along axes that are split the largest extent with which parts end, where that is
+    not much smaller than parts are, else that of the largest part; of at most CHUNK_BYTES, if one element is not more."""
+    shape = list(layout.shape)
+    if layout.scattered:
+        for axis in layout.axes:
+            shape[axis] = max(one[axis] for one in layout.local_shapes)
+    for axis in range(layout.ndim):
+        too_large = -(-math.prod(shape) * itemsize // CHUNK_BYTES)
+        most = max(1, -(-shape[axis] // too_large))
+        ends = {box[axis][1] for box in layout.boxes} - {0, layout.shape[axis]}
+        common = math.gcd(*ends)
+        pieces = [n for n in range(-(-common // most), 2 * common // most + 1) if n and common % n == 0]
+        fitting = common // pieces[0] if pieces else 0
+        shape[axis] = fitting if 2 * fitting > most else most
+    return tuple(shape)
+
+
+def _checked_chunks(given: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    numbers = [integer(n) for n in given] if several(given) else [integer(given)] if len(shape) == 1 else []
+    if len(numbers) != len(shape) or any(n is None or n < 1 for n in numbers):
+        raise ParameterError(
+            f"chunks of an array of shape {shape} are {len(shape)} whole numbers from 1, not {given!r}"
+        )
+    return tuple(min(int(n), whole) for n, whole in zip(numbers, shape, strict=True) if n is not None)
+
+
+def whole_chunks(layout: Layout, chunks: Sequence[int]) -> tuple[Box, ...]:
+    """The box that each rank writes: its own, with ends moved to the nearest ends of chunks."""
+    boxes = []
+    for box in layout.boxes:
+        moved = list(box)
+        for axis in layout.axes:
+            chunk, extent = chunks[axis], layout.shape[axis]
+            ends = [
+                n if n in (0, extent) else min(extent, (2 * n + chunk) // (2 * chunk) * chunk)
+                for n in box[axis]
+            ]
+            moved[axis] = (ends[0], ends[1])
+        boxes.append(tuple(moved))
+    return tuple(boxes)
+
+
+# --- writing --------------------------------------------------------------------------------------------------
+
+
+def _write(path: str, layout: Layout, part: np.ndarray, *, chunks: Sequence[int] | None = None) -> None:
+    ranks = layout.communicator
+    with together(ranks):
+        zarr = _zarr(path)
+        if part.dtype.kind not in "biufc" or part.dtype.itemsize > 16:
+            raise ParameterError(f"Zarr holds numbers of at most double precision, not {part.dtype}")
+        shape_of_chunks = (
+            chosen_chunks(layout, part.dtype.itemsize)
+            if chunks is None
+            else _checked_chunks(chunks, layout.shape)
+        )
+    if layout.scattered:
+        boxes = whole_chunks(layout, shape_of_chunks)
+        box = boxes[ranks.rank]
+        if boxes != layout.boxes:
+            part = moves.exchanged(np.ascontiguousarray(part), ranks, layout.boxes, boxes)
+    else:
+        box, part = _plain.written_part(layout, part)
+    with _writing_beside(path, ranks) as temporary:
+        with together(ranks), explained(f"cannot write {path}"):
+            if ranks.rank == 0:
+                zarr.create_array(
+                    temporary, shape=layout.shape, chunks=shape_of_chunks, dtype=part.dtype, fill_value=0,
+                    compressors=(zarr.codecs.ZstdCodec(), zarr.codecs.Crc32cCodec()), attributes={"writer": WRITER},
+                )  # fmt: skip
+        with together(ranks), explained(f"cannot write {path}"):
+            if 0 not in shape_of(box):
+                with (
+                    _OPENING,
+                    zarr.config.set({"array.write_empty_chunks": True}),
+                ):  # so that none may be missing
+                    array = zarr.open_array(temporary, mode="r+")
+                array[tuple(slice(*ends) for ends in box)] = part
+
+
+@contextlib.contextmanager
+def _writing_beside(path: str, ranks: Communicator) -> Iterator[str]:
+    """As `jali.io.writing.writing_beside`, of a folder. An older array of the name goes when the new one is complete; systems have no
+    replacement of folders, so for a moment nothing has the name, and the older one is beside it."""
+    with together(ranks), explained(f"cannot write {shown(path)}"):
+        target = os.path.realpath(checked_path(path))
+        temporary = ""
+        if ranks.rank == 0:
+            _check_replaceable(target)
+            os.stat(os.path.dirname(target))  # zarr would make folders
+            temporary = f"{_hidden(target)}.tmp"
+    temporary = os.fsdecode(ranks.broadcast_bytes(os.fsencode(temporary), 0))
+    try:
+        yield temporary
+        with together(ranks), explained(f"cannot write {target}"):
+            if ranks.rank == 0:
+                _replace(temporary, target)
+    finally:
+        if ranks.rank == 0:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _hidden(target: str) -> str:
+    directory, base = os.path.split(target)
+    return os.path.join(directory, f".{base[:80]}.{secrets.token_hex(6)}")
+
+
+def _check_replaceable(target: str) -> None:
+    if not os.path.lexists(target):
+        return
+    if not os.path.isdir(target):
+        raise ParameterError(f"cannot write {shown(target)}: something that is no Zarr array has this name")
+    if _is_group(target):
+        raise ParameterError(
+            f"cannot write {shown(target)}: it is a group of arrays; give the name of one in it, such as {shown(target)}/x, "
+            'with format="zarr"'
+        )
+    if os.listdir(target) and not _is_store(target):
+        raise ParameterError(
+            f"cannot write {shown(target)}: it is a folder that holds other things than a Zarr array"
+        )
+
+
+def _is_group(path: str) -> bool:
+    if os.path.isfile(os.path.join(path, ".zgroup")):
+        return True
+    try:
+        with open(os.path.join(path, "zarr.json"), "rb") as file:
+            return b'"group"' in file.read(1 << 20)
+    except OSError:
+        return False
+
+
+def _replace(temporary: str, target: str) -> None:
+    older = ""
+    if os.path.lexists(target):
+        older = f"{_hidden(target)}.old"
+        os.rename(target, older)
+    try:
+        os.rename(temporary, target)
+    except OSError:
+        if older:
+            os.rename(older, target)
+        raise
+    sync_directory(os.path.dirname(target))
+    if older:
+        shutil.rmtree(older, ignore_errors=True)
+
+
+# --- reading --------------------------------------------------------------------------------------------------
+
+
+class _Store:
+    """An open store: one array, named "", or those of a group by their paths."""
+
+    def __init__(self, path: str, ranks: Communicator, verify: bool) -> None:
+        self.path, self._ranks = path, ranks
+        with together(ranks):
+            self._zarr = _zarr(path)
+        with together(ranks), _reading(path):
+            # every rank reads the few bytes itself: what they say is taken as they are
+            found = self._zarr.open(path, mode="r")
+            arrays = {"": found} if isinstance(found, self._zarr.Array) else _members(found, self._zarr.Array)
+            self.arrays: Mapping[str, Described] = {
+                name: Described(tuple(array.shape), _numbers(array.dtype)) for name, array in arrays.items()
+            }
+            self.about: Mapping[str, Any] = {"attributes": dict(found.attrs)}
+        self.preferred = "" if "" in self.arrays else None
+        self._verify = verify
+
+    def read(self, name: str, layout: Layout) -> np.ndarray:
+        """This rank's part."""
+        with together(self._ranks), _reading(self.path):
+            array = self._zarr.open_array(self.path, mode="r", path=name)
+            if self._verify and self._ranks.rank == 0:
+                self._check_all_there(array)
+            values: np.ndarray = np.asarray(array[tuple(slice(*ends) for ends in layout.box)])
+        return values
+
+    def _check_all_there(self, array: Any) -> None:
+        """Zarr has fill values where a chunk is missing. jali writes all, others may mean it."""
+        if not str(array.attrs.get("writer", "")).startswith("jali"):
+            return
+        missing = array.nchunks - array.nchunks_initialized
+        if missing:
+            raise FileFormatError(
+                f"{self.path}: {missing} of {array.nchunks} chunks are missing; verify=False takes zeros in their place"
+            )
+
+
+def _members(group: Any, kind: type) -> dict[str, Any]:
+    return {name: item for name, item in sorted(group.members(max_depth=None)) if isinstance(item, kind)}
+
+
+def _numbers(dtype: Any) -> np.dtype[Any] | None:
+    return dtype if isinstance(dtype, np.dtype) and dtype.kind in "biufc" else None
+
+
+@contextlib.contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Whatever zarr complains about is the store's fault."""
+    try:
+        yield
+    except (FileFormatError, ParameterError):
+        raise
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
+        raise FileFormatError(f"{path}: zarr cannot read it: {shown(error)}") from error
+
+
+FORMAT = FileFormat("zarr", (".zarr",), _is_store, _write, _Store)
