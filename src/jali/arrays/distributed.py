@@ -1,7 +1,7 @@
 """Arrays that are spread over ranks: NumPy's arithmetic on local parts, sums over ranks, and their way to other layouts.
 
 What works element by element communicates nothing. A dot product or a norm is one all-reduce. Local parts are arrays of NumPy, or
-of CuPy, PyTorch or JAX on devices; functions are looked up in the library of the part.
+of CuPy or PyTorch on devices; functions are looked up in the library of the part.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     - `base_comm`: the ranks, as a communicator of jali or of mpi4py (default: `jali.comm.current()`).
     - `partition`, `axis`: SCATTER along an axis, or several, whose `grid` says how many parts each has; or BROADCAST.
     - `local_array`: this rank's part, which is used as it is; without it a new one is made, of `dtype` in the library `engine`
-      ("numpy", "cupy", "torch", "jax"), whose values are not set.
+      ("numpy", "cupy", "torch"), whose values are not set.
     - `local_shapes`: those of all ranks, instead of an even split.
     - `mask`: a number for each rank; ranks with the same number are a group of their own for dot products and norms.
     - `base_comm_nccl`: for scripts of others: it changes nothing, since the communicator finds the best way itself.
@@ -229,7 +229,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def engine(self) -> str:
-        """The library of this rank's part: "numpy", "cupy", "torch" or "jax"."""
+        """The library of this rank's part: "numpy", "cupy" or "torch"."""
         try:
             return self._engine
         except AttributeError:  # not asked for yet
