@@ -39,6 +39,11 @@ def make_fake_ccl(*options: str) -> Path:
     return _build(SOURCE.with_name("fake_ccl.cpp"), "-std=c++20", *options)
 
 
+def make_fake_fft(*options: str) -> Path:
+    """The fake library of Fourier transforms, likewise; `options` are the compiler's."""
+    return _build(SOURCE.with_name("fake_fft.cpp"), "-std=c++20", *options)
+
+
 def use_fake_gpus(patch: pytest.MonkeyPatch, count: int, *, folder: Path | None = None) -> None:
     """From now on there are so many fake devices in this process and its children; the fake library of collectives keeps
     its files in `folder`."""

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from fake_driver import make_fake_ccl
+from fake_driver import make_fake_ccl, make_fake_fft
 from programs import run_jali
 
 import jali
@@ -170,6 +170,16 @@ def test_info_names_libraries_and_links_of_devices(jali_command, tmp_path):
     text = jali_command("info", JALI_FAKE_GPUS="2", JALI_NCCL="/nowhere/libnccl.so")
     assert re.search(r"^nccl +none: NCCL was not found", text, re.MULTILINE)
     assert "WARNING" not in text
+
+
+def test_info_names_libraries_of_fourier_transforms(jali_command, tmp_path):
+    (tmp_path / "libcufft.so.12").symlink_to(make_fake_fft())
+    found = json.loads(jali_command("info", "--json", LD_LIBRARY_PATH=str(tmp_path)))["transforms"]
+    assert found["cuda"] == {"name": "cuFFT", "version": 11206, "path": "libcufft.so.12"}
+    assert found["hip"]["missing"].startswith("hipFFT was not found (libhipfft.so.0: ")
+    text = jali_command("info", LD_LIBRARY_PATH=str(tmp_path))
+    assert re.search(r"^fft +cuFFT 11206  libcufft\.so\.12$", text, re.MULTILINE)
+    assert re.search(r"^fft +none of the vendor's: hipFFT was not found \(", text, re.MULTILINE)
 
 
 @pytest.mark.full

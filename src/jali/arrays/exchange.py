@@ -16,6 +16,7 @@ import numpy as np
 
 from jali.arrays.layout import Box, Shape, shape_of
 from jali.arrays.libraries import Library, library_of
+from jali.arrays.recorded import assign, is_recorded
 from jali.comm import Communicator
 from jali.errors import ParameterError
 
@@ -145,10 +146,10 @@ class Exchange:
     def pipelined(self, pieces: int, along: int, local: Any, out: Any, before: Any) -> Any:
         """As `run`, in so many pieces `along` a dimension; `before(where)` makes a piece of `local`, given by its indices, ready while
         the pieces before it are under way. Collective."""
-        library, begun = library_of(local), []
+        library, begun, memory = library_of(local), [], self._memory(local)
         for number, one in enumerate(self.rounds(local.dtype.itemsize, pieces, along)):
             before(slices_in(one.before, self._within[0]))
-            kept = None if self._kept is None else self._kept.setdefault(number, {})
+            kept = None if memory is None else memory.setdefault(number, {})
             begun.append((one, one.start(library, local, out, kept)))
         for one, under_way in begun:
             one.finish(under_way)
@@ -159,9 +160,14 @@ class Exchange:
         library = library_of(local)
         if out is None:
             out = library.empty_beside(local, self.shape)
+        memory = self._memory(local)
         for one in self.rounds(local.dtype.itemsize):
-            one.finish(one.start(library, local, out, self._kept))
+            one.finish(one.start(library, local, out, memory))
         return out
+
+    def _memory(self, local: Any) -> dict[Any, Any] | None:
+        """Buffers that are kept; of a graph its own."""
+        return {} if is_recorded(local) else self._kept
 
 
 def chunk(of: tuple[int, int], parts: int, number: int) -> tuple[int, int]:
@@ -213,11 +219,11 @@ class Round:
         wait, unpack = begun
         wait()
         for where, data in unpack:
-            where[...] = data
+            assign(where, data)
 
     def _copy_own(self, local: Any, out: Any) -> None:
         if self.own is not None:
-            out[self.own[1]] = local[self.own[0]]
+            assign(out[self.own[1]], local[self.own[0]])
 
     def _messages(self, local: np.ndarray, out: np.ndarray, kept: dict[Any, Any] | None) -> Any:
         ranks = self._ranks.sharing_memory()
@@ -249,7 +255,7 @@ class Round:
         given, taken = sorted(self.given), sorted(self.taken)
         sent = _Room(kept, "sent", library, local, given)
         for _, where, shape in given:
-            sent.take(shape)[...] = local[where]
+            assign(sent.take(shape), local[where])
         received = _Room(kept, "received", library, out, taken)
         self._ranks.all_to_all(sent.all(), received.all(), counts=self.counts)
         self._copy_own(local, out)

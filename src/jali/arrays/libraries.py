@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import math
 from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, cached_property
 from typing import Any
 
@@ -25,6 +27,11 @@ class Library:
     def xp(self) -> Any:
         """The module itself."""
         return importlib.import_module(self._module)
+
+    @property
+    def installed(self) -> bool:
+        """Whether it can be imported."""
+        return importlib.util.find_spec(self._module) is not None
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """A new array whose values are not set."""
@@ -93,6 +100,33 @@ class Library:
         """The values of a NumPy array where `like` is."""
         return self.xp.asarray(x)
 
+    def empty_on(self, ordinal: int, shape: tuple[int, ...], dtype: Any) -> Any:
+        """A new array on the device of this number, whose values are not set."""
+        raise ParameterError(f"{self.name} has no arrays on devices")
+
+    def address(self, x: Any) -> int:
+        """Of its first element."""
+        return int(x.ctypes.data)
+
+    def strides(self, x: Any) -> tuple[int, ...]:
+        """In elements."""
+        return tuple(stride // x.dtype.itemsize for stride in x.strides)
+
+    def stream(self, x: Any) -> int:
+        """The handle of the stream on which this library works on the array's device, for this thread."""
+        raise ParameterError(f"{self.name} has no streams")
+
+    def wait(self, x: Any) -> None:
+        """For what is on that stream; at once on the host."""
+
+    def where(self, x: Any) -> AbstractContextManager[Any]:
+        """Inside, this library works where the array is."""
+        return nullcontext()
+
+    def on_stream(self, x: Any, stream: int) -> AbstractContextManager[Any]:
+        """Inside, this library works on the stream of this handle, on the array's device."""
+        raise ParameterError(f"{self.name} has no streams")
+
 
 class NumPy(Library):
     """Arrays of the host, those of all that is not another row's."""
@@ -113,6 +147,29 @@ class NumPy(Library):
 
 class CuPy(Library):
     """Arrays on CUDA devices."""
+
+    def empty_on(self, ordinal: int, shape: tuple[int, ...], dtype: Any) -> Any:
+        with self.xp.cuda.Device(ordinal):
+            return self.xp.empty(shape, dtype=dtype)
+
+    def address(self, x: Any) -> int:
+        return int(x.data.ptr)
+
+    def stream(self, x: Any) -> int:
+        with x.device:
+            return int(self.xp.cuda.get_current_stream().ptr)
+
+    def wait(self, x: Any) -> None:
+        with x.device:
+            self.xp.cuda.get_current_stream().synchronize()
+
+    def where(self, x: Any) -> AbstractContextManager[Any]:
+        found: AbstractContextManager[Any] = x.device
+        return found
+
+    def on_stream(self, x: Any, stream: int) -> AbstractContextManager[Any]:
+        found: AbstractContextManager[Any] = self.xp.cuda.ExternalStream(stream)
+        return found
 
     def empty_beside(self, x: Any, shape: tuple[int, ...], dtype: Any = None) -> Any:
         with x.device:  # which need not be the current one
@@ -183,6 +240,27 @@ class Torch(Library):
 
     def from_host(self, x: np.ndarray, like: Any) -> Any:
         return self.xp.from_numpy(x).to(like.device)
+
+    def empty_on(self, ordinal: int, shape: tuple[int, ...], dtype: Any) -> Any:
+        return self.xp.empty(shape, dtype=self._dtype(dtype), device=f"cuda:{ordinal}")
+
+    def address(self, x: Any) -> int:
+        return int(x.data_ptr())
+
+    def strides(self, x: Any) -> tuple[int, ...]:
+        return tuple(x.stride())
+
+    def stream(self, x: Any) -> int:
+        return int(self.xp.cuda.current_stream(x.device).cuda_stream)
+
+    def wait(self, x: Any) -> None:
+        if x.device.type == "cuda":
+            self.xp.cuda.current_stream(x.device).synchronize()
+
+    def on_stream(self, x: Any, stream: int) -> AbstractContextManager[Any]:
+        cuda = self.xp.cuda
+        found: AbstractContextManager[Any] = cuda.stream(cuda.ExternalStream(stream, device=x.device))
+        return found
 
 
 NUMPY = NumPy("numpy", "numpy")

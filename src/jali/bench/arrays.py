@@ -7,6 +7,7 @@ timed; a time is that of the slowest rank.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,12 +34,30 @@ class Problem:
     dims: tuple[int, ...]
     dtype: str
     comm: Any
+    engine: str = "numpy"  # whose arrays the parts are: "cupy" on devices, where messages go by NCCL
 
-    def array(self, module: Any, seed: int = 1) -> Any:
+    def given(self, module: Any) -> dict[str, Any]:
+        """What a distributed array of that engine is told."""
+        if self.engine == "numpy":
+            return {}
+        return {"engine": self.engine, "base_comm_nccl": _nccl(module)}
+
+    def array(self, module: Any, seed: int = 1, shape: tuple[int, ...] | None = None) -> Any:
         """A distributed array of random numbers, the same for all modules."""
-        x = module.DistributedArray(global_shape=self.dims, dtype=self.dtype)
-        x[:] = self.local(x.local_shape, seed)
+        x = module.DistributedArray(
+            global_shape=self.dims if shape is None else shape, dtype=self.dtype, **self.given(module)
+        )
+        x[:] = self.here(self.local(x.local_shape, seed))
         return x
+
+    def here(self, numbers: np.ndarray) -> Any:
+        """Where this rank's parts are."""
+        return numbers if self.engine == "numpy" else importlib.import_module(self.engine).asarray(numbers)
+
+    def wait(self) -> None:
+        """For all that was started on the device."""
+        if self.engine != "numpy":
+            importlib.import_module(self.engine).cuda.get_current_stream().synchronize()
 
     def flat(self, module: Any, seed: int = 1) -> Any:
         """The same, as operators of old scripts want it: whole rows, flat."""
@@ -52,6 +71,12 @@ class Problem:
         """The shape of this rank's part."""
         least, more = divmod(self.dims[0], self.comm.size)
         return (least + (self.comm.rank < more), *self.dims[1:])
+
+
+@functools.cache
+def _nccl(module: Any) -> Any:
+    """The communicator of NCCL as scripts make it, of a module. Collective at first."""
+    return importlib.import_module(f"{module.__name__}.utils._nccl").initialize_nccl_comm()
 
 
 @dataclass(frozen=True)
@@ -184,9 +209,8 @@ def _solver(name: str, steps: int) -> Callable[[Any, Problem], Call]:
     def prepare(m: Any, p: Problem) -> Call:
         import pylops
 
-        op = m.MPIBlockDiag([pylops.MatrixMult(_block(p), dtype=p.dtype)])
-        y = m.DistributedArray(global_shape=500 * p.comm.size, dtype=p.dtype)
-        y[:] = p.local((500,))
+        op = m.MPIBlockDiag([pylops.MatrixMult(p.here(_block(p)), dtype=p.dtype)])
+        y = p.array(m, shape=(500 * p.comm.size,))
         x0 = y.zeros_like()
         solve = getattr(m, name)
         return lambda: solve(op, y, x0=x0.copy(), niter=steps, tol=0)[0].local_array
@@ -278,6 +302,7 @@ def measure(
     *,
     dims: tuple[int, ...] = (256, 256, 256),
     dtype: str = "float32",
+    engine: str = "numpy",
     rounds: int = 10,
     seconds: float = 1.0,
     progress: Callable[[Cell], object] | None = None,
@@ -290,21 +315,25 @@ def measure(
     modules = {JALI: importlib.import_module(OURS)}
     if against:
         modules[against] = other_library(against)
-    problem = Problem(dims, dtype, comm)
-    told = {**conditions(comm, 2, rounds, dtype), "array": dims}
+    problem = Problem(dims, dtype, comm, engine)
+    told = {**conditions(comm, 2, rounds, dtype), "array": dims, "engine": engine}
     if against:
         told[against] = getattr(modules[against], "__version__", "unknown")
     report = Report(told, against)
     for name in names or known:
         row = known[name]
         calls = {side: row.prepare(module, problem) for side, module in modules.items()}
-        if row.roof is not None:
+        if row.roof is not None and engine == "numpy":
             calls[ROOF] = row.roof(problem)
         _compare(comm, row, {side: call() for side, call in calls.items()})
-        report.cells.append(Cell(row, _timed(comm, calls, row.steps, rounds, seconds)))
+        report.cells.append(Cell(row, _timed(problem, calls, row.steps, rounds, seconds)))
         if progress is not None and comm.rank == 0:
             progress(report.cells[-1])
     return report
+
+
+def _on_host(x: Any) -> Any:
+    return x.get() if hasattr(x, "get") else x
 
 
 def _compare(comm: Any, row: Row, results: Mapping[str, Any]) -> None:
@@ -313,7 +342,7 @@ def _compare(comm: Any, row: Row, results: Mapping[str, Any]) -> None:
     for side, theirs in results.items():
         if ours is None or theirs is None:
             continue
-        a, b = (getattr(x, "local_array", x) for x in (ours, theirs))
+        a, b = (_on_host(getattr(x, "local_array", x)) for x in (ours, theirs))
         scale = float(np.max(np.abs(b))) if np.size(b) else 1.0
         if np.shape(a) != np.shape(b) or not np.allclose(a, b, rtol=row.rtol, atol=row.rtol * scale):
             problem = f"{row.name}: jali and {side} give different results on rank {comm.rank}"
@@ -322,11 +351,11 @@ def _compare(comm: Any, row: Row, results: Mapping[str, Any]) -> None:
 
 
 def _timed(
-    comm: Any, calls: Mapping[str, Call], steps: int, rounds: int, seconds: float
+    problem: Problem, calls: Mapping[str, Call], steps: int, rounds: int, seconds: float
 ) -> dict[str, Timing]:
     from mpi4py import MPI
 
-    names = list(calls)
+    comm, names = problem.comm, list(calls)
 
     def go(count: int) -> np.ndarray:
         times = np.zeros((len(names), count))
@@ -336,6 +365,7 @@ def _timed(
                 comm.Barrier()
                 start = time.perf_counter()
                 calls[names[side]]()
+                problem.wait()
                 times[side, number] = time.perf_counter() - start
         slowest = np.zeros_like(times)
         comm.Allreduce(times, slowest, MPI.MAX)

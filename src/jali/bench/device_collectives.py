@@ -170,7 +170,7 @@ def measure(
     wrong.
     """
     names = [side.name for side in sides]
-    told = conditions(_mpi_of(communicator), 1, rounds, "float32")
+    told = conditions(mpi_of(communicator), 1, rounds, "float32")
     told |= {"device": gpu.name, "batch": batch, "memory": "of devices", "sizes": SIZES_ARE}
     told |= next((_about(side.ccl) for side in sides if isinstance(side, LibrarySide)), {})
     reports = {order: Report({**told, "order": order}, names) for order in orders}
@@ -250,7 +250,7 @@ def _check(communicator: Any, gpu: Any, case: DeviceCase, name: str, call: Calla
         raise RankError(f"{name}: {found[0].decode()}")
 
 
-def _mpi_of(communicator: Any) -> Any:
+def mpi_of(communicator: Any) -> Any:
     """mpi4py's world, for the conditions; or what says the same of virtual ranks."""
     if communicator.transport == "mpi":
         from mpi4py import MPI

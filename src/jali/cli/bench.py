@@ -2,7 +2,8 @@
 
 `collectives`: jali's beside those of the MPI library, on the same data; with `--device` on arrays in device memory, beside
 those of the device's vendor (NCCL, RCCL); with `--hybrid` or `--osu` jali's choice beside every single way and MPI by hand. `halo`: every policy of halo exchange for a
-kernel with neighbours, part by part. `arrays`: distributed arrays beside another library and plain NumPy. `compare A B`: how much faster or slower one commit of jali is than another.
+kernel with neighbours, part by part. `arrays`: distributed arrays beside another library and plain NumPy. `fft`: Fourier transforms by every provider, beside their parts
+and another library. `compare A B`: how much faster or slower one commit of jali is than another.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from jali.errors import ParameterError
 OPTIONS = {
     "collectives": ("only", "smallest", "largest", "factor", "rounds", "sides", "hybrid", "osu"),
     "arrays": ("against", "rows", "rounds", "dims", "dtype"),
+    "fft": ("against", "providers", "engine", "pieces", "rounds", "seconds", "dims", "dtype", "grid"),
     "halo": ("kernel", "local", "grid", "precision", "policies", "rounds", "seconds", "no_graphs"),
     "compare": ("rows", "list", "minutes", "go_on", "starts", "turns", "precision", "seconds"),
 }
@@ -32,9 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `jali bench`."""
     parser.description = (
         "Time collectives against the MPI library's own (p*d/t, results compared in every round), or every way of "
-        "exchanging the halos of a kernel, part by part; both need ranks (-n). Or compare the speed of two commits of jali."
+        "exchanging the halos of a kernel, part by part; both need ranks (-n). Or distributed arrays and Fourier transforms beside other "
+        "libraries. Or compare the speed of two commits of jali."
     )
-    parser.add_argument("what", choices=("collectives", "halo", "arrays", "compare"), help="what is measured")
+    parser.add_argument(
+        "what", choices=("collectives", "halo", "arrays", "fft", "compare"), help="what is measured"
+    )
     parser.add_argument(
         "commits",
         nargs="*",
@@ -80,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device",
         metavar="NAME",
-        help=f"{device_names('')} (default: for halos JALI_DEVICE, for collectives the host)",
+        help=f"{device_names('')} (default: for halos JALI_DEVICE, for collectives and arrays the host; arrays on devices are CuPy's)",
     )
     parser.add_argument(
         "--sides",
@@ -89,9 +94,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of collectives on devices: jali, the vendor's library (nccl, rccl), that on memory which it has registered "
         "(nccl-symmetric), or algorithms of jali (default: jali and the library)",
     )
-    arrays = parser.add_argument_group("arrays")
+    arrays = parser.add_argument_group("arrays and fft")
     arrays.add_argument(
-        "--against", default="", metavar="NAME", help="another library with the same interface: pylops-mpi"
+        "--against", default="", metavar="NAME", help="another library: pylops-mpi, of fft mpi4py-fft"
     )
     arrays.add_argument(
         "--dims",
@@ -101,7 +106,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="default 256,256,256",
     )
     arrays.add_argument(
-        "--dtype", choices=("float32", "float64"), default="float32", help="of elements (default float32)"
+        "--dtype",
+        choices=("float32", "float64", "complex64", "complex128"),
+        help="of elements (default float32, of fft complex64)",
+    )
+    fft = parser.add_argument_group("fft")
+    fft.add_argument(
+        "--providers",
+        type=names_argument,
+        metavar="NAME,...",
+        help="of local transforms (default: all that there are for such arrays)",
+    )
+    fft.add_argument(
+        "--engine",
+        metavar="NAME",
+        help="whose arrays, on devices cupy or torch (default: the first of these)",
+    )
+    fft.add_argument(
+        "--pieces",
+        type=int,
+        default=4,
+        metavar="N",
+        help="in which transforms and exchanges overlap (default 4)",
     )
     halo = parser.add_argument_group("halo")
     halo.add_argument(
@@ -118,7 +144,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--grid",
         type=factors_argument,
         metavar="N,N,...",
-        help="ranks in each direction (default: all in the last)",
+        help="ranks in each direction (default: all in the last, of fft in the first)",
     )
     parser.add_argument("--precision", choices=("float64", "float32"), default="float64")
     halo.add_argument(
@@ -128,7 +154,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=float,
         metavar="S",
-        help="that a batch of calls takes (default 0.02; of compare 0.05)",
+        help="that a batch of calls takes (default 0.02; of compare 0.05), of fft a row (default 1)",
     )
     halo.add_argument("--no-graphs", action="store_true", help="leave out what is recorded in graphs")
     compare = parser.add_argument_group("compare")
@@ -169,28 +195,65 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.commits:
         raise ParameterError(f"jali bench {arguments.what} takes no {arguments.commits[0]!r}; compare does")
     if arguments.seconds is None:
-        arguments.seconds = 0.02
-    return {"halo": _halo, "arrays": _arrays, "collectives": _collectives}[arguments.what](arguments)
+        arguments.seconds = 1.0 if arguments.what == "fft" else 0.02
+    run = {"halo": _halo, "arrays": _arrays, "fft": _fft, "collectives": _collectives}[arguments.what]
+    return run(arguments)
+
+
+def _fft(arguments: argparse.Namespace) -> int:
+    from jali.bench import fft, fft_report
+    from jali.devices import open_device
+
+    if arguments.rounds < 1 or arguments.pieces < 1 or not arguments.seconds > 0:
+        raise ParameterError("give --rounds and --pieces 1 or more and a positive number of --seconds")
+    ranks = comm.current()
+    gpu = open_device(arguments.device, ranks) if arguments.device not in (None, "cpu") else None
+    dims, dtype = tuple(arguments.dims), arguments.dtype or "complex64"
+    x = fft.make_array(ranks, dims, dtype, arguments.grid, gpu, arguments.engine)
+
+    def progress(cell: fft.Cell, report: fft.Report) -> None:
+        print(fft_report.row_text(cell, report), flush=True)
+
+    report = fft.measure(
+        ranks,
+        x,
+        fft.chosen(x, arguments.providers or ()),
+        arguments.against,
+        pieces=arguments.pieces,
+        rounds=arguments.rounds,
+        seconds=arguments.seconds,
+        progress=None if arguments.json else progress,
+    )
+    return _publish(arguments, fft_report, report, fft_report.summary)
 
 
 def _arrays(arguments: argparse.Namespace) -> int:
     from jali.bench import arrays, arrays_report
 
+    dtype = arguments.dtype or "float32"
+    if dtype.startswith("complex"):
+        raise ParameterError("jali bench arrays measures float32 or float64; fft takes complex numbers")
     if comm.current().transport != "mpi":
         raise ParameterError("distributed arrays are measured between MPI ranks; say how many, like -n 2")
     if arguments.rounds < 1:
         raise ParameterError("give --rounds 1 or more")
     from mpi4py import MPI
 
-    report = arrays.measure(
-        MPI.COMM_WORLD,
-        arguments.against,
-        arguments.rows or (),
-        dims=tuple(arguments.dims),
-        dtype=arguments.dtype,
-        rounds=arguments.rounds,
-        progress=None if arguments.json else lambda cell: print(arrays_report.row_text(cell), flush=True),
-    )
+    from jali.arrays.places import choose_engine, on_device
+
+    device = arguments.device or "cpu"
+    engine = choose_engine(device, None if device == "cpu" else "cupy")
+    with on_device(device, engine):
+        report = arrays.measure(
+            MPI.COMM_WORLD,
+            arguments.against,
+            arguments.rows or (),
+            dims=tuple(arguments.dims),
+            dtype=dtype,
+            engine=engine,
+            rounds=arguments.rounds,
+            progress=None if arguments.json else lambda cell: print(arrays_report.row_text(cell), flush=True),
+        )
     return _publish(arguments, arrays_report, report, arrays_report.summary)
 
 

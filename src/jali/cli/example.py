@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jali import comm, examples
+from jali.arrays.places import choose_engine, on_device
 from jali.cli.progress import StepProgress
 from jali.devices import parse_device
 from jali.errors import ParameterError
@@ -61,7 +62,7 @@ def execute(arguments: argparse.Namespace) -> int:
         raise ParameterError(
             f"example {name} computes on the host only, as {' and '.join(example.needs)} does; leave --device out"
         )
-    engine = examples.choose_engine(arguments.device, arguments.engine)
+    engine = choose_engine(arguments.device, arguments.engine)
     if arguments.picture is not None:
         _check_picture(arguments.picture)
         if ranks.rank == 0:
@@ -70,7 +71,7 @@ def execute(arguments: argparse.Namespace) -> int:
     told = (steps.say, steps.advance) if ranks.rank == 0 and not arguments.json else ()
     options = examples.Options(engine, arguments.device, *told)
     start = time.perf_counter()
-    with examples.on_device(arguments.device, engine):
+    with on_device(arguments.device, engine):
         found = module.solve(parameters, options)
     seconds = time.perf_counter() - start
     rows = []

@@ -38,6 +38,10 @@ PACKAGES = (
     "nvidia-cuda-nvrtc",
     "nvidia-nccl-cu12",
     "nvidia-nccl-cu13",
+    "nvidia-cufft",
+    "nvidia-cufft-cu12",
+    "scipy",
+    "pyfftw",
 )
 PATIENCE = 60  # seconds, for a library that hangs while it is loaded
 
@@ -85,6 +89,10 @@ def gather(communicator: comm.Communicator, why_not: dict[str, str]) -> dict[str
                 for kind in vendors.names()
                 if vendors.library_of(kind)
             },
+            **{
+                f"fft {kind}": (f"the library of Fourier transforms of {kind} devices", FFT_QUESTION, kind)
+                for kind in vendors.names()
+            },
         }
     )
     return {
@@ -102,6 +110,7 @@ def gather(communicator: comm.Communicator, why_not: dict[str, str]) -> dict[str
         "mpi_devices": _mpi_devices(answers["mpi_devices"], why_not),
         "devices": {kind: answers[kind] for kind in vendors.names()},
         "collectives": _collectives(answers),
+        "transforms": {kind: answers[f"fft {kind}"] for kind in vendors.names()},
         "ranges": {**answers["ranges"], "on": settings.current().nvtx},
         "settings": dict(settings.current().differing()),
         "compiler": _compiler(),
@@ -218,6 +227,22 @@ try:
 except JaliError as error:
     found = {"missing": str(error)}
 found["plug_in"] = plug_in(vendors.library_of(kind), settings.of_others("NCCL_"))
+print(json.dumps(found))
+"""
+
+# A library of Fourier transforms; {} where there is no row for such devices.
+FFT_QUESTION = """
+import json, sys
+from jali.errors import JaliError
+from jali.fft import vendors
+found = {}
+for name, row in vendors.ROWS.items():
+    if row.kind == sys.argv[1]:
+        try:
+            library = vendors.find(name)
+            found = {"name": row.title, "version": library.version, "path": library.path}
+        except JaliError as error:
+            found = {"name": row.title, "missing": str(error)}
 print(json.dumps(found))
 """
 
@@ -440,6 +465,16 @@ def _ccl_rows(kind: str, report: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
+def _fft_rows(kind: str, report: dict[str, Any]) -> list[tuple[str, str]]:
+    """A line about the library of Fourier transforms of one kind of devices, where there is one or where it would be used."""
+    found = report["transforms"][kind]
+    if "missing" not in found:
+        return [("fft", f"{found['name']} {found['version']}  {found['path']}")] if found else []
+    if not report["devices"][kind].get("gpus"):
+        return []
+    return [("fft", f"none of the vendor's: {_first_line(found['missing'])}")]
+
+
 def _mpi_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
     """Whether MPI takes memory of devices, a line per answer."""
     words: dict[tuple[Any, str], list[str]] = {}
@@ -521,7 +556,7 @@ def render(report: dict[str, Any]) -> str:
         *(
             row
             for kind, found in report["devices"].items()
-            for row in (*_device_rows(kind, found), *_ccl_rows(kind, report))
+            for row in (*_device_rows(kind, found), *_ccl_rows(kind, report), *_fft_rows(kind, report))
         ),
         ("infiniband", _infiniband_words(report["collectives"]["infiniband"])),
         ("ranges", _range_words(report["ranges"])),

@@ -15,17 +15,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from jali import comm
-from jali.arrays.libraries import LIBRARIES, Library, library_by_name, library_of
-from jali.devices import parse_device, rank_on_host
-from jali.errors import DeviceError, ParameterError
+from jali.arrays.libraries import Library, library_by_name, library_of
 from jali.examples.checks import AtLeast, AtMost, Expected, Near, Of, Sizes, Verdict, furthest, verdicts
 from jali.examples.timing import Timing, timing
 
@@ -42,9 +38,7 @@ __all__ = [
     "Sizes",
     "Timing",
     "Verdict",
-    "choose_engine",
     "furthest",
-    "on_device",
     "on_host",
     "timing",
     "verdicts",
@@ -160,47 +154,3 @@ class Found:
 def on_host(x: Any) -> np.ndarray:
     """The values of an array of any library."""
     return library_of(x).to_host(x)
-
-
-def choose_engine(device: str, engine: str | None) -> str:
-    """The library of arrays on a device ("cpu", "cuda", "cuda:1"): the one that is asked for, else NumPy, or CuPy and then PyTorch.
-
-    Raises ParameterError for libraries without arrays there, DeviceError for unknown devices.
-    """
-    kind, _ = parse_device(device)
-    if engine is not None:
-        library_by_name(engine)
-        if (engine == "numpy") > (kind == "cpu") or (engine == "cupy") > (kind == "cuda"):
-            raise ParameterError(f"engine {engine!r} has no arrays on the device {device!r}")
-        return engine
-    if kind == "cpu":
-        return "numpy"
-    for name in ("cupy", "torch") if kind == "cuda" else ("torch",):
-        if importlib.util.find_spec(name) is not None:
-            return name
-    raise ParameterError(f"arrays on the device {device!r} need CuPy or PyTorch, of which none is installed")
-
-
-@contextmanager
-def on_device(device: str, engine: str) -> Iterator[None]:
-    """New arrays of the library `engine` are on this rank's device inside of the block: the next one of each host in turn for a name
-    such as "cuda", a certain one for "cuda:1". Collective.
-
-    Raises DeviceError where the library sees no device.
-    """
-    kind, number = parse_device(device)
-    if kind == "cpu" or engine == "numpy":
-        yield
-        return
-    xp = LIBRARIES[engine].xp
-    count = xp.cuda.runtime.getDeviceCount() if engine == "cupy" else xp.cuda.device_count()
-    if count == 0 or (number is not None and number >= count):
-        raise DeviceError(f"{engine} sees {count} devices here, and the device asked for is {device!r}")
-    place = rank_on_host(comm.current()) % count if number is None else number
-    if engine == "cupy":
-        with xp.cuda.Device(place):
-            yield
-    else:
-        xp.cuda.set_device(place)  # PyTorch calls devices of AMD cuda as well
-        with xp.device("cuda", place):
-            yield

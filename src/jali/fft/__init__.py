@@ -1,9 +1,10 @@
-"""Fourier transforms of distributed arrays: of 1 to N dimensions, along any axes, split ones too.
+"""Fourier transforms of distributed arrays and fields: of 1 to N dimensions, along any axes, split ones too.
 
 `fftn` and its like take what NumPy's take. A `Plan` is a transform of arrays of one layout that is made once. Local transforms come
 from a row of `jali.fft.providers`, redistributions are `jali.arrays.exchange`.
 """
 
+from jali.fft.fields import array_of, field_of
 from jali.fft.plan import Plan
 from jali.fft.shifts import fftshift_nd, ifftshift_nd
 from jali.fft.transforms import (
@@ -23,10 +24,12 @@ from jali.fft.transforms import (
 
 __all__ = [
     "Plan",
+    "array_of",
     "fft",
     "fft2",
     "fftn",
     "fftshift_nd",
+    "field_of",
     "ifft",
     "ifft2",
     "ifftn",

@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from jali import recording
 from jali.arrays import DistributedArray, Layout, layout_of
 from jali.arrays.exchange import check_workspace
 from jali.arrays.layout import Shape, even_split
 from jali.arrays.libraries import library_of
+from jali.arrays.recorded import assign, contiguous, converted, is_recorded
+from jali.comm.whereabouts import memory_of
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.fft import steps as made
-from jali.fft.providers import PROVIDERS, provider_for
+from jali.fft.providers import PROVIDERS, Means, provider_for
 from jali.fft.routes import alike, cut_in_two, is_whole, next_layout, with_mask
 from jali.fft.steps import Run, Step
 
@@ -37,7 +40,7 @@ class Plan:
     - `workspace`: the most bytes that an exchange takes beside what goes in and comes out; it then goes in rounds.
     - `provider`: who transforms local arrays (`jali.fft.providers`), by default what is best for an array's library.
     - `pieces`: in how many a part is transformed and sent, so that one is transformed while those before it are under way; not with a
-      workspace limit. On one host, whose ranks copy with the cores that transform, this gains nothing (`benchmarks/fft.py`).
+      workspace limit. On one host, whose ranks copy with the cores that transform, this gains nothing (`jali bench fft`).
     - `shift_before`, `shift_after`: axes to which ifftshift is applied before, fftshift after; where an axis is whole at that time, as
       it mostly is, nothing moves for it.
 
@@ -242,6 +245,11 @@ class Plan:
     ) -> Any:
         """The adjoint, applied to `y`: for real transforms with respect to the real part of the inner product, in which frequencies
         that stand for their conjugates too count once. Collective."""
+        if self.kind in ("rfft", "irfft"):
+            recording.refuse(
+                "the adjoint of a transform of real numbers is taken",
+                "take it before or after; or the inverse",
+            )
         if self.kind == "rfft":
             y, overwrite_x = self.weighted(y, 0.5), True
         x = self._run(y, out, overwrite_x, False, OF_ADJOINT[self.norm])
@@ -281,11 +289,48 @@ class Plan:
                 raise ParameterError(
                     f"the result of a transform is complex, which an array of {out.dtype} does not hold"
                 )
+        tape = recording.current() if recording.recorders else None
+        if tape is not None:
+            self._ready_for_graphs(x, out, forward, norm)
+        with library_of(x.local).where(x.local):
+            local = self._steps(x, None if out is None else out.local, overwrite, forward, norm)
+            if out is None:
+                out = DistributedArray.of(end, local, x._base_comm)
+            elif out.local is not local:
+                assign(out.local, local)
+        if tape is not None:  # whose owners go on with them
+            tape.lent += [memory_of(a.local) for a in (x, out) if 0 not in a.local.shape]
+        return out
+
+    def _ready_for_graphs(
+        self, x: DistributedArray, out: DistributedArray | None, forward: bool, norm: str
+    ) -> None:
+        """The transform is done once, so that all that it needs is there. Raises RecordingError where graphs cannot have it. Collective."""
+        if not is_recorded(x.local) or not (out is None or is_recorded(out.local)):
+            recording.refuse_for_host("a Fourier transform", "of arrays on the host")
+        provider = provider_for(x.local, self.provider)
+        if not provider.recordable:
+            recording.refuse(
+                f"a Fourier transform by {provider.name}, which allocates memory as it goes, is taken",
+                "give provider= cufft or hipfft, or take it before or after",
+            )
+        for step in self.steps:
+            if not step.recordable(forward):
+                recording.refuse(
+                    f"a Fourier transform is taken that makes new arrays on the way ({step!r})",
+                    "take it before or after",
+                )
+        with recording.suspended():
+            self._run(x, None, False, forward, norm)
+
+    def _steps(self, x: DistributedArray, out: Any, overwrite: bool, forward: bool, norm: str) -> Any:
+        """This rank's part of the result, in `out` if it happens to fit."""
         local, owned = self._converted(x, forward)
         library = library_of(local)
         run = Run(
-            provider_for(local, self.provider), library, x.communicator.threads, norm, self._kept,
-            None if out is None else out.local, owned or overwrite,
+            provider_for(local, self.provider), library, Means(x.communicator.threads, self.workspace), norm,
+            {} if is_recorded(local) else self._kept,
+            out, owned or overwrite,
         )  # fmt: skip
         steps = self.steps if forward else self.steps[::-1]
         makers = [number for number, step in enumerate(steps) if step.makes_memory]
@@ -301,12 +346,7 @@ class Plan:
             run.last = not makers or number >= makers[-1]
             local = step.forward(local, run) if forward else step.backward(local, run)
             number += 1
-        local = library.contiguous(local)
-        if out is None:
-            return DistributedArray.of(end, local, x._base_comm)
-        if out.local is not local:
-            out.local[...] = local
-        return out
+        return contiguous(local)
 
     def _converted(self, x: DistributedArray, forward: bool) -> tuple[Any, bool]:
         """The part in the type that is transformed, and whether it is a copy."""
@@ -322,7 +362,7 @@ class Plan:
         single = name in ("float16", "float32", "complex64")
         kinds = ("float32", "float64") if takes_real else ("complex64", "complex128")
         wanted = kinds[0] if single else kinds[1]
-        return (x.local, False) if name == wanted else (library_of(x.local).astype(x.local, wanted), True)
+        return (x.local, False) if name == wanted else (converted(x.local, wanted), True)
 
 
 def _check(x: Any, layout: Layout, what: str) -> None:

@@ -4,8 +4,8 @@ A row has three functions. `c2c` transforms a complex array along `axes`, forwar
 `r2c` transforms a real array along the last of `axes`, which becomes half as long, then along the others; `c2r` is its inverse, and
 `n` the extent of that axis. Arrays need not be contiguous. `norm` is NumPy's: "backward", "ortho" or "forward".
 
-By default SciPy's pocketfft, and what an array's own library has: `cupy.fft` (cuFFT, or rocFFT), `torch.fft`. pyFFTW is taken by
-name. Loading the vendors' libraries at run time, without CuPy or PyTorch, is not here yet.
+By default SciPy's pocketfft for arrays in the host's memory. Arrays on devices are transformed by the vendor's library, cuFFT or
+hipFFT (`vendors`), where one is found, else by what their own library has: `cupy.fft`, `torch.fft`. pyFFTW is taken by name.
 """
 
 from __future__ import annotations
@@ -14,18 +14,35 @@ import importlib
 import importlib.util
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from jali.arrays.libraries import library_of
+from jali.arrays.recorded import assign, contiguous, copied, do, multiply
+from jali.comm.whereabouts import place_of
 from jali.errors import ParameterError
+from jali.fft import vendors
+from jali.fft.passes import Form, Pass, complex_passes, real_pass
+from jali.fft.vendors import VendorPlan
 
 Axes = Sequence[int]
 
 
+@dataclass(frozen=True)
+class Means:
+    """What a transform may use: threads of the rank, bytes of work area on devices (None: any)."""
+
+    threads: int = 1
+    workspace: int | None = None
+
+
 class Provider:
-    """A library that has `fft.fftn` and its like, as NumPy names them."""
+    """A library that has `fft.fftn` and its like, as NumPy names them. `recordable`: whether graphs can have its transforms."""
+
+    recordable = False
 
     def __init__(self, name: str, module: str, of: str) -> None:
         self.name, self.library, self._module = name, of, module
@@ -35,20 +52,28 @@ class Provider:
         """Whether it can be imported."""
         return importlib.util.find_spec(self._module.partition(".")[0]) is not None
 
+    def takes(self, x: Any) -> bool:
+        """Whether arrays like this one are transformed."""
+        return library_of(x).name == self.library
+
+    def why_not(self) -> str:
+        """Why it cannot be used, though it takes an array."""
+        return "" if self.installed else f"{self.name} is not installed"
+
     @property
     def _fft(self) -> Any:
         return importlib.import_module(self._module)
 
-    def c2c(self, x: Any, axes: Axes, forward: bool, norm: str, out: Any, threads: int) -> Any:
+    def c2c(self, x: Any, axes: Axes, forward: bool, norm: str, out: Any, means: Means) -> Any:
         """Returns the result, which is `out`."""
         out[...] = (self._fft.fftn if forward else self._fft.ifftn)(x, axes=axes, norm=norm)
         return out
 
-    def r2c(self, x: Any, axes: Axes, norm: str, threads: int) -> Any:
+    def r2c(self, x: Any, axes: Axes, norm: str, means: Means) -> Any:
         """Returns a new array."""
         return self._fft.rfftn(x, axes=axes, norm=norm)
 
-    def c2r(self, x: Any, n: int, axes: Axes, norm: str, threads: int) -> Any:
+    def c2r(self, x: Any, n: int, axes: Axes, norm: str, means: Means) -> Any:
         """Returns a new array."""
         shape = [x.shape[axis] for axis in axes[:-1]] + [n]
         return self._fft.irfftn(x, shape, axes=axes, norm=norm)
@@ -57,7 +82,7 @@ class Provider:
 class NumPy(Provider):
     """Axis by axis, each into `out`; in single precision too."""
 
-    def c2c(self, x: Any, axes: Axes, forward: bool, norm: str, out: Any, threads: int) -> Any:
+    def c2c(self, x: Any, axes: Axes, forward: bool, norm: str, out: Any, means: Means) -> Any:
         function = self._fft.fft if forward else self._fft.ifft
         for axis in reversed(axes):
             x = function(x, axis=axis, norm=norm, out=out)
@@ -67,21 +92,21 @@ class NumPy(Provider):
 class SciPy(Provider):
     """pocketfft, in place, by all threads of the rank."""
 
-    def c2c(self, x: Any, axes: Axes, forward: bool, norm: str, out: Any, threads: int) -> Any:
+    def c2c(self, x: Any, axes: Axes, forward: bool, norm: str, out: Any, means: Means) -> Any:
         if out is not x:
             out[...] = x
         function = self._fft.fftn if forward else self._fft.ifftn
-        found = function(out, axes=axes, norm=norm, overwrite_x=True, workers=threads)
+        found = function(out, axes=axes, norm=norm, overwrite_x=True, workers=means.threads)
         if not np.may_share_memory(found, out):
             out[...] = found
         return out
 
-    def r2c(self, x: Any, axes: Axes, norm: str, threads: int) -> Any:
-        return self._fft.rfftn(x, axes=axes, norm=norm, workers=threads)
+    def r2c(self, x: Any, axes: Axes, norm: str, means: Means) -> Any:
+        return self._fft.rfftn(x, axes=axes, norm=norm, workers=means.threads)
 
-    def c2r(self, x: Any, n: int, axes: Axes, norm: str, threads: int) -> Any:
+    def c2r(self, x: Any, n: int, axes: Axes, norm: str, means: Means) -> Any:
         shape = [x.shape[axis] for axis in axes[:-1]] + [n]
-        return self._fft.irfftn(x, shape, axes=axes, norm=norm, workers=threads)
+        return self._fft.irfftn(x, shape, axes=axes, norm=norm, workers=means.threads)
 
 
 class PyFFTW(Provider):
@@ -91,23 +116,23 @@ class PyFFTW(Provider):
         super().__init__(name, module, of)
         self._plans: dict[Any, Any] = {}
 
-    def c2c(self, x: Any, axes: Axes, forward: bool, norm: str, out: Any, threads: int) -> Any:
+    def c2c(self, x: Any, axes: Axes, forward: bool, norm: str, out: Any, means: Means) -> Any:
         direction = "FFTW_FORWARD" if forward else "FFTW_BACKWARD"
-        self._run(x, out, axes, direction, threads, x is out)
+        self._run(x, out, axes, direction, means.threads, x is out)
         return _scaled(out, [x.shape[axis] for axis in axes], forward, norm)
 
-    def r2c(self, x: Any, axes: Axes, norm: str, threads: int) -> Any:
+    def r2c(self, x: Any, axes: Axes, norm: str, means: Means) -> Any:
         shape = list(x.shape)
         shape[axes[-1]] = shape[axes[-1]] // 2 + 1
         out = np.empty(shape, np.result_type(x.dtype, np.complex64))
-        self._run(x, out, axes, "FFTW_FORWARD", threads, False)
+        self._run(x, out, axes, "FFTW_FORWARD", means.threads, False)
         return _scaled(out, [x.shape[axis] for axis in axes], True, norm)
 
-    def c2r(self, x: Any, n: int, axes: Axes, norm: str, threads: int) -> Any:
+    def c2r(self, x: Any, n: int, axes: Axes, norm: str, means: Means) -> Any:
         shape = list(x.shape)
         shape[axes[-1]] = n
         out = np.empty(shape, x.real.dtype)
-        self._run(x.copy(), out, axes, "FFTW_BACKWARD", threads, False)  # it overwrites its input
+        self._run(x.copy(), out, axes, "FFTW_BACKWARD", means.threads, False)  # it overwrites its input
         return _scaled(out, [out.shape[axis] for axis in axes], False, norm)
 
     def _run(self, x: Any, out: Any, axes: Axes, direction: str, threads: int, in_place: bool) -> None:
@@ -141,49 +166,215 @@ def _alike(pyfftw: Any, x: Any, aligned: bool) -> Any:
 def _scaled(x: Any, extents: Sequence[int], forward: bool, norm: str) -> Any:
     n = math.prod(extents)
     if norm == "ortho":
-        x *= x.real.dtype.type(1 / math.sqrt(n))
+        multiply(x, 1 / math.sqrt(n))
     elif (norm == "forward") == forward:
-        x *= x.real.dtype.type(1 / n)
+        multiply(x, 1 / n)
     return x
 
 
 class Torch(Provider):
     """`torch.fft`, on any device."""
 
-    def c2c(self, x: Any, axes: Axes, forward: bool, norm: str, out: Any, threads: int) -> Any:
+    def c2c(self, x: Any, axes: Axes, forward: bool, norm: str, out: Any, means: Means) -> Any:
         out[...] = (self._fft.fftn if forward else self._fft.ifftn)(x, dim=tuple(axes), norm=norm)
         return out
 
-    def r2c(self, x: Any, axes: Axes, norm: str, threads: int) -> Any:
+    def r2c(self, x: Any, axes: Axes, norm: str, means: Means) -> Any:
         return self._fft.rfftn(x, dim=tuple(axes), norm=norm)
 
-    def c2r(self, x: Any, n: int, axes: Axes, norm: str, threads: int) -> Any:
+    def c2r(self, x: Any, n: int, axes: Axes, norm: str, means: Means) -> Any:
         shape = [x.shape[axis] for axis in axes[:-1]] + [n]
         return self._fft.irfftn(x, s=shape, dim=tuple(axes), norm=norm)
+
+
+FEW_CALLS = 16  # of a library for one array
+SMALL_CALL = 1 << 20  # elements; copies that save many such calls take less time than starting them
+
+
+class Vendor(Provider):
+    """A vendor's library, on the stream on which the array's own library works."""
+
+    recordable = True
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "", f"{vendors.ROWS[name].kind} devices")
+        self._row = vendors.ROWS[name]
+
+    @property
+    def installed(self) -> bool:
+        return not self.why_not()
+
+    def why_not(self) -> str:
+        return vendors.why_not(self.name)
+
+    def takes(self, x: Any) -> bool:
+        place = None if type(x) is np.ndarray else place_of(x)
+        return place is not None and place[0] == self._row.kind
+
+    def c2c(self, x: Any, axes: Axes, forward: bool, norm: str, out: Any, means: Means) -> Any:
+        long = [axis for axis in axes if x.shape[axis] > 1]
+        if long:
+            self._complex(x, long, not forward, out, means)
+        elif out is not x:
+            assign(out, x)
+        return _scaled(out, [x.shape[axis] for axis in axes], forward, norm)
+
+    def r2c(self, x: Any, axes: Axes, norm: str, means: Means) -> Any:
+        library, shape = library_of(x), list(x.shape)
+        shape[axes[-1]] = shape[axes[-1]] // 2 + 1
+        kind, dtype = ("R2C", "complex64") if _single(x) else ("D2Z", "complex128")
+        x = _forward_strides(library, x)
+        out = library.empty_beside(x, tuple(shape), dtype)
+        one, left = self._real(kind, axes, x, out, means)
+        if self._many([one], means) or self._unaligned(library.address(x), 0, one):
+            order = _axes_last(len(shape), axes)
+            y = copied(library.transpose(x, order))  # at the beginning of an allocation
+            found = self.r2c(y, range(len(shape) - len(axes), len(shape)), norm, means)
+            return library.transpose(found, _back(order))
+        self._run(one, False, x, out, means)
+        if left:
+            self._complex(out, left, False, out, means)
+        return _scaled(out, [x.shape[axis] for axis in axes], True, norm)
+
+    def c2r(self, x: Any, n: int, axes: Axes, norm: str, means: Means) -> Any:
+        library = library_of(x)
+        order = _axes_last(len(x.shape), axes)
+        y = copied(library.transpose(x, order))  # it overwrites its input
+        along = range(len(order) - len(axes), len(order))
+        shape = (*y.shape[:-1], n)
+        kind, dtype = ("C2R", "float32") if _single(x) else ("Z2D", "float64")
+        out = library.empty_beside(y, shape, dtype)
+        one, left = real_pass(
+            kind, along, (tuple(y.shape), shape), (library.strides(y), library.strides(out))
+        )
+        if left:
+            self._complex(y, left, True, y, means)
+        self._run(one, True, y, out, means)
+        found = library.transpose(out, _back(order))
+        return _scaled(found, [found.shape[axis] for axis in axes], False, norm)
+
+    def _complex(self, x: Any, axes: Axes, inverse: bool, out: Any, means: Means) -> None:
+        library = library_of(x)
+        x = _forward_strides(library, x)
+        kind, strides = "C2C" if _single(x) else "Z2Z", (library.strides(x), library.strides(out))
+        passes = complex_passes(kind, axes, tuple(x.shape), strides)
+        if not all(self._fits(one, x, out, means) for one in passes):  # one axis at a time takes less
+            passes = complex_passes(kind, axes, tuple(x.shape), strides, 1)
+        if self._many(passes, means):
+            order = _axes_last(len(x.shape), axes)
+            y = copied(library.transpose(x, order))
+            self._complex(y, range(len(order) - len(axes), len(order)), inverse, y, means)
+            assign(out, library.transpose(y, _back(order)))
+            return
+        for one in passes:
+            self._run(one, inverse, x, out, means)
+            x = out
+
+    def _real(self, kind: str, axes: Axes, x: Any, out: Any, means: Means) -> tuple[Pass, list[int]]:
+        """The pass of real numbers, and the axes that are left."""
+        library = library_of(x)
+        shapes = tuple(x.shape), tuple(out.shape)
+        strides = library.strides(x), library.strides(out)
+        one, left = real_pass(kind, axes, shapes, strides)
+        return (one, left) if self._fits(one, x, out, means) else real_pass(kind, axes, shapes, strides, 1)
+
+    def _fits(self, one: Pass, x: Any, out: Any, means: Means) -> bool:
+        if means.workspace is None or len(one.form.extents) == 1:
+            return True
+        try:
+            self._fitting(one.form, x, out, means)
+        except ParameterError:
+            return False
+        return True
+
+    def _fitting(self, form: Form, x: Any, out: Any, means: Means) -> Form:
+        """For as many arrays at once as the workspace allows."""
+        place, sizes = place_of(x), (x.dtype.itemsize, out.dtype.itemsize)
+        assert place is not None
+        distances = form.before[2] * sizes[0], form.after[2] * sizes[1]
+        odd = form.kind not in ("C2C", "Z2Z") and any(d % max(sizes) for d in distances)
+        step = 2 if odd and form.batch > 1 else 1
+        return vendors.find(self.name).fitting(place[1], form, means.workspace, step)
+
+    def _many(self, passes: Sequence[Pass], means: Means) -> bool:
+        return means.workspace is None and any(
+            one.calls > FEW_CALLS and one.elements < SMALL_CALL for one in passes
+        )
+
+    def _unaligned(self, before: int, after: int, one: Pass) -> bool:
+        """Real numbers begin where complex ones may, on every call."""
+        size = 4 if one.form.kind in ("R2C", "C2R") else 8
+        side = 0 if one.form.kind in ("R2C", "D2Z") else 1
+        steps = [loop[1 + side] for loop in one.loops]
+        return bool((before, after)[side] % (2 * size) or any(step % 2 for step in steps))
+
+    def _run(self, one: Pass, inverse: bool, x: Any, out: Any, means: Means) -> None:
+        library, mine, place = library_of(x), vendors.find(self.name), place_of(x)
+        assert place is not None
+        form, fits = one.form, self._fitting(one.form, x, out, means)
+        sizes = x.dtype.itemsize, out.dtype.itemsize
+        distances = form.before[2] * sizes[0], form.after[2] * sizes[1]
+        begin = library.address(x), library.address(out)
+        plan, area = mine.plan(place[1], fits), None
+        if plan.work:
+            area = library.empty_beside(x, (plan.work,), "uint8")
+
+        def run(part: VendorPlan, a: int, b: int) -> None:
+            part.run(library.stream(x), a, b, inverse, None if area is None else library.address(area))
+
+        for offsets in one.offsets():
+            for done in range(0, form.batch, fits.batch):
+                a, b = (begin[k] + offsets[k] * sizes[k] + done * distances[k] for k in (0, 1))
+                left = form.batch - done
+                do(
+                    out,
+                    partial(run, plan if left >= fits.batch else mine.plan(place[1], fits.of(left)), a, b),
+                )
+
+
+def _single(x: Any) -> bool:
+    return str(x.dtype).removeprefix("torch.") in ("float32", "complex64")
+
+
+def _forward_strides(library: Any, x: Any) -> Any:
+    """The array, or a copy of one that is not stored in the order of its elements."""
+    strides = library.strides(x)
+    return x if all(s > 0 or n == 1 for s, n in zip(strides, x.shape, strict=True)) else contiguous(x)
+
+
+def _axes_last(ndim: int, axes: Axes) -> tuple[int, ...]:
+    return (*(axis for axis in range(ndim) if axis not in axes), *axes)
+
+
+def _back(order: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(order.index(axis) for axis in range(len(order)))
 
 
 PROVIDERS = {
     "scipy": SciPy("scipy", "scipy.fft", "numpy"),
     "numpy": NumPy("numpy", "numpy.fft", "numpy"),
     "pyfftw": PyFFTW("pyfftw", "pyfftw", "numpy"),
+    "cufft": Vendor("cufft"),
+    "hipfft": Vendor("hipfft"),
     "cupy": Provider("cupy", "cupy.fft", "cupy"),
     "torch": Torch("torch", "torch.fft", "torch"),
 }
 
 
 def provider_for(x: Any, name: str | None = None) -> Provider:
-    """The row of this name, or the first installed one for arrays of this library.
+    """The row of this name, or the first installed one for arrays like this.
 
-    Raises ParameterError for an unknown name, one that is not installed, and one for arrays of another library.
+    Raises ParameterError for an unknown name, one that is not installed, and one for other arrays.
     """
-    library = library_of(x).name
     if name is None:
-        return next(row for row in PROVIDERS.values() if row.library == library and row.installed)
+        return next(row for row in PROVIDERS.values() if row.takes(x) and row.installed)
     if name not in PROVIDERS:
         raise ParameterError(f"transforms of local arrays come from {', '.join(PROVIDERS)}, not {name!r}")
     row = PROVIDERS[name]
-    if row.library != library:
-        raise ParameterError(f"{name} transforms arrays of {row.library}, this one is of {library}")
-    if not row.installed:
-        raise ParameterError(f"{name} is not installed; without a name there is {provider_for(x).name}")
+    if not row.takes(x):
+        raise ParameterError(
+            f"{name} transforms arrays of {row.library}, this one is of {library_of(x).name}"
+        )
+    if why := row.why_not():
+        raise ParameterError(f"{why}; without a name there is {provider_for(x).name}")
     return row

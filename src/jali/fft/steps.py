@@ -15,7 +15,8 @@ import numpy as np
 from jali.arrays.exchange import Exchange
 from jali.arrays.layout import Box, Layout, Shape
 from jali.arrays.libraries import Library, library_of
-from jali.fft.providers import Provider
+from jali.arrays.recorded import assign, contiguous, copied, multiply
+from jali.fft.providers import Means, Provider
 
 Axes = tuple[int, ...]
 
@@ -31,13 +32,13 @@ class Run:
         self,
         provider: Provider,
         library: Library,
-        threads: int,
+        means: Means,
         norm: str,
         kept: dict[Any, Any],
         out: Any,
         owned: bool,
     ) -> None:
-        self.provider, self.library, self.threads, self.norm = provider, library, threads, norm
+        self.provider, self.library, self.means, self.norm = provider, library, means, norm
         self.owned, self.last = owned, False
         self._kept, self._out, self._turn = kept, out, 0
 
@@ -70,6 +71,10 @@ class Step:
         """Its inverse."""
         raise NotImplementedError
 
+    def recordable(self, forward: bool) -> bool:
+        """Whether graphs can have it, this way."""
+        return True
+
 
 class Backwards(Step):
     """Another step from its end."""
@@ -85,6 +90,9 @@ class Backwards(Step):
 
     def backward(self, x: Any, run: Run) -> Any:
         return self.step.forward(x, run)
+
+    def recordable(self, forward: bool) -> bool:
+        return self.step.recordable(not forward)
 
 
 class Transform(Step):
@@ -107,11 +115,14 @@ class Transform(Step):
         x = self._transform(x, run, self.inverse)
         return rolled(x, self.shift_before, 1, run)
 
+    def recordable(self, forward: bool) -> bool:
+        return not self.shift_before and not self.shift_after
+
     def _transform(self, x: Any, run: Run, forward: bool) -> Any:
         out = x if run.owned else run.new(x, tuple(x.shape))
         if 0 in x.shape:
             return out
-        return run.provider.c2c(x, self.axes, forward, run.norm, out, run.threads)
+        return run.provider.c2c(x, self.axes, forward, run.norm, out, run.means)
 
 
 def pipelined(step: Transform, move: Move, forward: bool, pieces: int, x: Any, run: Run) -> Any:
@@ -128,7 +139,7 @@ def pipelined(step: Transform, move: Move, forward: bool, pieces: int, x: Any, r
         part = x[where]
         if 0 not in part.shape:
             out = part if ready is x else ready[where]
-            run.provider.c2c(part, step.axes, not inverse, run.norm, out, run.threads)
+            run.provider.c2c(part, step.axes, not inverse, run.norm, out, run.means)
 
     return exchange.pipelined(pieces, axes[0], ready, run.new(x, exchange.shape), transform)
 
@@ -145,6 +156,9 @@ class RealTransform(Step):
     def __repr__(self) -> str:
         return f"transform of real numbers along {_said(self.axes)}"
 
+    def recordable(self, forward: bool) -> bool:
+        return not self.shift_before and not self.shift_after
+
     def _empty(self, shape: Sequence[int], old: int, new: int) -> Shape:
         """Of a part without elements, which may have none along this very axis."""
         axis = self.axes[-1]
@@ -155,7 +169,7 @@ class RealTransform(Step):
         if 0 in x.shape:
             x = run.new(x, self._empty(x.shape, self.n, self.n // 2 + 1), complex_of(x.dtype))
         else:
-            x = run.provider.r2c(x, self.axes, run.norm, run.threads)
+            x = run.provider.r2c(x, self.axes, run.norm, run.means)
         run.owned = True
         return rolled(x, self.shift_after, 1, run)
 
@@ -164,7 +178,7 @@ class RealTransform(Step):
         if 0 in x.shape:
             x = run.new(x, self._empty(x.shape, self.n // 2 + 1, self.n), real_of(x.dtype))
         else:
-            x = run.provider.c2r(x, self.n, self.axes, run.norm, run.threads)
+            x = run.provider.c2r(x, self.n, self.axes, run.norm, run.means)
         run.owned = True
         return rolled(x, self.shift_before, 1, run)
 
@@ -199,10 +213,10 @@ class View(Step):
         return f"part of shape {self.before} as {self.after}"
 
     def forward(self, x: Any, run: Run) -> Any:
-        return run.library.contiguous(x).reshape(self.after)
+        return contiguous(x).reshape(self.after)
 
     def backward(self, x: Any, run: Run) -> Any:
-        return run.library.contiguous(x).reshape(self.before)
+        return contiguous(x).reshape(self.before)
 
 
 class Swap(Step):
@@ -246,11 +260,10 @@ class Twiddle(Step):
             factors = np.exp((1j if conjugate else -1j) * angle)
             factors = factors.reshape(rows, columns, *[1] * (len(x.shape) - self.axis - 2))
             self._kept[key] = run.library.from_host(factors.astype(str(x.dtype).removeprefix("torch.")), x)
-        if run.owned:
-            x *= self._kept[key]
-            return x
-        run.owned = True
-        return x * self._kept[key]
+        if not run.owned:
+            x, run.owned = copied(x), True
+        multiply(x, self._kept[key])
+        return x
 
 
 class ToComplex(Step):
@@ -263,12 +276,12 @@ class ToComplex(Step):
 
     def forward(self, x: Any, run: Run) -> Any:
         out = run.new(x, tuple(x.shape), complex_of(x.dtype))
-        out[...] = x
+        assign(out, x)
         return out
 
     def backward(self, x: Any, run: Run) -> Any:
         out = run.new(x, tuple(x.shape), real_of(x.dtype))
-        out[...] = x.real
+        assign(out, x.real)
         return out
 
 
@@ -308,6 +321,9 @@ class Half(Step):
         out[self._where] = high.conj()
         return out
 
+    def recordable(self, forward: bool) -> bool:
+        return forward
+
 
 class Shift(Step):
     """fftshift along axes, also split ones, or with `back` ifftshift: a round trip through other ranks."""
@@ -332,6 +348,9 @@ class Shift(Step):
 
     def backward(self, x: Any, run: Run) -> Any:
         return self._run(x, self._back, -self._sign, run)
+
+    def recordable(self, forward: bool) -> bool:
+        return False
 
     def _run(self, x: Any, exchanges: list[list[Exchange]], sign: int, run: Run) -> Any:
         x = rolled(x, self._whole, sign, run)

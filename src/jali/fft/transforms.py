@@ -5,6 +5,10 @@ Arguments are those of `numpy.fft`: `n` or `s` (extents of what is transformed, 
 last transform, which saves an exchange; the result says how it is split), `workspace`, `provider`; with `overwrite_x` the values of `x`
 may be lost. Plans are kept by layout. Collective, where ranks have parts.
 
+All take fields as well: axes are directions of the lattice (default: all), what a field has at each site is transformed component by
+component. The result is a field of complex numbers on the same lattice (as `out` is, if given), or a DistributedArray where extents
+change or the layout is not that of the lattice: of `rfftn`, `irfftn`, other `s`, and `layout="transposed"`.
+
 Errors, the same on all ranks: ShapeError for axes that do not exist or occur twice, and for extents that are none; ParameterError for
 unknown words, real transforms of complex numbers, and types that are no numbers in single or double precision.
 """
@@ -20,8 +24,10 @@ from jali.arrays.exchange import Exchange
 from jali.arrays.layout import Box
 from jali.arrays.libraries import library_of
 from jali.errors import ParameterError, ShapeError
+from jali.fft.fields import transformed_field
 from jali.fft.plan import normal_axes, plan_of
 from jali.fft.routes import alike
+from jali.lattice.field import Field
 
 
 def fft(x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, **options: Any) -> Any:
@@ -89,17 +95,22 @@ def _transform(
     x: Any,
     s: int | Sequence[int] | None,
     axes: Any,
-    norm: str | None,
+    norm: str | None = None,
     *,
     layout: str = "natural",
     workspace: int | None = None,
     provider: str | None = None,
-    out: DistributedArray | None = None,
+    out: Any = None,
     overwrite_x: bool = False,
-) -> DistributedArray:
+) -> Any:
+    if isinstance(x, Field):
+        return transformed_field(
+            _transform, kind, x, s, axes, out, layout, norm=norm, workspace=workspace, provider=provider,
+            overwrite_x=overwrite_x,
+        )  # fmt: skip
     if not isinstance(x, DistributedArray):
         raise ParameterError(
-            f"jali.fft transforms a DistributedArray, not a {type(x).__name__}: DistributedArray.to_dist makes one"
+            f"jali.fft transforms a DistributedArray or a Field, not a {type(x).__name__}: DistributedArray.to_dist makes one"
         )
     if s is not None and axes is None:
         count = 1 if hasattr(s, "__index__") else len(s)

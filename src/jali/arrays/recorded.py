@@ -1,0 +1,84 @@
+"""Local work on arrays of devices, which graphs record as they do the calls of jali's own.
+
+The libraries of arrays (CuPy, PyTorch) put their work on streams of theirs at once. While a graph is recorded it is put off: the graph
+calls it when its operations are captured, on jali's stream. So such work must have all its memory before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from jali import recording
+from jali.arrays.libraries import Library, library_of
+from jali.comm.whereabouts import gpu_of, is_on_device
+
+
+def is_recorded(x: Any) -> bool:
+    """Whether work on this array becomes part of a graph now."""
+    return recording.recorders > 0 and recording.current() is not None and is_on_device(x)
+
+
+def do(x: Any, work: Callable[[], Any]) -> None:
+    """Does work where the array is, now or whenever the graph that is recorded repeats; then it may allocate nothing."""
+    if not recording.recorders or not is_recorded(x):
+        work()
+        return
+    tape, gpu = recording.current(), gpu_of(x)
+    assert tape is not None
+    tape.append("work on an array", gpu, partial(_on_stream, library_of(x), x, gpu.stream, work), work, [])
+
+
+def _on_stream(library: Library, x: Any, stream: int, work: Callable[[], Any]) -> None:
+    with library.where(x), library.on_stream(x, stream):
+        work()
+
+
+def _set(to: Any, source: Any) -> None:
+    to[...] = source
+
+
+def _multiply(x: Any, factor: Any) -> None:
+    x *= factor
+
+
+def assign(to: Any, source: Any) -> None:
+    """Values go into an array."""
+    do(to, partial(_set, to, source))
+
+
+def multiply(x: Any, factor: Any) -> None:
+    """In place, by a number or an array."""
+    do(x, partial(_multiply, x, factor))
+
+
+def copied(x: Any) -> Any:
+    """A copy in C order."""
+    library = library_of(x)
+    return _new(library, x) if is_recorded(x) else library.copy(x)
+
+
+def contiguous(x: Any) -> Any:
+    """The array in C order; a copy only where it has to be."""
+    library = library_of(x)
+    if not is_recorded(x):
+        return library.contiguous(x)
+    expected = 1
+    for n, stride in zip(reversed(x.shape), reversed(library.strides(x)), strict=True):
+        if n > 1 and stride != expected:
+            return _new(library, x)
+        expected *= n
+    return x
+
+
+def converted(x: Any, dtype: Any) -> Any:
+    """A copy of another type."""
+    library = library_of(x)
+    return _new(library, x, dtype) if is_recorded(x) else library.astype(x, dtype)
+
+
+def _new(library: Library, x: Any, dtype: Any = None) -> Any:
+    found = library.empty_beside(x, tuple(x.shape), dtype)
+    assign(found, x)
+    return found

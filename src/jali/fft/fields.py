@@ -1,0 +1,184 @@
+"""Fields and distributed arrays: the same numbers on the same ranks, so that transforms take fields.
+
+What a field has at each site are further dimensions of the array, behind those of the lattice. On the host values are copied, on
+devices a kernel copies them into an array of CuPy or PyTorch there; a field that is such an array already (`Lattice.wrap`) is taken as
+it is. Boundary conditions are none of a transform's business: values are those of the sites.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from jali import recording
+from jali.arrays import DistributedArray, Layout, layout_of
+from jali.arrays.libraries import LIBRARIES, Library, library_of, numpy_dtype
+from jali.arrays.recorded import contiguous
+from jali.codegen.types import Element
+from jali.errors import LayoutError, ParameterError, ShapeError
+from jali.lattice.arrays import element_of
+from jali.lattice.field import Field
+from jali.lattice.lattice import Lattice
+from jali.lattice.sites import site_function
+
+
+def layout_of_field(field: Field) -> Layout:
+    """How the array of a field is split: as its lattice. Communicates nothing."""
+    lattice, inner = field.lattice, field.element.numpy_shape
+    split = [axis for axis in reversed(range(lattice.ndim)) if lattice.grid[axis] > 1] or [0]
+    ranks = range(lattice.communicator.size)
+    shapes = tuple(tuple(lattice.partition.extents(rank)) + inner for rank in ranks)
+    return layout_of(
+        lattice.communicator, tuple(lattice.extents) + inner, axis=tuple(split),
+        grid=tuple(lattice.grid[axis] for axis in split), local_shapes=shapes,
+    )  # fmt: skip
+
+
+def array_of(field: Field) -> DistributedArray:
+    """The values of a field as a distributed array, split as its lattice; on a device one of CuPy or PyTorch.
+
+    A field that is somebody's array is that array, others are copied. Raises ParameterError for a field on a device where neither
+    library is installed.
+    """
+    if not isinstance(field, Field):
+        raise ParameterError(f"array_of takes a Field, not a {type(field).__name__}")
+    return _array_of(field)[0]
+
+
+def _array_of(field: Field) -> tuple[DistributedArray, bool]:
+    """The array, and whether it is a copy."""
+    if field.lattice.gpu is None:
+        recording.refuse("the array of a field is made", "make it before or after")
+    field.check_set()
+    layout, lent = layout_of_field(field), field.array
+    if lent is not None and field.element.type.kind != "int":
+        try:
+            library_of(lent)
+        except ParameterError:
+            pass  # memory of jali's own, or of another library
+        else:
+            return DistributedArray.of(layout, lent), False
+    if field.lattice.gpu is None:
+        return DistributedArray.of(layout, np.ascontiguousarray(field.local())), True
+    dtype = field.element.numpy_dtype(field.precision)
+    local = _device_library(field).empty_on(field.lattice.gpu.ordinal, layout.local_shape, dtype)
+    plain = field.element if field.element.codec == "plain" else _element(dtype, layout, field.lattice)
+    _copy(_wrapped(field.lattice, local, plain), field)
+    return DistributedArray.of(layout, local), True
+
+
+def field_of(array: DistributedArray, lattice: Lattice, element: Element | None = None) -> Field:
+    """A field with the values of an array that is split as a lattice; `element` by default from what is behind its directions.
+
+    Raises LayoutError where the array is of another shape or split otherwise, or no element is known.
+    """
+    if not isinstance(array, DistributedArray) or not isinstance(lattice, Lattice):
+        raise ParameterError(
+            f"field_of takes a DistributedArray and a Lattice, not a {type(array).__name__} and a {type(lattice).__name__}"
+        )
+    dtype = numpy_dtype(array.local)
+    found = element or element_of(dtype, tuple(array.global_shape[lattice.ndim :]))
+    field = Field(lattice, found, "float32" if dtype in (np.float32, np.complex64) else "float64")
+    return set_from(field, array)
+
+
+def set_from(field: Field, array: DistributedArray) -> Field:
+    """Give a field the values of an array that is split as its lattice. Returns the field. Raises LayoutError."""
+    wanted = layout_of_field(field)
+    if array.layout is not wanted:
+        raise LayoutError(
+            f"a field on {field.lattice} takes an array that is split as it is, {wanted!r}, not {array.layout!r}; redistribute it"
+        )
+    if field.lattice.gpu is None:
+        return field.set_local(array.local)
+    local = contiguous(array.local)
+    plain = None if not field.element.spinor else field.element
+    return _copy(field, _wrapped(field.lattice, local, plain))
+
+
+@site_function
+def _take(X: Any, to: Any, source: Any) -> None:
+    to[X] = source[X]
+
+
+def _copy(to: Field, source: Field) -> Field:
+    """Values of a field go into another one on its device. Graphs have kernels, but not the copies between layouts of `assign`."""
+    if recording.current() is None:
+        return to.assign(source)
+    if to.precision != source.precision or to.element.type != source.element.type:
+        recording.refuse(
+            f"a result of {source.element} in {source.precision} goes into a field of {to.element} in {to.precision}",
+            "make it of the same type",
+        )
+    _take(to, source)
+    return to
+
+
+def _wrapped(lattice: Lattice, local: Any, element: Element | None) -> Field:
+    """An array as a field, which lives as long as the graph that is recorded."""
+    with recording.suspended():
+        found = lattice.wrap(local, element)
+    if (tape := recording.current()) is not None:
+        tape.held.append((found, local))
+    return found
+
+
+def transformed_field(
+    call: Any, kind: str, x: Field, s: Any, axes: Any, out: Field | None, layout: str, **options: Any
+) -> Any:
+    """A transform `call(array, s, axes, ...)` of a field: a field of complex numbers on its lattice, or an array where extents change."""
+    lattice = x.lattice
+    along = directions_of(lattice, s, axes)
+    if out is not None and not (isinstance(out, Field) and out.lattice is lattice):
+        raise ParameterError(
+            f"the result of a transform of a field goes into a field on {lattice}, not into {out!r}"
+        )
+    if x.element.type.kind not in ("real", "complex", "int"):
+        raise ParameterError(f"transforms are of numbers, not of a field of {x.element}")
+    if kind == "rfft" and x.element.type.kind == "complex":
+        raise ParameterError(f"a transform of real numbers got a field of {x.element}; take fft")
+    array, owned = _array_of(x)
+    overwrite = owned or options.pop("overwrite_x", False)
+    options.pop("overwrite_x", None)
+    found = call(kind, array, s, along, layout=layout, overwrite_x=overwrite, **options)
+    if found.layout is not array.layout or kind in ("rfft", "irfft"):
+        if out is not None:
+            raise ParameterError(
+                f"the result has shape {found.global_shape} and is {found.layout!r}; that is no field on {lattice}, leave out= away"
+            )
+        return found
+    if out is not None:
+        return set_from(out, found)
+    return field_of(found, lattice, x.element if x.element.spinor else None)
+
+
+def directions_of(lattice: Lattice, s: Any, axes: Any) -> tuple[int, ...]:
+    """Axes of the array that are meant. Raises ShapeError for those that are no directions of the lattice."""
+    if axes is None:
+        count = lattice.ndim if s is None else 1 if hasattr(s, "__index__") else len(s)
+        axes = range(lattice.ndim - count, lattice.ndim)
+    found = []
+    for axis in [axes] if hasattr(axes, "__index__") else axes:
+        number = operator.index(axis) if hasattr(axis, "__index__") else lattice.ndim
+        if not -lattice.ndim <= number < lattice.ndim:
+            raise ShapeError(
+                f"axes of a field are the {lattice.ndim} directions of its lattice, not {axis!r}"
+            )
+        found.append(number % lattice.ndim)
+    return tuple(found)
+
+
+def _element(dtype: Any, layout: Layout, lattice: Lattice) -> Element:
+    return element_of(np.dtype(dtype), tuple(layout.shape[lattice.ndim :]))
+
+
+def _device_library(field: Field) -> Library:
+    for name in ("cupy", "torch"):
+        library = LIBRARIES[name]
+        if library.installed:
+            return library
+    raise ParameterError(
+        f"{field!r} is on a device, where transforms are of arrays of CuPy or PyTorch; neither is installed"
+    )

@@ -1,0 +1,290 @@
+"""A CuPy of NumPy's arrays in the memory of fake devices, whose work is on a stream of its own.
+
+What NumPy computes is done when the stream has come so far, so that what others have put on other streams and nobody has waited for
+shows. A thread has the device and the kind that it chose by `use`. The host's copies of arrays are counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.machinery
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_driver import make_fake_fft
+
+from jali import _core
+from jali.arrays.libraries import LIBRARIES
+from jali.comm import DeviceArray
+from jali.errors import JaliError
+
+_thread = threading.local()
+_driver: list[Any] = []
+_library: list[Any] = []
+_all: list[
+    DeviceArray
+] = []  # what was allocated; jali's pool would give it away before this stream has come so far
+
+
+def copies_to_host() -> int:
+    """Of this thread, so far."""
+    return getattr(_thread, "copies", 0)
+
+
+class Device:
+    """A context manager, as CuPy's."""
+
+    def __init__(self, number: int) -> None:
+        self.id = number
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def use(kind: str, ordinal: int) -> _core.Gpu:
+    """From now on this thread works on this device, on a new stream."""
+    gpu = _core.Gpu.open(kind, ordinal)
+    gpu.synchronize()  # which makes it the device of this thread
+    handle = ctypes.c_void_p()
+    assert _driver[0].cuStreamCreateWithPriority(ctypes.byref(handle), 1, 0) == 0
+    _thread.gpu, _thread.stream = gpu, handle.value
+    return gpu
+
+
+def wait() -> None:
+    """For what is on this thread's stream."""
+    assert _driver[0].cuStreamSynchronize(ctypes.c_void_p(_thread.stream)) == 0
+
+
+class ExternalStream:
+    """Somebody's stream, on which this library works inside."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+
+    def __enter__(self) -> None:
+        self.before, _thread.stream = _thread.stream, self.handle
+
+    def __exit__(self, *_: object) -> None:
+        _thread.stream = self.before
+
+
+class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
+    """In memory of a device, like all that is made of it: `plain` is what NumPy sees there."""
+
+    __module__ = "cupy"
+
+    def __init__(self, plain: np.ndarray, memory: DeviceArray) -> None:
+        self.plain, self.memory = plain, memory
+
+    @property
+    def data(self) -> Any:
+        return types.SimpleNamespace(ptr=self.plain.ctypes.data)
+
+    @property
+    def device(self) -> Device:
+        return Device(self.memory.gpu.ordinal)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.data.ptr, False),
+            "strides": None if self.flags.c_contiguous else self.strides,
+            "version": 3,
+            "stream": _thread.stream,
+        }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.memory.__dlpack_device__()
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("an array on a device does not become one of the host by itself")
+
+    def __imul__(self, factor: Any) -> Any:
+        _elementwise(self, factor, multiply=True)
+        return self
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **named: Any) -> Any:
+        wait()
+        plain = [_plain(x) for x in inputs]
+        if out is not None:
+            getattr(ufunc, method)(*plain, out=tuple(_plain(x) for x in out), **named)
+            return out[0]
+        return there(getattr(ufunc, method)(*plain, **named))
+
+    def __getitem__(self, where: Any) -> Any:
+        return ndarray(self.plain[where], self.memory)
+
+    def __setitem__(self, where: Any, value: Any) -> None:
+        assert not (isinstance(value, np.ndarray) and value.ndim), "an array of the host"
+        _elementwise(self[where], value, multiply=False)
+
+    def __len__(self) -> int:
+        return len(self.plain)
+
+    def reshape(self, *shape: Any) -> Any:
+        found = self.plain.reshape(*shape)
+        if found.size and not np.may_share_memory(found, self.plain):
+            return self.copy().reshape(*shape)
+        return ndarray(found, self.memory)
+
+    def copy(self) -> Any:
+        wait()
+        return there(self.plain.copy())
+
+    def astype(self, dtype: Any) -> Any:
+        wait()
+        return there(self.plain.astype(dtype))
+
+    def flatten(self, order: str = "C") -> Any:
+        wait()
+        return there(self.plain.flatten(order))
+
+    def conj(self) -> Any:
+        return np.conjugate(self)
+
+
+for _name in ("shape", "dtype", "ndim", "size", "strides", "flags", "nbytes"):
+    setattr(ndarray, _name, property(lambda self, name=_name: getattr(self.plain, name)))
+for _name in ("real", "imag"):
+    setattr(
+        ndarray, _name, property(lambda self, name=_name: ndarray(getattr(self.plain, name), self.memory))
+    )
+for _name in ("transpose", "swapaxes"):
+
+    def _view(self: ndarray, *axes: Any, name: str = _name) -> ndarray:
+        return ndarray(getattr(self.plain, name)(*axes), self.memory)
+
+    setattr(ndarray, _name, _view)
+
+
+TYPES = {"float32": 4, "float64": 8, "complex64": 80, "complex128": 160}
+
+
+def _elementwise(to: ndarray, value: Any, multiply: bool) -> None:
+    """Puts it on the stream; work with other types is done at once."""
+    source = value.plain if isinstance(value, ndarray) else None
+    if to.dtype.name not in TYPES or (source is None and not isinstance(value, float | int)) or (
+        source is not None and source.dtype.name not in TYPES
+    ):  # fmt: skip
+        wait()
+        to.plain[...] = to.plain * _plain(value) if multiply else _plain(value)
+        return
+    number, from_steps, address, kind = float(value) if source is None else 0.0, to.strides, None, 0
+    if source is not None:
+        source = np.broadcast_to(source, to.shape)
+        from_steps, address, kind = source.strides, source.ctypes.data, TYPES[source.dtype.name]
+    numbers = ctypes.c_longlong * max(1, to.ndim)
+    code = _library[0].fakeElementwise(
+        ctypes.c_void_p(_thread.stream), int(multiply), to.ndim, numbers(*to.shape), ctypes.c_void_p(to.data.ptr),
+        TYPES[to.dtype.name], numbers(*to.strides), ctypes.c_void_p(address), kind, numbers(*from_steps),
+        ctypes.c_double(number),
+    )  # fmt: skip
+    assert code == 0
+
+
+def _plain(x: Any) -> Any:
+    return x.plain if isinstance(x, ndarray) else x
+
+
+def empty(shape: Any, dtype: Any = float) -> Any:
+    """On the device of this thread."""
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    count, dtype = max(1, int(np.prod(shape))), np.dtype(dtype)
+    found = _in(DeviceArray.empty(_thread.gpu, (count * dtype.itemsize,), "uint8"), shape, dtype)
+    _all.append(found.memory)
+    return found
+
+
+def _in(memory: DeviceArray, shape: tuple[int, ...], dtype: Any) -> Any:
+    raw = (ctypes.c_char * memory.nbytes).from_address(memory.address)
+    return ndarray(np.frombuffer(raw, dtype)[: int(np.prod(shape))].reshape(shape), memory)
+
+
+def there(x: Any) -> Any:
+    """What NumPy has computed, on the device."""
+    if not isinstance(x, np.ndarray):
+        return x
+    found = empty(x.shape, x.dtype)
+    wait()
+    found.plain[...] = x
+    return found
+
+
+def asarray(x: Any) -> Any:
+    """As it is where it can be, also in memory of jali's."""
+    if isinstance(x, DeviceArray):
+        x.gpu.let_wait(_thread.stream)
+        return _in(x, x.shape, x.dtype)
+    return x if isinstance(x, ndarray) else there(np.asarray(x))
+
+
+def asnumpy(x: Any) -> np.ndarray:
+    """A copy on the host, which is counted."""
+    _thread.copies = copies_to_host() + 1
+    wait()
+    return np.array(_plain(x))
+
+
+def _on_device(function: Any) -> Any:
+    def call(x: Any, *arguments: Any, **named: Any) -> Any:
+        wait()
+        return there(function(_plain(x), *(_plain(y) for y in arguments), **named))
+
+    return call
+
+
+def ascontiguousarray(x: Any) -> Any:
+    """As it is where it can be."""
+    return x if x.flags.c_contiguous else x.copy()
+
+
+@contextlib.contextmanager
+def installed(driver: Path) -> Iterator[types.ModuleType]:
+    """`import cupy` gives this inside."""
+    _driver[:] = [ctypes.CDLL(str(driver))]
+    _library[:] = [ctypes.CDLL(str(make_fake_fft()))]
+    module: Any = types.ModuleType("cupy")
+    module.__spec__ = importlib.machinery.ModuleSpec("cupy", None)
+    module.ndarray, module.empty, module.asnumpy, module.ascontiguousarray = (
+        ndarray,
+        empty,
+        asnumpy,
+        ascontiguousarray,
+    )
+    module.asarray = asarray
+    module.empty_like = lambda x: empty(x.shape, x.dtype)
+    module.zeros = lambda shape, dtype=float: there(np.zeros(shape, dtype))
+    module.zeros_like = lambda x: there(np.zeros(x.shape, x.dtype))
+    for name in ("roll", "flip", "vdot", "dot"):
+        setattr(module, name, _on_device(getattr(np, name)))
+    module.cuda = types.SimpleNamespace(
+        get_current_stream=lambda: types.SimpleNamespace(ptr=_thread.stream, synchronize=wait),
+        ExternalStream=ExternalStream,
+        Device=Device,
+    )
+    module.fft = types.ModuleType("cupy.fft")
+    for name in ("fftn", "ifftn", "rfftn", "irfftn"):
+        setattr(module.fft, name, _on_device(getattr(np.fft, name)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "cupy", module)
+        patch.setitem(sys.modules, "cupy.fft", module.fft)
+        LIBRARIES["cupy"].__dict__.pop("xp", None)
+        yield module
+        for gpu in {memory.gpu for memory in _all}:
+            with contextlib.suppress(JaliError):
+                gpu.synchronize()
+        _all.clear()
+        LIBRARIES["cupy"].__dict__.pop("xp", None)

@@ -1,0 +1,98 @@
+"""cuFFT itself, on a GPU: what the fake library says of it is so, for arrays of CuPy and PyTorch, on their streams and in graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jali
+from jali import Field, Lattice, Vector, fft
+from jali.arrays import DistributedArray, layout_of
+from jali.arrays.libraries import LIBRARIES
+from jali.fft import vendors
+from jali.fft.providers import PROVIDERS, Means
+
+pytestmark = pytest.mark.gpu
+SHAPES = [(64,), (12, 35), (7, 1, 30), (8, 9, 10), (3, 4, 5, 6), (17, 33, 31)]
+
+
+@pytest.fixture(params=["cupy", "torch"])
+def library(request: pytest.FixtureRequest) -> Any:
+    pytest.importorskip(request.param)
+    if why := vendors.why_not("cufft"):
+        pytest.skip(why)
+    return LIBRARIES[request.param]
+
+
+def there(library: Any, a: np.ndarray) -> Any:
+    like = library.empty_on(0, (1,), a.dtype)
+    with library.where(like):
+        return library.from_host(a, like)
+
+
+def numbers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    x = random.normal(size=shape)
+    return (x + 1j * random.normal(size=shape) if dtype.startswith("c") else x).astype(dtype)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_kind_and_axis(library: Any, shape: tuple[int, ...]) -> None:
+    provider, ndim = PROVIDERS["cufft"], len(shape)
+    some = [(k,) for k in range(ndim)] + [tuple(range(ndim)), tuple(reversed(range(ndim)))]
+    for axes in some:
+        for dtype, exact in (("complex64", 1e-5), ("complex128", 1e-12)):
+            a = numbers(shape, dtype)
+            x = there(library, a)
+            out = library.empty_like(x)
+            found = library.to_host(provider.c2c(x, axes, True, "ortho", out, Means()))
+            np.testing.assert_allclose(found, np.fft.fftn(a, axes=axes, norm="ortho"), atol=10 * exact)
+            back = provider.c2c(out, axes, False, "ortho", out, Means(workspace=1 << 24))
+            np.testing.assert_allclose(library.to_host(back), a, atol=10 * exact)
+        for dtype, exact in (("float32", 1e-5), ("float64", 1e-12)):
+            a = numbers(shape, dtype)
+            y = provider.r2c(there(library, a), axes, "ortho", Means())
+            wanted = np.fft.rfftn(a, axes=axes, norm="ortho")
+            np.testing.assert_allclose(library.to_host(y), wanted, atol=10 * exact)
+            z = provider.c2r(y, shape[axes[-1]], axes, "ortho", Means())
+            np.testing.assert_allclose(library.to_host(z), a, atol=10 * exact)
+
+
+def test_views_are_transformed_where_they_are(library: Any) -> None:
+    a = numbers((9, 10, 11), "complex64")
+    x = there(library, a)
+    for where in ((slice(1, 8), slice(2, 9), slice(0, 11)), (slice(None), slice(0, 10, 2), slice(1, 10))):
+        part, wanted = x[where], np.fft.fftn(a[where], axes=(0, 2))
+        out = library.empty_beside(x, tuple(part.shape))
+        found = PROVIDERS["cufft"].c2c(part, (0, 2), True, "backward", out, Means())
+        np.testing.assert_allclose(library.to_host(found), wanted, atol=1e-3)
+
+
+def test_arrays_and_graphs(library: Any) -> None:
+    lattice = Lattice(4, 4, device="cuda:0")
+    a, b = numbers((8, 9, 10), "complex128"), numbers((8, 9, 10), "complex128", 1)
+    layout = layout_of(jali.comm.current(), a.shape)
+    x = DistributedArray.of(layout, there(library, a))
+    plan = fft.Plan(layout, (0, 1, 2))
+    out = plan(x)
+    np.testing.assert_allclose(library.to_host(out.local), np.fft.fftn(a), atol=1e-10)
+    graph = jali.graph(lambda: plan(x, out), lattice)
+    x.local[...] = there(library, b)
+    graph.run(3)
+    np.testing.assert_allclose(library.to_host(out.local), np.fft.fftn(b), atol=1e-10)
+
+
+def test_fields(library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = "torch" if library.name == "cupy" else "cupy"
+    monkeypatch.setitem(LIBRARIES[other].__dict__, "_module", "no_such_module")
+    lattice = Lattice(8, 6, 4, device="cuda:0")
+    f, g = Field(lattice, Vector(3)), Field(lattice, Vector(3))
+    a = numbers(f.shape, "complex128")
+    f[...] = a
+    wanted = np.fft.fftn(a, axes=(0, 1, 2), norm="ortho")
+    np.testing.assert_allclose(fft.fftn(f, norm="ortho")[...], wanted, atol=1e-12)
+    graph = jali.graph(lambda: fft.fftn(f, norm="ortho", out=g), lattice)
+    graph.run()
+    np.testing.assert_allclose(g[...], wanted, atol=1e-12)

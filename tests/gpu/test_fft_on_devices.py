@@ -1,0 +1,315 @@
+"""Fourier transforms of arrays and fields on devices of several ranks: by the vendor's library and jali's collectives, where they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fake_cupy
+import numpy as np
+import pytest
+from fake_driver import REAL, make_fake_fft
+
+import jali
+from jali import Complex, Field, Lattice, Matrix, Real, Spinor, Vector, fft
+from jali.arrays import DistributedArray, layout_of
+from jali.arrays.exchange import Exchange
+from jali.arrays.libraries import LIBRARIES, Library
+from jali.comm import DeviceArray, current
+from jali.errors import DeviceError, ParameterError, RecordingError
+from jali.fft import vendors
+
+pytestmark = pytest.mark.skipif(REAL, reason="CUDA's driver is the machine's in this run")
+LIBRARY = {"cuda": "cufft", "hip": "hipfft"}
+
+
+@pytest.fixture(autouse=True)
+def cupy(fake_driver: Path, fake_ccl: str) -> Iterator[Any]:
+    with fake_cupy.installed(fake_driver) as module:
+        for name in vendors.ROWS:
+            vendors.use_file(name, str(make_fake_fft()))
+        yield module
+        for name in vendors.ROWS:
+            vendors.use_file(name, None)
+
+
+def spread(a: np.ndarray, **split: Any) -> DistributedArray:
+    """A whole array of the host on the devices of these ranks."""
+    layout = layout_of(current(), a.shape, **split)
+    part = a[tuple(slice(begin, end) for begin, end in layout.box)]
+    return DistributedArray.of(layout, fake_cupy.there(part))
+
+
+def whole(x: DistributedArray) -> np.ndarray:
+    """All of it on the host, by way of the host."""
+    here = DistributedArray.of(x.layout, fake_cupy.asnumpy(x.local))
+    return here.asarray()
+
+
+def numbers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    x = random.normal(size=shape)
+    return (x + 1j * random.normal(size=shape) if dtype.startswith("c") else x).astype(dtype)
+
+
+CASES: list[tuple[int, tuple[int, ...], dict[str, Any], Any]] = [
+    (1, (4, 5, 6), {}, None),
+    (2, (4, 5, 6), {}, None),
+    (3, (7, 5, 4), {"axis": 1}, (0, 1)),
+    (4, (4, 6, 5), {"axis": (0, 1), "grid": (2, 2)}, None),
+    (2, (24,), {}, None),  # four steps
+    (4, (16, 2), {}, (0,)),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_transforms_happen_where_arrays_are(case: Any, device: str) -> None:
+    ranks, shape, split, axes = case
+
+    def body() -> None:
+        fake_cupy.use(device, current().rank)
+        for dtype, exact in (("complex128", 1e-11), ("complex64", 1e-4)):
+            a, b = numbers(shape, dtype), numbers(shape, dtype, 1)
+            x, y = spread(a, **split), spread(b, **split)
+            before = fake_cupy.copies_to_host()
+            found = fft.fftn(x, axes=axes)
+            plan = fft.Plan(x.layout, axes, result="transposed", norm="ortho", workspace=1 << 10)
+            turned = plan(x)
+            back, inverse = plan.adjoint(turned), fft.ifftn(y, axes=axes)
+            assert fake_cupy.copies_to_host() == before
+            np.testing.assert_allclose(whole(found), np.fft.fftn(a, axes=axes), atol=exact)
+            np.testing.assert_allclose(whole(turned), np.fft.fftn(a, axes=axes, norm="ortho"), atol=exact)
+            np.testing.assert_allclose(whole(back), a, atol=exact)
+            np.testing.assert_allclose(whole(inverse), np.fft.ifftn(b, axes=axes), atol=exact)
+            assert np.array_equal(whole(x), a)
+        for dtype, exact in (("float64", 1e-11), ("float32", 1e-4)):
+            a = numbers(shape, dtype)
+            y = fft.rfftn(spread(a, **split), axes=axes)
+            s = shape if axes is None else [shape[axis] for axis in axes]
+            z = fft.irfftn(y, s, axes=axes)
+            np.testing.assert_allclose(whole(y), np.fft.rfftn(a, axes=axes), atol=exact)
+            np.testing.assert_allclose(whole(z), a, atol=exact)
+
+    jali.virtual_ranks(ranks, body)
+
+
+@pytest.mark.parametrize("provider", ["cufft", "cupy"])
+def test_a_transform_puts_no_copy_to_the_host_on_a_stream(
+    provider: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither what jali packs nor what carries it goes by way of the host, unless somebody asks for that."""
+    monkeypatch.setattr(DeviceArray, "to_host", _refused)
+    monkeypatch.setattr(type(LIBRARIES["cupy"]), "to_host", _refused)
+
+    def body() -> str:
+        gpu = fake_cupy.use("cuda", current().rank)
+        a = numbers((6, 4, 5), "complex64")
+        x = spread(a)
+        plan = fft.Plan(x.layout, provider=provider)
+        y = plan(x)
+        np.testing.assert_allclose(whole(y), np.fft.fftn(a), atol=1e-4)
+        there = current().collectives.on_device(gpu)
+        call = jali._core.CollectiveCall("all_to_all", "complex64", 20, 0, "sum", False, None, False)
+        return str(there.way_of(call).name)
+
+    assert "host-staged" not in jali.virtual_ranks(3, body)
+
+
+def _refused(*_: Any) -> Any:
+    raise AssertionError("a copy to the host")
+
+
+def test_the_vendors_library_is_taken_without_being_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log = tmp_path / "calls"
+    monkeypatch.setenv("JALI_FAKE_FFT_LOG", str(log))
+
+    def body() -> None:
+        fake_cupy.use("cuda", current().rank)
+        fft.fftn(spread(numbers((4, 4), "complex64")))
+        fake_cupy.wait()
+
+    jali.virtual_ranks(2, body)
+    assert log.read_text().count("cufftExecC2C") == 4
+    log.unlink()
+    vendors.use_file("cufft", "/nowhere/libcufft.so")
+    jali.virtual_ranks(2, body)
+    assert not log.exists() or "Exec" not in log.read_text()  # plans of before may go
+
+
+def test_all_ranks_hear_of_a_rank_whose_library_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JALI_FAKE_FFT_FAIL", "cufftExecC2C:6")
+
+    def body() -> None:
+        fake_cupy.use("cuda", current().rank)
+        fft.fftn(spread(numbers((4, 4), "complex64")))
+
+    with pytest.raises(DeviceError, match=r"cufftExecC2C \(.*\) failed with code 6: CUFFT_EXEC_FAILED"):
+        jali.virtual_ranks(2, body)
+
+
+@pytest.mark.parametrize("grid", [(1, 1, 1), (2, 1, 1), (1, 1, 3), (2, 2, 1)], ids=str)
+def test_fields_stay_on_their_devices(grid: tuple[int, ...], device: str) -> None:
+    def body() -> None:
+        rank = current().rank
+        fake_cupy.use(device, rank)
+        lattice = Lattice(4, 5, 6, grid=grid, device=f"{device}:{rank}")
+        for element, wanted in (
+            (Complex(), Complex()),
+            (Real(), Complex()),
+            (Vector(3), Vector(3)),
+            (Matrix(2, 3), Matrix(2, 3)),
+            (Spinor(2), Spinor(2)),
+        ):
+            f = Field(lattice, element)
+            f[...] = numbers(f.shape, str(f.dtype))
+            before = fake_cupy.copies_to_host()
+            g = fft.fftn(f, norm="ortho")
+            back = fft.ifftn(g, norm="ortho")
+            assert fake_cupy.copies_to_host() == before
+            assert isinstance(g, Field)
+            assert g.element == wanted
+            np.testing.assert_allclose(g[...], np.fft.fftn(f[...], axes=(0, 1, 2), norm="ortho"), atol=1e-12)
+            np.testing.assert_allclose(back[...], f[...], atol=1e-12)
+        local = fake_cupy.there(numbers((*lattice.local_extents, 2), "complex64", rank))
+        f = lattice.wrap(local)
+        assert fft.array_of(f).local is local
+        out = Field(lattice, Vector(2), "float32")
+        assert fft.fft(f, axis=0, out=out) is out
+        np.testing.assert_allclose(out[...], np.fft.fft(f[...], axis=0), atol=1e-4)
+
+    jali.virtual_ranks(math.prod(grid), body)
+
+
+def test_fields_of_a_device_need_a_library_of_arrays_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Library, "installed", property(lambda self: False))
+    lattice = Lattice(4, 4, device="cuda")
+    with pytest.raises(
+        ParameterError, match="is on a device, where transforms are of arrays of CuPy or PyTorch"
+    ):
+        fft.fftn(Field(lattice, Complex()))
+
+
+GRAPHS = [
+    ("fft", 1, (4, 5, 6), {}, "natural"),
+    ("fft", 2, (4, 5, 6), {}, "transposed"),
+    ("ifft", 3, (7, 5, 4), {"axis": 1}, "natural"),
+    ("fft", 4, (4, 6, 5), {"axis": (0, 1), "grid": (2, 2)}, "natural"),
+    ("rfft", 2, (4, 5, 6), {}, "natural"),
+    ("irfft", 2, (4, 5, 6), {}, "natural"),
+    ("fft", 2, (24,), {}, "natural"),  # four steps
+]
+
+
+@pytest.mark.parametrize("case", GRAPHS, ids=str)
+def test_graphs_repeat_transforms(case: Any, device: str) -> None:
+    kind, ranks, shape, split, result = case
+
+    def body() -> None:
+        rank = current().rank
+        fake_cupy.use(device, rank)
+        lattice = Lattice(4, 4, grid=(1, ranks) if ranks != 3 else (1, 3), device=f"{device}:{rank}")
+        dtype = "float64" if kind == "rfft" else "complex128"
+        a = [numbers(shape, dtype, seed) for seed in range(3)]
+        if kind == "irfft":
+            a = [np.fft.rfftn(np.fft.irfftn(one)) for one in a]  # spectra of real numbers
+        x = spread(a[0], **split)
+        plan = fft.Plan(x.layout, kind=kind, norm="ortho", result=result)
+        out = plan(x)
+        out.local[...] = 7.0
+        graph = jali.graph(lambda: plan(x, out), lattice)
+        assert np.all(whole(out) == 7.0)  # nothing has been done
+        for one in (a[1], a[2]):
+            x.local[...] = spread(one, **split).local  # on the stream of the arrays' library
+            before = fake_cupy.copies_to_host()
+            graph.run()
+            assert fake_cupy.copies_to_host() == before
+            wanted = getattr(np.fft, f"{kind}n")(one, norm="ortho")
+            np.testing.assert_allclose(whole(out), wanted, atol=1e-11)
+            np.testing.assert_allclose(whole(plan(x)), wanted, atol=1e-11)  # beside the graph
+        vendors.find(LIBRARY[device]).forget()  # the graph has its own
+        out.local[...] = 7.0
+        graph.run(2)
+        np.testing.assert_allclose(whole(out), wanted, atol=1e-11)
+
+    jali.virtual_ranks(ranks, body)
+
+
+@pytest.mark.parametrize("grid", [(1, 1), (2, 1), (2, 2)], ids=str)
+def test_graphs_transform_fields_between_their_kernels(grid: tuple[int, ...]) -> None:
+    @jali.site_function
+    def double(X: Any, f: Any) -> None:
+        f[X] = 2.0 * f[X]
+
+    def body() -> None:
+        rank = current().rank
+        fake_cupy.use("cuda", rank)
+        lattice = Lattice(4, 6, grid=grid, device=f"cuda:{rank}")
+        f, g = Field(lattice, Vector(2)), Field(lattice, Vector(2))
+        a = numbers(f.shape, "complex128")
+        f[...] = a
+
+        def step() -> None:
+            double(f)
+            fft.fftn(f, norm="ortho", out=g)
+            double(g)
+
+        graph = jali.graph(step, lattice)
+        assert np.array_equal(f[...], a)
+        graph.run(2)
+        np.testing.assert_allclose(f[...], 4 * a)
+        np.testing.assert_allclose(g[...], 8 * np.fft.fftn(a, axes=(0, 1), norm="ortho"), atol=1e-11)
+
+    jali.virtual_ranks(math.prod(grid), body)
+
+
+def test_redistributions_of_arrays_are_recorded() -> None:
+    def body() -> None:
+        rank = current().rank
+        fake_cupy.use("cuda", rank)
+        lattice = Lattice(4, 4, grid=(1, 2), device=f"cuda:{rank}")
+        a, b = numbers((4, 6), "float64"), numbers((4, 6), "float64", 1)
+        x = spread(a)
+        exchange = Exchange(current(), x.layout.boxes, layout_of(current(), (4, 6), axis=1).boxes)
+        out = exchange.run(x.local)
+        graph = jali.graph(lambda: exchange.run(x.local, out), lattice)
+        x.local[...] = spread(b).local
+        fake_cupy.wait()
+        graph.run()
+        lattice.gpu.synchronize()
+        assert np.array_equal(fake_cupy.asnumpy(out), b[:, 3 * rank : 3 * rank + 3])
+
+    jali.virtual_ranks(2, body)
+
+
+def test_what_graphs_cannot_have_is_refused() -> None:
+    fake_cupy.use("cuda", 0)
+    lattice = Lattice(4, 4, device="cuda")
+    x, f = spread(numbers((4, 4), "complex64")), Field(lattice, Complex())
+    half = spread(numbers((4, 4), "float64"))
+    shifted = fft.Plan(x.layout, shift_after=(0,))
+    real = fft.Plan(half.layout, kind="rfft")
+    y, host = real(half), DistributedArray((4, 4), dtype="complex64")
+    host[:] = 1
+    for call, words in (
+        (
+            lambda: fft.fftn(x, provider="cupy"),
+            "a Fourier transform by cupy, which allocates .* give provider= cufft",
+        ),
+        (lambda: shifted(x), "that makes new arrays on the way .transform along axes"),
+        (
+            lambda: fft.fftn(host),
+            "a Fourier transform of arrays on the host, which takes the host, is called",
+        ),
+        (lambda: real.adjoint(y), "the adjoint of a transform of real numbers is taken"),
+        (lambda: fft.fftshift_nd(x), "an array is shifted"),
+        (lambda: fft.fftn(f), "a field is made while a graph is recorded"),
+    ):
+        with pytest.raises(RecordingError, match=words):
+            jali.graph(call, lattice)
+    other = Lattice(4, 4, device="cuda:1")
+    with pytest.raises(RecordingError, match="which is not the device of the graph"):
+        jali.graph(lambda: fft.fftn(x), other)
