@@ -196,6 +196,11 @@ def test_work_areas_stay_below_the_limit(log: Callable[[str], list[str]]) -> Non
     close(y, np.fft.rfft(b))
     close(PROVIDERS["cufft"].c2r(y, 7, (1,), "backward", Means(workspace=3 * 7 * 16)), b)
     assert {line.split()[1] for line in log("MakePlanMany64")} == {"9", "2", "1"}
+    c = numbers((4, 6, 5), "float32")
+    tight = Means(workspace=6 * 5 * 8 - 1)  # less than a plane: one axis at a time
+    y = PROVIDERS["cufft"].r2c(fake_cupy.there(c), (0, 1, 2), "ortho", tight)
+    close(y, np.fft.rfftn(c, norm="ortho"))
+    close(PROVIDERS["cufft"].c2r(y, 5, (0, 1, 2), "ortho", tight), c)
     gpu.synchronize()
 
 

@@ -244,9 +244,7 @@ class Vendor(Provider):
         shape = (*y.shape[:-1], n)
         kind, dtype = ("C2R", "float32") if _single(x) else ("Z2D", "float64")
         out = library.empty_beside(y, shape, dtype)
-        one, left = real_pass(
-            kind, along, (tuple(y.shape), shape), (library.strides(y), library.strides(out))
-        )
+        one, left = self._real(kind, along, y, out, means)
         if left:
             self._complex(y, left, True, y, means)
         self._run(one, True, y, out, means)
@@ -315,9 +313,10 @@ class Vendor(Provider):
         sizes = x.dtype.itemsize, out.dtype.itemsize
         distances = form.before[2] * sizes[0], form.after[2] * sizes[1]
         begin = library.address(x), library.address(out)
-        plan, area = mine.plan(place[1], fits), None
-        if plan.work:
-            area = library.empty_beside(x, (plan.work,), "uint8")
+        plan, rest, area = mine.plan(place[1], fits), form.batch % fits.batch, None
+        last = mine.plan(place[1], fits.of(rest)) if rest else plan
+        if work := max(plan.work, last.work):
+            area = library.empty_beside(x, (work,), "uint8")
 
         def run(part: VendorPlan, a: int, b: int) -> None:
             part.run(library.stream(x), a, b, inverse, None if area is None else library.address(area))
@@ -325,11 +324,7 @@ class Vendor(Provider):
         for offsets in one.offsets():
             for done in range(0, form.batch, fits.batch):
                 a, b = (begin[k] + offsets[k] * sizes[k] + done * distances[k] for k in (0, 1))
-                left = form.batch - done
-                do(
-                    out,
-                    partial(run, plan if left >= fits.batch else mine.plan(place[1], fits.of(left)), a, b),
-                )
+                do(out, partial(run, plan if form.batch - done >= fits.batch else last, a, b))
 
 
 def _single(x: Any) -> bool:
