@@ -411,6 +411,12 @@ def test_what_makes_no_sense_is_refused() -> None:
                 "layout of a transform is one of natural",
             ),
             (lambda: fft.fft(x, workspace=0), ParameterError, "positive number of bytes, not 0"),
+            (lambda: fft.fft(x, axis=0, workspace="much"), ParameterError, "number of bytes, not 'much'"),
+            (
+                lambda: fft.fft(z, out=x),
+                ParameterError,
+                "is complex, which an array of float64 does not hold",
+            ),
             (lambda: fft.fft(x, provider="abacus"), ParameterError, "come from scipy.*not 'abacus'"),
             (
                 lambda: fft.fft(x, provider="torch"),

@@ -128,6 +128,11 @@ def test_mistakes_say_what_would_be_right() -> None:
         Kirchhoff(**given | {"srcs": np.ones((3, 2))})
     with pytest.raises(ShapeError, match="one of its samples"):
         Kirchhoff(**given | {"wavcenter": 17})
+    for times in (given["t"][::-1], given["t"] ** 2, 0 * given["t"]):
+        with pytest.raises(ParameterError, match="rise in equal steps"):
+            Kirchhoff(**given | {"t": times})
+    with pytest.raises(ParameterError, match="real or complex numbers, not int32"):
+        Kirchhoff(**given, dtype="int32")
     with pytest.raises(ShapeError, match="63 elements"):
         Kirchhoff(**given) @ np.ones(62)
 

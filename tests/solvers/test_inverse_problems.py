@@ -137,10 +137,13 @@ def test_least_squares_are_those_of_pylops(ranks: int, dtype: str) -> None:
             x, istop, iit, r1norm, r2norm, cost = pylops.cgls(serial, y, given, niter, damp, tol)
             assert (found.istop, found.iit) == (istop, iit)
             assert len(found.cost) == iit + 1
-            agree(found.cost, cost, dtype)
-            agree([found.r1norm, found.r2norm], [r1norm, r2norm], dtype)
             near = tolerance(dtype) * (1 if niter == 4 else 100)  # rounding grows with iterations
-            np.testing.assert_allclose(found.x.asarray(), x, rtol=near, atol=near)
+            for value, right in (
+                (found.cost, cost),
+                ([found.r1norm, found.r2norm], [r1norm, r2norm]),
+                (found.x.asarray(), x),
+            ):
+                np.testing.assert_allclose(value, right, rtol=near, atol=near)
             assert found.x.dtype == dtype
             mine = lsqr(Op, data, mine, damp, niter=4, calc_var=True)
             theirs = pylops.lsqr(serial, y, given, damp, niter=4)

@@ -84,6 +84,10 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         self._set(layout, local_array, base_comm)
 
     def _set(self, layout: Layout, local: Any, base_comm: Any = None) -> None:
+        if isinstance(local, np.generic):  # what NumPy makes of arrays of no dimension
+            local = np.asarray(local)
+        if not hasattr(local, "shape"):
+            library_of(local)  # which says what there may be
         if tuple(local.shape) != layout.local_shape:
             raise ShapeError(
                 f"the part of rank {layout.rank} has shape {layout.local_shape}, the array given for it {tuple(local.shape)}"
@@ -115,8 +119,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         layout = layout_of(
             communicator_of(base_comm), x.shape, partition, axis, grid=grid, local_shapes=local_shapes, mask=mask
         )  # fmt: skip
-        part = x[tuple(slice(begin, end) for begin, end in layout.box)]
-        part = library.copy(part)
+        part = library.copy(x[_slices(layout.box, ())])
         if partition is Partition.BROADCAST:
             part = moves.that_of_rank_0(layout.communicator, part)
         return cls.of(layout, part, base_comm)
@@ -267,6 +270,12 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __iter__(self) -> Any:
         raise LayoutError("a DistributedArray is not gone through element by element; x.local can be")
 
+    def __copy__(self) -> DistributedArray:
+        return self.copy()
+
+    def __deepcopy__(self, _: Any) -> DistributedArray:
+        return self.copy()  # of the same ranks, which pickling would not know
+
     def __reduce__(self) -> Any:
         layout = self.layout
         form = (layout.shape, layout.partition, layout.axes, layout.grid, layout.local_shapes, layout.mask)
@@ -283,7 +292,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
             value = value._local
         self._refuse_loss(value)
         if self.layout.partition is Partition.BROADCAST:
-            value = moves.that_of_rank_0(self.layout.communicator, value)
+            value = moves.that_of_rank_0(self.layout.communicator, value, self.dtype)
         if type(self._local) is np.ndarray:
             self._local[where] = value
         else:
@@ -359,23 +368,34 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
             first = self  # which is where the result goes
         if out is not None:
             for x in out:
+                if x is None:  # a new one, of several
+                    continue
                 if not isinstance(x, DistributedArray):
                     raise LayoutError(f"{ufunc.__name__}: out is a DistributedArray, not {type(x).__name__}")
                 first._alike(x, ufunc.__name__)
-            if not (new := library_of(out[0]._local).immutable):
-                named["out"] = tuple(x._local for x in out)
-        if (where := named.get("where")) is not None and isinstance(where, DistributedArray):
+            new = any(library_of(x._local).immutable for x in out if x is not None)
+            if not new:
+                named["out"] = tuple(None if x is None else x._local for x in out)
+        if isinstance(where := named.get("where"), DistributedArray):
             first._alike(where, ufunc.__name__)
             named["where"] = where._local
+        elif where is not None and np.ndim(where) > 0:
+            raise LayoutError(
+                f"{ufunc.__name__}: where= an array of shape {np.shape(where)}, of which it is not known what part of the whole it is: "
+                "make it a DistributedArray"
+            )
         found = library_of(first._local).ufunc(ufunc)(*parts, **named)
-        if out is not None:
-            if new:  # arrays that never change give way to others
-                for x, one in zip(out, found if isinstance(found, tuple) else (found,), strict=True):
+        parts_found = found if isinstance(found, tuple) else (found,)
+        if out is not None and new:  # arrays that never change give way to others
+            for x, one in zip(out, parts_found, strict=True):
+                if x is not None:
                     x._local = one.astype(x._local.dtype)
-            return out[0] if len(out) == 1 else out
-        if isinstance(found, tuple):
-            return tuple(DistributedArray.of(first.layout, one, first._base_comm) for one in found)
-        return DistributedArray.of(first.layout, found, first._base_comm)
+        given = (None,) * ufunc.nout if out is None else out
+        results = tuple(
+            DistributedArray.of(first.layout, one, first._base_comm) if x is None else x
+            for x, one in zip(given, parts_found, strict=True)
+        )
+        return results[0] if len(results) == 1 else results
 
     def add(self, x: Any) -> DistributedArray:
         """self + x."""
@@ -461,6 +481,8 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def dot(self, y: DistributedArray, vdot: bool = False) -> Scalar:
         """Sum of the products of all elements; with `vdot` those of this array are conjugated. One all-reduce; of arrays that all
         ranks have, none. One of the two may be in parts where all ranks have the other."""
+        if not isinstance(y, DistributedArray):
+            raise ParameterError(f"dot takes another DistributedArray, not {type(y).__name__}")
         if self.layout.scattered != y.layout.scattered and self.layout.shape == y.layout.shape:
             return self._as_parts_of(y).dot(y._as_parts_of(self), vdot)
         self._alike(y, "dot")
@@ -577,25 +599,35 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return DistributedArray.of(layout, flat, self._base_comm)
 
     def reshape(self, local_shape: int | Sequence[int], axis: int = 0) -> DistributedArray:
-        """Each part with another shape, which lie side by side along `axis`. Collective: every rank gives its own."""
+        """Each part with another shape, which lie side by side along `axis`. Collective: every rank gives its own.
+
+        Raises ShapeError on all ranks where one of them does not fit.
+        """
         shape = extents("a local shape", local_shape)
-        if math.prod(shape) != math.prod(self.local_shape):
-            raise ShapeError(
-                f"the part of rank {self.rank} has {math.prod(self.local_shape)} elements, not {math.prod(shape)} as shape {shape}"
-            )
-        local = self._local.reshape(shape)
         if not self.layout.scattered:
-            return DistributedArray.of(self.layout.with_(shape=shape, axes=(axis,)), local, self._base_comm)
+            self._check_reshaped([shape])
+            layout = self.layout.with_(shape=shape, axes=(axis,))
+            return DistributedArray.of(layout, self._local.reshape(shape), self._base_comm)
         texts = self.communicator.gather_bytes(np.array(shape, np.int64).tobytes(), what="reshape")
         shapes = tuple(tuple(map(int, np.frombuffer(text, np.int64))) for text in texts)
         if len({len(one) for one in shapes}) > 1:
             raise ShapeError(f"reshape: ranks gave local shapes of different dimensions, {shapes}")
+        self._check_reshaped(shapes)
         whole = list(shapes[0])
+        if not -len(whole) <= axis < len(whole):
+            raise ShapeError(f"axis {axis} does not exist in an array of local shape {shape}")
         whole[axis] = sum(one[axis] for one in shapes)
         layout = layout_of(
             self.communicator, tuple(whole), self.partition, axis, local_shapes=shapes, mask=self.layout.mask
         )  # fmt: skip
-        return DistributedArray.of(layout, local, self._base_comm)
+        return DistributedArray.of(layout, self._local.reshape(shape), self._base_comm)
+
+    def _check_reshaped(self, shapes: Sequence[Shape]) -> None:
+        for rank, (before, after) in enumerate(zip(self.layout.local_shapes, shapes, strict=False)):
+            if math.prod(before) != math.prod(after):
+                raise ShapeError(
+                    f"the part of rank {rank} has {math.prod(before)} elements, not {math.prod(after)} as shape {after}"
+                )
 
     def add_ghost_cells(self, cells_front: int | None = None, cells_back: int | None = None) -> Any:
         """This rank's part with so many cells of its neighbours in front and behind, along the axis that is split; at the ends of the
@@ -644,6 +676,8 @@ def _operators() -> None:
                 if found is not self._local:  # arrays that never change give way to others
                     self._local = found
                 return self
+            if isinstance(found, np.generic):  # of no dimension
+                found = np.asarray(found)
             made = DistributedArray.__new__(DistributedArray)
             made.layout, made._local, made._base_comm = self.layout, found, self._base_comm
             return made
@@ -711,8 +745,8 @@ class Globally:
 
 def _box(layout: Layout, where: Any, drop_all: bool = False) -> tuple[Box, set[int]]:
     where = where if isinstance(where, tuple) else (where,)
-    if Ellipsis in where:
-        at = where.index(Ellipsis)
+    if dots := [at for at, index in enumerate(where) if index is Ellipsis]:
+        at = dots[0]
         where = (*where[:at], *[slice(None)] * (layout.ndim - len(where) + 1), *where[at + 1 :])
     if len(where) > layout.ndim:
         raise ShapeError(f"{len(where)} indices for an array of shape {layout.shape}")
@@ -725,10 +759,11 @@ def _box(layout: Layout, where: Any, drop_all: bool = False) -> tuple[Box, set[i
                 raise ShapeError(f"global slices have step 1, not {step}; x[...] has local indices")
             box.append((begin, max(begin, end)))
             continue
-        try:
-            number = operator.index(index)
-        except TypeError:
-            raise ShapeError(f"global indices are whole numbers and slices, not {index!r}") from None
+        number = integer(index)
+        if number is None:
+            raise ShapeError(
+                f"global indices are whole numbers, slices and one ellipsis, not {index!r}; x[...] has local indices"
+            )
         if not -extent <= number < extent:
             raise IndexError(f"index {number} is outside of axis {axis} with {extent} elements")
         box.append((number % extent, number % extent + 1))
@@ -751,7 +786,8 @@ def _within(box: Box, of: Box) -> Box:
 
 
 def _slices(box: Box, dropped: Iterable[int]) -> tuple[Any, ...]:
-    return tuple(begin if axis in dropped else slice(begin, end) for axis, (begin, end) in enumerate(box))
+    """Indices of a box, whose result is an array also where no dimension is left."""
+    return (*(begin if axis in dropped else slice(begin, end) for axis, (begin, end) in enumerate(box)), ...)
 
 
 def _unpickled(form: tuple[Any, ...], local: Any) -> DistributedArray:

@@ -45,6 +45,13 @@ def on_host(x: Any) -> np.ndarray | None:
     return None
 
 
+def check_workspace(given: Any) -> None:
+    """Raise ParameterError for what is neither None nor a number of bytes."""
+    number = isinstance(given, int | float | np.integer | np.floating) and not isinstance(given, bool)
+    if given is not None and not (number and given > 0):
+        raise ParameterError(f"a workspace limit is a positive number of bytes, not {given!r}")
+
+
 class Exchange:
     """From the boxes `before`, one for each rank, which do not overlap, to the boxes `after`.
 
@@ -64,8 +71,7 @@ class Exchange:
         workspace: int | None = None,
         keep: bool = False,
     ) -> None:
-        if workspace is not None and not workspace > 0:
-            raise ParameterError(f"a workspace limit is a positive number of bytes, not {workspace!r}")
+        check_workspace(workspace)
         self.ranks, self.before, self.after, self.workspace = ranks, tuple(before), tuple(after), workspace
         self._within = (within[0] or self.before)[ranks.rank], (within[1] or self.after)[ranks.rank]
         self._kept: dict[Any, Any] | None = {} if keep else None

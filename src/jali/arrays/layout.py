@@ -17,7 +17,7 @@ from typing import Any
 from jali import comm
 from jali.amounts import counted
 from jali.comm import Communicator
-from jali.comm.given import several
+from jali.comm.given import each, integer, several
 from jali.errors import LayoutError, ParameterError, ShapeError
 
 Shape = tuple[int, ...]
@@ -282,8 +282,10 @@ def _grid(
     ranks: int, shape: Shape, axis: int | Sequence[int], grid: Sequence[int] | None, partition: Partition
 ) -> tuple[Shape, Shape]:
     axes = []
-    for given in [axis] if isinstance(axis, int) or hasattr(axis, "__index__") else list(axis):
-        number = operator.index(given)
+    for given in each(axis):
+        number = integer(given)
+        if number is None:
+            raise ShapeError(f"an axis is a whole number, or several, not {axis!r}")
         if not -len(shape) <= number < len(shape) and shape:
             raise ShapeError(f"axis {number} does not exist in an array of shape {shape}")
         axes.append(number % len(shape) if shape else 0)

@@ -19,16 +19,19 @@ from jali.comm import Communicator
 from jali.errors import LayoutError, ShapeError
 
 
-def that_of_rank_0(communicator: Communicator, value: Any) -> Any:
-    """What rank 0 gave, which has the same shape and type everywhere; a copy."""
+def that_of_rank_0(communicator: Communicator, value: Any, dtype: Any = None) -> Any:
+    """What rank 0 gave, which has the same shape everywhere, and the same type unless `dtype` says which is meant; a copy."""
     if communicator.size == 1:
         return value
     if isinstance(value, int | float | complex | np.generic | list | tuple):
         value = np.asarray(value)
     library = library_of(value)
     if library.immutable:
-        return library.returned(that_of_rank_0(communicator, library.lent(value)))
-    copy = library.copy(value)
+        return library.returned(that_of_rank_0(communicator, library.lent(value), dtype))
+    if dtype is None or value.dtype == dtype:
+        copy = library.copy(value)
+    else:
+        copy = library.contiguous(library.astype(value, dtype))
     communicator.broadcast(copy.reshape(1) if copy.ndim == 0 else copy, 0)
     return copy
 
@@ -56,11 +59,21 @@ def _bytes_of_unsent(dtype: Any) -> int:
 def combined(group: Communicator, numbers: Sequence[Any], op: str = "sum") -> list[Any]:
     """Numbers of all ranks of a group: their sums, or what `op` says. One all-reduce; of long double, a gathering."""
     values = np.array(numbers)
+    if values.dtype == bool and op == "sum":
+        op = "logical_or"  # as products of NumPy's booleans are added
+    return list(combined_array(group, values, op))
+
+
+def combined_array(group: Communicator, values: Any, op: str = "sum") -> Any:
+    """As `combined`, element by element, in a new array."""
+    if group.size == 1:
+        return values
     if _bytes_of_unsent(values.dtype) == 1:
-        return list(group.all_reduce(values, op=op))
+        flat = values.reshape(-1)  # of no dimension too
+        return group.all_reduce(library_of(flat).contiguous(flat), op=op).reshape(values.shape)
     texts = group.gather_bytes(values.tobytes(), what="a sum")
-    rows = np.stack([np.frombuffer(text, values.dtype) for text in texts])
-    return list(getattr(rows, op)(axis=0))
+    rows = np.stack([np.frombuffer(text, values.dtype).reshape(values.shape) for text in texts])
+    return getattr(rows, op)(axis=0)
 
 
 def whole(layout: Layout, local: Any, masked: bool = False) -> Any:
@@ -110,6 +123,8 @@ def move(local: Any, before: Layout, after: Layout) -> Any:
     library = library_of(local)
     mine = before.box if before.scattered else tuple((0, n) for n in before.shape)
     if not before.scattered:
+        if (before.partition, after.partition) == (Partition.UNSAFE_BROADCAST, Partition.BROADCAST):
+            return that_of_rank_0(after.communicator, library.copy(local))
         return library.copy(local[slices_in(after.box, mine)])
     if not after.scattered:
         return whole(before, local)

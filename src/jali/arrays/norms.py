@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jali.arrays import moves
 from jali.arrays.layout import Partition, layout_of
-from jali.arrays.libraries import library_of
+from jali.arrays.libraries import library_of, numpy_dtype
+from jali.comm.given import integer
 from jali.errors import ParameterError, ShapeError
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 def norm(x: DistributedArray, order: Any, axis: int | None) -> Any:
     """See `DistributedArray.norm`."""
-    if order in ("fro", "nuc"):
+    if isinstance(order, str) and order in ("fro", "nuc"):
         raise NotImplementedError(
             f"norm {order!r} is one of matrices; distributed arrays have those of vectors"
         )
@@ -31,36 +33,44 @@ def norm(x: DistributedArray, order: Any, axis: int | None) -> Any:
     if library.immutable:
         found = norm(type(x).of(x.layout, library.lent(local)), order, axis)
         return found if axis is None else library.returned(found)
-    if axis is None:
-        parts = _parts(library.contiguous(local).reshape(-1), order, None, library)
-        mine = parts if isinstance(parts, float | int) else float(library.number(parts))
-        if x.layout.scattered:
-            kind = _combination(order)
-            mine = float(x.layout.group.all_reduce(np.array([mine]), op=kind)[0])
-        return _finish(mine, order)
-    if not -x.ndim <= axis < x.ndim:
-        raise ShapeError(f"axis {axis} does not exist in an array of shape {x.global_shape}")
-    axis %= x.ndim
-    parts = library.contiguous(_parts(local, order, axis, library))
+    local = floating(local)
     layout = x.layout
-    if layout.scattered and axis in layout.axes:
+    if axis is None:
+        mine = _parts(library.contiguous(local).reshape(-1), order, None, library)
+        if layout.scattered:
+            mine = moves.combined(layout.group, [library.number(mine)], _combination(order))[0]
+        return _finish(float(library.number(mine)), order)
+    along = integer(axis)
+    if along is None:
+        raise ShapeError(f"a norm of vectors is one along an axis, a whole number, not {axis!r}")
+    if not -x.ndim <= along < x.ndim:
+        raise ShapeError(f"axis {axis} does not exist in an array of shape {x.global_shape}")
+    along %= x.ndim
+    parts = _parts(local, order, along, library)
+    if layout.scattered and along in layout.axes:
         if len(layout.axes) > 1:
             raise ShapeError(
                 "norms along an axis of a grid that is split are not there; redistribute along one axis"
             )
-        layout.group.all_reduce(parts, parts, op=_combination(order))
+        parts = moves.combined_array(layout.group, parts, _combination(order))
     elif layout.scattered:
-        from jali.arrays.moves import whole
-
-        shape = tuple(n for k, n in enumerate(layout.shape) if k != axis)
-        axes = tuple(a - (a > axis) for a in layout.axes)
-        shapes = tuple(tuple(n for k, n in enumerate(s) if k != axis) for s in layout.local_shapes)
+        shape = tuple(n for k, n in enumerate(layout.shape) if k != along)
+        axes = tuple(a - (a > along) for a in layout.axes)
+        shapes = tuple(tuple(n for k, n in enumerate(s) if k != along) for s in layout.local_shapes)
         without = layout_of(
             layout.communicator, shape, Partition.SCATTER, axes, grid=layout.grid, local_shapes=shapes,
             mask=layout.mask,
         )  # fmt: skip
-        parts = whole(without, parts)
+        parts = moves.whole(without, parts)
     return _finish(parts, order)
+
+
+def floating(local: Any) -> Any:
+    """Numbers whose squares and sums neither wrap around nor overflow early: whole ones and halves in a wider type."""
+    dtype = numpy_dtype(local)
+    if dtype.kind in "fc" and dtype.itemsize > 2:
+        return local
+    return library_of(local).astype(local, np.float32 if dtype.kind == "f" else np.float64)
 
 
 def _combination(order: float) -> str:
@@ -77,11 +87,9 @@ def _parts(local: Any, order: float, axis: int | None, library: Any) -> Any:
         return (local != 0).sum(**named) * 1.0
     size = xp.abs(local)
     if order in (math.inf, -math.inf):
-        if size.shape and 0 in size.shape:
-            empty = 0.0 if order > 0 else math.inf
-            if axis is None:
-                return empty
-            return library.zeros_beside(size, tuple(n for k, n in enumerate(size.shape) if k != axis)) + empty
+        if 0 in size.shape:
+            shape = tuple(n for k, n in enumerate(size.shape) if axis is not None and k != axis)
+            return library.zeros_beside(size, shape) + (0.0 if order > 0 else math.inf)
         return xp.amax(size, **named) if order > 0 else xp.amin(size, **named)
     return (size if order == 1 else size**order).sum(**named)
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.distributed import DistributedArray
+from jali.arrays.distributed import DistributedArray, batch_of_dots
+from jali.arrays.norms import floating
 from jali.errors import ParameterError, ShapeError
 
 
@@ -98,6 +99,10 @@ class StackedDistributedArray:
     # --- algebra --------------------------------------------------------------------------------------------
 
     def _each(self, function: Callable[..., Any], *others: Any) -> StackedDistributedArray:
+        if any(isinstance(x, DistributedArray) for x in others):
+            raise ShapeError(
+                "a stack is computed with stacks like itself and with numbers, not with an array"
+            )
         rows = [x.distarrays if isinstance(x, StackedDistributedArray) else [x] * len(self) for x in others]
         if any(len(row) != len(self) for row in rows):
             raise ShapeError(f"stacks of {len(self)} and {', '.join(str(len(row)) for row in rows)} arrays")
@@ -179,6 +184,15 @@ class StackedDistributedArray:
         """Of the same layouts and types; values are not set."""
         return self._each(lambda x: x.empty_like())
 
+    def __copy__(self) -> StackedDistributedArray:
+        return self.copy()
+
+    def __deepcopy__(self, _: Any) -> StackedDistributedArray:
+        return self.copy()
+
+    def __reduce__(self) -> Any:
+        return StackedDistributedArray, (self.distarrays,)  # communicators are of this program
+
     def leaves(self) -> list[DistributedArray]:
         """All distributed arrays, those of nested stacks too, in order."""
         found: list[DistributedArray] = []
@@ -190,8 +204,8 @@ class StackedDistributedArray:
 
     def dot(self, y: StackedDistributedArray, vdot: bool = False) -> Any:
         """Sum of the products of all elements; one all-reduce where all arrays have one group of ranks."""
-        from jali.arrays.distributed import batch_of_dots
-
+        if not isinstance(y, StackedDistributedArray):
+            raise ParameterError(f"dot takes another StackedDistributedArray, not {type(y).__name__}")
         mine, theirs = self.leaves(), y.leaves()
         if len(mine) != len(theirs):
             raise ShapeError(f"stacks of {len(mine)} and {len(theirs)} arrays")
@@ -204,7 +218,8 @@ class StackedDistributedArray:
         """As `numpy.linalg.norm` of one long vector."""
         order = 2 if ord is None else ord
         if order == 2:
-            return math.sqrt(abs(self.dot(self, vdot=True)))
+            leaves = [DistributedArray.of(x.layout, floating(x.local)) for x in self.leaves()]
+            return math.sqrt(abs(sum(batch_of_dots([(x, x) for x in leaves]))))
         norms = [float(x.norm(order)) for x in self.leaves()]
         if order == math.inf:
             return max(norms)

@@ -10,6 +10,7 @@ import numpy as np
 
 from jali import recording
 from jali.arrays import DistributedArray, Layout, layout_of
+from jali.arrays.exchange import check_workspace
 from jali.arrays.layout import Shape, even_split
 from jali.arrays.libraries import library_of
 from jali.arrays.recorded import assign, contiguous, converted, is_recorded
@@ -69,8 +70,7 @@ class Plan:
             raise ParameterError(
                 f"transforms of local arrays come from {', '.join(PROVIDERS)}, not {provider!r}"
             )
-        if workspace is not None and (isinstance(workspace, bool) or not workspace > 0):
-            raise ParameterError(f"a workspace limit is a positive number of bytes, not {workspace!r}")
+        check_workspace(workspace)
         if isinstance(pieces, bool) or not isinstance(pieces, int) or pieces < 1:
             raise ParameterError(f"pieces are a whole number from 1, not {pieces!r}")
         self.layout, self.kind, self.norm, self.workspace = layout, kind, norm, workspace
@@ -285,6 +285,10 @@ class Plan:
         _check(x, start, "a transform" if forward else "the inverse of a transform")
         if out is not None:
             _check(out, end, "the result of a transform")
+            if "complex" not in str(out.dtype) and self.kind != ("irfft" if forward else "rfft"):
+                raise ParameterError(
+                    f"the result of a transform is complex, which an array of {out.dtype} does not hold"
+                )
         tape = recording.current() if recording.recorders else None
         if tape is not None:
             self._ready_for_graphs(x, out, forward, norm)

@@ -167,6 +167,8 @@ def inner_rows(xp: Any, band: Band, x: Rows, out: Any, scale: float = 1.0) -> No
 def other_rows(xp: Any, band: Band, x: Rows, out: Any, scale: float = 1.0) -> None:
     """The rows that `inner_rows` leaves, one by one."""
     begin, rows = x.begin, x.array.shape[1]
+    if 0 in out.shape:  # of which nothing came, since there is nothing to compute
+        return
     first, last = band.inner(begin, begin + rows)
     scratch = None
     for number in itertools.chain(range(begin, first), range(last, begin + rows)):

@@ -6,32 +6,24 @@ Those of arrays take arrays of their `dims` and flat vectors, whose parts lie al
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from jali.arrays import DistributedArray, communicator_of, layout_of
-from jali.arrays.layout import Layout, Partition
+from jali.arrays.layout import Layout, Partition, extents
 from jali.arrays.libraries import library_of, numpy_dtype
 from jali.errors import ParameterError, ShapeError
 from jali.linops.operator import LinearOperator
 from jali.linops.spaces import Space, flattened, shaped
 
 
-def _extents(given: int | Sequence[int]) -> tuple[int, ...]:
-    try:
-        return (operator.index(given),)  # type: ignore[arg-type]
-    except TypeError:
-        return tuple(operator.index(n) for n in given)  # type: ignore[union-attr]
-
-
 class Identity(LinearOperator):
     """x itself, as a copy. Takes vectors of any layout, and stacks."""
 
     def __init__(self, dims: int | Sequence[int], dtype: Any = None, base_comm: Any = None) -> None:
-        dims = _extents(dims)
+        dims = extents("dims", dims)
         size = math.prod(dims)
         super().__init__(shape=(size, size), dims=dims, dimsd=dims, dtype=dtype, base_comm=base_comm)
 
@@ -53,8 +45,8 @@ class Zero(LinearOperator):
         dtype: Any = None,
         base_comm: Any = None,
     ) -> None:
-        dims = _extents(dims)
-        dimsd = dims if dimsd is None else _extents(dimsd)
+        dims = extents("dims", dims)
+        dimsd = dims if dimsd is None else extents("dimsd", dimsd)
         shape = math.prod(dimsd), math.prod(dims)
         super().__init__(shape=shape, dims=dims, dimsd=dimsd, dtype=dtype, base_comm=base_comm)
 
@@ -139,7 +131,7 @@ class Restriction(LinearOperator):
         split: int = 0,
         local_shapes: Sequence[Any] | None = None,
     ) -> None:
-        dims = _extents(dims)
+        dims = extents("dims", dims)
         if not -len(dims) <= axis < len(dims) or not -len(dims) <= split < len(dims):
             raise ShapeError(
                 f"axes {axis} and {split} of an array of shape {dims}: give numbers below {len(dims)}"
@@ -235,7 +227,7 @@ class Transpose(LinearOperator):
     def __init__(
         self, dims: Sequence[int], axes: Sequence[int], dtype: Any = None, base_comm: Any = None
     ) -> None:
-        dims = _extents(dims)
+        dims = extents("dims", dims)
         order = tuple(axis % len(dims) if -len(dims) <= axis < len(dims) else -1 for axis in axes)
         if sorted(order) != list(range(len(dims))):
             raise ParameterError(f"axes {tuple(axes)} are no order of the {len(dims)} axes of shape {dims}")

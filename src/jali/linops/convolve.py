@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import itertools
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from jali.arrays import DistributedArray, Layout, Partition, communicator_of, layout_of
-from jali.arrays.layout import Shape
+from jali.arrays.layout import Shape, extents
 from jali.arrays.libraries import library_of
 from jali.errors import ShapeError
 from jali.linops.conversion import in_type, type_of
@@ -114,10 +113,11 @@ class NonStationaryConvolve1D(_NonStationary):
         base_comm: Any = None,
         dtype: Any = None,
     ) -> None:
-        shape = _dims(dims)
+        shape = extents(f"{type(self).__name__}: dims", dims)
         if not -len(shape) <= axis < len(shape):
             raise ShapeError(f"axis {axis} does not exist in an array of shape {shape}")
         self.axis = axis % len(shape)
+        library_of(hs)  # which says what is none
         if hs.ndim != 2 or hs.shape[1] % 2 == 0:
             raise ShapeError(
                 f"filters hs must have odd length, in shape (filters, length); these have shape {hs.shape}"
@@ -178,9 +178,10 @@ class NonStationaryConvolve2D(_NonStationary):
         base_comm: Any = None,
         dtype: Any = None,
     ) -> None:
-        shape = _dims(dims)
+        shape = extents(f"{type(self).__name__}: dims", dims)
         if len(shape) != 2:
             raise ShapeError(f"convolution along two axes is one of matrices, not of arrays of shape {shape}")
+        library_of(hs)
         if hs.ndim != 4 or hs.shape[2] % 2 == 0 or hs.shape[3] % 2 == 0:
             raise ShapeError(
                 "filters hs must have odd length along both axes, in shape (places, places, length, length); these have shape "
@@ -225,13 +226,6 @@ class NonStationaryConvolve2D(_NonStationary):
                     target.append(slice(first + shift - begin, max(first, last) + shift - begin))
                     owner.append(slice(first + shift - low, max(first, last) + shift - low))
                 out[tuple(target)] += places[tuple(owner if adjoint else source)] * x[tuple(source)]
-
-
-def _dims(dims: Any) -> Shape:
-    try:
-        return (operator.index(dims),)
-    except TypeError:
-        return tuple(map(operator.index, dims))
 
 
 def _places(name: str, given: Sequence[int], filters: int, extent: int) -> tuple[int, int, int]:

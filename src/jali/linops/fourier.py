@@ -16,7 +16,7 @@ import numpy as np
 
 from jali.arrays import DistributedArray, Layout, Partition, layout_of
 from jali.arrays.exchange import Exchange
-from jali.arrays.layout import even_split
+from jali.arrays.layout import even_split, extents
 from jali.arrays.libraries import dtype_of_numpy
 from jali.errors import ParameterError, ShapeError
 from jali.fft.plan import Plan, normal_axes, plan_of
@@ -63,7 +63,7 @@ class FFTND(LinearOperator):
         workspace: int | None = None,
         provider: str | None = None,
     ) -> None:
-        shape = (operator.index(dims),) if hasattr(dims, "__index__") else tuple(map(operator.index, dims))
+        shape = extents(f"{type(self).__name__}: dims", dims)
         self.axes = normal_axes(shape, axes)
         if norm not in NORMS:
             raise ParameterError(f"norm {norm!r} is not one of {', '.join(map(repr, NORMS))}")

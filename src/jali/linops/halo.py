@@ -13,7 +13,7 @@ import numpy as np
 from jali.arrays import DistributedArray, Partition, layout_of
 from jali.arrays.exchange import slices_in
 from jali.arrays.ghosts import Exchange, added, joined
-from jali.arrays.layout import Box, Layout, Shape, communicator_of, shape_of
+from jali.arrays.layout import Box, Layout, Shape, communicator_of, extents, shape_of
 from jali.arrays.libraries import library_of, numpy_dtype
 from jali.arrays.recycled import empty
 from jali.comm import Communicator
@@ -79,7 +79,7 @@ class Halo(LinearOperator):
         comm: Any = None,
         dtype: Any = np.float64,
     ) -> None:
-        shape: Shape = (int(dims),) if np.ndim(dims) == 0 else tuple(int(n) for n in dims)  # type: ignore[union-attr,arg-type]
+        shape = extents("dims of Halo", dims)
         ranks = communicator_of(comm)
         self.proc_grid_shape = _grid(ranks, shape, proc_grid_shape)
         self.blocks = _grid_layout(ranks, shape, self.proc_grid_shape)

@@ -63,6 +63,9 @@ class Kirchhoff:
                 raise ShapeError(f"{name} has x in row 0 and z in row 1, this one has shape {values.shape}")
         if t.ndim != 1 or len(t) < 2:
             raise ShapeError(f"t has two times or more, this one has shape {t.shape}")
+        step = t[1] - t[0]
+        if not (step > 0 and (abs(np.diff(t) - step) <= 0.01 * step).all()):
+            raise ParameterError("times t rise in equal steps")
         if mode not in MODES:
             raise ParameterError(f"mode is one of {', '.join(MODES)}, not {mode!r}")
         points = len(x) * len(z)
@@ -85,6 +88,8 @@ class Kirchhoff:
         self._from_sources, self._from_receivers = (table / self.dt for table in times)
         self.wavelet = Wavelet(np.asarray(wav), int(wavcenter), self.nt)
         self.dtype = dtype_of_numpy(dtype)
+        if self.dtype.kind not in "fc":
+            raise ParameterError(f"images and seismograms are real or complex numbers, not {self.dtype}")
         self.dims = len(x), len(z)
         self.dimsd = srcs.shape[1], recs.shape[1], self.nt
         self.shape = math.prod(self.dimsd), points

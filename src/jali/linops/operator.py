@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import DistributedArray, StackedDistributedArray, communicator_of, layout_of
-from jali.arrays.layout import Layout, Partition
+from jali.arrays.layout import Layout, Partition, extents
 from jali.arrays.libraries import dtype_of_numpy, library_of, numpy_dtype
 from jali.comm import Communicator
 from jali.errors import ParameterError, ShapeError
@@ -55,15 +55,21 @@ class LinearOperator:
             if isinstance(Op, LinearOperator):
                 raise ParameterError(f"{Op!r} is an operator of distributed arrays already")
             self._local = LocalOperator(Op)
-            shape = (self._local.rows, self._local.columns) if shape is None else shape
+            has = self._local.rows, self._local.columns
+            shape = has if shape is None else shape
+            if tuple(shape) != has:
+                raise ShapeError(f"an operator of shape {has} was given, and shape={shape}")
             dtype = self._local.dtype if dtype is None else dtype
             dims = getattr(Op, "dims", None) if dims is None else dims
             dimsd = getattr(Op, "dimsd", None) if dimsd is None else dimsd
         if shape is None:
             raise ParameterError("an operator needs its shape, (elements that come out, elements that go in)")
-        rows, columns = shape
         self.Op = Op
-        self.shape = (int(rows), int(columns))
+        self.shape: tuple[int, int] = extents("the shape of an operator", shape)  # type: ignore[assignment]
+        if len(self.shape) != 2:
+            raise ShapeError(
+                f"an operator has a shape (elements that come out, elements that go in), not {shape!r}"
+            )
         self.dtype = dtype_of_numpy(np.float64 if dtype is None else dtype)
         self.dims = (self.shape[1],) if dims is None else tuple(dims)
         self.dimsd = (self.shape[0],) if dimsd is None else tuple(dimsd)

@@ -16,10 +16,11 @@ import numpy as np
 
 from jali.arrays import DistributedArray, Partition, layout_of
 from jali.arrays.ghosts import Exchange, added, joined
-from jali.arrays.layout import Box, Layout, Shape, communicator_of, shape_of
+from jali.arrays.layout import Box, Layout, Shape, communicator_of, extents, shape_of
 from jali.arrays.libraries import dtype_of_numpy, library_of, numpy_dtype
 from jali.arrays.recycled import empty
 from jali.errors import ParameterError, ShapeError
+from jali.linops.local import LocalOperator
 from jali.linops.operator import LinearOperator
 
 TAPERS = {"hanning": 1.0, "cosine": 1.0, "cosinesquare": 2.0, "cosinesqrt": 0.5}  # powers of raised cosines
@@ -72,7 +73,10 @@ class Patch(LinearOperator):
         base_comm: Any = None,
         dtype: Any = None,
     ) -> None:
-        data, self.nwin, self.nover = _numbers(dimsd), _numbers(nwin), _numbers(nover)
+        data, self.nwin, self.nover = (
+            extents(f"{type(self).__name__}: {name}", given)
+            for name, given in (("dimsd", dimsd), ("nwin", nwin), ("nover", nover))
+        )
         if tapertype is not None and tapertype not in TAPERS:
             raise ParameterError(f"tapertype is one of {', '.join(TAPERS)} or None, not {tapertype!r}")
         self.tapertype = tapertype
@@ -88,6 +92,7 @@ class Patch(LinearOperator):
         self.windows: Shape = tuple(
             (n - w) // (w - o) + 1 for n, w, o in zip(data, self.nwin, self.nover, strict=False)
         )
+        LocalOperator(Op)  # which says what is none
         if Op.shape[0] != math.prod(self.window):
             raise ShapeError(
                 f"Op gives {Op.shape[0]} elements, a window of shape {self.window} has {math.prod(self.window)}"
@@ -200,12 +205,8 @@ class Sliding(Patch):
         base_comm: Any = None,
         dtype: Any = None,
     ) -> None:
-        if len(_numbers(nwin)) != 1 or len(_numbers(nover)) != 1:
+        if np.size(nwin) != 1 or np.size(nover) != 1:
             raise ShapeError(
                 f"Sliding has windows along one axis, not {nwin} with overlaps {nover}; Patch has several"
             )
         super().__init__(Op, dimsd, nwin, nover, tapertype, base_comm, dtype)
-
-
-def _numbers(given: Any) -> Shape:
-    return (int(given),) if np.ndim(given) == 0 else tuple(int(n) for n in given)

@@ -15,7 +15,7 @@ import numpy as np
 from jali.arrays import DistributedArray, Partition
 from jali.arrays.exchange import slices_in
 from jali.arrays.ghosts import Exchange, Piece, joined
-from jali.arrays.layout import Box, Layout, Shape, layout_of, shape_of
+from jali.arrays.layout import Box, Layout, Shape, extents, layout_of, shape_of
 from jali.arrays.libraries import library_of, numpy_dtype
 from jali.arrays.recycled import empty
 from jali.errors import ShapeError
@@ -62,7 +62,7 @@ class StencilOperator(LinearOperator):
     def __init__(
         self, dims: int | Sequence[int], dtype: Any, elements_out: int = 1, base_comm: Any = None
     ) -> None:
-        shape = (int(dims),) if np.ndim(dims) == 0 else tuple(int(n) for n in dims)  # type: ignore[union-attr,arg-type]
+        shape = extents(f"{type(self).__name__}: dims", dims)
         if not shape or any(n < 1 for n in shape):
             raise ShapeError(f"{type(self).__name__}: dims are extents from 1 on, not {dims}")
         size = math.prod(shape)

@@ -21,7 +21,7 @@ import numpy as np
 from jali.errors import ParameterError, RecordingError, SolverError
 from jali.notebook import facts
 from jali.solvers.operators import Function, forward_of, is_operator, own, widened
-from jali.solvers.solver import Itershow, Solver
+from jali.solvers.solver import NEGLIGIBLE, Itershow, Solver
 from jali.solvers.vectors import Vectors, vectors_of
 
 
@@ -339,11 +339,11 @@ class CG(Solver):
     """Conjugate gradients for (A + damp) x = y, with the steps, costs and stopping of `pylops.cg`.
 
     Two sums over ranks an iteration, each an all-reduce of one number. `cost` is |r| before the first and after each iteration; it
-    ends where |r|^2 <= tol. |p^dagger A p| is taken where `jali.solvers.cg` refuses operators that are not positive.
+    ends where |r|^2 <= tol, or where r is nothing beside the first one. |p^dagger A p| is taken where `jali.solvers.cg` refuses operators that are not positive.
     """
 
     kept_vectors: ClassVar[tuple[str, ...]] = ("r", "c")
-    kept_numbers: ClassVar[tuple[str, ...]] = ("kold", "damp", "tol")
+    kept_numbers: ClassVar[tuple[str, ...]] = ("kold", "damp", "tol", "epsilon")
 
     def setup(
         self,
@@ -356,12 +356,13 @@ class CG(Solver):
     ) -> Any:
         """Begin with x0, which is not changed, or zero. Returns x.
 
-        Raises ParameterError for what is no vector or no operator, LayoutError where x0 is no vector like y.
+        Raises ParameterError for what is no vector or no operator, LayoutError where x0 is no vector like y, SolverError for
+        infinities and nan.
         """
         self._call("on_setup_begin", x0)
         y = widened(self.Op, y)
         vectors = vectors_of("CG: y", y)
-        vectors.epsilon(y)  # refuses whole numbers
+        self.epsilon = vectors.epsilon(y)  # refuses whole numbers
         self.niter, self.damp, self.tol, self.iiter = niter, damp, tol, 0
         if x0 is not None:
             x0 = widened(self.Op, x0)
@@ -369,6 +370,8 @@ class CG(Solver):
         x = vectors.like(y) if x0 is None else vectors.copy(x0)
         self._recursion = _Recursion(self._damped(vectors), vectors, x, vectors.copy(y))
         self._recursion.begin(y, vectors.norm2(y) if x0 is None else None)
+        if not math.isfinite(self.kold):
+            raise SolverError("CG: y, x0, or what the operator makes of it, contains infinities or nan")
         self.cost = [math.sqrt(self.kold)]
         self._x = x
         if show:
@@ -436,7 +439,7 @@ class CG(Solver):
         return x
 
     def _going_on(self) -> bool:
-        return self.kold > self.tol
+        return self.kold > self.tol and self.cost[-1] > NEGLIGIBLE * self.epsilon * self.cost[0]
 
     def solve(
         self,

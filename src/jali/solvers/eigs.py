@@ -65,7 +65,10 @@ def largest(forward: Function, b: Any, niter: int, tol: float) -> Eigenpair:
     vectors = vectors_of("power_iteration: b_k", b)
     vectors.epsilon(b)  # refuses whole numbers
     v = random_like(b)
-    vectors.update([(v, 1 / math.sqrt(sums((v, v))[0].real), [])])
+    size = sums((v, v))[0].real
+    if size == 0:
+        raise ParameterError("power_iteration: b_k has no elements")
+    vectors.update([(v, 1 / math.sqrt(size), [])])
     found: Any = 0.0
     iteration = 0
     for iteration in range(1, niter + 1):

@@ -16,14 +16,14 @@ import numpy as np
 
 from jali.errors import SolverError
 from jali.solvers.operators import Function, adjoint_of, forward_of, own, widened
-from jali.solvers.solver import Itershow, Solver
+from jali.solvers.solver import NEGLIGIBLE, Itershow, Solver
 from jali.solvers.vectors import Vectors, sums, vectors_of
 
 
 class LeastSquares(NamedTuple):
     """What `cgls` found.
 
-    x; `istop`, 1 where the tolerance was reached, 2 after `niter` iterations, 3 where a callback stopped; `iit` iterations;
+    x; `istop`, 1 where the tolerance was reached or numbers allow no more, 2 after `niter` iterations, 3 where a callback stopped; `iit` iterations;
     `r1norm`, |A^H r - damp^2 x|^2 as the recursion knows it, of r = y - A x; `r2norm`, the square root of |r|^2 + damp^2 |x|^2; and
     `cost`, |r| before the first and after each iteration.
     """
@@ -44,7 +44,7 @@ class CGLS(Solver):
     """
 
     kept_vectors: ClassVar[tuple[str, ...]] = ("s", "c")
-    kept_numbers: ClassVar[tuple[str, ...]] = ("kold", "damp", "tol", "cost1")
+    kept_numbers: ClassVar[tuple[str, ...]] = ("kold", "damp", "tol", "cost1", "epsilon", "anorm", "least")
 
     def __init__(self, Op: Any, callbacks: Any = None, preconditioner: Any = None) -> None:
         super().__init__(Op, callbacks)
@@ -78,7 +78,9 @@ class CGLS(Solver):
             x = None
         else:
             x0 = widened(self.Op, x0)
-            x = vectors_of("CGLS: x0", x0).copy(x0)
+            start = vectors_of("CGLS: x0", x0)
+            start.epsilon(x0)
+            x = start.copy(x0)
             s = data.copy(self.forward(x))
             y = widened(self.Op, y)
             data.check("A x0", s, y)
@@ -95,6 +97,8 @@ class CGLS(Solver):
         direction = gradient if self.precondition is None else self.precondition(gradient)
         self.c = self.model.copy(direction)
         self.cost, self.cost1 = [], []
+        self.epsilon = max(self.data.epsilon(s), self.model.epsilon(x))
+        self.anorm, self.least = 0.0, math.inf
         self._take(x, gradient, direction)
         if not math.isfinite(self.kold):
             raise SolverError("CGLS: y, x0, or what the operator makes of them, contains infinities or nan")
@@ -116,6 +120,9 @@ class CGLS(Solver):
         self.kold = kold
         self.cost.append(math.sqrt(ss))
         self.cost1.append(math.sqrt(ss + self.damp**2 * xx[0]) if xx else self.cost[-1])
+        self.least = min(self.least, kold)
+        if self.cost1[-1] > 0:
+            self.anorm = max(self.anorm, math.sqrt(abs(kold)) / self.cost1[-1])  # at most that of A
 
     def step(self, x: Any, show: bool = False) -> Any:
         """One iteration: x is changed and returned. Raises SolverError where the operator gives infinities or nan."""
@@ -148,14 +155,24 @@ class CGLS(Solver):
         return x
 
     def _going_on(self) -> bool:
-        return self.kold > self.tol
+        return self.kold > self.tol and not self._exhausted()
+
+    def _exhausted(self) -> bool:
+        """Whether what is left is rounding, from which directions grow without bounds: the residual is nothing beside the first one, or
+        the gradient nothing beside |A| |r| (Paige and Saunders, section 6), or it was nearly so and grows again."""
+        rounding = self.epsilon * self.anorm * self.cost1[-1]
+        return (
+            self.cost1[-1] <= NEGLIGIBLE * self.epsilon * self.cost1[0]
+            or self.kold <= (4 * rounding) ** 2
+            or (self.least <= (1000 * rounding) ** 2 and self.kold > 1e4 * self.least)
+        )
 
     def _line(self) -> str:
         return f"{self.cost[-1]:11.4e}      {self.cost1[-1]:11.4e}"
 
     def finalize(self, show: bool = False) -> None:
         """End: why it did."""
-        self.istop = 3 if self.stopped else 1 if self.kold < self.tol else 2
+        self.istop = 3 if self.stopped else 1 if not self._going_on() else 2
         self.r1norm, self.r2norm = self.kold, self.cost1[-1]
         super().finalize(show)
 
@@ -196,7 +213,8 @@ def cgls(
         x0: where to start, as `Op.rmatvec` gives it; zero if left out. It is not changed.
         niter: no more iterations than this.
         damp: weight of |x|.
-        tol: stop when the square of the gradient, |A^H (y - A x) - damp^2 x|^2, is not above it.
+        tol: stop when the square of the gradient, |A^H (y - A x) - damp^2 x|^2, is not above it; also where numbers allow no
+            smaller one, so that 0 asks for the best.
         show: write a line for the first, the last, and some of the other iterations.
         itershow: how many of the first and of the last, and every which of the others.
         callback: called with x after each iteration.

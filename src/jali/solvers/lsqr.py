@@ -90,6 +90,7 @@ class LSQR(Solver):
             u = data.copy(widened(self.Op, y))
         else:
             x0 = widened(self.Op, x0)
+            vectors_of("LSQR: x0", x0).epsilon(x0)
             u = data.copy(self.forward(x0))
             y = widened(self.Op, y)
             data.check("A x0", u, y)

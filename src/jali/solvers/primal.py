@@ -18,8 +18,8 @@ import numpy as np
 from jali.errors import ParameterError
 from jali.solvers.least_squares import CGLS
 from jali.solvers.operators import adjoint_of, forward_of
-from jali.solvers.proximal import ProxOperator, as_prox, combination, positive, rows
-from jali.solvers.solver import rank_of
+from jali.solvers.proximal import ProxOperator, as_prox, combination, rows
+from jali.solvers.solver import check_niter, positive, rank_of
 from jali.solvers.vectors import sums, vectors_of
 
 
@@ -93,6 +93,7 @@ def ProximalGradient(
 
     Returns x. Raises ParameterError for impossible numbers, unknown accelerations, and an f without gradient.
     """
+    check_niter("ProximalGradient", niter)
     f, g = as_prox("ProximalGradient: proxf", proxf), as_prox("ProximalGradient: proxg", proxg)
     if not f.hasgrad:
         raise ParameterError(f"ProximalGradient: f, {proxf!r}, has no gradient")
@@ -169,6 +170,7 @@ def ADMM(
     Begins with z0, or x0; u is zero. With `gfirst` g comes first. `callback` gets x, or with `callbackz` x and z, after each iteration.
     Returns x and z. Raises ParameterError where neither x0 nor z0 is given, and unless tau is positive.
     """
+    check_niter("ADMM", niter)
     f, g = as_prox("ADMM: proxf", proxf), as_prox("ADMM: proxg", proxg)
     tau = positive("tau", tau)
     start = x0 if z0 is None else z0
@@ -219,6 +221,7 @@ def ADMML2(
     x minimizes |Op x - b|^2 / 2 + |A x - z + u|^2 / (2 tau), which `jali.solvers.cgls` does with `kwargs_solver`, from the x before.
     Begins with x0 and z0, or A x0; u is zero. Returns x and z. Raises ParameterError unless tau is positive.
     """
+    check_niter("ADMML2", niter)
     g = as_prox("ADMML2: proxg", proxg)
     tau = positive("tau", tau)
     forward, regular = forward_of("ADMML2: Op", Op), forward_of("ADMML2: A", A)
@@ -275,6 +278,7 @@ def LinearizedADMM(
     `mu` is no more than tau / the largest eigenvalue of A^H A. Begins with x0 and z0, or A x0; u is zero. Returns x and z. Raises
     ParameterError unless tau and mu are positive.
     """
+    check_niter("LinearizedADMM", niter)
     f, g = as_prox("LinearizedADMM: proxf", proxf), as_prox("LinearizedADMM: proxg", proxg)
     tau, mu = positive("tau", tau), positive("mu", mu)
     forward, adjoint = forward_of("LinearizedADMM: A", A), adjoint_of("LinearizedADMM: A", A)

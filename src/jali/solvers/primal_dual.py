@@ -11,7 +11,8 @@ import numpy as np
 from jali.errors import ParameterError
 from jali.solvers.operators import adjoint_of, forward_of
 from jali.solvers.primal import Watch, tell
-from jali.solvers.proximal import as_prox, combination, positive
+from jali.solvers.proximal import as_prox, combination
+from jali.solvers.solver import check_niter, positive
 from jali.solvers.vectors import vectors_of
 
 
@@ -56,6 +57,7 @@ def PrimalDual(
 
     Returns x, or x and y. Raises ParameterError for step lengths that are missing or not positive.
     """
+    check_niter("PrimalDual", niter)
     f, g = as_prox("PrimalDual: proxf", proxf), as_prox("PrimalDual: proxg", proxg)
     forward, adjoint = forward_of("PrimalDual: A", A), adjoint_of("PrimalDual: A", A)
     taus, mus = _lengths("tau", tau, niter), _lengths("mu", mu, niter)

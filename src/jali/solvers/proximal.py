@@ -20,6 +20,7 @@ from jali.errors import ParameterError, ShapeError
 from jali.solvers.conjugate_gradient import CG
 from jali.solvers.least_squares import CGLS
 from jali.solvers.operators import adjoint_of, forward_of, own
+from jali.solvers.solver import positive
 from jali.solvers.vectors import each, sums, vectors_of
 
 SEPARABLE = ("Box", "ETP", "Geman", "Huber", "L0", "L1", "Log", "Log1", "SCAD")
@@ -104,14 +105,6 @@ class ProxOperator:
         return self.postcomposition(sigma)
 
     __rmul__ = __mul__
-
-
-def positive(name: str, value: Any) -> float:
-    """A number, or a NumPy array of one."""
-    number = float(np.real(np.asarray(value).reshape(-1)[0])) if np.size(value) == 1 else math.nan
-    if not (number > 0 and math.isfinite(number)):
-        raise ParameterError(f"{name} is a positive number, not {value!r}")
-    return number
 
 
 def _flat(function: Callable[[Any], Any], part: Any) -> Any:
@@ -342,11 +335,9 @@ class L21(ProxOperator):
     def _each(self, function: Callable[[Any, Any], Any], x: Any) -> Any:
         size = self._size(x)
         found = [each(function, member, size) for member in self._members(x)]
-        return (
-            StackedDistributedArray(found, x._base_comm)
-            if isinstance(x, StackedDistributedArray)
-            else type(x)(found)
-        )
+        if isinstance(x, StackedDistributedArray):
+            return StackedDistributedArray(found, x._base_comm)
+        return type(x)(found) if isinstance(x, list | tuple) else found[0]
 
     def prox(self, x: Any, tau: float, **options: Any) -> Any:
         """(1 - sigma tau / max(|x_j|, sigma tau)) x_j (section 6.5.1)."""

@@ -13,16 +13,22 @@ A solver is used in one of two ways: `Solver(Op).solve(y, ...)`, or step by step
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
+
+import numpy as np
 
 from jali.comm.given import integer
 from jali.errors import ParameterError
 from jali.solvers.vectors import vectors_of
 
 Itershow = tuple[int, int, int]
+NEGLIGIBLE = (
+    1 / 16
+)  # of what rounding leaves of a residual: a recursion that came so far has nothing more to find
 
 
 class Solver:
@@ -40,6 +46,11 @@ class Solver:
     def __init__(self, Op: Any, callbacks: Sequence[Any] | None = None) -> None:
         self.Op = Op
         self.callbacks = [] if callbacks is None else list(callbacks)
+        for callback in self.callbacks:
+            if not (callable(callback) or _has_hooks(callback)):
+                raise ParameterError(
+                    f"a callback is a function of x, or has methods as on_step_end; {callback!r} is none"
+                )
         self.callback: Callable[[Any], None] | None = None
         self.niter: int | None = None
         self.iiter = 0
@@ -73,8 +84,13 @@ class Solver:
         niter = self.niter if niter is None else niter
         if niter is None:
             raise ParameterError(f"{type(self).__name__}: say how many iterations, niter, in setup or in run")
-        if (number := integer(niter)) is None or number < 0:
-            raise ParameterError(f"{type(self).__name__}: niter is a whole number from 0, not {niter!r}")
+        check_niter(type(self).__name__, niter)
+        if self.callback is not None and not callable(self.callback):
+            raise ParameterError(
+                f"{type(self).__name__}: a callback is a function of x, not {self.callback!r}"
+            )
+        if self._x is None:
+            raise ParameterError(f"{type(self).__name__}: there is nothing to run before setup or restore")
         self._call("on_run_begin", x)
         while self.iiter < niter and self._going_on() and not self.stopped:
             x = self._counted_step(x, show and _is_shown(self.iiter, niter, itershow))
@@ -149,6 +165,20 @@ class Solver:
 
     def _resume(self, vectors: dict[str, Any], numbers: dict[str, Any]) -> None:
         """What is made of them before the rest is set."""
+
+
+def check_niter(name: str, given: Any) -> None:
+    """Raise ParameterError for what is no number of iterations."""
+    if (number := integer(given)) is None or number < 0:
+        raise ParameterError(f"{name}: niter is a whole number from 0, not {given!r}")
+
+
+def positive(name: str, value: Any) -> float:
+    """A number, or a NumPy array of one."""
+    number = float(np.real(np.asarray(value).reshape(-1)[0])) if np.size(value) == 1 else math.nan
+    if not (number > 0 and math.isfinite(number)):
+        raise ParameterError(f"{name} is a positive number, not {value!r}")
+    return number
 
 
 def _copy(x: Any) -> Any:

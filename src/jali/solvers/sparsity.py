@@ -18,7 +18,7 @@ import numpy as np
 from jali.errors import ParameterError, SolverError
 from jali.solvers.eigs import largest
 from jali.solvers.operators import adjoint_of, forward_of, own, widened
-from jali.solvers.solver import Itershow, Solver
+from jali.solvers.solver import Itershow, Solver, positive
 from jali.solvers.thresholds import THRESHOLDS
 from jali.solvers.vectors import each, sums, vectors_of
 
@@ -116,6 +116,7 @@ class ISTA(Solver):
         else:
             x0 = widened(self.Op, x0)
             model = vectors_of(f"{name}: x0", x0)
+            model.epsilon(x0)
             x = model.copy(x0)
             res = data.copy(self.forward(x))
             data.check("A x0", res, y)
@@ -124,7 +125,7 @@ class ISTA(Solver):
         self.threshkind, self.decay, self.monitorres = threshkind, decay, monitorres
         self.backtracking, self.beta = backtracking, beta
         self.data, self.model, self.y, self.iiter, self.cost = data, model, y, 0, []
-        self.alpha = self._step_length(x, eigsdict) if alpha is None else float(alpha)
+        self.alpha = self._step_length(x, eigsdict) if alpha is None else positive("alpha", alpha)
         self.z, self.res, self.t = x, res, 1.0
         self.res_z = res
         rr, yy = (number.real for number in sums((res, res), (y, y)))
@@ -163,6 +164,10 @@ class ISTA(Solver):
     def step(self, x: Any, show: bool = False) -> Any:
         """One iteration: returns the next x. Raises ResidualError, which is a ValueError, where that is watched."""
         gradient = self.adjoint(self.res_z)
+        if self.decay is not None and self.iiter >= len(self.decay):
+            raise ParameterError(
+                f"{type(self).__name__}: decay has {len(self.decay)} factors, and there are more iterations"
+            )
         decay = 1.0 if self.decay is None else float(self.decay[self.iiter])
         while True:
             moved = self.model.copy(self.z)
