@@ -83,6 +83,8 @@ def test_fortran_programs(library: str, interface: str, tmp_path: Path) -> None:
     launcher = shutil.which(f"mpiexec.{library}")
     if compiler is None or wrapper is None or launcher is None:
         pytest.skip(f"no Fortran compiler of {library} is here (mpifort.{library})")
+    if shutil.which("gfortran") is None:
+        pytest.skip("no gfortran is here, which the wrappers call")
     for command in (
         [wrapper, "-std=c++20", "-c", HERE / "fortran_memory.cpp", "-o", "memory.o"],
         [

@@ -69,8 +69,11 @@ def combined_array(group: Communicator, values: Any, op: str = "sum") -> Any:
     if group.size == 1:
         return values
     if _bytes_of_unsent(values.dtype) == 1:
-        flat = values.reshape(-1)  # of no dimension too
-        return group.all_reduce(library_of(flat).contiguous(flat), op=op).reshape(values.shape)
+        flat = (
+            library_of(values).copy(values).reshape(-1)
+        )  # of no dimension too; of the same library afterwards
+        group.all_reduce(flat, flat, op=op)
+        return flat.reshape(values.shape)
     texts = group.gather_bytes(values.tobytes(), what="a sum")
     rows = np.stack([np.frombuffer(text, values.dtype).reshape(values.shape) for text in texts])
     return getattr(rows, op)(axis=0)
