@@ -68,10 +68,10 @@ def combined_array(group: Communicator, values: Any, op: str = "sum") -> Any:
     """As `combined`, element by element, in a new array."""
     if group.size == 1:
         return values
+    if isinstance(values, np.generic):  # of no dimension
+        values = np.asarray(values)
     if _bytes_of_unsent(values.dtype) == 1:
-        flat = (
-            library_of(values).copy(values).reshape(-1)
-        )  # of no dimension too; of the same library afterwards
+        flat = library_of(values).copy(values).reshape(-1)  # of the same library afterwards
         group.all_reduce(flat, flat, op=op)
         return flat.reshape(values.shape)
     texts = group.gather_bytes(values.tobytes(), what="a sum")
