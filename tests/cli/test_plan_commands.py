@@ -119,9 +119,9 @@ def test_updates_with_halos_are_simulated(capsys: pytest.CaptureFixture[str]) ->
         (("bench", "halo", "--continue"), "--continue is for compare; jali bench halo"),
         (
             ("bench", "compare", ".", ".", "--rounds", "3"),
-            "--rounds is for collectives and arrays and halo; jali bench",
+            "--rounds is for collectives, arrays, fft and halo; jali bench",
         ),
-        (("bench", "collectives", "--seconds", "1"), "--seconds is for halo and compare; jali bench coll"),
+        (("bench", "collectives", "--seconds", "1"), "--seconds is for fft, halo and compare; jali bench coll"),
     ],
 )
 def test_bad_input_is_status_2_with_a_sentence(

@@ -33,6 +33,11 @@ def refuse_others(
     for name, untouched in sorted(arguments.untouched.items()):
         if name in options[chosen] or getattr(arguments, name) == untouched:
             continue
-        whose = " and ".join(other for other, own in options.items() if name in own)
-        *words, last = [*map(word_of, options[chosen]), *also]
-        raise ParameterError(f"{word_of(name)} is for {whose}; {command} takes {', '.join(words)} and {last}")
+        whose = _enumerated([other for other, own in options.items() if name in own])
+        words = _enumerated([*map(word_of, options[chosen]), *also])
+        raise ParameterError(f"{word_of(name)} is for {whose}; {command} takes {words}")
+
+
+def _enumerated(words: Sequence[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
