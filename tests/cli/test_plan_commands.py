@@ -121,7 +121,10 @@ def test_updates_with_halos_are_simulated(capsys: pytest.CaptureFixture[str]) ->
             ("bench", "compare", ".", ".", "--rounds", "3"),
             "--rounds is for collectives, arrays, fft and halo; jali bench",
         ),
-        (("bench", "collectives", "--seconds", "1"), "--seconds is for fft, halo and compare; jali bench coll"),
+        (
+            ("bench", "collectives", "--seconds", "1"),
+            "--seconds is for fft, halo and compare; jali bench coll",
+        ),
     ],
 )
 def test_bad_input_is_status_2_with_a_sentence(
