@@ -275,7 +275,7 @@ def _candidates(name: str) -> Iterator[tuple[str, int]]:
 
 
 @functools.cache
-def _driver(kind: str) -> dict[str, Callable[..., int]]:
+def _driver(kind: str) -> dict[str, Any]:
     """The functions of contexts."""
     handle, names = ctypes.CDLL(_core.Gpu.driver(kind)[0]), vendors.vendor(kind).functions
     types: dict[str, tuple[Any, ...]] = {
