@@ -21,6 +21,7 @@ from jali.arrays.libraries import library_of, numpy_dtype
 from jali.arrays.recycled import empty
 from jali.arrays.transits import Piece
 from jali.errors import ShapeError
+from jali.linops.band_kernels import arithmetic_on
 from jali.linops.bands import Band, Rows, inner_rows, other_rows
 from jali.linops.operator import LinearOperator
 
@@ -187,7 +188,6 @@ class _Application:
         """This rank's part of the result."""
         axis, band = self.along.axis, self.along.band
         rows = self.plan.rows
-        xp = self.library.xp
         others: list[Piece] = []
         x: Any
         if self.everything is not None:
@@ -204,13 +204,13 @@ class _Application:
         else:
             x = self.local
         out = empty(x, shape_of(rows), self.dtype)
-        begin = rows[axis][0]
+        by, begin = arithmetic_on(self.library, out), rows[axis][0]
         part = Rows(_three(x, axis), begin)
         target = _three(out, axis)
-        inner_rows(xp, band, part, target, self.along.weight)
+        inner_rows(by, band, part, target, self.along.weight)
         with self._others(others) as pieces:
             sides = [(box[axis][0], box[axis][1], _three(data, axis)) for box, data in pieces]
-            other_rows(xp, band, part._replace(others=sides), target, self.along.weight)
+            other_rows(by, band, part._replace(others=sides), target, self.along.weight)
         if self.plan.part is None:
             first, last = self.plan.flat
             return self.library.copy(out.reshape(-1)[first:last])
