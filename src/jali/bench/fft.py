@@ -220,11 +220,12 @@ def _ours(x: DistributedArray, provider: str, pieces: int, unscaled: bool) -> Si
 
 
 def _needs(x: DistributedArray) -> int:
-    """Bytes beside x that no row exceeds: results, what is between the steps, buffers of exchanges both ways, and work areas."""
+    """Bytes beside x that no row exceeds: results, what is between the steps, buffers of exchanges both ways, what jali keeps for them,
+    and work areas."""
     plan = Plan(x.layout, result=NATURAL)
     moves = [step for step in plan.steps if isinstance(step, Move)]
     shapes = [x.layout.local_shape, *(step.after.local_shape for step in moves)]
-    arrays = len(plan.steps) + 3 + 4 * len(moves) + WORK
+    arrays = len(plan.steps) + 3 + 5 * len(moves) + WORK
     return arrays * max(math.prod(shape) for shape in shapes) * int(x.dtype.itemsize)
 
 

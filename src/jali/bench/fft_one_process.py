@@ -90,13 +90,14 @@ def _timed(plan: SpreadPlan, rounds: int, seconds: float) -> dict[str, list[floa
     x = np.empty(plan.extents, plan.dtype)
     trips = max(1, int((most - first - 10) / math.log2(size) - 0.5))  # until numbers are too large
     _compare(plan, x, 2.0**first)
-    left = 0
+    left, loading = 0, 0.0
 
     def trip(natural: bool) -> float:
-        nonlocal left
+        nonlocal left, loading
         if left == 0:
+            start = time.perf_counter()
             plan.load(x)
-            left = trips
+            left, loading = trips, time.perf_counter() - start
         left -= 1
         plan.wait()
         start = time.perf_counter()
@@ -111,7 +112,7 @@ def _timed(plan: SpreadPlan, rounds: int, seconds: float) -> dict[str, list[floa
     found = {}
     for row in ("transposed", "natural"):
         each = float(np.median([trip(row == "natural") for _ in range(3)]))
-        count = max(rounds, min(MOST_ROUNDS, int(seconds / each)))
+        count = max(rounds, min(MOST_ROUNDS, int(seconds / (each + loading / trips))))
         found[row] = [trip(row == "natural") for _ in range(count)]
     return found
 
