@@ -283,6 +283,13 @@ def installed(driver: Path) -> Iterator[types.ModuleType]:
     module.fft = types.ModuleType("cupy.fft")
     for name in ("fftn", "ifftn", "rfftn", "irfftn"):
         setattr(module.fft, name, _on_device(getattr(np.fft, name)))
+    module.given_back = []  # what was cleared
+    kept = types.SimpleNamespace(
+        clear=lambda: module.given_back.append("plans"),
+        free_all_blocks=lambda: module.given_back.append("blocks"),
+    )
+    module.fft.config = types.SimpleNamespace(get_plan_cache=lambda: kept)
+    module.get_default_memory_pool = lambda: kept
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "cupy", module)
         patch.setitem(sys.modules, "cupy.fft", module.fft)
