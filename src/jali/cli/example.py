@@ -56,7 +56,7 @@ def execute(arguments: argparse.Namespace) -> int:
             _list(arguments.json)
         return 0
     name, module = _module(arguments.name, arguments.check)
-    parameters = _parameters(name, module.SIZES, arguments.size, arguments.overrides)
+    parameters = parameters_of(name, module.SIZES, arguments.size, arguments.overrides)
     example = examples.EXAMPLES[name]
     if example.host_only and parse_device(arguments.device)[0] != "cpu":
         raise ParameterError(
@@ -130,7 +130,7 @@ def _module(given: str, check: bool) -> tuple[str, Any]:
     return name, example.load()
 
 
-def _parameters(name: str, sizes: dict[str, Any], size: str | None, overrides: list[str]) -> Any:
+def parameters_of(name: str, sizes: dict[str, Any], size: str | None, overrides: list[str]) -> Any:
     """Those of a size, with others' values. Raises ParameterError for unknown sizes and names, and for what is no number."""
     if size is not None and size not in sizes:
         raise ParameterError(f"example {name} has no size {value_shown(size)}; there are {', '.join(sizes)}")
