@@ -15,7 +15,6 @@ from typing import Any
 from jali import comm, examples
 from jali.arrays.places import choose_engine, on_device
 from jali.cli.progress import StepProgress
-from jali.devices import parse_device
 from jali.errors import ParameterError
 from jali.files import value_shown
 
@@ -57,11 +56,6 @@ def execute(arguments: argparse.Namespace) -> int:
         return 0
     name, module = _module(arguments.name, arguments.check)
     parameters = parameters_of(name, module.SIZES, arguments.size, arguments.overrides)
-    example = examples.EXAMPLES[name]
-    if example.host_only and parse_device(arguments.device)[0] != "cpu":
-        raise ParameterError(
-            f"example {name} computes on the host only, as {' and '.join(example.needs)} does; leave --device out"
-        )
     engine = choose_engine(arguments.device, arguments.engine)
     if arguments.picture is not None:
         _check_picture(arguments.picture)
