@@ -155,6 +155,9 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
             return self.copy().reshape(*shape)
         return ndarray(found, self.memory)
 
+    def view(self, dtype: Any) -> Any:
+        return ndarray(self.plain.view(dtype), self.memory)
+
     def copy(self) -> Any:
         wait()
         return there(self.plain.copy())
@@ -291,7 +294,9 @@ def installed(driver: Path) -> Iterator[types.ModuleType]:
         asnumpy,
         ascontiguousarray,
     )
-    module.asarray = asarray
+    module.asarray = module.from_dlpack = asarray
+    for name in ("add", "subtract", "multiply", "divide"):
+        setattr(module, name, getattr(np, name))
     module.empty_like = lambda x: empty(x.shape, x.dtype)
     module.zeros = lambda shape, dtype=float: there(np.zeros(shape, dtype))
     module.zeros_like = lambda x: there(np.zeros(x.shape, x.dtype))

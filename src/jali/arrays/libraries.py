@@ -140,6 +140,10 @@ class Library:
         """A new array on the device of this number, whose values are not set."""
         raise ParameterError(f"{self.name} has no arrays on devices")
 
+    def of_memory(self, memory: Any) -> Any:
+        """A `jali.comm.DeviceArray` as an array of this library, in the same memory."""
+        return self.xp.from_dlpack(memory)
+
     def address(self, x: Any) -> int:
         """Of its first element."""
         return int(x.ctypes.data)
