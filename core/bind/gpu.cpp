@@ -234,6 +234,8 @@ void bind_gpu(nb::module_& m) {
              "stop: "
              "what the device has computed since is not there.")
         .def("synchronize", &Gpu::synchronize, Released(), "Waits for the work so far.")
+        .def("let_others_capture", &Gpu::let_others_capture,
+             "What this thread asks of the driver from now on never ends a capture of another thread.")
         .def(
             "wait_for",
             [](Gpu& gpu, std::uintptr_t stream) { gpu.wait_for(reinterpret_cast<void*>(stream)); },

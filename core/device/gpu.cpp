@@ -380,6 +380,11 @@ void Gpu::wait_for_word(const std::int64_t* word, std::int64_t value) const {
     synchronize(); // which hears of errors, and of ranks that are gone
 }
 
+void Gpu::let_others_capture() const {
+    int mode = 2; // relaxed, for CUDA and HIP
+    api_.check(api_.exchange_capture_mode(&mode), "choosing how a thread treats captures of others");
+}
+
 bool Gpu::is_capturing(void* stream) const {
     int status = 0;
     api_.check(api_.is_capturing(stream, &status), "asking whether a graph is being recorded");

@@ -278,6 +278,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
 
     // Whether what is put on the stream now becomes part of a graph instead of being run.
     bool is_capturing(void* stream) const;
+    // What this thread asks of the driver from now on never ends a capture that another thread has begun.
+    void let_others_capture() const;
 
     // Waits for the work so far on `stream` (of anybody) before what comes on ours, and the other way round.
     void wait_for(void* stream);

@@ -84,6 +84,7 @@ struct VirtualAccess {
     row(capture_begin, (void* stream, int mode)) \
     row(is_capturing, (void* stream, int* status)) \
     row(capture_end, (void* stream, void** graph)) \
+    row(exchange_capture_mode, (int* mode)) \
     row(graph_instantiate, (void** instance, void* graph, unsigned long long flags)) \
     row(graph_launch, (void* instance, void* stream)) \
     row(graph_instance_destroy, (void* instance)) \

@@ -471,6 +471,11 @@ BOTH(cuStreamIsCapturing, hipStreamIsCapturing, (void* stream, int* status), (st
     *status = capturing != nullptr;
     return 0;
 }
+BOTH(cuThreadExchangeStreamCaptureMode, hipThreadExchangeStreamCaptureMode, (int* mode), (mode)) {
+    thread_local int kept = 0; // global
+    std::swap(*mode, kept);
+    return 0;
+}
 BOTH(cuStreamEndCapture, hipStreamEndCapture, (void* stream, void** graph), (stream, graph)) {
     GUARD;
     (void)stream;

@@ -49,6 +49,7 @@ GpuVendor cuda_vendor() {
         {"launch", "cuLaunchKernel"},
         {"capture_begin", "cuStreamBeginCapture_v2"},
         {"is_capturing", "cuStreamIsCapturing"},
+        {"exchange_capture_mode", "cuThreadExchangeStreamCaptureMode"},
         {"capture_end", "cuStreamEndCapture"},
         {"graph_instantiate", "cuGraphInstantiateWithFlags"},
         {"graph_launch", "cuGraphLaunch"},

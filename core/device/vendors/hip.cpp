@@ -53,6 +53,7 @@ GpuVendor hip_vendor() {
         {"launch", "hipModuleLaunchKernel"},
         {"capture_begin", "hipStreamBeginCapture"},
         {"is_capturing", "hipStreamIsCapturing"},
+        {"exchange_capture_mode", "hipThreadExchangeStreamCaptureMode"},
         {"capture_end", "hipStreamEndCapture"},
         {"graph_instantiate", "hipGraphInstantiateWithFlags"},
         {"graph_launch", "hipGraphLaunch"},

@@ -228,7 +228,7 @@ class ProcessGroup(dist.ProcessGroup):
                 requests = [step.start(world, how) for step in steps]
                 for step in steps:
                     step.end()
-            return DeviceWork(what, written, self._calls, stream, requests, steps)
+                return DeviceWork(what, written, self._calls, stream, requests, steps)
 
         return self._collectives.enqueue(put, limit)
 

@@ -146,6 +146,7 @@ class CollectiveThread(GroupThread):
         self._calls: deque[Call] = deque()
         self._busy = False
         self._waiting = 0  # threads in `enqueue`
+        self._lets_capture = False  # looks at streams would end captures of graphs otherwise
         self._on_device: deque[tuple[DeviceWork, Call]] = deque()  # what streams still have to do
         super().__init__(*arguments)
 
@@ -202,9 +203,12 @@ class CollectiveThread(GroupThread):
             finally:
                 self._rest()
 
-    def _has_ended(self) -> bool:
+    def _has_ended(self) -> bool:  # only asked by this thread
         if self.failure is not None:
             return True
+        if self._on_device and not self._lets_capture:
+            self._on_device[0][0].let_others_capture()
+            self._lets_capture = True
         while self._on_device and self._on_device[0][0].is_completed():
             self._on_device.popleft()
         return self._ending and not self._on_device
@@ -246,7 +250,7 @@ class CollectiveThread(GroupThread):
     def enqueue(self, make: Callable[[Communicator], DeviceWork], limit: float) -> DeviceWork:
         """What `make` puts on a stream with the communicator, in the calling thread, after all calls before it.
 
-        It is looked after, and what it uses is kept, until the stream has done it.
+        It is looked after, and what it uses is kept, until the stream has done it; what is captured belongs to the graph.
         """
         with self.changed:
             self._waiting += 1
@@ -259,7 +263,8 @@ class CollectiveThread(GroupThread):
             self._busy = True
         try:
             work = make(self.world)
-            self._on_device.append((work, Call(work, lambda world: None, limit)))
+            if not work.is_captured:
+                self._on_device.append((work, Call(work, lambda world: None, limit)))
             return work
         except ParameterError:
             raise

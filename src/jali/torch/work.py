@@ -10,6 +10,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from jali import _core
+from jali.errors import ParameterError
+
 _NO_LIMIT = timedelta(0)
 
 
@@ -91,7 +94,10 @@ class Work(dist._Work):
 
 
 class DeviceWork(Work):
-    """A call that is on `stream` of a device already: waiting lets the caller's stream wait, and not the host."""
+    """A call that is on `stream` of a device already: waiting lets the caller's stream wait, and not the host.
+
+    What a graph captures is only made when the graph is launched, so that asking whether it has ended is an error.
+    """
 
     def __init__(
         self,
@@ -109,12 +115,20 @@ class DeviceWork(Work):
         self.requests = requests  # of jali
         self._kept: Any = kept  # until the caller's stream waits: what the stream still uses
         self._device = stream.device
+        self.is_captured = torch.cuda.is_current_stream_capturing()  # of `stream`, which is the current one
 
     def is_completed(self) -> bool:
+        if self.is_captured:
+            raise ParameterError(f"{self.what} is captured in a graph, and made when that is launched")
         return self._event.query()
 
     def is_success(self) -> bool:
         return self.is_completed()
+
+    def let_others_capture(self) -> None:
+        """The calling thread may look at events while another captures a graph."""
+        kind = "hip" if torch.version.hip else "cuda"
+        _core.Gpu.open(kind, self._device.index).let_others_capture()
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
         torch.cuda.current_stream(self._device).wait_event(self._event)
