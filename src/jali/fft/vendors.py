@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import gc
 import os
 import sys
 import threading
@@ -303,43 +302,17 @@ def _primary(kind: str, ordinal: int) -> int:
     return context.value or 0
 
 
-_guard = threading.RLock()
-_inside = 0  # threads that have a device of theirs current
-_collects = True  # whether Python collected garbage before they came
-
-
-@contextlib.contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Memory of another device that is given back in this thread would make that device current."""
-    global _inside, _collects
-    with _guard:
-        if _inside == 0:
-            _collects = gc.isenabled()
-            gc.disable()
-        _inside += 1
-    try:
-        yield
-    finally:
-        with _guard:
-            _inside -= 1
-            if _inside == 0 and _collects:
-                gc.enable()
-
-
 @contextlib.contextmanager
 def current_device(kind: str, ordinal: int) -> Iterator[None]:
     """The device's primary context is the thread's inside. Raises DeviceError."""
     driver, wanted, before = _driver(kind), _primary(kind, ordinal), ctypes.c_void_p()
-    with _without_garbage_collection():
-        driver["context_current"](ctypes.byref(before))
-        if before.value == wanted:
-            yield
-            return
-        if code := driver["context_set"](wanted):
-            raise DeviceError(
-                f"the driver does not take the context of {kind} device {ordinal} (code {code})"
-            )
-        try:
-            yield
-        finally:
-            driver["context_set"](before.value)
+    driver["context_current"](ctypes.byref(before))
+    if before.value == wanted:
+        yield
+        return
+    if code := driver["context_set"](wanted):
+        raise DeviceError(f"the driver does not take the context of {kind} device {ordinal} (code {code})")
+    try:
+        yield
+    finally:
+        driver["context_set"](before.value)
