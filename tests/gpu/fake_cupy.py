@@ -140,6 +140,9 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
             return self.copy().reshape(*shape)
         return ndarray(found, self.memory)
 
+    def view(self, dtype: Any) -> Any:
+        return ndarray(self.plain.view(dtype), self.memory)
+
     def copy(self) -> Any:
         wait()
         return there(self.plain.copy())
@@ -264,7 +267,9 @@ def installed(driver: Path) -> Iterator[types.ModuleType]:
         asnumpy,
         ascontiguousarray,
     )
-    module.asarray = asarray
+    module.asarray = module.from_dlpack = asarray
+    for name in ("add", "subtract", "multiply", "divide"):
+        setattr(module, name, getattr(np, name))
     module.empty_like = lambda x: empty(x.shape, x.dtype)
     module.zeros = lambda shape, dtype=float: there(np.zeros(shape, dtype))
     module.zeros_like = lambda x: there(np.zeros(x.shape, x.dtype))
@@ -278,6 +283,13 @@ def installed(driver: Path) -> Iterator[types.ModuleType]:
     module.fft = types.ModuleType("cupy.fft")
     for name in ("fftn", "ifftn", "rfftn", "irfftn"):
         setattr(module.fft, name, _on_device(getattr(np.fft, name)))
+    module.given_back = []  # what was cleared
+    kept = types.SimpleNamespace(
+        clear=lambda: module.given_back.append("plans"),
+        free_all_blocks=lambda: module.given_back.append("blocks"),
+    )
+    module.fft.config = types.SimpleNamespace(get_plan_cache=lambda: kept)
+    module.get_default_memory_pool = lambda: kept
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "cupy", module)
         patch.setitem(sys.modules, "cupy.fft", module.fft)
