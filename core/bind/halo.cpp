@@ -212,7 +212,10 @@ void bind_storage(nb::module_& m) {
                 nb::gil_scoped_release released;
                 f.copy_from(other, pool.get());
             },
-            "other"_a, "pool"_a = nb::none(), "Same local box and memory of a site, any lanes and order.");
+            "other"_a, "pool"_a = nb::none(), "Same local box and memory of a site, any lanes and order.")
+        .def("prepare_copy_from", &FieldStorage::prepare_copy_from, "other"_a,
+             nb::call_guard<nb::gil_scoped_release>(),
+             "Makes what copy_from needs, which a graph has no time for.");
     m.def(
         "halo_item",
         [](std::shared_ptr<PlacedLayout> layout, const Sections& memory, std::string label,

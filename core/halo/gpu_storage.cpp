@@ -149,15 +149,7 @@ void FieldStorage::copy_on_device(const FieldStorage& other) {
         return;
     }
     Gpu& gpu = *to.gpu();
-    GpuMemory places;
-    if (layout_ != other.layout_ && to.box_index() != from.box_index()) {
-        std::vector<std::int32_t> block_at(static_cast<std::size_t>(from.nblocks())), list(block_at.size());
-        for (std::int64_t block = 0; block < from.nblocks(); ++block)
-            block_at[from.box_index()[block]] = static_cast<std::int32_t>(block);
-        for (std::int64_t block = 0; block < to.nblocks(); ++block)
-            list[block] = block_at[to.box_index()[block]];
-        places = gpu.upload(list.data(), list.size() * sizeof list[0], "sites on their way");
-    }
+    const GpuAddress places = layout_->places_in(other.layout_);
     std::vector<SectionOnDevice> theirs;
     for_each_section(other,
                      [&](const std::string&, const SectionOnDevice& section) { theirs.push_back(section); });
@@ -165,10 +157,10 @@ void FieldStorage::copy_on_device(const FieldStorage& other) {
     await_owner();
     other.await_owner();
     for_each_section(*this, [&](const std::string& suffix, const SectionOnDevice& section) {
-        run_builtin(gpu, "reorder" + suffix,
-                    ReorderArguments{to.nblocks(), theirs[next++], section, other.address(), address(),
-                                     places.address()},
-                    to.nblocks() * section.units);
+        run_builtin(
+            gpu, "reorder" + suffix,
+            ReorderArguments{to.nblocks(), theirs[next++], section, other.address(), address(), places},
+            to.nblocks() * section.units);
     });
     let_owner_go_on();
     other.let_owner_go_on();

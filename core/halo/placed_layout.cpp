@@ -141,4 +141,19 @@ GpuAddress PlacedLayout::on_device(const Slab& slab) {
     return kept_on_device(blocks.data(), blocks.size() * sizeof blocks[0], "site lists");
 }
 
+GpuAddress PlacedLayout::places_in(const std::shared_ptr<PlacedLayout>& other) {
+    if (other.get() == this) return 0;
+    if (const auto known = places_in_.find(other); known != places_in_.end()) return known->second.address();
+    std::erase_if(places_in_, [](const auto& kept) { return kept.first.expired(); });
+    GpuMemory memory;
+    if (box_index() != other->box_index()) {
+        std::vector<std::int32_t> theirs(static_cast<std::size_t>(nblocks())), list(theirs.size());
+        for (std::int64_t block = 0; block < nblocks(); ++block)
+            theirs[other->box_index()[block]] = static_cast<std::int32_t>(block);
+        for (std::int64_t block = 0; block < nblocks(); ++block) list[block] = theirs[box_index()[block]];
+        memory = gpu_->upload(list.data(), list.size() * sizeof list[0], "site tables");
+    }
+    return places_in_.emplace(other, std::move(memory)).first->second.address();
+}
+
 } // namespace jali

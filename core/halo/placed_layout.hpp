@@ -57,6 +57,8 @@ class PlacedLayout : public Layout {
     GpuAddress differences_on_device(const NeighbourTable& table);
     // The blocks of a slab that are sent.
     GpuAddress on_device(const Slab& slab);
+    // [block]: the block of another layout of this box that has the same site; null where all are the same.
+    GpuAddress places_in(const std::shared_ptr<PlacedLayout>& other);
 
     HaloCounters counters; // of all fields of this layout
 
@@ -98,6 +100,7 @@ class PlacedLayout : public Layout {
 
     std::map<const void*, std::vector<std::uint32_t>> differences_; // of tables, in order
     std::map<std::pair<const void*, int>, GpuMemory> codes_;
+    std::map<std::weak_ptr<PlacedLayout>, GpuMemory, std::owner_less<>> places_in_; // by layout
     std::map<const void*, GpuMemory> lists_; // by what they are copies of, which this layout keeps
     std::unique_ptr<GpuStream> bulk_stream_;
     std::shared_ptr<HaloPad> pad_;

@@ -404,7 +404,7 @@ void FieldStorage::fill_zero(ThreadPool* pool) {
     mark_written(3);
 }
 
-void FieldStorage::copy_from(const FieldStorage& other, ThreadPool* pool) {
+void FieldStorage::prepare_copy_from(const FieldStorage& other) {
     require_sites("copy_from");
     other.require_sites("copy_from");
     const PlacedLayout &to = *layout_, &from = *other.layout_;
@@ -415,6 +415,12 @@ void FieldStorage::copy_from(const FieldStorage& other, ThreadPool* pool) {
                           " bytes per site, '" + label_ + "' has " + format_extents(to.extents()) + " and " +
                           std::to_string(site_bytes_) + ", or keeps them in another way");
     }
+    if (to.gpu() && to.gpu() == from.gpu()) layout_->places_in(other.layout_);
+}
+
+void FieldStorage::copy_from(const FieldStorage& other, ThreadPool* pool) {
+    prepare_copy_from(other);
+    const PlacedLayout &to = *layout_, &from = *other.layout_;
     if (to.gpu() || from.gpu()) {
         copy_on_device(other);
         return mark_written(3);

@@ -153,6 +153,8 @@ class FieldStorage {
     void fill_zero(ThreadPool* pool = nullptr); // marks both parities
     // Takes the bytes of a storage of the same local box and memory, whatever its lanes and order.
     void copy_from(const FieldStorage& other, ThreadPool* pool = nullptr);
+    // Makes what that needs, and throws what it would; graphs take copies that are prepared.
+    void prepare_copy_from(const FieldStorage& other);
 
   private:
     void require_sites(const char* what) const;

@@ -225,6 +225,7 @@ void MappedMemory::close() noexcept {
         const auto found = foreign.all.find(opened_ != 0 ? opened_ : imported_.address);
         if (found != foreign.all.end() && --found->second.mappings == 0) foreign.all.erase(found);
     }
+    const CallersContext kept(gpu_->api());
     try {
         gpu_->make_current();
         if (opened_ != 0) gpu_->api().ipc_close(opened_);

@@ -8,6 +8,7 @@ because of it. Knows nothing of formats.
 from __future__ import annotations
 
 import errno
+import importlib
 import math
 import os
 import stat
@@ -95,6 +96,27 @@ def read_bytes(path: str | os.PathLike[str], most: int, what: str) -> bytes:
     except OSError as error:
         raise OSError(error.errno, f"cannot read {shown(name)}: {os.strerror(error.errno or 0)}") from error
     return data
+
+
+def package_for(path: str, what: str, name: str, extra: str) -> Any:
+    """The package that files of this kind ("HDF5 files") are read and written by. Raises ParameterError where it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ParameterError(
+            f'{path}: {what} need the package {name}, which is not here ({error}): pip install "jali[{extra}]"'
+        ) from None
+
+
+@contextmanager
+def read_by(reader: str, path: str) -> Iterator[None]:
+    """Whatever a library complains about inside is the file's fault: FileFormatError."""
+    try:
+        yield
+    except (FileFormatError, ParameterError):
+        raise
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError, IndexError) as error:
+        raise FileFormatError(f"{path}: {reader} cannot read it: {shown(error)}") from error
 
 
 def open_lock(path: str | os.PathLike[str]) -> TextIO:

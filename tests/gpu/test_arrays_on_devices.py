@@ -342,6 +342,33 @@ def test_a_graph_repeats_calls_on_arrays(device):
     same(array, field)
 
 
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("element", [Real(), Integer(), Vector(3), Matrix(2, 3), Spinor(3)], ids=str)
+def test_a_graph_assigns_between_arrays_and_fields(element, precision, device):
+    box = (4, 6)
+    lattice = Lattice(*box, device=device)
+    other = {"float32": "float64", "float64": "float32"}[precision]
+    own, same_precision, converted = (Field(lattice, element, p) for p in ("float64", "float64", other))
+    array = DeviceArray.from_host(
+        np.zeros((*box, *element.numpy_shape), element.numpy_dtype(precision)), lattice.gpu
+    )
+    wrapped = lattice.wrap(array, element)
+
+    def step() -> None:
+        wrapped.assign(own)
+        same_precision.assign(wrapped)
+        converted.assign(wrapped)
+
+    graph = jali.graph(step, lattice)
+    for turn in range(1, 3):
+        numbers = turn * np.arange(array.size).reshape(array.shape)
+        own[...] = numbers
+        graph.run()
+        assert np.array_equal(array.to_host(), numbers)
+        assert np.array_equal(same_precision[...], numbers)
+        assert np.array_equal(converted[...], numbers)
+
+
 @pytest.mark.skipif(REAL, reason="CUDA's driver is the machine's in this run")
 @pytest.mark.parametrize("how", ["interface", "dlpack", "named"])
 def test_streams_of_arrays_are_put_in_order(how, fake_driver):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import sys
 from pathlib import Path
@@ -129,6 +130,41 @@ def test_processes_map_memory_with_handles(device: str, how: str, fake_environme
     text = f"t.everything({device!r}, 'virtual')" if device == "cuda" else "t.why_not('hip')"
     environment = {**fake_environment, **SECOND_WAY[how]}
     assert on_processes(text, environment).split() == ["True", "True"]
+
+
+def freed_beside_another_device() -> None:
+    """What maps the memory of other ranks goes while the other device is the thread's: that it stays."""
+    driver, context = ctypes.CDLL(str(make_fake_driver())), ctypes.c_void_p()
+
+    def current() -> int:
+        assert driver.cuCtxGetCurrent(ctypes.byref(context)) == 0
+        return context.value or 0
+
+    ranks = comm.current()
+    lattice, own = jali.Lattice(8, 12, grid=(1, 2), device="cuda"), ranks.duplicate()
+    x, out = lattice.field(jali.Real()), lattice.field(jali.Real())
+    with jali.settings.using(halo_policy=ROWS[0]):
+        spread(out, x)
+    own.all_reduce(DeviceArray.from_host(np.zeros(300_000), lattice.gpu))
+    lattice.gpu.synchronize()
+    mine = current()
+    other = _core.Gpu.open("cuda", 1 - lattice.gpu.ordinal)
+    other.synchronize()
+    before = current()
+    del lattice, x, out, own
+    gc.collect()
+    print(current() == before != mine, flush=True)
+    ranks.barrier()
+
+
+@pytest.mark.mpi
+@needs_fake_driver
+@pytest.mark.parametrize("handles", ["ipc", "virtual"])
+def test_freeing_mapped_memory_leaves_the_callers_device_current(
+    handles: str, fake_environment: dict[str, str]
+) -> None:
+    environment = {**fake_environment, "JALI_PEER_HANDLES": handles}
+    assert on_processes("t.freed_beside_another_device()", environment).split() == ["True", "True"]
 
 
 def why_not(device: str) -> None:

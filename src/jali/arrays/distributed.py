@@ -7,26 +7,23 @@ CuPy, PyTorch or JAX, or jali's fields; functions are looked up in the library o
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from jali import _core
-from jali.arrays import ghosts, moves
+from jali.arrays import elementwise, ghosts, moves, reductions, relayout
 from jali.arrays.fields import FieldPart, layout_of_lattice, part_of_memory, to_field
-from jali.arrays.layout import Box, Layout, Partition, Shape, communicator_of, extents, layout_of, shape_of
-from jali.arrays.libraries import is_complex, library_by_name, library_of, numpy_dtype
+from jali.arrays.globally import Globally, slices_of
+from jali.arrays.layout import Layout, Partition, Shape, communicator_of, layout_of
+from jali.arrays.libraries import library_by_name, library_of
 from jali.comm import Communicator
 from jali.comm.given import integer
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.lattice.field import Field
 
 Scalar = Any  # a number of NumPy's or Python's
-
-
-NUMBERS = (int, float, complex, np.generic)
 
 
 class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
@@ -119,10 +116,14 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         layout = layout_of(
             communicator_of(base_comm), x.shape, partition, axis, grid=grid, local_shapes=local_shapes, mask=mask
         )  # fmt: skip
-        part = library.copy(x[_slices(layout.box, ())])
+        part = library.copy(x[slices_of(layout.box, ())])
         if partition is Partition.BROADCAST:
             part = moves.that_of_rank_0(layout.communicator, part)
         return cls.of(layout, part, base_comm)
+
+    def _with(self, local: Any) -> DistributedArray:
+        """An array like this one with another part."""
+        return DistributedArray.of(self.layout, local, self._base_comm)
 
     # --- what it is -----------------------------------------------------------------------------------------
 
@@ -290,21 +291,13 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         if isinstance(value, DistributedArray):
             self._alike(value, "assignment")
             value = value._local
-        self._refuse_loss(value)
+        elementwise.refuse_loss(self, value)
         if self.layout.partition is Partition.BROADCAST:
             value = moves.that_of_rank_0(self.layout.communicator, value, self.dtype)
         if type(self._local) is np.ndarray:
             self._local[where] = value
         else:
             self._local = library_of(self._local).put(self._local, where, value)
-
-    def _refuse_loss(self, value: Any) -> None:
-        """ParameterError where complex numbers would be assigned to real ones, of which NumPy would only warn."""
-        if is_complex(value) and not is_complex(self._local):
-            raise ParameterError(
-                f"elements of type {self.dtype} would lose the imaginary parts of {getattr(value, 'dtype', 'complex')} numbers: assign "
-                "their real parts, or make the array complex (x.astype)"
-            )
 
     @property
     def globally(self) -> Globally:
@@ -314,88 +307,12 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     # --- arithmetic -----------------------------------------------------------------------------------------
 
     def _alike(self, other: DistributedArray, what: str) -> None:
-        if other.layout is self.layout and type(other._local) is type(self._local):
-            return
-        mine, theirs = self.layout, other.layout
-        if mine.communicator is not theirs.communicator:
-            raise ShapeError(f"{what}: the arrays belong to different communicators")
-        if mine.shape != theirs.shape:
-            raise ShapeError(f"{what}: arrays of global shapes {mine.shape} and {theirs.shape}")
-        if mine.partition is not theirs.partition and (mine.scattered or theirs.scattered):
-            raise ShapeError(
-                f"{what}: one array has Partition.{mine.partition.name}, the other Partition.{theirs.partition.name}; redistribute one"
-            )
-        # along several axes the same shapes may be those of other places
-        several = mine.scattered and len(mine.axes) + len(theirs.axes) > 2
-        if mine.local_shapes != theirs.local_shapes or (several and mine.boxes != theirs.boxes):
-            raise ShapeError(
-                f"{what}: local shapes of rank {self.rank} are {mine.local_shape} and {theirs.local_shape}: the arrays are split "
-                f"differently ({mine!r}, {theirs!r}); redistribute one"
-            )
-        if mine.mask != theirs.mask:
-            raise ShapeError(f"{what}: arrays with the masks {mine.mask} and {theirs.mask}")
-        engines = library_of(self._local).name, library_of(other._local).name
-        if len(set(engines)) > 1:
-            raise ShapeError(
-                f"{what}: parts of one array are of {engines[0]}, of the other of {engines[1]}; put one where the other is, as "
-                f"DistributedArray.of(x.layout, part)"
-            )
+        elementwise.check_alike(self, other, what)
 
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **named: Any
     ) -> Any:
-        if method != "__call__" or ufunc.signature is not None:
-            raise LayoutError(
-                f"numpy.{ufunc.__name__}{'' if method == '__call__' else '.' + method} does not work element by element; take methods of the "
-                "DistributedArray"
-            )
-        first, parts = None, []
-        for x in inputs:
-            if type(x) is DistributedArray:
-                if first is None:
-                    first = x
-                else:
-                    first._alike(x, ufunc.__name__)
-                parts.append(x._local)
-            elif isinstance(x, NUMBERS) or np.ndim(x) == 0:
-                parts.append(x)
-            else:
-                raise LayoutError(
-                    f"{ufunc.__name__} of a DistributedArray and an array of shape {np.shape(x)}, of which it is not known what part "
-                    "of the whole it is: make it a DistributedArray (DistributedArray.to_dist, DistributedArray.of), or take x.local"
-                )
-        if first is None:
-            first = self  # which is where the result goes
-        if out is not None:
-            for x in out:
-                if x is None:  # a new one, of several
-                    continue
-                if not isinstance(x, DistributedArray):
-                    raise LayoutError(f"{ufunc.__name__}: out is a DistributedArray, not {type(x).__name__}")
-                first._alike(x, ufunc.__name__)
-            new = any(library_of(x._local).immutable for x in out if x is not None)
-            if not new:
-                named["out"] = tuple(None if x is None else x._local for x in out)
-        if isinstance(where := named.get("where"), DistributedArray):
-            first._alike(where, ufunc.__name__)
-            named["where"] = where._local
-        elif where is not None and np.ndim(where) > 0:
-            raise LayoutError(
-                f"{ufunc.__name__}: where= an array of shape {np.shape(where)}, of which it is not known what part of the whole it is: "
-                "make it a DistributedArray"
-            )
-        found = library_of(first._local).ufunc(ufunc)(*parts, **named)
-        parts_found = found if isinstance(found, tuple) else (found,)
-        if out is not None and new:  # arrays that never change give way to others
-            for x, one in zip(out, parts_found, strict=True):
-                if x is not None:
-                    x._local = one.astype(x._local.dtype)
-        given = (None,) * ufunc.nout if out is None else out
-        results = tuple(
-            DistributedArray.of(first.layout, one, first._base_comm) if x is None else x
-            for x, one in zip(given, parts_found, strict=True)
-        )
-        return results[0] if len(results) == 1 else results
+        return elementwise.apply_ufunc(self, ufunc, method, inputs, out, named)
 
     def add(self, x: Any) -> DistributedArray:
         """self + x."""
@@ -421,35 +338,29 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     @property
     def real(self) -> DistributedArray:
         """Real parts: not a copy."""
-        return DistributedArray.of(self.layout, self._local.real, self._base_comm)
+        return self._with(self._local.real)
 
     @property
     def imag(self) -> DistributedArray:
         """Imaginary parts."""
         local = library_of(self._local).imag(self._local)
-        return DistributedArray.of(self.layout, local, self._base_comm)
+        return self._with(local)
 
     def astype(self, dtype: Any) -> DistributedArray:
         """A copy with elements of another type."""
-        return DistributedArray.of(
-            self.layout, library_of(self._local).astype(self._local, dtype), self._base_comm
-        )
+        return self._with(library_of(self._local).astype(self._local, dtype))
 
     def copy(self) -> DistributedArray:
         """With the same values."""
-        return DistributedArray.of(self.layout, library_of(self._local).copy(self._local), self._base_comm)
+        return self._with(library_of(self._local).copy(self._local))
 
     def zeros_like(self) -> DistributedArray:
         """Of the same layout and type, all 0."""
-        return DistributedArray.of(
-            self.layout, library_of(self._local).zeros_like(self._local), self._base_comm
-        )
+        return self._with(library_of(self._local).zeros_like(self._local))
 
     def empty_like(self) -> DistributedArray:
         """Of the same layout and type; values are not set."""
-        return DistributedArray.of(
-            self.layout, library_of(self._local).empty_like(self._local), self._base_comm
-        )
+        return self._with(library_of(self._local).empty_like(self._local))
 
     # --- other memory ---------------------------------------------------------------------------------------
 
@@ -463,8 +374,8 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         if library_of(self._local) is library:
             return self
         if engine == "jali":
-            return DistributedArray.of(self.layout, FieldPart(self.to_field()), self._base_comm)
-        return DistributedArray.of(self.layout, library.sharing(self._local), self._base_comm)
+            return self._with(FieldPart(self.to_field()))
+        return self._with(library.sharing(self._local))
 
     def to_field(self, element: Any = None, boundary: Any = None) -> Any:
         """A `jali.Field` in the memory of this array: what is written to one is in the other. Collective.
@@ -481,22 +392,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def dot(self, y: DistributedArray, vdot: bool = False) -> Scalar:
         """Sum of the products of all elements; with `vdot` those of this array are conjugated. One all-reduce; of arrays that all
         ranks have, none. One of the two may be in parts where all ranks have the other."""
-        if not isinstance(y, DistributedArray):
-            raise ParameterError(f"dot takes another DistributedArray, not {type(y).__name__}")
-        if self.layout.scattered != y.layout.scattered and self.layout.shape == y.layout.shape:
-            return self._as_parts_of(y).dot(y._as_parts_of(self), vdot)
-        self._alike(y, "dot")
-        self.check_same()
-        library = library_of(self._local)
-        return self._summed([library.dot(self._local, y._local, vdot)])[0]
-
-    def _as_parts_of(self, y: DistributedArray) -> DistributedArray:
-        """Of what all ranks have, the parts that `y` has, not copied; itself where it is in parts already."""
-        if self.layout.scattered or not y.layout.scattered:
-            return self
-        self.check_same()
-        where = tuple(slice(begin, end) for begin, end in y.layout.box)
-        return DistributedArray.of(y.layout, self._local[where], self._base_comm)
+        return reductions.dot(self, y, vdot)
 
     def check_same(self) -> None:
         """In checked mode LayoutError, on all ranks, where an array that all ranks have differs between them (`Communicator.checked`);
@@ -504,44 +400,21 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         if not self.layout.scattered:
             moves.check_same(self.layout, self._local)
 
-    def _summed(self, numbers: Sequence[Any], op: str = "sum") -> list[Any]:
-        """Numbers of this rank, combined over the group where ranks have parts."""
-        if not self.layout.scattered or self.layout.group.size == 1 or library_of(self._local).complete:
-            return list(numbers)
-        return moves.combined(self.layout.group, numbers, op)
-
     def sum(self) -> Scalar:
         """Of all elements."""
-        return self._summed([library_of(self._local).number(self._local.sum())])[0]
+        return reductions.total(self)
 
     def mean(self) -> Scalar:
         """Of all elements."""
-        return self.sum() / self._count()
+        return self.sum() / reductions.count(self)
 
     def max(self) -> Scalar:
         """The largest element. ShapeError where there are none."""
-        return self._extreme("max")
+        return reductions.extreme(self, "max")
 
     def min(self) -> Scalar:
         """The smallest element. ShapeError where there are none."""
-        return self._extreme("min")
-
-    def _extreme(self, name: str) -> Scalar:
-        if self._count() == 0:
-            raise ShapeError(f"an array of shape {self.global_shape} without elements has no {name}")
-        dtype = numpy_dtype(self)
-        if dtype.kind not in "iuf":
-            raise ShapeError(f"elements of type {dtype} have no order")
-        limits = np.iinfo(dtype) if dtype.kind in "iu" else None
-        low, high = (limits.min, limits.max) if limits else (-math.inf, math.inf)
-        mine = (low if name == "max" else high) if 0 in self.local_shape else getattr(self._local, name)()
-        return self._summed([dtype.type(library_of(self._local).number(mine))], name)[0]
-
-    def _count(self) -> int:
-        """Elements of the whole; of a masked array those of the group."""
-        if self.layout.mask is None or not self.layout.scattered:
-            return math.prod(self.global_shape)
-        return sum(math.prod(self.layout.local_shapes[rank]) for rank in self.layout.members)
+        return reductions.extreme(self, "min")
 
     def norm(self, ord: Any = None, axis: int | None = None) -> Any:
         """As `numpy.linalg.norm` of vectors: of all elements, a number, or along an `axis`, an array that all ranks have.
@@ -561,12 +434,9 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         self.check_same()
         if library_of(self._local).complete:
             return self._local.whole()
-        return self._lent(lambda local: moves.whole(self.layout, local, masked))
-
-    def _lent(self, function: Callable[[Any], Any]) -> Any:
-        """A function of this part that makes a new array, and writes to arrays on its way."""
-        library = library_of(self._local)
-        return library.returned(function(library.lent(self._local)))
+        return library_of(self._local).made_of(
+            self._local, lambda local: moves.whole(self.layout, local, masked)
+        )
 
     def redistribute(
         self,
@@ -577,64 +447,27 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         local_shapes: Sequence[Any] | None = None,
     ) -> DistributedArray:
         """The same array with another layout: split along other axes, unevenly, or on all ranks. Collective."""
-        layout = layout_of(
-            self.communicator, self.global_shape, partition, self.layout.axes if axis is None else axis,
-            grid=grid, local_shapes=local_shapes, mask=self.layout.mask,
-        )  # fmt: skip
-        self.check_same()
-        if layout is self.layout:
-            return self.copy()
-        found = self._lent(lambda local: moves.move(local, self.layout, layout))
-        return DistributedArray.of(layout, found, self._base_comm)
+        return relayout.redistribute(self, axis, partition, grid, local_shapes)
 
     def ravel(self, order: str = "C") -> DistributedArray:
         """The parts, each made flat, one after the other."""
-        flat = library_of(self._local).ravel(self._local, order)
-        sizes = [(math.prod(shape),) for shape in self.layout.local_shapes]
-        total = sum(n for (n,) in sizes) if self.layout.scattered else sizes[0][0]
-        layout = layout_of(
-            self.communicator, total, self.partition, 0,
-            local_shapes=tuple(sizes) if self.layout.scattered else None, mask=self.layout.mask,
-        )  # fmt: skip
-        return DistributedArray.of(layout, flat, self._base_comm)
+        return relayout.ravel(self, order)
 
     def reshape(self, local_shape: int | Sequence[int], axis: int = 0) -> DistributedArray:
         """Each part with another shape, which lie side by side along `axis`. Collective: every rank gives its own.
 
         Raises ShapeError on all ranks where one of them does not fit.
         """
-        shape = extents("a local shape", local_shape)
-        if not self.layout.scattered:
-            self._check_reshaped([shape])
-            layout = self.layout.with_(shape=shape, axes=(axis,))
-            return DistributedArray.of(layout, self._local.reshape(shape), self._base_comm)
-        texts = self.communicator.gather_bytes(np.array(shape, np.int64).tobytes(), what="reshape")
-        shapes = tuple(tuple(map(int, np.frombuffer(text, np.int64))) for text in texts)
-        if len({len(one) for one in shapes}) > 1:
-            raise ShapeError(f"reshape: ranks gave local shapes of different dimensions, {shapes}")
-        self._check_reshaped(shapes)
-        whole = list(shapes[0])
-        if not -len(whole) <= axis < len(whole):
-            raise ShapeError(f"axis {axis} does not exist in an array of local shape {shape}")
-        whole[axis] = sum(one[axis] for one in shapes)
-        layout = layout_of(
-            self.communicator, tuple(whole), self.partition, axis, local_shapes=shapes, mask=self.layout.mask
-        )  # fmt: skip
-        return DistributedArray.of(layout, self._local.reshape(shape), self._base_comm)
-
-    def _check_reshaped(self, shapes: Sequence[Shape]) -> None:
-        for rank, (before, after) in enumerate(zip(self.layout.local_shapes, shapes, strict=False)):
-            if math.prod(before) != math.prod(after):
-                raise ShapeError(
-                    f"the part of rank {rank} has {math.prod(before)} elements, not {math.prod(after)} as shape {after}"
-                )
+        return relayout.reshape(self, local_shape, axis)
 
     def add_ghost_cells(self, cells_front: int | None = None, cells_back: int | None = None) -> Any:
         """This rank's part with so many cells of its neighbours in front and behind, along the axis that is split; at the ends of the
         whole there are none. They may be more than a neighbour has. Collective. Raises ShapeError for a grid of axes and negative
         numbers."""
         front, back = _cells(cells_front), _cells(cells_back)
-        return self._lent(lambda local: ghosts.with_ghosts(self.layout, local, front, back))
+        return library_of(self._local).made_of(
+            self._local, lambda local: ghosts.with_ghosts(self.layout, local, front, back)
+        )
 
     def ghost_cells(self, cells_front: int = 0, cells_back: int = 0) -> tuple[Any, Any]:
         """The neighbours' cells alone, those in front and those behind, as `add_ghost_cells` puts them around a copy of the part:
@@ -650,144 +483,7 @@ def _cells(given: int | None) -> int:
     return number
 
 
-def _operators() -> None:
-    """Operators between arrays of one layout, and with Python's numbers, at the cost of those of local parts; the rest are ufuncs."""
-    kinds = (int, float, complex)
-
-    def between(name: str, reflected: bool, in_place: bool) -> None:
-        method = f"__{'r' if reflected else 'i' if in_place else ''}{name}__"
-        apply = getattr(operator, f"__{'i' if in_place else ''}{name}__")
-        as_ufunc = getattr(np.lib.mixins.NDArrayOperatorsMixin, method)
-
-        def call(self: DistributedArray, other: Any) -> Any:
-            kind = type(other)
-            if (
-                kind is DistributedArray
-                and other.layout is self.layout
-                and type(other._local) is type(self._local)
-            ):
-                value = other._local
-            elif kind in kinds:
-                value = other
-            else:
-                return as_ufunc(self, other)
-            found = apply(value, self._local) if reflected else apply(self._local, value)
-            if in_place:
-                if found is not self._local:  # arrays that never change give way to others
-                    self._local = found
-                return self
-            if isinstance(found, np.generic):  # of no dimension
-                found = np.asarray(found)
-            made = DistributedArray.__new__(DistributedArray)
-            made.layout, made._local, made._base_comm = self.layout, found, self._base_comm
-            return made
-
-        call.__name__ = method
-        setattr(DistributedArray, method, call)
-
-    for name in ("add", "sub", "mul", "truediv", "pow"):
-        for reflected, in_place in ((False, False), (True, False), (False, True)):
-            between(name, reflected, in_place)
-
-
-_operators()
-
-
-class Globally:
-    """Elements of a DistributedArray by global indices: whole numbers, and slices whose step is 1."""
-
-    def __init__(self, array: DistributedArray) -> None:
-        self._array = array
-
-    def __getitem__(self, where: Any) -> DistributedArray:
-        """The section as an array of its own, which shares memory with this one; ranks that have nothing of it have empty parts.
-
-        A whole number keeps its dimension, of extent 1, where the array is split along it, and drops it elsewhere.
-        """
-        array, layout = self._array, self._array.layout
-        if (library := library_of(array._local)).complete:
-            return library.xp  # which says that it has no sections
-        box, dropped = _box(layout, where)
-        if not layout.scattered:
-            local = array._local[_slices(box, dropped)]
-            return DistributedArray.of(layout.with_(shape=tuple(local.shape), axes=(0,)), local)
-        shapes, kept = [], [axis for axis in range(layout.ndim) if axis not in dropped]
-        for theirs in layout.boxes:
-            shape = shape_of(_common(box, theirs))
-            shapes.append(tuple(shape[axis] for axis in kept))
-        shape = tuple(shape_of(box)[axis] for axis in kept)
-        axes = tuple(kept.index(axis) for axis in layout.axes)
-        found = layout.with_(shape=shape, axes=axes, grid=layout.grid, local_shapes=tuple(shapes))
-        local = array._local[_slices(_within(_common(box, layout.box), layout.box), dropped)]
-        return DistributedArray.of(found, local)
-
-    def __setitem__(self, where: Any, value: Any) -> None:
-        """A number, or an array that all ranks have and that NumPy could assign there."""
-        array, layout = self._array, self._array.layout
-        box, dropped = _box(layout, where, drop_all=True)
-        part = _common(box, layout.box)
-        if isinstance(value, DistributedArray):
-            value = value.asarray()
-        array._refuse_loss(value)
-        if np.ndim(value) > 0:
-            wanted = tuple(end - begin for axis, (begin, end) in enumerate(box) if axis not in dropped)
-            if not hasattr(value, "shape"):
-                value = np.asarray(value)
-            value = library_of(value).xp.broadcast_to(value, wanted)
-            inside = [slice(p[0] - b[0], p[1] - b[0]) for p, b in zip(part, box, strict=True)]
-            value = value[tuple(s for axis, s in enumerate(inside) if axis not in dropped)]
-        if any(begin == end for begin, end in part):
-            return
-        array._local = library_of(array._local).put(
-            array._local, _slices(_within(part, layout.box), dropped), value
-        )
-
-
-def _box(layout: Layout, where: Any, drop_all: bool = False) -> tuple[Box, set[int]]:
-    where = where if isinstance(where, tuple) else (where,)
-    if dots := [at for at, index in enumerate(where) if index is Ellipsis]:
-        at = dots[0]
-        where = (*where[:at], *[slice(None)] * (layout.ndim - len(where) + 1), *where[at + 1 :])
-    if len(where) > layout.ndim:
-        raise ShapeError(f"{len(where)} indices for an array of shape {layout.shape}")
-    box, dropped = [], set()
-    for axis, extent in enumerate(layout.shape):
-        index = where[axis] if axis < len(where) else slice(None)
-        if isinstance(index, slice):
-            begin, end, step = index.indices(extent)
-            if step != 1:
-                raise ShapeError(f"global slices have step 1, not {step}; x[...] has local indices")
-            box.append((begin, max(begin, end)))
-            continue
-        number = integer(index)
-        if number is None:
-            raise ShapeError(
-                f"global indices are whole numbers, slices and one ellipsis, not {index!r}; x[...] has local indices"
-            )
-        if not -extent <= number < extent:
-            raise IndexError(f"index {number} is outside of axis {axis} with {extent} elements")
-        box.append((number % extent, number % extent + 1))
-        if drop_all or not layout.scattered or axis not in layout.axes:
-            dropped.add(axis)
-    return tuple(box), dropped
-
-
-def _common(a: Box, b: Box) -> Box:
-    """What two boxes share; empty at b's edge where that is nothing."""
-    found = []
-    for (begin, end), (first, last) in zip(a, b, strict=True):
-        low = min(max(begin, first), last)
-        found.append((low, max(low, min(end, last))))
-    return tuple(found)
-
-
-def _within(box: Box, of: Box) -> Box:
-    return tuple((begin - first, end - first) for (begin, end), (first, _) in zip(box, of, strict=True))
-
-
-def _slices(box: Box, dropped: Iterable[int]) -> tuple[Any, ...]:
-    """Indices of a box, whose result is an array also where no dimension is left."""
-    return (*(begin if axis in dropped else slice(begin, end) for axis, (begin, end) in enumerate(box)), ...)
+elementwise.add_operators(DistributedArray)
 
 
 def _unpickled(form: tuple[Any, ...], local: Any) -> DistributedArray:
@@ -802,23 +498,6 @@ def _unpickled(form: tuple[Any, ...], local: Any) -> DistributedArray:
         ranks, shape, partition, axes, grid=grid if scattered else None, local_shapes=local_shapes, mask=mask
     )  # fmt: skip
     return DistributedArray.of(layout, local)
-
-
-def batch_of_dots(pairs: Sequence[tuple[DistributedArray, DistributedArray]], vdot: bool = True) -> list[Any]:
-    """Dot products of several pairs of arrays, by one all-reduce for each group of ranks that they are summed over."""
-    numbers: list[Any] = []
-    groups: dict[Communicator, list[int]] = {}
-    for number, (x, y) in enumerate(pairs):
-        x._alike(y, "dot")
-        x.check_same()
-        numbers.append(library_of(x._local).dot(x._local, y._local, vdot))
-        if x.layout.scattered and x.layout.group.size > 1 and not library_of(x._local).complete:
-            groups.setdefault(x.layout.group, []).append(number)
-    for group, members in groups.items():
-        summed = moves.combined(group, [numbers[number] for number in members])
-        for number, total in zip(members, summed, strict=True):
-            numbers[number] = total
-    return numbers
 
 
 def from_field(field: Field) -> DistributedArray:

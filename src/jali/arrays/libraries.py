@@ -116,6 +116,10 @@ class Library:
         """The way back from `lent`, for a new array."""
         return x
 
+    def made_of(self, x: Any, function: Callable[[Any], Any]) -> Any:
+        """A new array that a function makes of x, which is lent to it."""
+        return self.returned(function(self.lent(x)))
+
     def sharing(self, x: Any) -> Any:
         """The array of another library as one of this, in the same memory. Raises LayoutError where that cannot be."""
         whose = library_of(x).name

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.distributed import DistributedArray, batch_of_dots
+from jali.arrays.distributed import DistributedArray
 from jali.arrays.norms import floating
+from jali.arrays.reductions import batch_of_dots
 from jali.errors import ParameterError, ShapeError
 
 

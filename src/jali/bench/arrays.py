@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from jali.arrays.libraries import library_of
 from jali.bench.collectives import Timing, conditions
 from jali.errors import ParameterError, RankError
 
@@ -332,17 +333,14 @@ def measure(
     return report
 
 
-def _on_host(x: Any) -> Any:
-    return x.get() if hasattr(x, "get") else x
-
-
 def _compare(comm: Any, row: Row, results: Mapping[str, Any]) -> None:
     ours = results[JALI]
     problem = ""
     for side, theirs in results.items():
         if ours is None or theirs is None:
             continue
-        a, b = (_on_host(getattr(x, "local_array", x)) for x in (ours, theirs))
+        a, b = (getattr(x, "local_array", x) for x in (ours, theirs))
+        a, b = (x if np.isscalar(x) else library_of(x).to_host(x) for x in (a, b))
         scale = float(np.max(np.abs(b))) if np.size(b) else 1.0
         if np.shape(a) != np.shape(b) or not np.allclose(a, b, rtol=row.rtol, atol=row.rtol * scale):
             problem = f"{row.name}: jali and {side} give different results on rank {comm.rank}"

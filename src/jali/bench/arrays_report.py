@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
 from jali.bench.arrays import JALI, ROOF, Cell, Report
-from jali.bench.collectives_report import Verdict, time_text, write_as
+from jali.bench.reports import Verdict, picture, time_text, verdict_lines, write_timings
 
 SHARE = 0.8  # of plain NumPy's speed
 
@@ -39,9 +38,7 @@ def judge(report: Report) -> list[Verdict]:
 def summary(report: Report) -> str:
     """Conditions and verdicts."""
     lines = [f"{key}: {value}" for key, value in report.conditions.items()]
-    for verdict in judge(report):
-        lines.append(f"{'pass' if verdict.holds else 'FAIL'}: {verdict.asks}: {verdict.found}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *verdict_lines(judge(report))])
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -57,34 +54,16 @@ def as_json(report: Report) -> dict[str, Any]:
     return {"conditions": dict(report.conditions), "cells": cells, "verdicts": verdicts}
 
 
-def write_json(report: Report, path: Path) -> None:
-    """`as_json` in a file."""
-    write_as(as_json(report), path)
-
-
 def write_csv(report: Report, path: Path) -> None:
     """One line per row and side."""
-    with path.open("w", newline="") as file:
-        for key, value in report.conditions.items():
-            file.write(f"# {key}: {value}\n")
-        table = csv.writer(file)
-        table.writerow(["row", "side", "median_s", "lower_quartile_s", "upper_quartile_s", "rounds"])
-        for cell in report.cells:
-            for side, timing in cell.timings.items():
-                numbers = [f"{x:.6g}" for x in (timing.median, *timing.quartiles())]
-                table.writerow([cell.row.name, side, *numbers, len(timing.seconds)])
+    rows = (([cell.row.name, side], t, ()) for cell in report.cells for side, t in cell.timings.items())
+    write_timings(path, report.conditions, ["row", "side"], rows)
 
 
 def write_plot(report: Report, path: Path) -> None:
     """A bar per row: how many times as fast jali is."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
     sides = [side for side in (report.against, ROOF) if any(side in c.timings for c in report.cells)]
-    with mpl.rc_context({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = Figure(
-            figsize=(6.0, 0.4 * len(report.cells) * max(1, len(sides)) + 1.2), layout="constrained"
-        )
+    with picture(path, 6.0, 0.4 * len(report.cells) * max(1, len(sides)) + 1.2) as figure:
         axes = figure.add_subplot()
         for number, (side, colour) in enumerate(zip(sides, ("#1f5c99", "#8e8e8e"), strict=False)):
             rows = [(k, c.times_as_fast(side)) for k, c in enumerate(report.cells) if side in c.timings]
@@ -98,4 +77,3 @@ def write_plot(report: Report, path: Path) -> None:
         axes.set_xscale("log")
         axes.set_xlabel("jali is so many times as fast")
         axes.legend(frameon=False)
-        figure.savefig(path, dpi=150)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from jali.bench.collective_rules import DEFAULT, Stretch, Variant
+from jali.bench.reports import picture
 
 COLOURS = ("#1f5c99", "#c8553d", "#5b8c5a", "#8e6c8a", "#c49a3a", "#3b9c9c", "#8a5a3b", "#5a5a9c")
 
@@ -17,9 +18,6 @@ def write_curves(
     path: Path, cells: Mapping[Variant, Sequence[Any]], found: Mapping[Variant, Sequence[Stretch]], title: str
 ) -> None:
     """Median times over bytes of `cells` (`Measured`), by variant; sizes that take a way, as `found`, are marked on its curve."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
     columns = min(4, len(cells))
     rows = -(-len(cells) // columns)
     ways = sorted(
@@ -27,8 +25,7 @@ def write_curves(
     )
     colour = {way: COLOURS[number % len(COLOURS)] for number, way in enumerate(ways)} | {DEFAULT: "#222222"}
     dashes = {way: ("-", "--", ":", "-.")[number // len(COLOURS) % 4] for number, way in enumerate(ways)}
-    with mpl.rc_context({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = Figure(figsize=(2.9 * columns + 1.8, 2.4 * rows + 0.6), layout="constrained")
+    with picture(path, 2.9 * columns + 1.8, 2.4 * rows + 0.6) as figure:
         for number, (variant, of) in enumerate(cells.items()):
             axes = figure.add_subplot(rows, columns, number + 1)
             for way in (*ways, DEFAULT):
@@ -53,7 +50,6 @@ def write_curves(
         named = [name for name in (DEFAULT, *ways) if name in handles]
         figure.legend([handles[name] for name in named], named, loc="outside right upper", frameon=False)
         figure.suptitle(title, x=0.01, ha="left")
-        figure.savefig(path, dpi=150)
 
 
 def _median(cell: Any, way: str) -> float:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from jali.bench.collectives import order_of_median
-from jali.bench.collectives_report import size_text, time_text
+from jali.bench.reports import size_text, time_text
 
 DEFAULT = "default"
 FIRST, AGAIN = 0.001, 0.05  # how often noise alone may say that one of two equal ways is faster, or slower

@@ -7,41 +7,23 @@ interval of its ratio lies below the floor; a mean is taken of the ratios of med
 
 from __future__ import annotations
 
-import csv
-import json
-import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jali.amounts import counted
 from jali.bench.collectives import Cell, Report
+from jali.bench.reports import (
+    Verdict,
+    geometric_mean,
+    picture,
+    size_text,
+    time_text,
+    verdict_lines,
+    write_timings,
+)
 
 FLOOR, MEAN, LATENCY = 0.9, 1.3, 1.5
 LARGE = 64 << 10
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """One threshold: what it asks for, what was found, whether it holds, and the cells that miss it."""
-
-    asks: str
-    found: str
-    holds: bool
-    missing: tuple[str, ...] = ()
-
-
-def size_text(bytes_: int) -> str:
-    """`65536` as `64 KiB`."""
-    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if bytes_ >= 1 << power and bytes_ % (1 << power) == 0:
-            return f"{bytes_ >> power} {unit}"
-    return f"{bytes_} B"
-
-
-def time_text(seconds: float) -> str:
-    """Seconds with a unit that suits them."""
-    return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"
 
 
 def row_text(cell: Cell, side: str, other: str) -> str:
@@ -57,11 +39,6 @@ def row_text(cell: Cell, side: str, other: str) -> str:
     return "  ".join(
         [*words, f"ratio {ratio:.2f} ({low:.2f} .. {high:.2f}), {len(cell.timings[side].seconds)} rounds"]
     )
-
-
-def geometric_mean(values: list[float]) -> float:
-    """Geometric mean; not a number of nothing."""
-    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
 
 
 def judge(report: Report, side: str = "jali", other: str = "mpi") -> list[Verdict]:
@@ -119,10 +96,7 @@ def summary(report: Report, side: str = "jali", other: str = "mpi") -> str:
         ]
         if ratios:
             lines.append(f"{collective}: geometric mean {geometric_mean(ratios):.2f} from {size_text(LARGE)}")
-    for verdict in judge(report, side, other):
-        lines.append(f"{'pass' if verdict.holds else 'FAIL'}: {verdict.asks}: {verdict.found}")
-        lines += [f"      {cell}" for cell in verdict.missing]
-    return "\n".join(lines)
+    return "\n".join([*lines, *verdict_lines(judge(report, side, other))])
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -148,49 +122,21 @@ def as_json(report: Report) -> dict[str, Any]:
 
 def write_csv(report: Report, path: Path) -> None:
     """One row per cell and side."""
-    with path.open("w", newline="") as file:
-        for key, value in report.conditions.items():
-            file.write(f"# {key}: {value}\n")
-        table = csv.writer(file)
-        table.writerow(
-            [
-                "collective",
-                "bytes",
-                "side",
-                "median_s",
-                "lower_quartile_s",
-                "upper_quartile_s",
-                "bytes_per_s",
-                "rounds",
-            ]
-        )
-        for cell in report.cells:
-            for name, timing in cell.timings.items():
-                row = [f"{x:.6g}" for x in (timing.median, *timing.quartiles(), cell.throughput(name))]
-                table.writerow([cell.collective, cell.payload, name, *row, len(timing.seconds)])
-
-
-def write_json(report: Report, path: Path) -> None:
-    """`as_json` in a file."""
-    write_as(as_json(report), path)
-
-
-def write_as(document: dict[str, Any], path: Path) -> None:
-    """JSON in a file."""
-    path.write_text(json.dumps(document, indent=1) + "\n")
+    rows = (
+        ([cell.collective, cell.payload, name], timing, [f"{cell.throughput(name):.6g}"])
+        for cell in report.cells
+        for name, timing in cell.timings.items()
+    )
+    write_timings(path, report.conditions, ["collective", "bytes", "side"], rows, beside=["bytes_per_s"])
 
 
 def write_plot(report: Report, path: Path) -> None:
     """Throughput over payload, a panel per collective, the middle half of the rounds as a band."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
     colours = ("#1f5c99", "#c8553d", "#5b8c5a", "#8e6c8a")
     names = list(dict.fromkeys(c.collective for c in report.cells))
     columns = min(4, len(names))
     rows = -(-len(names) // columns)
-    with mpl.rc_context({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = Figure(figsize=(2.9 * columns + 0.6, 2.3 * rows + 0.6), layout="constrained")
+    with picture(path, 2.9 * columns + 0.6, 2.3 * rows + 0.6) as figure:
         for number, name in enumerate(names):
             axes = figure.add_subplot(rows, columns, number + 1)
             cells = [c for c in report.cells if c.collective == name]
@@ -221,4 +167,3 @@ def write_plot(report: Report, path: Path) -> None:
         figure.suptitle(
             f"{counted(report.conditions['ranks'], 'rank')}, {report.conditions['mpi']}", x=0.01, ha="left"
         )
-        figure.savefig(path, dpi=150)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from jali.bench.collectives import Cell, Report
-from jali.bench.collectives_report import Verdict, geometric_mean, size_text, time_text
 from jali.bench.device_collectives import SYMMETRIC
+from jali.bench.reports import Verdict, geometric_mean, size_text, time_text, verdict_lines
 from jali.vendors import libraries
 
 FLOOR, MEAN = 0.95, 1.25
@@ -68,7 +68,5 @@ def summary(reports: Mapping[str, Report]) -> str:
             for collective in dict.fromkeys(c.collective for c in report.cells):
                 ratios = [c.ratio("jali", other)[0] for c in report.cells if c.collective == collective]
                 lines.append(f"{order}: {collective}: geometric mean {geometric_mean(ratios):.2f} of {other}")
-            for verdict in judge(report, order, other=other):
-                lines.append(f"{'pass' if verdict.holds else 'FAIL'}: {verdict.asks}: {verdict.found}")
-                lines += [f"      {cell}" for cell in verdict.missing]
+            lines += verdict_lines(judge(report, order, other=other))
     return "\n".join(lines)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
-from jali.bench.collectives_report import Verdict, time_text, write_as
 from jali.bench.fft import EXCHANGES, LOCAL, ROWS, UNSCALED, WHOLE, Cell, Report, overlapped
 from jali.bench.fft_one_process import ONE_PROCESS
+from jali.bench.reports import Verdict, picture, time_text, verdict_lines, write_timings
 
 THEIR_PROVIDER = "pyfftw"  # of mpi4py-fft, too
 EXCHANGE_GOAL = 1.5  # times as fast
@@ -70,9 +69,7 @@ def summary(report: Report) -> str:
             if cell and {name, ONE_PROCESS} <= set(cell.timings):
                 times = cell.times_as_fast(name, ONE_PROCESS)
                 lines.append(f"{name}, {row}: {times:.2f} times as fast as {ONE_PROCESS}")
-    for verdict in judge(report):
-        lines.append(f"{'pass' if verdict.holds else 'FAIL'}: {verdict.asks}: {verdict.found}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *verdict_lines(judge(report))])
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -89,37 +86,22 @@ def as_json(report: Report) -> dict[str, Any]:
     return {"conditions": dict(report.conditions), "cells": cells, "verdicts": verdicts}
 
 
-def write_json(report: Report, path: Path) -> None:
-    """`as_json` in a file."""
-    write_as(as_json(report), path)
-
-
 def write_csv(report: Report, path: Path) -> None:
     """One line per row and side."""
-    with path.open("w", newline="") as file:
-        for key, value in report.conditions.items():
-            for line in str(value).splitlines():
-                file.write(f"# {key}: {line}\n")
-        for cell in report.cells:
-            for side, why in cell.missing.items():
-                file.write(f"# {cell.row}, {side} not measured: {why}\n")
-        table = csv.writer(file)
-        table.writerow(["row", "side", "median_s", "lower_quartile_s", "upper_quartile_s", "rounds"])
-        for cell in report.cells:
-            for side, timing in cell.timings.items():
-                numbers = [f"{x:.6g}" for x in (timing.median, *timing.quartiles())]
-                table.writerow([cell.row, side, *numbers, len(timing.seconds)])
+    rows = (([cell.row, side], t, ()) for cell in report.cells for side, t in cell.timings.items())
+    remarks = [
+        f"{cell.row}, {side} not measured: {why}"
+        for cell in report.cells
+        for side, why in cell.missing.items()
+    ]
+    write_timings(path, report.conditions, ["row", "side"], rows, remarks=remarks)
 
 
 def write_plot(report: Report, path: Path) -> None:
     """A group of bars per row, a bar per side."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
     sides = list(dict.fromkeys(side for cell in report.cells for side in cell.timings))
     rows = [row for row in (*ROWS, *UNSCALED.values()) if report.cell(row)]
-    with mpl.rc_context({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = Figure(figsize=(6.0, 0.2 * len(rows) * max(2, len(sides)) + 1.2), layout="constrained")
+    with picture(path, 6.0, 0.2 * len(rows) * max(2, len(sides)) + 1.2) as figure:
         axes = figure.add_subplot()
         for number, side in enumerate(sides):
             found = [(k, report.cell(row)) for k, row in enumerate(rows)]
@@ -131,4 +113,3 @@ def write_plot(report: Report, path: Path) -> None:
         axes.set_xlabel("time in ms")
         if sides:
             axes.legend(frameon=False)
-        figure.savefig(path, dpi=150)

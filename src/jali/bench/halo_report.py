@@ -8,15 +8,13 @@ waits and computes (g).
 
 from __future__ import annotations
 
-import csv
-import json
 import math
 from pathlib import Path
 from typing import Any
 
 from jali.amounts import counted
-from jali.bench.collectives_report import time_text
 from jali.bench.halo import PARTS, Report, Row
+from jali.bench.reports import picture, time_text, write_timings
 
 # rung, what it is, the policy that is it
 LADDER: tuple[tuple[str, str, str | None], ...] = (
@@ -139,36 +137,26 @@ def as_json(report: Report) -> dict[str, Any]:
 
 def write_csv(report: Report, path: Path) -> None:
     """A line per policy and time."""
-    with path.open("w", newline="") as file:
-        for key, value in report.conditions.items():
-            file.write(f"# {key}: {value}\n")
-        for row in report.rows:
-            if row.why_not:
-                file.write(f"# {row.policy}: not here: {' '.join(row.why_not.split())}\n")
-        table = csv.writer(file)
-        table.writerow(
-            ["policy", "time", "median_s", "lower_quartile_s", "upper_quartile_s", "bytes_sent", "batches"]
-        )
-        for row in report.rows:
-            for name, timing in row.times.items():
-                numbers = [f"{x:.6g}" for x in (timing.median, *timing.quartiles())]
-                table.writerow([row.policy, name, *numbers, row.sent, len(timing.seconds)])
-
-
-def write_json(report: Report, path: Path) -> None:
-    """`as_json` in a file."""
-    path.write_text(json.dumps(as_json(report), indent=1) + "\n")
+    rows = (
+        ([row.policy, name], timing, [row.sent]) for row in report.rows for name, timing in row.times.items()
+    )
+    remarks = [f"{row.policy}: not here: {row.why_not}" for row in report.rows if row.why_not]
+    write_timings(
+        path,
+        report.conditions,
+        ["policy", "time"],
+        rows,
+        beside=["bytes_sent"],
+        count="batches",
+        remarks=remarks,
+    )
 
 
 def write_plot(report: Report, path: Path) -> None:
     """Left a bar per policy with exchange and kernel alone beside it, right the ladder; whiskers are quartiles."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
     rows = [row for row in report.rows if row.times]
     colours = {"whole": "#1f5c99", "exchange": "#c8553d", "compute": "#9aa9b5"}
-    with mpl.rc_context({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = Figure(figsize=(9.5, 0.36 * max(len(rows), 8) + 1.4), layout="constrained")
+    with picture(path, 9.5, 0.36 * max(len(rows), 8) + 1.4) as figure:
         bars, steps = figure.subplots(1, 2)
         height = 0.26
         for number, name in enumerate(NAMES):
@@ -221,4 +209,3 @@ def write_plot(report: Report, path: Path) -> None:
             x=0.01,
             ha="left",
         )
-        figure.savefig(path, dpi=150)

@@ -17,13 +17,14 @@ from jali.bench import collectives_report
 from jali.bench.collective_curves import write_curves
 from jali.bench.collective_rules import DEFAULT, Variant
 from jali.bench.collectives import Cell
-from jali.bench.collectives_report import Verdict, size_text, time_text, write_csv
+from jali.bench.collectives_report import write_csv
 from jali.bench.hybrid import BY_HAND, CHOICE, HybridReport
+from jali.bench.reports import Verdict, picture, size_text, time_text, verdict_lines
 
 WITHIN, MICROSECONDS, TIMES = 1.05, 0.3, 20.0
 LARGE = 1 << 20
 
-__all__ = ["as_json", "judge", "row_text", "summary", "write_csv", "write_json", "write_osu", "write_plot"]
+__all__ = ["as_json", "judge", "row_text", "summary", "write_csv", "write_osu", "write_plot"]
 
 
 def row_text(report: HybridReport, number: int = -1) -> str:
@@ -131,9 +132,7 @@ def summary(reports: Mapping[str, HybridReport]) -> str:
                 for n in [crossover(report, numbers, name)]
             ]
             lines.append(f"{order}: {collective}: {', '.join(chosen)}; {', '.join(at)}")
-        for verdict in judge(report, order):
-            lines.append(f"{'pass' if verdict.holds else 'FAIL'}: {verdict.asks}: {verdict.found}")
-            lines += [f"      {cell}" for cell in verdict.missing]
+        lines += verdict_lines(judge(report, order))
     return "\n".join(lines)
 
 
@@ -150,11 +149,6 @@ def as_json(report: HybridReport) -> dict[str, Any]:
         vars(v) | {"missing": list(v.missing)} for v in judge(report, report.conditions["order"])
     ]
     return found
-
-
-def write_json(report: HybridReport, path: Path) -> None:
-    """`as_json` in a file."""
-    collectives_report.write_as(as_json(report), path)
 
 
 def write_plot(report: HybridReport, path: Path) -> None:
@@ -178,15 +172,11 @@ class _Curve:
 def write_osu(report: HybridReport, path: Path) -> None:
     """Latency over size as the OSU benchmarks draw it, a panel per collective: what is compared with, the fastest single ways, the
     choice, at which sizes it changes, and how many times as fast it is as the first of what it is compared with."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
     panels = list(of_collectives(report))
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     greys = ("#c8553d", "#d99a3e")
-    with mpl.rc_context({"font.size": 8, "axes.spines.top": False}):
-        figure = Figure(figsize=(5.0 * columns, 3.4 * rows + 0.4), layout="constrained")
+    with picture(path, 5.0 * columns, 3.4 * rows + 0.4, right=True) as figure:
         for number, (collective, numbers) in enumerate(panels):
             axes = figure.add_subplot(rows, columns, number + 1)
             cells = [report.cells[n] for n in numbers]
@@ -230,7 +220,6 @@ def write_osu(report: HybridReport, path: Path) -> None:
             if number == 0:
                 axes.legend(frameon=False, loc="upper left")
         figure.suptitle(_title(report), x=0.01, ha="left")
-        figure.savefig(path, dpi=150)
 
 
 def _title(report: HybridReport) -> str:

@@ -416,7 +416,8 @@ def _publish(
         for end, report in reports.items():
             stem = f"{arguments.what}{end}"
             form.write_csv(report, arguments.output / f"{stem}.csv")
-            form.write_json(report, arguments.output / f"{stem}.json")
+            text = json.dumps(form.as_json(report), indent=1)
+            (arguments.output / f"{stem}.json").write_text(text + "\n")
             form.write_plot(report, arguments.output / f"{stem}.png")
     if arguments.json:
         several = isinstance(found, dict)

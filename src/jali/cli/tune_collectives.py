@@ -52,7 +52,7 @@ from jali.bench.collective_ways import (
     ranks_per_host,
     ways_of,
 )
-from jali.bench.collectives_report import size_text, time_text
+from jali.bench.reports import size_text, time_text
 from jali.cli.interruption import EXIT_CODES, Interrupted, Interruption
 from jali.comm.algorithms import BY_MPI
 from jali.comm.stopping import end_job, speaker

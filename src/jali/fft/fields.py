@@ -21,7 +21,6 @@ from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.lattice.arrays import element_of
 from jali.lattice.field import Field
 from jali.lattice.lattice import Lattice
-from jali.lattice.sites import site_function
 
 
 def layout_of_field(field: Field) -> Layout:
@@ -65,7 +64,7 @@ def _array_of(field: Field) -> tuple[DistributedArray, bool]:
     dtype = field.element.numpy_dtype(field.precision)
     local = _device_library(field).empty_on(field.lattice.gpu.ordinal, layout.local_shape, dtype)
     plain = field.element if field.element.codec == "plain" else _element(dtype, layout, field.lattice)
-    _copy(_wrapped(field.lattice, local, plain), field)
+    _wrapped(field.lattice, local, plain).assign(field)
     return DistributedArray.of(layout, local), True
 
 
@@ -95,34 +94,13 @@ def set_from(field: Field, array: DistributedArray) -> Field:
         return field.set_local(array.local)
     local = contiguous(array.local)
     plain = None if not field.element.spinor else field.element
-    return _copy(field, _wrapped(field.lattice, local, plain))
-
-
-@site_function
-def _take(X: Any, to: Any, source: Any) -> None:
-    to[X] = source[X]
-
-
-def _copy(to: Field, source: Field) -> Field:
-    """Values of a field go into another one on its device. Graphs have kernels, but not the copies between layouts of `assign`."""
-    if recording.current() is None:
-        return to.assign(source)
-    if to.precision != source.precision or to.element.type != source.element.type:
-        recording.refuse(
-            f"a result of {source.element} in {source.precision} goes into a field of {to.element} in {to.precision}",
-            "make it of the same type",
-        )
-    _take(to, source)
-    return to
+    return field.assign(_wrapped(field.lattice, local, plain))
 
 
 def _wrapped(lattice: Lattice, local: Any, element: Element | None) -> Field:
-    """An array as a field, which lives as long as the graph that is recorded."""
+    """An array as a field, also while a graph is recorded, which keeps it."""
     with recording.suspended():
-        found = lattice.wrap(local, element)
-    if (tape := recording.current()) is not None:
-        tape.held.append((found, local))
-    return found
+        return lattice.wrap(local, element)
 
 
 def transformed_field(

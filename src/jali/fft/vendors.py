@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import gc
 import os
 import sys
 import threading
@@ -313,40 +312,14 @@ def wait_for_device(kind: str, ordinal: int) -> None:
             raise DeviceError(f"work of {kind} device {ordinal} has failed (code {code})")
 
 
-_guard = threading.RLock()
-_inside = 0  # threads that have a device of theirs current
-_collects = True  # whether Python collected garbage before they came
-
-
-@contextlib.contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Memory of another device that is given back in this thread would make that device current."""
-    global _inside, _collects
-    with _guard:
-        if _inside == 0:
-            _collects = gc.isenabled()
-            gc.disable()
-        _inside += 1
-    try:
-        yield
-    finally:
-        with _guard:
-            _inside -= 1
-            if _inside == 0 and _collects:
-                gc.enable()
-
-
 @contextlib.contextmanager
 def current_device(kind: str, ordinal: int) -> Iterator[None]:
     """The device's primary context is the thread's inside. Raises DeviceError."""
     driver, wanted, before = _driver(kind), _primary(kind, ordinal), ctypes.c_void_p()
-    with _without_garbage_collection():
-        driver["context_current"](ctypes.byref(before))
-        if before.value != wanted and (code := driver["context_set"](wanted)):
-            raise DeviceError(
-                f"the driver does not take the context of {kind} device {ordinal} (code {code})"
-            )
-        try:
-            yield
-        finally:  # a library that works on several devices may have left another one
-            driver["context_set"](before.value)
+    driver["context_current"](ctypes.byref(before))
+    if before.value != wanted and (code := driver["context_set"](wanted)):
+        raise DeviceError(f"the driver does not take the context of {kind} device {ordinal} (code {code})")
+    try:
+        yield
+    finally:  # a library that works on several devices may have left another one
+        driver["context_set"](before.value)

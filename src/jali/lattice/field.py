@@ -222,9 +222,14 @@ class Field(FieldArithmetic):
         copy: Callable[[], Any]
         with self.lattice.lock:
             if other.stored.format == self.stored.format and other.stored.memory == self.stored.memory:
+                self.storage.prepare_copy_from(other.storage)
                 copy = functools.partial(self.storage.copy_from, other.storage, self.lattice.pool)
             elif other.layout is self.layout:
                 copy = recode_on_lattice(self, other, precision)
+            elif self.lattice.gpu is not None:
+                self._stored(other._expression())
+                self._share_counts(other)
+                return self
             else:
                 copy = functools.partial(recode_on_host, self, other, precision)
             perform(copy, (self, other), (self.storage, other.storage), (self.storage,))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from jali.arrays import moves
 from jali.arrays.file_formats import Described
 from jali.arrays.layout import Box, Layout, shape_of
 from jali.comm import Communicator
@@ -31,8 +32,16 @@ def place_of(box: Box, axes: tuple[int, ...]) -> io_boxes.Box:
     return io_boxes.Box(tuple(begin for begin, _ in box[:deep]), shape_of(box[:deep]))
 
 
-def written_part(layout: Layout, part: np.ndarray) -> tuple[Box, np.ndarray]:
-    """What this rank writes: its part, or of an array that all ranks have all on rank 0 and nothing elsewhere."""
+def written_part(
+    layout: Layout, part: np.ndarray, boxes: tuple[Box, ...] | None = None
+) -> tuple[Box, np.ndarray]:
+    """What this rank writes: its part, or of an array that all ranks have all on rank 0 and nothing elsewhere. With `boxes` parts are
+    exchanged until they are these. Collective then."""
+    if layout.scattered and boxes not in (None, layout.boxes):
+        assert boxes is not None
+        return boxes[layout.rank], moves.exchanged(
+            np.ascontiguousarray(part), layout.communicator, layout.boxes, boxes
+        )
     if layout.scattered or layout.rank == 0:
         return layout.box, part
     nothing = tuple((0, 0) if k <= max(layout.axes) else (0, n) for k, n in enumerate(layout.shape))

@@ -8,7 +8,6 @@ Source of the format: SEG-Y revision 1 (Society of Exploration Geophysicists, 20
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
@@ -18,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from jali.amounts import counted
-from jali.arrays import moves
 from jali.arrays.distributed import DistributedArray
 from jali.arrays.file_formats import Described, FileFormat
+from jali.arrays.file_formats._plain import written_part
 from jali.arrays.layout import Box, Layout, layout_of, shape_of
 from jali.comm import Communicator
 from jali.errors import FileFormatError, ParameterError, ShapeError
-from jali.files import shown
+from jali.files import package_for, read_by, shown
 from jali.io.boxes import write_all
 from jali.io.parallel import together
 from jali.io.writing import WRITER, explained, opened, writing_beside
@@ -39,14 +38,7 @@ PIECE = 4096  # traces that are read at once
 
 
 def _segyio(path: str) -> Any:
-    """The package. Raises ParameterError where it is not installed."""
-    try:
-        import segyio
-    except ImportError as error:
-        raise ParameterError(
-            f'{path}: SEG-Y files need the package segyio, which is not here ({error}): pip install "jali[segy]"'
-        ) from None
-    return segyio
+    return package_for(path, "SEG-Y files", "segyio", "segy")
 
 
 def _fields(segyio: Any) -> dict[str, int]:
@@ -179,13 +171,7 @@ def _by_traces(
     """Which traces this rank writes, these, and their headers; ranks exchange what gives them whole blocks of traces. Collective."""
     ranks, shape = layout.communicator, layout.shape
     goal = layout if layout.axes == (0,) else layout_of(ranks, shape)
-    if not layout.scattered:
-        box: Box = tuple((0, n) for n in shape) if ranks.rank == 0 else ((0, 0), *[(0, n) for n in shape[1:]])
-        part = part[: box[0][1]]
-    else:
-        box = goal.box
-        if goal is not layout:
-            part = moves.exchanged(np.ascontiguousarray(part), ranks, layout.boxes, goal.boxes)
+    box, part = written_part(layout, part, goal.boxes)
     begin, end = box[0]
     each = int(np.prod(shape[1:-1]))
     values = {}
@@ -276,7 +262,7 @@ class _Traces:
         with together(ranks):
             self._segyio = _segyio(path)
         found: dict[str, Any] = {}
-        with together(ranks), _reading(path):
+        with together(ranks), read_by("segyio", path):
             if ranks.rank == 0:
                 found = _look(self._segyio, path, cube, iline, xline)
         found = json.loads(ranks.broadcast_bytes(json.dumps(found).encode(), 0))
@@ -292,7 +278,7 @@ class _Traces:
         """This rank's part."""
         box = layout.box
         dims = box[: len(self._extents)]
-        with together(self._ranks), _reading(self.path):
+        with together(self._ranks), read_by("segyio", self.path):
             out = np.empty(shape_of(box), self.arrays[name].dtype)
             if out.size == 0:
                 return out
@@ -394,17 +380,6 @@ def _look(segyio: Any, path: str, cube: bool, iline: int, xline: int) -> dict[st
     if int(np.prod(extents)) != traces:
         raise _no_cube(path, f"{extents} do not make {counted(traces, 'trace')}")
     return found
-
-
-@contextlib.contextmanager
-def _reading(path: str) -> Iterator[None]:
-    """Whatever segyio complains about is the file's fault."""
-    try:
-        yield
-    except (FileFormatError, ParameterError):
-        raise
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError, IndexError) as error:
-        raise FileFormatError(f"{path}: segyio cannot read it: {shown(error)}") from error
 
 
 def _open(

@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays import moves
-from jali.arrays.file_formats import Described, FileFormat, _plain
+from jali.arrays.file_formats import Described, FileFormat
+from jali.arrays.file_formats._plain import written_part
 from jali.arrays.layout import Box, Layout, shape_of
 from jali.comm import Communicator
 from jali.comm.given import integer, several
 from jali.errors import FileFormatError, ParameterError
-from jali.files import checked_path, shown
+from jali.files import checked_path, package_for, read_by, shown
 from jali.io.parallel import together
 from jali.io.writing import WRITER, explained, sync_directory
 
@@ -35,12 +35,7 @@ _METADATA = ("zarr.json", ".zarray", ".zgroup")
 
 def _zarr(path: str) -> Any:
     """The package. Raises ParameterError where it is not installed, or too old."""
-    try:
-        import zarr
-    except ImportError as error:
-        raise ParameterError(
-            f'{path}: Zarr stores need the package zarr, which is not here ({error}): pip install "jali[zarr]"'
-        ) from None
+    zarr = package_for(path, "Zarr stores", "zarr", "zarr")
     if int(zarr.__version__.split(".")[0]) < 3:
         raise ParameterError(f"{path}: Zarr stores need zarr 3, not {zarr.__version__}")
     return zarr
@@ -110,13 +105,7 @@ def _write(path: str, layout: Layout, part: np.ndarray, *, chunks: Sequence[int]
             if chunks is None
             else _checked_chunks(chunks, layout.shape)
         )
-    if layout.scattered:
-        boxes = whole_chunks(layout, shape_of_chunks)
-        box = boxes[ranks.rank]
-        if boxes != layout.boxes:
-            part = moves.exchanged(np.ascontiguousarray(part), ranks, layout.boxes, boxes)
-    else:
-        box, part = _plain.written_part(layout, part)
+    box, part = written_part(layout, part, whole_chunks(layout, shape_of_chunks))
     with _writing_beside(path, ranks) as temporary:
         with together(ranks), explained(f"cannot write {path}"):
             if ranks.rank == 0:
@@ -213,7 +202,7 @@ class _Store:
         self.path, self._ranks = path, ranks
         with together(ranks):
             self._zarr = _zarr(path)
-        with together(ranks), _reading(path):
+        with together(ranks), read_by("zarr", path):
             # every rank reads the few bytes itself: what they say is taken as they are
             found = self._zarr.open(path, mode="r")
             arrays = {"": found} if isinstance(found, self._zarr.Array) else _members(found, self._zarr.Array)
@@ -226,7 +215,7 @@ class _Store:
 
     def read(self, name: str, layout: Layout) -> np.ndarray:
         """This rank's part."""
-        with together(self._ranks), _reading(self.path):
+        with together(self._ranks), read_by("zarr", self.path):
             array = self._zarr.open_array(self.path, mode="r", path=name)
             if self._verify and self._ranks.rank == 0:
                 self._check_all_there(array)
@@ -250,17 +239,6 @@ def _members(group: Any, kind: type) -> dict[str, Any]:
 
 def _numbers(dtype: Any) -> np.dtype[Any] | None:
     return dtype if isinstance(dtype, np.dtype) and dtype.kind in "biufc" else None
-
-
-@contextlib.contextmanager
-def _reading(path: str) -> Iterator[None]:
-    """Whatever zarr complains about is the store's fault."""
-    try:
-        yield
-    except (FileFormatError, ParameterError):
-        raise
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
-        raise FileFormatError(f"{path}: zarr cannot read it: {shown(error)}") from error
 
 
 FORMAT = FileFormat("zarr", (".zarr",), _is_store, _write, _Store)

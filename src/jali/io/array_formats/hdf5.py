@@ -9,19 +9,18 @@ Complex numbers are h5py's: a compound of r and i.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jali.amounts import counted
-from jali.errors import FileFormatError, ParameterError
-from jali.files import shown
+from jali.errors import FileFormatError
+from jali.files import package_for, read_by, shown
 
 from . import ArrayFormat, Outline
 
@@ -30,13 +29,7 @@ _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 def h5py_for(path: str) -> Any:
     """The package. Raises ParameterError where it is not installed."""
-    try:
-        import h5py
-    except ImportError as error:
-        raise ParameterError(
-            f'{path}: HDF5 files need h5py, which is not here ({error}): pip install "jali[hdf5]"'
-        ) from None
-    return h5py
+    return package_for(path, "HDF5 files", "h5py", "hdf5")
 
 
 def _is_hdf5(fd: int, size: int) -> bool:
@@ -84,7 +77,7 @@ def _parse(path: str, fd: int, size: int, strict: bool) -> list[Outline]:
                 _check_sources(path, name, item)
             found.append(_outline(h5py, name, item))
 
-    with _reading(h5py, path) as file:
+    with read_by("HDF5", path), h5py.File(path, "r") as file:
         file.visititems(look)
     return found
 
@@ -134,19 +127,10 @@ def _plain(value: Any) -> Any:
 
 
 def _read(path: str, outline: Outline, part: tuple[slice, ...]) -> NDArray[Any]:
-    with _reading(h5py_for(path), path) as file:
+    h5py = h5py_for(path)
+    with read_by("HDF5", path), h5py.File(path, "r") as file:
         values: NDArray[Any] = file[outline.name][part]
     return values
-
-
-@contextlib.contextmanager
-def _reading(h5py: Any, path: str) -> Iterator[Any]:
-    """The file, open; whatever h5py complains about is the file's fault."""
-    try:
-        with h5py.File(path, "r") as file:
-            yield file
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError, UnicodeDecodeError) as error:
-        raise FileFormatError(f"{path}: HDF5 cannot read it: {shown(error)}") from error
 
 
 FORMAT = ArrayFormat("hdf5", (".h5", ".hdf5"), _is_hdf5, _create, _parse, _read)

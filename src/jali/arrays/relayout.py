@@ -1,0 +1,78 @@
+"""Distributed arrays in other layouts and of other shapes: what each rank has then, and what has to move."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jali.arrays import moves
+from jali.arrays.layout import Layout, Partition, Shape, extents, layout_of
+from jali.arrays.libraries import library_of
+from jali.errors import ShapeError
+
+if TYPE_CHECKING:
+    from jali.arrays.distributed import DistributedArray
+
+
+def redistribute(
+    x: DistributedArray,
+    axis: int | Sequence[int] | None,
+    partition: Partition,
+    grid: Sequence[int] | None,
+    local_shapes: Sequence[Any] | None,
+) -> DistributedArray:
+    """See `DistributedArray.redistribute`."""
+    layout = layout_of(
+        x.communicator, x.global_shape, partition, x.layout.axes if axis is None else axis,
+        grid=grid, local_shapes=local_shapes, mask=x.layout.mask,
+    )  # fmt: skip
+    x.check_same()
+    if layout is x.layout:
+        return x.copy()
+    found = library_of(x._local).made_of(x._local, lambda local: moves.move(local, x.layout, layout))
+    return x.of(layout, found, x._base_comm)
+
+
+def ravel(x: DistributedArray, order: str) -> DistributedArray:
+    """See `DistributedArray.ravel`."""
+    flat = library_of(x._local).ravel(x._local, order)
+    sizes = [(math.prod(shape),) for shape in x.layout.local_shapes]
+    total = sum(n for (n,) in sizes) if x.layout.scattered else sizes[0][0]
+    layout = layout_of(
+        x.communicator, total, x.partition, 0,
+        local_shapes=tuple(sizes) if x.layout.scattered else None, mask=x.layout.mask,
+    )  # fmt: skip
+    return x.of(layout, flat, x._base_comm)
+
+
+def reshape(x: DistributedArray, local_shape: int | Sequence[int], axis: int) -> DistributedArray:
+    """See `DistributedArray.reshape`."""
+    shape = extents("a local shape", local_shape)
+    if not x.layout.scattered:
+        _check_reshaped(x.layout, [shape])
+        layout = x.layout.with_(shape=shape, axes=(axis,))
+        return x.of(layout, x._local.reshape(shape), x._base_comm)
+    texts = x.communicator.gather_bytes(np.array(shape, np.int64).tobytes(), what="reshape")
+    shapes = tuple(tuple(map(int, np.frombuffer(text, np.int64))) for text in texts)
+    if len({len(one) for one in shapes}) > 1:
+        raise ShapeError(f"reshape: ranks gave local shapes of different dimensions, {shapes}")
+    _check_reshaped(x.layout, shapes)
+    whole = list(shapes[0])
+    if not -len(whole) <= axis < len(whole):
+        raise ShapeError(f"axis {axis} does not exist in an array of local shape {shape}")
+    whole[axis] = sum(one[axis] for one in shapes)
+    layout = layout_of(
+        x.communicator, tuple(whole), x.partition, axis, local_shapes=shapes, mask=x.layout.mask
+    )  # fmt: skip
+    return x.of(layout, x._local.reshape(shape), x._base_comm)
+
+
+def _check_reshaped(layout: Layout, shapes: Sequence[Shape]) -> None:
+    for rank, (before, after) in enumerate(zip(layout.local_shapes, shapes, strict=False)):
+        if math.prod(before) != math.prod(after):
+            raise ShapeError(
+                f"the part of rank {rank} has {math.prod(before)} elements, not {math.prod(after)} as shape {after}"
+            )
