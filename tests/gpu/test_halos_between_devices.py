@@ -220,10 +220,17 @@ def long_bulks(device: str) -> list[Any]:
     return [*out, x[...].tobytes(), y[...].tobytes()]
 
 
+@pytest.fixture(scope="module")
+def long_reference() -> list[Any]:
+    return long_bulks("cpu")
+
+
 @pytest.mark.parametrize("policy", [name for name in OF_THREADS if name.endswith("-overlap")])
-def test_a_boundary_that_begins_before_the_bulk_has_ended_gives_the_bits_of_the_host(policy, use_settings):
+def test_a_boundary_that_begins_before_the_bulk_has_ended_gives_the_bits_of_the_host(
+    long_reference, policy, use_settings
+):
     use(policy, use_settings)
-    assert all(found == long_bulks("cpu") for found in jali.virtual_ranks(2, long_bulks, "cuda"))
+    assert all(found == long_reference for found in jali.virtual_ranks(2, long_bulks, "cuda"))
 
 
 def comings_and_goings(device: str, grid: tuple[int, ...], extents: tuple[int, ...] = EXTENTS) -> list[bytes]:

@@ -30,16 +30,22 @@ def served(errors: str) -> set[str]:
     return set(re.findall(r"^jali: MPI_\w+ .* by (.*)$", errors, re.MULTILINE))
 
 
+@pytest.mark.parametrize(
+    ("seeds", "cases"),
+    [pytest.param((1,), 150, id="few"), pytest.param((1, 2), 400, marks=pytest.mark.full, id="many")],
+)
 @pytest.mark.parametrize("kind", ["cuda", "hip"])
-def test_collectives_of_any_memory_are_those_of_mpi(mpi: MpiPrograms, kind: str) -> None:
+def test_collectives_of_any_memory_are_those_of_mpi(
+    mpi: MpiPrograms, kind: str, seeds: tuple[int, ...], cases: int
+) -> None:
     if kind == "hip" and mpi.name != "mpich":
         pytest.skip("vendors differ in names alone: one library is enough")
     if kind == "hip" and REAL:
         pytest.skip("the devices of this machine are CUDA's")
     program = mpi.build("collectives")
-    for seed in (1, 2):
-        out, errors = mpi.run(program, seed, 400, kind=kind, JALI_MPI_COUNTERS="1")
-        assert "same 400" in out
+    for seed in seeds:
+        out, errors = mpi.run(program, seed, cases, kind=kind, JALI_MPI_COUNTERS="1")
+        assert f"same {cases}" in out
         by = served(errors)
         assert {"mpi", "mpi, staged"} < by
         assert any(who.endswith(f" on {kind}") for who in by)
