@@ -17,6 +17,8 @@ LONG = (
     "gradient_flow",
     "ising",
     "momentum_correlator",
+    "phi4",
+    "waves",
     "o3_overrelaxation",
     "plaquette",
     "pion_from_ensemble",

@@ -515,10 +515,7 @@ def test_overrelaxation_in_the_opposite_order_goes_back(n: int) -> None:
     ("name", "n"),
     [
         ("Symanzik", 3),
-        *(
-            pytest.param(*of, marks=pytest.mark.full)
-            for of in (("chairs", 1), ("Symanzik", 1), ("DBW2", 2))
-        ),
+        *(pytest.param(*of, marks=pytest.mark.full) for of in (("chairs", 1), ("Symanzik", 1), ("DBW2", 2))),
     ],
 )
 def test_heat_bath_and_metropolis_agree_on_the_same_action(name: str, n: int) -> None:

@@ -139,7 +139,9 @@ def test_graphs(seed):
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("seed", [1, *(pytest.param(s, marks=pytest.mark.full) for s in (2, 3, 4))])
-@pytest.mark.parametrize("policy", ["remote-write-overlap", "buffered-write-directions"])
+@pytest.mark.parametrize(
+    "policy", ["remote-write-overlap", pytest.param("buffered-write-directions", marks=pytest.mark.full)]
+)
 def test_processes_and_their_graphs(policy, seed, reference, fake_environment):
     text = 'print(t.in_a_graph(), hashlib.sha256(repr(t.results("cuda")).encode()).hexdigest(), flush=True)'
     wanted = hashlib.sha256(repr(reference).encode()).hexdigest()
