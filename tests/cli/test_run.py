@@ -102,7 +102,9 @@ def test_json_is_one_document_with_the_estimate(parameter_file, tmp_path, capsys
     assert document["reference"]["source"].startswith("exact")
 
 
-@pytest.mark.parametrize("action", ["symanzik", "iwasaki", "dbw2"])
+@pytest.mark.parametrize(
+    "action", ["symanzik", *(pytest.param(name, marks=pytest.mark.full) for name in ("iwasaki", "dbw2"))]
+)
 def test_a_run_of_an_improved_action_is_that_of_its_functions(action, parameter_file, tmp_path, capsys):
     out = tmp_path / "run"
     words = ("--json", "--set", f"action={action}", "--set", "beta=1.1", "--set", "start=cold")
