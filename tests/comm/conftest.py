@@ -25,7 +25,6 @@ from jali.errors import RankError
 # Where MPI libraries and their launchers differ most; with Open MPI the short run has these alone, and the long run all.
 WITH_OPEN_MPI = {
     "test_all_eight_in_all_forms_agree_with_numpy",
-    "test_all_operations_and_types_that_mpi_has_agree_with_numpy",
     "test_killed_rank_ends_the_job",
     "test_signal_to_the_launcher_reaches_every_rank_once",
 }

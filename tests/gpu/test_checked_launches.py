@@ -87,6 +87,7 @@ def test_all_launches_of_a_program_are_in_order(policy, ranks, grid, results_of_
     assert found[-1] == results_of_host
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     "policy",

@@ -113,7 +113,7 @@ EXCUSED = {"slotted pair": harm.FREED_OTHERWISE, "remote-write": PUT_TOGETHER}
     ("kind", "which", "every"),
     harm.sampled(
         ("halos", "remote-write-overlap", 12),
-        ("messages", "remote-write", 11),
+        pytest.param("messages", "remote-write", 11, marks=pytest.mark.full),
         pytest.param("collectives", "slotted pair", 40, marks=pytest.mark.full),
         whole=[
             ("halos", "remote-write-overlap"),

@@ -303,6 +303,7 @@ def test_ranks_that_share_a_device_are_told_and_solvers_go_on(fake_environment):
     )
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 @pytest.mark.parametrize("checked", [pytest.param("0", marks=pytest.mark.full), "1"])
 def test_processes(checked, fake_environment):

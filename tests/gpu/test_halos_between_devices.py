@@ -336,6 +336,7 @@ def test_a_rank_may_have_nothing_to_send(policy, use_settings):
     assert jali.virtual_ranks(3, line_of_sites, "cuda") == [line_of_sites("cpu")] * 3
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 def test_fields_that_cannot_be_mapped_go_through_buffers_and_say_so(fake_environment):
     text = """
@@ -438,6 +439,7 @@ jali.virtual_ranks(2, both)
     assert done.stdout.count(why) == 2
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 def test_processes_that_share_a_device_have_only_rows_in_which_nobody_waits_beside_the_bulk(
     reference, fake_environment

@@ -156,6 +156,7 @@ def test_graphs(seed):
     assert np.array_equal(b[...], d[...])
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 @pytest.mark.parametrize("seed", [1, *(pytest.param(s, marks=pytest.mark.full) for s in (2, 3, 4))])
 @pytest.mark.parametrize(

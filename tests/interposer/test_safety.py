@@ -26,7 +26,7 @@ exec "$@"
         "neighbours between orders",
         "threads threads_of_requests",
         "contexts",
-        "lifetimes",
+        pytest.param("lifetimes", marks=pytest.mark.full),  # makes more communicators than MPI has
     ],
 )
 def test_all_goes_well(mpi: MpiPrograms, what: str) -> None:
