@@ -2,20 +2,31 @@
 what communication costs is a fifth of what it costs by way of host memory.
 
 Runs `jali example lsm --size gpu`: 1001 x 501 points and 64 sources for each rank; with `--size wide` 2001 x 1001 points and few data, so
-that the sum of the image over ranks matters. Rounds take turns over numbers of ranks, and over
+that the sum of the image over ranks matters. Rounds (`--repeat`) take turns over numbers of ranks, and over
 ways of collectives (`--collective all_reduce=host-staged`, values of JALI_COLLECTIVE); numbers are medians of rounds. The efficiency is the time of the first
 number of ranks over that of others; communication includes what ranks wait for slower ones. The roof is the time without communication.
 On hosts (`--device cpu --set sources_per_rank=2 --set receivers=11 --set times=1501`) it shows less: ranks share memory bandwidth.
+
+`--against pylops-mpi` measures that library (0.8.0; where it is, PYTHONPATH says) beside jali: for each number of ranks one run, in which
+both solve the same problem `--repeat` times in turn, with the same local operator, after a solution that is not measured and whose norms
+of residuals are compared. It communicates by NCCL on devices, by MPI on hosts.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import statistics
 import subprocess
 import sys
+from pathlib import Path
+
+import migration_sides
+from migration_sides import JALI, OTHER
+
+from jali.bench.compare.pairs import LAUNCH
 
 
 def run(ranks: int, arguments: argparse.Namespace, collective: str) -> tuple[float, float]:
@@ -33,21 +44,11 @@ def run(ranks: int, arguments: argparse.Namespace, collective: str) -> tuple[flo
     return step, step * times["communication"]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--size", default="gpu", help="of the example: gpu, or wide for much communication")
-    parser.add_argument("--engine", help="cupy or torch")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument(
-        "--collective", nargs="+", default=[""], help="ways, beside which the chosen one is timed"
-    )
-    arguments = parser.parse_args()
+def alone(arguments: argparse.Namespace) -> None:
+    """Measure jali, and say what was found."""
     ways = list(dict.fromkeys(["", *arguments.collective]))
     found: dict[tuple[int, str], list[tuple[float, float]]] = {}
-    for _ in range(arguments.rounds):
+    for _ in range(arguments.repeat):
         for ranks in arguments.ranks:
             for way in ways:
                 found.setdefault((ranks, way), []).append(run(ranks, arguments, way))
@@ -63,6 +64,46 @@ def main() -> None:
             f"{step - communication:10.3f}{first / step:11.1%}",
             flush=True,
         )
+
+
+def beside(arguments: argparse.Namespace) -> None:
+    """Measure jali and pylops-mpi, and say what was found."""
+    program = [sys.executable, str(Path(migration_sides.__file__).resolve()), *sys.argv[1:]]
+    first: dict[str, float] = {}
+    for ranks in arguments.ranks:
+        command = program if ranks == 1 else [sys.executable, "-c", LAUNCH, str(ranks), *program]
+        done = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE)
+        found = json.loads(done.stdout.splitlines()[-1])
+        if not first:
+            print(
+                f"arrays of {found['engine']}; local operator of {OTHER}: {arguments.kirchhoff}'s Kirchhoff"
+            )
+            print(
+                f"{'ranks':>5}  {'':12}{'ms a step':>10}{'range':>22}{'efficiency':>12}{'/ jali':>8}  largest difference of residuals"
+            )
+        medians = {name: statistics.median(times) for name, times in found["times"].items()}
+        for name, times in found["times"].items():
+            step, there, costs = medians[name], found["costs"][JALI], found["costs"][name]
+            first.setdefault(name, step)
+            differs = max(abs(a - b) / b for a, b in zip(costs, there, strict=True))
+            print(
+                f"{ranks:5}  {name:12}{step:10.3f}{f'{min(times):.3f} to {max(times):.3f}':>22}{first[name] / step:12.1%}"
+                f"{step / medians[JALI]:8.2f}  {'' if name == JALI else f'{differs:.1e}'}",
+                flush=True,
+            )
+            if differs > 1e-6:
+                raise SystemExit("residuals differ by more than 1e-6: these are not the same problem")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    migration_sides.add_arguments(parser)
+    arguments = parser.parse_args()
+    if arguments.against and arguments.collective != [""]:
+        parser.error("--collective is measured without --against")
+    if arguments.against and importlib.util.find_spec("pylops_mpi") is None:
+        parser.error(f"{OTHER} is not found: PYTHONPATH says where it is")
+    (beside if arguments.against else alone)(arguments)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,9 @@ machine does meets both: medians over the batches of the time until the call ret
 and until it has been waited for, and the ratio of the medians. Where every rank has a GPU of its own the tensors are there
 and the other backend is NCCL; "waited for" then includes the stream. Run it with a Python that has PyTorch
 (`make environment-torch`): `.venv-torch/bin/python benchmarks/torch_backend.py`.
+
+With `--graphs`, on devices only, all-reduces alone: of each size twenty are captured in a CUDA graph, one graph per backend, and events of the
+device around two replays say what one takes. A replay before them brings the ranks together. Medians of the slowest rank's times.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from datetime import timedelta
 from typing import Any
 
 SIZES = [4, 4096, 65536, 1 << 20, 16 << 20]
+GRAPH_SIZES = [1 << k for k in range(10, 25, 2)]
+IN_A_GRAPH, REPLAYS = 20, 2
 
 
 def calls(size: int, ranks: int, device: Any) -> dict[str, Callable[[Any], Any]]:
@@ -45,7 +50,90 @@ def calls(size: int, ranks: int, device: Any) -> dict[str, Callable[[Any], Any]]
     }
 
 
-def run_rank(rank: int, ranks: int, store: str, sizes: list[int], batches: int) -> None:
+def captured(call: Callable[[], Any]) -> Any:
+    """A CUDA graph of so many calls, each after the one before it. Threads of the backends may ask their events meanwhile."""
+    import torch
+
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        for _ in range(IN_A_GRAPH):
+            call()
+    return graph
+
+
+def microseconds_of_one(graph: Any) -> float:
+    """Of the device, for one of the calls in a graph."""
+    import torch
+
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    graph.replay()
+    begin.record()
+    for _ in range(REPLAYS):
+        graph.replay()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) * 1e3 / (REPLAYS * IN_A_GRAPH)
+
+
+def compare_graphs(groups: dict[str, Any], device: Any, sizes: list[int], batches: int) -> None:
+    """A line per size. Raises RuntimeError where a graph does not compute sums."""
+    import torch
+    import torch.distributed as dist
+
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    other = next(backend for backend in groups if backend != "jali")
+    if rank == 0:
+        print(
+            f"{ranks} ranks, all-reduces in graphs of {IN_A_GRAPH}; microseconds of the device, medians of {batches}"
+        )
+        print(f"| bytes | {other} | jali | {other} / jali | lowest and highest of {other} | of jali |")
+        print("|---" * 6 + "|")
+    for size in sizes:
+        graphs, tensors = {}, {}
+        for backend, group in groups.items():
+            x = tensors[backend] = torch.zeros(max(1, size // 4), device=device)
+            for _ in range(3):  # connections and plans are made outside of graphs
+                dist.all_reduce(x, group=group)
+            synchronize(device)
+            graphs[backend] = captured(lambda x=x, group=group: dist.all_reduce(x, group=group))
+            x.fill_(1 / ranks**IN_A_GRAPH)
+            synchronize(device)
+            dist.barrier()
+            graphs[backend].replay()
+            synchronize(device)
+            if not torch.allclose(x, torch.ones_like(x), rtol=1e-4):
+                raise RuntimeError(f"{IN_A_GRAPH} all-reduces of {size} bytes by {backend} give {x[:4]}")
+            x.zero_()
+        times = torch.zeros(len(groups), batches, device=device)
+        for batch in range(batches + 1):
+            for k, backend in enumerate(groups):
+                synchronize(device)
+                dist.barrier()
+                found = microseconds_of_one(graphs[backend])
+                if batch > 0:
+                    times[k, batch - 1] = found
+        dist.all_reduce(times, dist.ReduceOp.MAX)
+        synchronize(device)
+        graphs.clear()  # communicators outlive the graphs that they are in
+        if rank == 0:
+            by_backend = dict(zip(groups, times.tolist(), strict=True))
+            theirs, ours = (statistics.median(by_backend[backend]) for backend in (other, "jali"))
+            spreads = " | ".join(
+                f"{min(by_backend[backend]):.1f} .. {max(by_backend[backend]):.1f}"
+                for backend in (other, "jali")
+            )
+            print(f"| {size} | {theirs:.1f} | {ours:.1f} | {theirs / ours:.2f} | {spreads} |", flush=True)
+
+
+def synchronize(device: Any) -> None:
+    """Wait for the device's work, all of it."""
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def run_rank(rank: int, ranks: int, store: str, sizes: list[int], batches: int, graphs: bool) -> None:
     import torch
     import torch.distributed as dist
 
@@ -53,6 +141,8 @@ def run_rank(rank: int, ranks: int, store: str, sizes: list[int], batches: int) 
 
     torch.set_num_threads(1)
     on_devices = torch.cuda.device_count() >= ranks
+    if graphs and not on_devices:
+        raise SystemExit(f"--graphs: {ranks} ranks need a GPU each, PyTorch sees {torch.cuda.device_count()}")
     device = torch.device("cuda", rank) if on_devices else torch.device("cpu")
     if on_devices:
         torch.cuda.set_device(device)
@@ -65,6 +155,11 @@ def run_rank(rank: int, ranks: int, store: str, sizes: list[int], batches: int) 
     )
     other = "nccl" if on_devices else "gloo"
     groups = {"jali": dist.group.WORLD, other: dist.new_group(backend=other)}
+
+    if graphs:
+        compare_graphs(groups, device, sizes, batches)
+        dist.destroy_process_group()
+        return
 
     def wait(work: Any) -> None:
         if work is not None:
@@ -106,14 +201,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--batches", type=int, default=11)
-    parser.add_argument("--sizes", type=int, nargs="*", default=SIZES, help="bytes on each rank")
+    parser.add_argument("--sizes", type=int, nargs="*", help="bytes on each rank")
+    parser.add_argument("--graphs", action="store_true", help="all-reduces in CUDA graphs")
     options = parser.parse_args()
+    sizes = options.sizes or (GRAPH_SIZES if options.graphs else SIZES)
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         processes = [
             spawn.Process(
                 target=run_rank,
-                args=(rank, options.ranks, f"{folder}/store", options.sizes, options.batches),
+                args=(rank, options.ranks, f"{folder}/store", sizes, options.batches, options.graphs),
             )
             for rank in range(options.ranks)
         ]

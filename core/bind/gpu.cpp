@@ -306,14 +306,16 @@ void bind_gpu(nb::module_& m) {
         .def(
             "launch",
             [](Gpu& gpu, const GpuFunction& function, unsigned blocks, unsigned threads,
-               const nb::bytes& arguments, int times) {
+               const nb::bytes& arguments, int times, std::optional<std::uintptr_t> stream) {
                 const auto argument = bytes_of(arguments);
+                void* const on = stream ? reinterpret_cast<void*>(*stream) : gpu.stream();
                 nb::gil_scoped_release released;
+                const CallersContext kept(gpu.api());
                 gpu.make_current();
-                for (int n = 0; n < times; ++n) gpu.launch(function, blocks, threads, argument, gpu.stream());
+                for (int n = 0; n < times; ++n) gpu.launch(function, blocks, threads, argument, on);
             },
-            "function"_a, "blocks"_a, "threads"_a, "arguments"_a, "times"_a = 1,
-            "Puts a kernel that takes one structure on jali's stream.")
+            "function"_a, "blocks"_a, "threads"_a, "arguments"_a, "times"_a = 1, "stream"_a = nb::none(),
+            "Puts a kernel that takes one structure on a stream (jali's).")
         .def("occupancy", &Gpu::occupancy, "function"_a, "threads"_a, "Blocks per multiprocessor.");
 
     nb::class_<Numbers>(m, "Numbers",

@@ -125,7 +125,22 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
         return there(getattr(ufunc, method)(*plain, **named))
 
     def __getitem__(self, where: Any) -> Any:
-        return ndarray(self.plain[where], self.memory)
+        if isinstance(where, ndarray):  # a copy
+            wait()
+            return there(self.plain[where.plain])
+        found = self.plain[where]
+        if isinstance(found, np.generic):  # of CuPy an array of no dimension, which the host has not seen
+            found = self.plain[(*where, ...) if isinstance(where, tuple) else (where, ...)]
+        return ndarray(found, self.memory)
+
+    def __float__(self) -> float:
+        wait()
+        return float(self.plain)
+
+    def item(self) -> Any:
+        """Its only number, on the host."""
+        wait()
+        return self.plain.item()
 
     def __setitem__(self, where: Any, value: Any) -> None:
         assert not (isinstance(value, np.ndarray) and value.ndim), "an array of the host"
@@ -139,6 +154,9 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
         if found.size and not np.may_share_memory(found, self.plain):
             return self.copy().reshape(*shape)
         return ndarray(found, self.memory)
+
+    def view(self, dtype: Any) -> Any:
+        return ndarray(self.plain.view(dtype), self.memory)
 
     def copy(self) -> Any:
         wait()
@@ -168,6 +186,14 @@ for _name in ("transpose", "swapaxes"):
         return ndarray(getattr(self.plain, name)(*axes), self.memory)
 
     setattr(ndarray, _name, _view)
+for _name in ("sum", "take", "clip"):
+
+    def _new(self: ndarray, *arguments: Any, name: str = _name, **named: Any) -> ndarray:
+        wait()
+        found = getattr(self.plain, name)(*(_plain(x) for x in arguments), **named)
+        return there(np.asarray(found))
+
+    setattr(ndarray, _name, _new)
 
 
 TYPES = {"float32": 4, "float64": 8, "complex64": 80, "complex128": 160}
@@ -239,9 +265,13 @@ def asnumpy(x: Any) -> np.ndarray:
 
 
 def _on_device(function: Any) -> Any:
+    def plain(x: Any) -> Any:
+        return [_plain(one) for one in x] if isinstance(x, list) else _plain(x)
+
     def call(x: Any, *arguments: Any, **named: Any) -> Any:
         wait()
-        return there(function(_plain(x), *(_plain(y) for y in arguments), **named))
+        named = {name: plain(y) for name, y in named.items()}
+        return there(function(plain(x), *(plain(y) for y in arguments), **named))
 
     return call
 
@@ -264,20 +294,40 @@ def installed(driver: Path) -> Iterator[types.ModuleType]:
         asnumpy,
         ascontiguousarray,
     )
-    module.asarray = asarray
+    module.asarray = module.from_dlpack = asarray
+    for name in ("add", "subtract", "multiply", "divide"):
+        setattr(module, name, getattr(np, name))
     module.empty_like = lambda x: empty(x.shape, x.dtype)
     module.zeros = lambda shape, dtype=float: there(np.zeros(shape, dtype))
     module.zeros_like = lambda x: there(np.zeros(x.shape, x.dtype))
-    for name in ("roll", "flip", "vdot", "dot"):
+    for name in ("roll", "flip", "vdot", "dot", "bincount", "broadcast_to", "stack", "concatenate"):
         setattr(module, name, _on_device(getattr(np, name)))
+    for name in (
+        "add",
+        "subtract",
+        "multiply",
+        "divide",
+        "sqrt",
+        "cos",
+        "sin",
+        "promote_types",
+    ):  # which ask arrays
+        setattr(module, name, getattr(np, name))
     module.cuda = types.SimpleNamespace(
         get_current_stream=lambda: types.SimpleNamespace(ptr=_thread.stream, synchronize=wait),
         ExternalStream=ExternalStream,
         Device=Device,
     )
     module.fft = types.ModuleType("cupy.fft")
-    for name in ("fftn", "ifftn", "rfftn", "irfftn"):
+    for name in ("fftn", "ifftn", "rfftn", "irfftn", "rfft", "irfft"):
         setattr(module.fft, name, _on_device(getattr(np.fft, name)))
+    module.given_back = []  # what was cleared
+    kept = types.SimpleNamespace(
+        clear=lambda: module.given_back.append("plans"),
+        free_all_blocks=lambda: module.given_back.append("blocks"),
+    )
+    module.fft.config = types.SimpleNamespace(get_plan_cache=lambda: kept)
+    module.get_default_memory_pool = lambda: kept
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "cupy", module)
         patch.setitem(sys.modules, "cupy.fft", module.fft)

@@ -6,7 +6,11 @@
 // that it transforms, is overwritten, as is the input of transforms back to real numbers. Arrays must lie in
 // one allocation of that device and begin where complex numbers may.
 //
-// Built with -DJALI_OLD it lacks SetWorkArea. Read whenever they matter:
+// Plans of several devices (cufftXt, of cuFFT alone) are lazy, too: what they do is done when the last of
+// their devices has come so far. Parts are of the first axis, after a transform of the second, and so on in
+// turn; extents are 32 and more, as in the library.
+//
+// Built with -DJALI_OLD it lacks SetWorkArea and plans of several devices. Read whenever they matter:
 //   JALI_FAKE_FFT_FAIL=name:code  this function fails with this code
 //   JALI_FAKE_FFT_LOG=file        every call gets a line there
 #include <cmath>
@@ -45,6 +49,12 @@ struct Driver {
     int (*context)(void** context);
     int (*address_range)(std::uintptr_t* begin, std::size_t* bytes, std::uintptr_t address);
     int (*attribute)(void* value, int which, std::uintptr_t address);
+    int (*set)(void* context);
+    int (*synchronize)();
+    int (*make_stream)(void** stream, unsigned flags, int priority);
+    int (*allocate)(std::uintptr_t* address, std::size_t bytes);
+    int (*release)(std::uintptr_t address);
+    int (*count)(int* devices);
 };
 
 const Driver& driver() {
@@ -65,6 +75,12 @@ const Driver& driver() {
         get(d->context, "cuCtxGetCurrent");
         get(d->address_range, "cuMemGetAddressRange_v2");
         get(d->attribute, "cuPointerGetAttribute");
+        get(d->set, "cuCtxSetCurrent");
+        get(d->synchronize, "cuCtxSynchronize");
+        get(d->make_stream, "cuStreamCreateWithPriority");
+        get(d->allocate, "cuMemAlloc_v2");
+        get(d->release, "cuMemFree_v2");
+        get(d->count, "cuDeviceGetCount");
         return d;
     }();
     return *found;
@@ -84,6 +100,7 @@ struct Plan {
     std::size_t work = 0;
     void *stream = nullptr, *area = nullptr;
     bool automatic = true;
+    std::vector<int> gpus; // of several devices
 };
 
 std::mutex guard;
@@ -92,8 +109,9 @@ std::intptr_t last = 0;
 
 // What a test wants this function to say, and its line in the log.
 int told(const std::string& name, const std::string& more = "") {
+    static std::mutex one; // streams tell, too, while others have the plans
     const char* file = std::getenv("JALI_FAKE_FFT_LOG");
-    const std::lock_guard lock(guard);
+    const std::lock_guard lock(one);
     if (file && *file) std::ofstream(file, std::ios::app) << name << more << '\n';
     const char* text = std::getenv("JALI_FAKE_FFT_FAIL");
     const std::string wanted = text ? text : "";
@@ -318,6 +336,127 @@ struct Elementwise {
     }
 };
 
+#ifndef JALI_OLD
+// --- several devices of one process -----------------------------------------------------------------------
+
+void* context_of(int gpu) {
+    return reinterpret_cast<void*>(std::intptr_t{1000} + gpu);
+}
+
+template <class F>
+int on(int gpu, F f) {
+    void* before = nullptr;
+    driver().context(&before);
+    driver().set(context_of(gpu));
+    const int code = f();
+    driver().set(before);
+    return code;
+}
+
+struct Parts {
+    std::vector<int> gpus;
+    std::vector<Long> n;
+    bool is_single = true, shuffled = false; // the second axis is split
+    std::vector<std::uintptr_t> data;
+    void* stream = nullptr; // of the last device
+
+    std::size_t size() const { return is_single ? 8 : 16; }
+    template <class F>
+    void each_number(F f) { // its place in natural order, and its address
+        const Long count = Long(gpus.size()), axis = shuffled ? 1 : 0;
+        Long at = 0;
+        each(n, [&](const std::vector<Long>& index) {
+            Long gpu = 0;
+            while (index[axis] >= n[axis] * (gpu + 1) / count) ++gpu;
+            const Long row = index[axis] - n[axis] * gpu / count, other = 1 - axis;
+            Long place = row * n[other] + index[other]; // parts have the axis that is split first
+            for (std::size_t k = 2; k < n.size(); ++k) place = place * n[k] + index[k];
+            f(at++, reinterpret_cast<char*>(data[gpu]) + size() * std::size_t(place));
+        });
+    }
+    std::vector<Number> numbers() {
+        std::vector<Number> found(n[0] * n[1] * (n.size() == 3 ? n[2] : 1));
+        each_number([&](Long at, char* from) { found[at] = load(from, 0, false, is_single); });
+        return found;
+    }
+    void put(const std::vector<Number>& x) {
+        each_number([&](Long at, char* to) { store(to, 0, x[at], false, is_single); });
+    }
+};
+
+// What is put on the stream of the last device.
+template <class F>
+int later(Parts* parts, const char* what, F f) {
+    auto* kept = new F(std::move(f));
+    const auto work = [](void* it) { return (*static_cast<F*>(it))(), delete static_cast<F*>(it), 1; };
+    return on(parts->gpus.back(), [&] { return driver().polled(parts->stream, what, work, kept); }) ? 6 : 0;
+}
+
+int xt_set_gpus(Plan& p, int count, const int* gpus) {
+    int there = 0;
+    driver().count(&there);
+    if (count < 2 || count > 16) return invalid_value;
+    for (int k = 0; k < count; ++k)
+        if (gpus[k] < 0 || gpus[k] >= there) return invalid_device;
+    return p.gpus.assign(gpus, gpus + count), 0;
+}
+
+int xt_make(Plan& p, std::vector<Long> n, int kind, std::size_t* work) {
+    if (p.gpus.empty() || !p.n.empty()) return invalid_plan;
+    for (const Long k : n)
+        if (k < 32) return invalid_size;
+    p.n = std::move(n), p.kind = kind;
+    for (std::size_t k = 0; k < p.gpus.size(); ++k) work[k] = 64; // one for each device
+    return 0;
+}
+
+int xt_malloc(Plan& p, Parts** made, int format) {
+    if (p.n.empty() || format != 2) return invalid_value;
+    auto* parts = new Parts{p.gpus, p.n, single(p.kind), false, {}, nullptr};
+    std::size_t all = parts->size();
+    for (const Long k : p.n) all *= std::size_t(k);
+    for (const int gpu : p.gpus) { // a part of either axis fits
+        std::uintptr_t address = 0;
+        if (on(gpu, [&] { return driver().allocate(&address, 2 * all / p.gpus.size() + all / 32); }))
+            return 2;
+        parts->data.push_back(address);
+    }
+    on(p.gpus.back(), [&] { return driver().make_stream(&parts->stream, 1, 0); });
+    return *made = parts, 0;
+}
+
+int xt_memcpy(void* to, void* from, int way) {
+    const auto all_done = [](Parts* parts) {
+        for (const int gpu : parts->gpus) on(gpu, [] { return driver().synchronize(); });
+    };
+    if (way == 0 || way == 1) {
+        auto* parts = static_cast<Parts*>(way == 0 ? to : from);
+        all_done(parts);
+        if (way == 0) parts->shuffled = false;
+        parts->each_number([&](Long at, char* place) {
+            char* host = static_cast<char*>(way == 0 ? from : to) + std::size_t(at) * parts->size();
+            std::memcpy(way == 0 ? place : host, way == 0 ? host : place, parts->size());
+        });
+        return 0;
+    }
+    auto *out = static_cast<Parts*>(to), *in = static_cast<Parts*>(from);
+    if (way != 2 || out == in) return invalid_value;
+    return later(in, "a copy to natural order", [=] { out->shuffled = false, out->put(in->numbers()); });
+}
+
+int xt_execute(Plan& p, int kind, Parts* in, Parts* out, int direction) {
+    if (p.kind != kind) return invalid_plan;
+    if (in != out || (direction != 1 && direction != -1)) return invalid_value;
+    return later(in, "a transform on several devices", [in, direction] {
+        auto x = in->numbers();
+        transform(x, in->n, direction);
+        in->shuffled = !in->shuffled;
+        in->put(x);
+        told("cufftXtRan");
+    });
+}
+#endif
+
 template <class F>
 int with(const std::string& name, std::intptr_t handle, F f) {
     if (const int code = told(name)) return code;
@@ -403,4 +542,37 @@ API fakeElementwise(void* stream, int multiply, int ndim, const Long* n, void* t
 }
 
 LIBRARY(cufft, int)
+
+#ifndef JALI_OLD
+API cufftXtSetGPUs(int plan, int count, int* gpus) {
+    return with("cufftXtSetGPUs", plan, [&](Plan& p) { return xt_set_gpus(p, count, gpus); });
+}
+API cufftMakePlan2d(int plan, int a, int b, int kind, std::size_t* work) {
+    return with("cufftMakePlan2d", plan, [&](Plan& p) { return xt_make(p, {a, b}, kind, work); });
+}
+API cufftMakePlan3d(int plan, int a, int b, int c, int kind, std::size_t* work) {
+    return with("cufftMakePlan3d", plan, [&](Plan& p) { return xt_make(p, {a, b, c}, kind, work); });
+}
+API cufftXtMalloc(int plan, Parts** parts, int format) {
+    return with("cufftXtMalloc", plan, [&](Plan& p) { return xt_malloc(p, parts, format); });
+}
+API cufftXtFree(Parts* parts) {
+    if (const int code = told("cufftXtFree")) return code;
+    for (std::size_t k = 0; k < parts->gpus.size(); ++k)
+        on(parts->gpus[k], [&] { return driver().synchronize(), driver().release(parts->data[k]); });
+    return delete parts, 0;
+}
+API cufftXtMemcpy(int plan, void* to, void* from, int way) {
+    const int code = with("cufftXtMemcpy", plan, [](Plan&) { return 0; });
+    return code ? code : xt_memcpy(to, from, way);
+}
+API cufftXtExecDescriptorC2C(int plan, Parts* in, Parts* out, int direction) {
+    return with("cufftXtExecDescriptorC2C", plan,
+                [&](Plan& p) { return xt_execute(p, c2c, in, out, direction); });
+}
+API cufftXtExecDescriptorZ2Z(int plan, Parts* in, Parts* out, int direction) {
+    return with("cufftXtExecDescriptorZ2Z", plan,
+                [&](Plan& p) { return xt_execute(p, z2z, in, out, direction); });
+}
+#endif
 LIBRARY(hipfft, void*)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import jali
-from jali import Field, Lattice, Vector, fft
+from jali import Field, Lattice, Vector, _core, fft
 from jali.arrays import DistributedArray, layout_of
 from jali.arrays.libraries import LIBRARIES
 from jali.fft import vendors
+from jali.fft.one_process import SpreadPlan
 from jali.fft.providers import PROVIDERS, Means
 
 pytestmark = pytest.mark.gpu
@@ -82,6 +83,30 @@ def test_arrays_and_graphs(library: Any) -> None:
     x.local[...] = there(library, b)
     graph.run(3)
     np.testing.assert_allclose(library.to_host(out.local), np.fft.fftn(b), atol=1e-10)
+
+
+@pytest.mark.parametrize(("dtype", "exact"), [("complex64", 1e-5), ("complex128", 1e-12)])
+@pytest.mark.parametrize("shape", [(64, 32, 128), (64, 96)])
+def test_several_devices_of_one_process(shape: tuple[int, ...], dtype: str, exact: float) -> None:
+    if why := vendors.why_not("cufft"):
+        pytest.skip(why)
+    if (count := _core.Gpu.count("cuda")) < 2:
+        pytest.skip("cufftXt needs two GPUs")
+    a = numbers(shape, dtype)
+    out, wanted = np.empty_like(a), np.fft.fftn(a)
+    plan = SpreadPlan(vendors.find("cufft"), range(min(4, count)), shape, dtype)
+    plan.load(a)
+    plan.transform()
+    plan.to_natural()
+    plan.fetch(out)
+    np.testing.assert_allclose(out, wanted, atol=exact * a.size**0.5 * 10)
+    plan.fetch_natural(out)
+    np.testing.assert_allclose(out, wanted, atol=exact * a.size**0.5 * 10)
+    plan.transform(inverse=True)
+    plan.wait()
+    plan.fetch(out)
+    np.testing.assert_allclose(out / a.size, a, atol=exact * 10)
+    plan.close()
 
 
 def test_fields(library: Any, monkeypatch: pytest.MonkeyPatch) -> None:

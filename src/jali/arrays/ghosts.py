@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from jali.arrays.exchange import common, slices_in
 from jali.arrays.layout import Box, Layout, shape_of
-from jali.arrays.libraries import library_of, numpy_dtype
+from jali.arrays.libraries import library_of
 from jali.arrays.recycled import empty
+from jali.arrays.transits import Transit, Way
 from jali.comm import Communicator
 from jali.errors import ShapeError
-
-Piece = tuple[Box, Any]
 
 
 class Exchange:
@@ -38,46 +35,16 @@ class Exchange:
             (r, box) for r in range(ranks.size) if r != me and (box := common(own[me], wanted[r]))
         ]
 
+        self._there = Way(ranks, self.own, self.to_others, self.from_others)
+        self._back = Way(ranks, self.wanted, self.from_others, self.to_others)
+
     def start(self, local: Any) -> Transit:
         """Send what others want of this rank's own box; what comes is what it wants of theirs."""
-        return Transit(self.ranks, local, self.own, self.to_others, self.from_others)
+        return self._there.start(local)
 
     def start_back(self, extended: Any) -> Transit:
         """Send back, of the box that was wanted, what is others'; what comes is for this rank's own box, to be added."""
-        return Transit(self.ranks, extended, self.wanted, self.from_others, self.to_others)
-
-
-class Transit:
-    """Messages under way; the array that they are sent from stays as it is until `wait` has returned."""
-
-    def __init__(
-        self, ranks: Communicator, array: Any, of: Box, to: Sequence[tuple[int, Box]], source: Sequence[tuple[int, Box]]
-    ) -> None:  # fmt: skip
-        library = library_of(array)
-        self._array, self._library = array, library
-        on_host = library.name == "numpy"
-        dtype = numpy_dtype(array)
-        self._ranks = ranks.sharing_memory() if ranks.size > 1 else ranks
-        self._under_way, self._sent = [], []
-        self._pieces: list[Piece] = []
-        for rank, box in source:
-            into = np.empty(shape_of(box), dtype)
-            self._under_way.append(self._ranks.receive(into, rank))
-            self._pieces.append((box, into))
-        for rank, box in to:
-            piece = array[slices_in(box, of)]
-            data = np.ascontiguousarray(piece if on_host else library.to_host(piece))
-            self._sent.append(data)
-            self._under_way.append(self._ranks.send(data, rank))
-
-    def wait(self) -> list[Piece]:
-        """What has come: boxes and arrays, in the order of ranks."""
-        if self._under_way:
-            self._ranks.wait(self._under_way, "ghost cells")
-            self._under_way = []
-        if self._library.name == "numpy":
-            return self._pieces
-        return [(box, self._library.from_host(data, self._array)) for box, data in self._pieces]
+        return self._back.start(extended)
 
 
 def joined(exchange: Exchange, local: Any, transit: Transit, out: Any = None) -> Any:
@@ -86,8 +53,9 @@ def joined(exchange: Exchange, local: Any, transit: Transit, out: Any = None) ->
         out = empty(local, shape_of(exchange.wanted), local.dtype)
     if both := common(exchange.own, exchange.wanted):
         out[slices_in(both, exchange.wanted)] = local[slices_in(both, exchange.own)]  # while messages travel
-    for box, data in transit.wait():
-        out[slices_in(box, exchange.wanted)] = data
+    with transit.arrived() as pieces:
+        for box, data in pieces:
+            out[slices_in(box, exchange.wanted)] = data
     return out
 
 
@@ -103,8 +71,9 @@ def added(exchange: Exchange, extended: Any, transit: Transit) -> Any:
         out[...] = 0
         if both:
             out[slices_in(both, own)] = extended[slices_in(both, exchange.wanted)]
-    for box, data in transit.wait():
-        out[slices_in(box, own)] += data
+    with transit.arrived() as pieces:
+        for box, data in pieces:
+            out[slices_in(box, own)] += data
     return out
 
 
@@ -120,21 +89,18 @@ def ghosts_alone(layout: Layout, local: Any, front: int, back: int) -> tuple[Any
     """See `DistributedArray.ghost_cells`."""
     exchange = along_the_split(layout, front, back)
     axis = layout.axes[0]
-    found = []
-    pieces = exchange.start(local).wait() if exchange is not None else []
     begin, end = layout.box[axis] if layout.scattered else (0, layout.shape[axis])
     first, last = exchange.wanted[axis] if exchange is not None else (begin, end)
+    found = []
     for low, high in ((first, begin), (end, last)):
-        mine = [(box, data) for box, data in pieces if low <= box[axis][0] < high]
-        if len(mine) == 1:
-            found.append(mine[0][1])
-            continue
         shape = list(layout.local_shape)
         shape[axis] = high - low
-        out = empty(local, tuple(shape), local.dtype)
-        for box, data in mine:
-            out[(slice(None),) * axis + (slice(box[axis][0] - low, box[axis][1] - low),)] = data
-        found.append(out)
+        found.append(empty(local, tuple(shape), local.dtype))
+    if exchange is not None:
+        with exchange.start(local).arrived() as pieces:
+            for box, data in pieces:
+                low, out = (first, found[0]) if box[axis][0] < begin else (end, found[1])
+                out[(slice(None),) * axis + (slice(box[axis][0] - low, box[axis][1] - low),)] = data
     return found[0], found[1]
 
 

@@ -140,6 +140,10 @@ class Library:
         """A new array on the device of this number, whose values are not set."""
         raise ParameterError(f"{self.name} has no arrays on devices")
 
+    def of_memory(self, memory: Any) -> Any:
+        """A `jali.comm.DeviceArray` as an array of this library, in the same memory."""
+        return self.xp.from_dlpack(memory)
+
     def address(self, x: Any) -> int:
         """Of its first element."""
         return int(x.ctypes.data)
@@ -154,6 +158,9 @@ class Library:
 
     def wait(self, x: Any) -> None:
         """For what is on that stream; at once on the host."""
+
+    def trim(self, x: Any) -> None:
+        """Give memory that is kept for new arrays, where `x` is, back to the device; nothing on the host."""
 
     def where(self, x: Any) -> AbstractContextManager[Any]:
         """Inside, this library works where the array is."""
@@ -198,6 +205,11 @@ class CuPy(Library):
     def wait(self, x: Any) -> None:
         with x.device:
             self.xp.cuda.get_current_stream().synchronize()
+
+    def trim(self, x: Any) -> None:
+        with x.device:
+            importlib.import_module("cupy.fft").config.get_plan_cache().clear()  # with work areas
+            self.xp.get_default_memory_pool().free_all_blocks()
 
     def where(self, x: Any) -> AbstractContextManager[Any]:
         found: AbstractContextManager[Any] = x.device
@@ -292,6 +304,11 @@ class Torch(Library):
     def wait(self, x: Any) -> None:
         if x.device.type == "cuda":
             self.xp.cuda.current_stream(x.device).synchronize()
+
+    def trim(self, x: Any) -> None:
+        if x.device.type == "cuda":
+            with self.xp.cuda.device(x.device):
+                self.xp.cuda.empty_cache()
 
     def on_stream(self, x: Any, stream: int) -> AbstractContextManager[Any]:
         cuda = self.xp.cuda

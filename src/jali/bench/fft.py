@@ -2,11 +2,16 @@
 
 A side is a provider of local transforms (`jali.fft.providers`) or another library; a row is a whole transform, its exchanges, or its
 local transforms without them. So a table says what a transform costs, what it is made of, what the overlap of both gains, and what
-others take. Sides take turns; inverses are compared with what went in before anything is timed; a time is that of the slowest rank.
+others take. On several CUDA devices of a host there is cuFFT in one process that has them all, too (`fft_one_process`).
+
+Sides are visited in turn, there and back; what a side needs is made when it is visited and given back before the next one is, so that
+memory is that of one of them; where a device has no room for it, a row says so. Inverses are compared with what went in before anything
+is timed; a time is that of the slowest rank.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import math
 import time
@@ -18,31 +23,43 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import DistributedArray, Layout, layout_of
-from jali.arrays.libraries import LIBRARIES, library_by_name, library_of
+from jali.arrays.libraries import LIBRARIES, bytes_of, library_by_name, library_of
 from jali.bench.collectives import Timing, conditions
 from jali.bench.device_collectives import mpi_of
+from jali.bench.fft_one_process import CLOSE, MOST_ROUNDS, ONE_PROCESS, measure_one_process, no_room
+from jali.comm.whereabouts import gpu_of, place_of
 from jali.errors import ParameterError, RankError
-from jali.fft import Plan
+from jali.fft import Plan, vendors
 from jali.fft.providers import PROVIDERS, Means, provider_for
-from jali.fft.steps import Move, Run, Step
+from jali.fft.steps import Move, Run
 
 WHOLE, NATURAL = "transposed", "natural"
 BOTH_WAYS = "transposed, there and back"
 LOCAL, EXCHANGES = "local transforms", "exchanges"
 ROWS = (WHOLE, BOTH_WAYS, NATURAL, LOCAL, EXCHANGES)
+UNSCALED = {WHOLE: "transposed, not scaled", NATURAL: "natural, not scaled"}  # as cuFFT does it
 OTHERS = {"mpi4py-fft": "pip install mpi4py-fft pyfftw"}
-MOST_ROUNDS = 200
-CLOSE = {"complex64": 1e-4, "complex128": 1e-10}
+VISITS = 2  # of a side, for one row
+WORK = 3  # arrays of the size of a part in which a library of local transforms works, at most
 
 Call = Callable[[], Any]
 
 
 @dataclass
+class Side:
+    """How its calls are made, by row; whether to compare results first is the argument. `needs` bytes on a device meanwhile."""
+
+    needs: int = 0
+    makes: dict[str, Callable[[bool], Call]] = field(default_factory=dict)
+
+
+@dataclass
 class Cell:
-    """Times of a row by side: seconds."""
+    """Times of a row by side: seconds; and of sides without, why."""
 
     row: str
     timings: dict[str, Timing]
+    missing: dict[str, str] = field(default_factory=dict)
 
     def times_as_fast(self, side: str, other: str) -> float:
         """The other side's median over that of `side`."""
@@ -139,31 +156,45 @@ def measure(
 ) -> Report:
     """Times all rows of an array. Collective. Raises ParameterError for unknown libraries, RankError where results are wrong."""
     dtype, dims = str(x.dtype).removeprefix("torch."), x.global_shape
-    sides: dict[str, dict[str, Call]] = {}
+    place = place_of(x.local)
+    spread = place is not None and place[0] == "cuda" and ranks.size > 1
+    sides: dict[str, Side] = {}
     for name in providers:
-        sides[name] = _ours(x, name)
+        sides[name] = _ours(x, name, 1, spread)
         if pieces > 1 and ranks.size > 1:
-            sides[overlapped(name, pieces)] = _whole(x, name, pieces)
+            sides[overlapped(name, pieces)] = _ours(x, name, pieces, spread)
     library = library_of(x.local)
     if ranks.size == 1:
-        sides[plain(library.name)] = _plain(x)
+        sides[plain(library.name)] = Side((1 + WORK) * bytes_of(x.local), {NATURAL: partial(_plain, x)})
     if against:
         sides[against] = _theirs(x, against)
     told = {**conditions(mpi_of(ranks), 1, rounds, dtype), "array": dims, "split": repr(x.layout)}
     told["plan"] = repr(Plan(x.layout, result="transposed"))
     if against:
         told[against] = getattr(importlib.import_module(against.replace("-", "_")), "__version__", "unknown")
-    place = getattr(library, "xp", None)
-    on_device = library.name == "cupy" or (library.name == "torch" and x.local.device.type != "cpu")
-    if place is not None and library.name != "numpy":
-        told[library.name] = getattr(place, "__version__", "unknown")
-    report = Report(told, dims, list(providers), pieces, against, on_device)
+    xp = getattr(library, "xp", None)
+    if xp is not None and library.name != "numpy":
+        told[library.name] = getattr(xp, "__version__", "unknown")
+    report = Report(told, dims, list(providers), pieces, against, place is not None)
+
+    def add(*cells: Cell) -> None:
+        report.cells.extend(cells)
+        if progress is not None and ranks.rank == 0:
+            for cell in cells:
+                progress(cell, report)
+
     for row in ROWS:
-        calls = {side: own[row] for side, own in sides.items() if row in own}
-        if calls:
-            report.cells.append(Cell(row, _timed(ranks, library, x.local, calls, rounds, seconds)))
-            if progress is not None and ranks.rank == 0:
-                progress(report.cells[-1], report)
+        if any(row in side.makes for side in sides.values()):
+            add(_timed(ranks, x, row, sides, rounds, seconds))
+    if spread:
+        cells = [_timed(ranks, x, row, sides, rounds, seconds) for row in UNSCALED.values()]
+        found, why = measure_one_process(ranks, x, rounds, seconds)
+        for cell, name in zip(cells, UNSCALED, strict=True):
+            if why:
+                cell.missing[ONE_PROCESS] = why
+            else:
+                cell.timings[ONE_PROCESS] = Timing(found[name])
+        add(*cells)
     return report
 
 
@@ -171,66 +202,84 @@ def _empty(layout: Layout, x: DistributedArray) -> DistributedArray:
     return DistributedArray.of(layout, library_of(x.local).empty_beside(x.local, layout.local_shape))
 
 
-def _whole(x: DistributedArray, provider: str, pieces: int = 1) -> dict[str, Call]:
-    """Whole transforms; unitary, so that numbers stay of their size however often they are transformed."""
-    found: dict[str, Call] = {}
+def _ours(x: DistributedArray, provider: str, pieces: int, unscaled: bool) -> Side:
+    """Whole transforms, and in one piece their parts. They are unitary, so that numbers stay of their size however often they are
+    transformed."""
+    side = Side(_needs(x))
     for result in (WHOLE, NATURAL):
-        plan = Plan(x.layout, result=result, norm="ortho", provider=provider, pieces=pieces)
-        y, z = _empty(plan.result_layout, x), _empty(x.layout, x)
-        _check(x, plan.inverse(plan(x)), f"{provider}, {result}")
-        found[result] = partial(plan, x, y)
-        if result == WHOLE:
-            found[BOTH_WAYS] = partial(_there_and_back, plan, x, y, z)
-    return found
+        whole = partial(_whole, x, provider, pieces, result)
+        side.makes[result] = whole
+        if unscaled:
+            side.makes[UNSCALED[result]] = partial(whole, norm="backward")
+    side.makes[BOTH_WAYS] = partial(_whole, x, provider, pieces, WHOLE, back=True)
+    if pieces == 1:
+        side.makes[LOCAL] = partial(_parts, x, provider, False)
+        if any(isinstance(step, Move) for step in Plan(x.layout, result=WHOLE).steps):
+            side.makes[EXCHANGES] = partial(_parts, x, provider, True)
+    return side
 
 
-def _there_and_back(plan: Plan, x: DistributedArray, y: DistributedArray, z: DistributedArray) -> None:
-    plan.inverse(plan(x, y), z)
+def _needs(x: DistributedArray) -> int:
+    """Bytes beside x that no row exceeds: results, what is between the steps, buffers of exchanges both ways, what jali keeps for them,
+    and work areas."""
+    plan = Plan(x.layout, result=NATURAL)
+    moves = [step for step in plan.steps if isinstance(step, Move)]
+    shapes = [x.layout.local_shape, *(step.after.local_shape for step in moves)]
+    arrays = len(plan.steps) + 3 + 5 * len(moves) + WORK
+    return arrays * max(math.prod(shape) for shape in shapes) * int(x.dtype.itemsize)
 
 
-def _ours(x: DistributedArray, provider: str) -> dict[str, Call]:
-    """Whole transforms and their parts."""
-    plan = Plan(x.layout, result=WHOLE, norm="ortho", provider=provider)
-    library = library_of(x.local)
-    local, parts = library.copy(x.local), []
-    for step in plan.steps:  # what each is given, in memory of its own
-        run = Run(
-            provider_for(local, provider), library, Means(x.communicator.threads), "ortho", {}, None, False
-        )
+def _whole(
+    x: DistributedArray,
+    provider: str,
+    pieces: int,
+    result: str,
+    compare: bool,
+    *,
+    norm: str = "ortho",
+    back: bool = False,
+) -> Call:
+    plan = Plan(x.layout, result=result, norm=norm, provider=provider, pieces=pieces)
+    y = _empty(plan.result_layout, x)
+    if compare:
+        _check(x, plan.inverse(plan(x, y)), f"{provider}, {result}")
+    if not back:
+        return partial(plan, x, y)
+    z = _empty(x.layout, x)
+    return lambda: plan.inverse(plan(x, y), z)
+
+
+def _parts(x: DistributedArray, provider: str, moves: bool, compare: bool) -> Call:
+    """Only the exchanges of a transform, or only what is between them, each step on memory of its own."""
+    library, means = library_of(x.local), Means(x.communicator.threads)
+    row, parts = provider_for(x.local, provider), []
+    local = library.copy(x.local)
+    for step in Plan(x.layout, result=WHOLE, norm="ortho", provider=provider).steps:
+        run = Run(row, library, means, "ortho", {}, None, False)
         run.last = True
-        parts.append((step, local))
+        if isinstance(step, Move) == moves:
+            parts.append((step, local))
         local = step.forward(local, run)
     library.wait(x.local)
-    found = _whole(x, provider)
-    moves = [part for part in parts if isinstance(part[0], Move)]
-    found[LOCAL] = _parts(x, provider, [part for part in parts if not isinstance(part[0], Move)])
-    if moves:
-        found[EXCHANGES] = _parts(x, provider, moves)
-    return found
-
-
-def _parts(x: DistributedArray, provider: str, parts: list[tuple[Step, Any]]) -> Call:
-    library, kept = library_of(x.local), {}  # type: ignore[var-annotated]
-    row, means = provider_for(x.local, provider), Means(x.communicator.threads)
-    runs = [Run(row, library, means, "ortho", kept.setdefault(k, {}), None, True) for k in range(len(parts))]
+    kept: list[dict[Any, Any]] = [{} for _ in parts]
+    runs = [Run(row, library, means, "ortho", own, None, True) for own in kept]
 
     def call() -> None:
-        for (step, local), run in zip(parts, runs, strict=True):
+        for (step, data), run in zip(parts, runs, strict=True):
             run.owned = True  # transforms are in place, as they mostly are within a plan
-            step.forward(local, run)
+            step.forward(data, run)
 
     return call
 
 
-def _plain(x: DistributedArray) -> dict[str, Call]:
+def _plain(x: DistributedArray, compare: bool) -> Call:
     """The array's own library without jali, all of it new memory as it wants."""
-    library = library_of(x.local)
+    transform = importlib.import_module(f"{library_of(x.local).name}.fft").fftn
     named = {"norm": "ortho"}
-    transform = importlib.import_module(f"{library.name}.fft").fftn
-    return {NATURAL: lambda: transform(x.local, **named)}
+    return lambda: transform(x.local, **named)
 
 
-def _theirs(x: DistributedArray, name: str) -> dict[str, Call]:
+def _theirs(x: DistributedArray, name: str) -> Side:
     """mpi4py-fft on the same shape, split likewise. Raises ParameterError."""
     if name not in OTHERS:
         raise ParameterError(f"--against {name}: libraries of distributed transforms are {', '.join(OTHERS)}")
@@ -260,11 +309,12 @@ def _theirs(x: DistributedArray, name: str) -> dict[str, Call]:
     after = before.pencil(0)
     transfer = before.transfer(after, dtype)
     a, b = np.zeros(before.subshape, dtype), np.zeros(after.subshape, dtype)
-    return {
+    calls: dict[str, Call] = {
         WHOLE: lambda: fft.forward(u, v, normalize=True),
         BOTH_WAYS: lambda: fft.backward(fft.forward(u, v, normalize=True), w),
         EXCHANGES: lambda: transfer.forward(a, b),
     }
+    return Side(0, {row: lambda compare, call=call: call for row, call in calls.items()})  # type: ignore[misc]
 
 
 def _check(x: DistributedArray, back: DistributedArray, what: str) -> None:
@@ -275,23 +325,54 @@ def _check(x: DistributedArray, back: DistributedArray, what: str) -> None:
 
 
 def _timed(
-    ranks: Any, library: Any, x: Any, calls: Mapping[str, Call], rounds: int, seconds: float
-) -> dict[str, Timing]:
-    names = list(calls)
+    ranks: Any, x: DistributedArray, row: str, sides: Mapping[str, Side], rounds: int, seconds: float
+) -> Cell:
+    """Of all sides that have this row."""
+    library = library_of(x.local)
+    names = [name for name, side in sides.items() if row in side.makes]
+    times: dict[str, list[float]] = {name: [] for name in names}
+    cell = Cell(row, {})
 
-    def go(count: int) -> np.ndarray:
-        times = np.zeros((len(names), count))
+    def go(call: Call, count: int) -> list[float]:
+        found = np.zeros(count)
         for number in range(count):
-            for side in range(len(names)) if number % 2 == 0 else reversed(range(len(names))):
-                library.wait(x)
-                ranks.all_reduce(np.zeros(1))
-                start = time.perf_counter()
-                with library.where(x):
-                    calls[names[side]]()
-                library.wait(x)
-                times[side, number] = time.perf_counter() - start
-        return np.asarray(ranks.all_reduce(times, op="max"))
+            library.wait(x.local)
+            ranks.all_reduce(np.zeros(1))
+            start = time.perf_counter()
+            with library.where(x.local):
+                call()
+            library.wait(x.local)
+            found[number] = time.perf_counter() - start
+        return [float(t) for t in ranks.all_reduce(found, op="max")]
 
-    each = float(np.median(go(2), axis=1).sum())
-    times = go(max(rounds, min(MOST_ROUNDS, int(seconds / each))))
-    return {name: Timing([float(t) for t in row]) for name, row in zip(names, times, strict=True)}
+    for visit in range(VISITS):
+        for name in names if visit % 2 == 0 else reversed(names):
+            if name not in cell.missing and (why := _no_room(ranks, x, sides[name].needs)):
+                cell.missing[name] = why
+            if name in cell.missing:
+                continue
+            call = sides[name].makes[row](visit == 0)
+            each = float(np.median(go(call, 2)))
+            count = max(rounds, min(MOST_ROUNDS, int(seconds / len(names) / each)))
+            times[name] += go(call, -(-count // VISITS))
+            del call
+            _give_back(x)
+    cell.timings.update({name: Timing(times[name]) for name in names if name not in cell.missing})
+    return cell
+
+
+def _no_room(ranks: Any, x: DistributedArray, needs: int) -> str:
+    """Why so much more does not go onto the ranks' devices; empty if it does, or if x is on the host. Collective."""
+    if place_of(x.local) is None:
+        return ""
+    needed, free = ranks.all_reduce(np.array([needs, -gpu_of(x.local).free_memory], float), op="max")
+    return no_room(needed, -free)
+
+
+def _give_back(x: DistributedArray) -> None:
+    """What nobody has any more, so that others find the memory free."""
+    gc.collect()
+    for name in PROVIDERS:
+        if name in vendors.ROWS and PROVIDERS[name].takes(x.local) and not vendors.why_not(name):
+            vendors.find(name).forget()
+    library_of(x.local).trim(x.local)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from jali.bench.collectives_report import Verdict, time_text, write_as
-from jali.bench.fft import EXCHANGES, LOCAL, ROWS, WHOLE, Cell, Report, overlapped
+from jali.bench.fft import EXCHANGES, LOCAL, ROWS, UNSCALED, WHOLE, Cell, Report, overlapped
+from jali.bench.fft_one_process import ONE_PROCESS
 
 THEIR_PROVIDER = "pyfftw"  # of mpi4py-fft, too
 EXCHANGE_GOAL = 1.5  # times as fast
@@ -22,6 +23,7 @@ def row_text(cell: Cell, report: Report) -> str:
             ways = 2 if "back" in cell.row else 1
             said += f" ({ways * report.operations / timing.median * 1e-9:.1f} GFLOP/s)"
         words.append(said)
+    words += [f"{side} not measured: {why}" for side, why in cell.missing.items()]
     return "  ".join(words)
 
 
@@ -31,6 +33,8 @@ def judge(report: Report) -> list[Verdict]:
     whole, local, exchanges = (report.cell(row) for row in (WHOLE, LOCAL, EXCHANGES))
     if report.on_device and whole and local and exchanges:
         for name in report.providers:
+            if not all(name in cell.timings for cell in (whole, local, exchanges)):
+                continue
             best = min(
                 whole.timings[side].median
                 for side in (name, overlapped(name, report.pieces))
@@ -57,9 +61,15 @@ def summary(report: Report) -> str:
     whole = report.cell(WHOLE)
     for name in report.providers:
         other = overlapped(name, report.pieces)
-        if whole and other in whole.timings:
+        if whole and {name, other} <= set(whole.timings):
             gain = whole.times_as_fast(other, name)
             lines.append(f"{name}: {report.pieces} pieces are {gain:.2f} times as fast as one")
+    for row in UNSCALED.values():
+        cell = report.cell(row)
+        for name in report.providers:
+            if cell and {name, ONE_PROCESS} <= set(cell.timings):
+                times = cell.times_as_fast(name, ONE_PROCESS)
+                lines.append(f"{name}, {row}: {times:.2f} times as fast as {ONE_PROCESS}")
     for verdict in judge(report):
         lines.append(f"{'pass' if verdict.holds else 'FAIL'}: {verdict.asks}: {verdict.found}")
     return "\n".join(lines)
@@ -71,6 +81,7 @@ def as_json(report: Report) -> dict[str, Any]:
         {
             "row": c.row,
             **{side: {"median_s": t.median, "rounds_s": t.seconds} for side, t in c.timings.items()},
+            **{side: {"not_measured": why} for side, why in c.missing.items()},
         }
         for c in report.cells
     ]
@@ -89,6 +100,9 @@ def write_csv(report: Report, path: Path) -> None:
         for key, value in report.conditions.items():
             for line in str(value).splitlines():
                 file.write(f"# {key}: {line}\n")
+        for cell in report.cells:
+            for side, why in cell.missing.items():
+                file.write(f"# {cell.row}, {side} not measured: {why}\n")
         table = csv.writer(file)
         table.writerow(["row", "side", "median_s", "lower_quartile_s", "upper_quartile_s", "rounds"])
         for cell in report.cells:
@@ -103,7 +117,7 @@ def write_plot(report: Report, path: Path) -> None:
     from matplotlib.figure import Figure
 
     sides = list(dict.fromkeys(side for cell in report.cells for side in cell.timings))
-    rows = [row for row in ROWS if report.cell(row)]
+    rows = [row for row in (*ROWS, *UNSCALED.values()) if report.cell(row)]
     with mpl.rc_context({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False}):
         figure = Figure(figsize=(6.0, 0.2 * len(rows) * max(2, len(sides)) + 1.2), layout="constrained")
         axes = figure.add_subplot()
@@ -115,5 +129,6 @@ def write_plot(report: Report, path: Path) -> None:
         axes.set_yticks(range(len(rows)), rows)
         axes.invert_yaxis()
         axes.set_xlabel("time in ms")
-        axes.legend(frameon=False)
+        if sides:
+            axes.legend(frameon=False)
         figure.savefig(path, dpi=150)

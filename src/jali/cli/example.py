@@ -15,7 +15,6 @@ from typing import Any
 from jali import comm, examples
 from jali.arrays.places import choose_engine, on_device
 from jali.cli.progress import StepProgress
-from jali.devices import parse_device
 from jali.errors import ParameterError
 from jali.files import value_shown
 
@@ -56,12 +55,7 @@ def execute(arguments: argparse.Namespace) -> int:
             _list(arguments.json)
         return 0
     name, module = _module(arguments.name, arguments.check)
-    parameters = _parameters(name, module.SIZES, arguments.size, arguments.overrides)
-    example = examples.EXAMPLES[name]
-    if example.host_only and parse_device(arguments.device)[0] != "cpu":
-        raise ParameterError(
-            f"example {name} computes on the host only, as {' and '.join(example.needs)} does; leave --device out"
-        )
+    parameters = parameters_of(name, module.SIZES, arguments.size, arguments.overrides)
     engine = choose_engine(arguments.device, arguments.engine)
     if arguments.picture is not None:
         _check_picture(arguments.picture)
@@ -130,7 +124,7 @@ def _module(given: str, check: bool) -> tuple[str, Any]:
     return name, example.load()
 
 
-def _parameters(name: str, sizes: dict[str, Any], size: str | None, overrides: list[str]) -> Any:
+def parameters_of(name: str, sizes: dict[str, Any], size: str | None, overrides: list[str]) -> Any:
     """Those of a size, with others' values. Raises ParameterError for unknown sizes and names, and for what is no number."""
     if size is not None and size not in sizes:
         raise ParameterError(f"example {name} has no size {value_shown(size)}; there are {', '.join(sizes)}")

@@ -47,14 +47,12 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Example:
-    """A row of the table: where it lives, what it shows, which packages it needs, and which its check needs beside them; whether it
-    computes on hosts only, since a package that it needs does."""
+    """A row of the table: where it lives, what it shows, which packages it needs, and which its check needs beside them."""
 
     module: str
     summary: str
     needs: tuple[str, ...] = ()
     check_needs: tuple[str, ...] = ()
-    host_only: bool = False
 
     def missing(self, check: bool = False) -> list[str]:
         """Those of the packages that are not installed."""
@@ -91,7 +89,6 @@ EXAMPLES: dict[str, Example] = {
         "jali.examples.radio",
         "images of the sky from a radio interferometer, visibilities over ranks",
         needs=("ducc0",),
-        host_only=True,
     ),
     "turbulence": Example(
         "jali.examples.turbulence",

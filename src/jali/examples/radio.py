@@ -27,6 +27,7 @@ from jali import comm
 from jali.amounts import counted
 from jali.arrays import DistributedArray, Partition
 from jali.arrays.layout import even_split
+from jali.arrays.libraries import library_of
 from jali.arrays.philox import philox, uniform
 from jali.errors import ParameterError
 from jali.examples import AtMost, Expected, Found, Near, Of, Options, Sizes, on_host, timing
@@ -159,7 +160,10 @@ def noise(p: Parameters, first: int, count: int) -> np.ndarray:
 
 
 class Degridding:
-    """From an image to visibilities of some rows, each as two numbers; a local operator. `rmatvec` is the adjoint."""
+    """From an image to visibilities of some rows, each as two numbers; a local operator. `rmatvec` is the adjoint.
+
+    ducc0 computes on the host: images and visibilities of devices are copied there, and what it finds is copied back.
+    """
 
     dtype = np.dtype(np.float64)
 
@@ -176,18 +180,20 @@ class Degridding:
             "do_wgridding": True, "flip_w": True, "divide_by_n": True, "nthreads": self.threads,
         }  # fmt: skip
 
-    def matvec(self, x: np.ndarray) -> np.ndarray:
+    def matvec(self, x: Any) -> Any:
         """Visibilities of an image."""
-        image = np.ascontiguousarray(x, self.dtype).reshape(self.p.pixels, self.p.pixels)
+        image = np.ascontiguousarray(on_host(x), self.dtype).reshape(self.p.pixels, self.p.pixels)
         found = self.gridder.dirty2vis(dirty=image, **self._told())
-        return np.asarray(found).reshape(-1).view(self.dtype)
+        return library_of(x).from_host(np.asarray(found).reshape(-1).view(self.dtype), x)
 
-    def rmatvec(self, y: np.ndarray) -> np.ndarray:
+    def rmatvec(self, y: Any) -> Any:
         """The sum of waves with the visibilities as amplitudes."""
-        visibilities = np.ascontiguousarray(y, self.dtype).view(np.complex128).reshape(-1, self.p.channels)
+        there = np.ascontiguousarray(on_host(y), self.dtype)
         n = self.p.pixels
-        found = self.gridder.vis2dirty(vis=visibilities, npix_x=n, npix_y=n, **self._told())
-        return np.asarray(found).reshape(-1)
+        found = self.gridder.vis2dirty(
+            vis=there.view(np.complex128).reshape(-1, self.p.channels), npix_x=n, npix_y=n, **self._told()
+        )
+        return library_of(y).from_host(np.asarray(found).reshape(-1), y)
 
 
 def frequencies(p: Parameters) -> np.ndarray:
@@ -246,7 +252,7 @@ def solve(p: Parameters, options: Options) -> Found:
     visibilities = rows_of(p) * p.channels
     options.progress(
         f"{visibilities} visibilities of {p.antennas} antennas on {counted(ranks.size, 'rank')}, "
-        f"{p.pixels} x {p.pixels} pixels"
+        f"{p.pixels} x {p.pixels} pixels{'' if options.device == 'cpu' else '; ducc0 grids on the host, by copies'}"
     )
     truth = DistributedArray.to_dist(options.array(sky(p).reshape(-1)), partition=Partition.BROADCAST)
     data = A @ truth

@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,15 +106,17 @@ class Library:
             **{f"Exec{kind}": (plan, pointer, pointer, number) for kind in ("C2C", "Z2Z")},
             **{f"Exec{kind}": (plan, pointer, pointer) for kind in ("R2C", "D2Z", "C2R", "Z2D")},
         }
-        self._functions: dict[str, Callable[..., int]] = {}
+        self._handle, self._functions = handle, {}  # type: ignore[var-annotated]
+        self.declare(arguments, f"so it is no {row.title}")
+
+    def declare(self, arguments: Mapping[str, tuple[Any, ...]], meaning: str) -> None:
+        """Functions that `call` knows from now on, by their names without the prefix; `meaning` of one's absence. Raises DeviceError."""
         for name, types in arguments.items():
             try:
-                function = getattr(handle, row.prefix + name)
+                function = getattr(self._handle, self.row.prefix + name)
             except AttributeError:
-                raise DeviceError(
-                    f"{path} has no function {row.prefix}{name}, so it is no {row.title}"
-                ) from None
-            function.restype, function.argtypes = number, types
+                raise DeviceError(f"{self.path} has no function {self.row.prefix}{name}, {meaning}") from None
+            function.restype, function.argtypes = ctypes.c_int, types
             self._functions[name] = function
 
     @functools.cached_property
@@ -283,6 +285,7 @@ def _driver(kind: str) -> dict[str, Any]:
         "context_retain": (ctypes.POINTER(ctypes.c_void_p), ctypes.c_int),
         "context_current": (ctypes.POINTER(ctypes.c_void_p),),
         "context_set": (ctypes.c_void_p,),
+        "context_synchronize": (),
     }
     found = {}
     for name, arguments in types.items():
@@ -301,6 +304,13 @@ def _primary(kind: str, ordinal: int) -> int:
     if code:
         raise DeviceError(f"the driver gives no context of {kind} device {ordinal} (code {code})")
     return context.value or 0
+
+
+def wait_for_device(kind: str, ordinal: int) -> None:
+    """For all that its primary context has been given. Raises DeviceError."""
+    with current_device(kind, ordinal):
+        if code := _driver(kind)["context_synchronize"]():
+            raise DeviceError(f"work of {kind} device {ordinal} has failed (code {code})")
 
 
 _guard = threading.RLock()
@@ -332,14 +342,11 @@ def current_device(kind: str, ordinal: int) -> Iterator[None]:
     driver, wanted, before = _driver(kind), _primary(kind, ordinal), ctypes.c_void_p()
     with _without_garbage_collection():
         driver["context_current"](ctypes.byref(before))
-        if before.value == wanted:
-            yield
-            return
-        if code := driver["context_set"](wanted):
+        if before.value != wanted and (code := driver["context_set"](wanted)):
             raise DeviceError(
                 f"the driver does not take the context of {kind} device {ordinal} (code {code})"
             )
         try:
             yield
-        finally:
+        finally:  # a library that works on several devices may have left another one
             driver["context_set"](before.value)

@@ -138,7 +138,39 @@ class Rows(NamedTuple):
         raise IndexError(f"row {number} is not here")
 
 
-def inner_rows(xp: Any, band: Band, x: Rows, out: Any, scale: float = 1.0) -> None:
+class Arithmetic:
+    """How combinations of arrays are computed."""
+
+    def scratch(self, program: Combination, like: Any) -> Any:
+        """What `combine` needs beside its result, for results that are no larger than this one."""
+        return None
+
+    def at_a_time(self, out: Any) -> int | None:
+        """Elements of a long result that are best computed together; None: all."""
+        return None
+
+    def combine(self, program: Combination, arrays: Sequence[Any], out: Any, scratch: Any) -> None:
+        """Into `out`, whose last axis is contiguous like those of the arrays; one or two axes."""
+        raise NotImplementedError
+
+
+class ByLibrary(Arithmetic):
+    """By operations of whole arrays, those of a library that has NumPy's."""
+
+    def __init__(self, xp: Any) -> None:
+        self.xp = xp
+
+    def scratch(self, program: Combination, like: Any) -> Any:
+        return self.xp.empty_like(like) if program.scratch else None
+
+    def at_a_time(self, out: Any) -> int | None:
+        return max(1, CHUNK // out.dtype.itemsize) if self.xp is np else None
+
+    def combine(self, program: Combination, arrays: Sequence[Any], out: Any, scratch: Any) -> None:
+        program(self.xp, arrays, out, scratch)
+
+
+def inner_rows(by: Arithmetic, band: Band, x: Rows, out: Any, scale: float = 1.0) -> None:
     """Regular rows that need nothing of others, of a C-ordered part into a C-ordered `out`. Other rows of `out` may be overwritten.
 
     The part is gone through as one long vector, in which a column is so many elements away, whatever the axis.
@@ -155,16 +187,16 @@ def inner_rows(xp: Any, band: Band, x: Rows, out: Any, scale: float = 1.0) -> No
     source, target = x.array.reshape(-1), out.reshape(-1)
     shifts = [term.offset * inner for term in band.terms]
     program = combination(tuple((t.times, t.over) for t in band.terms), band.divisor, scale)
-    step = max(1, CHUNK // out.dtype.itemsize) if xp is np else high - low
-    scratch = xp.empty_like(target[: min(step, high - low)]) if program.scratch else None
+    step = by.at_a_time(out) or high - low
+    scratch = by.scratch(program, target[: min(step, high - low)])
     with np.errstate(all="ignore"):  # between rows of other outer indices nothing is meant
         for at in range(low, high, step):
             end = min(at + step, high)
             part = None if scratch is None else scratch[: end - at]
-            program(xp, [source[at + s : end + s] for s in shifts], target[at:end], part)
+            by.combine(program, [source[at + s : end + s] for s in shifts], target[at:end], part)
 
 
-def other_rows(xp: Any, band: Band, x: Rows, out: Any, scale: float = 1.0) -> None:
+def other_rows(by: Arithmetic, band: Band, x: Rows, out: Any, scale: float = 1.0) -> None:
     """The rows that `inner_rows` leaves, one by one."""
     begin, rows = x.begin, x.array.shape[1]
     if 0 in out.shape:  # of which nothing came, since there is nothing to compute
@@ -178,9 +210,9 @@ def other_rows(xp: Any, band: Band, x: Rows, out: Any, scale: float = 1.0) -> No
             target[...] = 0
             continue
         program = combination(tuple((e.times, e.over) for e in entries), band.divisor, scale)
-        if program.scratch and scratch is None:
-            scratch = xp.empty_like(target)
-        program(xp, [x.row(e.column) for e in entries], target, scratch)
+        if scratch is None:
+            scratch = by.scratch(program, target)
+        by.combine(program, [x.row(e.column) for e in entries], target, scratch)
 
 
 class Combination:

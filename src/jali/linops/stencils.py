@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jali.arrays import DistributedArray, Partition
 from jali.arrays.exchange import slices_in
-from jali.arrays.ghosts import Exchange, Piece, joined
+from jali.arrays.ghosts import Exchange, joined
 from jali.arrays.layout import Box, Layout, Shape, extents, layout_of, shape_of
 from jali.arrays.libraries import library_of, numpy_dtype
 from jali.arrays.recycled import empty
+from jali.arrays.transits import Piece
 from jali.errors import ShapeError
+from jali.linops.band_kernels import arithmetic_on
 from jali.linops.bands import Band, Rows, inner_rows, other_rows
 from jali.linops.operator import LinearOperator
 
@@ -185,7 +188,6 @@ class _Application:
         """This rank's part of the result."""
         axis, band = self.along.axis, self.along.band
         rows = self.plan.rows
-        xp = self.library.xp
         others: list[Piece] = []
         x: Any
         if self.everything is not None:
@@ -202,18 +204,23 @@ class _Application:
         else:
             x = self.local
         out = empty(x, shape_of(rows), self.dtype)
-        begin = rows[axis][0]
+        by, begin = arithmetic_on(self.library, out), rows[axis][0]
         part = Rows(_three(x, axis), begin)
         target = _three(out, axis)
-        inner_rows(xp, band, part, target, self.along.weight)
-        if self.transit is not None and self.plan.part is not None:
-            others = self.transit.wait()
-        sides = [(box[axis][0], box[axis][1], _three(data, axis)) for box, data in others]
-        other_rows(xp, band, part._replace(others=sides), target, self.along.weight)
+        inner_rows(by, band, part, target, self.along.weight)
+        with self._others(others) as pieces:
+            sides = [(box[axis][0], box[axis][1], _three(data, axis)) for box, data in pieces]
+            other_rows(by, band, part._replace(others=sides), target, self.along.weight)
         if self.plan.part is None:
             first, last = self.plan.flat
             return self.library.copy(out.reshape(-1)[first:last])
         return out.reshape(self.layout.local_shape)
+
+    def _others(self, known: list[Piece]) -> AbstractContextManager[Sequence[Piece]]:
+        """Rows of others: those that travel, or that are here."""
+        if self.transit is not None and self.plan.part is not None:
+            return self.transit.arrived()
+        return nullcontext(known)
 
 
 def _beside(array: Any, of: Box, rows: Box, needs: Box, axis: int) -> list[Piece]:

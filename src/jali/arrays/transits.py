@@ -1,0 +1,133 @@
+"""Pieces of arrays on their way between ranks: through the host's messages, or from device to device. `ghosts` says which pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from jali import recording
+from jali.arrays.exchange import slices_in
+from jali.arrays.layout import Box, shape_of
+from jali.arrays.libraries import Library, library_of, numpy_dtype
+from jali.comm import Communicator, DeviceArray
+from jali.comm.whereabouts import gpu_of, is_on_device
+
+Piece = tuple[Box, Any]
+Pieces = Sequence[tuple[int, Box]]  # with the rank at the other end
+
+TAG = 1 << 62  # of messages between devices, away from those of users
+
+
+class Transit:
+    """Pieces under way; the array that they are sent from stays as it is until `arrived` has been entered.
+
+    `with transit.arrived() as pieces` gives boxes and arrays, in the order of ranks. They may belong to what is used again: inside
+    they are read, not kept.
+    """
+
+    @contextmanager
+    def arrived(self) -> Iterator[list[Piece]]:
+        """Once."""
+        raise NotImplementedError
+        yield
+
+
+class Way:
+    """Between ranks that send pieces of the box `of` and receive others: what is made once, for any number of transits."""
+
+    def __init__(self, ranks: Communicator, of: Box, to: Pieces, source: Pieces) -> None:
+        self.ranks, self.of, self.to, self.source = ranks, of, to, source
+        self._kept: dict[Any, list[_Buffers]] = {}
+
+    def start(self, array: Any) -> Transit:
+        """Send its pieces. Collective where it is the first on a device; on devices nobody waits on the host."""
+        recording.refuse_call("an exchange of pieces of arrays")
+        if library_of(array).name == "numpy" or not is_on_device(array):
+            return _HostTransit(self, array)
+        gpu, dtype = gpu_of(array), numpy_dtype(array)
+        self.ranks.device_messages(gpu)
+        sets = self._kept.setdefault((gpu, dtype, library_of(array).name), [])
+        buffers = next((one for one in sets if not one.under_way), None)
+        if buffers is None:  # as many as are under way at once: on all ranks, which do the same
+            sets.append(buffers := _Buffers(self, array))
+        return _DeviceTransit(buffers, array)
+
+
+class _HostTransit(Transit):
+    def __init__(self, way: Way, array: Any) -> None:
+        library = library_of(array)
+        self._array, self._library = array, library
+        self._ranks = way.ranks.sharing_memory() if way.ranks.size > 1 else way.ranks
+        dtype = numpy_dtype(array)
+        self._under_way, self._sent = [], []
+        self._pieces: list[Piece] = []
+        for rank, box in way.source:
+            into = np.empty(shape_of(box), dtype)
+            self._under_way.append(self._ranks.receive(into, rank))
+            self._pieces.append((box, into))
+        for rank, box in way.to:
+            data = np.ascontiguousarray(library.to_host(array[slices_in(box, way.of)]))
+            self._sent.append(data)
+            self._under_way.append(self._ranks.send(data, rank))
+
+    @contextmanager
+    def arrived(self) -> Iterator[list[Piece]]:
+        if self._under_way:
+            self._ranks.wait(self._under_way, "ghost cells")
+        if self._library.name == "numpy":
+            yield self._pieces
+        else:
+            yield [(box, self._library.from_host(data, self._array)) for box, data in self._pieces]
+
+
+class _Buffers:
+    """What a transit on a device needs: memory of jali's, which others can write, and messages from there to there."""
+
+    def __init__(self, way: Way, array: Any) -> None:
+        self.gpu, self.under_way = gpu_of(array), False
+        ranks, library = way.ranks, library_of(array)
+        self.messages = []
+        self.sent: list[Piece] = []
+        self.received: list[Piece] = []
+        for pieces, kept in ((way.source, self.received), (way.to, self.sent)):
+            for rank, box in pieces:
+                memory = DeviceArray.empty(
+                    self.gpu, shape_of(box), numpy_dtype(array), "ghost cells of arrays"
+                )
+                end = ranks.persistent_receive if kept is self.received else ranks.persistent_send
+                self.messages.append(end(memory, rank, TAG))
+                kept.append((box, _typed(library, memory, array)))
+        self.slices = [slices_in(box, way.of) for _, box in way.to]
+        self.ranks = ranks
+
+
+def _typed(library: Library, memory: DeviceArray, like: Any) -> Any:
+    """The same memory as an array of this library and type: booleans are bytes for jali."""
+    found = library.of_memory(memory)
+    return found if found.dtype == like.dtype else found.view(like.dtype)
+
+
+class _DeviceTransit(Transit):
+    """On jali's stream, which waits for that of the library and is waited for, so that the library may change its stream in between."""
+
+    def __init__(self, buffers: _Buffers, array: Any) -> None:
+        self._buffers, self._array, self._library = buffers, array, library_of(array)
+        buffers.under_way = True
+        with self._library.where(array):
+            for (_, data), where in zip(buffers.sent, buffers.slices, strict=True):
+                data[...] = array[where]
+        buffers.gpu.wait_for(self._library.stream(array))
+        buffers.ranks.start(buffers.messages)
+
+    @contextmanager
+    def arrived(self) -> Iterator[list[Piece]]:
+        gpu = self._buffers.gpu
+        gpu.let_wait(self._library.stream(self._array))
+        yield self._buffers.received
+        gpu.wait_for(
+            self._library.stream(self._array)
+        )  # what reads the pieces, before others come in their place
+        self._buffers.under_way = False

@@ -1,0 +1,241 @@
+"""Ghost cells of arrays on devices go from device to device: derivatives, halos and windows have the values of NumPy's arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fake_cupy
+import numpy as np
+import pytest
+from cubin import resources_of
+from fake_driver import REAL
+from test_fft_on_devices import numbers, spread
+
+import jali
+from jali import _core, linops
+from jali._core import with_gpu_prelude
+from jali.arrays import DistributedArray, StackedDistributedArray, ghosts, layout_of
+from jali.arrays.libraries import library_of
+from jali.codegen.cache import load_on_device
+from jali.comm import current
+from jali.errors import RecordingError
+from jali.linops.band_kernels import ByKernel, arithmetic_on, kernel_text
+from jali.linops.bands import combination
+from jali.tune import experiment
+
+pytestmark = pytest.mark.skipif(REAL, reason="CUDA's driver is the machine's in this run")
+
+
+@pytest.fixture(autouse=True)
+def cupy(fake_driver: Path, fake_ccl: str) -> Iterator[Any]:
+    with fake_cupy.installed(fake_driver) as module:
+        yield module
+
+
+def on_host(a: np.ndarray, **split: Any) -> DistributedArray:
+    layout = layout_of(current(), a.shape, **split)
+    return DistributedArray.of(layout, a[tuple(slice(begin, end) for begin, end in layout.box)].copy())
+
+
+def same(found: Any, right: Any) -> None:
+    """This rank's parts, to the last bit."""
+    if isinstance(right, DistributedArray):
+        found, right = found.local, right.local
+    if isinstance(right, StackedDistributedArray):
+        for one, other in zip(found, right, strict=True):
+            same(one, other)
+        return
+    assert isinstance(found, fake_cupy.ndarray)
+    here = fake_cupy.asnumpy(found)
+    assert here.dtype == right.dtype
+    assert np.array_equal(here, right)
+
+
+SPLITS = [
+    (1, (5, 3), {}),
+    (2, (5, 4), {}),
+    (3, (7, 4, 3), {}),
+    (3, (4, 7), {"axis": 1}),
+    (4, (6, 3), {}),  # one or two rows each: ghosts come from several ranks
+    (4, (3, 5), {}),  # a rank has nothing
+    (4, (9, 2), {"mask": [0, 0, 1, 1]}),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex128", "int64", "bool"])
+@pytest.mark.parametrize("case", SPLITS, ids=str)
+def test_ghost_cells_are_those_of_the_host_and_never_there(case: Any, dtype: str, device: str) -> None:
+    ranks, shape, split = case
+
+    def body() -> None:
+        fake_cupy.use(device, current().rank)
+        a = (10 * numbers(shape, "float64")).astype(dtype)
+        x, y = spread(a, **split), on_host(a, **split)
+        for front, back in ((1, 1), (0, 2), (3, 0), (1, 1)):
+            before = fake_cupy.copies_to_host()
+            found = [x.add_ghost_cells(front, back), *x.ghost_cells(front, back)]
+            assert fake_cupy.copies_to_host() == before
+            for one, right in zip(
+                found, [y.add_ghost_cells(front, back), *y.ghost_cells(front, back)], strict=True
+            ):
+                same(one, right)
+
+    jali.virtual_ranks(ranks, body)
+
+
+@pytest.mark.parametrize("way", [None, "copy-engine", "host-staged"])
+@pytest.mark.parametrize("case", SPLITS, ids=str)
+def test_derivatives_have_the_bits_of_the_host(case: Any, way: str | None, device: str) -> None:
+    ranks, shape, split = case
+
+    def body() -> None:
+        fake_cupy.use(device, current().rank)
+        a = numbers(shape, "float64")
+        x, y = spread(a, **split), on_host(a, **split)
+        operators = [
+            linops.FirstDerivative(shape, kind=kind, edge=edge)
+            for kind, edge in (("centered", False), ("centered", True), ("forward", False))
+        ]
+        operators.append(linops.Laplacian(shape, axes=(0, 1), weights=(1, 2), sampling=(1, 3)))
+        operators.append(linops.Gradient(shape))
+        for op in operators:
+            for _ in range(3):  # buffers are used again
+                before = fake_cupy.copies_to_host()
+                u = op @ x
+                v = op.H @ u
+                assert fake_cupy.copies_to_host() == before
+                right = op @ y
+                same(u, right)
+                same(v, op.H @ right)
+
+    with experiment(message_way=way):
+        jali.virtual_ranks(ranks, body)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_halos_and_windows_have_the_bits_of_the_host(ranks: int, device: str) -> None:
+    def body() -> None:
+        fake_cupy.use(device, current().rank)
+        shape = (8, 6)
+        grid = {1: (1, 1), 2: (2, 1), 4: (2, 2)}[ranks]
+        halo = linops.Halo(shape, (1, 2), grid)
+        a = numbers(shape, "float64")
+        split = {"axis": (0, 1), "grid": grid}
+        x, y = spread(a, **split), on_host(a, **split)
+        for _ in range(2):
+            u, right = halo @ x, halo @ y
+            same(u, right)
+            same(halo.H @ u, halo.H @ right)
+
+    jali.virtual_ranks(ranks, body)
+
+
+def test_transits_of_one_exchange_may_be_under_way_together(device: str) -> None:
+    def body() -> None:
+        rank = current().rank
+        fake_cupy.use(device, rank)
+        a = numbers((6, 3), "float64")
+        parts = [spread(f * a) for f in (1.0, 2.0, 3.0)]
+        exchange = ghosts.along_the_split(parts[0].layout, 1, 1)
+        assert exchange is not None
+        right = [ghosts.with_ghosts(x.layout, x.local, 1, 1) for x in map(on_host, (a, 2 * a, 3 * a))]
+        for _ in range(3):
+            under_way = [exchange.start(x.local) for x in parts]
+            order = (2, 0, 1)
+            for k in order:
+                same(ghosts.joined(exchange, parts[k].local, under_way[k]), right[k])
+        assert [len(sets) for sets in exchange._there._kept.values()] == [3]
+
+    jali.virtual_ranks(2, body)
+
+
+def test_the_library_may_change_its_stream_between_applications(device: str) -> None:
+    """What is on the stream of before is done before its pieces are overwritten, and sent when they are."""
+
+    def body() -> None:
+        fake_cupy.use(device, current().rank)
+        a = numbers((64, 50), "float64")
+        op = linops.FirstDerivative(a.shape)
+        x, y = spread(a), on_host(a)
+        right = op @ y
+        for _ in range(6):
+            u = op @ x
+            fake_cupy.use(device, current().rank)  # another stream
+            same(u, right)
+
+    jali.virtual_ranks(3, body)
+
+
+OPERATORS = {
+    "first": lambda shape, dtype: linops.FirstDerivative(shape, 0.7, axis=1, dtype=dtype),
+    "five points": lambda shape, dtype: linops.FirstDerivative(shape, 0.3, edge=True, order=5, dtype=dtype),
+    "second": lambda shape, dtype: linops.SecondDerivative(shape, 1.1, "forward", axis=2, dtype=dtype),
+    "laplacian": lambda shape, dtype: linops.Laplacian(
+        shape, (0, 1, 2), (1, 3, 0.1), (1, 0.9, 2), True, dtype=dtype
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_kernels_round_as_numpy_does(name: str, dtype: str, device: str) -> None:
+    """Complex numbers are divided part by part, which NumPy does otherwise."""
+
+    def body() -> None:
+        fake_cupy.use(device, current().rank)
+        shape = (11, 7, 13)
+        a = numbers(shape, dtype)
+        op = OPERATORS[name](shape, dtype)
+        for split in ({}, {"axis": 1}, {"axis": 2}):
+            x, y = spread(a, **split), on_host(a, **split)
+            for found, right in ((op @ x, op @ y), (op.H @ x, op.H @ y)):
+                if dtype.startswith("f"):
+                    same(found, right)
+                else:
+                    assert found.dtype == right.dtype
+                    np.testing.assert_allclose(
+                        fake_cupy.asnumpy(found.local), right.local, atol=20 * np.finfo(dtype).eps
+                    )
+
+    jali.virtual_ranks(2, body)
+
+
+def test_a_kernel_has_rows_of_any_number_and_length(device: str) -> None:
+    gpu = fake_cupy.use(device, 0)
+    random = np.random.default_rng(0)
+    program = combination(((1.0, 1.0), (-2.0, 3.0)), 1.0, 0.1)
+    for rows, count in ((1, 1), (1, 1023), (3, 1025), (700, 3), (2, 0), (0, 2)):
+        a, b = (random.normal(size=(rows, count + 5)) for _ in range(2))
+        x, y, out = (fake_cupy.there(v)[:, 2 : 2 + count] for v in (a, b, np.zeros_like(a)))
+        by = arithmetic_on(library_of(out), out)
+        assert isinstance(by, ByKernel)
+        assert by.gpu is gpu
+        by.combine(program, [x, y], out, None)
+        right = (a - 2.0 * b / 3.0)[:, 2 : 2 + count] * 0.1
+        np.testing.assert_array_equal(fake_cupy.asnumpy(out), right)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_kernels_compile_for_real_devices(nvrtc: Any, precision: str) -> None:
+    gpu = _core.Gpu.open("cuda", 0)
+    weights = (((0.5, 1.0), (-0.5, 1.0)), ((1.0, 12.0), (-2.0, 3.0), (2.0, 3.0), (-1.0, 12.0)), ((1.0, 1.0),))
+    for terms, divisor, scale in zip(weights, (0.7, 1.0, 2.0), (1.0, 0.3, -1.0), strict=True):
+        text = kernel_text(combination(terms, divisor, scale), precision)
+        _, source = load_on_device(gpu, "combination", text, precision, 256)
+        image = nvrtc.compile(with_gpu_prelude(source.read_text()), "combination", "sm_90")
+        resources = resources_of(image)["kernel"]
+        assert resources.stack == 0
+        assert resources.registers <= 64
+
+
+def test_graphs_refuse_an_exchange(device: str) -> None:
+    def body() -> None:
+        fake_cupy.use(device, current().rank)
+        x = spread(numbers((6, 3), "float64"))
+        op = linops.FirstDerivative((6, 3))
+        with pytest.raises(RecordingError, match="exchange of pieces of arrays is called"):
+            jali.graph(lambda: op @ x, jali.Lattice(4, device=f"{device}:{current().rank}"))()
+
+    jali.virtual_ranks(2, body)
