@@ -187,6 +187,7 @@ def test_measuring_and_saving_do_not_change_the_chain(parameter_file, tmp_path):
     assert table(tmp_path / "seldom") == table(tmp_path / "often")[3::4]
 
 
+@pytest.mark.full  # tests/identity has a run on processes
 @pytest.mark.mpi
 def test_history_is_the_same_on_2_mpi_ranks(parameter_file, tmp_path):
     file = parameter_file("su3")

@@ -83,7 +83,7 @@ def test_messages_of_any_memory(mpi: MpiPrograms, seeds: tuple[int, ...]) -> Non
         assert served(errors) == {"mpi", "mpi, staged"}
 
 
-@pytest.mark.parametrize("interface", ["MPIF_H", "USE_MPI", "USE_F08"])
+@pytest.mark.parametrize("interface", ["MPIF_H", pytest.param("USE_MPI", marks=pytest.mark.full), "USE_F08"])
 @pytest.mark.parametrize("library", ["mpich", "openmpi"])
 def test_fortran_programs(library: str, interface: str, tmp_path: Path) -> None:
     """With Debian's MPI libraries: MPICH's Fortran calls its C, Open MPI's does not."""
