@@ -13,7 +13,8 @@ from jali.statistics import mean_error
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--q", type=int, default=3)
-n, q = 8, parser.parse_args().q
+parser.add_argument("--sweeps", type=int, default=30000)
+n, (q, sweeps) = 8, vars(parser.parse_args()).values()
 lattice, rng, beta = jali.Lattice(n, n), jali.Random(seed=3), np.log(1 + np.sqrt(q))
 s, found = lattice.field(jali.Integer()), []
 right, up = np.arange(n) > 0, np.arange(n) < n - 1  # tables: rows with bonds to the right, and upward
@@ -36,9 +37,8 @@ def equal(X, s, right, up, rows, columns, k=1):
     columns += up[y] * jali.where(s[X] == s[X + k * f], 1, 0)
 
 
-for _sweep in range(30000):
-    for parity in jali.PARITIES:
-        metropolis[parity](s, rng, beta, right, up)
+for _sweep in range(sweeps):
+    metropolis[jali.EVEN](s, rng, beta, right, up), metropolis[jali.ODD](s, rng, beta, right, up)
     found.append(sum(lattice.sum(equal, s, right, up)) / (2 * n * (n - 1)))
 energy, exact, row = mean_error(found[1000:]), (1 + 1 / np.sqrt(q)) / 2, s[:, n // 2]
 two_point = [lattice.sum(equal, s, right, up, k=k, per=1)[0][n // 2] / n for k in range(n // 4)]

@@ -268,6 +268,11 @@ assert np.array_equal(load(path, axis=1).local, x.local)
 
 
 @pytest.mark.mpi
+@pytest.mark.parametrize(
+    "row",
+    ["npy", "hdf5-parts", *(pytest.param(row, marks=pytest.mark.full) for row in ("hdf5", "zarr", "segy"))],
+    indirect=True,
+)
 def test_ranks_may_be_processes(tmp_path: Path, row: str) -> None:
     need_mpi()
     (tmp_path / "script.py").write_text(SCRIPT)

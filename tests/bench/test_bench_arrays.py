@@ -19,7 +19,7 @@ WORDS = ("bench", "arrays", "--dims", "9,4,5", "--rounds", "1")
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.full)])
 def test_every_row_runs_on_two_ranks(tmp_path: Path, dtype: str) -> None:
     need_mpi()
     pytest.importorskip("pylops")

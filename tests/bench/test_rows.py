@@ -31,7 +31,7 @@ def turn_of(name, tmp_path):
         ("call", {"unit": "us", "per": 1}),
         ("copy 8", {"unit": "ns/site", "per": 8**4}),
         ("staple 8", {"unit": "ns/link", "per": 4 * 8**4}),
-        ("import", {"unit": "ms", "per": 1}),
+        pytest.param("import", {"unit": "ms", "per": 1}, marks=pytest.mark.full),
     ],
 )
 def test_a_row_of_one_rank(name, about, tmp_path):

@@ -354,7 +354,7 @@ def any_parameters(draw: st.DrawFn) -> Parameters:
     return Parameters(**{name: hints[name](**keys) for name, keys in sections.items()})
 
 
-@pytest.mark.parametrize("examples", [40, pytest.param(400, marks=pytest.mark.full)])
+@pytest.mark.parametrize("examples", [15, pytest.param(400, marks=pytest.mark.full)])
 def test_echo_reads_back_to_exactly_the_same_parameters(examples):
     settings(deadline=None, max_examples=examples)(given(any_parameters())(read_back))()
 

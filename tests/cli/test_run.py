@@ -102,7 +102,9 @@ def test_json_is_one_document_with_the_estimate(parameter_file, tmp_path, capsys
     assert document["reference"]["source"].startswith("exact")
 
 
-@pytest.mark.parametrize("action", ["symanzik", "iwasaki", "dbw2"])
+@pytest.mark.parametrize(
+    "action", ["symanzik", *(pytest.param(name, marks=pytest.mark.full) for name in ("iwasaki", "dbw2"))]
+)
 def test_a_run_of_an_improved_action_is_that_of_its_functions(action, parameter_file, tmp_path, capsys):
     out = tmp_path / "run"
     words = ("--json", "--set", f"action={action}", "--set", "beta=1.1", "--set", "start=cold")
@@ -185,6 +187,7 @@ def test_measuring_and_saving_do_not_change_the_chain(parameter_file, tmp_path):
     assert table(tmp_path / "seldom") == table(tmp_path / "often")[3::4]
 
 
+@pytest.mark.full  # tests/identity has a run on processes
 @pytest.mark.mpi
 def test_history_is_the_same_on_2_mpi_ranks(parameter_file, tmp_path):
     file = parameter_file("su3")

@@ -35,8 +35,10 @@ def of_one_lane(tmp_path_factory: pytest.TempPathFactory) -> str:
     return history(tmp_path_factory.mktemp("cache"), os.environ.get("CXX", "c++"), 8)
 
 
-# Without vectors of 256 and 512 bits, and without fused multiply-add; without those of 512.
-@pytest.mark.parametrize("processor", ["x86-64-v2", pytest.param("x86-64-v3", marks=pytest.mark.full)])
+# Without vectors of 256 and 512 bits, and without fused multiply-add; without those of 512. Half a dozen kernels are compiled for
+# each; the short run has kernels of single operations for them (test_prelude_lanes.py).
+@pytest.mark.full
+@pytest.mark.parametrize("processor", ["x86-64-v2", "x86-64-v3"])
 def test_vectors_of_64_bytes_on_a_processor_with_less_give_the_same_bits(
     processor: str, of_one_lane: str, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from jali.planner import Composition
 RANDOM = settings(
     deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
-SOME, MANY = settings(RANDOM, max_examples=120), settings(RANDOM, max_examples=2000)
+SOME, MANY = settings(RANDOM, max_examples=60), settings(RANDOM, max_examples=2000)
 
 
 def plan(drawn: Drawn, how: _core.PlanParameters) -> list[_core.Schedule]:

@@ -125,10 +125,11 @@ def run_all(cases: Iterable[Case]) -> int:
     return number + 1
 
 
-def test_two_thousand_plans_of_the_sweep_are_proved_and_run_right():
+def test_some_plans_of_the_sweep_are_proved_and_run_right():
+    """As the long run does with all of them."""
     cases = list(sweep())
-    chosen = sorted(random.Random(2024).sample(range(len(cases)), 2000))
-    assert run_all(cases[k] for k in chosen) == 2000
+    chosen = sorted(random.Random(2024).sample(range(len(cases)), 600))
+    assert run_all(cases[k] for k in chosen) == 600
 
 
 @pytest.mark.full

@@ -22,6 +22,23 @@ from jali.errors import RankError
 """
 
 
+# Where MPI libraries and their launchers differ most; with Open MPI the short run has these alone, and the long run all.
+WITH_OPEN_MPI = {
+    "test_all_eight_in_all_forms_agree_with_numpy",
+    "test_killed_rank_ends_the_job",
+    "test_signal_to_the_launcher_reaches_every_rank_once",
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        here = item.path.parent == Path(__file__).parent and hasattr(item, "callspec")
+        library = item.callspec.params.get("mpi") if here else None
+        if library == "openmpi" and item.originalname not in WITH_OPEN_MPI:
+            item.add_marker(pytest.mark.full)
+
+
 @dataclass
 class Ended:
     """How a job ended."""

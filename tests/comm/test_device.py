@@ -100,6 +100,7 @@ def test_default_threads_divide_the_cores(use_settings: Callable[..., None]) -> 
         _core.ThreadPool(0)
 
 
+@pytest.mark.full
 def test_thread_pool_covers_every_range_once_and_passes_errors_on(tmp_path: Path) -> None:
     program = tmp_path / "pool_check"
     sources = [

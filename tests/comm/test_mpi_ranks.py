@@ -167,7 +167,7 @@ def test_failure_is_heard_in_every_kind_of_wait(any_mpi) -> None:
     assert "came back" not in ended.out
 
 
-@pytest.mark.parametrize("interrupted", [0, 1])
+@pytest.mark.parametrize("interrupted", [0, pytest.param(1, marks=pytest.mark.full)])
 def test_rank_that_is_interrupted_while_others_may_speak_ends_the_job(any_mpi, interrupted: int) -> None:
     """Rank 1 fails, rank 0 hears of it: both are in the hook of their exception when Ctrl-C comes."""
     ended = any_mpi.run(f"""

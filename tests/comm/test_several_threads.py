@@ -43,7 +43,7 @@ def in_threads(groups, rounds=100):
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("shm", ["auto", "0"])
+@pytest.mark.parametrize("shm", ["auto", pytest.param("0", marks=pytest.mark.full)])
 def test_threads_of_mpi_ranks_use_communicators_of_their_own(any_mpi: Any, shm: str) -> None:
     ended = any_mpi.run(
         WORK

@@ -88,6 +88,7 @@ def test_last():
 """
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 def test_the_runner_says_which_tests_failed_and_goes_on_behind_them(tmp_path: Path) -> None:
     need_mpi()

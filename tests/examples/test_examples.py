@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from programs import need_mpi, run_program
+from programs import need_mpi, run_jali, run_program
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -17,6 +17,8 @@ LONG = (
     "gradient_flow",
     "ising",
     "momentum_correlator",
+    "phi4",
+    "waves",
     "o3_overrelaxation",
     "plaquette",
     "pion_from_ensemble",
@@ -45,9 +47,14 @@ EXPECTED = {
 }
 
 
+# What takes too long for the short run: it has fewer sweeps there, or an ensemble of its own.
+SHORTER = {"potts": ("--sweeps", "5000"), "pion_from_ensemble": ()}
+FEW_CONFIGURATIONS = ("extents=2,2,2,6", "thermalisation=6", "sweeps=4", "save_every=2")
+
+
 @functools.cache
-def run(example: Path, ranks: int) -> str:
-    command = [sys.executable, str(example)]
+def run(example: Path, ranks: int, *arguments: str) -> str:
+    command = [sys.executable, str(example), *arguments]
     if ranks > 1:  # as users start them, without jali's launcher
         command = [need_mpi().program, "-n", str(ranks), *command]
     environment = {**os.environ, "JALI_THREADS": "1", "MPLBACKEND": "Agg"}
@@ -59,10 +66,25 @@ def test_there_are_at_least_six_examples_and_each_says_what_it_prints():
     assert {e.stem for e in EXAMPLES} == set(EXPECTED)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.stem)
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(e, marks=pytest.mark.full if e.stem in SHORTER else ()) for e in EXAMPLES],
+    ids=lambda e: e.stem,
+)
 def test_example_runs_and_its_check_holds(example):
     output = run(example, 1)
     assert re.search(EXPECTED[example.stem], output), output
+
+
+@pytest.mark.parametrize("name", SHORTER)
+def test_example_that_is_given_less_to_do_runs_and_its_check_holds(name, tmp_path):
+    arguments = SHORTER[name]
+    if name == "pion_from_ensemble":
+        arguments = (str(tmp_path / "run"),)
+        words = [f"--set={word}" for word in FEW_CONFIGURATIONS]
+        run_jali("run", ROOT / "examples" / "su3.toml", "--output", *arguments, *words)
+    output = run(ROOT / "examples" / f"{name}.py", 1, *arguments)
+    assert re.search(EXPECTED[name], output), output
 
 
 @pytest.mark.mpi

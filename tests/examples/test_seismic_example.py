@@ -13,7 +13,7 @@ from jali.examples import Options, lsm, verdicts
 SMALL = lsm.SIZES["small"]
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.full), 3])
 def test_residuals_are_those_that_are_known(ranks: int, tmp_path: Path) -> None:
     p = lsm.SIZES["laptop"]
     found = comm.virtual_ranks(ranks, lambda: lsm.solve(replace(p, iterations=5), Options()))
@@ -27,7 +27,7 @@ def test_residuals_are_those_that_are_known(ranks: int, tmp_path: Path) -> None:
     assert (tmp_path / "lsm.png").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("ranks", [1, 4])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.full), 4])
 def test_residuals_of_other_sizes_are_those_of_serial_pylops(ranks: int) -> None:
     pytest.importorskip("pylops")
     found = comm.virtual_ranks(ranks, lambda: lsm.solve(SMALL, Options()))[0]

@@ -35,7 +35,12 @@ def by_pylops(tmp_path_factory: pytest.TempPathFactory) -> tuple[np.ndarray, np.
 
 
 @pytest.mark.parametrize(
-    "ranks", [1, pytest.param(2, marks=pytest.mark.mpi), pytest.param(3, marks=pytest.mark.mpi)]
+    "ranks",
+    [
+        1,
+        pytest.param(2, marks=pytest.mark.mpi),
+        pytest.param(3, marks=[pytest.mark.mpi, pytest.mark.full]),
+    ],
 )
 def test_any_number_of_ranks_writes_the_file_that_pylops_writes(
     ranks: int, by_pylops: tuple[np.ndarray, np.ndarray], tmp_path: Path

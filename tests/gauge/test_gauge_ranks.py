@@ -74,6 +74,7 @@ def test_a_run_is_the_same_on_any_number_of_ranks(
             assert result == one
 
 
+@pytest.mark.full
 def test_a_run_is_the_same_on_different_rank_grids() -> None:
     arguments = (3, 5.7, (4, 4, 4, 8), "float64")
     one = history(*arguments)

@@ -16,8 +16,8 @@ from jali.bench.compare import pairs
     ("name", "ranks"),
     [
         ("call", 1),
-        pytest.param("halo 8", 2, marks=pytest.mark.mpi),
-        pytest.param("all_reduce 64 B", 2, marks=pytest.mark.mpi),
+        pytest.param("halo 8", 2, marks=[pytest.mark.mpi, pytest.mark.full]),
+        pytest.param("all_reduce 64 B", 2, marks=[pytest.mark.mpi, pytest.mark.full]),
     ],
 )
 def test_a_row_runs_on_devices(name, ranks, fake_environment, monkeypatch, tmp_path):

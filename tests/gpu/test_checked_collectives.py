@@ -129,8 +129,9 @@ def further_calls() -> None:
             checked(name, way, 5000, in_place=True)
 
 
-def test_averages_orders_and_calls_in_place_are_proved():
-    comm.virtual_ranks(4, further_calls)
+@pytest.mark.parametrize("ranks", [3, pytest.param(4, marks=pytest.mark.full)])
+def test_averages_orders_and_calls_in_place_are_proved(ranks):
+    comm.virtual_ranks(ranks, further_calls)
 
 
 def test_one_rank_is_proved():

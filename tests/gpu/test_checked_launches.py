@@ -51,7 +51,24 @@ def noting(made: Made) -> Callable[..., _core.Launch]:
     return make
 
 
-@pytest.mark.parametrize("policy", OF_THREADS)
+# One of each sort: test_halos_between_devices.py runs the same program by all of them, with what is launched proved.
+OF_EACH_SORT = (
+    "remote-write-overlap",
+    "remote-write-one-launch",
+    "buffered-write-directions",
+    "copy-engine-wait",
+    "nccl-overlap",
+)
+
+
+@pytest.fixture(scope="module")
+def results_of_host() -> list[Any]:
+    return halos.results("cpu")
+
+
+@pytest.mark.parametrize(
+    "policy", [pytest.param(p, marks=() if p in OF_EACH_SORT else pytest.mark.full) for p in OF_THREADS]
+)
 @pytest.mark.parametrize(
     ("ranks", "grid"),
     [
@@ -62,14 +79,15 @@ def noting(made: Made) -> Callable[..., _core.Launch]:
         ),
     ],
 )
-def test_all_launches_of_a_program_are_in_order(policy, ranks, grid, made, use_settings):
+def test_all_launches_of_a_program_are_in_order(policy, ranks, grid, results_of_host, made, use_settings):
     """Links, spinors as halo items, diagonals, sums per slice: in checked mode each is looked at before its first run."""
     halos.use(policy, use_settings, ranks)
     use_settings(checked=True, halo_policy=policy)
     found = jali.virtual_ranks(ranks, halos.results, "cuda", grid)
-    assert found[-1] == halos.results("cpu")
+    assert found[-1] == results_of_host
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     "policy",

@@ -228,7 +228,7 @@ def by_mpi() -> int:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("named", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_an_mpi_library_that_takes_addresses_carries_every_algorithm(
     named: bool, fake_environment: dict[str, str]
 ) -> None:

@@ -692,7 +692,7 @@ def interrupted_receive() -> str:
 
 @pytest.mark.mpi
 @pytest.mark.skipif(REAL, reason="its MPI library takes no addresses of real devices")
-@pytest.mark.parametrize("shm", ["0", "1"])
+@pytest.mark.parametrize("shm", [pytest.param("0", marks=pytest.mark.full), "1"])
 def test_what_comes_after_an_interrupt_does_not_land_in_memory_that_others_have(
     shm: str, fake_environment: dict[str, str]
 ) -> None:

@@ -65,7 +65,9 @@ def run_shadowed(file: str, kind: str, report: Path, only: str, arguments: list[
 
 
 @pytest.mark.parametrize(
-    ("file", "kind"), [(f, "cuda") for f in QUICK] + [(f, "hip") for f in QUICK if f in OF_HIP]
+    ("file", "kind"),
+    [(f, "cuda") for f in QUICK]
+    + [pytest.param(f, "hip", marks=pytest.mark.full) for f in QUICK if f in OF_HIP],
 )
 def test_host_and_device_agree_in_the_kernels_of(file, kind, tmp_path):
     only, calls, sums = QUICK[file]

@@ -113,8 +113,8 @@ EXCUSED = {"slotted pair": harm.FREED_OTHERWISE, "remote-write": PUT_TOGETHER}
     ("kind", "which", "every"),
     harm.sampled(
         ("halos", "remote-write-overlap", 12),
-        ("messages", "remote-write", 11),
-        ("collectives", "slotted pair", 40),
+        pytest.param("messages", "remote-write", 11, marks=pytest.mark.full),
+        pytest.param("collectives", "slotted pair", 40, marks=pytest.mark.full),
         whole=[
             ("halos", "remote-write-overlap"),
             ("halos", "buffered-write-overlap"),

@@ -220,7 +220,10 @@ def test_runs_for_the_clock_lose_nothing_on_the_wire(there, device, monkeypatch)
     virtual_ranks(2, run)
 
 
-@pytest.mark.parametrize("wire", ["", *wires()])
+# In the long run those too that are like another one.
+@pytest.mark.parametrize(
+    "wire", ["", *(pytest.param(w, marks=pytest.mark.full if k % 2 else ()) for k, w in enumerate(wires()))]
+)
 def test_kernels_of_halo_items_compile_for_sm_90(wire, nvrtc):
     def hop(X, out, psi, U):
         out[X] = wilson_at(X, psi, U, 0.1)

@@ -303,8 +303,9 @@ def test_ranks_that_share_a_device_are_told_and_solvers_go_on(fake_environment):
     )
 
 
+@pytest.mark.full
 @pytest.mark.mpi
-@pytest.mark.parametrize("checked", ["0", "1"])
+@pytest.mark.parametrize("checked", [pytest.param("0", marks=pytest.mark.full), "1"])
 def test_processes(checked, fake_environment):
     wanted = [iterated("cpu", (6, 7), (7,)), solved("cpu", Real(), "float64", None)[:3]]
     text = """
@@ -399,7 +400,7 @@ def test_the_library_connects_before_it_is_recorded():
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("checked", ["0", "1"])
+@pytest.mark.parametrize("checked", [pytest.param("0", marks=pytest.mark.full), "1"])
 def test_collectives_of_processes_are_parts_of_graphs(checked, fake_environment):
     text = """
 import test_graphs_of_ranks as t

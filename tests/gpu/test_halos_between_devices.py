@@ -220,10 +220,17 @@ def long_bulks(device: str) -> list[Any]:
     return [*out, x[...].tobytes(), y[...].tobytes()]
 
 
+@pytest.fixture(scope="module")
+def long_reference() -> list[Any]:
+    return long_bulks("cpu")
+
+
 @pytest.mark.parametrize("policy", [name for name in OF_THREADS if name.endswith("-overlap")])
-def test_a_boundary_that_begins_before_the_bulk_has_ended_gives_the_bits_of_the_host(policy, use_settings):
+def test_a_boundary_that_begins_before_the_bulk_has_ended_gives_the_bits_of_the_host(
+    long_reference, policy, use_settings
+):
     use(policy, use_settings)
-    assert all(found == long_bulks("cpu") for found in jali.virtual_ranks(2, long_bulks, "cuda"))
+    assert all(found == long_reference for found in jali.virtual_ranks(2, long_bulks, "cuda"))
 
 
 def comings_and_goings(device: str, grid: tuple[int, ...], extents: tuple[int, ...] = EXTENTS) -> list[bytes]:
@@ -329,6 +336,7 @@ def test_a_rank_may_have_nothing_to_send(policy, use_settings):
     assert jali.virtual_ranks(3, line_of_sites, "cuda") == [line_of_sites("cpu")] * 3
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 def test_fields_that_cannot_be_mapped_go_through_buffers_and_say_so(fake_environment):
     text = """
@@ -431,6 +439,7 @@ jali.virtual_ranks(2, both)
     assert done.stdout.count(why) == 2
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 def test_processes_that_share_a_device_have_only_rows_in_which_nobody_waits_beside_the_bulk(
     reference, fake_environment

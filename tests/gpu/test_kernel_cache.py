@@ -87,7 +87,9 @@ def test_processes_that_need_a_kernel_at_once_compile_it_once(
     assert {path.suffix for path in (tmp_path / "cache").iterdir()} == {".bin", ".cu"}
 
 
-@pytest.mark.parametrize("damage", ["flipped", "cut", "empty"])
+@pytest.mark.parametrize(
+    "damage", ["flipped", *(pytest.param(d, marks=pytest.mark.full) for d in ("cut", "empty"))]
+)
 def test_damaged_images_are_made_again_with_a_warning_that_names_them(
     damage: str, environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -252,7 +252,9 @@ with experiment(launch="1024,1"):
 @pytest.mark.parametrize(
     "multiprocessors", [pytest.param(1, marks=pytest.mark.full), 2, pytest.param(3, marks=pytest.mark.full)]
 )
-@pytest.mark.parametrize("policy", [*WAIT_BESIDE_THE_BULK, "auto"])
+@pytest.mark.parametrize(
+    "policy", [WAIT_BESIDE_THE_BULK[0], pytest.param(WAIT_BESIDE_THE_BULK[1], marks=pytest.mark.full), "auto"]
+)
 def test_rows_whose_blocks_wait_beside_the_bulk_need_a_place_for_it(
     policy, multiprocessors, fake_environment, tmp_path
 ):

@@ -82,7 +82,7 @@ def measured_between_hosts() -> dict[str, Any]:
     return {**found.times, **found.far, **found.impossible}
 
 
-def test_ways_with_two_carriers_are_measured(monkeypatch, use_settings) -> None:
+def test_ways_with_two_carriers_are_measured(short_batches, monkeypatch, use_settings) -> None:
     """Ranks of one host that are said to be on two: such ways run, without levels."""
     use_fake_gpus(monkeypatch, 4)
     use_fake_ccl(use_settings)

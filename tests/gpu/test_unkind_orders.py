@@ -33,6 +33,20 @@ __all__ = ["four_devices", "reference"]  # fixtures
 pytestmark = pytest.mark.skipif(REAL, reason="real devices choose for themselves")
 MANY = [pytest.param(seed, marks=pytest.mark.full) for seed in range(3, 20)]
 SEEDS = [1, 2, *MANY]
+# The policies whose orders differ in kind; the long run has all.
+OF_THE_SHORT_RUN = {
+    "remote-write-overlap",
+    "remote-write-one-launch",
+    "remote-write-pack-in-bulk",
+    "buffered-write-directions",
+    "copy-engine-wait",
+    "nccl-overlap",
+    "host-staged-overlap",
+}
+POLICIES = [
+    pytest.param(name, marks=() if name in OF_THE_SHORT_RUN else pytest.mark.full)
+    for name in halos.OF_THREADS
+]
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +55,7 @@ def unkind(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("policy", halos.OF_THREADS)
+@pytest.mark.parametrize("policy", POLICIES)
 def test_halos(policy, seed, reference, use_settings):
     use_settings(halo_policy=policy)
     assert jali.virtual_ranks(2, halos.results, "cuda")[seed % 2] == reference
@@ -52,10 +66,15 @@ def test_halos(policy, seed, reference, use_settings):
     ("policy", "multiprocessors"),
     [
         ("remote-write-overlap", 1),
-        ("remote-write-directions", 1),
-        ("buffered-write-overlap", 1),
-        ("copy-engine-directions", 1),
-        *((policy, count) for policy in halos.WAIT_BESIDE_THE_BULK for count in (1, 2, 3)),
+        *(
+            pytest.param(policy, 1, marks=pytest.mark.full)
+            for policy in ("remote-write-directions", "buffered-write-overlap", "copy-engine-directions")
+        ),
+        *(
+            pytest.param(policy, count, marks=() if count == 2 else pytest.mark.full)
+            for policy in halos.WAIT_BESIDE_THE_BULK
+            for count in (1, 2, 3)
+        ),
     ],
 )
 def test_halos_between_four_ranks_whose_devices_have_few_places(
@@ -137,9 +156,12 @@ def test_graphs(seed):
     assert np.array_equal(b[...], d[...])
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 @pytest.mark.parametrize("seed", [1, *(pytest.param(s, marks=pytest.mark.full) for s in (2, 3, 4))])
-@pytest.mark.parametrize("policy", ["remote-write-overlap", "buffered-write-directions"])
+@pytest.mark.parametrize(
+    "policy", ["remote-write-overlap", pytest.param("buffered-write-directions", marks=pytest.mark.full)]
+)
 def test_processes_and_their_graphs(policy, seed, reference, fake_environment):
     text = 'print(t.in_a_graph(), hashlib.sha256(repr(t.results("cuda")).encode()).hexdigest(), flush=True)'
     wanted = hashlib.sha256(repr(reference).encode()).hexdigest()

@@ -264,7 +264,7 @@ COMMON = {
 }
 
 
-@settings(max_examples=10, derandomize=True, **COMMON)
+@settings(max_examples=5, derandomize=True, **COMMON)
 @given(st.randoms(use_true_random=False))
 def test_random_formula_gives_the_same_bytes_however_it_is_run(numbers):
     assert_same_bytes(Formula(numbers), everything=False)

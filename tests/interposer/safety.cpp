@@ -1,5 +1,6 @@
 // What may go wrong around collectives of device memory: right results or an error, never a hang, never
-// success after a failure. The argument says what happens; "right" is printed where all went well.
+// success after a failure. The arguments say what happens, one after the other; "right" is printed where all
+// went well.
 #include "memory.hpp"
 
 #include <mpi.h>
@@ -246,15 +247,7 @@ void contexts(test::Driver* driver) {
     }
 }
 
-int main(int count, char** words) {
-    const std::string what = words[1];
-    int given = 0;
-    MPI_Init_thread(&count, &words, what.starts_with("threads") ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED,
-                    &given);
-    if (what.starts_with("threads") && given < MPI_THREAD_MULTIPLE) wrong("MPI takes no threads");
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    test::Driver* driver = test::Driver::of(what == "shared" ? 0 : rank);
+void happens(const std::string& what, test::Driver* driver) {
     if (what == "threads")
         threads(driver);
     else if (what == "threads_of_requests")
@@ -278,7 +271,20 @@ int main(int count, char** words) {
             must_sum(driver, MPI_COMM_WORLD, 10 + 3000 * k, k, "ranks of one device");
     else
         wrong("there is no " + what);
+}
+
+int main(int count, char** words) {
+    const std::vector<std::string> all(words + 1, words + count);
+    const std::string& first = all.at(0);
+    int given = 0;
+    MPI_Init_thread(&count, &words, first.starts_with("threads") ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED,
+                    &given);
+    if (first.starts_with("threads") && given < MPI_THREAD_MULTIPLE) wrong("MPI takes no threads");
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    test::Driver* driver = test::Driver::of(first == "shared" ? 0 : rank);
+    for (const std::string& what : all) happens(what, driver);
     MPI_Finalize();
-    if (what != "failing" && rank == 0) std::printf("right\n");
+    if (first != "failing" && rank == 0) std::printf("right\n");
     return 0;
 }

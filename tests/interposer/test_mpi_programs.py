@@ -30,24 +30,30 @@ def served(errors: str) -> set[str]:
     return set(re.findall(r"^jali: MPI_\w+ .* by (.*)$", errors, re.MULTILINE))
 
 
+@pytest.mark.parametrize(
+    ("seeds", "cases"),
+    [pytest.param((1,), 150, id="few"), pytest.param((1, 2), 400, marks=pytest.mark.full, id="many")],
+)
 @pytest.mark.parametrize("kind", ["cuda", "hip"])
-def test_collectives_of_any_memory_are_those_of_mpi(mpi: MpiPrograms, kind: str) -> None:
+def test_collectives_of_any_memory_are_those_of_mpi(
+    mpi: MpiPrograms, kind: str, seeds: tuple[int, ...], cases: int
+) -> None:
     if kind == "hip" and mpi.name != "mpich":
         pytest.skip("vendors differ in names alone: one library is enough")
     if kind == "hip" and REAL:
         pytest.skip("the devices of this machine are CUDA's")
     program = mpi.build("collectives")
-    for seed in (1, 2):
-        out, errors = mpi.run(program, seed, 400, kind=kind, JALI_MPI_COUNTERS="1")
-        assert "same 400" in out
+    for seed in seeds:
+        out, errors = mpi.run(program, seed, cases, kind=kind, JALI_MPI_COUNTERS="1")
+        assert f"same {cases}" in out
         by = served(errors)
         assert {"mpi", "mpi, staged"} < by
         assert any(who.endswith(f" on {kind}") for who in by)
 
 
 def test_collectives_on_staged_memory_alone(mpi: MpiPrograms) -> None:
-    out, errors = mpi.run(mpi.build("collectives"), 3, 400, JALI_MPI_SERVE="0", JALI_MPI_COUNTERS="1")
-    assert "same 400" in out
+    out, errors = mpi.run(mpi.build("collectives"), 3, 150, JALI_MPI_SERVE="0", JALI_MPI_COUNTERS="1")
+    assert "same 150" in out
     assert served(errors) == {"mpi", "mpi, staged"}
 
 
@@ -62,20 +68,22 @@ def test_collectives_by_rules_of_the_user(mpi: MpiPrograms, tmp_path: Path, kind
     assert {"two_step", "direct", "mpi"} <= served(errors)
 
 
+@pytest.mark.full
 def test_the_library_alone_agrees_with_the_test(mpi: MpiPrograms) -> None:
     assert "same 100" in mpi.run(mpi.build("collectives"), 5, 100, kind=None, between=False)[0]
     assert "same 3" in mpi.run(mpi.build("messages"), 5, 3, kind=None, between=False)[0]
 
 
-def test_messages_of_any_memory(mpi: MpiPrograms) -> None:
+@pytest.mark.parametrize("seeds", [(1,), pytest.param((1, 2), marks=pytest.mark.full)], ids=["one", "two"])
+def test_messages_of_any_memory(mpi: MpiPrograms, seeds: tuple[int, ...]) -> None:
     program = mpi.build("messages")
-    for seed in (1, 2):
+    for seed in seeds:
         out, errors = mpi.run(program, seed, 25, JALI_MPI_COUNTERS="1")
         assert "same 25" in out
         assert served(errors) == {"mpi", "mpi, staged"}
 
 
-@pytest.mark.parametrize("interface", ["MPIF_H", "USE_MPI", "USE_F08"])
+@pytest.mark.parametrize("interface", ["MPIF_H", pytest.param("USE_MPI", marks=pytest.mark.full), "USE_F08"])
 @pytest.mark.parametrize("library", ["mpich", "openmpi"])
 def test_fortran_programs(library: str, interface: str, tmp_path: Path) -> None:
     """With Debian's MPI libraries: MPICH's Fortran calls its C, Open MPI's does not."""

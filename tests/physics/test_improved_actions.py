@@ -82,6 +82,7 @@ def agree(group: str, action: Action, extents: tuple[int, ...], sweeps: int, mos
         assert abs(one.mean - other.mean) < 3.5 * error < 3.5 * most, f"{one} and {other}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "beta"), [("Symanzik", 4.2), ("Iwasaki", 2.3)])
 def test_all_algorithms_have_one_su3_plaquette(name: str, beta: float) -> None:
     agree("SU(3)", IMPROVED[name][0](beta), (4, 4, 4, 4), 120, 6e-3)

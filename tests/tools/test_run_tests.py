@@ -74,6 +74,7 @@ def test_tests_marked_lanes_run_at_every_width_and_one_failure_fails_all(project
     assert re.fullmatch(r"=+ 1 failed, 3 passed, 8 deselected in [\d.]+s =+", lines[-1])
 
 
+@pytest.mark.full
 def test_beside_all_tests_those_marked_lanes_run_at_every_other_width(project: Path) -> None:
     lines = run(project, "quick", "lanes", status=int(host().vector_bytes != 16))
     widths = {int(found[1]) for line in lines if (found := re.match(r"== lanes, (\d+) bytes: ", line))}
