@@ -8,8 +8,8 @@ number of ranks over that of others; communication includes what ranks wait for 
 On hosts (`--device cpu --set sources_per_rank=2 --set receivers=11 --set times=1501`) it shows less: ranks share memory bandwidth.
 
 `--against pylops-mpi` measures that library (0.8.0; where it is, PYTHONPATH says) beside jali: for each number of ranks one run, in which
-both solve the same problem `--repeat` times in turn, with the same local operator, after a solution that is not measured and whose norms
-of residuals are compared. It communicates by NCCL on devices, by MPI on hosts.
+both solve the same problem `--repeat` times in turn, with the same local operator, after solutions that are not measured and whose norms
+of residuals are compared, jali's also with its own of a second run, since sums on devices have no fixed order. It communicates by NCCL on devices, by MPI on hosts.
 """
 
 from __future__ import annotations
@@ -66,6 +66,11 @@ def alone(arguments: argparse.Namespace) -> None:
         )
 
 
+def furthest(costs: list[float], right: list[float]) -> float:
+    """The largest relative difference."""
+    return max(abs(a - b) / b for a, b in zip(costs, right, strict=True))
+
+
 def beside(arguments: argparse.Namespace) -> None:
     """Measure jali and pylops-mpi, and say what was found."""
     program = [sys.executable, str(Path(migration_sides.__file__).resolve()), *sys.argv[1:]]
@@ -81,18 +86,21 @@ def beside(arguments: argparse.Namespace) -> None:
             print(
                 f"{'ranks':>5}  {'':12}{'ms a step':>10}{'range':>22}{'efficiency':>12}{'/ jali':>8}  largest difference of residuals"
             )
+        own = furthest(found["again"], found["costs"][JALI])
         medians = {name: statistics.median(times) for name, times in found["times"].items()}
         for name, times in found["times"].items():
-            step, there, costs = medians[name], found["costs"][JALI], found["costs"][name]
+            step = medians[name]
             first.setdefault(name, step)
-            differs = max(abs(a - b) / b for a, b in zip(costs, there, strict=True))
+            differs = own if name == JALI else furthest(found["costs"][name], found["costs"][JALI])
             print(
                 f"{ranks:5}  {name:12}{step:10.3f}{f'{min(times):.3f} to {max(times):.3f}':>22}{first[name] / step:12.1%}"
-                f"{step / medians[JALI]:8.2f}  {'' if name == JALI else f'{differs:.1e}'}",
+                f"{step / medians[JALI]:8.2f}  {differs:.1e}",
                 flush=True,
             )
-            if differs > 1e-6:
-                raise SystemExit("residuals differ by more than 1e-6: these are not the same problem")
+            if differs > max(1e-6, 10 * own):
+                raise SystemExit(
+                    f"residuals differ by more than 1e-6 and ten times the {own:.1e} of two runs of jali: these are not the same problem"
+                )
 
 
 def main() -> None:

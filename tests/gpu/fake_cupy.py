@@ -28,9 +28,9 @@ from jali.errors import JaliError
 _thread = threading.local()
 _driver: list[Any] = []
 _library: list[Any] = []
-_all: list[
-    DeviceArray
-] = []  # what was allocated; jali's pool would give it away before this stream has come so far
+_all: list[_Memory] = []  # what was allocated
+_pieces: dict[_core.Gpu, tuple[DeviceArray, int]] = {}  # with how much of each has been given out
+_lock = threading.Lock()
 
 
 def copies_to_host() -> int:
@@ -229,9 +229,26 @@ def empty(shape: Any, dtype: Any = float) -> Any:
     """On the device of this thread."""
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     count, dtype = max(1, int(np.prod(shape))), np.dtype(dtype)
-    found = _in(DeviceArray.empty(_thread.gpu, (count * dtype.itemsize,), "uint8"), shape, dtype)
+    found = _in(_Memory(_thread.gpu, count * dtype.itemsize), shape, dtype)
     _all.append(found.memory)
     return found
+
+
+class _Memory:
+    """Part of a large piece of a device, given out once: not of jali's pool, which would give it away before this stream has come so far."""
+
+    def __init__(self, gpu: _core.Gpu, nbytes: int) -> None:
+        self.gpu, self.nbytes = gpu, nbytes
+        with _lock:
+            piece, used = _pieces.get(gpu, (None, 0))
+            if piece is None or used + nbytes > piece.nbytes:
+                piece, used = DeviceArray.empty(gpu, (max(nbytes, 1 << 18),), "uint8"), 0
+                gpu.let_wait(_thread.stream)  # for who had it before
+            self.piece, self.address = piece, piece.address + used
+            _pieces[gpu] = piece, used + -(-nbytes // 256) * 256
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.piece.__dlpack_device__()
 
 
 def _in(memory: DeviceArray, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -337,4 +354,5 @@ def installed(driver: Path) -> Iterator[types.ModuleType]:
             with contextlib.suppress(JaliError):
                 gpu.synchronize()
         _all.clear()
+        _pieces.clear()
         LIBRARIES["cupy"].__dict__.pop("xp", None)

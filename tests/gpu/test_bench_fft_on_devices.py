@@ -16,6 +16,7 @@ import pytest
 from fake_driver import REAL, make_fake_fft, use_fake_gpus
 
 import jali
+from jali.arrays import exchange
 from jali.bench import fft, fft_one_process, fft_report
 from jali.bench.fft_one_process import ONE_PROCESS
 from jali.errors import ParameterError, RankError
@@ -151,19 +152,28 @@ def test_what_has_no_room_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 def test_a_side_has_memory_while_it_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays that live at any time are those of one side, and not more than it said before."""
     alive, most = collections.defaultdict(int), collections.defaultdict(int)
-    empty, allocated = fake_cupy.empty, 0
+    empty, new, allocated = fake_cupy.empty, exchange._DeviceRoom._new, 0
 
-    def counted(shape: Any, dtype: Any = float) -> Any:
+    def count(memory: Any, nbytes: int) -> None:
         nonlocal allocated
-        found, ordinal = empty(shape, dtype), fake_cupy._thread.gpu.ordinal
-        fake_cupy._all.remove(found.memory)  # which would keep it
-        nbytes = found.nbytes
+        ordinal = memory.gpu.ordinal
         allocated += nbytes
         alive[ordinal] += nbytes
         most[ordinal] = max(most[ordinal], alive[ordinal])
-        weakref.finalize(found.memory, lambda: alive.__setitem__(ordinal, alive[ordinal] - nbytes))
+        weakref.finalize(memory, lambda: alive.__setitem__(ordinal, alive[ordinal] - nbytes))
+
+    def counted(shape: Any, dtype: Any = float) -> Any:
+        found = empty(shape, dtype)
+        fake_cupy._all.remove(found.memory)  # which would keep it
+        count(found.memory, found.nbytes)
         return found
 
+    def counted_room(room: Any) -> Any:
+        found = new(room)
+        count(found.memory, found.memory.nbytes)
+        return found
+
+    monkeypatch.setattr(exchange._DeviceRoom, "_new", counted_room)
     monkeypatch.setattr(fake_cupy, "empty", counted)
     monkeypatch.setattr(sys.modules["cupy"], "empty", counted)
     needs = []

@@ -144,9 +144,10 @@ class Library:
         """A new array on the device of this number, whose values are not set."""
         raise ParameterError(f"{self.name} has no arrays on devices")
 
-    def of_memory(self, memory: Any) -> Any:
-        """A `jali.comm.DeviceArray` as an array of this library, in the same memory."""
-        return self.xp.from_dlpack(memory)
+    def of_memory(self, memory: Any, dtype: Any) -> Any:
+        """A `jali.comm.DeviceArray` as an array of this library and a type of its, in the same memory: booleans are bytes for jali."""
+        found = self.xp.from_dlpack(memory)
+        return found if found.dtype == dtype else found.view(dtype)
 
     def address(self, x: Any) -> int:
         """Of its first element."""

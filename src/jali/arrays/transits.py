@@ -11,7 +11,7 @@ import numpy as np
 from jali import recording
 from jali.arrays.exchange import slices_in
 from jali.arrays.layout import Box, shape_of
-from jali.arrays.libraries import Library, library_of, numpy_dtype
+from jali.arrays.libraries import library_of, numpy_dtype
 from jali.comm import Communicator, DeviceArray
 from jali.comm.whereabouts import gpu_of, is_on_device
 
@@ -99,15 +99,9 @@ class _Buffers:
                 )
                 end = ranks.persistent_receive if kept is self.received else ranks.persistent_send
                 self.messages.append(end(memory, rank, TAG))
-                kept.append((box, _typed(library, memory, array)))
+                kept.append((box, library.of_memory(memory, array.dtype)))
         self.slices = [slices_in(box, way.of) for _, box in way.to]
         self.ranks = ranks
-
-
-def _typed(library: Library, memory: DeviceArray, like: Any) -> Any:
-    """The same memory as an array of this library and type: booleans are bytes for jali."""
-    found = library.of_memory(memory)
-    return found if found.dtype == like.dtype else found.view(like.dtype)
 
 
 class _DeviceTransit(Transit):

@@ -376,3 +376,5 @@ def _give_back(x: DistributedArray) -> None:
         if name in vendors.ROWS and PROVIDERS[name].takes(x.local) and not vendors.why_not(name):
             vendors.find(name).forget()
     library_of(x.local).trim(x.local)
+    if place_of(x.local) is not None:
+        gpu_of(x.local).trim()
