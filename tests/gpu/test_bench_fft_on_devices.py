@@ -16,9 +16,9 @@ import pytest
 from fake_driver import REAL, make_fake_fft, use_fake_gpus
 
 import jali
-from jali.arrays import exchange
 from jali.bench import fft, fft_one_process, fft_report
 from jali.bench.fft_one_process import ONE_PROCESS
+from jali.comm import DeviceArray
 from jali.errors import ParameterError, RankError
 from jali.fft import vendors
 from jali.fft.one_process import SpreadPlan
@@ -152,7 +152,7 @@ def test_what_has_no_room_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 def test_a_side_has_memory_while_it_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays that live at any time are those of one side, and not more than it said before."""
     alive, most = collections.defaultdict(int), collections.defaultdict(int)
-    empty, new, allocated = fake_cupy.empty, exchange._DeviceRoom._new, 0
+    empty, of_jali, allocated = fake_cupy.empty, DeviceArray.empty, 0
 
     def count(memory: Any, nbytes: int) -> None:
         nonlocal allocated
@@ -168,12 +168,13 @@ def test_a_side_has_memory_while_it_runs_alone(monkeypatch: pytest.MonkeyPatch) 
         count(found.memory, found.nbytes)
         return found
 
-    def counted_room(room: Any) -> Any:
-        found = new(room)
-        count(found.memory, found.memory.nbytes)
+    def counted_pieces(gpu: Any, shape: Any, dtype: Any, label: str = "array") -> Any:
+        found = of_jali(gpu, shape, dtype, label)
+        if label == "pieces of arrays":
+            count(found, found.nbytes)
         return found
 
-    monkeypatch.setattr(exchange._DeviceRoom, "_new", counted_room)
+    monkeypatch.setattr(DeviceArray, "empty", counted_pieces)
     monkeypatch.setattr(fake_cupy, "empty", counted)
     monkeypatch.setattr(sys.modules["cupy"], "empty", counted)
     needs = []

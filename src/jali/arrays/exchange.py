@@ -9,31 +9,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from jali.arrays.layout import Box, Shape, shape_of
-from jali.arrays.libraries import Library, library_of, numpy_dtype
+from jali.arrays.layout import Box, Shape, Slices, common, shape_of, slices_in
+from jali.arrays.libraries import Library, library_of
 from jali.arrays.recorded import assign, is_recorded
-from jali.comm import Communicator, DeviceArray
-from jali.comm.whereabouts import gpu_of
+from jali.arrays.transits import Way
+from jali.comm import Communicator
 from jali.errors import ParameterError
 
 MESSAGE_BYTES = 16384  # parts of this mean size and more are messages of their own
-Slices = tuple[slice, ...]
 
-
-def common(a: Box, b: Box) -> Box | None:
-    """What two boxes share, if anything."""
-    found = tuple((max(p, r), min(q, s)) for (p, q), (r, s) in zip(a, b, strict=True))
-    return found if all(begin < end for begin, end in found) else None
-
-
-def slices_in(box: Box, of: Box) -> Slices:
-    """A box as indices of an array that has another one."""
-    return tuple(slice(begin - at, end - at) for (begin, end), (at, _) in zip(box, of, strict=True))
+Finish = Callable[[], None]
 
 
 def on_host(x: Any) -> np.ndarray | None:
@@ -151,9 +141,9 @@ class Exchange:
         for number, one in enumerate(self.rounds(local.dtype.itemsize, pieces, along)):
             before(slices_in(one.before, self._within[0]))
             kept = None if memory is None else memory.setdefault(number, {})
-            begun.append((one, one.start(library, local, out, kept)))
-        for one, under_way in begun:
-            one.finish(under_way)
+            begun.append(one.start(library, local, out, kept))
+        for finish in begun:
+            finish()
         return out
 
     def run(self, local: Any, out: Any = None) -> Any:
@@ -162,8 +152,9 @@ class Exchange:
         if out is None:
             out = library.empty_beside(local, self.shape)
         memory = self._memory(local)
-        for one in self.rounds(local.dtype.itemsize):
-            one.finish(one.start(library, local, out, memory))
+        rounds = self.rounds(local.dtype.itemsize)
+        for one in rounds:
+            one.start(library, local, out, memory, len(rounds) > 1)()
         return out
 
     def _memory(self, local: Any) -> dict[Any, Any] | None:
@@ -206,28 +197,27 @@ class Round:
             (self.counts.sum(0) + self.counts.sum(1)).max()
         )  # elements that a rank gives and takes
 
-    def start(self, library: Library, local: Any, out: Any, kept: dict[Any, Any] | None) -> Any:
-        """Begin; returns what `finish` waits for."""
+    def start(
+        self, library: Library, local: Any, out: Any, kept: dict[Any, Any] | None, shared: bool = False
+    ) -> Finish:
+        """Begin; returns what waits, and puts what came to its place. `shared`: the buffers that are kept are for other rounds too."""
         mine, theirs = on_host(local), on_host(out)
-        if mine is None or theirs is None:
-            return self._between_devices(library, local, out, kept)
-        if self._mean * local.dtype.itemsize >= MESSAGE_BYTES:
-            return self._messages(mine, theirs, kept)
-        return self._packed(library_of(mine), mine, theirs, kept)
-
-    def finish(self, begun: Any) -> None:
-        """Wait, and put what came to its place."""
-        wait, unpack, end = begun
-        wait()
-        for where, data in unpack:
-            assign(where, data)
-        end()
+        if self.idle:
+            self._copy_own(local if mine is None else mine, out if theirs is None else theirs)
+            return _nothing
+        if mine is not None and theirs is not None:
+            if self._mean * local.dtype.itemsize >= MESSAGE_BYTES:
+                return self._messages(mine, theirs, kept)
+            return self._packed(library_of(mine), mine, theirs, kept)
+        if kept is None or shared or is_recorded(local):
+            return self._packed(library, local, out, kept)
+        return self._between_devices(library, local, out, kept)
 
     def _copy_own(self, local: Any, out: Any) -> None:
         if self.own is not None:
             assign(out[self.own[1]], local[self.own[0]])
 
-    def _messages(self, local: np.ndarray, out: np.ndarray, kept: dict[Any, Any] | None) -> Any:
+    def _messages(self, local: np.ndarray, out: np.ndarray, kept: dict[Any, Any] | None) -> Finish:
         ranks = self._ranks.sharing_memory()
         library = library_of(local)
         under_way: list[Any] = []
@@ -248,57 +238,43 @@ class Round:
                 data = packed
             under_way.append(ranks.send(data, rank))
         self._copy_own(local, out)
-        return (lambda: ranks.wait(under_way, "a redistribution")), unpack, _nothing
 
-    def _packed(
-        self, library: Library, local: np.ndarray, out: np.ndarray, kept: dict[Any, Any] | None
-    ) -> Any:
-        if self.idle:
-            self._copy_own(local, out)
-            return _nothing, [], _nothing
-        sent, received = self._pack(_Room, library, local, out, kept)
-        self._ranks.all_to_all(sent.all(), received.all(), counts=self.counts)
-        self._copy_own(local, out)
-        return _nothing, self._arrived(received, out), _nothing
+        def finish() -> None:
+            ranks.wait(under_way, "a redistribution")
+            for where, data in unpack:
+                assign(where, data)
 
-    def _between_devices(self, library: Library, local: Any, out: Any, kept: dict[Any, Any] | None) -> Any:
-        """Parts travel on jali's stream, while the library's goes on, until `finish`."""
-        if self.idle:
-            self._copy_own(local, out)
-            return _nothing, [], _nothing
-        sent, received = self._pack(_DeviceRoom, library, local, out, kept)
-        arrived = self._arrived(received, out)
-        if is_recorded(local):  # all of it is on jali's
-            self._ranks.all_to_all(sent.memory(), received.memory(), counts=self.counts)
-            self._copy_own(local, out)
-            return _nothing, arrived, _nothing
-        gpu = gpu_of(local)
-        gpu.wait_for(library.stream(local))
-        self._ranks.all_to_all(sent.memory(), received.memory(), counts=self.counts)
-        self._copy_own(local, out)
+        return finish
 
-        def wait() -> None:
-            gpu.let_wait(library.stream(out))
-
-        def end() -> None:  # before others use the buffers, which live until now
-            gpu.wait_for(library.stream(out))
-            sent.drop()
-
-        return wait, arrived, end
-
-    def _pack(
-        self, room: type[_Room], library: Library, local: Any, out: Any, kept: dict[Any, Any] | None
-    ) -> tuple[Any, Any]:
-        given = sorted(self.given)
-        sent = room(kept, "sent", library, local, given)
-        received = room(kept, "received", library, out, self.taken)
-        received.all()  # room for it is found before anything is under way
+    def _packed(self, library: Library, local: Any, out: Any, kept: dict[Any, Any] | None) -> Finish:
+        given, taken = sorted(self.given), sorted(self.taken)
+        sent = _Room(kept, "sent", library, local, given)
         for _, where, shape in given:
             assign(sent.take(shape), local[where])
-        return sent, received
+        received = _Room(kept, "received", library, out, taken)
+        self._ranks.all_to_all(sent.all(), received.all(), counts=self.counts)
+        self._copy_own(local, out)
 
-    def _arrived(self, received: _Room, out: Any) -> list[tuple[Any, Any]]:
-        return [(out[where], received.take(shape)) for _, where, shape in sorted(self.taken)]
+        def finish() -> None:
+            for _, where, shape in taken:
+                assign(out[where], received.take(shape))
+
+        return finish
+
+    def _between_devices(self, library: Library, local: Any, out: Any, kept: dict[Any, Any]) -> Finish:
+        """By messages that are made once, so that parts travel while the library goes on."""
+        way = kept.get("way")
+        if way is None:
+            way = kept["way"] = Way(self._ranks, self.given, self.taken)
+        transit = way.start(local)
+        self._copy_own(local, out)
+
+        def finish() -> None:
+            with transit.arrived() as pieces:
+                for where, data in pieces:
+                    out[where] = data
+
+        return finish
 
 
 def _nothing() -> None:
@@ -330,62 +306,16 @@ class _Room:
         if self._buffer is None:
             found = None if self._kept is None else self._kept.get(self._key)
             if found is None or found.shape[0] < self._count:
-                found = self._new()
+                found = self._library.empty_beside(self._like, (self._count,))
                 if self._kept is not None:
                     self._kept[self._key] = found
-            self._buffer = self._flat(found)[: self._count]
+            self._buffer = found[: self._count]
         return self._buffer
-
-    def _new(self) -> Any:
-        return self._library.empty_beside(self._like, (self._count,))
-
-    def _flat(self, found: Any) -> Any:
-        return found
 
     def take(self, shape: Shape) -> Any:
         """The next part of it."""
         begin, self._at = self._at, self._at + math.prod(shape)
         return self.all()[begin : self._at].reshape(shape)
-
-
-class _DeviceRoom(_Room):
-    """Likewise, in memory of jali's on the device, which other ranks can reach."""
-
-    _found: _View
-
-    def _new(self) -> Any:
-        memory = DeviceArray.empty(
-            gpu_of(self._like), (self._count,), numpy_dtype(self._like), "parts of arrays"
-        )
-        return _View(memory, self._library.of_memory(memory, self._like.dtype))
-
-    def _flat(self, found: Any) -> Any:
-        self._found = found
-        return found.flat
-
-    def drop(self) -> None:
-        """Give it back, unless it is kept."""
-        del self._found, self._buffer
-
-    def memory(self) -> DeviceArray:
-        """All of it, as jali has it."""
-        self.all()
-        whole = self._found.memory
-        if whole.size == self._count:
-            return whole
-        return DeviceArray(whole.gpu, whole.memory, (self._count,), whole.dtype)
-
-
-class _View(NamedTuple):
-    """Memory of jali's and the library's view of it."""
-
-    memory: DeviceArray
-    flat: Any
-
-    @property
-    def shape(self) -> Shape:
-        found: Shape = self.memory.shape
-        return found
 
 
 def _counts(before: Sequence[Box], after: Sequence[Box]) -> np.ndarray:

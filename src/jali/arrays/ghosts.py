@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jali.arrays.exchange import common, slices_in
-from jali.arrays.layout import Box, Layout, shape_of
+from jali.arrays.layout import Box, Layout, common, shape_of, slices_in
 from jali.arrays.libraries import library_of
 from jali.arrays.recycled import empty
 from jali.arrays.transits import Transit, Way
@@ -35,8 +34,8 @@ class Exchange:
             (r, box) for r in range(ranks.size) if r != me and (box := common(own[me], wanted[r]))
         ]
 
-        self._there = Way(ranks, self.own, self.to_others, self.from_others)
-        self._back = Way(ranks, self.wanted, self.from_others, self.to_others)
+        self._there = _way(ranks, self.own, self.to_others, self.from_others)
+        self._back = _way(ranks, self.wanted, self.from_others, self.to_others)
 
     def start(self, local: Any) -> Transit:
         """Send what others want of this rank's own box; what comes is what it wants of theirs."""
@@ -45,6 +44,17 @@ class Exchange:
     def start_back(self, extended: Any) -> Transit:
         """Send back, of the box that was wanted, what is others'; what comes is for this rank's own box, to be added."""
         return self._back.start(extended)
+
+
+def _way(
+    ranks: Communicator, of: Box, to: Sequence[tuple[int, Box]], source: Sequence[tuple[int, Box]]
+) -> Way:
+    """For arrays that have the box `of`, with boxes as names."""
+    return Way(
+        ranks,
+        [(rank, slices_in(box, of), shape_of(box)) for rank, box in to],
+        [(rank, box, shape_of(box)) for rank, box in source],
+    )
 
 
 def joined(exchange: Exchange, local: Any, transit: Transit, out: Any = None) -> Any:

@@ -21,6 +21,7 @@ from jali.comm.given import each, integer, several
 from jali.errors import LayoutError, ParameterError, ShapeError
 
 Shape = tuple[int, ...]
+Slices = tuple[slice, ...]
 Box = tuple[tuple[int, int], ...]  # first index and the one behind the last, in each dimension
 
 
@@ -206,6 +207,17 @@ class Layout:
 
 
 MOST_KEPT = 1024  # layouts of a communicator
+
+
+def common(a: Box, b: Box) -> Box | None:
+    """What two boxes share, if anything."""
+    found = tuple((max(p, r), min(q, s)) for (p, q), (r, s) in zip(a, b, strict=True))
+    return found if all(begin < end for begin, end in found) else None
+
+
+def slices_in(box: Box, of: Box) -> Slices:
+    """A box as indices of an array that has another one."""
+    return tuple(slice(begin - at, end - at) for (begin, end), (at, _) in zip(box, of, strict=True))
 
 
 def shape_of(box: Box) -> Shape:

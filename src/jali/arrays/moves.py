@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.exchange import Exchange, slices_in
-from jali.arrays.layout import Box, Layout, Partition, shape_of
+from jali.arrays.exchange import Exchange
+from jali.arrays.layout import Box, Layout, Partition, shape_of, slices_in
 from jali.arrays.libraries import library_of
 from jali.comm import Communicator
 from jali.errors import LayoutError, ShapeError

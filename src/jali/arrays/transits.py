@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 
 from jali import recording
-from jali.arrays.exchange import slices_in
-from jali.arrays.layout import Box, shape_of
+from jali.arrays.layout import Shape, Slices
 from jali.arrays.libraries import library_of, numpy_dtype
 from jali.comm import Communicator, DeviceArray
 from jali.comm.whereabouts import gpu_of, is_on_device
 
-Piece = tuple[Box, Any]
-Pieces = Sequence[tuple[int, Box]]  # with the rank at the other end
+Piece = tuple[Any, Any]  # what names it, and its values
 
 TAG = 1 << 62  # of messages between devices, away from those of users
 
@@ -24,7 +22,7 @@ TAG = 1 << 62  # of messages between devices, away from those of users
 class Transit:
     """Pieces under way; the array that they are sent from stays as it is until `arrived` has been entered.
 
-    `with transit.arrived() as pieces` gives boxes and arrays, in the order of ranks. They may belong to what is used again: inside
+    `with transit.arrived() as pieces` gives names and arrays, in the order in which they were named. They may belong to what is used again: inside
     they are read, not kept.
     """
 
@@ -36,10 +34,19 @@ class Transit:
 
 
 class Way:
-    """Between ranks that send pieces of the box `of` and receive others: what is made once, for any number of transits."""
+    """Between ranks that send pieces of arrays and receive others: what is made once, for any number of transits.
 
-    def __init__(self, ranks: Communicator, of: Box, to: Pieces, source: Pieces) -> None:
-        self.ranks, self.of, self.to, self.source = ranks, of, to, source
+    `to` has the rank that gets a piece, where that is in the array, and its shape; `source` the rank that a piece comes from, its name
+    (any object), and its shape.
+    """
+
+    def __init__(
+        self,
+        ranks: Communicator,
+        to: Sequence[tuple[int, Slices, Shape]],
+        source: Sequence[tuple[int, Any, Shape]],
+    ) -> None:
+        self.ranks, self.to, self.source = ranks, to, source
         self._kept: dict[Any, list[_Buffers]] = {}
 
     def start(self, array: Any) -> Transit:
@@ -64,23 +71,23 @@ class _HostTransit(Transit):
         dtype = numpy_dtype(array)
         self._under_way, self._sent = [], []
         self._pieces: list[Piece] = []
-        for rank, box in way.source:
-            into = np.empty(shape_of(box), dtype)
+        for rank, name, shape in way.source:
+            into = np.empty(shape, dtype)
             self._under_way.append(self._ranks.receive(into, rank))
-            self._pieces.append((box, into))
-        for rank, box in way.to:
-            data = np.ascontiguousarray(library.to_host(array[slices_in(box, way.of)]))
+            self._pieces.append((name, into))
+        for rank, where, _ in way.to:
+            data = np.ascontiguousarray(library.to_host(array[where]))
             self._sent.append(data)
             self._under_way.append(self._ranks.send(data, rank))
 
     @contextmanager
     def arrived(self) -> Iterator[list[Piece]]:
         if self._under_way:
-            self._ranks.wait(self._under_way, "ghost cells")
+            self._ranks.wait(self._under_way, "pieces of arrays")
         if self._library.name == "numpy":
             yield self._pieces
         else:
-            yield [(box, self._library.from_host(data, self._array)) for box, data in self._pieces]
+            yield [(name, self._library.from_host(data, self._array)) for name, data in self._pieces]
 
 
 class _Buffers:
@@ -93,14 +100,11 @@ class _Buffers:
         self.sent: list[Piece] = []
         self.received: list[Piece] = []
         for pieces, kept in ((way.source, self.received), (way.to, self.sent)):
-            for rank, box in pieces:
-                memory = DeviceArray.empty(
-                    self.gpu, shape_of(box), numpy_dtype(array), "ghost cells of arrays"
-                )
+            for rank, name, shape in pieces:
+                memory = DeviceArray.empty(self.gpu, shape, numpy_dtype(array), "pieces of arrays")
                 end = ranks.persistent_receive if kept is self.received else ranks.persistent_send
                 self.messages.append(end(memory, rank, TAG))
-                kept.append((box, library.of_memory(memory, array.dtype)))
-        self.slices = [slices_in(box, way.of) for _, box in way.to]
+                kept.append((name, library.of_memory(memory, array.dtype)))
         self.ranks = ranks
 
 
@@ -111,7 +115,7 @@ class _DeviceTransit(Transit):
         self._buffers, self._array, self._library = buffers, array, library_of(array)
         buffers.under_way = True
         with self._library.where(array):
-            for (_, data), where in zip(buffers.sent, buffers.slices, strict=True):
+            for where, data in buffers.sent:
                 data[...] = array[where]
         buffers.gpu.wait_for(self._library.stream(array))
         buffers.ranks.start(buffers.messages)

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import DistributedArray, Partition, layout_of
-from jali.arrays.exchange import slices_in
 from jali.arrays.ghosts import Exchange, added, joined
-from jali.arrays.layout import Box, Layout, Shape, communicator_of, extents, shape_of
+from jali.arrays.layout import Box, Layout, Shape, communicator_of, extents, shape_of, slices_in
 from jali.arrays.libraries import library_of, numpy_dtype
 from jali.arrays.recycled import empty
 from jali.comm import Communicator

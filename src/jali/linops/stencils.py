@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jali.arrays import DistributedArray, Partition
-from jali.arrays.exchange import slices_in
 from jali.arrays.ghosts import Exchange, joined
-from jali.arrays.layout import Box, Layout, Shape, extents, layout_of, shape_of
+from jali.arrays.layout import Box, Layout, Shape, extents, layout_of, shape_of, slices_in
 from jali.arrays.libraries import library_of, numpy_dtype
 from jali.arrays.recycled import empty
 from jali.arrays.transits import Piece
