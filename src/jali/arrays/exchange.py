@@ -112,6 +112,12 @@ class Exchange:
             (k for k in range(ndim) if extents[k] > 1), key=lambda k: (not whole[k], -extents[k], k)
         )
 
+    def shortest(self, axis: int) -> int:
+        """The least extent that a rank has of a dimension before, if it has something."""
+        return min(
+            (box[axis][1] - box[axis][0] for box in self.before if math.prod(shape_of(box))), default=0
+        )
+
     def _cuts(self, wanted: int) -> list[tuple[int, int]]:
         cuts: list[tuple[int, int]] = []
         for axis in self.axes_to_cut():

@@ -141,7 +141,9 @@ def pipelined(step: Transform, move: Move, forward: bool, pieces: int, x: Any, r
             out = part if ready is x else ready[where]
             run.provider.c2c(part, step.axes, not inverse, run.norm, out, run.means)
 
-    return exchange.pipelined(pieces, axes[0], ready, run.new(x, exchange.shape), transform)
+    # pieces of an outer dimension are large pieces of memory
+    outer = min((axis for axis in axes if exchange.shortest(axis) >= pieces), default=axes[0])
+    return exchange.pipelined(pieces, outer, ready, run.new(x, exchange.shape), transform)
 
 
 class RealTransform(Step):
