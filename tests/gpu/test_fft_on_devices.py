@@ -117,6 +117,34 @@ def test_a_transform_puts_no_copy_to_the_host_on_a_stream(
     assert "host-staged" not in jali.virtual_ranks(3, body)
 
 
+@pytest.mark.parametrize("shape", [(8, 8, 6), (9, 5, 4)])
+def test_large_parts_go_in_pieces_by_messages(
+    shape: Any, monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    """By default, where parts are large enough; there is no collective call then, and the numbers are the same."""
+    monkeypatch.setattr("jali.fft.plan.OVERLAPPED_BYTES", 0)
+    cut = []
+    pipelined = Exchange.pipelined
+    monkeypatch.setattr(Exchange, "pipelined", lambda self, *a: cut.append(a[:2]) or pipelined(self, *a))
+    monkeypatch.setattr("jali.comm.Communicator.all_to_all", _refused)
+
+    def body() -> None:
+        fake_cupy.use(device, current().rank)
+        a = numbers(shape, "complex64")
+        x = spread(a)
+        plan = fft.Plan(x.layout)
+        for _ in range(3):
+            y = plan(x)
+            np.testing.assert_allclose(whole(y), np.fft.fftn(a), atol=1e-4)
+            np.testing.assert_allclose(whole(plan.inverse(y)), a, atol=1e-4)
+
+    jali.virtual_ranks(3, body)
+    assert (
+        len(cut) == 3 * 3 * 3
+    )  # of ranks, rounds, and exchanges that follow a transform, two forward and one back
+    assert {pieces for pieces, _ in cut} == {4}
+
+
 def _refused(*_: Any) -> Any:
     raise AssertionError("a copy to the host")
 

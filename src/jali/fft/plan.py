@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from jali.arrays.exchange import check_workspace
 from jali.arrays.layout import Shape, even_split
 from jali.arrays.libraries import library_of
 from jali.arrays.recorded import assign, contiguous, converted, is_recorded
-from jali.comm.whereabouts import memory_of
+from jali.comm.whereabouts import is_on_device, memory_of
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.fft import steps as made
 from jali.fft.providers import PROVIDERS, Means, provider_for
@@ -26,6 +27,11 @@ NORMS = ("backward", "ortho", "forward")
 LAYOUTS = ("natural", "transposed")
 OF_ADJOINT = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 MOST_KEPT = 32  # plans of a communicator
+
+PIECES, OVERLAPPED_BYTES = (
+    4,
+    64 << 20,
+)  # of parts on devices, on average, from which on pieces are worth their calls
 
 
 class Plan:
@@ -40,7 +46,8 @@ class Plan:
     - `workspace`: the most bytes that an exchange takes beside what goes in and comes out; it then goes in rounds.
     - `provider`: who transforms local arrays (`jali.fft.providers`), by default what is best for an array's library.
     - `pieces`: in how many a part is transformed and sent, so that one is transformed while those before it are under way; not with a
-      workspace limit. On one host, whose ranks copy with the cores that transform, this gains nothing (`jali bench fft`).
+      workspace limit. By default 4 on devices, where ranks have 64 MiB and more, and 1 elsewhere: on one host, whose ranks copy with
+      the cores that transform, pieces gain nothing (`jali bench fft`).
     - `shift_before`, `shift_after`: axes to which ifftshift is applied before, fftshift after; where an axis is whole at that time, as
       it mostly is, nothing moves for it.
 
@@ -59,7 +66,7 @@ class Plan:
         n: int | None = None,
         workspace: int | None = None,
         provider: str | None = None,
-        pieces: int = 1,
+        pieces: int | None = None,
         shift_before: Sequence[int] = (),
         shift_after: Sequence[int] = (),
     ) -> None:
@@ -71,7 +78,7 @@ class Plan:
                 f"transforms of local arrays come from {', '.join(PROVIDERS)}, not {provider!r}"
             )
         check_workspace(workspace)
-        if isinstance(pieces, bool) or not isinstance(pieces, int) or pieces < 1:
+        if pieces is not None and (isinstance(pieces, bool) or not isinstance(pieces, int) or pieces < 1):
             raise ParameterError(f"pieces are a whole number from 1, not {pieces!r}")
         self.layout, self.kind, self.norm, self.workspace = layout, kind, norm, workspace
         self.provider, self.pieces = provider, pieces
@@ -332,6 +339,7 @@ class Plan:
             {} if is_recorded(local) else self._kept,
             out, owned or overwrite,
         )  # fmt: skip
+        pieces = self._pieces_of(local)
         steps = self.steps if forward else self.steps[::-1]
         makers = [number for number, step in enumerate(steps) if step.makes_memory]
         number = 0
@@ -339,7 +347,7 @@ class Plan:
             step, after = steps[number], steps[number + 1] if number + 1 < len(steps) else None
             if isinstance(step, made.Transform) and isinstance(after, made.Move):
                 run.last = number + 1 >= makers[-1]
-                found = made.pipelined(step, after, forward, self.pieces, local, run)
+                found = made.pipelined(step, after, forward, pieces, local, run)
                 if found is not None:
                     local, number = found, number + 2
                     continue
@@ -347,6 +355,13 @@ class Plan:
             local = step.forward(local, run) if forward else step.backward(local, run)
             number += 1
         return contiguous(local)
+
+    def _pieces_of(self, local: Any) -> int:
+        if self.pieces is not None:
+            return self.pieces
+        bytes_of_ranks = math.prod(self.layout.shape) * local.dtype.itemsize // self.layout.communicator.size
+        large = bytes_of_ranks >= OVERLAPPED_BYTES and is_on_device(local) and not is_recorded(local)
+        return PIECES if large else 1
 
     def _converted(self, x: DistributedArray, forward: bool) -> tuple[Any, bool]:
         """The part in the type that is transformed, and whether it is a copy."""
