@@ -76,7 +76,7 @@ def measured(dims: tuple[int, ...], dtype: str = "complex64", **named: Any) -> f
     return first
 
 
-@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("dtype", ["complex64", pytest.param("complex128", marks=pytest.mark.full)])
 def test_one_process_has_all_devices(dtype: str, tmp_path: Path) -> None:
     told: list[str] = []
     report = measured((32, 33, 32), dtype, progress=lambda cell, r: told.append(fft_report.row_text(cell, r)))
@@ -96,6 +96,7 @@ def test_one_process_has_all_devices(dtype: str, tmp_path: Path) -> None:
     assert '\n"natural, not scaled","cuFFT, one process",' in (tmp_path / "fft.csv").read_text()
 
 
+@pytest.mark.full
 def test_numbers_are_loaded_again_before_they_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     loads, largest = [], []
     load, fetch = SpreadPlan.load, SpreadPlan.fetch
