@@ -24,6 +24,7 @@ from jali import _core
 from jali.arrays.libraries import LIBRARIES
 from jali.comm import DeviceArray
 from jali.errors import JaliError
+from jali.fft import vendors
 
 _thread = threading.local()
 _driver: list[Any] = []
@@ -349,7 +350,11 @@ def installed(driver: Path) -> Iterator[types.ModuleType]:
         patch.setitem(sys.modules, "cupy", module)
         patch.setitem(sys.modules, "cupy.fft", module.fft)
         LIBRARIES["cupy"].__dict__.pop("xp", None)
+        for name in vendors.ROWS:  # whose transforms take these arrays
+            vendors.use_file(name, str(make_fake_fft()))
         yield module
+        for name in vendors.ROWS:
+            vendors.use_file(name, None)
         for gpu in {memory.gpu for memory in _all}:
             with contextlib.suppress(JaliError):
                 gpu.synchronize()

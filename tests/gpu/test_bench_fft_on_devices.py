@@ -13,14 +13,13 @@ from typing import Any
 import fake_cupy
 import numpy as np
 import pytest
-from fake_driver import REAL, make_fake_fft, use_fake_gpus
+from fake_driver import REAL, use_fake_gpus
 
 import jali
 from jali.bench import fft, fft_one_process, fft_report
 from jali.bench.fft_one_process import ONE_PROCESS
 from jali.comm import DeviceArray
 from jali.errors import ParameterError, RankError
-from jali.fft import vendors
 from jali.fft.one_process import SpreadPlan
 
 pytestmark = pytest.mark.skipif(REAL, reason="CUDA's driver is the machine's in this run")
@@ -30,9 +29,7 @@ pytestmark = pytest.mark.skipif(REAL, reason="CUDA's driver is the machine's in 
 def cupy(fake_driver: Path, fake_ccl: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     use_fake_gpus(monkeypatch, 2)
     with fake_cupy.installed(fake_driver) as module:
-        vendors.use_file("cufft", str(make_fake_fft()))
         yield module
-        vendors.use_file("cufft", None)
 
 
 @pytest.mark.parametrize("number", [1, 2])

@@ -14,11 +14,10 @@ from typing import Any
 import fake_cupy
 import numpy as np
 import pytest
-from fake_driver import REAL, make_fake_fft
+from fake_driver import REAL
 
 from jali import comm
 from jali.examples import EXAMPLES, Found, Options, poststack
-from jali.fft import vendors
 
 with contextlib.suppress(ImportError):
     import pylops  # noqa: F401 (which would look for parts of CuPy that the fake one has not)
@@ -38,11 +37,7 @@ SMALLER: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def cupy(fake_driver: Path, fake_ccl: str) -> Iterator[Any]:
     with fake_cupy.installed(fake_driver) as module:
-        for name in vendors.ROWS:
-            vendors.use_file(name, str(make_fake_fft()))
         yield module
-        for name in vendors.ROWS:
-            vendors.use_file(name, None)
 
 
 class OnHost:

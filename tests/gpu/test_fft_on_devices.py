@@ -10,7 +10,7 @@ from typing import Any
 import fake_cupy
 import numpy as np
 import pytest
-from fake_driver import REAL, make_fake_fft
+from fake_driver import REAL
 
 import jali
 from jali import Complex, Field, Lattice, Matrix, Real, Spinor, Vector, fft
@@ -28,11 +28,7 @@ LIBRARY = {"cuda": "cufft", "hip": "hipfft"}
 @pytest.fixture(autouse=True)
 def cupy(fake_driver: Path, fake_ccl: str) -> Iterator[Any]:
     with fake_cupy.installed(fake_driver) as module:
-        for name in vendors.ROWS:
-            vendors.use_file(name, str(make_fake_fft()))
         yield module
-        for name in vendors.ROWS:
-            vendors.use_file(name, None)
 
 
 def spread(a: np.ndarray, **split: Any) -> DistributedArray:

@@ -28,11 +28,7 @@ EXACT = {"complex64": 2e-6, "complex128": 1e-13, "float32": 2e-6, "float64": 1e-
 def cupy(fake_driver: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     use_fake_gpus(monkeypatch, 3)
     with fake_cupy.installed(fake_driver) as module:
-        for name in vendors.ROWS:
-            vendors.use_file(name, str(make_fake_fft()))
         yield module
-        for name in vendors.ROWS:
-            vendors.use_file(name, None)
 
 
 @pytest.fixture

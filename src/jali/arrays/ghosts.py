@@ -26,14 +26,13 @@ class Exchange:
 
     def __init__(self, ranks: Communicator, own: Sequence[Box], wanted: Sequence[Box]) -> None:
         me = ranks.rank
-        self.ranks, self.own, self.wanted = ranks, own[me], wanted[me]
+        self.own, self.wanted = own[me], wanted[me]
         self.from_others = [
             (r, box) for r in range(ranks.size) if r != me and (box := common(own[r], wanted[me]))
         ]
         self.to_others = [
             (r, box) for r in range(ranks.size) if r != me and (box := common(own[me], wanted[r]))
         ]
-
         self._there = _way(ranks, self.own, self.to_others, self.from_others)
         self._back = _way(ranks, self.wanted, self.from_others, self.to_others)
 

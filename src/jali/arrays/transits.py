@@ -1,9 +1,11 @@
-"""Pieces of arrays on their way between ranks: through the host's messages, or from device to device. `ghosts` says which pieces."""
+"""Pieces of arrays on their way between ranks: through the host's messages, or from device to device. `ghosts` and `exchange`
+say which pieces."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,18 +21,16 @@ Piece = tuple[Any, Any]  # what names it, and its values
 TAG = 1 << 62  # of messages between devices, away from those of users
 
 
-class Transit:
+class Transit(ABC):
     """Pieces under way; the array that they are sent from stays as it is until `arrived` has been entered.
 
-    `with transit.arrived() as pieces` gives names and arrays, in the order in which they were named. They may belong to what is used again: inside
-    they are read, not kept.
+    `with transit.arrived() as pieces` gives names and arrays, in the order in which they were named. They may belong to what is used
+    again: inside they are read, not kept.
     """
 
-    @contextmanager
-    def arrived(self) -> Iterator[list[Piece]]:
+    @abstractmethod
+    def arrived(self) -> AbstractContextManager[list[Piece]]:
         """Once."""
-        raise NotImplementedError
-        yield
 
 
 class Way:
@@ -50,7 +50,8 @@ class Way:
         self._kept: dict[Any, list[_Buffers]] = {}
 
     def start(self, array: Any) -> Transit:
-        """Send its pieces. Collective where it is the first on a device; on devices nobody waits on the host."""
+        """Send its pieces. Collective where it is the first on a device; between devices that reach each other's memory nobody waits on
+        the host, but for the other ends when there are more transits under way than ever before."""
         recording.refuse_call("an exchange of pieces of arrays")
         if library_of(array).name == "numpy" or not is_on_device(array):
             return _HostTransit(self, array)
@@ -124,8 +125,8 @@ class _DeviceTransit(Transit):
     def arrived(self) -> Iterator[list[Piece]]:
         gpu = self._buffers.gpu
         gpu.let_wait(self._library.stream(self._array))
-        yield self._buffers.received
-        gpu.wait_for(
-            self._library.stream(self._array)
-        )  # what reads the pieces, before others come in their place
-        self._buffers.under_way = False
+        try:
+            yield self._buffers.received
+        finally:  # what reads the pieces comes before others in their place
+            gpu.wait_for(self._library.stream(self._array))
+            self._buffers.under_way = False

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -138,7 +139,7 @@ class Rows(NamedTuple):
         raise IndexError(f"row {number} is not here")
 
 
-class Arithmetic:
+class Arithmetic(ABC):
     """How combinations of arrays are computed."""
 
     def scratch(self, program: Combination, like: Any) -> Any:
@@ -149,9 +150,9 @@ class Arithmetic:
         """Elements of a long result that are best computed together; None: all."""
         return None
 
+    @abstractmethod
     def combine(self, program: Combination, arrays: Sequence[Any], out: Any, scratch: Any) -> None:
         """Into `out`, whose last axis is contiguous like those of the arrays; one or two axes."""
-        raise NotImplementedError
 
 
 class ByLibrary(Arithmetic):

@@ -5,7 +5,6 @@ They are applied to flat arrays and write their result into a part of another, w
 
 from __future__ import annotations
 
-import importlib
 import math
 import operator
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.libraries import dtype_of_numpy, is_complex, library_of
+from jali.arrays.libraries import dtype_of_numpy, is_complex, library_by_name, library_of
 from jali.errors import ParameterError, ShapeError
 
 
@@ -105,8 +104,14 @@ class LocalOperator:
 def _lent(x: Any) -> Any:
     if library_of(x).name != "torch":
         return x
-    module = "numpy" if x.device.type == "cpu" else "cupy"
-    return importlib.import_module(module).from_dlpack(x.detach())
+    name = "numpy" if x.device.type == "cpu" else "cupy"
+    try:
+        library = library_by_name(name)
+    except ParameterError as error:
+        raise ParameterError(
+            f"local operators compute on tensors of a device by way of CuPy: {error}"
+        ) from None
+    return library.sharing(x)
 
 
 def _as(found: Any, like: Any, what: str) -> Any:
