@@ -182,6 +182,11 @@ class Layout:
             kept[self.mask] = self.communicator.split(numbers[self.mask[self.rank]])
         return kept[self.mask]
 
+    @cached_property
+    def summed_over(self) -> Communicator | None:
+        """The ranks whose parts make the whole, where there are others than this one."""
+        return self.group if self.scattered and self.group.size > 1 else None
+
     @property
     def members(self) -> tuple[int, ...]:
         """Ranks of this rank's group, in the communicator's numbers."""
