@@ -13,7 +13,7 @@ from jali.arrays.libraries import library_of, numpy_dtype
 from jali.arrays.stacked import StackedDistributedArray
 from jali.errors import LayoutError
 from jali.lattice.vectors import FieldVectors
-from jali.solvers.vectors import Assignment, Partial, WithoutGraphs, assign, summed, sums
+from jali.solvers.vectors import Assignment, Partial, WithoutGraphs, assign, summed
 
 
 def _leaves(x: Any) -> list[DistributedArray]:
@@ -45,13 +45,16 @@ class DistributedVectors(WithoutGraphs):
         return ", ".join(dict.fromkeys(str(leaf.dtype) for leaf in _leaves(x)))
 
     def inner(self, x: Any, y: Any, wait: bool = True) -> Any:
-        return sums((x, y))[0]
+        return summed([self.partial_sums(x, y)])[0]
 
     def norm2(self, x: Any, wait: bool = True) -> Any:
         return self.inner(x, x).real
 
     def update(self, assignments: Sequence[Assignment], norm: bool = False, wait: bool = True) -> Any:
-        own = [_assign(of_leaf, norm) for of_leaf in zip(*map(_by_leaf, assignments), strict=True)]
+        if type(assignments[0][0]) is DistributedArray:
+            own = [_assign(assignments, norm)]
+        else:
+            own = [_assign(of_leaf, norm) for of_leaf in zip(*map(_by_leaf, assignments), strict=True)]
         return summed([own])[0] if norm else None
 
     def partial_sums(self, x: Any, y: Any) -> list[Partial]:
@@ -99,8 +102,6 @@ def _numbers(x: DistributedArray) -> Any:
 def _by_leaf(assignment: Assignment) -> Sequence[Assignment]:
     """The same of each array of a stack."""
     y, own, terms = assignment
-    if type(y) is DistributedArray:
-        return (assignment,)
     factors, vectors = [a for a, _ in terms], [_leaves(x) for _, x in terms]
     parts = zip(_leaves(y), *vectors, strict=True)
     return [(leaf, own, list(zip(factors, others, strict=True))) for leaf, *others in parts]
@@ -121,8 +122,9 @@ def _assign(assignments: Sequence[Assignment], norm: bool) -> Partial:
             for y, own, terms in assignments:
                 y._local = _new(y, own, terms)
             return (_dot(last, last), last.layout.summed_over) if norm else (None, None)
-    parts = [(y._local, own, [(a, _part_like(x, y)) for a, x in terms]) for y, own, terms in assignments]
-    number = assign(parts, norm)
+    number = assign(
+        [(y._local, own, [(a, _part_like(x, y)) for a, x in terms]) for y, own, terms in assignments], norm
+    )
     if not norm:
         return None, None
     return _dot(last, last) if number is None else number, last.layout.summed_over
