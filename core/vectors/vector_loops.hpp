@@ -21,6 +21,14 @@ namespace {
 #define JALI_INDEPENDENT
 #endif
 
+// Neighbours change places in a vector of four: GCC before 12 has only the second of these.
+#if defined(__clang__) || __GNUC__ >= 12
+#define JALI_SWAPPED(v) __builtin_shufflevector(v, v, 1, 0, 3, 2)
+#else
+typedef long long Places __attribute__((vector_size(32)));
+#define JALI_SWAPPED(v) __builtin_shuffle(v, Places{1, 0, 3, 2})
+#endif
+
 // y = a y
 template <class Real>
 void scale(void* into, double factor, std::size_t n) {
@@ -180,7 +188,7 @@ void complex_product(const void* left, const void* right, std::size_t n, double*
             const Doubles a = __builtin_convertvector(of_x, Doubles);
             const Doubles b = __builtin_convertvector(of_y, Doubles);
             same[j] += a * b;
-            other[j] += a * __builtin_shufflevector(b, b, 1, 0, 3, 2);
+            other[j] += a * JALI_SWAPPED(b);
         }
     }
     double real = 0, imaginary = 0;
