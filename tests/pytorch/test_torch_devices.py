@@ -48,28 +48,8 @@ class Stream:
             handle = made.value
         self.cuda_stream, self.device = handle, torch.device("cuda", dist.get_rank())
 
-    def wait_event(self, event: Event) -> None:
-        assert driver().cuStreamWaitEvent(ctypes.c_void_p(self.cuda_stream), event.event, 0) == 0
-
-    def wait_stream(self, other: Stream) -> None:
-        event = Event()
-        event.record(other)
-        self.wait_event(event)
-
     def synchronize(self) -> None:
         assert driver().cuStreamSynchronize(ctypes.c_void_p(self.cuda_stream)) == 0
-
-
-class Event:
-    def __init__(self) -> None:
-        self.event = ctypes.c_void_p()
-        assert driver().cuEventCreate(ctypes.byref(self.event), 2) == 0
-
-    def record(self, stream: Stream) -> None:
-        assert driver().cuEventRecord(self.event, ctypes.c_void_p(stream.cuda_stream)) == 0
-
-    def query(self) -> bool:
-        return driver().cuEventQuery(self.event) == 0
 
 
 def driver() -> ctypes.CDLL:
@@ -79,21 +59,13 @@ def driver() -> ctypes.CDLL:
 class OnDevice(torch.Tensor):
     """A tensor of the host over memory that the fake driver takes for a device's."""
 
-    device = property(lambda self: torch.device("cuda", dist.get_rank()))
+    index = 0
+    device = property(lambda self: torch.device("cuda", OnDevice.index))
+    __torch_function__ = torch._C._disabled_torch_function_impl  # which takes longer than a call
+    is_cuda, is_cpu = True, False
 
-    @property
-    def __cuda_array_interface__(self):
-        plain = self.as_subclass(torch.Tensor)
-        return {
-            "version": 3,
-            "shape": tuple(plain.shape),
-            "typestr": plain.numpy().dtype.str,
-            "data": (plain.data_ptr(), False),
-            "stream": torch.cuda.current_stream(self.device).cuda_stream,
-        }
-
-    def __dlpack_device__(self):
-        return 2, dist.get_rank()
+    def get_device(self) -> int:
+        return OnDevice.index
 
 
 @contextlib.contextmanager
@@ -103,7 +75,8 @@ def cuda_stands_in():
     from jali.comm import DeviceArray
     from jali.errors import DeviceError
 
-    gpu = _core.Gpu.open("cuda", dist.get_rank())
+    OnDevice.index = dist.get_rank()
+    gpu = _core.Gpu.open("cuda", OnDevice.index)
     gpu.synchronize()  # which makes it the device of this thread
     current = [Stream()]
 
@@ -127,7 +100,12 @@ def cuda_stands_in():
         patch.setattr(torch.cuda, "current_stream", lambda device=None: current[0])
         patch.setattr(torch.cuda, "stream", use)
         patch.setattr(torch.cuda, "Stream", Stream)
-        patch.setattr(torch.cuda, "Event", Event)
+        patch.setattr(torch.cuda, "ExternalStream", lambda handle, device: Stream(device, handle))
+        # which PyTorch has not where it was built without CUDA
+        patch.setattr(
+            torch._C, "_cuda_getCurrentRawStream", lambda index: current[0].cuda_stream, raising=False
+        )
+        patch.setattr(torch._C, "_cuda_getDevice", lambda: OnDevice.index, raising=False)
         yield current[0], tensor
         with contextlib.suppress(DeviceError):  # a test may have let it give up
             gpu.synchronize()
