@@ -32,6 +32,7 @@ from jali.torch.tensors import gpu_of
 from jali.torch.work import DeviceWork, HostWork
 
 BETWEEN_LOOKS = 0.2  # seconds, at what streams have to do
+_MANY = 256  # calls on streams, after which one looks sooner
 PATIENCE = 4.0  # seconds in which a thread that was told to stop is expected to have stopped
 
 
@@ -167,6 +168,7 @@ class CollectiveThread(GroupThread):
         self._lets_capture = False  # looks at streams would end captures of graphs otherwise
         self._on_device: deque[_OnStream] = deque()
         self._watches = False  # the thread, which wakes up by itself
+        self._wants_turn = False  # the thread, which would come too late for ever
         super().__init__(*arguments)
 
     def set_up(self) -> None:
@@ -202,21 +204,28 @@ class CollectiveThread(GroupThread):
                 if self._busy or not (self._calls or self._is_over()):
                     self._watches = bool(self._on_device)
                     self.changed.wait(BETWEEN_LOOKS if self._watches else None)
+                looks = bool(self._on_device) and (
+                    len(self._on_device) >= _MANY or time.monotonic() >= next_look
+                )
                 # also after a failure: the communicator is somebody's until that call has raised
                 if self._busy:
+                    self._wants_turn = looks
                     continue
+                self._wants_turn = False
                 if self._is_over():
                     return
                 call = self._calls.popleft() if self._calls else None
-                self._busy = call is not None
-            if call is not None:
-                try:
+                if call is None and not looks:
+                    continue
+                self._busy = True
+            try:
+                if call is not None:
                     self._perform(call)
-                finally:
-                    self._rest()
-            elif time.monotonic() >= next_look:
-                next_look = time.monotonic() + BETWEEN_LOOKS
-                self._look_after_streams()
+                else:
+                    next_look = time.monotonic() + BETWEEN_LOOKS
+                    self._look_after_streams()
+            finally:
+                self._rest()
 
     def _is_over(self) -> bool:  # only asked by this thread
         if self.failure is not None:
@@ -249,10 +258,8 @@ class CollectiveThread(GroupThread):
     def _look_after_streams(self) -> None:
         """Nobody waits on the host for what is on a stream, so somebody has to see that a rank has failed, or that it lasts too long."""
         self._forget_what_is_done()
-        with self.lock:
-            if self._busy or not self._on_device:
-                return
-            self._busy = True
+        if not self._on_device:
+            return
         oldest = self._on_device[0]
         transport: Any = self._transport
         try:
@@ -265,13 +272,18 @@ class CollectiveThread(GroupThread):
             raise
         finally:
             transport.deadline = float("inf")
-            self._rest()
 
     def _rest(self) -> None:
         with self.lock:
             self._busy = False
             # Waking a thread that has nothing to do costs more than the call.
-            if self._calls or self._ending or self._waiting or (self._on_device and not self._watches):
+            if (
+                self._calls
+                or self._ending
+                or self._waiting
+                or self._wants_turn
+                or (self._on_device and (not self._watches or len(self._on_device) % _MANY == 0))
+            ):
                 self._watches = True
                 self.changed.notify_all()
 
@@ -294,7 +306,7 @@ class CollectiveThread(GroupThread):
         It is looked after, and what it uses is kept, until the stream has done it; what is captured belongs to the graph.
         """
         with self.lock:
-            if self._busy or self._calls or self._ending:
+            if self._busy or self._calls or self._ending or self._wants_turn:
                 self._await_turn()
             self._busy = True
         try:
@@ -314,7 +326,7 @@ class CollectiveThread(GroupThread):
 
     def _await_turn(self) -> None:
         self._waiting += 1
-        self.changed.wait_for(lambda: (not self._busy and not self._calls) or self._ending)
+        self.changed.wait_for(lambda: not (self._busy or self._calls or self._wants_turn) or self._ending)
         self._waiting -= 1
         if self.failure is not None:
             raise self.failure
