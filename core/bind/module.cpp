@@ -21,6 +21,7 @@ void bind_device_messages(nb::module_& m);
 void bind_device_request(nb::module_& m);
 void bind_device_array(nb::module_& m);
 void bind_halo(nb::module_& m);
+void bind_host_vectors(nb::module_& m);
 void bind_schedule(nb::module_& m);
 void bind_collective(nb::module_& m);
 void bind_plan(nb::module_& m);
@@ -52,6 +53,7 @@ NB_MODULE(_core, m) {
     bind_device_request(m);
     bind_device_array(m);
     bind_halo(m);
+    bind_host_vectors(m);
     bind_schedule(m);
     bind_collective(m);
     bind_plan(m);
