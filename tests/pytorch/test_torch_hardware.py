@@ -6,8 +6,6 @@ that are dropped too early. On the GPU machine: `pytest tests/pytorch/test_torch
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed: make test-torch has it")
@@ -267,12 +265,13 @@ def in_graphs() -> None:
     total = size * (size + 1) / 2
     x, out = torch.zeros(1000, device=device), torch.zeros(1000 * size, device=device)
     apart = torch.zeros(1000, 2, device=device)[:, 0]
-    with contextlib.ExitStack() as stack:
-        side = torch.cuda.Stream()
-        stack.enter_context(torch.cuda.stream(side))
-        for y in (x, apart):
-            dist.all_reduce(y)
-        dist.all_gather_into_tensor(out, x)
+    with torch.cuda.stream(torch.cuda.Stream()):  # what is made once is made before
+        for asynchronous in (False, True):
+            works = [dist.all_reduce(y, async_op=asynchronous) for y in (x, apart)]
+            works.append(dist.all_gather_into_tensor(out, x, async_op=asynchronous))
+            for work in works:
+                if asynchronous:
+                    work.wait()
     torch.cuda.synchronize()
     for asynchronous in (False, True):
         graph = torch.cuda.CUDAGraph()

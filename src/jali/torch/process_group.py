@@ -482,7 +482,7 @@ class ProcessGroup(dist.ProcessGroup):
 
             def done() -> None:
                 if row.device != into.row.device:
-                    into.row.copy_(row)
+                    into.row.detach().copy_(row)
                 into.end()
 
         message = threads.Message(work, of.as_bytes(row), peer, int(tag), self._limit)

@@ -100,7 +100,7 @@ class Rows:
     __slots__ = ("copies", "row", "tensors")
 
     def __init__(self, tensors: Sequence[Any]) -> None:
-        self.tensors = tensors
+        self.tensors = tensors = list(tensors)
         if len(tensors) == 1:
             (first,) = tensors
             self.copies = not is_whole(first)
@@ -126,7 +126,11 @@ class Rows:
 
     def begin(self) -> torch.Tensor:
         row = self.row.detach()
-        if self.copies:
+        if not self.copies:
+            return row
+        if len(self.tensors) == 1:
+            self._parts()[0].copy_(self.tensors[0].detach())
+        else:
             torch.cat([_as_row(one) for one in self.tensors], out=row)
         return row
 

@@ -181,7 +181,7 @@ class CollectiveThread(GroupThread):
                 raise self.failure
             if self._ending:
                 raise dist.DistBackendError(f"{call.work.what}: the group has been shut down")
-            if self._busy or self._calls or not waited_for:
+            if self._busy or self._calls or self._wants_turn or not waited_for:
                 self._calls.append(call)
                 self.changed.notify_all()
                 return
