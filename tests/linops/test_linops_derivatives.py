@@ -288,6 +288,43 @@ def test_types_are_not_lost() -> None:
     np.testing.assert_array_equal(found.asarray()[:3], 3)
 
 
+def test_stacks_of_several_types() -> None:
+    a, b = numbers((5, 4), "float32"), numbers((5, 4), "complex64")
+    serial = pylops.Gradient((5, 4), dtype="complex64")
+
+    def run() -> None:
+        op = Gradient((5, 4), dtype="float32")
+        for first, second in ((a, b), (b, a)):
+            stack = StackedDistributedArray([DistributedArray.to_dist(x) for x in (first, second)])
+            right = serial.rmatvec(np.stack([first, second]).ravel().astype("complex64")).reshape(5, 4)
+            close((op.H @ stack).asarray(), right)
+
+    comm.virtual_ranks(2, run)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_mistakes_leave_no_rows_under_way(ranks: int) -> None:
+    """Errors come before messages, or wait for them: none is taken for one of what is applied next."""
+    a = numbers((8, 6), "float64")
+    huge = np.full((8, 6), 1e308)
+
+    def run() -> None:
+        gradient, laplacian = Gradient((8, 6)), Laplacian((8, 6), edge=True)
+        mixed = StackedDistributedArray([DistributedArray.to_dist(-a, axis=axis) for axis in (0, 1)])
+        for _ in range(5):
+            with pytest.raises(ShapeError, match="split differently"):
+                gradient.rmatvec(mixed)
+            with np.errstate(all="raise"), pytest.raises(FloatingPointError):
+                laplacian.matvec(DistributedArray.to_dist(huge, axis=1))
+            x = DistributedArray.to_dist(a)
+            found = FirstDerivative((8, 6)).rmatvec(x)
+            close(found.asarray(), pylops.FirstDerivative((8, 6), axis=0).rmatvec(a.ravel()).reshape(8, 6))
+            found = laplacian.matvec(DistributedArray.to_dist(a, axis=1))
+            close(found.asarray(), pylops.Laplacian((8, 6), edge=True).matvec(a.ravel()).reshape(8, 6))
+
+    comm.virtual_ranks(ranks, run)
+
+
 def test_mistakes_are_told() -> None:
     with pytest.raises(ParameterError, match="kind is one of"):
         FirstDerivative((4, 3), kind="sideways")

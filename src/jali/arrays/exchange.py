@@ -107,7 +107,7 @@ class Exchange:
         """Dimensions that parts may be cut along: first those that no rank has a part of afterwards, then the longer ones."""
         ndim = len(self.before[0])
         whole = [len({box[k] for box in self.after if math.prod(shape_of(box))}) <= 1 for k in range(ndim)]
-        extents = [max(box[k][1] - box[k][0] for box in self.before) for k in range(ndim)]
+        extents = [self.longest(k) for k in range(ndim)]
         return sorted(
             (k for k in range(ndim) if extents[k] > 1), key=lambda k: (not whole[k], -extents[k], k)
         )
@@ -118,12 +118,16 @@ class Exchange:
             (box[axis][1] - box[axis][0] for box in self.before if math.prod(shape_of(box))), default=0
         )
 
+    def longest(self, axis: int) -> int:
+        """The largest extent that a rank has of a dimension before."""
+        return max(box[axis][1] - box[axis][0] for box in self.before)
+
     def _cuts(self, wanted: int) -> list[tuple[int, int]]:
         cuts: list[tuple[int, int]] = []
         for axis in self.axes_to_cut():
             if wanted <= 1:
                 break
-            parts = min(wanted, max(box[axis][1] - box[axis][0] for box in self.before))
+            parts = min(wanted, self.longest(axis))
             cuts.append((axis, parts))
             wanted = -(-wanted // parts)
         return cuts
@@ -144,12 +148,14 @@ class Exchange:
         """As `run`, in so many pieces `along` a dimension; `before(where)` makes a piece of `local`, given by its indices, ready while
         the pieces before it are under way. Collective."""
         library, begun, memory = library_of(local), [], self._memory(local)
-        for number, one in enumerate(self.rounds(local.dtype.itemsize, pieces, along)):
-            before(slices_in(one.before, self._within[0]))
-            kept = None if memory is None else memory.setdefault(number, {})
-            begun.append(one.start(library, local, out, kept))
-        for finish in begun:
-            finish()
+        try:
+            for number, one in enumerate(self.rounds(local.dtype.itemsize, pieces, along)):
+                before(slices_in(one.before, self._within[0]))
+                kept = None if memory is None else memory.setdefault(number, {})
+                begun.append(one.start(library, local, out, kept))
+        finally:  # also where one fails: what is under way is not to be taken for what goes next
+            for finish in begun:
+                finish()
         return out
 
     def run(self, local: Any, out: Any = None) -> Any:
