@@ -455,6 +455,24 @@ def bytes_of(x: Any) -> int:
     return math.prod(x.shape) * x.dtype.itemsize
 
 
+def bounds_of(x: Any) -> tuple[int, int]:
+    """The addresses of an array's first byte and of the one behind its last, wherever it lies."""
+    if 0 in x.shape:
+        return 0, 0
+    library = library_of(x)
+    low = high = library.address(x)
+    for n, stride in zip(x.shape, library.strides(x), strict=True):
+        reach = (n - 1) * stride * x.dtype.itemsize
+        low, high = low + min(0, reach), high + max(0, reach)
+    return low, high + x.dtype.itemsize
+
+
+def may_overlap(x: Any, y: Any) -> bool:
+    """Whether two arrays may have memory in common, as far as their bounds tell."""
+    (a, b), (c, d) = bounds_of(x), bounds_of(y)
+    return max(a, c) < min(b, d)
+
+
 def is_complex(x: Any) -> bool:
     """Whether this array, number or list of numbers is complex."""
     if hasattr(x, "dtype"):

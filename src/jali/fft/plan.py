@@ -13,8 +13,9 @@ from jali import recording
 from jali.arrays import DistributedArray, Layout, layout_of
 from jali.arrays.exchange import check_workspace
 from jali.arrays.layout import Shape, even_split
-from jali.arrays.libraries import library_of
+from jali.arrays.libraries import library_of, may_overlap
 from jali.arrays.recorded import assign, contiguous, converted, is_recorded
+from jali.comm.given import integer
 from jali.comm.whereabouts import is_on_device, memory_of
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.fft import steps as made
@@ -78,7 +79,7 @@ class Plan:
                 f"transforms of local arrays come from {', '.join(PROVIDERS)}, not {provider!r}"
             )
         check_workspace(workspace)
-        if pieces is not None and (isinstance(pieces, bool) or not isinstance(pieces, int) or pieces < 1):
+        if pieces is not None and (integer(pieces) or 0) < 1:
             raise ParameterError(f"pieces are a whole number from 1, not {pieces!r}")
         self.layout, self.kind, self.norm, self.workspace = layout, kind, norm, workspace
         self.provider, self.pieces = provider, pieces
@@ -333,15 +334,18 @@ class Plan:
     def _steps(self, x: DistributedArray, out: Any, overwrite: bool, forward: bool, norm: str) -> Any:
         """This rank's part of the result, in `out` if it happens to fit."""
         local, owned = self._converted(x, forward)
-        library = library_of(local)
+        library, provider = library_of(local), provider_for(local, self.provider)
+        steps = self.steps if forward else self.steps[::-1]
+        makers = [number for number, step in enumerate(steps) if step.makes_memory]
+        # a result in place of what goes in would be written while that is read, but from the second memory on
+        if out is not None and len(makers) < 2 and (makers or out is not local) and may_overlap(out, local):
+            out = None
         run = Run(
-            provider_for(local, self.provider), library, Means(x.communicator.threads, self.workspace), norm,
+            provider, library, Means(x.communicator.threads, self.workspace), norm,
             {} if is_recorded(local) else self._kept,
             out, owned or overwrite,
         )  # fmt: skip
         pieces = self._pieces_of(local)
-        steps = self.steps if forward else self.steps[::-1]
-        makers = [number for number, step in enumerate(steps) if step.makes_memory]
         number = 0
         while number < len(steps):
             step, after = steps[number], steps[number + 1] if number + 1 < len(steps) else None
