@@ -330,6 +330,27 @@ def test_results_may_lie_where_numbers_came_from() -> None:
             comm.virtual_ranks(2, run, shape, pieces, axes)
 
 
+@pytest.mark.parametrize("dtype", [">f4", ">c8", ">c16"])
+def test_numbers_of_the_other_order_of_bytes(dtype: str) -> None:
+    a = (
+        numbers((6, 5), "complex128").astype(dtype)
+        if "c" in dtype
+        else numbers((6, 5), "float64").astype(dtype)
+    )
+    native = "complex128" if dtype == ">c16" else "complex64"
+
+    def run() -> None:
+        x = DistributedArray.to_dist(a)
+        y = fft.fftn(x)
+        assert y.dtype == native
+        np.testing.assert_allclose(y.asarray(), np.fft.fftn(a), **close(native))
+        out = DistributedArray.of(x.layout, np.empty(x.local_shape, ">c16"))
+        fft.fftn(x, out=out)
+        np.testing.assert_allclose(out.local, y.local, **close(native))
+
+    comm.virtual_ranks(2, run)
+
+
 def test_pieces_are_no_more_than_there_is_to_cut() -> None:
     a = numbers((8, 6, 5), "complex128")
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from jali.arrays.layout import Box, Shape, Slices, common, shape_of, slices_in
-from jali.arrays.libraries import Library, library_of
+from jali.arrays.libraries import Library, as_sent, library_of
 from jali.arrays.recorded import assign, is_recorded
 from jali.arrays.transits import Way
 from jali.comm import Communicator
@@ -240,7 +240,7 @@ class Round:
             if not into.flags.c_contiguous:
                 into = room.take(shape)
                 unpack.append((place, into))
-            under_way.append(ranks.receive(into, rank))
+            under_way.append(ranks.receive(as_sent(into), rank))
         room = _Room(kept, "sent", library, local, self.given)
         for rank, where, shape in self.given:
             data = local[where]
@@ -248,7 +248,7 @@ class Round:
                 packed = room.take(shape)
                 packed[...] = data
                 data = packed
-            under_way.append(ranks.send(data, rank))
+            under_way.append(ranks.send(as_sent(data), rank))
         self._copy_own(local, out)
 
         def finish() -> None:
@@ -264,7 +264,9 @@ class Round:
         for _, where, shape in given:
             assign(sent.take(shape), local[where])
         received = _Room(kept, "received", library, out, taken)
-        self._ranks.all_to_all(sent.all(), received.all(), counts=self.counts)
+        out_going, in_coming = as_sent(sent.all()), as_sent(received.all())
+        each = local.dtype.itemsize // out_going.dtype.itemsize
+        self._ranks.all_to_all(out_going, in_coming, counts=self.counts * each)
         self._copy_own(local, out)
 
         def finish() -> None:

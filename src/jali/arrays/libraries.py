@@ -455,6 +455,14 @@ def bytes_of(x: Any) -> int:
     return math.prod(x.shape) * x.dtype.itemsize
 
 
+def as_sent(x: Any) -> Any:
+    """A C-contiguous array as communicators take it: NumPy's types that they do not know, long double and those of the other order of
+    bytes, are bytes."""
+    if type(x) is np.ndarray and (x.dtype.char in "gG" or not x.dtype.isnative):
+        return x.reshape(-1).view(np.uint8)
+    return x
+
+
 def bounds_of(x: Any) -> tuple[int, int]:
     """The addresses of an array's first byte and of the one behind its last, wherever it lies."""
     if 0 in x.shape:
@@ -476,5 +484,5 @@ def may_overlap(x: Any, y: Any) -> bool:
 def is_complex(x: Any) -> bool:
     """Whether this array, number or list of numbers is complex."""
     if hasattr(x, "dtype"):
-        return str(x.dtype).removeprefix("torch.").startswith("complex")
+        return x.dtype.is_complex if hasattr(x.dtype, "is_complex") else bool(x.dtype.kind == "c")
     return isinstance(x, complex) or (isinstance(x, list | tuple) and np.asarray(x).dtype.kind == "c")

@@ -12,7 +12,7 @@ import numpy as np
 
 from jali import recording
 from jali.arrays.layout import Shape, Slices
-from jali.arrays.libraries import library_of, numpy_dtype
+from jali.arrays.libraries import as_sent, library_of, numpy_dtype
 from jali.comm import Communicator, DeviceArray
 from jali.comm.whereabouts import gpu_of, is_on_device
 from jali.errors import JaliError
@@ -87,12 +87,12 @@ class _HostTransit(Transit):
         self._pieces: list[Piece] = []
         for rank, name, shape in way.source:
             into = np.empty(shape, dtype)
-            self._under_way.append(self._ranks.receive(into, rank))
+            self._under_way.append(self._ranks.receive(as_sent(into), rank))
             self._pieces.append((name, into))
         for rank, where, _ in way.to:
             data = np.ascontiguousarray(library.to_host(array[where]))
             self._sent.append(data)
-            self._under_way.append(self._ranks.send(data, rank))
+            self._under_way.append(self._ranks.send(as_sent(data), rank))
 
     @contextmanager
     def arrived(self) -> Iterator[list[Piece]]:

@@ -13,7 +13,7 @@ from jali import recording
 from jali.arrays import DistributedArray, Layout, layout_of
 from jali.arrays.exchange import check_workspace
 from jali.arrays.layout import Shape, even_split
-from jali.arrays.libraries import library_of, may_overlap
+from jali.arrays.libraries import is_complex, library_of, may_overlap
 from jali.arrays.recorded import assign, contiguous, converted, is_recorded
 from jali.comm.given import integer
 from jali.comm.whereabouts import is_on_device, memory_of
@@ -293,7 +293,7 @@ class Plan:
         _check(x, start, "a transform" if forward else "the inverse of a transform")
         if out is not None:
             _check(out, end, "the result of a transform")
-            if "complex" not in str(out.dtype) and self.kind != ("irfft" if forward else "rfft"):
+            if not is_complex(out.local) and self.kind != ("irfft" if forward else "rfft"):
                 raise ParameterError(
                     f"the result of a transform is complex, which an array of {out.dtype} does not hold"
                 )
@@ -378,7 +378,7 @@ class Plan:
             )
         if takes_real and dtype.kind == "c":
             raise ParameterError(f"a transform of real numbers got {name}; take fft, or x.real")
-        single = name in ("float16", "float32", "complex64")
+        single = dtype.name in ("float16", "float32", "complex64")
         kinds = ("float32", "float64") if takes_real else ("complex64", "complex128")
         wanted = kinds[0] if single else kinds[1]
         return (x.local, False) if name == wanted else (converted(x.local, wanted), True)
