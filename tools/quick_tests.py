@@ -39,6 +39,7 @@ FOLDERS = {
     "core/halo": ("core", "any_ranks"),
     "core/schedule": ("core", "collective"),
     "core/sum": ("core",),
+    "core/vectors": ("core", "solvers"),
     "core/transport": ("comm",),
     "CMakeLists.txt": ("cpp", "core"),
     "Makefile": ("tools",),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import builtins
 import dataclasses
+import enum
 import importlib
 import inspect
 import re
@@ -103,7 +104,7 @@ def signature(value: Any) -> str:
             inspect.isfunction(value) and "." in value.__qualname__ and "<locals>" not in value.__qualname__
         )
     is_called = inspect.isroutine(value) or inspect.isclass(value)
-    if not is_called or is_error(value) or getattr(value, "_is_protocol", False):
+    if not is_called or is_error(value) or is_enumeration(value) or getattr(value, "_is_protocol", False):
         return ""
     try:
         found = inspect.signature(value)
@@ -116,6 +117,11 @@ def signature(value: Any) -> str:
         one if one.default is one.empty else one.replace(default=Shown(one.default)) for one in parameters
     ]
     return str(found.replace(parameters=parameters, return_annotation=found.empty))
+
+
+def is_enumeration(value: Any) -> bool:
+    """Whether this has members, which nobody makes."""
+    return inspect.isclass(value) and issubclass(value, enum.Enum)
 
 
 def is_error(value: Any) -> bool:

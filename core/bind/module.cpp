@@ -20,6 +20,7 @@ void bind_collective_methods(nb::module_& m);
 void bind_device_messages(nb::module_& m);
 void bind_device_array(nb::module_& m);
 void bind_halo(nb::module_& m);
+void bind_host_vectors(nb::module_& m);
 void bind_schedule(nb::module_& m);
 void bind_collective(nb::module_& m);
 void bind_plan(nb::module_& m);
@@ -50,6 +51,7 @@ NB_MODULE(_core, m) {
     bind_device_messages(m);
     bind_device_array(m);
     bind_halo(m);
+    bind_host_vectors(m);
     bind_schedule(m);
     bind_collective(m);
     bind_plan(m);

@@ -342,6 +342,7 @@ def installed(driver: Path) -> Iterator[types.ModuleType]:
     ):  # which ask arrays
         setattr(module, name, getattr(np, name))
     module.cuda = types.SimpleNamespace(
+        is_available=lambda: True,
         get_current_stream=lambda: types.SimpleNamespace(ptr=_thread.stream, synchronize=wait),
         ExternalStream=ExternalStream,
         Device=Device,

@@ -157,7 +157,7 @@ def run_on_both(
                     assert_same_bits(a, b, f"{name}: sum {k} on {home} on {DEVICE}")
             counted["sums"] += 1
         counted["calls"] += 1
-        for bound in function._bound.values():
+        for bound in list(function._bound.values()):  # threads bind others meanwhile
             sources.update(str(kernel.source) for kernel in bound.kernels)
         return expected
 

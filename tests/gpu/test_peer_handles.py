@@ -224,7 +224,8 @@ def come_and_go(device: str) -> None:
     for number in range(14):
         once(number)
         open_before.append(descriptors())
-    assert max(open_before[-4:]) <= max(open_before[2:6]), open_before
+    # A thread may have a file open for a moment; one left open by each of these would be eight more.
+    assert max(open_before[-4:]) <= max(open_before[2:6]) + 3, open_before
     print("even", flush=True)
 
 

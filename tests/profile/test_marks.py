@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 import time
+import types
 
 import pytest
 
@@ -149,3 +151,14 @@ def test_functions_and_marked_parts_are_spans_of_a_recording(
     assert spans["iterate"].seconds >= 0.02
     assert spans["solve"].begin <= spans["set up"].begin <= spans["iterate"].begin < spans["solve"].end + 1e-3
     solve()  # and nothing is added when it is over
+
+
+def test_a_library_of_devices_without_devices_is_not_waited_for(
+    logger: tuple[logging.Logger, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get_current_stream() -> None:
+        raise RuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected")
+
+    cuda = types.SimpleNamespace(is_available=lambda: False, get_current_stream=get_current_stream)
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=cuda))
+    assert benchmark(logger=logger[0])(lambda: 7)() == 7

@@ -81,10 +81,11 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         self._set(layout, local_array, base_comm)
 
     def _set(self, layout: Layout, local: Any, base_comm: Any = None) -> None:
-        if isinstance(local, np.generic):  # what NumPy makes of arrays of no dimension
-            local = np.asarray(local)
-        if not hasattr(local, "shape"):
-            library_of(local)  # which says what there may be
+        if type(local) is not np.ndarray:
+            if isinstance(local, np.generic):  # what NumPy makes of arrays of no dimension
+                local = np.asarray(local)
+            if not hasattr(local, "shape"):
+                library_of(local)  # which says what there may be
         if tuple(local.shape) != layout.local_shape:
             raise ShapeError(
                 f"the part of rank {layout.rank} has shape {layout.local_shape}, the array given for it {tuple(local.shape)}"

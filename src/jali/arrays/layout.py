@@ -16,6 +16,7 @@ from typing import Any
 
 from jali import comm
 from jali.amounts import counted
+from jali.arrays.asked import asked
 from jali.comm import Communicator
 from jali.comm.given import each, integer, several
 from jali.errors import LayoutError, ParameterError, ShapeError
@@ -181,6 +182,11 @@ class Layout:
             numbers = {value: number for number, value in enumerate(dict.fromkeys(self.mask))}
             kept[self.mask] = self.communicator.split(numbers[self.mask[self.rank]])
         return kept[self.mask]
+
+    @asked
+    def summed_over(self) -> Communicator | None:
+        """The ranks whose parts make the whole, where there are others than this one."""
+        return self.group if self.scattered and self.group.size > 1 else None
 
     @property
     def members(self) -> tuple[int, ...]:

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from jali._core import inner_of_host_vectors
 from jali.arrays.distributed import DistributedArray
 from jali.arrays.libraries import library_of, numpy_dtype
 from jali.arrays.stacked import StackedDistributedArray
 from jali.errors import LayoutError
 from jali.lattice.vectors import FieldVectors
-from jali.solvers.vectors import Assignment, Partial, WithoutGraphs, assign, sums
+from jali.solvers.vectors import Assignment, Partial, WithoutGraphs, assign, summed
 
 
 def _leaves(x: Any) -> list[DistributedArray]:
@@ -44,30 +45,21 @@ class DistributedVectors(WithoutGraphs):
         return ", ".join(dict.fromkeys(str(leaf.dtype) for leaf in _leaves(x)))
 
     def inner(self, x: Any, y: Any, wait: bool = True) -> Any:
-        return sums((x, y))[0]
+        return summed([self.partial_sums(x, y)])[0]
 
     def norm2(self, x: Any, wait: bool = True) -> Any:
         return self.inner(x, x).real
 
     def update(self, assignments: Sequence[Assignment], norm: bool = False, wait: bool = True) -> Any:
-        if all(_of_fields(y) for y, _, _ in assignments):
-            of_fields = [
-                (y.local.field, own, [(a, _part_like(x, y).field) for a, x in terms])
-                for y, own, terms in assignments
-            ]
-            return FIELDS.update(of_fields, norm)
-        for y, own, terms in assignments:
-            if type(y) is DistributedArray:
-                _assign(y, own, [(a, _part_like(x, y)) for a, x in terms])
-                continue
-            factors, vectors = [a for a, _ in terms], [_leaves(x) for _, x in terms]
-            for leaf, *others in zip(_leaves(y), *vectors, strict=True):
-                _assign(leaf, own, [(a, _part_like(x, leaf)) for a, x in zip(factors, others, strict=True)])
-        return self.norm2(assignments[-1][0]) if norm else None
+        if type(assignments[0][0]) is DistributedArray:
+            own = [_assign(assignments, norm)]
+        else:
+            own = [_assign(of_leaf, norm) for of_leaf in zip(*map(_by_leaf, assignments), strict=True)]
+        return summed([own])[0] if norm else None
 
     def partial_sums(self, x: Any, y: Any) -> list[Partial]:
         if callable(y):
-            return [(_on_host(y(_numbers(leaf))), _ranks(leaf, of_a_function=True)) for leaf in _leaves(x)]
+            return [(_on_host(y(_numbers(leaf))), leaf.layout.summed_over) for leaf in _leaves(x)]
         if type(x) is type(y) is DistributedArray:
             return [(_dot(x, y), _ranks(x))]
         return [(_dot(a, b), _ranks(a)) for a, b in zip(_leaves(x), _leaves(y), strict=True)]
@@ -99,7 +91,7 @@ FIELDS = FieldVectors()
 
 def _of_fields(x: Any) -> bool:
     """Whether its memory is that of a field, for which `FieldVectors` has kernels of its own."""
-    return type(x) is DistributedArray and x.engine == "jali"
+    return type(x) is DistributedArray and type(x._local) is not np.ndarray and x.engine == "jali"
 
 
 def _numbers(x: DistributedArray) -> Any:
@@ -107,39 +99,60 @@ def _numbers(x: DistributedArray) -> Any:
     return x.local[...] if _of_fields(x) else x.local
 
 
-def _assign(y: DistributedArray, own: Any, terms: Sequence[tuple[Any, Any]]) -> None:
-    """An assignment to this rank's part; one that never changes gives way to another."""
-    local, library = y.local, library_of(y.local)
-    if _of_fields(y):
-        FIELDS.update([(local.field, own, [(a, x.field) for a, x in terms])])
-    elif library.immutable:
-        first = library.zeros_like(local) if type(own) is int and own == 0 else own * local
-        y._local = sum((a * x for a, x in terms), first).astype(local.dtype)
-    else:
-        assign(local, own, terms)
+def _by_leaf(assignment: Assignment) -> Sequence[Assignment]:
+    """The same of each array of a stack."""
+    y, own, terms = assignment
+    factors, vectors = [a for a, _ in terms], [_leaves(x) for _, x in terms]
+    parts = zip(_leaves(y), *vectors, strict=True)
+    return [(leaf, own, list(zip(factors, others, strict=True))) for leaf, *others in parts]
+
+
+def _assign(assignments: Sequence[Assignment], norm: bool) -> Partial:
+    """Assignments to this rank's parts of arrays of one form; those that never change give way to others. With `norm` this rank's
+    number of the last."""
+    last = assignments[-1][0]
+    if type(last._local) is not np.ndarray:
+        if _of_fields(last):
+            of_fields = [
+                (y.local.field, own, [(a, _part_like(x, y).field) for a, x in terms])
+                for y, own, terms in assignments
+            ]
+            return FIELDS.update(of_fields, norm), None
+        if library_of(last.local).immutable:
+            for y, own, terms in assignments:
+                y._local = _new(y, own, terms)
+            return (_dot(last, last), last.layout.summed_over) if norm else (None, None)
+    number = assign(
+        [(y._local, own, [(a, _part_like(x, y)) for a, x in terms]) for y, own, terms in assignments], norm
+    )
+    if not norm:
+        return None, None
+    return _dot(last, last) if number is None else number, last.layout.summed_over
+
+
+def _new(y: DistributedArray, own: Any, terms: Sequence[tuple[Any, Any]]) -> Any:
+    """What becomes of this rank's part."""
+    first = library_of(y.local).zeros_like(y.local) if type(own) is int and own == 0 else own * y.local
+    return sum((a * _part_like(x, y) for a, x in terms), first).astype(y.local.dtype)
 
 
 def _part_like(x: DistributedArray, y: DistributedArray) -> Any:
     """This rank's part of x. Raises ShapeError unless it could be added to y."""
     if x.layout is not y.layout:
         y._alike(x, "vectors")
-    return x.local
+    return x._local
 
 
 def _dot(x: DistributedArray, y: DistributedArray) -> Any:
     """The inner product of this rank's parts."""
-    mine, other = x.local, _part_like(y, x)
-    if type(mine) is type(other) is np.ndarray:
-        return np.vdot(mine, other)
-    return library_of(mine).dot(mine, other, True)
+    mine, other = x._local, _part_like(y, x)
+    found = inner_of_host_vectors(mine, other)
+    return library_of(mine).dot(mine, other, True) if found is None else found
 
 
-def _ranks(x: DistributedArray, of_a_function: bool = False) -> Any:
-    """Over which ranks its numbers are summed; inner products of fields are complete."""
-    if _of_fields(x) and not of_a_function:
-        return None
-    group = x.layout.group if x.layout.scattered else None
-    return None if group is None or group.size == 1 else group
+def _ranks(x: DistributedArray) -> Any:
+    """Over which ranks this rank's number is summed; inner products of fields are complete."""
+    return None if _of_fields(x) else x.layout.summed_over
 
 
 def _on_host(x: Any) -> Any:

@@ -17,11 +17,11 @@ import numpy as np
 
 from jali.amounts import counted
 from jali.arrays import DistributedArray, communicator_of, layout_of
+from jali.arrays.asked import asked
 from jali.arrays.layout import Layout, Partition
 from jali.arrays.libraries import dtype_of_numpy, library_of
 from jali.comm import Communicator
 from jali.errors import ParameterError, ShapeError
-from jali.linops.asked import asked
 from jali.linops.local import LocalOperator
 from jali.linops.operator import MOST_KEPT, LinearOperator, lent
 from jali.linops.spaces import Space

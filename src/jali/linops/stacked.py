@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import StackedDistributedArray
+from jali.arrays.asked import asked
 from jali.arrays.libraries import dtype_of_numpy
 from jali.errors import ParameterError, ShapeError
-from jali.linops.asked import asked
 from jali.linops.operator import LinearOperator, StackedLinearOperator
 from jali.linops.spaces import Space
 

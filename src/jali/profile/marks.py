@@ -166,7 +166,7 @@ def _trace(name: str, begin: int, end: int) -> None:
 
 def wait_for_devices() -> None:
     """For what libraries that this program uses have enqueued."""
-    if "cupy" in sys.modules:
+    if "cupy" in sys.modules and sys.modules["cupy"].cuda.is_available():  # not where only the library is
         sys.modules["cupy"].cuda.get_current_stream().synchronize()
     if "torch" in sys.modules and sys.modules["torch"].cuda.is_initialized():
         sys.modules["torch"].cuda.current_stream().synchronize()

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from jali._core import assign_host_vectors, inner_of_host_vectors
 from jali.errors import LayoutError, ParameterError
 from jali.lattice.field import Field
 from jali.lattice.vectors import FieldVectors
@@ -122,15 +123,17 @@ class ArrayVectors(WithoutGraphs):
         return str(x.dtype)
 
     def inner(self, x: Any, y: Any, wait: bool = True) -> Any:
-        return self.library.vdot(x, y).item()
+        found = inner_of_host_vectors(x, y)
+        return self.library.vdot(x, y).item() if found is None else found
 
     def norm2(self, x: Any, wait: bool = True) -> Any:
         return self.inner(x, x).real
 
     def update(self, assignments: Sequence[Assignment], norm: bool = False, wait: bool = True) -> Any:
-        for assignment in assignments:
-            assign(*assignment)
-        return self.norm2(assignments[-1][0]) if norm else None
+        found = assign(assignments, norm)
+        if found is None and norm:
+            return self.norm2(assignments[-1][0])
+        return found if norm else None
 
     def partial_sums(self, x: Any, y: Any) -> list[Partial]:
         return [(_number(y(x)) if callable(y) else self.inner(x, y), None)]
@@ -164,11 +167,17 @@ def _number(x: Any) -> Any:
     return x.item() if hasattr(x, "item") else x
 
 
-BLOCK = 1 << 15  # elements of a product that stays in cache until it is added
+def assign(assignments: Sequence[Assignment], norm: bool = False) -> Any:
+    """Assignments between arrays of one library, in place. Of NumPy's in one pass over memory, with the sum of |y|^2 of the last if
+    `norm`; of others by their library, a pass for each term, and None."""
+    found = assign_host_vectors(assignments, norm)
+    if found is None:
+        for assignment in assignments:
+            _assign_by_library(*assignment)
+    return found
 
 
-def assign(y: Any, own: Any, terms: Sequence[tuple[Any, Any]]) -> None:
-    """An assignment between arrays of one library, in place: a pass over memory for each term."""
+def _assign_by_library(y: Any, own: Any, terms: Sequence[tuple[Any, Any]]) -> None:
     if type(own) is int and own == 0:
         y[...] = 0
     elif not (type(own) is int and own == 1):
@@ -178,10 +187,6 @@ def assign(y: Any, own: Any, terms: Sequence[tuple[Any, Any]]) -> None:
             y += x
         elif type(a) is int and a == -1:
             y -= x
-        elif type(y) is np.ndarray and y.size > BLOCK and y.flags.c_contiguous and x.flags.c_contiguous:
-            mine, theirs = y.reshape(-1), x.reshape(-1)
-            for begin in range(0, mine.size, BLOCK):
-                mine[begin : begin + BLOCK] += a * theirs[begin : begin + BLOCK]
         else:
             y += a * x
 
@@ -328,24 +333,42 @@ def sums(*terms: tuple[Any, Any]) -> list[Any]:
     A term is two vectors, (x, y), for the sum of conj(x) y, or a vector and a function, (x, f), for that of f of each array of
     `Vectors.parts`. Terms need not be of one kind. Sums of fields are exact, and reduced by themselves.
     """
+    return summed([vectors_of("a vector", x).partial_sums(x, y) for x, y in terms])
+
+
+def summed(terms: Sequence[Sequence[Partial]]) -> list[Any]:
+    """The sums of which each rank has such parts: see `sums`."""
+    if len(terms) == 1 and len(terms[0]) == 1:  # a step of a solver waits for it
+        ((number, ranks),) = terms[0]
+        return [number] if ranks is None else _reduced(ranks, [number])
     totals: list[Any] = [0.0] * len(terms)
-    groups: dict[int, tuple[Any, list[tuple[int, Any]]]] = {}
-    for k, (x, y) in enumerate(terms):
-        for number, ranks in vectors_of("a vector", x).partial_sums(x, y):
+    groups: dict[int, tuple[Any, list[int], list[Any]]] = {}
+    for k, parts in enumerate(terms):
+        for number, ranks in parts:
             if ranks is None:
                 totals[k] += number
-            elif (found := groups.get(id(ranks))) is not None:
-                found[1].append((k, number))
             else:
-                groups[id(ranks)] = (ranks, [(k, number)])
-    for ranks, numbers in groups.values():
-        own = [number for _, number in numbers]
-        is_complex = any(isinstance(number, complex | np.complexfloating) for number in own)
-        summed = ranks.all_reduce(np.array(own, np.complex128 if is_complex else np.float64)).tolist()
-        for (k, number), total in zip(numbers, summed, strict=True):
-            real = is_complex and not isinstance(number, complex | np.complexfloating)
-            totals[k] += total.real if real else total
+                _, places, numbers = groups.setdefault(id(ranks), (ranks, [], []))
+                places.append(k)
+                numbers.append(number)
+    for ranks, places, numbers in groups.values():
+        for k, total in zip(places, _reduced(ranks, numbers), strict=True):
+            totals[k] += total
     return totals
+
+
+COMPLEX = (complex, np.complexfloating)
+
+
+def _reduced(ranks: Any, numbers: list[Any]) -> list[Any]:
+    """Their sums over the ranks, in double precision; of real ones real."""
+    are_complex = [isinstance(number, COMPLEX) for number in numbers]
+    values = np.array(numbers, np.complex128 if True in are_complex else np.float64)
+    ranks.all_reduce(values, values)
+    found: list[Any] = values.tolist()
+    if True not in are_complex:
+        return found
+    return [x if is_complex else x.real for x, is_complex in zip(found, are_complex, strict=True)]
 
 
 def each(function: Callable[..., Any], x: Any, *others: Any) -> Any:

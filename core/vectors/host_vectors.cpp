@@ -1,0 +1,118 @@
+#include "vectors/host_vectors.hpp"
+#include "vectors/vector_table.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace jali {
+
+namespace {
+
+bool runs_avx2() {
+#if defined(__x86_64__) || defined(_M_X64)
+    return vector_table_avx2.loops[0].add && __builtin_cpu_supports("avx2");
+#else
+    return false;
+#endif
+}
+
+constexpr std::size_t block_bytes = 8192; // of a vector: several are in the first-level cache at once
+
+// How vectors of a type are gone through.
+struct Kind {
+    const VectorLoops& loops;
+    bool is_complex;
+    std::size_t element; // bytes
+
+    explicit Kind(VectorType type)
+        : loops(table().loops[is_double(type)]),
+          is_complex(type == VectorType::complex64 || type == VectorType::complex128),
+          element(size_of(type)) {}
+    std::size_t block() const { return block_bytes / element; }
+    std::size_t reals(std::size_t elements) const { return is_complex ? 2 * elements : elements; }
+
+  private:
+    static bool is_double(VectorType type) {
+        return type == VectorType::fp64 || type == VectorType::complex128;
+    }
+    static const VectorTable& table() {
+        static const VectorTable& chosen = runs_avx2() ? vector_table_avx2 : vector_table_base;
+        return chosen;
+    }
+};
+
+// Of `n` elements that begin at this byte.
+void assign_block(const Kind& kind, const VectorAssignment& assignment, std::size_t begin, std::size_t n) {
+    const VectorLoops& loops = kind.loops;
+    const std::size_t reals = kind.reals(n);
+    const std::complex<double> own = assignment.own;
+    std::byte* const y = static_cast<std::byte*>(assignment.y) + begin;
+    const auto x_of = [&](const VectorTerm& term) { return static_cast<const std::byte*>(term.x) + begin; };
+    auto terms = assignment.terms;
+    const bool goes_together = own.imag() == 0 && own != 1.0 && !terms.empty() && terms[0].factor.imag() == 0;
+    if (goes_together) {
+        if (own == 0.0)
+            loops.set(y, terms[0].factor.real(), x_of(terms[0]), reals);
+        else
+            loops.scale_add(y, own.real(), terms[0].factor.real(), x_of(terms[0]), reals);
+        terms = terms.subspan(1);
+    } else if (own == 0.0) {
+        std::memset(y, 0, n * kind.element);
+    } else if (own.imag() != 0) {
+        loops.scale_complex(y, own.real(), own.imag(), n);
+    } else if (own != 1.0) {
+        loops.scale(y, own.real(), reals);
+    }
+    for (const VectorTerm& term : terms) {
+        if (term.factor.imag() == 0)
+            loops.add(y, term.factor.real(), x_of(term), reals);
+        else
+            loops.add_complex(y, term.factor.real(), term.factor.imag(), x_of(term), n);
+    }
+}
+
+} // namespace
+
+std::size_t size_of(VectorType type) {
+    switch (type) {
+    case VectorType::fp32:
+        return 4;
+    case VectorType::fp64:
+    case VectorType::complex64:
+        return 8;
+    case VectorType::complex128:
+        break;
+    }
+    return 16;
+}
+
+double assign_vectors(VectorType type, std::size_t count, std::span<const VectorAssignment> assignments,
+                      bool norm) {
+    const Kind kind(type);
+    double sum = 0;
+    for (std::size_t k = 0; k < count; k += kind.block()) {
+        const std::size_t n = std::min(kind.block(), count - k), begin = k * kind.element;
+        for (const VectorAssignment& assignment : assignments) assign_block(kind, assignment, begin, n);
+        if (norm && !assignments.empty()) {
+            const std::byte* last = static_cast<const std::byte*>(assignments.back().y) + begin;
+            sum += kind.loops.product(last, last, kind.reals(n));
+        }
+    }
+    return sum;
+}
+
+std::complex<double> inner_product(VectorType type, std::size_t count, const void* x, const void* y) {
+    const Kind kind(type);
+    if (!kind.is_complex) return kind.loops.product(x, y, count);
+    double real = 0, imaginary = 0;
+    for (std::size_t k = 0; k < count; k += kind.block()) { // the second of the two finds them in cache
+        const std::size_t n = std::min(kind.block(), count - k), begin = k * kind.element;
+        const std::byte* const a = static_cast<const std::byte*>(x) + begin;
+        const std::byte* const b = static_cast<const std::byte*>(y) + begin;
+        real += kind.loops.product(a, b, kind.reals(n));
+        if (a != b) imaginary += kind.loops.imaginary_product(a, b, n);
+    }
+    return {real, imaginary};
+}
+
+} // namespace jali

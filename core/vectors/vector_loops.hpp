@@ -1,0 +1,148 @@
+// The loops of host_vectors.hpp, for one instruction set: included by vector_loops_base.cpp and by
+// vector_loops_avx2.cpp, which are compiled with different flags. As in schedule/reduce_loops.hpp everything
+// is in an unnamed namespace and calls nothing of the standard library.
+//
+// A complex vector is a real one of twice the length wherever the factor is real.
+#pragma once
+
+#include "vectors/vector_table.hpp"
+
+#include <cstddef>
+
+namespace jali {
+
+namespace {
+
+#if defined(__clang__)
+#define JALI_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#elif defined(__GNUC__)
+#define JALI_INDEPENDENT _Pragma("GCC ivdep")
+#else
+#define JALI_INDEPENDENT
+#endif
+
+// y = a y
+template <class Real>
+void scale(void* into, double factor, std::size_t n) {
+    Real* y = static_cast<Real*>(into);
+    const Real a = static_cast<Real>(factor);
+    JALI_INDEPENDENT
+    for (std::size_t k = 0; k < n; ++k) y[k] *= a;
+}
+
+// y = a x
+template <class Real>
+void set(void* into, double factor, const void* from, std::size_t n) {
+    Real* y = static_cast<Real*>(into);
+    const Real* x = static_cast<const Real*>(from);
+    const Real a = static_cast<Real>(factor);
+    JALI_INDEPENDENT
+    for (std::size_t k = 0; k < n; ++k) y[k] = a * x[k];
+}
+
+// y = y + a x
+template <class Real>
+void add(void* into, double factor, const void* from, std::size_t n) {
+    Real* y = static_cast<Real*>(into);
+    const Real* x = static_cast<const Real*>(from);
+    const Real a = static_cast<Real>(factor);
+    JALI_INDEPENDENT
+    for (std::size_t k = 0; k < n; ++k) y[k] += a * x[k];
+}
+
+// y = own y + a x
+template <class Real>
+void scale_add(void* into, double own, double factor, const void* from, std::size_t n) {
+    Real* y = static_cast<Real*>(into);
+    const Real* x = static_cast<const Real*>(from);
+    const Real c = static_cast<Real>(own), a = static_cast<Real>(factor);
+    JALI_INDEPENDENT
+    for (std::size_t k = 0; k < n; ++k) y[k] = c * y[k] + a * x[k];
+}
+
+// The same of complex elements, as pairs of numbers; n counts elements.
+template <class Real>
+void scale_complex(void* into, double re, double im, std::size_t n) {
+    Real* y = static_cast<Real*>(into);
+    const Real a = static_cast<Real>(re), b = static_cast<Real>(im);
+    JALI_INDEPENDENT
+    for (std::size_t k = 0; k < n; ++k) {
+        const Real u = y[2 * k], v = y[2 * k + 1];
+        y[2 * k] = u * a - v * b;
+        y[2 * k + 1] = u * b + v * a;
+    }
+}
+
+template <class Real>
+void add_complex(void* into, double re, double im, const void* from, std::size_t n) {
+    Real* y = static_cast<Real*>(into);
+    const Real* x = static_cast<const Real*>(from);
+    const Real a = static_cast<Real>(re), b = static_cast<Real>(im);
+    JALI_INDEPENDENT
+    for (std::size_t k = 0; k < n; ++k) {
+        const Real u = x[2 * k], v = x[2 * k + 1];
+        y[2 * k] += a * u - b * v;
+        y[2 * k + 1] += a * v + b * u;
+    }
+}
+
+// Sums in so many lanes, since each addition would wait for the one before.
+constexpr std::size_t lanes = 16;
+
+inline double total(const double (&sums)[lanes]) {
+    double found = 0;
+    for (std::size_t k = 0; k < lanes; ++k) found += sums[k];
+    return found;
+}
+
+// Sum of x y.
+template <class Real>
+double product(const void* left, const void* right, std::size_t n) {
+    const Real* x = static_cast<const Real*>(left);
+    const Real* y = static_cast<const Real*>(right);
+    double sums[lanes] = {};
+    std::size_t k = 0;
+    for (; k + lanes <= n; k += lanes) {
+        for (std::size_t j = 0; j < lanes; ++j)
+            sums[j] += static_cast<double>(x[k + j]) * static_cast<double>(y[k + j]);
+    }
+    for (std::size_t j = 0; k < n; ++k, ++j) sums[j] += static_cast<double>(x[k]) * static_cast<double>(y[k]);
+    return total(sums);
+}
+
+// The imaginary part of the sum of conj(x) y.
+template <class Real>
+double imaginary_product(const void* left, const void* right, std::size_t n) {
+    const Real* x = static_cast<const Real*>(left);
+    const Real* y = static_cast<const Real*>(right);
+    constexpr std::size_t pairs = lanes / 2;
+    double plus[pairs] = {}, minus[pairs] = {};
+    std::size_t k = 0;
+    for (; k + pairs <= n; k += pairs) {
+        for (std::size_t j = 0; j < pairs; ++j) {
+            plus[j] += static_cast<double>(x[2 * (k + j)]) * static_cast<double>(y[2 * (k + j) + 1]);
+            minus[j] += static_cast<double>(x[2 * (k + j) + 1]) * static_cast<double>(y[2 * (k + j)]);
+        }
+    }
+    for (std::size_t j = 0; k < n; ++k, ++j) {
+        plus[j] += static_cast<double>(x[2 * k]) * static_cast<double>(y[2 * k + 1]);
+        minus[j] += static_cast<double>(x[2 * k + 1]) * static_cast<double>(y[2 * k]);
+    }
+    double found = 0;
+    for (std::size_t j = 0; j < pairs; ++j) found += plus[j] - minus[j];
+    return found;
+}
+
+template <class Real>
+constexpr VectorLoops vector_loops_of() {
+    return {scale<Real>,         set<Real>,         add<Real>,     scale_add<Real>,
+            scale_complex<Real>, add_complex<Real>, product<Real>, imaginary_product<Real>};
+}
+
+constexpr VectorTable make_vector_table() {
+    return {{vector_loops_of<float>(), vector_loops_of<double>()}};
+}
+
+} // namespace
+
+} // namespace jali

@@ -1,0 +1,26 @@
+// The loops of vector_loops.hpp as a table, once per instruction set. Inside the core; host_vectors.cpp
+// chooses.
+#pragma once
+
+#include <cstddef>
+
+namespace jali {
+
+struct VectorLoops {
+    void (*scale)(void* y, double own, std::size_t n);
+    void (*set)(void* y, double a, const void* x, std::size_t n);
+    void (*add)(void* y, double a, const void* x, std::size_t n);
+    void (*scale_add)(void* y, double own, double a, const void* x, std::size_t n);
+    void (*scale_complex)(void* y, double re, double im, std::size_t n);
+    void (*add_complex)(void* y, double re, double im, const void* x, std::size_t n);
+    double (*product)(const void* x, const void* y, std::size_t n);
+    double (*imaginary_product)(const void* x, const void* y, std::size_t n);
+};
+
+struct VectorTable {
+    VectorLoops loops[2]; // of float, of double
+};
+extern const VectorTable vector_table_base;
+extern const VectorTable vector_table_avx2; // all null where this build has none
+
+} // namespace jali
