@@ -287,6 +287,8 @@ def test_what_makes_no_sense_is_refused() -> None:
             (lambda: x.norm("fro"), NotImplementedError, "matrices"),
             (lambda: x.norm(axis=2), ShapeError, "axis 2 does not exist"),
             (lambda: x.reshape((3, 3)), ShapeError, "has 10 elements, not 9"),
+            (lambda: x.reshape((10,), axis=0.0), ShapeError, "axis 0.0 does not exist"),
+            (lambda: x.globally.__setitem__(0, "one"), ParameterError, "are numbers, not 'one'"),
         ):
             with pytest.raises(error, match=words):
                 call()

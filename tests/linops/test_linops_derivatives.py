@@ -336,6 +336,15 @@ def test_mistakes_are_told() -> None:
         FirstDerivative((4, 3), axis=2)
     with pytest.raises(ShapeError, match="different size"):
         Laplacian((4, 3), axes=(0, 1), weights=(1,))
+    for axis in (1.0, "a", None):
+        with pytest.raises(ShapeError, match=f"axis {axis} does not exist"):
+            FirstDerivative((4, 3), axis=axis)  # type: ignore[arg-type]
+    for given in ({"axes": 0}, {"weights": 2}, {"sampling": 1.0}):
+        with pytest.raises(ShapeError, match="several numbers each, one for each axis"):
+            Laplacian((4, 3), **given)  # type: ignore[arg-type]
+    for weight in (1j, "a"):
+        with pytest.raises(ParameterError, match=f"weights of a Laplacian are real numbers, not {weight!r}"):
+            Laplacian((4, 3), weights=(1, weight))  # type: ignore[arg-type]
     with pytest.raises(ShapeError, match="samplings"):
         Gradient((4, 3), sampling=(1, 2, 3))
     with pytest.raises(ShapeError, match="extents from 1"):

@@ -15,7 +15,7 @@ from jali.arrays.exchange import check_workspace
 from jali.arrays.layout import Shape, even_split
 from jali.arrays.libraries import is_complex, library_of, may_overlap
 from jali.arrays.recorded import assign, contiguous, converted, is_recorded
-from jali.comm.given import integer
+from jali.comm.given import each, integer
 from jali.comm.whereabouts import is_on_device, memory_of
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.fft import steps as made
@@ -74,7 +74,7 @@ class Plan:
         for name, value, known in (("kind", kind, KINDS), ("layout", result, LAYOUTS), ("norm", norm, NORMS)):
             if value not in known:
                 raise ParameterError(f"{name} of a transform is one of {', '.join(known)}, not {value!r}")
-        if provider is not None and provider not in PROVIDERS:
+        if provider is not None and provider not in tuple(PROVIDERS):
             raise ParameterError(
                 f"transforms of local arrays come from {', '.join(PROVIDERS)}, not {provider!r}"
             )
@@ -86,7 +86,7 @@ class Plan:
         self.axes = normal_axes(layout.shape, axes)
         last = self.axes[-1]
         before, after = (
-            normal_axes(layout.shape, given) if len(given) else () for given in (shift_before, shift_after)
+            normal_axes(layout.shape, given) if each(given) else () for given in (shift_before, shift_after)
         )
         if not set(before) <= set(self.axes) or not set(after) <= set(self.axes):
             raise ShapeError(f"shifts along {before} and {after} of a transform along {self.axes}")
@@ -94,10 +94,11 @@ class Plan:
             raise ShapeError(f"an array of shape {layout.shape} has no elements along an axis of {self.axes}")
         self._shifts = {"before": before, "after": after}
         m = layout.shape[last]
-        self.n = m if kind != "irfft" else 2 * (m - 1) if n is None else operator.index(n)
+        self.n = m if kind != "irfft" else 2 * (m - 1) if n is None else integer(n) or 0
         if kind == "irfft" and not (self.n >= 1 and self.n // 2 + 1 == m):
             raise ShapeError(
-                f"{m} frequencies of axis {last} are those of {2 * (m - 1)} or {2 * m - 1} real numbers, not of {self.n}"
+                f"{m} frequencies of axis {last} are those of {2 * (m - 1)} or {2 * m - 1} real numbers, not of "
+                f"{self.n if n is None else n}"
             )
         self.steps: list[Step] = []
         self._kept: dict[Any, Any] = {}
@@ -406,8 +407,7 @@ def normal_axes(shape: Shape, axes: int | Sequence[int] | None) -> tuple[int, ..
     """Axes from 0; all where None. Raises ShapeError."""
     if axes is None:
         axes = range(len(shape))
-    given = [axes] if hasattr(axes, "__index__") else list(axes)
-    found = []
+    given, found = each(axes), []
     for axis in given:
         try:
             number = operator.index(axis)

@@ -36,7 +36,7 @@ def halo_block_split(
 def _grid(ranks: Communicator, shape: Shape, given: Sequence[int] | None) -> Shape:
     if given is None:
         return (1,) * (len(shape) - 1) + (ranks.size,)
-    grid = tuple(int(n) for n in given)
+    grid = extents("a grid of ranks", given)
     if len(grid) != len(shape):
         raise ShapeError(
             f"a grid of ranks has a number for each of {len(shape)} axes, {grid} has {len(grid)}"

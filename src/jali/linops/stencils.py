@@ -19,6 +19,7 @@ from jali.arrays.layout import Box, Layout, Shape, extents, layout_of, shape_of,
 from jali.arrays.libraries import library_of, numpy_dtype
 from jali.arrays.recycled import empty
 from jali.arrays.transits import Piece
+from jali.comm.given import integer
 from jali.errors import ShapeError
 from jali.linops.band_kernels import arithmetic_on
 from jali.linops.bands import Band, Rows, inner_rows, other_rows
@@ -75,11 +76,12 @@ class StencilOperator(LinearOperator):
         self._plans: dict[tuple[Layout, int, Band], Plan] = {}
 
     def _axis(self, axis: int) -> int:
-        if not -len(self.dims) <= axis < len(self.dims):
+        number = integer(axis)
+        if number is None or not -len(self.dims) <= number < len(self.dims):
             raise ShapeError(
                 f"{type(self).__name__}: axis {axis} does not exist in an array of shape {self.dims}"
             )
-        return axis % len(self.dims)
+        return number % len(self.dims)
 
     # --- how it is spread -----------------------------------------------------------------------------------
 
