@@ -145,9 +145,10 @@ class Exchange:
         return found
 
     def pipelined(self, pieces: int, along: int, local: Any, out: Any, before: Any) -> Any:
-        """As `run`, in so many pieces `along` a dimension; `before(where)` makes a piece of `local`, given by its indices, ready while
+        """As `run`, in so many pieces `along` a dimension, or as many as it has; `before(where)` makes a piece of `local`, given by its indices, ready while
         the pieces before it are under way. Collective."""
         library, begun, memory = library_of(local), [], self._memory(local)
+        pieces = min(pieces, self.longest(along))
         try:
             for number, one in enumerate(self.rounds(local.dtype.itemsize, pieces, along)):
                 before(slices_in(one.before, self._within[0]))

@@ -143,7 +143,6 @@ def pipelined(step: Transform, move: Move, forward: bool, pieces: int, x: Any, r
 
     # pieces of an outer dimension are large pieces of memory
     outer = min((axis for axis in axes if exchange.shortest(axis) >= pieces), default=axes[0])
-    pieces = min(pieces, exchange.longest(outer))
     return exchange.pipelined(pieces, outer, ready, run.new(x, exchange.shape), transform)
 
 
