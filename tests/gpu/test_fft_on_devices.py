@@ -169,6 +169,27 @@ def test_results_may_lie_where_numbers_came_from(axes: Any, pieces: int, device:
     jali.virtual_ranks(2, body)
 
 
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_memory_of_a_plan_is_for_one_stream_after_the_other(pieces: int, device: str) -> None:
+    def body() -> None:
+        gpu = fake_cupy.use(device, current().rank)
+        a = numbers((32, 32, 16), "complex128")
+        parts = [spread(factor * a) for factor in range(1, 7)]
+        gpu.synchronize()
+        fake_cupy.wait()
+        plan, found = fft.Plan(parts[0].layout, pieces=pieces, norm="ortho"), []
+        for x in parts:
+            with fake_cupy.another_stream():
+                found.append(plan(x))
+        fake_cupy.wait()
+        gpu.synchronize()
+        right = np.fft.fftn(a, norm="ortho")
+        for factor, y in enumerate(found, 1):
+            np.testing.assert_allclose(whole(y), factor * right, atol=1e-9)
+
+    jali.virtual_ranks(2, body)
+
+
 def _refused(*_: Any) -> Any:
     raise AssertionError("a copy to the host")
 

@@ -126,6 +126,13 @@ class _Buffers:
         )  # that has waited for the last messages, and may overwrite what they sent
 
 
+def meet(gpu: Any, stream: int) -> None:
+    """Streams of jali and of a library wait for each other: the latter too, since it may be one that a graph captures, with which jali's
+    then goes."""
+    gpu.wait_for(stream)
+    gpu.let_wait(stream)
+
+
 class _DeviceTransit(Transit):
     """On jali's stream, which waits for that of the library and is waited for, so that the library may change its stream in between."""
 
@@ -134,7 +141,7 @@ class _DeviceTransit(Transit):
         buffers.under_way = True
         stream = self._library.stream(array)
         if stream != buffers.stream:
-            buffers.gpu.let_wait(stream)
+            meet(buffers.gpu, stream)
         with self._library.where(array):
             for where, data in buffers.sent:
                 data[...] = array[where]

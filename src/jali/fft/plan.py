@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from jali.arrays.exchange import check_workspace
 from jali.arrays.layout import Shape, even_split
 from jali.arrays.libraries import is_complex, library_of, may_overlap
 from jali.arrays.recorded import assign, contiguous, converted, is_recorded
+from jali.arrays.transits import meet
 from jali.comm.given import each, integer
-from jali.comm.whereabouts import is_on_device, memory_of
+from jali.comm.whereabouts import gpu_of, is_on_device, memory_of
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.fft import steps as made
 from jali.fft.providers import PROVIDERS, Means, provider_for
@@ -102,6 +104,7 @@ class Plan:
             )
         self.steps: list[Step] = []
         self._kept: dict[Any, Any] = {}
+        self._stream: int | None = None  # of the last application, for which jali's has waited
         self._weights: dict[Any, Any] = {}
         self._now = with_mask(layout, None)
         self._make()
@@ -301,7 +304,7 @@ class Plan:
         tape = recording.current() if recording.recorders else None
         if tape is not None:
             self._ready_for_graphs(x, out, forward, norm)
-        with library_of(x.local).where(x.local):
+        with library_of(x.local).where(x.local), self._in_turn(x.local):
             local = self._steps(x, None if out is None else out.local, overwrite, forward, norm)
             if out is None:
                 out = DistributedArray.of(end, local, x._base_comm)
@@ -310,6 +313,22 @@ class Plan:
         if tape is not None:  # whose owners go on with them
             tape.lent += [memory_of(a.local) for a in (x, out) if 0 not in a.local.shape]
         return out
+
+    @contextlib.contextmanager
+    def _in_turn(self, local: Any) -> Iterator[None]:
+        """Inside, the stream of the array's library has waited for applications on other streams, which use the same memory."""
+        if is_recorded(local) or not is_on_device(local):
+            yield
+            return
+        gpu, stream = gpu_of(local), library_of(local).stream(local)
+        if self._stream not in (None, stream):
+            meet(gpu, stream)
+        try:
+            yield
+        finally:
+            if self._kept:
+                gpu.wait_for(stream)
+                self._stream = stream
 
     def _ready_for_graphs(
         self, x: DistributedArray, out: DistributedArray | None, forward: bool, norm: str
