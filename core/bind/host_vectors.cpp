@@ -5,10 +5,14 @@
 #include <complex>
 #include <cstddef>
 #include <optional>
+#include <stdexcept>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -156,6 +160,26 @@ nb::object assign_host_vectors(nb::handle given, bool norm) {
     return nb::float_(assignments.run(norm));
 }
 
+// Whether it was done: see the docstring below.
+bool combine_host_vectors(nb::handle y, const std::vector<nb::handle>& xs,
+                          const std::vector<std::pair<double, double>>& weights, double divisor,
+                          double factor) {
+    if (xs.size() != weights.size())
+        throw std::invalid_argument("a combination has a weight for each vector");
+    const HostVector out(y, true);
+    std::vector<HostVector> held;
+    std::vector<WeightedVector> terms;
+    for (std::size_t k = 0; k < xs.size(); ++k) {
+        const HostVector& x = held.emplace_back(xs[k], false);
+        if (!out.is_like(x) || (out.count() > 0 && (x.data() == out.data() || x.overlaps(out)))) return false;
+        terms.push_back({weights[k].first, weights[k].second, x.data()});
+    }
+    if (!out.type()) return false;
+    without_interpreter(
+        out.count(), [&] { combine_vectors(*out.type(), out.count(), out.data(), terms, divisor, factor); });
+    return true;
+}
+
 nb::object inner_of_host_vectors(nb::handle x, nb::handle y) {
     const HostVector left(x, false), right(y, false);
     if (!left.is_like(right)) return nb::none();
@@ -177,6 +201,14 @@ void bind_host_vectors(nb::module_& m) {
         "memory of NumPy's arrays; the sum of |y|^2 of the last with `norm`, else 0. None, and nothing done, "
         "unless they are contiguous arrays of one floating type and shape, each the same memory as another "
         "or apart from it, and no y among its own terms.");
+    m.def(
+        "combine_host_vectors", &combine_host_vectors, "y"_a, "xs"_a, "weights"_a, "divisor"_a, "factor"_a,
+        nb::sig("def combine_host_vectors(y: Any, xs: Sequence[Any], weights: Sequence[tuple[float, float]], "
+                "divisor: float, factor: float) -> bool"),
+        "y = (times x / over + ...) / divisor * factor, with a weight (times, over) for each x, added from "
+        "left to "
+        "right in one pass over memory, with NumPy's roundings. False, and nothing done, unless they are "
+        "contiguous arrays of one floating type and shape, y apart from each x.");
     m.def(
         "inner_of_host_vectors", &inner_of_host_vectors, "x"_a, "y"_a,
         nb::sig("def inner_of_host_vectors(x: Any, y: Any) -> float | complex | None"),

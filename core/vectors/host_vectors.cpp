@@ -2,6 +2,7 @@
 #include "vectors/vector_table.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace jali {
@@ -99,6 +100,40 @@ double assign_vectors(VectorType type, std::size_t count, std::span<const Vector
         }
     }
     return sum;
+}
+
+void combine_vectors(VectorType type, std::size_t count, void* y, std::span<const WeightedVector> terms,
+                     double divisor, double factor) {
+    const Kind kind(type);
+    const VectorLoops& loops = kind.loops;
+    const auto is_plain = [](const WeightedVector& term) { return term.over == 1; };
+    const auto together = static_cast<std::size_t>(
+        std::ranges::find_if_not(terms.first(std::min(terms.size(), most_terms)), is_plain) - terms.begin());
+    const bool all = together == terms.size() && together > 0;
+    std::array<double, most_terms> times{};
+    for (std::size_t t = 0; t < together; ++t) times[t] = terms[t].times;
+    for (std::size_t k = 0; k < count; k += kind.block()) {
+        const std::size_t n = std::min(kind.block(), count - k), begin = k * kind.element;
+        const std::size_t reals = kind.reals(n);
+        std::byte* const part = static_cast<std::byte*>(y) + begin;
+        const auto x_of = [&](const WeightedVector& term) {
+            return static_cast<const std::byte*>(term.x) + begin;
+        };
+        std::array<const void*, most_terms> x{};
+        for (std::size_t t = 0; t < together; ++t) x[t] = x_of(terms[t]);
+        if (together > 0)
+            loops.combine[together - 1](part, times.data(), x.data(), all ? divisor : 1, all ? factor : 1,
+                                        reals);
+        else
+            std::memset(part, 0, n * kind.element);
+        for (const WeightedVector& term : terms.subspan(together)) {
+            if (is_plain(term))
+                loops.add(part, term.times, x_of(term), reals);
+            else
+                loops.add_over(part, term.times, term.over, x_of(term), reals);
+        }
+        if (!all && (divisor != 1 || factor != 1)) loops.divide(part, divisor, factor, reals);
+    }
 }
 
 std::complex<double> inner_product(VectorType type, std::size_t count, const void* x, const void* y) {

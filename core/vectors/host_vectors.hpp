@@ -33,6 +33,17 @@ struct VectorAssignment {
 double assign_vectors(VectorType type, std::size_t count, std::span<const VectorAssignment> assignments,
                       bool norm);
 
+// A vector in a combination: times x / over.
+struct WeightedVector {
+    double times, over;
+    const void* x;
+};
+
+// y becomes the sum of the terms, added from left to right, over `divisor`, times `factor`: each operation is
+// rounded, those with 1 are none. y has no memory in common with any x.
+void combine_vectors(VectorType type, std::size_t count, void* y, std::span<const WeightedVector> terms,
+                     double divisor, double factor);
+
 // The sum of conj(x) y.
 std::complex<double> inner_product(VectorType type, std::size_t count, const void* x, const void* y);
 

@@ -60,6 +60,55 @@ void scale_add(void* into, double own, double factor, const void* from, std::siz
     for (std::size_t k = 0; k < n; ++k) y[k] = c * y[k] + a * x[k];
 }
 
+// y = y / divisor * factor
+template <class Real>
+void divide(void* into, double divisor, double factor, std::size_t n) {
+    Real* y = static_cast<Real*>(into);
+    const Real d = static_cast<Real>(divisor), f = static_cast<Real>(factor);
+    if (d == Real(1)) {
+        JALI_INDEPENDENT
+        for (std::size_t k = 0; k < n; ++k) y[k] *= f;
+        return;
+    }
+    JALI_INDEPENDENT
+    for (std::size_t k = 0; k < n; ++k) y[k] = y[k] / d * f;
+}
+
+// y = y + times x / over
+template <class Real>
+void add_over(void* into, double times, double over, const void* from, std::size_t n) {
+    Real* y = static_cast<Real*>(into);
+    const Real* x = static_cast<const Real*>(from);
+    const Real a = static_cast<Real>(times), b = static_cast<Real>(over);
+    JALI_INDEPENDENT
+    for (std::size_t k = 0; k < n; ++k) y[k] += a * x[k] / b;
+}
+
+template <class Real, std::size_t terms>
+void combine(void* into, const double* times, const void* const* from, double divisor, double factor,
+             std::size_t n) {
+    Real* y = static_cast<Real*>(into);
+    const Real* x[terms];
+    Real a[terms];
+    for (std::size_t t = 0; t < terms; ++t) {
+        x[t] = static_cast<const Real*>(from[t]);
+        a[t] = static_cast<Real>(times[t]);
+    }
+    const auto sum = [&](std::size_t k) {
+        Real found = a[0] * x[0][k];
+        for (std::size_t t = 1; t < terms; ++t) found += a[t] * x[t][k];
+        return found;
+    };
+    const Real d = static_cast<Real>(divisor), f = static_cast<Real>(factor);
+    if (d == Real(1)) {
+        JALI_INDEPENDENT
+        for (std::size_t k = 0; k < n; ++k) y[k] = sum(k) * f;
+        return;
+    }
+    JALI_INDEPENDENT
+    for (std::size_t k = 0; k < n; ++k) y[k] = sum(k) / d * f;
+}
+
 // The same of complex elements, as pairs of numbers; n counts elements.
 template <class Real>
 void scale_complex(void* into, double re, double im, std::size_t n) {
@@ -135,8 +184,17 @@ double imaginary_product(const void* left, const void* right, std::size_t n) {
 
 template <class Real>
 constexpr VectorLoops vector_loops_of() {
-    return {scale<Real>,         set<Real>,         add<Real>,     scale_add<Real>,
-            scale_complex<Real>, add_complex<Real>, product<Real>, imaginary_product<Real>};
+    return {scale<Real>,
+            set<Real>,
+            add<Real>,
+            scale_add<Real>,
+            scale_complex<Real>,
+            add_complex<Real>,
+            divide<Real>,
+            add_over<Real>,
+            {combine<Real, 1>, combine<Real, 2>, combine<Real, 3>, combine<Real, 4>, combine<Real, 5>},
+            product<Real>,
+            imaginary_product<Real>};
 }
 
 constexpr VectorTable make_vector_table() {

@@ -6,6 +6,12 @@
 
 namespace jali {
 
+// y[k] = (times[0] x[0][k] + times[1] x[1][k] + ...) / divisor * factor: so many terms, without the division
+// where the divisor is 1.
+constexpr std::size_t most_terms = 5;
+using CombineLoop = void (*)(void* y, const double* times, const void* const* x, double divisor,
+                             double factor, std::size_t n);
+
 struct VectorLoops {
     void (*scale)(void* y, double own, std::size_t n);
     void (*set)(void* y, double a, const void* x, std::size_t n);
@@ -13,6 +19,9 @@ struct VectorLoops {
     void (*scale_add)(void* y, double own, double a, const void* x, std::size_t n);
     void (*scale_complex)(void* y, double re, double im, std::size_t n);
     void (*add_complex)(void* y, double re, double im, const void* x, std::size_t n);
+    void (*divide)(void* y, double divisor, double factor, std::size_t n);
+    void (*add_over)(void* y, double times, double over, const void* x, std::size_t n);
+    CombineLoop combine[most_terms]; // of one term, of two, ...
     double (*product)(const void* x, const void* y, std::size_t n);
     double (*imaginary_product)(const void* x, const void* y, std::size_t n);
 };

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from jali._core import assign_host_vectors, inner_of_host_vectors
+from jali._core import assign_host_vectors, combine_host_vectors, inner_of_host_vectors
 
 TYPES = ["float32", "float64", "complex64", "complex128"]
 LENGTHS = [0, 1, 2, 7, 15, 16, 17, 31, 100, 2047, 2048, 2049, 5000, 40001]  # around lanes and blocks
@@ -137,3 +137,51 @@ def test_orders_that_agree_are_taken():
     assert assign_host_vectors([(y, 2, [(1, x)])]) is not None
     np.testing.assert_array_equal(y, 2 + x)
     assert inner_of_host_vectors(x, np.ascontiguousarray(x)) is None
+
+
+def combined_by_numpy(arrays, weights, divisor, factor):
+    """Of real arrays; complex ones are pairs of them, which NumPy divides by a real number in another way."""
+    total, dtype = None, arrays[0].dtype
+    real = arrays[0].real.dtype.type
+    for x, (times, over) in zip([x.view(real) for x in arrays], weights, strict=True):
+        term = x * real(times)
+        term = term / real(over) if over != 1 else term
+        total = term if total is None else total + term
+    return (total / real(divisor) * real(factor)).view(dtype)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize("count", range(1, 9))
+def test_combinations_have_the_roundings_of_numpy(dtype, n, count):
+    rng = np.random.default_rng(count)
+    long = numbers(n + 10, dtype, 3)
+    arrays = [long[k : k + n] for k in range(count)]  # which overlap, as rows of a stencil do
+    plain = [(float(w), 1.0) for w in rng.normal(size=count)]
+    divided = [(w, 1.0 if rng.random() < 0.5 else 3.0) for w, _ in plain]
+    for weights, divisor, factor in (
+        (plain, 1.0, 1.0),
+        (plain, 12.0, 1.0),
+        (divided, 1.0, 0.3),
+        (divided, 7.0, -2.5),
+    ):
+        found = np.empty(n, dtype)
+        assert combine_host_vectors(found, arrays, weights, divisor, factor)
+        np.testing.assert_array_equal(found, combined_by_numpy(arrays, weights, divisor, factor))
+
+
+def test_combinations_that_are_left_to_numpy():
+    x, y = np.ones(10), np.full(10, 7.0)
+    one = [(1.0, 1.0)]
+    for out, xs in (
+        (y, [y]),
+        (y[:9], [y[1:]]),
+        (y, [x[:9]]),
+        (y[::2], [x[:5]]),
+        (y, [x.astype("f4")]),
+        (y, ["x"]),
+    ):
+        assert not combine_host_vectors(out, xs, one, 1.0, 1.0)
+    assert (y == 7).all()
+    with pytest.raises(ValueError, match="a weight for each"):
+        combine_host_vectors(y, [x, x], one, 1.0, 1.0)

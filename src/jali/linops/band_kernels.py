@@ -14,15 +14,17 @@ from jali import recording
 from jali.arrays.libraries import Library, numpy_dtype
 from jali.codegen import cache
 from jali.comm.whereabouts import gpu_of, is_on_device
-from jali.linops.bands import Arithmetic, ByLibrary, Combination
+from jali.linops.bands import Arithmetic, ByCore, ByLibrary, Combination
 
 THREADS, EACH = 256, 4  # of a block; elements of a thread
 PRECISIONS = {"float32": "float32", "complex64": "float32", "float64": "float64", "complex128": "float64"}
 
 
 def arithmetic_on(library: Library, out: Any) -> Arithmetic:
-    """What computes results like `out`: kernels on a device for types that they have, else the array's library."""
-    if library.name == "numpy" or not is_on_device(out) or numpy_dtype(out).name not in PRECISIONS:
+    """What computes results like `out`: the core on NumPy's arrays, kernels on a device for types that they have, else the library."""
+    if library.name == "numpy":
+        return ByCore()
+    if not is_on_device(out) or numpy_dtype(out).name not in PRECISIONS:
         return ByLibrary(library.xp)
     return ByKernel(library, out)
 
@@ -65,8 +67,9 @@ def kernel_text(program: Combination, precision: str) -> str:
             text = f"{text} * {_number(times, precision)}"
         terms.append(text if over == 1.0 else f"{text} / {_number(over, precision)}")
     lines = [f"r = {terms[0]};", *(f"r = r + {term};" for term in terms[1:])]
-    for name, number in program.last:
-        lines.append(f"r = r {'*' if name == 'multiply' else '/'} {_number(number, precision)};")
+    for sign, number in (("/", program.divisor), ("*", program.factor)):
+        if number != 1.0:
+            lines.append(f"r = r {sign} {_number(number, precision)};")
     body = "\n                ".join(lines)
     n = len(terms)
     return f"""

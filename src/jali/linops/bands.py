@@ -3,8 +3,8 @@
 A derivative is one, and its adjoint is another: its transpose, which is found here entry by entry. So both are applied in the same
 way, each rank computing its own rows, for which it needs columns of others but adds nothing to theirs.
 
-What comes out has the bits of the serial library where rows have the order of its terms: an entry is `times * x / over`, entries are
-added from left to right, and the sum is divided at the end.
+What comes out of real arrays has the bits of the serial library where rows have the order of its terms: an entry is
+`times * x / over`, entries are added from left to right, and the sum is divided at the end.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from jali._core import combine_host_vectors
 
 Weight = tuple[float, float]  # times, over
 CHUNK = (
@@ -164,11 +166,23 @@ class ByLibrary(Arithmetic):
     def scratch(self, program: Combination, like: Any) -> Any:
         return self.xp.empty_like(like) if program.scratch else None
 
-    def at_a_time(self, out: Any) -> int | None:
-        return max(1, CHUNK // out.dtype.itemsize) if self.xp is np else None
-
     def combine(self, program: Combination, arrays: Sequence[Any], out: Any, scratch: Any) -> None:
         program(self.xp, arrays, out, scratch)
+
+
+class ByCore(ByLibrary):
+    """NumPy's arrays in one pass over memory, where they are of real or complex numbers; others by NumPy. Real and imaginary parts are
+    real numbers: NumPy rounds otherwise where it divides complex ones."""
+
+    def __init__(self) -> None:
+        super().__init__(np)
+
+    def at_a_time(self, out: Any) -> int | None:
+        return None if out.dtype.char in "fdFD" else max(1, CHUNK // out.dtype.itemsize)
+
+    def combine(self, program: Combination, arrays: Sequence[Any], out: Any, scratch: Any) -> None:
+        if not combine_host_vectors(out, arrays, program.weights, program.divisor, program.factor):
+            super().combine(program, arrays, out, scratch)
 
 
 def inner_rows(by: Arithmetic, band: Band, x: Rows, out: Any, scale: float = 1.0) -> None:
@@ -227,15 +241,9 @@ class Combination:
             common = 1.0
         self.weights = tuple((times / common, over) for times, over in weights)
         self.scratch = any(abs(times) != 1.0 or over != 1.0 for times, over in self.weights[1:])
-        divisor /= common
-        self.last: list[tuple[str, float]] = []
-        if _is_power_of_two(abs(divisor)):
-            if scale / divisor != 1.0:
-                self.last.append(("multiply", scale / divisor))
-        else:
-            self.last.append(("divide", divisor))
-            if scale != 1.0:
-                self.last.append(("multiply", scale))
+        self.divisor, self.factor = divisor / common, scale
+        if _is_power_of_two(abs(self.divisor)):
+            self.divisor, self.factor = 1.0, scale / self.divisor
 
     def __call__(self, xp: Any, arrays: Sequence[Any], out: Any, scratch: Any) -> None:
         begin = self._first(xp, arrays, out)
@@ -245,8 +253,10 @@ class Combination:
             else:
                 value, negative = _term(xp, x, abs(times), over, scratch), times < 0
             (xp.subtract if negative else xp.add)(out, value, out=out)
-        for name, number in self.last:
-            getattr(xp, name)(out, number, out=out)
+        if self.divisor != 1.0:
+            xp.divide(out, self.divisor, out=out)
+        if self.factor != 1.0:
+            xp.multiply(out, self.factor, out=out)
 
     def _first(self, xp: Any, arrays: Sequence[Any], out: Any) -> int:
         """The first two terms, or the only one; how many."""

@@ -58,6 +58,8 @@ def own(found: Any, given: Any) -> Any:
 def is_complex(x: Any) -> bool:
     """Whether a vector or an operator says that its numbers are complex."""
     dtype = getattr(x, "dtype", None)
+    if isinstance(dtype, np.dtype):
+        return dtype.kind == "c"
     return dtype is not None and "complex" in str(dtype)
 
 
