@@ -438,11 +438,16 @@ def library_of(x: Any) -> Library:
 
 
 def dtype_of_numpy(dtype: Any) -> np.dtype[Any]:
-    """A type of elements, of NumPy or PyTorch, as NumPy calls it."""
+    """A type of elements, of NumPy or PyTorch, as NumPy calls it. Raises ParameterError for what is none."""
     if isinstance(dtype, np.dtype):
         return dtype
     name = str(dtype)
-    return np.dtype(name.removeprefix("torch.") if name.startswith("torch.") else dtype)
+    try:
+        return np.dtype(name.removeprefix("torch.") if name.startswith("torch.") else dtype)
+    except TypeError:
+        raise ParameterError(
+            f"{name} is no type of elements that NumPy has; take one that it has, such as float32, or convert arrays (x.astype)"
+        ) from None
 
 
 def numpy_dtype(x: Any) -> np.dtype[Any]:
