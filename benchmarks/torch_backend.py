@@ -8,6 +8,9 @@ and the other backend is NCCL; "waited for" then includes the stream. Run it wit
 
 With `--graphs`, on devices only, all-reduces alone: of each size twenty are captured in a CUDA graph, one graph per backend, and events of the
 device around two replays say what one takes. A replay before them brings the ranks together. Medians of the slowest rank's times.
+
+With `--host`, on devices only, what a call takes of the host: a hundred are made one after the other, and nobody waits for the device
+but between such batches. With `async_op` the caller's stream is let wait for each. Medians of the slowest rank's times.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ from typing import Any
 SIZES = [4, 4096, 65536, 1 << 20, 16 << 20]
 GRAPH_SIZES = [1 << k for k in range(10, 25, 2)]
 IN_A_GRAPH, REPLAYS = 20, 2
+HOST_SIZES = [4096]
+IN_A_BATCH = 100  # below what a stream holds before it lets the host wait
 
 
 def calls(size: int, ranks: int, device: Any) -> dict[str, Callable[[Any], Any]]:
@@ -118,11 +123,66 @@ def compare_graphs(groups: dict[str, Any], device: Any, sizes: list[int], batche
         if rank == 0:
             by_backend = dict(zip(groups, times.tolist(), strict=True))
             theirs, ours = (statistics.median(by_backend[backend]) for backend in (other, "jali"))
-            spreads = " | ".join(
-                f"{min(by_backend[backend]):.1f} .. {max(by_backend[backend]):.1f}"
-                for backend in (other, "jali")
+            ratio = f"{theirs / ours:.2f}"
+            print(
+                f"| {size} | {theirs:.1f} | {ours:.1f} | {ratio} | {spreads(by_backend, other)} |", flush=True
             )
-            print(f"| {size} | {theirs:.1f} | {ours:.1f} | {theirs / ours:.2f} | {spreads} |", flush=True)
+
+
+def compare_host(groups: dict[str, Any], device: Any, sizes: list[int], batches: int) -> None:
+    """A line per call, with and without `async_op`."""
+    import torch
+    import torch.distributed as dist
+
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    other = next(backend for backend in groups if backend != "jali")
+    if rank == 0:
+        print(
+            f"{ranks} ranks, {IN_A_BATCH} calls after each other; microseconds of the host a call, medians of {batches}"
+        )
+        print(f"| call | bytes | {other} | jali | jali / {other} | lowest and highest of {other} | of jali |")
+        print("|---" * 7 + "|")
+    for size in sizes:
+        x = torch.zeros(max(1, size // 4), device=device)
+        whole = torch.zeros(len(x) * ranks, device=device)
+        several: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+            "all_reduce": (dist.all_reduce, (x,)),
+            "all_gather_into_tensor": (dist.all_gather_into_tensor, (whole, x)),
+            "reduce_scatter_tensor": (dist.reduce_scatter_tensor, (x, whole)),
+            "broadcast": (dist.broadcast, (x, 0)),
+            "all_to_all_single": (dist.all_to_all_single, (whole, whole.clone())),
+        }
+        for name, (call, arguments) in several.items():
+            for asynchronous in (False, True):
+                times = torch.zeros(len(groups), batches, device=device)
+                for batch in range(batches + 1):
+                    for k, group in enumerate(groups.values()):
+                        synchronize(device)
+                        dist.barrier()
+                        start = time.perf_counter()
+                        for _ in range(IN_A_BATCH):
+                            work = call(*arguments, group=group, async_op=asynchronous)
+                            if asynchronous:
+                                work.wait()
+                        if batch > 0:  # the first connects
+                            times[k, batch - 1] = (time.perf_counter() - start) / IN_A_BATCH * 1e6
+                dist.all_reduce(times, dist.ReduceOp.MAX)
+                synchronize(device)
+                if rank == 0:
+                    by_backend = dict(zip(groups, times.tolist(), strict=True))
+                    theirs, ours = (statistics.median(by_backend[backend]) for backend in (other, "jali"))
+                    print(
+                        f"| {name}{', async_op' if asynchronous else ''} | {size} | {theirs:.1f} | {ours:.1f} "
+                        f"| {ours / theirs:.2f} | {spreads(by_backend, other)} |",
+                        flush=True,
+                    )
+
+
+def spreads(by_backend: dict[str, list[float]], other: str) -> str:
+    """The lowest and highest time of each, as two cells."""
+    return " | ".join(
+        f"{min(by_backend[backend]):.1f} .. {max(by_backend[backend]):.1f}" for backend in (other, "jali")
+    )
 
 
 def synchronize(device: Any) -> None:
@@ -133,7 +193,7 @@ def synchronize(device: Any) -> None:
         torch.cuda.synchronize(device)
 
 
-def run_rank(rank: int, ranks: int, store: str, sizes: list[int], batches: int, graphs: bool) -> None:
+def run_rank(rank: int, ranks: int, store: str, sizes: list[int], batches: int, what: str) -> None:
     import torch
     import torch.distributed as dist
 
@@ -141,8 +201,8 @@ def run_rank(rank: int, ranks: int, store: str, sizes: list[int], batches: int, 
 
     torch.set_num_threads(1)
     on_devices = torch.cuda.device_count() >= ranks
-    if graphs and not on_devices:
-        raise SystemExit(f"--graphs: {ranks} ranks need a GPU each, PyTorch sees {torch.cuda.device_count()}")
+    if what != "calls" and not on_devices:
+        raise SystemExit(f"--{what}: {ranks} ranks need a GPU each, PyTorch sees {torch.cuda.device_count()}")
     device = torch.device("cuda", rank) if on_devices else torch.device("cpu")
     if on_devices:
         torch.cuda.set_device(device)
@@ -156,8 +216,8 @@ def run_rank(rank: int, ranks: int, store: str, sizes: list[int], batches: int, 
     other = "nccl" if on_devices else "gloo"
     groups = {"jali": dist.group.WORLD, other: dist.new_group(backend=other)}
 
-    if graphs:
-        compare_graphs(groups, device, sizes, batches)
+    if what != "calls":
+        {"graphs": compare_graphs, "host": compare_host}[what](groups, device, sizes, batches)
         dist.destroy_process_group()
         return
 
@@ -202,15 +262,18 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--batches", type=int, default=11)
     parser.add_argument("--sizes", type=int, nargs="*", help="bytes on each rank")
-    parser.add_argument("--graphs", action="store_true", help="all-reduces in CUDA graphs")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--graphs", action="store_true", help="all-reduces in CUDA graphs")
+    instead.add_argument("--host", action="store_true", help="what calls take of the host")
     options = parser.parse_args()
-    sizes = options.sizes or (GRAPH_SIZES if options.graphs else SIZES)
+    what = "graphs" if options.graphs else "host" if options.host else "calls"
+    sizes = options.sizes or {"graphs": GRAPH_SIZES, "host": HOST_SIZES, "calls": SIZES}[what]
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         processes = [
             spawn.Process(
                 target=run_rank,
-                args=(rank, options.ranks, f"{folder}/store", sizes, options.batches, options.graphs),
+                args=(rank, options.ranks, f"{folder}/store", sizes, options.batches, what),
             )
             for rank in range(options.ranks)
         ]

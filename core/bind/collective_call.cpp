@@ -5,6 +5,7 @@
 // wrong with other arguments, calls that are compared or recorded (jali.comm.calls).
 #include "bind/collective_call.hpp"
 #include "bind/collectives.hpp"
+#include "bind/device_request.hpp"
 #include "bind/errors.hpp"
 #include "bind/host_arrays.hpp"
 #include "bind/recording.hpp"
@@ -59,8 +60,7 @@ struct Kept {
 };
 constinit Kept numpy_array{"numpy", "ndarray"}, numpy_empty{"numpy", "empty"},
     device_array{"jali.comm.device_arrays", "DeviceArray"}, memory_of{"jali.comm.calls", "memory_of"},
-    request_on_host{"jali.comm.requests", "Request"},
-    request_on_device{"jali.comm.requests", "DeviceRequest"};
+    request_on_host{"jali.comm.requests", "Request"};
 
 // A type of elements as NumPy has it.
 struct HostElement {
@@ -96,14 +96,16 @@ class CallArray {
     void read(nb::handle object, Places& places, std::size_t number, bool writable) {
         lent_ = nb::borrow(object);
         placed = placed_array(object);
-        meets_jali = placed != nullptr;
+        const bool is_jalis_view = placed != nullptr; // for which nothing has been put in order yet
         if (placed == nullptr && object.type().ptr() != numpy_array.get().ptr()) {
             lent_ = places.stream() ? memory_of.get()(object, writable, handle_of(*places.stream()))
                                     : memory_of.get()(object, writable);
             placed = placed_array(lent_);
         }
         if (placed != nullptr) {
-            meets_jali = meets_jali || placed->owner_stream == handle_of(placed->kind->gpu->stream());
+            const bool is_on_stream = places.stream() && placed->owner_stream == handle_of(*places.stream());
+            meets_jali = (is_jalis_view && !is_on_stream) ||
+                         placed->owner_stream == handle_of(placed->kind->gpu->stream());
             rows_ = placed->kind->rows;
             row_ = placed->kind->row;
             return;
@@ -208,13 +210,15 @@ class PreparedCall {
                  const CallArguments& a)
         : calls_(calls), communicator_(communicator), a_(a), name_(name_of(collective)),
           rank_(calls.ranks->rank()), ranks_(calls.ranks->size()),
-          checks_(a.has(checked) ? is_true(a[checked]) : calls.checked), blocks_(is_true(a[blocking])),
-          held_(blocks_ ? nullptr : held_until_the_end(2)) {
+          checks_(a.has(checked) ? is_true(a[checked]) : calls.checked), blocks_(is_true(a[blocking])) {
         call_.collective = collective;
     }
 
     HostArrays& host_arrays() {
-        if (held_) return *held_;
+        if (!blocks_) {
+            if (!held_) held_ = held_until_the_end(2);
+            return *held_;
+        }
         return local_ ? *local_ : local_.emplace(2);
     }
 
@@ -598,6 +602,7 @@ class PreparedCall {
         fit_on_device(*plan, {placed.data(), buffers()}, addresses.data());
         Gpu& gpu = *plan->gpu();
         void* const on = stream_.value_or(gpu.stream());
+        DeviceRequest request;
         {
             nb::gil_scoped_release released; // a full stream waits, perhaps for a rank that is a thread
             // arrays of jali that are used on another stream; a graph is put in order by who launches it
@@ -607,6 +612,7 @@ class PreparedCall {
             there.prove_once(call_, *plan, {addresses.data(), buffers()}, on, checks_);
             plan->run({addresses.data(), buffers()}, on);
             if (meets_jali) gpu.wait_for(on);
+            if (!blocks_) request = DeviceRequest::begun(plan->gpu(), on);
         }
         if (!stream_) let_owners_go_on({placed.data(), buffers()});
         if (checks_ && blocks_) {
@@ -614,7 +620,8 @@ class PreparedCall {
             there.report_overflows(call_);
         }
         if (blocks_) return result_;
-        return request_on_device.get()(kind.gpu_object, result_, handle_of(on));
+        request.result = result_;
+        return nb::cast(std::move(request));
     }
 
     CollectiveCalls& calls_;

@@ -245,6 +245,18 @@ void bind_gpu(nb::module_& m) {
             [](Gpu& gpu, std::uintptr_t stream) { gpu.let_wait(reinterpret_cast<void*>(stream)); },
             "stream"_a, Released(), "Another stream waits for jali's work so far.")
         .def(
+            "order",
+            [](const std::shared_ptr<Gpu>& gpu, std::uintptr_t before, std::uintptr_t after) {
+                const CallersContext kept(gpu->api());
+                GpuEvent moment(gpu, false);
+                moment.record(reinterpret_cast<void*>(before));
+                moment.let_wait(reinterpret_cast<void*>(after));
+            },
+            "before"_a, "after"_a, Released(),
+            "What comes on the stream `after` waits for the work so far on `before`; jali's stream has no "
+            "part in "
+            "it.")
+        .def(
             "allocate",
             [](Gpu& gpu, std::size_t bytes, const std::string& label) { return gpu.allocate(bytes, label); },
             "bytes"_a, "label"_a, Released())

@@ -18,6 +18,7 @@ void bind_rules(nb::module_& m);
 void bind_collectives(nb::module_& m);
 void bind_collective_methods(nb::module_& m);
 void bind_device_messages(nb::module_& m);
+void bind_device_request(nb::module_& m);
 void bind_device_array(nb::module_& m);
 void bind_halo(nb::module_& m);
 void bind_host_vectors(nb::module_& m);
@@ -49,6 +50,7 @@ NB_MODULE(_core, m) {
     bind_rules(m);
     bind_device_collectives(m);
     bind_device_messages(m);
+    bind_device_request(m);
     bind_device_array(m);
     bind_halo(m);
     bind_host_vectors(m);

@@ -107,8 +107,9 @@ void bind_placed_array(nb::module_& m) {
                 new (self)
                     PlacedArray{std::move(kind), address, nullptr, owner_stream, read_only, std::move(owner)};
             },
-            "gpu"_a, "address"_a, "shape"_a, "element"_a, "owner_stream"_a, "read_only"_a, "owner"_a,
-            "Where the array `owner` of another library lies, which goes on to use it on that stream.")
+            "gpu"_a, "address"_a, "shape"_a, "element"_a, "owner_stream"_a, "read_only"_a, "owner"_a.none(),
+            "Where the array `owner` of another library lies, which goes on to use it on that stream. None: "
+            "whoever makes this keeps that array.")
         .def_prop_ro(
             "gpu", [](const PlacedArray& self) { return self.kind->gpu_object; },
             nb::for_getter(nb::sig("def gpu(self) -> Gpu")))

@@ -138,16 +138,10 @@ void combine_vectors(VectorType type, std::size_t count, void* y, std::span<cons
 
 std::complex<double> inner_product(VectorType type, std::size_t count, const void* x, const void* y) {
     const Kind kind(type);
-    if (!kind.is_complex) return kind.loops.product(x, y, count);
-    double real = 0, imaginary = 0;
-    for (std::size_t k = 0; k < count; k += kind.block()) { // the second of the two finds them in cache
-        const std::size_t n = std::min(kind.block(), count - k), begin = k * kind.element;
-        const std::byte* const a = static_cast<const std::byte*>(x) + begin;
-        const std::byte* const b = static_cast<const std::byte*>(y) + begin;
-        real += kind.loops.product(a, b, kind.reals(n));
-        if (a != b) imaginary += kind.loops.imaginary_product(a, b, n);
-    }
-    return {real, imaginary};
+    if (!kind.is_complex || x == y) return kind.loops.product(x, y, kind.reals(count));
+    double parts[2];
+    kind.loops.complex_product(x, y, count, parts);
+    return {parts[0], parts[1]};
 }
 
 } // namespace jali

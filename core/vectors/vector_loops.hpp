@@ -21,6 +21,14 @@ namespace {
 #define JALI_INDEPENDENT
 #endif
 
+// Neighbours change places in a vector of four: GCC before 12 has only the second of these.
+#if defined(__clang__) || __GNUC__ >= 12
+#define JALI_SWAPPED(v) __builtin_shufflevector(v, v, 1, 0, 3, 2)
+#else
+typedef long long Places __attribute__((vector_size(32)));
+#define JALI_SWAPPED(v) __builtin_shuffle(v, Places{1, 0, 3, 2})
+#endif
+
 // y = a y
 template <class Real>
 void scale(void* into, double factor, std::size_t n) {
@@ -159,27 +167,42 @@ double product(const void* left, const void* right, std::size_t n) {
     return total(sums);
 }
 
-// The imaginary part of the sum of conj(x) y.
+// The sum of conj(x) y, real and imaginary part. Vectors in the language, since compilers do not see that
+// numbers change places: each is multiplied with its partner and with the other part of its partner, whose
+// products of imaginary with real parts, in odd places, are taken off.
 template <class Real>
-double imaginary_product(const void* left, const void* right, std::size_t n) {
+void complex_product(const void* left, const void* right, std::size_t n, double* real_and_imaginary) {
     const Real* x = static_cast<const Real*>(left);
     const Real* y = static_cast<const Real*>(right);
-    constexpr std::size_t pairs = lanes / 2;
-    double plus[pairs] = {}, minus[pairs] = {};
+    constexpr std::size_t width = 4, several = 4;
+    typedef Real Reals __attribute__((vector_size(width * sizeof(Real))));
+    typedef double Doubles __attribute__((vector_size(width * sizeof(double))));
+    Doubles same[several] = {}, other[several] = {};
+    const std::size_t reals = 2 * n;
     std::size_t k = 0;
-    for (; k + pairs <= n; k += pairs) {
-        for (std::size_t j = 0; j < pairs; ++j) {
-            plus[j] += static_cast<double>(x[2 * (k + j)]) * static_cast<double>(y[2 * (k + j) + 1]);
-            minus[j] += static_cast<double>(x[2 * (k + j) + 1]) * static_cast<double>(y[2 * (k + j)]);
+    for (; k + width * several <= reals; k += width * several) {
+        for (std::size_t j = 0; j < several; ++j) {
+            Reals of_x, of_y;
+            __builtin_memcpy(&of_x, x + k + width * j, sizeof of_x);
+            __builtin_memcpy(&of_y, y + k + width * j, sizeof of_y);
+            const Doubles a = __builtin_convertvector(of_x, Doubles);
+            const Doubles b = __builtin_convertvector(of_y, Doubles);
+            same[j] += a * b;
+            other[j] += a * JALI_SWAPPED(b);
         }
     }
-    for (std::size_t j = 0; k < n; ++k, ++j) {
-        plus[j] += static_cast<double>(x[2 * k]) * static_cast<double>(y[2 * k + 1]);
-        minus[j] += static_cast<double>(x[2 * k + 1]) * static_cast<double>(y[2 * k]);
+    double real = 0, imaginary = 0;
+    for (std::size_t j = 0; j < several; ++j) {
+        real += same[j][0] + same[j][1] + same[j][2] + same[j][3];
+        imaginary += other[j][0] - other[j][1] + other[j][2] - other[j][3];
     }
-    double found = 0;
-    for (std::size_t j = 0; j < pairs; ++j) found += plus[j] - minus[j];
-    return found;
+    for (; k < reals; k += 2) {
+        const double a = x[k], b = x[k + 1], c = y[k], d = y[k + 1];
+        real += a * c + b * d;
+        imaginary += a * d - b * c;
+    }
+    real_and_imaginary[0] = real;
+    real_and_imaginary[1] = imaginary;
 }
 
 template <class Real>
@@ -194,7 +217,7 @@ constexpr VectorLoops vector_loops_of() {
             add_over<Real>,
             {combine<Real, 1>, combine<Real, 2>, combine<Real, 3>, combine<Real, 4>, combine<Real, 5>},
             product<Real>,
-            imaginary_product<Real>};
+            complex_product<Real>};
 }
 
 constexpr VectorTable make_vector_table() {

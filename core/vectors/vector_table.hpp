@@ -23,7 +23,7 @@ struct VectorLoops {
     void (*add_over)(void* y, double times, double over, const void* x, std::size_t n);
     CombineLoop combine[most_terms]; // of one term, of two, ...
     double (*product)(const void* x, const void* y, std::size_t n);
-    double (*imaginary_product)(const void* x, const void* y, std::size_t n);
+    void (*complex_product)(const void* x, const void* y, std::size_t n, double* real_and_imaginary);
 };
 
 struct VectorTable {

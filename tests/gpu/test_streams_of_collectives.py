@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import weakref
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -324,6 +326,90 @@ def test_requests_know_the_stream(fake_driver: Path) -> None:
         assert request.test()
 
     comm.virtual_ranks(RANKS, run)
+
+
+def view(array: Any, gpu: Any, stream: int) -> Any:
+    """Of memory of jali's, as somebody has it who uses it on this stream."""
+    return _core.PlacedArray(gpu, array.address, array.shape, array.element, stream, False, None)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_views_on_the_stream_of_the_call_do_not_wait_for_jalis(fake_driver: Path, elsewhere: bool) -> None:
+    def run() -> None:
+        c = comm.current()
+        gpu = open_device("cuda", c)
+        user, other, jalis = (Foreign(fake_driver, gpu) for _ in range(3))
+        jalis.stream = gpu.stream
+        x = DeviceArray.from_host(numbers(c.rank, 6), gpu)
+        seen = view(x, gpu, other.stream if elsewhere else user.stream)
+        c.all_reduce(seen, seen, stream=user.stream)
+        gpu.synchronize()
+        for _ in range(10):
+            busy(jalis)  # 0.3 s
+        end = _core.GpuEvent(gpu, False)
+        gpu.record(end)
+        c.all_reduce(seen, seen, stream=user.stream)
+        assert user.driver.cuStreamSynchronize(ctypes.c_void_p(user.stream)) == 0
+        assert end.reached() == elsewhere
+        np.testing.assert_array_equal(x.to_host(), RANKS * (numbers(0, 6) + numbers(1, 6)))
+
+    comm.virtual_ranks(RANKS, run)
+
+
+def test_requests_let_other_streams_wait(fake_driver: Path) -> None:
+    def run() -> None:
+        c = comm.current()
+        gpu = open_device("cuda", c)
+        user, other = (Foreign(fake_driver, gpu) for _ in range(2))
+        x = view(DeviceArray.from_host(numbers(c.rank, 6), gpu), gpu, user.stream)
+        c.all_reduce(x, x, stream=user.stream)
+        for extends in (False, True):
+            if not extends:
+                busy(user)
+            request = c.all_reduce(x, x, stream=user.stream, blocking=False)
+            assert request.stream == user.stream
+            assert not request.captured
+            if extends:
+                busy(user)
+                request.extend()
+            waited, own = (_core.GpuEvent(gpu, False) for _ in range(2))
+            request.let_wait(other.stream)
+            request.let_wait(user.stream)
+            gpu.record(waited, other.stream)
+            gpu.record(own, user.stream)
+            assert not request.test()
+            assert not waited.reached()
+            waited.wait()
+            assert request.test()
+            own.wait()
+            request.wait_on_host()
+        busy(user)
+        gpu.order(user.stream, other.stream)
+        gpu.record(waited, other.stream)
+        gpu.record(own, user.stream)
+        assert not waited.reached()
+        waited.wait()
+        assert own.reached()
+
+    comm.virtual_ranks(RANKS, run)
+
+
+def test_requests_in_a_cycle_with_their_array_are_collected(fake_driver: Path) -> None:
+    class Kept(DeviceArray):
+        request: Any = None
+
+    def run() -> None:
+        c = comm.current()
+        gpu = open_device("cuda", c)
+        memory = DeviceArray.from_host(numbers(c.rank, 6), gpu).memory
+        x = Kept(gpu, memory, (6,), np.float32)
+        x.request = c.all_reduce(x, x, blocking=False)
+        gone = weakref.ref(x)
+        del x
+        gc.collect()
+        assert gone() is None
+
+    comm.virtual_ranks(1, run)
 
 
 def test_checked_calls_on_a_stream_report_overflows(fake_driver: Path) -> None:

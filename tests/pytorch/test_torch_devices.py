@@ -10,6 +10,7 @@ import ctypes
 import os
 import sys
 import time
+import weakref
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,6 +21,9 @@ pytest.importorskip("torch", reason="PyTorch is not installed: make test-torch h
 import torch
 import torch.distributed as dist
 from rank_processes import RankProcesses
+from torch._C import _distributed_c10d as c10d
+
+from jali.errors import ParameterError
 
 GPU_TESTS = Path(__file__).parent.parent / "gpu"
 
@@ -48,28 +52,8 @@ class Stream:
             handle = made.value
         self.cuda_stream, self.device = handle, torch.device("cuda", dist.get_rank())
 
-    def wait_event(self, event: Event) -> None:
-        assert driver().cuStreamWaitEvent(ctypes.c_void_p(self.cuda_stream), event.event, 0) == 0
-
-    def wait_stream(self, other: Stream) -> None:
-        event = Event()
-        event.record(other)
-        self.wait_event(event)
-
     def synchronize(self) -> None:
         assert driver().cuStreamSynchronize(ctypes.c_void_p(self.cuda_stream)) == 0
-
-
-class Event:
-    def __init__(self) -> None:
-        self.event = ctypes.c_void_p()
-        assert driver().cuEventCreate(ctypes.byref(self.event), 2) == 0
-
-    def record(self, stream: Stream) -> None:
-        assert driver().cuEventRecord(self.event, ctypes.c_void_p(stream.cuda_stream)) == 0
-
-    def query(self) -> bool:
-        return driver().cuEventQuery(self.event) == 0
 
 
 def driver() -> ctypes.CDLL:
@@ -79,21 +63,16 @@ def driver() -> ctypes.CDLL:
 class OnDevice(torch.Tensor):
     """A tensor of the host over memory that the fake driver takes for a device's."""
 
-    device = property(lambda self: torch.device("cuda", dist.get_rank()))
+    index = 0
+    device = property(lambda self: torch.device("cuda", OnDevice.index))
+    __torch_function__ = torch._C._disabled_torch_function_impl  # which takes longer than a call
+    is_cuda, is_cpu = True, False
 
-    @property
-    def __cuda_array_interface__(self):
-        plain = self.as_subclass(torch.Tensor)
-        return {
-            "version": 3,
-            "shape": tuple(plain.shape),
-            "typestr": plain.numpy().dtype.str,
-            "data": (plain.data_ptr(), False),
-            "stream": torch.cuda.current_stream(self.device).cuda_stream,
-        }
+    def detach(self):
+        return self
 
-    def __dlpack_device__(self):
-        return 2, dist.get_rank()
+    def get_device(self) -> int:
+        return OnDevice.index
 
 
 @contextlib.contextmanager
@@ -103,7 +82,8 @@ def cuda_stands_in():
     from jali.comm import DeviceArray
     from jali.errors import DeviceError
 
-    gpu = _core.Gpu.open("cuda", dist.get_rank())
+    OnDevice.index = dist.get_rank()
+    gpu = _core.Gpu.open("cuda", OnDevice.index)
     gpu.synchronize()  # which makes it the device of this thread
     current = [Stream()]
 
@@ -127,7 +107,14 @@ def cuda_stands_in():
         patch.setattr(torch.cuda, "current_stream", lambda device=None: current[0])
         patch.setattr(torch.cuda, "stream", use)
         patch.setattr(torch.cuda, "Stream", Stream)
-        patch.setattr(torch.cuda, "Event", Event)
+        patch.setattr(torch.cuda, "ExternalStream", lambda handle, device: Stream(device, handle))
+
+        def current_stream_handle(index: int) -> int:
+            return current[0].cuda_stream
+
+        # which PyTorch has not where it was built without CUDA
+        patch.setattr(torch._C, "_cuda_getCurrentRawStream", current_stream_handle, raising=False)
+        patch.setattr(torch._C, "_cuda_getDevice", lambda: OnDevice.index, raising=False)
         yield current[0], tensor
         with contextlib.suppress(DeviceError):  # a test may have let it give up
             gpu.synchronize()
@@ -185,6 +172,136 @@ def on_streams() -> None:
 
 def test_calls_on_tensors_of_devices_are_put_on_streams(device_ranks):
     device_ranks.run(on_streams)
+
+
+def frames_of(call) -> tuple[int, int]:
+    """What `call` enters: functions of jali in Python, and functions of PyTorch's or their stand-ins that say which stream is the current one."""
+    entered = [0, 0]
+
+    def note(frame, event, argument) -> None:
+        if event == "call":
+            entered[0] += "/jali/" in frame.f_code.co_filename.replace(os.sep, "/")
+            entered[1] += "current_stream" in frame.f_code.co_name
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return entered[0], entered[1]
+
+
+MOST_FRAMES = 24
+
+
+def few_frames() -> None:
+    size, group = dist.get_world_size(), dist.group.WORLD
+    with cuda_stands_in() as (stream, tensor):
+        x, whole = tensor(torch.ones(8)), tensor(torch.ones(8 * size))
+        calls = {
+            "allreduce": (c10d.AllreduceOptions, lambda told: group.allreduce([x], told)),
+            "broadcast": (c10d.BroadcastOptions, lambda told: group.broadcast([x], told)),
+            "all_gather": (c10d.AllgatherOptions, lambda told: group._allgather_base(whole, x, told)),
+            "reduce_scatter": (
+                c10d.ReduceScatterOptions,
+                lambda told: group._reduce_scatter_base(x, whole, told),
+            ),
+        }
+        for name, (options, call) in calls.items():
+            for asynchronous in (False, True):
+                told = options()
+                told.asyncOp = asynchronous
+                call(told).wait()
+                frames, streams = frames_of(lambda call=call, told=told: call(told).wait())
+                several = 12 if name in ("all_gather", "reduce_scatter") else 0  # two tensors, more to check
+                assert 5 < frames <= MOST_FRAMES + several, (name, asynchronous, frames)
+                assert streams == 2  # when it begins, and when it is waited for
+        stream.synchronize()
+
+
+def test_calls_on_devices_enter_few_functions_of_python(device_ranks):
+    device_ranks.run(few_frames)
+
+
+def many_calls() -> None:
+    group = dist.group.WORLD
+    with cuda_stands_in() as (stream, tensor):
+        x = tensor(torch.zeros(8))
+        options = dist.AllreduceOptions()
+        options.asyncOp = False
+        most = 0
+        for _ in range(30):
+            for _ in range(100):
+                group.allreduce([x], options).wait()
+                most = max(most, len(group._collectives._on_device))
+            stream.synchronize()
+        assert most < 1000
+
+
+def test_calls_that_streams_have_done_are_forgotten_while_others_come(device_ranks):
+    device_ranks.run(many_calls)
+
+
+def tensors_let_go() -> None:
+    group = dist.group.WORLD
+    with cuda_stands_in() as (stream, tensor):
+        for waited in (True, False):
+            x, whole = tensor(torch.ones(8)), tensor(torch.zeros(16))
+            given = weakref.ref(x)
+            work = group._allgather_base(whole, x)
+            del x
+            assert given() is not None  # a stream of the group's may still read it
+            if waited:
+                work.wait()
+                assert work.result() == [whole]
+                assert given() is None
+            else:
+                stream.synchronize()
+                work.request.wait_on_host()
+                del work
+                for _ in range(200):
+                    if given() is None:
+                        break
+                    time.sleep(0.02)
+                assert given() is None
+
+
+def test_tensors_are_kept_until_somebody_has_waited_or_the_stream_has_done(device_ranks):
+    device_ranks.run(tensors_let_go)
+
+
+def other_ways() -> None:
+    me, group = dist.get_rank(), dist.group.WORLD
+    with cuda_stands_in() as (stream, tensor):
+        for asynchronous in (False, True):
+            options = dist.AllreduceOptions()
+            options.asyncOp = asynchronous
+            options.reduceOp = c10d._make_nccl_premul_sum(2.0)
+            x = tensor(torch.full((5,), me + 1.0))
+            stream.synchronize()
+            group.allreduce([x], options).wait()
+            stream.synchronize()
+            assert x.tolist() == [6.0] * 5
+        assert torch.cuda.current_stream() is stream
+        # The current device is another one: it is so again afterwards.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(torch._C, "_cuda_getDevice", lambda: 7)
+            group.allreduce([x], options).wait()
+            stream.synchronize()
+        assert x.tolist() == [24.0] * 5
+        # One tensor on the host, one on a device; several devices in one batch.
+        y = torch.zeros(10)
+        for out, one in ((y, x), (tensor(y), torch.zeros(5))):
+            with pytest.raises(ParameterError, match="one tensor is on .* give both on the same"):
+                group._allgather_base(out, one)
+        with pytest.raises(ParameterError, match="are on several devices"):
+            group.allreduce_coalesced([x, y])
+        group.allreduce([x]).wait()  # the group lives
+        stream.synchronize()
+
+
+def test_factors_other_devices_and_tensors_that_are_apart(device_ranks):
+    device_ranks.run(other_ways)
 
 
 def one_never_comes() -> None:

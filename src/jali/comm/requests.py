@@ -35,22 +35,4 @@ class Request:
         return self._result
 
 
-class DeviceRequest:
-    """A collective on a device that was not waited for. It is on jali's stream already (or on that which it was given), so whatever
-    jali does next with its arrays comes after it. Raises DeviceError, with the first cause, when a rank has failed and the device has given it up."""
-
-    def __init__(self, gpu: _core.Gpu, result: Any, stream: int | None = None) -> None:
-        self._event = _core.GpuEvent(gpu, False)
-        gpu.record(self._event, stream)
-        self._result = result
-
-    def test(self) -> bool:
-        """Whether the device has done it."""
-        recording.refuse_call("test")
-        return self._event.reached()
-
-    def wait(self) -> Any:
-        """What the blocking call would have returned; like that, it does not wait for the device."""
-        recording.refuse_call("wait")
-        self._event.gpu.refuse_if_aborted()
-        return self._result
+DeviceRequest = _core.DeviceRequest

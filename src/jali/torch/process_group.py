@@ -7,7 +7,8 @@ are put on a stream: the caller's, or for `async_op` one of the group's that beg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -22,19 +23,32 @@ from jali.comm.sockets import SocketTransport
 from jali.errors import ParameterError
 from jali.torch import tensors as of
 from jali.torch import threads
-from jali.torch.work import DeviceWork, Together, Work
+from jali.torch.work import DeviceWork, HostWork, Together, Work
 
+_NO_TIME = timedelta(0)
 _LONGEST_SHUTDOWN = 4.0  # seconds for calls under way when a group is shut down
 
 
-@dataclass
 class _Step:
-    """Part of a call: `begin` brings together what is read, `start` gives requests, `end` brings what came to its tensors."""
+    """Part of a call: `start` gives a request. Before it `begin` brings together what is read, after it `end` brings what came to its tensors.
 
-    start: Callable[[Communicator, dict[str, Any]], Any]  # with stream= and blocking= of jali's collectives
-    begin: Callable[[], None] = lambda: None
-    end: Callable[[], None] = lambda: None
-    kept: list[Any] = field(default_factory=list)
+    On devices these two are work of PyTorch on its current stream, and are left out where nothing `copies`.
+    """
+
+    __slots__ = ("copies", "index")
+
+    copies: bool
+    index: int  # number of the device, -1 for the host, as `Tensor.get_device` has it
+
+    @abstractmethod
+    def start(self, world: Communicator, how: dict[str, Any]) -> Any:
+        """With `stream` and `blocking` of jali's collectives."""
+
+    def begin(self) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
 
 
 @dataclass
@@ -59,11 +73,12 @@ class ProcessGroup(dist.ProcessGroup):
         super().__init__(rank, size)  # with a store as well the class could not be derived from
         self._store = store
         self._name, self._description = name, "undefined"
-        self._timeout = timeout or dist.constants.default_pg_timeout
+        self._rank, self._size = rank, size
+        self.set_timeout(timeout or dist.constants.default_pg_timeout)
         self._calls = 0
         self._barriers = 0
         self._batch: _Batch | None = None
-        self._streams: dict[torch.device, Any] = {}
+        self._streams: dict[int, Any] = {}  # by number of the device
         self._ended = False
         self._failing = False
         self._threads: list[threads.GroupThread] = []
@@ -86,12 +101,12 @@ class ProcessGroup(dist.ProcessGroup):
             return self._store.get(f"{purpose}/{key}").decode()
 
         return SocketTransport(
-            self.rank(),
-            self.size(),
+            self._rank,
+            self._size,
             lambda key, text: self._store.set(f"{purpose}/{key}", text),
             find,
             settings.environment().get("MASTER_ADDR", ""),
-            self._timeout.total_seconds(),
+            self._limit,
         )
 
     # --- what PyTorch asks a backend --------------------------------------------------------------------------
@@ -132,6 +147,7 @@ class ProcessGroup(dist.ProcessGroup):
     def set_timeout(self, timeout: timedelta) -> None:
         """For calls from now on."""
         self._timeout = timeout
+        self._limit = timeout.total_seconds()
 
     _set_default_timeout = set_timeout
 
@@ -156,7 +172,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def abort(self) -> None:
         """Every call, those under way too, raises from now on; the other ranks are told."""
-        self._fail(dist.DistBackendError(f"rank {self.rank()} called abort()"))
+        self._fail(dist.DistBackendError(f"rank {self._rank} called abort()"))
         self._stop(threads.PATIENCE)
 
     def shutdown(self) -> None:
@@ -172,19 +188,26 @@ class ProcessGroup(dist.ProcessGroup):
 
     # --- how calls are made -----------------------------------------------------------------------------------
 
-    def _issue(
-        self, what: str, written: Sequence[Any], steps: Sequence[_Step], device: torch.device, options: Any
-    ) -> Work | None:
+    def _issue(self, what: str, written: Sequence[Any], steps: Sequence[_Step], options: Any) -> Work | None:
         if self._batch is not None:
             self._batch.steps.extend(steps)
             self._batch.written.extend(written)
             return None
+        index = steps[0].index
+        if len(steps) > 1 and any([step.index != index for step in steps]):
+            raise ParameterError(f"the tensors of {what} are on several devices; make a call for each device")
         self._calls += 1
-        what = f"{what} (call {self._calls} of this group) on rank {self.rank()}"
-        waited_for = not getattr(options, "asyncOp", True)
-        if device.type != "cpu":
-            return self._put_on_stream(what, written, steps, device, waited_for, self._seconds(options))
-        work = Work(what, written, self._calls)
+        what = f"{what} (call {self._calls} of this group) on rank {self._rank}"
+        limit = self._limit
+        waited_for = False
+        if options is not None:
+            own = getattr(options, "timeout", _NO_TIME)
+            if own > _NO_TIME:
+                limit = own.total_seconds()
+            waited_for = not getattr(options, "asyncOp", True)
+        if index >= 0:
+            return self._put_on_stream(what, written, steps, index, waited_for, limit)
+        work = HostWork(what, written, self._calls)
 
         def make(world: Communicator) -> None:
             for step in steps:
@@ -197,40 +220,32 @@ class ProcessGroup(dist.ProcessGroup):
             for step in steps:
                 step.end()
 
-        self._collectives.issue(threads.Call(work, make, self._seconds(options)), waited_for)
+        self._collectives.issue(threads.Call(work, make, limit), waited_for)
         return work
-
-    def _seconds(self, options: Any) -> float:
-        own = getattr(options, "timeout", None)
-        return (own if own is not None and own > timedelta(0) else self._timeout).total_seconds()
 
     def _put_on_stream(
         self,
         what: str,
         written: Sequence[Any],
         steps: Sequence[_Step],
-        device: torch.device,
+        index: int,
         waited_for: bool,
         limit: float,
     ) -> Work:
-        stream = current = torch.cuda.current_stream(device)
+        stream = torch._C._cuda_getCurrentRawStream(index)
         if not waited_for:
-            if device not in self._streams:
-                self._streams[device] = torch.cuda.Stream(device)
-            stream = self._streams[device]
-            stream.wait_stream(current)
+            current, stream = stream, self._own_stream(index)
+            of.gpu_of(index).order(current, stream)
+        work = DeviceWork(what, written, self._calls, (index, stream), steps)
+        self._collectives.enqueue(work, limit)
+        return work
 
-        def put(world: Communicator) -> DeviceWork:
-            with torch.cuda.stream(stream):
-                for step in steps:
-                    step.begin()
-                how = {"stream": stream.cuda_stream, "blocking": False}
-                requests = [step.start(world, how) for step in steps]
-                for step in steps:
-                    step.end()
-                return DeviceWork(what, written, self._calls, stream, requests, steps)
-
-        return self._collectives.enqueue(put, limit)
+    def _own_stream(self, index: int) -> int:
+        """Handle of the stream of calls that nobody waits for at once."""
+        stream = self._streams.get(index)
+        if stream is None:
+            stream = self._streams[index] = torch.cuda.Stream(torch.device("cuda", index))
+        return stream.cuda_stream
 
     def _start_coalescing(self, device: torch.device) -> None:
         if self._batch is not None:
@@ -245,85 +260,53 @@ class ProcessGroup(dist.ProcessGroup):
         works = batch.messages
         if batch.steps:
             what = f"{len(batch.steps)} coalesced calls"
-            works = [*works, self._issue(what, batch.written, batch.steps, device, None)]
+            works = [*works, self._issue(what, batch.written, batch.steps, None)]
         return Together("coalesced calls", works) if len(works) > 1 else works[0] if works else None
 
     # --- reductions -------------------------------------------------------------------------------------------
 
     def _reduction(self, tensor: Any, op: Any, root: int | None = None) -> _Step:
-        written = of.Written([tensor])
-        word, factor = of.operation(op, written.row.dtype)
-        receives = root is None or root == self.rank()
-        row: list[torch.Tensor] = []
-
-        def begin() -> None:
-            numbers = written.begin()
-            if factor is not None:
-                numbers = numbers.mul_(factor) if receives else numbers * factor
-            row[:] = [numbers]
-
-        def start(world: Communicator, how: dict[str, Any]) -> Any:
-            x = of.as_numbers(row[0])
-            if root is None:
-                return world.all_reduce(x, x, word, **how)
-            return world.reduce(x, x if receives else None, word, root, **how)
-
-        return _Step(start, begin, written.end if receives else lambda: None, [written, row])
+        return _Reduction(tensor, op, root, root is None or root == self._rank)
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
         opts = opts or c10d.AllreduceOptions()
         (tensor,) = _list(tensors)
         step = self._reduction(tensor, opts.reduceOp)
-        return self._issue("allreduce", [tensor], [step], tensor.device, opts)
+        return self._issue("allreduce", [tensor], [step], opts)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         opts = opts or c10d.AllreduceCoalescedOptions()
         steps = [self._reduction(tensor, opts.reduceOp) for tensor in tensors]
-        return self._issue("allreduce_coalesced", tensors, steps, tensors[0].device, opts)
+        return self._issue("allreduce_coalesced", tensors, steps, opts)
 
     def reduce(self, tensors: Any, opts: Any) -> Any:
         (tensor,) = _list(tensors)
         root = self._root(opts.rootRank)
-        return self._issue(
-            "reduce", [tensor], [self._reduction(tensor, opts.reduceOp, root)], tensor.device, opts
-        )
+        return self._issue("reduce", [tensor], [self._reduction(tensor, opts.reduceOp, root)], opts)
 
     def _scattered_reduction(self, output: Any, inputs: Sequence[Any], op: Any) -> _Step:
-        into = of.Written([output])
-        word, factor = of.operation(op, into.row.dtype)
         counts = self._counts([one.numel() for one in inputs]) if len(inputs) > 1 else None
-        total = sum(one.numel() for one in inputs)
-        mine = counts[self.rank()] if counts else total // self.size()
-        if (counts is None and total % self.size()) or mine != output.numel():
+        total = sum([one.numel() for one in inputs])
+        mine = counts[self._rank] if counts else total // self._size
+        if (counts is None and total % self._size) or mine != output.numel():
             raise ParameterError(
-                f"reduce_scatter of {total} numbers over {self.size()} ranks gives rank {self.rank()} "
-                f"{counts[self.rank()] if counts else total / self.size():g}; its output has {output.numel()}"
+                f"reduce_scatter of {total} numbers over {self._size} ranks gives rank {self._rank} "
+                f"{counts[self._rank] if counts else total / self._size:g}; its output has {output.numel()}"
             )
         _same_type([output, *inputs])
-        row: list[torch.Tensor] = []
-
-        def begin() -> None:
-            numbers = of.joined(inputs)
-            row[:] = [numbers if factor is None else numbers * factor]
-
-        def start(world: Communicator, how: dict[str, Any]) -> Any:
-            return world.reduce_scatter(
-                of.as_numbers(row[0]), of.as_numbers(into.row), word, counts=counts, **how
-            )
-
-        return _Step(start, begin, into.end, [into, row])
+        return _ScatteredReduction(output, inputs, op, counts)
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         opts = opts or c10d.ReduceScatterOptions()
         (output,), (parts,) = _list(outputs), inputs if isinstance(inputs[0], list) else [inputs]
         self._one_each("reduce_scatter", parts)
         step = self._scattered_reduction(output, parts, opts.reduceOp)
-        return self._issue("reduce_scatter", [output], [step], output.device, opts)
+        return self._issue("reduce_scatter", [output], [step], opts)
 
     def _reduce_scatter_base(self, output: Any, input: Any, opts: Any = None) -> Any:
         opts = opts or c10d.ReduceScatterOptions()
         step = self._scattered_reduction(output, [input], opts.reduceOp)
-        return self._issue("reduce_scatter_single", [output], [step], output.device, opts)
+        return self._issue("reduce_scatter_single", [output], [step], opts)
 
     def reduce_scatter_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         opts = opts or c10d.ReduceScatterOptions()
@@ -331,7 +314,7 @@ class ProcessGroup(dist.ProcessGroup):
             self._scattered_reduction(output, [one], opts.reduceOp)
             for output, one in zip(outputs, inputs, strict=True)
         ]
-        return self._issue("reduce_scatter_tensor_coalesced", outputs, steps, outputs[0].device, opts)
+        return self._issue("reduce_scatter_tensor_coalesced", outputs, steps, opts)
 
     # --- what only moves --------------------------------------------------------------------------------------
 
@@ -339,145 +322,79 @@ class ProcessGroup(dist.ProcessGroup):
         opts = opts or c10d.BroadcastOptions()
         (tensor,) = _list(tensors)
         root = self._root(opts.rootRank)
-        written = of.Written([tensor])
-        step = _Step(
-            lambda world, how: world.broadcast(of.as_bytes(written.row), root, **how),
-            lambda: _do(written.begin),
-            written.end,
-            [written],
-        )
-        return self._issue("broadcast", [tensor], [step], tensor.device, opts)
+        step = _Broadcast(tensor, root)
+        return self._issue("broadcast", [tensor], [step], opts)
 
     def _gathering(
         self, outputs: Sequence[Any] | None, one: Any, root: int | None = None, split: bool = True
     ) -> _Step:
         """`outputs`: one tensor per rank, or, not `split`, one for all; None on ranks that do not receive."""
-        into = of.Written(outputs) if outputs is not None else None
         counts = None
         if outputs is not None and split:
             self._one_each("gathering", outputs)
-            if outputs[self.rank()].numel() != one.numel():
+            if outputs[self._rank].numel() != one.numel():
                 raise ParameterError(
-                    f"rank {self.rank()} gives {one.numel()} numbers, and has room for {outputs[self.rank()].numel()} of its own"
+                    f"rank {self._rank} gives {one.numel()} numbers, and has room for {outputs[self._rank].numel()} of its own"
                 )
             if root is None:
                 counts = self._counts([output.nbytes for output in outputs])
             elif any(output.numel() != one.numel() for output in outputs):
                 raise ParameterError("gather takes tensors of one size on all ranks")
-        elif into is not None and into.row.numel() != self.size() * one.numel():
+        elif outputs is not None and outputs[0].numel() != self._size * one.numel():
             raise ParameterError(
-                f"{self.size()} ranks with {one.numel()} numbers each have {self.size() * one.numel()}; the output has {into.row.numel()}"
+                f"{self._size} ranks with {one.numel()} numbers each have {self._size * one.numel()}; the output has {outputs[0].numel()}"
             )
         if outputs is not None:
             _same_type([one, *outputs])
-        row: list[torch.Tensor] = []
-
-        def start(world: Communicator, how: dict[str, Any]) -> Any:
-            out = of.as_bytes(into.row) if into is not None else None
-            if root is not None:
-                return world.gather(of.as_bytes(row[0]), out, root, **how)
-            # A part of the output that is the input already is in place.
-            x = of.as_bytes(row[0])
-            if into is not None and not into.copies and counts is None:
-                begin = into.row.data_ptr() + self.rank() * x.nbytes
-                if row[0].data_ptr() == begin:
-                    x = out
-            return world.all_gather(x, out, counts=counts, **how)
-
-        return _Step(
-            start,
-            lambda: row.__setitem__(slice(None), [of.to_read(one)]),
-            into.end if into else _nothing,
-            [into, row],
-        )
+        return _Gathering(one, outputs, root, counts, self._rank)
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         (one,) = _list(inputs)
         (parts,) = outputs if isinstance(outputs[0], list) else [outputs]
-        return self._issue("allgather", parts, [self._gathering(parts, one)], one.device, opts)
+        return self._issue("allgather", parts, [self._gathering(parts, one)], opts)
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """`outputs[r][k]`, as gloo's backend has it, or `outputs[k][r]`: with as many tensors as ranks, the former."""
-        if len(outputs) == self.size() and all(len(parts) == len(inputs) for parts in outputs):
+        if len(outputs) == self._size and all(len(parts) == len(inputs) for parts in outputs):
             outputs = [[parts[k] for parts in outputs] for k in range(len(inputs))]
         steps = [self._gathering(parts, one) for parts, one in zip(outputs, inputs, strict=True)]
         written = [one for parts in outputs for one in parts]
-        return self._issue("allgather_coalesced", written, steps, inputs[0].device, opts)
+        return self._issue("allgather_coalesced", written, steps, opts)
 
     def _allgather_base(self, output: Any, input: Any, opts: Any = None) -> Any:
         step = self._gathering([output], input, split=False)
-        return self._issue("all_gather_single", [output], [step], input.device, opts)
+        return self._issue("all_gather_single", [output], [step], opts)
 
     def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         steps = [
             self._gathering([output], one, split=False) for output, one in zip(outputs, inputs, strict=True)
         ]
-        return self._issue("allgather_into_tensor_coalesced", outputs, steps, inputs[0].device, opts)
+        return self._issue("allgather_into_tensor_coalesced", outputs, steps, opts)
 
     def gather(self, outputs: Any, inputs: Any, opts: Any) -> Any:
         (one,) = _list(inputs)
         root = self._root(opts.rootRank)
-        parts = (outputs[0] if isinstance(outputs[0], list) else outputs) if root == self.rank() else None
+        parts = (outputs[0] if isinstance(outputs[0], list) else outputs) if root == self._rank else None
         step = self._gathering(parts, one, root)
-        return self._issue("gather", parts or [], [step], one.device, opts)
+        return self._issue("gather", parts or [], [step], opts)
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any) -> Any:
         (output,) = _list(outputs)
         root = self._root(opts.rootRank)
-        into = of.Written([output])
         parts = None
-        if root == self.rank():
+        if root == self._rank:
             parts = inputs[0] if isinstance(inputs[0], list) else inputs
             self._one_each("scatter", parts)
             _same_type([output, *parts])
             if any(part.numel() != output.numel() for part in parts):
                 raise ParameterError("scatter takes tensors of one size, that of the output")
-        row: list[torch.Tensor] = []
-
-        def begin() -> None:
-            row[:] = [of.joined(parts)] if parts else []
-
-        def start(world: Communicator, how: dict[str, Any]) -> Any:
-            return world.scatter(of.as_bytes(row[0]) if row else None, of.as_bytes(into.row), root, **how)
-
-        return self._issue(
-            "scatter", [output], [_Step(start, begin, into.end, [into, row])], output.device, opts
-        )
-
-    def _exchange(
-        self,
-        outputs: Sequence[Any],
-        inputs: Sequence[Any],
-        sent: Sequence[int] | None,
-        received: Sequence[int] | None,
-    ) -> _Step:
-        """`sent` and `received` are the bytes to and from each rank; None where all are equal."""
-        _same_type([*outputs, *inputs])
-        into = of.Written(outputs)
-        row: list[torch.Tensor] = []
-
-        def start(world: Communicator, how: dict[str, Any]) -> Any:
-            x, out = of.as_bytes(row[0]), of.as_bytes(into.row)
-            counts = None
-            if sent is not None:  # every rank knows its row and its column
-                rows = world.gather_bytes(_numbers(sent), what="sizes of an all-to-all")
-                counts = [_read_numbers(one) for one in rows]
-                came = [one[world.rank] for one in counts]
-                if list(received or ()) != came:
-                    raise ParameterError(
-                        f"rank {world.rank} has room for {list(received or ())} bytes of the ranks, which send it {came}"
-                    )
-            return world.all_to_all(x, out, counts=counts, **how)
-
-        return _Step(start, lambda: row.__setitem__(slice(None), [of.joined(inputs)]), into.end, [into, row])
+        return self._issue("scatter", [output], [_Scattering(parts, output, root)], opts)
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         self._one_each("alltoall", inputs)
         self._one_each("alltoall", outputs)
-        step = self._exchange(
-            outputs, inputs, [one.nbytes for one in inputs], [one.nbytes for one in outputs]
-        )
-        return self._issue("alltoall", outputs, [step], inputs[0].device, opts)
+        step = _Exchange(outputs, inputs, [one.nbytes for one in inputs], [one.nbytes for one in outputs])
+        return self._issue("alltoall", outputs, [step], opts)
 
     def alltoall_base(
         self, output: Any, input: Any, output_splits: Any, input_splits: Any, opts: Any = None
@@ -485,20 +402,18 @@ class ProcessGroup(dist.ProcessGroup):
         sent = self._split_bytes(input, input_splits)
         received = self._split_bytes(output, output_splits)
         equal = not input_splits and not output_splits
-        step = self._exchange([output], [input], None if equal else sent, None if equal else received)
-        return self._issue("alltoall_base", [output], [step], input.device, opts)
+        step = _Exchange([output], [input], None if equal else sent, None if equal else received)
+        return self._issue("alltoall_base", [output], [step], opts)
 
     def _split_bytes(self, tensor: Any, splits: Any) -> list[int]:
         rows = tensor.shape[0] if tensor.dim() else 1
         splits = list(splits or ())
         if not splits:
-            if rows % self.size():
-                raise ParameterError(
-                    f"{rows} rows are no equal parts for {self.size()} ranks; give the sizes"
-                )
-            splits = [rows // self.size()] * self.size()
-        if len(splits) != self.size() or sum(splits) != rows or min(splits) < 0:
-            raise ParameterError(f"{splits} are no parts of {rows} rows for {self.size()} ranks")
+            if rows % self._size:
+                raise ParameterError(f"{rows} rows are no equal parts for {self._size} ranks; give the sizes")
+            splits = [rows // self._size] * self._size
+        if len(splits) != self._size or sum(splits) != rows or min(splits) < 0:
+            raise ParameterError(f"{splits} are no parts of {rows} rows for {self._size} ranks")
         each = tensor.nbytes // rows if rows else 0
         return [each * count for count in splits]
 
@@ -506,25 +421,23 @@ class ProcessGroup(dist.ProcessGroup):
         """When it has ended all ranks have called it, and this rank's current stream had done its work before."""
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             torch.cuda.current_stream().synchronize()
-        return self._issue(
-            "barrier", [], [_Step(lambda world, how: _Barrier(world))], torch.device("cpu"), opts
-        )
+        return self._issue("barrier", [], [_Barrier()], opts)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """A barrier of the host in which rank 0 says which ranks did not come: the first, or all with `wait_all_ranks`."""
         limit = timeout if timeout is not None and timeout > timedelta(0) else self._timeout
         self._barriers += 1
         key = f"monitored barrier {self._barriers}"
-        self._store.set(f"{key}/{self.rank()}", "")
+        self._store.set(f"{key}/{self._rank}", "")
         missing: list[int] = []
-        if self.rank() != 0:
+        if self._rank != 0:
             try:
                 self._store.wait([f"{key}/all"], 2 * limit)  # rank 0 says it to the last
             except RuntimeError as error:  # stores have no better one in common
                 raise dist.DistBackendError(f"rank 0 did not come to a monitored barrier: {error}") from error
             told = self._store.get(f"{key}/all").decode()
         else:
-            for rank in range(1, self.size()):
+            for rank in range(1, self._size):
                 if missing and not wait_all_ranks:
                     break
                 try:
@@ -542,7 +455,7 @@ class ProcessGroup(dist.ProcessGroup):
     def send(self, tensors: Any, to: int, tag: int = 0) -> Any:
         (tensor,) = _list(tensors)
         self._peer(to)
-        row = of.to_read(tensor).cpu()  # of a device: waits for its stream
+        row = of.Rows([tensor]).begin().cpu()  # of a device: waits for its stream
         return self._issue_message(f"send to rank {to}", tensor, row, to, tag, True)
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> Any:
@@ -557,22 +470,22 @@ class ProcessGroup(dist.ProcessGroup):
     def _issue_message(
         self, what: str, tensor: Any, row: torch.Tensor | None, peer: int, tag: int, sends: bool
     ) -> Work:
-        if self.size() == 1:
+        if self._size == 1:
             raise ParameterError("the only rank of a group has nobody to send to, or to receive from")
-        work = Work(f"{what} with tag {tag} on rank {self.rank()}", [tensor])
+        work = HostWork(f"{what} with tag {tag} on rank {self._rank}", [tensor])
         done = _nothing
         if row is None:
-            into = of.Written([tensor])
+            into = of.Rows([tensor])
             row = into.row
             if row.device.type != "cpu":
                 row = torch.empty(row.shape, dtype=row.dtype)
 
             def done() -> None:
                 if row.device != into.row.device:
-                    into.row.copy_(row)
+                    into.row.detach().copy_(row)
                 into.end()
 
-        message = threads.Message(work, of.as_bytes(row), peer, int(tag), self._timeout.total_seconds())
+        message = threads.Message(work, of.as_bytes(row), peer, int(tag), self._limit)
         message.done = done
         self._messages.issue(message, sends)
         if self._batch is not None:  # whose end waits for it; it goes on at once
@@ -582,19 +495,19 @@ class ProcessGroup(dist.ProcessGroup):
     # --- what arguments must be -------------------------------------------------------------------------------
 
     def _root(self, root: int) -> int:
-        if not 0 <= root < self.size():
-            raise ParameterError(f"root {root} does not exist among {self.size()} ranks")
+        if not 0 <= root < self._size:
+            raise ParameterError(f"root {root} does not exist among {self._size} ranks")
         return root
 
     def _peer(self, peer: int) -> None:
-        if not 0 <= peer < self.size() or peer == self.rank():
+        if not 0 <= peer < self._size or peer == self._rank:
             raise ParameterError(
-                f"rank {self.rank()} of {self.size()} can send to, or receive from, another rank of the group, not {peer}"
+                f"rank {self._rank} of {self._size} can send to, or receive from, another rank of the group, not {peer}"
             )
 
     def _one_each(self, what: str, parts: Sequence[Any]) -> None:
-        if len(parts) != self.size():
-            raise ParameterError(f"{what} takes a tensor for each of {self.size()} ranks, not {len(parts)}")
+        if len(parts) != self._size:
+            raise ParameterError(f"{what} takes a tensor for each of {self._size} ranks, not {len(parts)}")
 
     def _counts(self, counts: list[int]) -> list[int] | None:
         return counts if len(set(counts)) > 1 else None
@@ -608,11 +521,186 @@ class ProcessGroup(dist.ProcessGroup):
     all_to_all_single = alltoall_base
 
 
-class _Barrier:
-    """A barrier of the control plane, which has no request: it was waited for when this is there."""
+# --- the calls ------------------------------------------------------------------------------------------------
 
-    def __init__(self, world: Communicator) -> None:
+
+class _Reduction(_Step):
+    """On rank `root` alone, or on all where it is None; `receives`: this rank gets the result."""
+
+    __slots__ = ("factor", "receives", "root", "row", "rows", "word")
+
+    def __init__(self, tensor: Any, op: Any, root: int | None, receives: bool) -> None:
+        self.rows = of.Rows([tensor])
+        self.row = self.rows.row
+        self.index = self.row.get_device()
+        self.word, self.factor = of.operation(op, self.row.dtype)
+        self.copies = self.rows.copies or self.factor is not None
+        self.root, self.receives = root, receives
+
+    def begin(self) -> None:
+        self.row = self.rows.begin()
+        if self.factor is not None:
+            self.row = self.row.mul_(self.factor) if self.receives else self.row * self.factor
+
+    def start(self, world: Communicator, how: dict[str, Any]) -> Any:
+        x = of.as_numbers(self.row, how.get("stream"))
+        if self.root is None:
+            return world.all_reduce(x, x, self.word, **how)
+        return world.reduce(x, x if self.receives else None, self.word, self.root, **how)
+
+    def end(self) -> None:
+        if self.receives:
+            self.rows.end()
+
+
+class _ReadAndWritten(_Step):
+    """From some tensors, which may be none, to others, which may be none."""
+
+    __slots__ = ("into", "row", "rows")
+
+    def __init__(self, read: Sequence[Any] | None, written: Sequence[Any] | None) -> None:
+        self.rows: Any = of.Rows(read) if read else None
+        self.into: Any = of.Rows(written) if written is not None else None
+        self.row: Any = self.rows.row if self.rows else None
+        rows = [one for one in (self.rows, self.into) if one is not None]
+        self.copies = any([one.copies for one in rows])
+        self.index = rows[0].row.get_device()
+        if rows[-1].row.get_device() != self.index:
+            raise ParameterError(
+                f"one tensor is on {rows[0].row.device} and one on {rows[-1].row.device}; give both on the same"
+            )
+
+    def begin(self) -> None:
+        if self.rows is not None:
+            self.row = self.rows.begin()
+
+    def end(self) -> None:
+        if self.into is not None:
+            self.into.end()
+
+
+class _ScatteredReduction(_ReadAndWritten):
+    __slots__ = ("counts", "factor", "word")
+
+    def __init__(self, output: Any, inputs: Sequence[Any], op: Any, counts: list[int] | None) -> None:
+        super().__init__(inputs, [output])
+        self.word, self.factor = of.operation(op, output.dtype)
+        self.copies = self.copies or self.factor is not None
+        self.counts = counts
+
+    def begin(self) -> None:
+        super().begin()
+        if self.factor is not None:
+            self.row = self.row * self.factor
+
+    def start(self, world: Communicator, how: dict[str, Any]) -> Any:
+        stream = how.get("stream")
+        x, out = of.as_numbers(self.row, stream), of.as_numbers(self.into.row, stream)
+        return world.reduce_scatter(x, out, self.word, counts=self.counts, **how)
+
+
+class _Broadcast(_Step):
+    __slots__ = ("root", "rows")
+
+    def __init__(self, tensor: Any, root: int) -> None:
+        self.rows, self.root = of.Rows([tensor]), root
+        self.copies, self.index = self.rows.copies, self.rows.row.get_device()
+
+    def begin(self) -> None:
+        self.rows.begin()
+
+    def end(self) -> None:
+        self.rows.end()
+
+    def start(self, world: Communicator, how: dict[str, Any]) -> Any:
+        return world.broadcast(of.as_bytes(self.rows.row, how.get("stream")), self.root, **how)
+
+
+class _Gathering(_ReadAndWritten):
+    """`outputs`: None on ranks that do not receive. On rank `root` alone, or on all where it is None."""
+
+    __slots__ = ("counts", "rank", "root")
+
+    def __init__(
+        self, one: Any, outputs: Sequence[Any] | None, root: int | None, counts: list[int] | None, rank: int
+    ) -> None:
+        super().__init__([one], outputs)
+        self.root, self.counts, self.rank = root, counts, rank
+
+    def start(self, world: Communicator, how: dict[str, Any]) -> Any:
+        stream, into = how.get("stream"), self.into
+        x = of.as_bytes(self.row, stream)
+        out = of.as_bytes(into.row, stream) if into is not None else None
+        if self.root is not None:
+            return world.gather(x, out, self.root, **how)
+        # A part of the output that is the input already is in place.
+        if (
+            into is not None
+            and not into.copies
+            and self.counts is None
+            and self.row.data_ptr() == into.row.data_ptr() + self.rank * self.row.nbytes
+        ):
+            x = out
+        return world.all_gather(x, out, counts=self.counts, **how)
+
+
+class _Scattering(_ReadAndWritten):
+    """`parts`: None but on rank `root`."""
+
+    __slots__ = ("root",)
+
+    def __init__(self, parts: Sequence[Any] | None, output: Any, root: int) -> None:
+        super().__init__(parts, [output])
+        self.root = root
+
+    def start(self, world: Communicator, how: dict[str, Any]) -> Any:
+        stream = how.get("stream")
+        x = of.as_bytes(self.row, stream) if self.row is not None else None
+        return world.scatter(x, of.as_bytes(self.into.row, stream), self.root, **how)
+
+
+class _Exchange(_ReadAndWritten):
+    """`sent` and `received` are the bytes to and from each rank; None where all are equal."""
+
+    __slots__ = ("received", "sent")
+
+    def __init__(
+        self,
+        outputs: Sequence[Any],
+        inputs: Sequence[Any],
+        sent: Sequence[int] | None,
+        received: Sequence[int] | None,
+    ) -> None:
+        _same_type([*outputs, *inputs])
+        super().__init__(inputs, outputs)
+        self.sent, self.received = sent, received
+
+    def start(self, world: Communicator, how: dict[str, Any]) -> Any:
+        stream = how.get("stream")
+        x, out = of.as_bytes(self.row, stream), of.as_bytes(self.into.row, stream)
+        counts = None
+        if self.sent is not None:  # every rank knows its row and its column
+            rows = world.gather_bytes(_numbers(self.sent), what="sizes of an all-to-all")
+            counts = [_read_numbers(one) for one in rows]
+            came = [one[world.rank] for one in counts]
+            if list(self.received or ()) != came:
+                raise ParameterError(
+                    f"rank {world.rank} has room for {list(self.received or ())} bytes of the ranks, which send it {came}"
+                )
+        return world.all_to_all(x, out, counts=counts, **how)
+
+
+class _Barrier(_Step):
+    """Of the control plane, which has no request: it was waited for when `start` returns."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.copies, self.index = False, -1
+
+    def start(self, world: Communicator, how: dict[str, Any]) -> Any:
         world.barrier()
+        return self
 
     def wait(self) -> None:
         pass
@@ -620,10 +708,6 @@ class _Barrier:
 
 def _nothing() -> None:
     pass
-
-
-def _do(function: Callable[[], Any]) -> None:
-    function()
 
 
 def _list(tensors: Any) -> list[Any]:
@@ -635,7 +719,9 @@ def _list(tensors: Any) -> list[Any]:
 
 
 def _same_type(tensors: Sequence[Any]) -> None:
-    types = {of.check(tensor).dtype for tensor in tensors}
+    for tensor in tensors:
+        of.check(tensor)
+    types = {tensor.dtype for tensor in tensors}
     if len(types) > 1:
         raise ParameterError(f"tensors of one call have one type, not {', '.join(sorted(map(str, types)))}")
 

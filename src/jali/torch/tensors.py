@@ -6,6 +6,7 @@ piece are copied, before or after.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ import numpy as np
 import torch
 from torch.distributed import ReduceOp
 
+from jali import _core
+from jali.comm.elements import NAMES
 from jali.errors import ParameterError
 
 _Op = ReduceOp.RedOpType
@@ -46,8 +49,18 @@ def operation(op: Any, dtype: torch.dtype) -> tuple[str, Any]:
 
     Raises ParameterError for what jali does not have.
     """
-    kind = ReduceOp(op).op if isinstance(op, _Op) else op.op
-    text = str(kind).rpartition(".")[2]
+    kind = (op if isinstance(op, _Op) else op.op).value
+    word = _words.get((kind, dtype))
+    if word is None:
+        word = _words[kind, dtype] = _word(_Op(kind), dtype)
+    return word, op.__getstate__()[1] if kind == _PREMUL_SUM else None
+
+
+_words: dict[tuple[int, torch.dtype], str] = {}  # found before: to ask enumerations of PyTorch takes long
+_PREMUL_SUM = _Op.PREMUL_SUM.value
+
+
+def _word(kind: Any, dtype: torch.dtype) -> str:
     if dtype not in COMBINED:
         known = ", ".join(sorted(str(one).removeprefix("torch.") for one in COMBINED))
         raise ParameterError(f"jali combines no {dtype}; it has {known}")
@@ -58,71 +71,84 @@ def operation(op: Any, dtype: torch.dtype) -> tuple[str, Any]:
         or (kind in (_Op.MIN, _Op.MAX) and dtype in _COMPLEX)
         or (kind in (_Op.PREMUL_SUM, _Op.AVG) and dtype in _INTEGERS)
     ):
-        raise ParameterError(f"jali has no ReduceOp.{text} of {dtype}")
-    return names[kind], op.__getstate__()[1] if kind == _Op.PREMUL_SUM else None
+        raise ParameterError(f"jali has no ReduceOp.{str(kind).rpartition('.')[2]} of {dtype}")
+    return names[kind]
 
 
-def check(tensor: Any) -> torch.Tensor:
-    """`tensor`, if it has memory that can be sent; ParameterError otherwise."""
+def check(tensor: Any) -> None:
+    """Raises ParameterError for what has no memory that can be sent."""
     if not isinstance(tensor, torch.Tensor):
         raise ParameterError(f"collectives take tensors, not {type(tensor).__name__}")
     if tensor.layout != torch.strided or tensor.is_quantized:
         raise ParameterError(f"jali takes dense tensors; this one has layout {tensor.layout}; use to_dense()")
-    if tensor.device.type not in ("cpu", "cuda"):
+    if not (tensor.is_cuda or tensor.is_cpu):
         raise ParameterError(f"jali takes tensors of the host and of GPUs; this one is on {tensor.device}")
-    return tensor.detach()
 
 
-def in_one_piece(tensor: torch.Tensor) -> bool:
+def is_whole(tensor: Any) -> bool:
+    """Whether a tensor is one piece of memory, as it is; raises ParameterError if it has none that can be sent."""
+    check(tensor)
     return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
-def to_read(tensor: Any) -> torch.Tensor:
-    """This tensor as one row of numbers; a copy where it is not in one piece."""
-    tensor = check(tensor)
-    whole = tensor if in_one_piece(tensor) else tensor.resolve_conj().resolve_neg().contiguous()
-    return whole.reshape(-1)
+class Rows:
+    """Tensors of one type as one row of numbers: `row`, a tensor in one piece (of any shape), is their own memory where this is one piece.
 
-
-class Written:
-    """Tensors of one type that one row of numbers shall be written into: `row` is their own memory where this is one piece.
-
-    `begin` puts into it what they hold (for what is read as well), `end` brings what `row` got to where it belongs.
+    Where it is not (`copies`), `begin` puts into it what they hold, and `end` brings what it got to where it belongs.
     """
 
+    __slots__ = ("copies", "row", "tensors")
+
     def __init__(self, tensors: Sequence[Any]) -> None:
-        self.tensors = [check(tensor) for tensor in tensors]
-        self.copies = not _follow_each_other(self.tensors)
-        first = self.tensors[0]
-        if any(one.dtype != first.dtype or one.device != first.device for one in self.tensors):
+        self.tensors = tensors = list(tensors)
+        if len(tensors) == 1:
+            (first,) = tensors
+            self.copies = not is_whole(first)
+            self.row: torch.Tensor = (
+                torch.empty(first.numel(), dtype=first.dtype, device=first.device) if self.copies else first
+            )
+            return
+        self.copies = not _follow_each_other(tensors)
+        first = tensors[0]
+        if any(one.dtype != first.dtype or one.device != first.device for one in tensors):
             raise ParameterError("the tensors of a list have one type and one device")
-        count = sum(one.numel() for one in self.tensors)
+        count = sum(one.numel() for one in tensors)
         self.row = (
             torch.empty(count, dtype=first.dtype, device=first.device)
             if self.copies
-            else first.as_strided((count,), (1,), first.storage_offset())
+            else first.detach().as_strided((count,), (1,), first.storage_offset())
         )
 
+    def _parts(self) -> list[torch.Tensor]:
+        """Of `row`, in the shapes of the tensors."""
+        pieces = self.row.split([one.numel() for one in self.tensors])
+        return [piece.view(one.shape) for piece, one in zip(pieces, self.tensors, strict=True)]
+
     def begin(self) -> torch.Tensor:
-        if self.copies:
-            torch.cat([to_read(one) for one in self.tensors], out=self.row)
-        return self.row
+        row = self.row.detach()
+        if not self.copies:
+            return row
+        if len(self.tensors) == 1:
+            self._parts()[0].copy_(self.tensors[0].detach())
+        else:
+            torch.cat([_as_row(one) for one in self.tensors], out=row)
+        return row
 
     def end(self) -> None:
-        if not self.copies:
-            return
-        at = 0
-        for one in self.tensors:
-            one.copy_(self.row[at : at + one.numel()].view(one.shape))
-            at += one.numel()
+        if self.copies:
+            for part, one in zip(self._parts(), self.tensors, strict=True):
+                one.detach().copy_(part)
+
+
+def _as_row(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy where it is not in one piece."""
+    return tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1)
 
 
 def _follow_each_other(tensors: Sequence[torch.Tensor]) -> bool:
     """Whether these are one piece of memory, in this order."""
-    if not all(in_one_piece(one) for one in tensors):
+    if not all([is_whole(one) for one in tensors]):
         return False
-    if len(tensors) == 1:
-        return True
     storage = tensors[0].untyped_storage().data_ptr()
     at = tensors[0].data_ptr()
     for one in tensors:
@@ -132,9 +158,7 @@ def _follow_each_other(tensors: Sequence[torch.Tensor]) -> bool:
     return True
 
 
-def joined(tensors: Sequence[Any]) -> torch.Tensor:
-    """These tensors as one row of numbers: their own memory where this is one piece, else a copy."""
-    return Written(tensors).begin()
+# --- as jali's collectives take them --------------------------------------------------------------------------
 
 
 class _Memory:
@@ -152,20 +176,34 @@ class _Memory:
 
 _BYTES = np.dtype(np.uint8)
 _DTYPES = {one: torch.empty(0, dtype=one).numpy().dtype for one in COMBINED - {torch.bfloat16}}
+_ELEMENTS = {one: NAMES[str(one).removeprefix("torch.")] for one in COMBINED}
 
 
-def as_bytes(row: torch.Tensor) -> Any:
-    """The memory of a row: for the host an array of NumPy, for a device a tensor of bytes."""
-    return np.asarray(_Memory(row, _BYTES)) if row.device.type == "cpu" else row.view(torch.uint8)
+def as_bytes(row: torch.Tensor, stream: int | None = None) -> Any:
+    """The memory of a row: for the host an array of NumPy, for a device one of jali's views, of what is used on this stream."""
+    if stream is not None:
+        return _placed(row, row.nbytes, "uint8", stream)
+    return np.asarray(_Memory(row, _BYTES))
 
 
-def as_numbers(row: torch.Tensor) -> Any:
+def as_numbers(row: torch.Tensor, stream: int | None = None) -> Any:
     """The same with the type of its elements, for what is combined."""
-    if row.device.type != "cpu":
-        return row
+    if stream is not None:
+        return _placed(row, row.numel(), _ELEMENTS[row.dtype], stream)
     if row.dtype == torch.bfloat16:
         return as_bytes(row).view(_bfloat16())
     return np.asarray(_Memory(row, _DTYPES[row.dtype]))
+
+
+def _placed(row: torch.Tensor, count: int, element: str, stream: int) -> _core.PlacedArray:
+    # Not by DLPack: that asks for streams and makes tensors, to put in order what is in order already.
+    return _core.PlacedArray(gpu_of(row.device.index), row.data_ptr(), (count,), element, stream, False, None)
+
+
+@functools.cache
+def gpu_of(index: int) -> _core.Gpu:
+    """jali's device of this number of PyTorch."""
+    return _core.Gpu.open("hip" if torch.version.hip else "cuda", index)
 
 
 def _bfloat16() -> np.dtype[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import struct
 import threading
 import time
@@ -17,19 +18,21 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch.distributed as dist
 
-from jali import settings
+from jali import _core, settings
 from jali.comm.communicator import Communicator, as_cause
 from jali.comm.sockets import SocketTransport
 from jali.comm.transport import over
 from jali.errors import ParameterError
-from jali.torch.work import DeviceWork, Work
+from jali.torch.tensors import gpu_of
+from jali.torch.work import DeviceWork, HostWork
 
 BETWEEN_LOOKS = 0.2  # seconds, at what streams have to do
+_MANY = 256  # calls on streams, after which one looks sooner
 PATIENCE = 4.0  # seconds in which a thread that was told to stop is expected to have stopped
 
 
@@ -39,7 +42,8 @@ class GroupThread:
     def __init__(
         self, name: str, connect: Callable[[], SocketTransport], fail_group: Callable[[Exception], None]
     ):
-        self.changed = threading.Condition()
+        self.lock = threading.RLock()  # of what follows; entered as it is, which is quicker than `changed`
+        self.changed = threading.Condition(self.lock)
         self.failure: Exception | None = None
         self.world: Communicator = None  # type: ignore[assignment]
         self._transport: SocketTransport | None = None
@@ -127,7 +131,7 @@ def _told(error: Exception) -> Exception:
 class Call:
     """A collective call: `make` is given the communicator."""
 
-    work: Work
+    work: HostWork
     make: Callable[[Communicator], None]
     limit: float  # seconds that it may take
     deadline: float = field(init=False)
@@ -136,9 +140,24 @@ class Call:
         self.deadline = time.monotonic() + self.limit
 
     def too_late(self) -> Exception:
-        return dist.DistBackendError(
-            f"{self.work.what} has not ended after {self.limit:g} s: not all ranks have called it in that time (timeout= of the group or of the call)"
-        )
+        return _too_late(self.work.what, self.limit)
+
+
+def _too_late(what: str, limit: float) -> Exception:
+    return dist.DistBackendError(
+        f"{what} has not ended after {limit:g} s: not all ranks have called it in that time (timeout= of the group or of the call)"
+    )
+
+
+class _OnStream(NamedTuple):
+    """A call that a stream still has to do. Without its `DeviceWork`, whose results are somebody else's to keep."""
+
+    request: _core.DeviceRequest
+    place: tuple[int, int]  # device and stream
+    kept: list[Any]  # what the stream uses, until somebody has waited
+    what: str
+    limit: float
+    deadline: float
 
 
 class CollectiveThread(GroupThread):
@@ -147,7 +166,9 @@ class CollectiveThread(GroupThread):
         self._busy = False
         self._waiting = 0  # threads in `enqueue`
         self._lets_capture = False  # looks at streams would end captures of graphs otherwise
-        self._on_device: deque[tuple[DeviceWork, Call]] = deque()  # what streams still have to do
+        self._on_device: deque[_OnStream] = deque()
+        self._watches = False  # the thread, which wakes up by itself
+        self._wants_turn = False  # the thread, which would come too late for ever
         super().__init__(*arguments)
 
     def set_up(self) -> None:
@@ -160,7 +181,7 @@ class CollectiveThread(GroupThread):
                 raise self.failure
             if self._ending:
                 raise dist.DistBackendError(f"{call.work.what}: the group has been shut down")
-            if self._busy or self._calls or not waited_for:
+            if self._busy or self._calls or self._wants_turn or not waited_for:
                 self._calls.append(call)
                 self.changed.notify_all()
                 return
@@ -179,59 +200,91 @@ class CollectiveThread(GroupThread):
     def work(self) -> None:
         next_look = 0.0
         while True:
-            with self.changed:
-                if self._busy or not (self._calls or self._has_ended()):
-                    self.changed.wait(BETWEEN_LOOKS if self._on_device else None)
-                if (
-                    self._busy
-                ):  # also after a failure: the communicator is somebody's until that call has raised
+            with self.lock:
+                if self._busy or not (self._calls or self._is_over()):
+                    self._watches = bool(self._on_device)
+                    self.changed.wait(BETWEEN_LOOKS if self._watches else None)
+                looks = bool(self._on_device) and (
+                    len(self._on_device) >= _MANY or time.monotonic() >= next_look
+                )
+                # also after a failure: the communicator is somebody's until that call has raised
+                if self._busy:
+                    self._wants_turn = looks
                     continue
-                if self.failure is not None or (not self._calls and self._has_ended()):
+                self._wants_turn = False
+                if self._is_over():
                     return
-                call = None
-                if self._calls:
-                    call = self._calls.popleft()
-                elif not self._on_device or time.monotonic() < next_look:
+                call = self._calls.popleft() if self._calls else None
+                if call is None and not looks:
                     continue
-                next_look = time.monotonic() + BETWEEN_LOOKS
                 self._busy = True
             try:
                 if call is not None:
                     self._perform(call)
-                elif self._on_device:
-                    self._look_after(*self._on_device[0])
+                else:
+                    next_look = time.monotonic() + BETWEEN_LOOKS
+                    self._look_after_streams()
             finally:
                 self._rest()
 
-    def _has_ended(self) -> bool:  # only asked by this thread
+    def _is_over(self) -> bool:  # only asked by this thread
         if self.failure is not None:
             return True
-        if self._on_device and not self._lets_capture:
-            self._on_device[0][0].let_others_capture()
-            self._lets_capture = True
-        while self._on_device and self._on_device[0][0].is_completed():
-            self._on_device.popleft()
-        return self._ending and not self._on_device
+        if not self._ending or self._calls:
+            return False
+        self._forget_what_is_done()
+        return not self._on_device
 
-    def _look_after(self, work: DeviceWork, call: Call) -> None:
+    def _forget_what_is_done(self) -> None:
+        """Of each stream the last call that it has done is looked for: those before it need not be asked."""
+        if not self._on_device:
+            return
+        if not self._lets_capture:
+            gpu_of(self._on_device[0].place[0]).let_others_capture()
+            self._lets_capture = True
+        done: set[tuple[int, int]] = set()
+        left = []
+        calls = list(self._on_device)  # others append meanwhile
+        for call in reversed(calls):
+            if call.place not in done:
+                if call.request.test():
+                    done.add(call.place)
+                else:
+                    left.append(call)
+        for _ in calls:
+            self._on_device.popleft()
+        self._on_device.extendleft(left)
+
+    def _look_after_streams(self) -> None:
         """Nobody waits on the host for what is on a stream, so somebody has to see that a rank has failed, or that it lasts too long."""
+        self._forget_what_is_done()
+        if not self._on_device:
+            return
+        oldest = self._on_device[0]
         transport: Any = self._transport
         try:
-            transport.deadline, transport.late = call.deadline, call.too_late
+            transport.deadline = oldest.deadline
+            transport.late = functools.partial(_too_late, oldest.what, oldest.limit)
             self.world.check()
         except Exception:
-            for request in work.requests:
-                with contextlib.suppress(Exception):
-                    request._event.wait()  # which tells the kernels that wait for other ranks to stop
+            with contextlib.suppress(Exception):
+                oldest.request.wait_on_host()  # which tells the kernels that wait for other ranks to stop
             raise
         finally:
             transport.deadline = float("inf")
 
     def _rest(self) -> None:
-        with self.changed:
+        with self.lock:
             self._busy = False
             # Waking a thread that has nothing to do costs more than the call.
-            if self._calls or self._ending or self._waiting or len(self._on_device) == 1:
+            if (
+                self._calls
+                or self._ending
+                or self._waiting
+                or self._wants_turn
+                or (self._on_device and (not self._watches or len(self._on_device) % _MANY == 0))
+            ):
+                self._watches = True
                 self.changed.notify_all()
 
     def _perform(self, call: Call) -> None:
@@ -247,25 +300,22 @@ class CollectiveThread(GroupThread):
             transport.deadline = float("inf")
         call.work.finish()
 
-    def enqueue(self, make: Callable[[Communicator], DeviceWork], limit: float) -> DeviceWork:
-        """What `make` puts on a stream with the communicator, in the calling thread, after all calls before it.
+    def enqueue(self, work: DeviceWork, limit: float) -> None:
+        """Puts it on its stream with the communicator, in the calling thread, after all calls before it.
 
         It is looked after, and what it uses is kept, until the stream has done it; what is captured belongs to the graph.
         """
-        with self.changed:
-            self._waiting += 1
-            self.changed.wait_for(lambda: (not self._busy and not self._calls) or self._ending)
-            self._waiting -= 1
-            if self.failure is not None:
-                raise self.failure
-            if self._ending:
-                raise dist.DistBackendError("the group has been shut down")
+        with self.lock:
+            if self._busy or self._calls or self._ending or self._wants_turn:
+                self._await_turn()
             self._busy = True
         try:
-            work = make(self.world)
-            if not work.is_captured:
-                self._on_device.append((work, Call(work, lambda world: None, limit)))
-            return work
+            work.put(self.world)
+            request = work.request
+            if not request.captured:
+                self._on_device.append(
+                    _OnStream(request, work.place, work.kept, work.what, limit, time.monotonic() + limit)
+                )
         except ParameterError:
             raise
         except Exception as error:
@@ -273,6 +323,15 @@ class CollectiveThread(GroupThread):
             raise _told(error) from error
         finally:
             self._rest()
+
+    def _await_turn(self) -> None:
+        self._waiting += 1
+        self.changed.wait_for(lambda: not (self._busy or self._calls or self._wants_turn) or self._ending)
+        self._waiting -= 1
+        if self.failure is not None:
+            raise self.failure
+        if self._ending:
+            raise dist.DistBackendError("the group has been shut down")
 
     def drop_all(self, failure: Exception) -> None:
         with self.changed:
@@ -289,7 +348,7 @@ _BODIES = 32000  # tags of bodies, used in turn
 
 @dataclass
 class Message:
-    work: Work
+    work: HostWork
     data: Any  # bytes, as an array
     peer: int  # -1: any
     tag: int

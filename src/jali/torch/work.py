@@ -1,4 +1,8 @@
-"""What a call of the backend returns: to wait for, to ask, and as a future."""
+"""What a call of the backend returns: to wait for, to ask, and as a future.
+
+PyTorch is asked for current streams and devices by the functions of `torch._C` that its own compiler's code uses: they give
+numbers, where `torch.cuda.current_stream` makes objects, which takes longer than the call.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +15,47 @@ import torch
 import torch.distributed as dist
 
 from jali import _core
+from jali.comm.communicator import Communicator
 from jali.errors import ParameterError
 
 _NO_LIMIT = timedelta(0)
 
 
 class Work(dist._Work):
-    """A call that a thread of the group makes. `finish` is called once, when it has been made or has failed."""
+    """What all of them have."""
+
+    __slots__ = ("_tensors", "number", "source", "what")
 
     def __init__(self, what: str, tensors: Sequence[torch.Tensor], number: int = 0) -> None:
-        super().__init__()
+        dist._Work.__init__(self)
         self.what = what
         self.number = number  # of the call, in the order of the group
         self.source = -1  # of what was received
         self._tensors = list(tensors)
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def block_current_stream(self) -> None:
+        self.wait()
+
+    def result(self) -> list[torch.Tensor]:
+        self.wait()
+        return self._tensors
+
+    def source_rank(self) -> int:
+        return self.source
+
+    _source_rank = source_rank
+
+
+class HostWork(Work):
+    """A call that a thread of the group makes. `finish` is called once, when it has been made or has failed."""
+
+    __slots__ = ("_ended", "_error", "_future", "_lock", "_started")
+
+    def __init__(self, what: str, tensors: Sequence[torch.Tensor], number: int = 0) -> None:
+        Work.__init__(self, what, tensors, number)
         self._error: Exception | None = None
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -60,21 +91,6 @@ class Work(dist._Work):
             raise self._error
         return True
 
-    def synchronize(self) -> None:
-        self.wait()
-
-    def block_current_stream(self) -> None:
-        self.wait()
-
-    def result(self) -> list[torch.Tensor]:
-        self.wait()
-        return self._tensors
-
-    def source_rank(self) -> int:
-        return self.source
-
-    _source_rank = source_rank
-
     def get_future(self) -> torch.futures.Future:
         """A future of the tensors. It carries the error for whoever waits, in C++ too, where a Python future's exception is a value."""
         with self._lock:
@@ -94,61 +110,83 @@ class Work(dist._Work):
 
 
 class DeviceWork(Work):
-    """A call that is on `stream` of a device already: waiting lets the caller's stream wait, and not the host.
+    """A call that is on a stream of a device already: waiting lets the caller's stream wait, and not the host.
 
     What a graph captures is only made when the graph is launched, so that asking whether it has ended is an error.
     """
+
+    __slots__ = ("_future", "kept", "place", "request")
 
     def __init__(
         self,
         what: str,
         tensors: Sequence[torch.Tensor],
         number: int,
-        stream: Any,
-        requests: Sequence[Any],
-        kept: Sequence[Any],
+        place: tuple[int, int],
+        steps: Sequence[Any],
     ) -> None:
-        super().__init__(what, tensors, number)
-        self._stream = stream
-        self._event = torch.cuda.Event()
-        self._event.record(stream)
-        self.requests = requests  # of jali
-        self._kept: Any = kept  # until the caller's stream waits: what the stream still uses
-        self._device = stream.device
-        self.is_captured = torch.cuda.is_current_stream_capturing()  # of `stream`, which is the current one
+        Work.__init__(self, what, tensors, number)
+        self.place = place  # number of the device, handle of the stream
+        self.kept = [steps]  # until the caller's stream waits: what the stream still uses
+        self.request: _core.DeviceRequest = None  # type: ignore[assignment]
+        self._future: torch.futures.Future | None = None
+
+    def put(self, world: Communicator) -> None:
+        """Puts it on its stream: once, while nobody else uses `world`."""
+        (steps,) = self.kept
+        index, stream = self.place
+        how = {"stream": stream, "blocking": False}
+        if torch._C._cuda_getDevice() == index and not any([step.copies for step in steps]):
+            for step in steps:
+                self.request = step.start(world, how)
+            return
+        with torch.cuda.stream(_stream_of(*self.place)):  # where PyTorch copies, too
+            for step in steps:
+                step.begin()
+            for step in steps:
+                self.request = step.start(world, how)
+            for step in steps:
+                step.end()
+        self.request.extend()
 
     def is_completed(self) -> bool:
-        if self.is_captured:
+        if self.request.captured:
             raise ParameterError(f"{self.what} is captured in a graph, and made when that is launched")
-        return self._event.query()
+        return self.request.test()
 
     def is_success(self) -> bool:
         return self.is_completed()
 
-    def let_others_capture(self) -> None:
-        """The calling thread may look at events while another captures a graph."""
-        kind = "hip" if torch.version.hip else "cuda"
-        _core.Gpu.open(kind, self._device.index).let_others_capture()
+    def exception(self) -> Exception | None:
+        return None
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
-        torch.cuda.current_stream(self._device).wait_event(self._event)
-        self._kept = None
+        self.request.let_wait(torch._C._cuda_getCurrentRawStream(self.place[0]))
+        self.kept.clear()
         return True
 
     def get_future(self) -> torch.futures.Future:
-        with self._lock:
-            if self._future is None:
-                self._future = torch.futures.Future(devices=[self._device])
-                with torch.cuda.stream(self._stream):  # whose event the future takes
-                    self._future.set_result(self._tensors)
-            return self._future
+        if self._future is None:
+            future: torch.futures.Future = torch.futures.Future(devices=[torch.device("cuda", self.place[0])])
+            with torch.cuda.stream(_stream_of(*self.place)):  # whose event the future takes
+                future.set_result(self._tensors)
+            self._future = future
+        return self._future
+
+
+def _stream_of(index: int, handle: int) -> Any:
+    """The stream of this handle, for PyTorch."""
+    device = torch.device("cuda", index)
+    return torch.cuda.ExternalStream(handle, device) if handle else torch.cuda.default_stream(device)
 
 
 class Together(Work):
     """Several works as one, in the order of their start."""
 
+    __slots__ = ("_works",)
+
     def __init__(self, what: str, works: Sequence[Work]) -> None:
-        super().__init__(what, [tensor for work in works for tensor in work._tensors])
+        Work.__init__(self, what, [tensor for work in works for tensor in work._tensors])
         self._works = works
 
     def is_completed(self) -> bool:
