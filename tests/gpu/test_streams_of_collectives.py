@@ -328,6 +328,42 @@ def test_requests_know_the_stream(fake_driver: Path) -> None:
     comm.virtual_ranks(RANKS, run)
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda request, stream: request.test(),
+        lambda request, stream: request.wait(),
+        lambda request, stream: request.wait_on_host(),
+        lambda request, stream: request.let_wait(stream),
+        lambda request, stream: request.extend(),
+    ],
+    ids=["test", "wait", "wait_on_host", "let_wait", "extend"],
+)
+def test_requests_leave_the_current_device(fake_driver: Path, use: Callable[[Any, int], Any]) -> None:
+    driver, found = ctypes.CDLL(str(fake_driver)), []
+
+    def current() -> int | None:
+        context = ctypes.c_void_p()
+        assert driver.cuCtxGetCurrent(ctypes.byref(context)) == 0
+        return context.value
+
+    def run() -> None:
+        c = comm.current()
+        gpu = open_device("cuda", c)
+        user, other = Foreign(fake_driver, gpu), Foreign(fake_driver, gpu)
+        x = user.array(numbers(c.rank, 6), stream=None)
+        request = c.all_reduce(x, x, stream=user.stream, blocking=False)
+        mine = current()
+        _core.Gpu.open("cuda", 1 - gpu.ordinal).synchronize()
+        before = current()
+        use(request, other.stream)
+        found.append((before != mine, current() == before))
+        request.wait_on_host()
+
+    comm.virtual_ranks(RANKS, run)
+    assert found == [(True, True)] * RANKS
+
+
 def view(array: Any, gpu: Any, stream: int) -> Any:
     """Of memory of jali's, as somebody has it who uses it on this stream."""
     return _core.PlacedArray(gpu, array.address, array.shape, array.element, stream, False, None)
