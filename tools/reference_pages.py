@@ -110,6 +110,10 @@ def signature(value: Any) -> str:
         found = inspect.signature(value)
     except (TypeError, ValueError):
         return "(...)"
+    if (
+        inspect.isclass(value) and str(found) == "(*args, **kwargs)"
+    ):  # some versions of Python say so of what cannot be made
+        return "(...)"
     parameters = [one.replace(annotation=one.empty) for one in found.parameters.values()]
     if is_bound:
         parameters = parameters[1:]

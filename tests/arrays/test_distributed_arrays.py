@@ -287,6 +287,8 @@ def test_what_makes_no_sense_is_refused() -> None:
             (lambda: x.norm("fro"), NotImplementedError, "matrices"),
             (lambda: x.norm(axis=2), ShapeError, "axis 2 does not exist"),
             (lambda: x.reshape((3, 3)), ShapeError, "has 10 elements, not 9"),
+            (lambda: x.reshape((10,), axis=0.0), ShapeError, "axis 0.0 does not exist"),
+            (lambda: x.globally.__setitem__(0, "one"), ParameterError, "are numbers, not 'one'"),
         ):
             with pytest.raises(error, match=words):
                 call()
@@ -437,3 +439,31 @@ def test_long_double_is_gathered_and_summed(dtype: type) -> None:
         assert np.isclose(float(x.norm()), float(np.linalg.norm(a)), rtol=1e-15)
 
     comm.virtual_ranks(3, program)
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">c16", ">i2", np.longdouble, np.clongdouble])
+@pytest.mark.parametrize("columns", [3, 3000])
+def test_types_that_messages_do_not_have_move_as_bytes(dtype: Any, columns: int) -> None:
+    a = np.arange(7.0 * columns).reshape(7, columns).astype(dtype)
+
+    def program() -> None:
+        x = DistributedArray.to_dist(a)
+        begin, end = x.layout.box[0]
+        for found, right in (
+            (x.asarray(), a),
+            (x.redistribute(1).asarray(), a),
+            (x.add_ghost_cells(1, 2), a[max(0, begin - 1) : end + 2]),
+            (DistributedArray.to_dist(a, partition=Partition.BROADCAST).local, a),
+            (x.globally[2:5].asarray(), a[2:5]),
+        ):
+            assert found.dtype.type is a.dtype.type
+            np.testing.assert_array_equal(found, right)
+
+    comm.virtual_ranks(3, program)
+
+
+def test_numbers_of_the_other_order_of_bytes_are_complex_or_not() -> None:
+    x, y = DistributedArray(4, dtype=">c8"), DistributedArray(4)
+    x[:] = 1j
+    with pytest.raises(ParameterError, match="would lose the imaginary parts"):
+        y[:] = x

@@ -59,6 +59,34 @@ def test_ghost_cells_stay_within_a_group() -> None:
     comm.virtual_ranks(4, run)
 
 
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("width", [3, 30_000])
+def test_what_fails_leaves_nothing_under_way(ranks: int, width: int) -> None:
+    """On all ranks, or on one while the others go on: what comes next has its own ghost cells."""
+    a = np.random.default_rng(1).normal(size=(7, width))
+
+    def run(failing: tuple[int, ...]) -> None:
+        x = DistributedArray.to_dist(a)
+        begin, end = x.layout.box[0]
+        right = a[max(0, begin - 1) : end + 1]
+        exchange = along_the_split(x.layout, 1, 1)
+        assert exchange is not None
+        for _ in range(5):
+            if x.rank in failing:
+                nothing = object()
+                with pytest.raises(AttributeError):
+                    joined(exchange, nothing, exchange.start(-x.local))
+                with pytest.raises(AttributeError):
+                    added(exchange, nothing, exchange.start_back(-right))
+            else:
+                joined(exchange, x.local, exchange.start(-x.local))
+                added(exchange, right, exchange.start_back(-right))
+            np.testing.assert_array_equal(x.add_ghost_cells(1, 1), right)
+
+    for failing in ((0, 1, 2), (1,)):
+        comm.virtual_ranks(ranks, run, failing)
+
+
 def test_memory_is_used_again() -> None:
     recycled.clear()
     x = recycled.empty(HERE, (512, 1024), np.float32)

@@ -262,6 +262,24 @@ def test_chunks_that_are_none_are_refused(tmp_path: Path) -> None:
     assert not os.listdir(tmp_path)
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_zarr_has_no_long_double_but_every_order_of_bytes(tmp_path: Path, ranks: int) -> None:
+    pytest.importorskip("zarr")
+    for dtype in (np.longdouble, np.clongdouble):
+        x = example((3, 4)).astype(dtype)
+        refused(
+            ParameterError,
+            "at most double precision",
+            lambda x=x: save(tmp_path / "x.zarr", DistributedArray.to_dist(x)),
+            ranks,
+        )
+    whole = example((7, 4), ">f4")
+    saved(tmp_path / "y.zarr", whole, ranks, {"axis": 1}, chunks=(3, 3))
+    comm.virtual_ranks(
+        ranks, lambda: np.testing.assert_array_equal(load(tmp_path / "y.zarr").asarray(), whole)
+    )
+
+
 def test_a_chunk_that_is_missing_is_an_error_and_not_zeros(tmp_path: Path) -> None:
     pytest.importorskip("zarr")
     whole, path = example((6, 4)), tmp_path / "x.zarr"

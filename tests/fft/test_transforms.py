@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from typing import Any
 
 import numpy as np
@@ -280,6 +281,89 @@ def test_transforms_and_exchanges_in_pieces(ranks: int, pieces: int) -> None:
     comm.virtual_ranks(ranks, run)
 
 
+def test_a_piece_that_fails_leaves_nothing_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    a = numbers((32, 64, 32), "complex128")
+    calls = threading.local()
+    plain = PROVIDERS["scipy"].c2c
+
+    def sometimes(*arguments: Any) -> Any:
+        calls.left = getattr(calls, "left", 1000) - 1
+        if calls.left == 0:
+            raise MemoryError
+        return plain(*arguments)
+
+    monkeypatch.setattr(PROVIDERS["scipy"], "c2c", sometimes)
+
+    def run() -> None:
+        x = DistributedArray.to_dist(a)
+        plan = fft.Plan(x.layout, result="transposed", pieces=3, provider="scipy")
+        for left in (2, 3):
+            calls.left = left
+            with pytest.raises(MemoryError):
+                plan(-x)
+            np.testing.assert_allclose(plan(x).asarray(), np.fft.fftn(a), **close("float64"))
+
+    comm.virtual_ranks(2, run)
+
+
+def test_results_may_lie_where_numbers_came_from() -> None:
+    """In the same memory, in part or as a whole, also where it has another layout afterwards."""
+
+    def run(shape: tuple[int, ...], pieces: int, axes: tuple[int, ...]) -> None:
+        a = numbers(shape, "complex128")
+        right = np.fft.fftn(a, axes=axes)
+        rank = comm.current().rank
+        for result, overwrite, late in itertools.product(("natural", "transposed"), (False, True), (0, 1)):
+            layout = layout_of(comm.current(), shape)
+            plan = fft.Plan(layout, axes, result=result, pieces=pieces)
+            there = plan.result_layout.local_shape
+            memory = np.empty(np.prod(layout.local_shape) + rank * late, "complex128")
+            x = DistributedArray.of(layout, memory[: np.prod(layout.local_shape)].reshape(layout.local_shape))
+            y = DistributedArray.of(plan.result_layout, memory[rank * late :].reshape(there))
+            x.local[...] = a[slice(*layout.box[0])]
+            assert plan(x, y, overwrite) is y
+            np.testing.assert_allclose(y.asarray(), right, **close("float64"))
+            np.testing.assert_allclose(plan.inverse(y, x, overwrite).asarray(), a, **close("float64"))
+
+    for shape in ((4, 8, 6), (64, 64, 40)):
+        for pieces, axes in ((1, (0, 1, 2)), (3, (0, 1, 2)), (1, (0,)), (3, (1,)), (1, (1, 2))):
+            comm.virtual_ranks(2, run, shape, pieces, axes)
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">c8", ">c16"])
+def test_numbers_of_the_other_order_of_bytes(dtype: str) -> None:
+    a = (
+        numbers((6, 5), "complex128").astype(dtype)
+        if "c" in dtype
+        else numbers((6, 5), "float64").astype(dtype)
+    )
+    native = "complex128" if dtype == ">c16" else "complex64"
+
+    def run() -> None:
+        x = DistributedArray.to_dist(a)
+        y = fft.fftn(x)
+        assert y.dtype == native
+        np.testing.assert_allclose(y.asarray(), np.fft.fftn(a), **close(native))
+        out = DistributedArray.of(x.layout, np.empty(x.local_shape, ">c16"))
+        fft.fftn(x, out=out)
+        np.testing.assert_allclose(out.local, y.local, **close(native))
+
+    comm.virtual_ranks(2, run)
+
+
+def test_pieces_are_no_more_than_there_is_to_cut() -> None:
+    a = numbers((8, 6, 5), "complex128")
+
+    def run() -> None:
+        x = DistributedArray.to_dist(a)
+        plan = fft.Plan(x.layout, pieces=np.int64(10**12))
+        np.testing.assert_allclose(plan(x).asarray(), np.fft.fftn(a), **close("float64"))
+        with pytest.raises(ParameterError, match="whole number from 1, not True"):
+            fft.Plan(x.layout, pieces=True)
+
+    comm.virtual_ranks(2, run)
+
+
 def test_exchanges_are_as_few_as_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     def moves(plan: fft.Plan) -> int:
         return sum(hasattr(step, "there") for step in plan.steps)
@@ -397,6 +481,10 @@ def test_what_makes_no_sense_is_refused() -> None:
             (lambda: fft.fftn(x, axes=(0, -2)), ShapeError, "one occurs twice"),
             (lambda: fft.fftn(x, axes=()), ShapeError, "none is given"),
             (lambda: fft.fft(x, axis=1.5), ShapeError, "whole numbers, not 1.5"),
+            (lambda: fft.Plan(z.layout, 1.5), ShapeError, "whole numbers, not 1.5"),
+            (lambda: fft.Plan(z.layout, kind="irfft", n="a"), ShapeError, "8 or 9 real numbers, not of a"),
+            (lambda: fft.Plan(z.layout, provider=["numpy"]), ParameterError, r"not \['numpy'\]"),
+            (lambda: fft.Plan(z.layout, 0, shift_after=1), ShapeError, r"shifts along \(\) and \(1,\)"),
             (lambda: fft.fft(x, n=0), ShapeError, "a positive extent for each"),
             (lambda: fft.fftn(x, s=(1, 2, 3), axes=(0, 1)), ShapeError, "a positive extent for each"),
             (lambda: fft.rfft(z), ParameterError, "a transform of real numbers got complex128; take fft"),

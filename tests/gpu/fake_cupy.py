@@ -56,10 +56,20 @@ def use(kind: str, ordinal: int) -> _core.Gpu:
     """From now on this thread works on this device, on a new stream."""
     gpu = _core.Gpu.open(kind, ordinal)
     gpu.synchronize()  # which makes it the device of this thread
+    _thread.gpu, _thread.stream = gpu, _new_stream()
+    return gpu
+
+
+def _new_stream() -> int:
     handle = ctypes.c_void_p()
     assert _driver[0].cuStreamCreateWithPriority(ctypes.byref(handle), 1, 0) == 0
-    _thread.gpu, _thread.stream = gpu, handle.value
-    return gpu
+    assert handle.value is not None
+    return handle.value
+
+
+def another_stream() -> ExternalStream:
+    """Inside, this thread works on a new stream, which waits for nothing."""
+    return ExternalStream(_new_stream())
 
 
 def wait() -> None:

@@ -141,6 +141,55 @@ def test_large_parts_go_in_pieces_by_messages(
     assert {pieces for pieces, _ in cut} == {4}
 
 
+@pytest.mark.parametrize("pieces", [1, 3])
+@pytest.mark.parametrize("axes", [None, (0,)])
+def test_results_may_lie_where_numbers_came_from(axes: Any, pieces: int, device: str) -> None:
+    """Also in another layout, and in a graph."""
+
+    def body() -> None:
+        rank = current().rank
+        fake_cupy.use(device, rank)
+        lattice = Lattice(4, 4, grid=(1, 2), device=f"{device}:{rank}")
+        a = numbers((8, 6, 4), "complex128")
+        x = spread(a)
+        plan = fft.Plan(x.layout, axes, result="transposed", norm="ortho", pieces=pieces)
+        there = plan.result_layout
+        y = DistributedArray.of(there, x.local.reshape(there.local_shape))
+        right = np.fft.fftn(a, axes=axes, norm="ortho")
+        for overwrite in (False, True):
+            x.local[...] = spread(a).local
+            plan(x, y, overwrite)
+            np.testing.assert_allclose(whole(y), right, atol=1e-11)
+            plan.inverse(y, x, overwrite)
+            np.testing.assert_allclose(whole(x), a, atol=1e-11)
+        graph = jali.graph(lambda: plan(x, y), lattice)
+        graph.run()
+        np.testing.assert_allclose(whole(y), right, atol=1e-11)
+
+    jali.virtual_ranks(2, body)
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_memory_of_a_plan_is_for_one_stream_after_the_other(pieces: int, device: str) -> None:
+    def body() -> None:
+        gpu = fake_cupy.use(device, current().rank)
+        a = numbers((32, 32, 16), "complex128")
+        parts = [spread(factor * a) for factor in range(1, 7)]
+        gpu.synchronize()
+        fake_cupy.wait()
+        plan, found = fft.Plan(parts[0].layout, pieces=pieces, norm="ortho"), []
+        for x in parts:
+            with fake_cupy.another_stream():
+                found.append(plan(x))
+        fake_cupy.wait()
+        gpu.synchronize()
+        right = np.fft.fftn(a, norm="ortho")
+        for factor, y in enumerate(found, 1):
+            np.testing.assert_allclose(whole(y), factor * right, atol=1e-9)
+
+    jali.virtual_ranks(2, body)
+
+
 def _refused(*_: Any) -> Any:
     raise AssertionError("a copy to the host")
 

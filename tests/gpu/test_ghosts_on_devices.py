@@ -168,6 +168,67 @@ def test_the_library_may_change_its_stream_between_applications(device: str) -> 
     jali.virtual_ranks(3, body)
 
 
+@pytest.mark.parametrize("way", [None, "copy-engine", "host-staged"])
+def test_pieces_are_sent_before_another_stream_puts_others_there(way: str | None, device: str) -> None:
+    """The first rank gets nothing, so nothing that it computes has waited for what it sends."""
+
+    def body() -> None:
+        gpu = fake_cupy.use(device, current().rank)
+        a = numbers((6, 40_000), "float64")
+        parts = [spread(factor * a) for factor in range(1, 7)]
+        gpu.synchronize()
+        fake_cupy.wait()
+        found = []
+        for x in parts:
+            with fake_cupy.another_stream():
+                found.append(x.add_ghost_cells(1, 0))
+                if current().rank:
+                    fake_cupy.wait()
+        gpu.synchronize()
+        for factor, one in enumerate(found, 1):
+            same(one, on_host(factor * a).add_ghost_cells(1, 0))
+
+    with experiment(message_way=way):
+        jali.virtual_ranks(3, body)
+
+
+def test_what_fails_gives_its_buffers_back(device: str) -> None:
+    """On one rank, while the others go on with what they have."""
+
+    def body() -> None:
+        fake_cupy.use(device, current().rank)
+        a = numbers((7, 3), "float64")
+        x, y = spread(a), on_host(a)
+        exchange = ghosts.along_the_split(x.layout, 1, 1)
+        assert exchange is not None
+        for _ in range(3):
+            if current().rank == 1:
+                nothing = object()
+                with pytest.raises(AttributeError):
+                    ghosts.joined(exchange, nothing, exchange.start(x.local))
+            else:
+                ghosts.joined(exchange, x.local, exchange.start(x.local))
+            same(x.add_ghost_cells(1, 1), y.add_ghost_cells(1, 1))
+        assert [len(sets) for sets in exchange._there._kept.values()] == [1]
+
+    jali.virtual_ranks(3, body)
+
+
+@pytest.mark.parametrize("sampling", [2.0**-130, -(2.0**-130), 1e-60, float("inf"), 1e300])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_kernels_have_numbers_that_a_type_does_not(sampling: float, dtype: str, device: str) -> None:
+    def body() -> None:
+        fake_cupy.use(device, current().rank)
+        a = numbers((9, 3), dtype)
+        op = linops.FirstDerivative(a.shape, sampling, dtype=dtype)
+        with np.errstate(all="ignore"):
+            right = (op @ on_host(a)).local
+        found = fake_cupy.asnumpy((op @ spread(a)).local)
+        np.testing.assert_array_equal(found, right)
+
+    jali.virtual_ranks(2, body)
+
+
 OPERATORS = {
     "first": lambda shape, dtype: linops.FirstDerivative(shape, 0.7, axis=1, dtype=dtype),
     "five points": lambda shape, dtype: linops.FirstDerivative(shape, 0.3, edge=True, order=5, dtype=dtype),

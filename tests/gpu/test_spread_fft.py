@@ -73,10 +73,12 @@ def test_what_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
         SpreadPlan(library, [0], (32, 32, 32), "complex64")
     with pytest.raises(ParameterError, match="2 or 3 dimensions, not of 1"):
         SpreadPlan(library, [0, 1], (32,), "complex64")
+    with pytest.raises(ParameterError, match="complex64 and complex128, not float32"):
+        SpreadPlan(library, [0, 1], (32, 32), "float32")
     with pytest.raises(DeviceError, match="MakePlan3d .32 x 8 x 32 numbers on 2 devices. .*INVALID_SIZE"):
         SpreadPlan(library, [0, 1], (32, 8, 32), "complex64")
     with pytest.raises(DeviceError, match="XtSetGPUs .*INVALID_DEVICE"):
-        SpreadPlan(library, [0, 7], (32, 32, 32), "complex64")
+        SpreadPlan(library, [0, 7], np.array([32, 32, 32]), "complex64")
     monkeypatch.setenv("JALI_FAKE_FFT_FAIL", "cufftXtMalloc:2")
     with pytest.raises(DeviceError, match="XtMalloc .*ALLOC_FAILED"):
         SpreadPlan(library, [0, 1], (32, 32, 32), "complex64")

@@ -13,7 +13,7 @@ from jali import comm
 from jali.arrays import DistributedArray, Partition, StackedDistributedArray
 from jali.comm import Communicator
 from jali.errors import ParameterError, ShapeError
-from jali.linops import FirstDerivative, Gradient, Laplacian, SecondDerivative
+from jali.linops import FirstDerivative, Gradient, Laplacian, SecondDerivative, stencils
 from jali.linops.bands import Band, Entry, Term
 from jali.linops.derivatives import first_derivative, second_derivative
 
@@ -288,6 +288,54 @@ def test_types_are_not_lost() -> None:
     np.testing.assert_array_equal(found.asarray()[:3], 3)
 
 
+def test_stacks_of_several_types() -> None:
+    a, b = numbers((5, 4), "float32"), numbers((5, 4), "complex64")
+    serial = pylops.Gradient((5, 4), dtype="complex64")
+
+    def run() -> None:
+        op = Gradient((5, 4), dtype="float32")
+        for first, second in ((a, b), (b, a)):
+            stack = StackedDistributedArray([DistributedArray.to_dist(x) for x in (first, second)])
+            right = serial.rmatvec(np.stack([first, second]).ravel().astype("complex64")).reshape(5, 4)
+            close((op.H @ stack).asarray(), right)
+
+    comm.virtual_ranks(2, run)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_mistakes_leave_no_rows_under_way(ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors come before messages, or wait for them: none is taken for one of what is applied next."""
+    a = numbers((8, 6), "float64")
+    plain = stencils.inner_rows
+    failing: set[int] = set()
+
+    def inner_rows(*arguments: Any) -> None:
+        if comm.current().rank in failing:
+            raise MemoryError
+        plain(*arguments)
+
+    monkeypatch.setattr(stencils, "inner_rows", inner_rows)
+
+    def run() -> None:
+        rank = comm.current().rank
+        gradient, laplacian = Gradient((8, 6)), Laplacian((8, 6), edge=True)
+        mixed = StackedDistributedArray([DistributedArray.to_dist(-a, axis=axis) for axis in (0, 1)])
+        for _ in range(5):
+            with pytest.raises(ShapeError, match="split differently"):
+                gradient.rmatvec(mixed)
+            failing.add(rank)
+            with pytest.raises(MemoryError):
+                laplacian.matvec(DistributedArray.to_dist(-a, axis=1))
+            failing.remove(rank)
+            x = DistributedArray.to_dist(a)
+            found = FirstDerivative((8, 6)).rmatvec(x)
+            close(found.asarray(), pylops.FirstDerivative((8, 6), axis=0).rmatvec(a.ravel()).reshape(8, 6))
+            found = laplacian.matvec(DistributedArray.to_dist(a, axis=1))
+            close(found.asarray(), pylops.Laplacian((8, 6), edge=True).matvec(a.ravel()).reshape(8, 6))
+
+    comm.virtual_ranks(ranks, run)
+
+
 def test_mistakes_are_told() -> None:
     with pytest.raises(ParameterError, match="kind is one of"):
         FirstDerivative((4, 3), kind="sideways")
@@ -299,6 +347,17 @@ def test_mistakes_are_told() -> None:
         FirstDerivative((4, 3), axis=2)
     with pytest.raises(ShapeError, match="different size"):
         Laplacian((4, 3), axes=(0, 1), weights=(1,))
+    for axis in (1.0, "a", None):
+        with pytest.raises(ShapeError, match=f"axis {axis} does not exist"):
+            FirstDerivative((4, 3), axis=axis)  # type: ignore[arg-type]
+    for given in ({"axes": 0}, {"weights": 2}, {"sampling": 1.0}):
+        with pytest.raises(ShapeError, match="several numbers each, one for each axis"):
+            Laplacian((4, 3), **given)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="bfloat17 is no type of elements that NumPy has"):
+        FirstDerivative((4, 3), dtype="bfloat17")
+    for weight in (1j, "a"):
+        with pytest.raises(ParameterError, match=f"weights of a Laplacian are real numbers, not {weight!r}"):
+            Laplacian((4, 3), weights=(1, weight))  # type: ignore[arg-type]
     with pytest.raises(ShapeError, match="samplings"):
         Gradient((4, 3), sampling=(1, 2, 3))
     with pytest.raises(ShapeError, match="extents from 1"):

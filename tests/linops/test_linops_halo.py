@@ -131,6 +131,10 @@ def test_what_is_refused() -> None:
             Halo((16,), 1, (3,))
         with pytest.raises(ShapeError, match="for each of 1 axes"):
             Halo((16,), 1, (1, 2))
+        with pytest.raises(ShapeError, match="for each of 2 axes"):
+            Halo((16, 2), 1, 2)  # type: ignore[arg-type]
+        with pytest.raises(ShapeError, match="a grid of ranks is a whole number or several"):
+            Halo((16,), 1, (2.5,))  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="Invalid halo length"):
             Halo((16,), (1, 2, 3), (2,))
         with pytest.raises(ValueError, match="Invalid halo length"):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from jali.arrays.layout import Box, Shape, Slices, common, shape_of, slices_in
-from jali.arrays.libraries import Library, library_of
+from jali.arrays.libraries import Library, as_sent, library_of
 from jali.arrays.recorded import assign, is_recorded
 from jali.arrays.transits import Way
 from jali.comm import Communicator
@@ -107,7 +107,7 @@ class Exchange:
         """Dimensions that parts may be cut along: first those that no rank has a part of afterwards, then the longer ones."""
         ndim = len(self.before[0])
         whole = [len({box[k] for box in self.after if math.prod(shape_of(box))}) <= 1 for k in range(ndim)]
-        extents = [max(box[k][1] - box[k][0] for box in self.before) for k in range(ndim)]
+        extents = [self.longest(k) for k in range(ndim)]
         return sorted(
             (k for k in range(ndim) if extents[k] > 1), key=lambda k: (not whole[k], -extents[k], k)
         )
@@ -118,12 +118,16 @@ class Exchange:
             (box[axis][1] - box[axis][0] for box in self.before if math.prod(shape_of(box))), default=0
         )
 
+    def longest(self, axis: int) -> int:
+        """The largest extent that a rank has of a dimension before."""
+        return max(box[axis][1] - box[axis][0] for box in self.before)
+
     def _cuts(self, wanted: int) -> list[tuple[int, int]]:
         cuts: list[tuple[int, int]] = []
         for axis in self.axes_to_cut():
             if wanted <= 1:
                 break
-            parts = min(wanted, max(box[axis][1] - box[axis][0] for box in self.before))
+            parts = min(wanted, self.longest(axis))
             cuts.append((axis, parts))
             wanted = -(-wanted // parts)
         return cuts
@@ -141,15 +145,18 @@ class Exchange:
         return found
 
     def pipelined(self, pieces: int, along: int, local: Any, out: Any, before: Any) -> Any:
-        """As `run`, in so many pieces `along` a dimension; `before(where)` makes a piece of `local`, given by its indices, ready while
+        """As `run`, in so many pieces `along` a dimension, or as many as it has; `before(where)` makes a piece of `local`, given by its indices, ready while
         the pieces before it are under way. Collective."""
         library, begun, memory = library_of(local), [], self._memory(local)
-        for number, one in enumerate(self.rounds(local.dtype.itemsize, pieces, along)):
-            before(slices_in(one.before, self._within[0]))
-            kept = None if memory is None else memory.setdefault(number, {})
-            begun.append(one.start(library, local, out, kept))
-        for finish in begun:
-            finish()
+        pieces = min(pieces, self.longest(along))
+        try:
+            for number, one in enumerate(self.rounds(local.dtype.itemsize, pieces, along)):
+                before(slices_in(one.before, self._within[0]))
+                kept = None if memory is None else memory.setdefault(number, {})
+                begun.append(one.start(library, local, out, kept))
+        finally:  # also where one fails: what is under way is not to be taken for what goes next
+            for finish in begun:
+                finish()
         return out
 
     def run(self, local: Any, out: Any = None) -> Any:
@@ -234,7 +241,7 @@ class Round:
             if not into.flags.c_contiguous:
                 into = room.take(shape)
                 unpack.append((place, into))
-            under_way.append(ranks.receive(into, rank))
+            under_way.append(ranks.receive(as_sent(into), rank))
         room = _Room(kept, "sent", library, local, self.given)
         for rank, where, shape in self.given:
             data = local[where]
@@ -242,7 +249,7 @@ class Round:
                 packed = room.take(shape)
                 packed[...] = data
                 data = packed
-            under_way.append(ranks.send(data, rank))
+            under_way.append(ranks.send(as_sent(data), rank))
         self._copy_own(local, out)
 
         def finish() -> None:
@@ -258,7 +265,9 @@ class Round:
         for _, where, shape in given:
             assign(sent.take(shape), local[where])
         received = _Room(kept, "received", library, out, taken)
-        self._ranks.all_to_all(sent.all(), received.all(), counts=self.counts)
+        out_going, in_coming = as_sent(sent.all()), as_sent(received.all())
+        each = local.dtype.itemsize // out_going.dtype.itemsize
+        self._ranks.all_to_all(out_going, in_coming, counts=self.counts * each)
         self._copy_own(local, out)
 
         def finish() -> None:

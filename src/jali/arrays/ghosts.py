@@ -58,13 +58,14 @@ def _way(
 
 def joined(exchange: Exchange, local: Any, transit: Transit, out: Any = None) -> Any:
     """The box that this rank wants as one array, of its own part and of what comes."""
-    if out is None:
-        out = empty(local, shape_of(exchange.wanted), local.dtype)
-    if both := common(exchange.own, exchange.wanted):
-        out[slices_in(both, exchange.wanted)] = local[slices_in(both, exchange.own)]  # while messages travel
-    with transit.arrived() as pieces:
-        for box, data in pieces:
-            out[slices_in(box, exchange.wanted)] = data
+    with transit:
+        if out is None:
+            out = empty(local, shape_of(exchange.wanted), local.dtype)
+        if both := common(exchange.own, exchange.wanted):  # while messages travel
+            out[slices_in(both, exchange.wanted)] = local[slices_in(both, exchange.own)]
+        with transit.arrived() as pieces:
+            for box, data in pieces:
+                out[slices_in(box, exchange.wanted)] = data
     return out
 
 
@@ -72,17 +73,17 @@ def added(exchange: Exchange, extended: Any, transit: Transit) -> Any:
     """The adjoint of `joined`: this rank's own part of an extended array, and to it, in the order of ranks, what others had of it."""
     own = exchange.own
     both = common(own, exchange.wanted)
-    if both == own:
+    with transit:
         out = empty(extended, shape_of(own), extended.dtype)
-        out[...] = extended[slices_in(own, exchange.wanted)]
-    else:
-        out = empty(extended, shape_of(own), extended.dtype)
-        out[...] = 0
-        if both:
-            out[slices_in(both, own)] = extended[slices_in(both, exchange.wanted)]
-    with transit.arrived() as pieces:
-        for box, data in pieces:
-            out[slices_in(box, own)] += data
+        if both == own:
+            out[...] = extended[slices_in(own, exchange.wanted)]
+        else:
+            out[...] = 0
+            if both:
+                out[slices_in(both, own)] = extended[slices_in(both, exchange.wanted)]
+        with transit.arrived() as pieces:
+            for box, data in pieces:
+                out[slices_in(box, own)] += data
     return out
 
 

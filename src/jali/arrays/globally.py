@@ -11,7 +11,7 @@ from jali.arrays.elementwise import refuse_loss
 from jali.arrays.layout import Box, Layout, shape_of
 from jali.arrays.libraries import library_of
 from jali.comm.given import integer
-from jali.errors import ShapeError
+from jali.errors import ParameterError, ShapeError
 
 if TYPE_CHECKING:
     from jali.arrays.distributed import DistributedArray
@@ -53,6 +53,9 @@ class Globally:
         if isinstance(value, type(array)):
             value = value.asarray()
         refuse_loss(array, value)
+        if not hasattr(value, "dtype") and (kind := np.asarray(value).dtype.kind) not in "biufc":
+            # which those ranks that have none of these elements would not notice
+            raise ParameterError(f"elements of an array are numbers, not {value!r} (of kind {kind!r})")
         if np.ndim(value) > 0:
             wanted = tuple(end - begin for axis, (begin, end) in enumerate(box) if axis not in dropped)
             if not hasattr(value, "shape"):

@@ -438,11 +438,16 @@ def library_of(x: Any) -> Library:
 
 
 def dtype_of_numpy(dtype: Any) -> np.dtype[Any]:
-    """A type of elements, of NumPy or PyTorch, as NumPy calls it."""
+    """A type of elements, of NumPy or PyTorch, as NumPy calls it. Raises ParameterError for what is none."""
     if isinstance(dtype, np.dtype):
         return dtype
     name = str(dtype)
-    return np.dtype(name.removeprefix("torch.") if name.startswith("torch.") else dtype)
+    try:
+        return np.dtype(name.removeprefix("torch.") if name.startswith("torch.") else dtype)
+    except TypeError:
+        raise ParameterError(
+            f"{name} is no type of elements that NumPy has; take one that it has, such as float32, or convert arrays (x.astype)"
+        ) from None
 
 
 def numpy_dtype(x: Any) -> np.dtype[Any]:
@@ -455,8 +460,34 @@ def bytes_of(x: Any) -> int:
     return math.prod(x.shape) * x.dtype.itemsize
 
 
+def as_sent(x: Any) -> Any:
+    """A C-contiguous array as communicators take it: NumPy's types that they do not know, long double and those of the other order of
+    bytes, are bytes."""
+    if type(x) is np.ndarray and (x.dtype.char in "gG" or not x.dtype.isnative):
+        return x.reshape(-1).view(np.uint8)
+    return x
+
+
+def bounds_of(x: Any) -> tuple[int, int]:
+    """The addresses of an array's first byte and of the one behind its last, wherever it lies."""
+    if 0 in x.shape:
+        return 0, 0
+    library = library_of(x)
+    low = high = library.address(x)
+    for n, stride in zip(x.shape, library.strides(x), strict=True):
+        reach = (n - 1) * stride * x.dtype.itemsize
+        low, high = low + min(0, reach), high + max(0, reach)
+    return low, high + x.dtype.itemsize
+
+
+def may_overlap(x: Any, y: Any) -> bool:
+    """Whether two arrays may have memory in common, as far as their bounds tell."""
+    (a, b), (c, d) = bounds_of(x), bounds_of(y)
+    return max(a, c) < min(b, d)
+
+
 def is_complex(x: Any) -> bool:
     """Whether this array, number or list of numbers is complex."""
     if hasattr(x, "dtype"):
-        return str(x.dtype).removeprefix("torch.").startswith("complex")
+        return x.dtype.is_complex if hasattr(x.dtype, "is_complex") else bool(x.dtype.kind == "c")
     return isinstance(x, complex) or (isinstance(x, list | tuple) and np.asarray(x).dtype.kind == "c")

@@ -14,7 +14,7 @@ import numpy as np
 
 from jali.arrays.exchange import Exchange
 from jali.arrays.layout import Box, Layout, Partition, shape_of, slices_in
-from jali.arrays.libraries import library_of
+from jali.arrays.libraries import as_sent, library_of
 from jali.comm import Communicator
 from jali.errors import LayoutError, ShapeError
 
@@ -32,7 +32,7 @@ def that_of_rank_0(communicator: Communicator, value: Any, dtype: Any = None) ->
         copy = library.copy(value)
     else:
         copy = library.contiguous(library.astype(value, dtype))
-    communicator.broadcast(copy.reshape(1) if copy.ndim == 0 else copy, 0)
+    communicator.broadcast(as_sent(copy.reshape(1) if copy.ndim == 0 else copy), 0)
     return copy
 
 
@@ -51,11 +51,6 @@ def check_same(layout: Layout, local: Any) -> None:
         )
 
 
-def _bytes_of_unsent(dtype: Any) -> int:
-    """Of an element of NumPy's types that communicators do not know (long double), which goes as bytes; 1 for all others."""
-    return dtype.itemsize if str(dtype) in ("float128", "complex256", "float96", "complex192") else 1
-
-
 def combined(group: Communicator, numbers: Sequence[Any], op: str = "sum") -> list[Any]:
     """Numbers of all ranks of a group: their sums, or what `op` says. One all-reduce; of long double, a gathering."""
     values = np.array(numbers)
@@ -70,7 +65,7 @@ def combined_array(group: Communicator, values: Any, op: str = "sum") -> Any:
         return values
     if isinstance(values, np.generic):  # of no dimension
         values = np.asarray(values)
-    if _bytes_of_unsent(values.dtype) == 1:
+    if as_sent(values) is values:
         flat = library_of(values).copy(values).reshape(-1)  # of the same library afterwards
         group.all_reduce(flat, flat, op=op)
         return flat.reshape(values.shape)
@@ -92,11 +87,9 @@ def whole(layout: Layout, local: Any, masked: bool = False) -> Any:
     if len(members) == 1:
         return library.copy(local)
     gathered = library.empty_beside(local, (sum(sizes),))
-    each = _bytes_of_unsent(local.dtype)
-    if each == 1:
-        ranks.all_gather(flat, gathered, counts=sizes)
-    else:
-        ranks.all_gather(flat.view(np.uint8), gathered.view(np.uint8), counts=[each * n for n in sizes])
+    sent = as_sent(flat)
+    each = flat.dtype.itemsize // sent.dtype.itemsize
+    ranks.all_gather(sent, as_sent(gathered), counts=[each * n for n in sizes])
     axis = layout.axes[0]
     if len(layout.axes) == 1:
         shapes = [layout.local_shapes[rank] for rank in members]

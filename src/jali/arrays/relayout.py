@@ -11,6 +11,7 @@ import numpy as np
 from jali.arrays import moves
 from jali.arrays.layout import Layout, Partition, Shape, extents, layout_of
 from jali.arrays.libraries import library_of
+from jali.comm.given import integer
 from jali.errors import ShapeError
 
 if TYPE_CHECKING:
@@ -60,12 +61,12 @@ def reshape(x: DistributedArray, local_shape: int | Sequence[int], axis: int) ->
     if len({len(one) for one in shapes}) > 1:
         raise ShapeError(f"reshape: ranks gave local shapes of different dimensions, {shapes}")
     _check_reshaped(x.layout, shapes)
-    whole = list(shapes[0])
-    if not -len(whole) <= axis < len(whole):
+    whole, number = list(shapes[0]), integer(axis)
+    if number is None or not -len(whole) <= number < len(whole):
         raise ShapeError(f"axis {axis} does not exist in an array of local shape {shape}")
-    whole[axis] = sum(one[axis] for one in shapes)
+    whole[number] = sum(one[number] for one in shapes)
     layout = layout_of(
-        x.communicator, tuple(whole), x.partition, axis, local_shapes=shapes, mask=x.layout.mask
+        x.communicator, tuple(whole), x.partition, number, local_shapes=shapes, mask=x.layout.mask
     )  # fmt: skip
     return x.of(layout, x._local.reshape(shape), x._base_comm)
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import numpy as np
 
 from jali import recording
 from jali.arrays.layout import Shape, Slices
-from jali.arrays.libraries import library_of, numpy_dtype
+from jali.arrays.libraries import as_sent, library_of, numpy_dtype
 from jali.comm import Communicator, DeviceArray
 from jali.comm.whereabouts import gpu_of, is_on_device
+from jali.errors import JaliError
 
 Piece = tuple[Any, Any]  # what names it, and its values
 
@@ -26,11 +27,23 @@ class Transit(ABC):
 
     `with transit.arrived() as pieces` gives names and arrays, in the order in which they were named. They may belong to what is used
     again: inside they are read, not kept.
+
+    What fails before that is inside `with transit`, which waits then, lest the pieces be taken for those of the next transit.
     """
+
+    _open = True
 
     @abstractmethod
     def arrived(self) -> AbstractContextManager[list[Piece]]:
         """Once."""
+
+    def __enter__(self) -> Transit:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._open:
+            with suppress(JaliError), self.arrived():  # the error of before is the one to tell
+                pass
 
 
 class Way:
@@ -74,15 +87,16 @@ class _HostTransit(Transit):
         self._pieces: list[Piece] = []
         for rank, name, shape in way.source:
             into = np.empty(shape, dtype)
-            self._under_way.append(self._ranks.receive(into, rank))
+            self._under_way.append(self._ranks.receive(as_sent(into), rank))
             self._pieces.append((name, into))
         for rank, where, _ in way.to:
             data = np.ascontiguousarray(library.to_host(array[where]))
             self._sent.append(data)
-            self._under_way.append(self._ranks.send(data, rank))
+            self._under_way.append(self._ranks.send(as_sent(data), rank))
 
     @contextmanager
     def arrived(self) -> Iterator[list[Piece]]:
+        self._open = False
         if self._under_way:
             self._ranks.wait(self._under_way, "pieces of arrays")
         if self._library.name == "numpy":
@@ -107,6 +121,16 @@ class _Buffers:
                 self.messages.append(end(memory, rank, TAG))
                 kept.append((name, library.of_memory(memory, array.dtype)))
         self.ranks = ranks
+        self.stream = library.stream(
+            array
+        )  # that has waited for the last messages, and may overwrite what they sent
+
+
+def meet(gpu: Any, stream: int) -> None:
+    """Streams of jali and of a library wait for each other: the latter too, since it may be one that a graph captures, with which jali's
+    then goes."""
+    gpu.wait_for(stream)
+    gpu.let_wait(stream)
 
 
 class _DeviceTransit(Transit):
@@ -115,16 +139,21 @@ class _DeviceTransit(Transit):
     def __init__(self, buffers: _Buffers, array: Any) -> None:
         self._buffers, self._array, self._library = buffers, array, library_of(array)
         buffers.under_way = True
+        stream = self._library.stream(array)
+        if stream != buffers.stream:
+            meet(buffers.gpu, stream)
         with self._library.where(array):
             for where, data in buffers.sent:
                 data[...] = array[where]
-        buffers.gpu.wait_for(self._library.stream(array))
+        buffers.gpu.wait_for(stream)
         buffers.ranks.start(buffers.messages)
 
     @contextmanager
     def arrived(self) -> Iterator[list[Piece]]:
+        self._open = False
         gpu = self._buffers.gpu
-        gpu.let_wait(self._library.stream(self._array))
+        self._buffers.stream = self._library.stream(self._array)
+        gpu.let_wait(self._buffers.stream)
         try:
             yield self._buffers.received
         finally:  # what reads the pieces comes before others in their place

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from jali.fft.vendors import FORWARD, INVERSE, KINDS, Library, current_device
 IN_PLACE = 2  # cufftXtSubFormat_t: CUFFT_XT_FORMAT_INPLACE
 TO_DEVICES, TO_HOST, ON_DEVICES = 0, 1, 2  # cufftXtCopyType_t
 FEWEST, MOST = 2, 16  # devices
+KIND_OF = {np.dtype(np.complex64): "C2C", np.dtype(np.complex128): "Z2Z"}
 
 
 def _functions(handle: Any) -> dict[str, tuple[Any, ...]]:
@@ -40,8 +42,8 @@ def _functions(handle: Any) -> dict[str, tuple[Any, ...]]:
 class SpreadPlan:
     """A plan and two arrays of complex numbers on some devices of this process; `close` gives them back.
 
-    Raises ParameterError for other than two or three dimensions and 2 to 16 devices, DeviceError with what the library says,
-    which does not take all extents and numbers of devices (none below 32).
+    Raises ParameterError for other than two or three dimensions, complex numbers and 2 to 16 devices, DeviceError with what the
+    library says, which does not take all extents and numbers of devices (none below 32).
     """
 
     def __init__(self, library: Library, ordinals: Sequence[int], extents: Sequence[int], dtype: Any) -> None:
@@ -49,9 +51,15 @@ class SpreadPlan:
             raise ParameterError(f"it transforms arrays of 2 or 3 dimensions, not of {len(extents)}")
         if not FEWEST <= len(ordinals) <= MOST:
             raise ParameterError(f"it works with {FEWEST} to {MOST} devices, not with {len(ordinals)}")
-        self.library, self.ordinals, self.extents = library, tuple(ordinals), tuple(extents)
+        self.library, self.ordinals, self.extents = (
+            library,
+            tuple(ordinals),
+            tuple(map(operator.index, extents)),
+        )
         self.dtype = np.dtype(dtype)
-        self._kind = {"complex64": "C2C", "complex128": "Z2Z"}[self.dtype.name]
+        if self.dtype not in KIND_OF:
+            raise ParameterError(f"it transforms complex64 and complex128, not {self.dtype}")
+        self._kind = KIND_OF[self.dtype]
         self._plan: Any = None
         self._parts: list[Any] = []
         library.declare(_functions(library.row.handle), "so it has no transforms on several devices")
@@ -60,7 +68,7 @@ class SpreadPlan:
         self._plan = plan
         try:
             self._call("XtSetGPUs", plan, len(ordinals), (ctypes.c_int * len(ordinals))(*ordinals))
-            self._call(f"MakePlan{len(extents)}d", plan, *extents, KINDS[self._kind], sizes)
+            self._call(f"MakePlan{len(extents)}d", plan, *self.extents, KINDS[self._kind], sizes)
             for _ in range(2):
                 parts = ctypes.c_void_p()
                 self._call("XtMalloc", plan, ctypes.byref(parts), IN_PLACE)

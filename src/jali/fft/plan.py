@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,11 @@ from jali import recording
 from jali.arrays import DistributedArray, Layout, layout_of
 from jali.arrays.exchange import check_workspace
 from jali.arrays.layout import Shape, even_split
-from jali.arrays.libraries import library_of
+from jali.arrays.libraries import is_complex, library_of, may_overlap
 from jali.arrays.recorded import assign, contiguous, converted, is_recorded
-from jali.comm.whereabouts import is_on_device, memory_of
+from jali.arrays.transits import meet
+from jali.comm.given import each, integer
+from jali.comm.whereabouts import gpu_of, is_on_device, memory_of
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.fft import steps as made
 from jali.fft.providers import PROVIDERS, Means, provider_for
@@ -73,19 +76,19 @@ class Plan:
         for name, value, known in (("kind", kind, KINDS), ("layout", result, LAYOUTS), ("norm", norm, NORMS)):
             if value not in known:
                 raise ParameterError(f"{name} of a transform is one of {', '.join(known)}, not {value!r}")
-        if provider is not None and provider not in PROVIDERS:
+        if provider is not None and provider not in tuple(PROVIDERS):
             raise ParameterError(
                 f"transforms of local arrays come from {', '.join(PROVIDERS)}, not {provider!r}"
             )
         check_workspace(workspace)
-        if pieces is not None and (isinstance(pieces, bool) or not isinstance(pieces, int) or pieces < 1):
+        if pieces is not None and (integer(pieces) or 0) < 1:
             raise ParameterError(f"pieces are a whole number from 1, not {pieces!r}")
         self.layout, self.kind, self.norm, self.workspace = layout, kind, norm, workspace
         self.provider, self.pieces = provider, pieces
         self.axes = normal_axes(layout.shape, axes)
         last = self.axes[-1]
         before, after = (
-            normal_axes(layout.shape, given) if len(given) else () for given in (shift_before, shift_after)
+            normal_axes(layout.shape, given) if each(given) else () for given in (shift_before, shift_after)
         )
         if not set(before) <= set(self.axes) or not set(after) <= set(self.axes):
             raise ShapeError(f"shifts along {before} and {after} of a transform along {self.axes}")
@@ -93,13 +96,15 @@ class Plan:
             raise ShapeError(f"an array of shape {layout.shape} has no elements along an axis of {self.axes}")
         self._shifts = {"before": before, "after": after}
         m = layout.shape[last]
-        self.n = m if kind != "irfft" else 2 * (m - 1) if n is None else operator.index(n)
+        self.n = m if kind != "irfft" else 2 * (m - 1) if n is None else integer(n) or 0
         if kind == "irfft" and not (self.n >= 1 and self.n // 2 + 1 == m):
             raise ShapeError(
-                f"{m} frequencies of axis {last} are those of {2 * (m - 1)} or {2 * m - 1} real numbers, not of {self.n}"
+                f"{m} frequencies of axis {last} are those of {2 * (m - 1)} or {2 * m - 1} real numbers, not of "
+                f"{self.n if n is None else n}"
             )
         self.steps: list[Step] = []
         self._kept: dict[Any, Any] = {}
+        self._stream: int | None = None  # of the last application, for which jali's has waited
         self._weights: dict[Any, Any] = {}
         self._now = with_mask(layout, None)
         self._make()
@@ -292,14 +297,14 @@ class Plan:
         _check(x, start, "a transform" if forward else "the inverse of a transform")
         if out is not None:
             _check(out, end, "the result of a transform")
-            if "complex" not in str(out.dtype) and self.kind != ("irfft" if forward else "rfft"):
+            if not is_complex(out.local) and self.kind != ("irfft" if forward else "rfft"):
                 raise ParameterError(
                     f"the result of a transform is complex, which an array of {out.dtype} does not hold"
                 )
         tape = recording.current() if recording.recorders else None
         if tape is not None:
             self._ready_for_graphs(x, out, forward, norm)
-        with library_of(x.local).where(x.local):
+        with library_of(x.local).where(x.local), self._in_turn(x.local):
             local = self._steps(x, None if out is None else out.local, overwrite, forward, norm)
             if out is None:
                 out = DistributedArray.of(end, local, x._base_comm)
@@ -308,6 +313,22 @@ class Plan:
         if tape is not None:  # whose owners go on with them
             tape.lent += [memory_of(a.local) for a in (x, out) if 0 not in a.local.shape]
         return out
+
+    @contextlib.contextmanager
+    def _in_turn(self, local: Any) -> Iterator[None]:
+        """Inside, the stream of the array's library has waited for applications on other streams, which use the same memory."""
+        if is_recorded(local) or not is_on_device(local):
+            yield
+            return
+        gpu, stream = gpu_of(local), library_of(local).stream(local)
+        if self._stream not in (None, stream):
+            meet(gpu, stream)
+        try:
+            yield
+        finally:
+            if self._kept:
+                gpu.wait_for(stream)
+                self._stream = stream
 
     def _ready_for_graphs(
         self, x: DistributedArray, out: DistributedArray | None, forward: bool, norm: str
@@ -333,15 +354,18 @@ class Plan:
     def _steps(self, x: DistributedArray, out: Any, overwrite: bool, forward: bool, norm: str) -> Any:
         """This rank's part of the result, in `out` if it happens to fit."""
         local, owned = self._converted(x, forward)
-        library = library_of(local)
+        library, provider = library_of(local), provider_for(local, self.provider)
+        steps = self.steps if forward else self.steps[::-1]
+        makers = [number for number, step in enumerate(steps) if step.makes_memory]
+        # a result in place of what goes in would be written while that is read, but from the second memory on
+        if out is not None and len(makers) < 2 and (makers or out is not local) and may_overlap(out, local):
+            out = None
         run = Run(
-            provider_for(local, self.provider), library, Means(x.communicator.threads, self.workspace), norm,
+            provider, library, Means(x.communicator.threads, self.workspace), norm,
             {} if is_recorded(local) else self._kept,
             out, owned or overwrite,
         )  # fmt: skip
         pieces = self._pieces_of(local)
-        steps = self.steps if forward else self.steps[::-1]
-        makers = [number for number, step in enumerate(steps) if step.makes_memory]
         number = 0
         while number < len(steps):
             step, after = steps[number], steps[number + 1] if number + 1 < len(steps) else None
@@ -374,7 +398,7 @@ class Plan:
             )
         if takes_real and dtype.kind == "c":
             raise ParameterError(f"a transform of real numbers got {name}; take fft, or x.real")
-        single = name in ("float16", "float32", "complex64")
+        single = dtype.name in ("float16", "float32", "complex64")
         kinds = ("float32", "float64") if takes_real else ("complex64", "complex128")
         wanted = kinds[0] if single else kinds[1]
         return (x.local, False) if name == wanted else (converted(x.local, wanted), True)
@@ -402,8 +426,7 @@ def normal_axes(shape: Shape, axes: int | Sequence[int] | None) -> tuple[int, ..
     """Axes from 0; all where None. Raises ShapeError."""
     if axes is None:
         axes = range(len(shape))
-    given = [axes] if hasattr(axes, "__index__") else list(axes)
-    found = []
+    given, found = each(axes), []
     for axis in given:
         try:
             number = operator.index(axis)

@@ -100,6 +100,8 @@ JALI_KERNEL(kernel, combination_arguments) {{
 
 def _number(value: float, precision: str) -> str:
     """As the type has it."""
-    rounded = float(np.float32(value)) if precision == "float32" else float(value)
-    assert math.isfinite(rounded)
+    with np.errstate(over="ignore"):  # as it is where arrays are multiplied by it
+        rounded = float(np.dtype(precision).type(value))
+    if math.isinf(rounded):
+        return f"JALI_REAL({'-' if rounded < 0 else ''}infinity_of_target())"
     return f"JALI_REAL({rounded.hex()})"

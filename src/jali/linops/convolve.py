@@ -18,6 +18,7 @@ import numpy as np
 from jali.arrays import DistributedArray, Layout, Partition, communicator_of, layout_of
 from jali.arrays.layout import Shape, extents
 from jali.arrays.libraries import library_of
+from jali.comm.given import integer
 from jali.errors import ShapeError
 from jali.linops.conversion import in_type, type_of
 from jali.linops.operator import LinearOperator
@@ -114,9 +115,10 @@ class NonStationaryConvolve1D(_NonStationary):
         dtype: Any = None,
     ) -> None:
         shape = extents(f"{type(self).__name__}: dims", dims)
-        if not -len(shape) <= axis < len(shape):
+        number = integer(axis)
+        if number is None or not -len(shape) <= number < len(shape):
             raise ShapeError(f"axis {axis} does not exist in an array of shape {shape}")
-        self.axis = axis % len(shape)
+        self.axis = number % len(shape)
         library_of(hs)  # which says what is none
         if hs.ndim != 2 or hs.shape[1] % 2 == 0:
             raise ShapeError(

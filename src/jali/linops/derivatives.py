@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import DistributedArray, StackedDistributedArray
+from jali.comm.given import several
 from jali.errors import ParameterError, ShapeError
 from jali.linops.bands import Band, Entry, Term
 from jali.linops.operator import StackedLinearOperator
@@ -34,6 +35,13 @@ def _check_sampling(sampling: Any) -> float:
     if step == 0.0 or step != step:
         raise ParameterError(f"sampling is the distance of samples, a number that is not 0; not {sampling!r}")
     return step
+
+
+def _check_weight(weight: Any) -> float:
+    try:
+        return float(weight)
+    except (TypeError, ValueError):
+        raise ParameterError(f"weights of a Laplacian are real numbers, not {weight!r}") from None
 
 
 def _check_edge(n: int, least: int, what: str) -> None:
@@ -149,7 +157,8 @@ class SecondDerivative(_OneAxis):
 class Laplacian(StencilOperator):
     """Sum of second derivatives along `axes`, each with its weight and sampling.
 
-    Raises ShapeError where these are not equally many, and as `SecondDerivative` does.
+    Raises ShapeError where these are not equally many, ParameterError for weights that are no real numbers, and as `SecondDerivative`
+    does.
     """
 
     def __init__(
@@ -164,6 +173,10 @@ class Laplacian(StencilOperator):
         base_comm: Any = None,
     ) -> None:
         super().__init__(dims, dtype, base_comm=base_comm)
+        if not all(map(several, (axes, weights, sampling))):
+            raise ShapeError(
+                f"axes, weights, and sampling are several numbers each, one for each axis, not {axes}, {weights} and {sampling}"
+            )
         if not len(axes) == len(weights) == len(sampling) > 0:
             raise ShapeError(
                 f"axes, weights, and sampling have different size: {len(axes)}, {len(weights)} and {len(sampling)}; each axis has "
@@ -176,7 +189,7 @@ class Laplacian(StencilOperator):
             Along(
                 axis,
                 second_derivative(self.dims[axis], kind, bool(edge), float(real(_check_sampling(step)) ** 2)),
-                float(real(weight)),
+                float(real(_check_weight(weight))),
             )
             for axis, weight, step in zip(self.axes, weights, sampling, strict=True)
         ]

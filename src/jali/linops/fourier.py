@@ -17,7 +17,7 @@ import numpy as np
 from jali.arrays import DistributedArray, Layout, Partition, layout_of
 from jali.arrays.exchange import Exchange
 from jali.arrays.layout import even_split, extents
-from jali.arrays.libraries import dtype_of_numpy
+from jali.arrays.libraries import dtype_of_numpy, is_complex
 from jali.errors import ParameterError, ShapeError
 from jali.fft.plan import Plan, normal_axes, plan_of
 from jali.fft.routes import alike
@@ -160,8 +160,7 @@ class FFTND(LinearOperator):
         return self._like(x, given, False)
 
     def _as_model(self, x: DistributedArray) -> DistributedArray:
-        name = str(x.dtype).removeprefix("torch.")
-        if self.rdtype.kind == "f" and name.startswith("complex"):
+        if self.rdtype.kind == "f" and is_complex(x.local):
             x = x.real
         return x if str(x.dtype).removeprefix("torch.") == self.rdtype.name else x.astype(self.rdtype)
 

@@ -36,7 +36,7 @@ def halo_block_split(
 def _grid(ranks: Communicator, shape: Shape, given: Sequence[int] | None) -> Shape:
     if given is None:
         return (1,) * (len(shape) - 1) + (ranks.size,)
-    grid = tuple(int(n) for n in given)
+    grid = extents("a grid of ranks", given)
     if len(grid) != len(shape):
         raise ShapeError(
             f"a grid of ranks has a number for each of {len(shape)} axes, {grid} has {len(grid)}"
@@ -153,11 +153,11 @@ class Halo(LinearOperator):
     def _matvec(self, x: DistributedArray) -> DistributedArray:
         local, as_flat = self._block(x, self.blocks, self._flat)
         exchange = self._exchange
-        transit = exchange.start(local)
-        out = empty(local, self.local_extent, local.dtype)
-        if exchange.wanted != self._wanted:  # what is outside of the array
-            out[...] = 0
-        joined(exchange, local, transit, out[slices_in(exchange.wanted, self._wanted)])
+        with exchange.start(local) as transit:
+            out = empty(local, self.local_extent, local.dtype)
+            if exchange.wanted != self._wanted:  # what is outside of the array
+                out[...] = 0
+            joined(exchange, local, transit, out[slices_in(exchange.wanted, self._wanted)])
         return self._made(out, x, self.extended, self._flat_extended, as_flat)
 
     def _rmatvec(self, x: DistributedArray) -> DistributedArray:

@@ -13,7 +13,7 @@ from typing import Any
 
 from jali.arrays import DistributedArray, Layout, Partition, layout_of
 from jali.arrays.layout import Shape
-from jali.arrays.libraries import library_of
+from jali.arrays.libraries import is_complex, library_of
 from jali.errors import ParameterError, ShapeError
 from jali.linops.conversion import type_of
 from jali.linops.fredholm import Fredholm1
@@ -104,11 +104,11 @@ class MDC(LinearOperator):
             raise ShapeError(f"{self!r} takes arrays of shape {before}, or flat ones, not {x.global_shape}")
         library = library_of(x.local)
         traces = x.local.reshape((self.nt, before[1], self.nv))
-        is_complex = "complex" in str(traces.dtype)
-        if is_complex:  # a real matrix: both parts go through it beside each other
+        in_parts = is_complex(traces)
+        if in_parts:  # a real matrix: both parts go through it beside each other
             traces = library.xp.concatenate([traces.real, traces.imag], 2)
         found = self._convolved(traces, after[1], adjoint)
-        if is_complex:
+        if in_parts:
             both = library.empty_beside(found, (self.nt, after[1], self.nv), self._widened(x.dtype, library))
             both.real[...], both.imag[...] = found[:, :, : self.nv], found[:, :, self.nv :]
             found = both

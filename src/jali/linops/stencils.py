@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from jali.arrays.layout import Box, Layout, Shape, extents, layout_of, shape_of,
 from jali.arrays.libraries import library_of, numpy_dtype
 from jali.arrays.recycled import empty
 from jali.arrays.transits import Piece
+from jali.comm.given import integer
 from jali.errors import ShapeError
 from jali.linops.band_kernels import arithmetic_on
 from jali.linops.bands import Band, Rows, inner_rows, other_rows
@@ -75,11 +76,12 @@ class StencilOperator(LinearOperator):
         self._plans: dict[tuple[Layout, int, Band], Plan] = {}
 
     def _axis(self, axis: int) -> int:
-        if not -len(self.dims) <= axis < len(self.dims):
+        number = integer(axis)
+        if number is None or not -len(self.dims) <= number < len(self.dims):
             raise ShapeError(
                 f"{type(self).__name__}: axis {axis} does not exist in an array of shape {self.dims}"
             )
-        return axis % len(self.dims)
+        return number % len(self.dims)
 
     # --- how it is spread -----------------------------------------------------------------------------------
 
@@ -140,17 +142,20 @@ class StencilOperator(LinearOperator):
         """The sum of band matrices, each applied to its array; these are spread alike."""
         first = terms[0][0]
         layout = self._result_layout(first)
-        started = []
-        for x, along in terms:
+        for x, _ in terms[1:]:
             if x.layout is not first.layout:
                 first._alike(x, type(self).__name__)
-            plan = self._plan(layout, along, not x.layout.scattered)
-            started.append(
-                _Application(self, x, along, layout, plan, np.result_type(numpy_dtype(x.local), self.dtype))
-            )
-        out = started[0].finish()
-        for one in started[1:]:
-            out += one.finish()
+        dtype = np.result_type(self.dtype, *(numpy_dtype(x.local) for x, _ in terms))
+        started = []
+        with ExitStack() as under_way:
+            for x, along in terms:
+                plan = self._plan(layout, along, not x.layout.scattered)
+                started.append(_Application(self, x, along, layout, plan, dtype))
+                if (transit := started[-1].transit) is not None:
+                    under_way.enter_context(transit)
+            out = started[0].finish()
+            for one in started[1:]:
+                out += one.finish()
         return DistributedArray.of(layout, out, first._base_comm)
 
 

@@ -98,7 +98,7 @@ def _write(path: str, layout: Layout, part: np.ndarray, *, chunks: Sequence[int]
     ranks = layout.communicator
     with together(ranks):
         zarr = _zarr(path)
-        if part.dtype.kind not in "biufc" or part.dtype.itemsize > 16:
+        if part.dtype.kind not in "biufc" or part.dtype.char in "gG":
             raise ParameterError(f"Zarr holds numbers of at most double precision, not {part.dtype}")
         shape_of_chunks = (
             chosen_chunks(layout, part.dtype.itemsize)
