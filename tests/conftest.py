@@ -40,7 +40,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)  # before options choose by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The short run has of a function with several parameters each value of each, the long run and real devices all combinations.
+    """The short run has of a function with several parameters each value of each, or of one marked `short(n)` n of its cases; the long
+    run and real devices have all.
 
     Tests of one file run in one process, those that start MPI processes one after the other: these poll without
     rest, and two at once would take turns on the cores."""
@@ -64,6 +65,21 @@ def leave_combinations_to_the_long_run(items: list[pytest.Item]) -> None:
             if values <= before:
                 item.add_marker(pytest.mark.full)
             before |= values
+    leave_cases_to_the_long_run(items)
+
+
+def leave_cases_to_the_long_run(items: list[pytest.Item]) -> None:
+    """Of functions that are marked `short(n)` n cases stay, the first of them, at equal distances."""
+    cases: dict[object, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("short") and not item.get_closest_marker("full"):
+            cases.setdefault((item.path, item.function), []).append(item)
+    for alike in cases.values():
+        (count,) = alike[0].get_closest_marker("short").args
+        kept = {k * len(alike) // count for k in range(min(count, len(alike)))}
+        for number, item in enumerate(alike):
+            if number not in kept:
+                item.add_marker(pytest.mark.full)
 
 
 @pytest.fixture

@@ -53,6 +53,7 @@ def evolved(**options: object) -> GaugeField:
     return U
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_history_is_that_of_one_processor(precision: str, alone: Communicator) -> None:
     expected = history.history(precision, communicator=alone, device="cpu")

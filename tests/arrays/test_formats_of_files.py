@@ -267,6 +267,7 @@ assert np.array_equal(load(path, axis=1).local, x.local)
 """
 
 
+@pytest.mark.short(1)
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     "row",

@@ -43,6 +43,7 @@ def engine(request):
     return request.param
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     ("ranks", "dtype"), [(1, "float32"), (2, "float64"), (3, "complex64"), (4, "complex128")]
 )
@@ -84,6 +85,7 @@ def test_arithmetic_and_sums_are_those_of_numpy(engine, ranks, dtype) -> None:
     comm.virtual_ranks(ranks, run)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_what_changes_in_place_changes_this_array_alone(engine, ranks) -> None:
     a, b = numbers((6, 5), "float64"), numbers((6, 5), "float64", 2)
@@ -110,6 +112,7 @@ def test_what_changes_in_place_changes_this_array_alone(engine, ranks) -> None:
     comm.virtual_ranks(ranks, run)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_solvers_take_them_alone_and_stacked(engine, ranks) -> None:
     a = numbers((8, 5), "float64")
@@ -158,6 +161,7 @@ class _Shifted:
 # --- fields -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 @pytest.mark.parametrize("element", [Real(), Complex(), Vector(3), Vector(2, kind="real")], ids=str)
 def test_fields_and_arrays_share_memory_both_ways(ranks, element) -> None:

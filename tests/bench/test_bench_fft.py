@@ -50,6 +50,7 @@ def test_two_ranks_are_measured_beside_another_library(tmp_path: Path) -> None:
     assert "exchange to" in document["conditions"]["plan"]
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("grid", [None, (2, 2), (1, 4)])
 def test_ranks_on_a_grid_are_measured(grid: tuple[int, ...] | None) -> None:
     def body() -> fft.Report:

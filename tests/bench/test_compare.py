@@ -94,6 +94,7 @@ def test_a_side_that_breaks_is_named_with_its_last_words(tmp_path, packages):
     assert report.failing([wrong, dies]) == ["wrong", "dies"]
 
 
+@pytest.mark.full
 def test_a_row_that_hangs_ends_with_the_part(tmp_path, packages):
     with pytest.raises(OutOfTimeError):
         measured(tmp_path, packages, "hangs", until=later(2.0))

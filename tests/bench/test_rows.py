@@ -25,6 +25,7 @@ def turn_of(name, tmp_path):
     return about
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     ("name", "about"),
     [
@@ -38,6 +39,7 @@ def test_a_row_of_one_rank(name, about, tmp_path):
     assert turn_of(name, tmp_path) == about
 
 
+@pytest.mark.short(1)
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", ["halo 8", "all_reduce 64 B"])
 def test_a_row_of_two_ranks(name, tmp_path):

@@ -71,6 +71,7 @@ def rows(out: Path) -> list[dict[str, str]]:
 # ---- saving --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("format", ["ildg", "nersc"])
 def test_every_second_configuration_is_there_and_is_what_the_history_and_the_manifest_say(format, tmp_path):
     (tmp_path / "su3.toml").write_text(SU3)

@@ -87,6 +87,7 @@ def test_real_file_with_a_changed_link_and_right_checksum_is_a_header_mismatch(t
     assert "0.503866446950" in said.err
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(("ending", "n"), [("nersc", 3), ("ildg", 3), ("ildg", 2), ("ildg", 1), ("ildg", 4)])
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_measured_values_are_those_of_an_independent_calculation(ending, n, ranks, tmp_path, capsys):

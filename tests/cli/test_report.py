@@ -124,6 +124,7 @@ def test_page_is_the_same_when_written_again(complete):
     assert not list(complete.glob("*.new"))
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     ("values", "thermalisation", "expected"),
     [
@@ -193,6 +194,7 @@ def test_a_narrow_screen_scrolls_tables_in_their_own_box_and_nothing_else(tmp_pa
     assert not re.search(r"min-width: *\d|minmax\([1-9]", css)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("left_out", [(), ("timing",), ("polyakov",), ("timing", "polyakov")])
 def test_figures_beside_each_other_are_equally_high_and_none_has_an_empty_place_beside_it(tmp_path, left_out):
     write_run(tmp_path, noise(100), "thermalisation=0", polyakov="polyakov" not in left_out)
@@ -220,6 +222,7 @@ def test_the_polyakov_loop_of_su2_is_one_real_number_and_that_of_su3_is_not(tmp_
         assert ("imaginary part" in page_of(tmp_path / group)) == (group == "SU3")
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     ("count", "group"),
     [

@@ -142,6 +142,7 @@ def test_run_of_u1_agrees_with_the_exact_plaquette(parameter_file, tmp_path, cap
 # ---- the same bits -------------------------------------------------------------------------------------
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     ("theory", "precision"), [*((theory, "float64") for theory in THEORIES), ("su3", "float32")]
 )
@@ -200,6 +201,7 @@ def test_history_is_the_same_on_2_mpi_ranks(parameter_file, tmp_path):
 # ---- resuming ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("theory", ["u1", "su2 odd", "su3"])
 def test_prolonged_run_on_other_ranks_has_the_history_of_one_long_run(theory, parameter_file, tmp_path):
     file = parameter_file(theory)
@@ -295,6 +297,7 @@ def test_resuming_a_damaged_checkpoint_is_refused(parameter_file, tmp_path, caps
     assert "damaged" in capsys.readouterr().err
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     ("words", "refused"),
     [

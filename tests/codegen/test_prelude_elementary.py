@@ -132,6 +132,7 @@ SPECIAL = [
 ]
 
 
+@pytest.mark.short(4)
 @pytest.mark.parametrize("dtype", DTYPES, ids=["double", "float"])
 @pytest.mark.parametrize(
     ("name", "reference"),

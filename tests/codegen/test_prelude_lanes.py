@@ -65,6 +65,7 @@ def arguments(body: str, dtype: type) -> np.ndarray:
 BODIES = {"elementary": (ELEMENTARY, 23), "matrix": (MATRIX, 111), "random": (RANDOM, 4)}
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize(
     ("dtype", "lanes", "march"),
@@ -90,6 +91,7 @@ def test_bits_do_not_depend_on_lanes_or_instruction_set(body, dtype, lanes, marc
     assert same_bits(evaluate(text, x, outputs, lanes=lanes, march=march), usual)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("body", BODIES)
 def test_bits_do_not_depend_on_the_optimisation_level(body):
     text, outputs = BODIES[body]

@@ -69,6 +69,7 @@ def close(got: np.ndarray, expected: np.ndarray, tolerance: float = 2e-15) -> No
     assert np.max(np.abs(got - expected)) <= tolerance * max(1.0, float(np.max(np.abs(expected))))
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize(
     "sizes",
     [(1, 1, 1), (2, 2, 2), (3, 3, 3), (3, 3, 1), (1, 3, 3), (3, 3, 4), (2, 3, 4), (4, 4, 4), (5, 2, 1)],
@@ -171,6 +172,7 @@ def test_traces_norms_and_inner_products_agree_with_numpy():
     close(outer, v[:, :, None] * w.conj()[:, None, :])
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("n", SIZES)
 def test_determinant_and_inverse_agree_with_numpy(n):
     a = general(n, n)

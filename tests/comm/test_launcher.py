@@ -51,6 +51,7 @@ def test_ranks_that_our_signal_killed_are_a_status_of_that_signal():
     assert [forwarding.status(status) for status in ended] == [143, 143, 143, 2, 0, 143]
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     ("does", "status"), [("time.sleep(1000); rank.wait()", None), ("rank.wait(); time.sleep(1.2)", 0)]
 )

@@ -191,6 +191,7 @@ def test_rank_that_is_interrupted_while_others_may_speak_ends_the_job(any_mpi, i
     assert "KeyboardInterrupt" not in ended.err
 
 
+@pytest.mark.short(1)
 def test_killed_rank_ends_the_job(mpi, wait_for) -> None:
     marker = mpi.folder / "pid"
     job = mpi.start(f"""
@@ -208,6 +209,7 @@ def test_killed_rank_ends_the_job(mpi, wait_for) -> None:
     assert ended.status != 0
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("group", ["comm.current()", "comm.current().sharing_memory()"])
 @pytest.mark.parametrize(
     "wait",
@@ -336,6 +338,7 @@ def test_watchdog_ends_the_job_and_names_step_peer_and_transport(any_mpi) -> Non
     )
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     ("number", "status"),
     [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.full)],

@@ -70,6 +70,7 @@ def test_all_operations_and_types_that_mpi_has_agree_with_numpy(mpi) -> None:
     assert sorted(re.findall(r"rank (\d) is content", ended.out)) == [str(rank) for rank in range(mpi.ranks)]
 
 
+@pytest.mark.short(1)
 @ON_MPI
 def test_all_eight_in_all_forms_agree_with_numpy(mpi) -> None:
     """Sizes, roots, in place or not, counts that differ; arrays around the results stay as they are."""
@@ -288,6 +289,7 @@ def test_a_rank_that_fails_is_heard_of(mpi) -> None:
     assert f"jali: rank 0 stopped: rank {mpi.ranks - 1} failed: ValueError: out of paper" in ended.err
 
 
+@pytest.mark.full
 @ON_MPI
 def test_a_rank_that_does_not_come_is_told_by_the_watchdog(any_mpi) -> None:
     ended = any_mpi.run(

@@ -74,6 +74,7 @@ def test_virtual_ranks_that_have_parted_name_both_calls(first: str, second: str)
         assert all(name in text for name in names), text
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("over", ["mpi", "shm"])
 @pytest.mark.parametrize("pairs", ["few", pytest.param("all", marks=pytest.mark.full)])
 def test_processes_that_have_parted_name_both_calls(mpich, over: str, pairs: str) -> None:

@@ -21,6 +21,7 @@ def left_behind() -> list[str]:
     return [path.name for path in Path("/dev/shm").glob("jali-*")]
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("copying", COPIES)
 def test_messages_of_all_sizes_arrive_whole_in_any_order_of_tags(any_mpi, copying: str) -> None:
     ended = any_mpi.run(

@@ -79,6 +79,7 @@ def calls(folder, rank, size) -> list[str]:
     return kinds
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("shm", ["auto", "0"])
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_collectives_and_messages(tmp_path, size, shm):

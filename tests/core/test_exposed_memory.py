@@ -119,6 +119,7 @@ def on_two_ranks(folder: Path, text: str, **options: Any) -> subprocess.Complete
     return run_program(on_ranks(2, sys.executable, program), **options)
 
 
+@pytest.mark.short(2)
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_ghosts_of_another_process(name: str, tmp_path: Path) -> None:

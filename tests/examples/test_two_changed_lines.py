@@ -34,6 +34,7 @@ def by_pylops(tmp_path_factory: pytest.TempPathFactory) -> tuple[np.ndarray, np.
     return noisy, np.load(folder / "smooth.npy")
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     "ranks",
     [

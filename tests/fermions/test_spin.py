@@ -171,6 +171,7 @@ def apply_all(X, out, psi, matrices):
     out[X] = sum(matrices[mu] * psi[X + mu] for mu in X.directions())
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_a_spin_matrix_is_an_argument(precision):
     psi, n = random_spinor(3, 1, precision=precision), 3

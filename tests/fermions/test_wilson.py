@@ -59,6 +59,7 @@ def wilson_numpy(links, psi, mass, conditions):
     return out
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("extents", [(4, 4), (4, 2, 6), (4, 2, 3, 4), (2, 2, 2, 8), (8, 1, 1, 2)], ids=str)
 def test_operator_agrees_with_numpy(extents, n):

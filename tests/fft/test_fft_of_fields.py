@@ -31,6 +31,7 @@ def field(lattice: Lattice, element: Any, precision: str = "float64", seed: int 
     return f
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 def test_transforms_are_those_of_the_whole_lattice(grid: tuple[int, ...]) -> None:
     def body() -> None:

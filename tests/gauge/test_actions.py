@@ -157,6 +157,7 @@ def cases(*lattices: tuple[int, ...]) -> list[Any]:
 # ---- value, staple, force --------------------------------------------------------------------------------
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("extents", [(3, 4), (4, 3, 5), (4, 3, 3, 4)])
 @pytest.mark.parametrize("n", GROUPS)
 def test_the_value_counts_loops_as_numpy_does(extents: tuple[int, ...], n: int) -> None:
@@ -175,6 +176,7 @@ def test_the_value_counts_loops_as_numpy_does(extents: tuple[int, ...], n: int) 
     assert iwasaki_action(2.5).value(GaugeField(U.lattice, SU(n)).cold_start()) == pytest.approx(0, abs=1e-9)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("extents", [(3, 4), (4, 3, 5), (3, 4, 5, 3)])
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_rectangle_staples_agree_with_paths_in_numpy(extents: tuple[int, ...], precision: str) -> None:
@@ -198,6 +200,7 @@ def test_rectangle_staples_agree_with_paths_in_numpy(extents: tuple[int, ...], p
         np.testing.assert_allclose(out.local(), total, atol=1e-13 if precision == "float64" else 2e-5)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(("name", "n", "extents"), cases((3, 4, 4), (4, 3, 3, 6)))
 def test_the_force_is_the_numerical_derivative_of_the_value(
     name: str, n: int, extents: tuple[int, ...]
@@ -233,6 +236,7 @@ def test_force_and_flow_are_gauge_covariant(name: str) -> None:
     np.testing.assert_allclose(as_array(flowed.gauge_transform(g)), as_array(again), atol=1e-12)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("name", named("Wilson", "Symanzik", "chairs"))
 def test_the_flow_lowers_its_own_action_by_the_square_of_the_force(name: str) -> None:
     """dS/dt = -(beta / 2n) sum |2n F / beta|^2 with dV/dt = -(2n / beta) F V."""
@@ -428,6 +432,7 @@ USES = {
 }
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("use", USES)
 def test_members_that_an_action_lacks_are_named(use: str) -> None:
     U = warm((4, 4), 2)
@@ -473,6 +478,7 @@ def test_a_staple_that_reads_its_own_link_is_refused(use: str, n: int) -> None:
     jali.virtual_ranks(2, run)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("use", USES)
 def test_a_sum_of_staples_may_begin_with_zero_times_the_link(use: str) -> None:
     class FromZero(WilsonAction):
@@ -488,6 +494,7 @@ def test_a_sum_of_staples_may_begin_with_zero_times_the_link(use: str) -> None:
 # ---- updates ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(("name", "n", "extents"), cases((3, 4, 5), (4, 4, 3, 4)))
 def test_overrelaxation_keeps_the_action_and_moves_the_links(
     name: str, n: int, extents: tuple[int, ...]
@@ -542,6 +549,7 @@ def test_heat_bath_and_metropolis_agree_on_the_same_action(name: str, n: int) ->
         assert error < 0.02 * abs(heat.mean) + 0.01
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.full), 3])
 def test_updates_have_the_same_bits_on_any_ranks(ranks: int) -> None:
     def run() -> list[str]:
@@ -564,6 +572,7 @@ def test_equal_actions_share_their_kernels() -> None:
     assert COUNTS["bound"].made == made
 
 
+@pytest.mark.full
 def test_a_large_beta_orders_the_links_of_every_action() -> None:
     for action, n in ((symanzik_action(1e4), 3), (iwasaki_action(1e4), 2), (dbw2_action(1e4), 1)):
         U = GaugeField(jali.Lattice(4, 4, 4, 4), SU(n)).cold_start()
@@ -598,6 +607,7 @@ def own_update(X: Any, U: Any, rng: Any, coupling: Any, mu: Any, kind: Any, acce
         U[mu][X] = heat_bath_link(X, U[mu][X], S, coupling, rng, kind)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("n", GROUPS)
 def test_the_building_blocks_are_those_of_the_sweeps(n: int) -> None:
     """On the plane the plaquette of one's own update is the exact one of the torus."""
@@ -655,6 +665,7 @@ def drawn_alone(
     return float(np.mean(series))
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("coupling", [-2.0, 2.0, -0.4])
 @pytest.mark.parametrize("kind", ["Creutz", "Kennedy-Pendleton"])
 def test_the_heat_bath_of_one_link_is_exact_for_couplings_of_either_sign(kind: str, coupling: float) -> None:
@@ -672,6 +683,7 @@ def test_the_heat_bath_of_one_link_is_exact_for_couplings_of_either_sign(kind: s
     assert abs(drawn_alone(1, 0.0, kind, draw_known(coupling)) - u1) < near1
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("kind", ["Creutz", "Kennedy-Pendleton"])
 def test_the_heat_bath_of_su3_at_a_negative_coupling_is_that_of_metropolis(kind: str) -> None:
     bath, other = drawn_alone(3, -1.5, kind), drawn_alone(3, -1.5, "Metropolis")
@@ -679,6 +691,7 @@ def test_the_heat_bath_of_su3_at_a_negative_coupling_is_that_of_metropolis(kind:
     assert abs(bath - other) < 0.01
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["Creutz", "Kennedy-Pendleton"])
 def test_the_sign_of_the_coupling_is_that_of_the_staple_to_the_bit(kind: str, n: int) -> None:
@@ -694,6 +707,7 @@ def test_the_sign_of_the_coupling_is_that_of_the_staple_to_the_bit(kind: str, n:
         assert np.array_equal(alone, links(0.0, sign, draw_known(sign * 1.3)))
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_couplings_of_the_heat_bath_that_are_no_numbers_are_refused(n: int) -> None:
     for coupling in (math.nan, math.inf, -math.inf):
@@ -732,6 +746,7 @@ def test_building_blocks_say_what_fits() -> None:
             wrong(U, rng, which)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_a_number_is_a_matrix_of_one_element(precision: str) -> None:
     """Links of U(1) beside charged matter; the staple is a number, and so may be the link."""

@@ -141,6 +141,7 @@ def test_gaussian_algebra_elements_have_unit_components(n: int) -> None:
         np.testing.assert_allclose(variance, (1 - 1 / n) / 2, rtol=0.12)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("n", [*GROUPS, 4])
 def test_projection_to_the_group_is_covariant_and_keeps_the_group(n: int) -> None:
     lattice = jali.Lattice(4, 4)
@@ -340,6 +341,7 @@ READERS = {
 }
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize("reader", READERS)
 def test_links_that_were_never_started_are_not_read_as_zeros(reader: str) -> None:
     def read() -> str:

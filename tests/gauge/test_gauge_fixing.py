@@ -36,6 +36,7 @@ def functional_and_theta(V: np.ndarray, axes: range) -> tuple[float, float]:
     return functional, float(np.sum(np.abs(delta) ** 2)) / (n * V[0, ..., 0, 0].size)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("extents", EXTENTS)
 @pytest.mark.parametrize("n", GROUPS)
 @pytest.mark.parametrize("name", GAUGES)
@@ -58,6 +59,7 @@ def test_the_gauge_is_fixed_and_observables_stay(name: str, n: int, extents: tup
     assert np.array_equal(as_array(again), as_array(V))
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("n", GROUPS)
 @pytest.mark.parametrize("name", GAUGES)
 def test_theta_has_the_normalisation_that_is_said(name: str, n: int) -> None:
@@ -97,6 +99,7 @@ def test_a_gauge_fixing_is_shown_in_a_line_and_in_a_notebook_with_its_history_fo
     assert len(page[page.index("<pre>") : page.index("</pre>")].splitlines()) == len(fixed.history)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("omega", [1.0, 1.7, 1.95])
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_no_sweep_lowers_the_functional(n: int, omega: float) -> None:

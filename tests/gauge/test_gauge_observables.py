@@ -30,6 +30,7 @@ from jali.gauge import (
 SHAPES = [(4, 4), (5, 3), (4, 4, 4), (4, 2, 3, 6)]
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("extents", SHAPES)
 @pytest.mark.parametrize("n", GROUPS)
 def test_plaquettes_and_loops_agree_with_numpy(extents: tuple[int, ...], n: int) -> None:
@@ -87,6 +88,7 @@ def test_staples_agree_with_numpy_and_close_to_the_plaquettes(extents: tuple[int
     assert total / (4 * n * planes * U.lattice.volume) == pytest.approx(plaquettes(U)[0], abs=1e-13)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("n", GROUPS)
 def test_field_strength_sums_agree_with_numpy(n: int) -> None:
     U = warm((4, 2, 3, 6), n, spread=0.4)
@@ -101,6 +103,7 @@ def test_field_strength_sums_agree_with_numpy(n: int) -> None:
     assert found.charge == pytest.approx(reference.levi_civita_charge(array), abs=1e-13)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("n", GROUPS)
 @pytest.mark.parametrize("extents", [(4, 4), (4, 4, 4, 4)])
 def test_every_observable_is_gauge_invariant(extents: tuple[int, ...], n: int) -> None:

@@ -64,6 +64,7 @@ CASES = [
 ]
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(("n", "beta", "extents", "precision"), CASES)
 def test_a_run_is_the_same_on_any_number_of_ranks(
     n: int, beta: float, extents: tuple[int, ...], precision: str

@@ -154,6 +154,7 @@ def test_creutz_in_single_precision_keeps_pace_with_double_precision() -> None:
         assert np.quantile(difference, 0.99) < 2e-6  # the others were accepted in one precision only
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(("n", "beta"), [(3, 0.5), (3, 3.0), (4, 5.0), (5, 8.0)])
 def test_the_su_n_heat_bath_converges_to_the_one_link_integral(n: int, beta: float) -> None:
     """<Re tr U / n> of one SU(n) matrix with weight exp((2 beta / n) Re tr U): Bessel determinants."""
@@ -205,6 +206,7 @@ def test_a_link_without_staples_is_updated_and_stays_in_the_group() -> None:
         assert np.isfinite(as_array(U)).all()
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("n", [*GROUPS, 4])
 def test_updates_keep_the_links_in_the_group(n: int) -> None:
     U = GaugeField(jali.Lattice(4, 4, 4, 4), SU(n)).hot_start(2)

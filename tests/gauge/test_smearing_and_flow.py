@@ -41,6 +41,7 @@ SMEARINGS = {
 }
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("n", GROUPS)
 @pytest.mark.parametrize("kind", SMEARINGS)
 def test_smearing_commutes_with_gauge_transformations(kind: str, n: int) -> None:
@@ -112,6 +113,7 @@ def hyp_by_definition(U: np.ndarray, a1: float, a2: float, a3: float) -> np.ndar
     return np.array(found)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     ("n", "precision"),
     [
@@ -243,6 +245,7 @@ def test_a_shorter_last_step_has_the_accuracy_of_the_others() -> None:
 # ---- forces ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("extents", [(2, 2), (4, 4, 4), (4, 2, 3, 6)])
 @pytest.mark.parametrize("n", GROUPS)
 def test_the_force_is_the_numerical_derivative_of_the_action(extents: tuple[int, ...], n: int) -> None:

@@ -129,6 +129,7 @@ def process() -> None:
     print(len(READ), flush=True)
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 def test_processes_hand_out_nothing_either(fake_environment: dict[str, str]) -> None:
     text = "import test_after_an_abort as t\nt.process()"

@@ -71,6 +71,7 @@ def same(array: Any, field: Any) -> None:
     assert equal  # without pytest's comparison of bytes, which takes minutes
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(("box", "element", "precision"), CASES, ids=str)
 def test_stencils_give_the_bytes_of_a_field_on_every_domain(box, element, precision, device):
     lattice = Lattice(*box, device=device)
@@ -156,6 +157,7 @@ def test_whole_numbers_loops_and_rounding(device):
         inner.local()
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("launch", ["64,1,2,2", "128,2,4,1"])
 def test_threads_of_several_sites_give_the_same_bytes(launch, device, use_settings):
     use_settings(launch=launch)
@@ -183,6 +185,7 @@ def use_devices(number: int, monkeypatch: Any, use_settings: Any, folder: Path) 
     use_fake_ccl(use_settings)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("grid", [(2, 1), (1, 2), (2, 2)])
 def test_ranks_exchange_what_their_arrays_lack(grid, monkeypatch, use_settings, tmp_path):
     box = (7, 13)
@@ -214,6 +217,7 @@ def test_ranks_exchange_what_their_arrays_lack(grid, monkeypatch, use_settings, 
     jali.virtual_ranks(ranks, run)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("policy", [name for name, *_ in _core.halo_policies("cuda") if "mpi" not in name])
 def test_every_halo_policy_carries_arrays(policy, monkeypatch, use_settings, tmp_path):
     use_devices(2, monkeypatch, use_settings, tmp_path)
@@ -254,6 +258,7 @@ def kinetic(X, out, f, U):
     out[X] = U[X - mu].dagger() * f[X - mu].conj().conj()
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_products_of_arrays_travel_as_halo_items(ranks, monkeypatch, use_settings, tmp_path):
     use_devices(ranks, monkeypatch, use_settings, tmp_path)
@@ -342,6 +347,7 @@ def test_a_graph_repeats_calls_on_arrays(device):
     same(array, field)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("element", [Real(), Integer(), Vector(3), Matrix(2, 3), Spinor(3)], ids=str)
 def test_a_graph_assigns_between_arrays_and_fields(element, precision, device):

@@ -32,6 +32,7 @@ def cupy(fake_driver: Path, fake_ccl: str, monkeypatch: pytest.MonkeyPatch) -> I
         yield module
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("number", [1, 2])
 def test_devices_are_measured_beside_the_sum_of_the_parts(number: int) -> None:
     def body() -> fft.Report:
@@ -124,6 +125,7 @@ def test_wrong_results_of_one_process_are_noticed(monkeypatch: pytest.MonkeyPatc
         measured((32, 32, 32))
 
 
+@pytest.mark.full
 def test_what_has_no_room_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     needs = fft._needs
     monkeypatch.setattr(fft, "_needs", lambda x: needs(x) << 24)
@@ -147,6 +149,7 @@ def test_what_has_no_room_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert report.cells[-1].missing[ONE_PROCESS].startswith("no room: about")
 
 
+@pytest.mark.full
 def test_a_side_has_memory_while_it_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays that live at any time are those of one side, and not more than it said before."""
     alive, most = collections.defaultdict(int), collections.defaultdict(int)

@@ -34,6 +34,7 @@ def test_on_hosts_the_figure_has_the_librarys_own_calls(tmp_path: Path) -> None:
         assert (tmp_path / picture).stat().st_size > 10_000
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     "collectives",

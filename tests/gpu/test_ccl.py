@@ -107,6 +107,7 @@ def test_what_the_library_cannot_combine_is_refused_by_name() -> None:
 # --- what is moved -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("ranks", RANKS)
 def test_parts_of_all_types_move_as_in_numpy(
     ranks: int, ccl_library: str, use_settings: Callable[..., None]

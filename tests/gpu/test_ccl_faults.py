@@ -283,6 +283,7 @@ print(f"rank {world.rank} is content", flush=True)
 """
 
 
+@pytest.mark.short(1)
 @pytest.mark.mpi
 @pytest.mark.parametrize("fail", ["", "1"])
 def test_ranks_may_be_mpi_processes(fail: str, tmp_path: Path) -> None:

@@ -174,6 +174,7 @@ def filled(gpus: ByLibrary, numbers: Any, element: str) -> DeviceArray:
     return array
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_collectives_between_symmetric_arrays_go_by_windows_and_are_those_of_numpy(

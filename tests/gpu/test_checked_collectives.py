@@ -101,6 +101,7 @@ def all_ways(name: str, counts: list[int], dtypes: list[str]) -> set[str]:
     return wires
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize("ranks", [2, 3, pytest.param(4, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", algorithms.COLLECTIVES)
 def test_every_way_of_a_collective_is_proved(name, ranks):

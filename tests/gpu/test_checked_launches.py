@@ -66,6 +66,7 @@ def results_of_host() -> list[Any]:
     return halos.results("cpu")
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     "policy", [pytest.param(p, marks=() if p in OF_EACH_SORT else pytest.mark.full) for p in OF_THREADS]
 )

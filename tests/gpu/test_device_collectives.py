@@ -176,6 +176,7 @@ PAIRS += [
 SHORT = {("int8", "sum"), ("float16", "sum"), ("complex64", "prod"), ("float32", "avg"), ("uint8", "bit_xor")}
 
 
+@pytest.mark.short(2)
 @pytest.mark.ranks(3)
 @pytest.mark.parametrize(
     ("dtype", "op"), [pytest.param(*p, marks=() if p in SHORT else pytest.mark.full) for p in PAIRS]

@@ -74,6 +74,7 @@ def test_device_of_a_number_that_does_not_exist(fake_environment):
     assert said == "DeviceError: there is no cuda device 7; this process sees 2\n"
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:one", "cpu:0", "CUDA", "cuda:-1", ""])
 def test_unknown_device_names_are_refused_with_the_known_ones(fake_environment, name):
     code = f"fails(lambda: jali.use_device({name!r}))"

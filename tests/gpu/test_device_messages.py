@@ -588,6 +588,7 @@ def left_alone(way: str) -> None:
     raise caught.value
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("way", PEER)
 def test_a_rank_whose_device_waits_for_one_that_failed_stops(way: str) -> None:
     with pytest.raises(ArithmeticError, match="rank 1 has had enough"):

@@ -45,6 +45,7 @@ def computed(device: str, dtype: str) -> list[Any]:
     return [*numbers, *(v.asarray().tobytes() for v in (z, op @ z, solved, least))]
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_script_gives_the_bits_of_the_host(dtype, device):
     assert computed(device, dtype) == computed("cpu", dtype)

@@ -64,6 +64,7 @@ def run_shadowed(file: str, kind: str, report: Path, only: str, arguments: list[
     return json.loads(report.read_text())
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     ("file", "kind"),
     [(f, "cuda") for f in QUICK]

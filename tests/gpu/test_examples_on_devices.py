@@ -96,6 +96,7 @@ def test_devices_give_what_the_host_gives(name: str, ranks: int) -> None:
                 np.testing.assert_allclose(found.arrays[what], array, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     ("name", "ranks"),
     [("lsm", 2), ("mdd", 2), ("poststack", 2), ("denoising", 1), ("denoising", 2), ("radio", 2)],

@@ -67,11 +67,13 @@ def results(kind, precision, extents=(5, 3, 4)):
     return [np.asarray(x).tobytes() for x in out]
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_extremes_have_the_bits_of_the_host(precision, device):
     assert results(device, precision) == results("cpu", precision)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("launch", ["64,1,2", "128,2,1,2", "64,1,1,4"])
 def test_extremes_of_several_sites_per_thread(launch, use_settings):
     expected = results("cpu", "float64")

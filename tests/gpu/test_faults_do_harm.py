@@ -310,6 +310,7 @@ def sampled(*short: tuple[Any, ...], whole: list[tuple[Any, ...]]) -> list[Any]:
     return [*short, *(pytest.param(*row, 1, marks=pytest.mark.full) for row in whole)]
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     ("policy", "shape", "every"),
     sampled(
@@ -335,6 +336,7 @@ def test_faults_in_halos_do_harm(policy, shape, every, made, monkeypatch, use_se
     hold(Halos(made, shape, policy), every, ONLY_TOLD, monkeypatch)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     ("policy", "shape", "every"),
     sampled(

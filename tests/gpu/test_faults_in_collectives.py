@@ -243,6 +243,7 @@ EQUIVALENT = [  # faults that change nothing, and why: shape, fault
 ]
 
 
+@pytest.mark.short(2)
 @pytest.mark.skipif(REAL, reason="the same on every driver")
 @pytest.mark.parametrize("most", [100, pytest.param(10**6, marks=pytest.mark.full)])
 @pytest.mark.parametrize(

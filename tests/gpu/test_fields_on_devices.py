@@ -154,6 +154,7 @@ def test_conversion_of_special_values(device):
             field.astype("float32")[0]
 
 
+@pytest.mark.short(1)
 def test_array_larger_than_the_staging_memory_goes_in_pieces(device):
     """Boxes travel in pieces of 64 MiB."""
     extents = (3000, 3001)

@@ -247,6 +247,7 @@ def found_by(
 GRIDS = [(1, 1, 1, 1), (1, 1, 1, 2)]
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("grid", GRIDS, ids=["alone", "two ranks"])
 @pytest.mark.parametrize("program", [stencils, narrow_formats, checkerboard, wilson, sums, two_lattices])
 def test_nothing_is_touched_but_what_is_declared(program, grid, made):

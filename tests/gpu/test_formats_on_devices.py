@@ -55,6 +55,7 @@ def fields_of_all_rows(lattice, precision, elements):
 
 # Two kernels are compiled for each field and way through it. Of what is computed in single precision the short test has links,
 # numbers and integers; the Wilson operator below has spinors.
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     ("precision", "elements"),
     [
@@ -77,6 +78,7 @@ def test_devices_hold_the_bytes_of_the_host(precision, elements, device):
         assert np.array_equal(a.storage.export_box(), b.storage.export_box()), a.stored
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("shape", [None, "64,1,2", "64,1,1,4", "64,1,2,2"])
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_any_two_formats_meet_on_a_device(precision, shape, device):
@@ -168,6 +170,7 @@ def in_one_program(texts):
     return "\n".join(spaces)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("wire", ["", *wires()])
 def test_halo_items_in_a_wire_format_travel_between_devices(wire, device, monkeypatch):
     monkeypatch.setenv("JALI_FAKE_GPUS", "2")
@@ -221,6 +224,7 @@ def test_runs_for_the_clock_lose_nothing_on_the_wire(there, device, monkeypatch)
 
 
 # In the long run those too that are like another one.
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     "wire", ["", *(pytest.param(w, marks=pytest.mark.full if k % 2 else ()) for k, w in enumerate(wires()))]
 )

@@ -97,6 +97,7 @@ def whole_results(device, precision):
     return out[...], given[...], (fixed, (out, s, k, Random(3)))
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_whole_numbers_of_all_bits_are_those_of_the_host(device, precision):
     *host, _ = whole_results("cpu", precision)
@@ -105,6 +106,7 @@ def test_whole_numbers_of_all_bits_are_those_of_the_host(device, precision):
     assert np.array_equal(host, found)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_sums_of_whole_numbers_are_those_of_the_host(device, precision):
     assert whole_sums(device, precision) == whole_sums("cpu", precision)
@@ -148,6 +150,7 @@ def run(device, precision):
     return found
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_tables_components_and_rounding_are_those_of_the_host(device, precision):
     for got, expected in zip(run(device, precision), run("cpu", precision), strict=True):

@@ -85,6 +85,7 @@ def test_ghost_cells_are_those_of_the_host_and_never_there(case: Any, dtype: str
     jali.virtual_ranks(ranks, body)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("way", [None, "copy-engine", "host-staged"])
 @pytest.mark.parametrize("case", SPLITS, ids=str)
 def test_derivatives_have_the_bits_of_the_host(case: Any, way: str | None, device: str) -> None:
@@ -239,6 +240,7 @@ OPERATORS = {
 }
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_kernels_round_as_numpy_does(name: str, dtype: str, device: str) -> None:
@@ -278,6 +280,7 @@ def test_a_kernel_has_rows_of_any_number_and_length(device: str) -> None:
         np.testing.assert_array_equal(fake_cupy.asnumpy(out), right)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_kernels_compile_for_real_devices(nvrtc: Any, precision: str) -> None:
     gpu = _core.Gpu.open("cuda", 0)

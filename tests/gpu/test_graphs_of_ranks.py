@@ -120,6 +120,7 @@ def solved(kind, element, precision, look_every):
     return found.residuals, found.residual, found.solution[...].tolist(), found.look_every
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("ranks", RANKS)
 @pytest.mark.parametrize(("element", "precision"), [(Real(), "float64"), (Complex(), "float32")], ids=str)
 @pytest.mark.parametrize("look_every", [None, 3])
@@ -187,6 +188,7 @@ def driven(kind):
     return found, c[...].tolist()
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     "policy", ["remote-write-overlap", "remote-write-one-launch", "buffered-write-wait", "nccl-overlap"]
 )
@@ -211,6 +213,7 @@ def numbers(kind, in_graph):
     return graph.read()
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("ranks", RANKS)
 @pytest.mark.parametrize("in_graph", [False, True])
 def test_maxima_minima_and_sums_together(ranks, in_graph):
@@ -368,6 +371,7 @@ def in_a_loop(in_graph, look_every=None):
     return a[...].tolist(), b[...].tolist(), float(n), [array.to_host().tolist() for array in arrays]
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("way", ["remote-write", "copy-engine", "nccl"])
 @pytest.mark.parametrize("ranks", [2] if REAL else [2, 4])
 @pytest.mark.parametrize("look_every", [None, 5])

@@ -99,12 +99,14 @@ def reference() -> list[Any]:
     return results("cpu")
 
 
+@pytest.mark.short(5)
 @pytest.mark.parametrize("policy", OF_THREADS)
 def test_every_policy_gives_the_bits_of_the_host(reference, policy, use_settings):
     use(policy, use_settings)
     assert all(found == reference for found in jali.virtual_ranks(2, results, "cuda"))
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     ("ranks", "grid"), [(3, None), (4, (1, 1, 2, 2)), (4, (2, 1, 1, 2)), (2, (1, 2, 1, 1))]
 )
@@ -166,6 +168,7 @@ def long_messages(element: Any, precision: str) -> bool:
     return np.array_equal(*found)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     ("element", "precision"),
     [
@@ -225,6 +228,7 @@ def long_reference() -> list[Any]:
     return long_bulks("cpu")
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("policy", [name for name in OF_THREADS if name.endswith("-overlap")])
 def test_a_boundary_that_begins_before_the_bulk_has_ended_gives_the_bits_of_the_host(
     long_reference, policy, use_settings
@@ -409,6 +413,7 @@ print(jali.virtual_ranks(2, t.exchanged, "cuda")[0][0]["exchanged"] > 0)
     assert "share a device" in done.stderr
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     ("policy", "settings", "why"),
     [
@@ -620,6 +625,7 @@ def left_alone() -> None:
     raise caught.value
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     "policy", ["remote-write-overlap", "remote-write-wait", "buffered-write-overlap", "nccl-overlap"]
 )
@@ -656,6 +662,7 @@ def one_ahead_of_the_other(factor: float) -> bool:
     return bool(np.array_equal(y[...], expected))
 
 
+@pytest.mark.short(5)
 @pytest.mark.parametrize("policy", OF_THREADS)
 def test_a_rank_that_loads_a_kernel_or_frees_memory_while_a_device_waits_keeps_no_other_from_sending(
     policy, use_settings

@@ -110,6 +110,7 @@ def test_damaged_images_are_made_again_with_a_warning_that_names_them(
     assert compiled(tmp_path) == 0
 
 
+@pytest.mark.full
 def test_image_of_another_kernel_is_not_given_to_the_driver(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -122,6 +123,7 @@ def test_image_of_another_kernel_is_not_given_to_the_driver(
     )
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("code", [COLLECT, COPY], ids=["collective", "builtin"])
 def test_cache_in_which_no_file_can_be_made_says_so(
     code: str, environment: dict[str, str], tmp_path: Path
@@ -150,6 +152,7 @@ def test_cache_that_can_only_be_read_is_used_or_says_so(environment: dict[str, s
         cache.chmod(0o700)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     ("code", "name"), [(COLLECT, "flagged_sum_fp64"), (COPY, "builtin")], ids=["collective", "builtin"]
 )

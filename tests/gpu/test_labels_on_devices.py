@@ -52,6 +52,7 @@ def results(kind, precision="float64", extents=(6, 3, 5)):
     return [np.asarray(x).tobytes() for x in out]
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_entries_have_the_bits_of_the_host(precision, device):
     assert results(device, precision) == results("cpu", precision)

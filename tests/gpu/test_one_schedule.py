@@ -57,6 +57,7 @@ def schedules(device: str, grid: Any, launches: list[Any]) -> list[Any]:
     return [launch.schedule() for launch in launches[first:]]
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(("device", "policy"), ROWS)
 @pytest.mark.parametrize(("ranks", "grid"), [(2, (1, 1, 1, 2)), (2, (1, 2, 1, 1)), (4, (1, 1, 2, 2))])
 def test_steps_of_every_row_are_in_order_and_meet_on_all_ranks(

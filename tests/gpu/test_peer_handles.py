@@ -157,6 +157,7 @@ def freed_beside_another_device() -> None:
     ranks.barrier()
 
 
+@pytest.mark.short(1)
 @pytest.mark.mpi
 @needs_fake_driver
 @pytest.mark.parametrize("handles", ["ipc", "virtual"])
@@ -362,6 +363,7 @@ t.halos("cuda")
     assert "rank 1 has had enough" in said
 
 
+@pytest.mark.full
 @needs_fake_driver
 def test_an_old_driver_has_one_way(fake_environment: dict[str, str]) -> None:
     driver = str(make_fake_driver("-DWITHOUT_VIRTUAL_MEMORY", "-Wno-unused-function", "-Wno-unused-variable"))

@@ -249,6 +249,7 @@ with experiment(launch="1024,1"):
 """
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     "multiprocessors", [pytest.param(1, marks=pytest.mark.full), 2, pytest.param(3, marks=pytest.mark.full)]
 )

@@ -53,6 +53,7 @@ def reference() -> list[tuple[bytes, float]]:
 IN_KERNELS = {"remote-write-pack-in-bulk": ["bulk", "boundary"], "remote-write-one-launch": ["kernel"]}
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("policy", IN_KERNELS)
 def test_exchanges_in_kernels_are_spans_of_their_launches_alone(policy, reference, use_settings):
     if REAL and _core.Gpu.count("cuda") < 2:

@@ -39,6 +39,7 @@ def reference():
 
 
 # the kinds share all code but a table of names, so one precision each is enough
+@pytest.mark.short(1)
 @pytest.mark.parametrize(("kind", "precision"), [("cuda", "float64"), ("hip", "float32")])
 def test_history_is_that_of_the_host(reference, extents, kind, precision):
     assert history.history(precision, device=kind) == reference(precision)
@@ -56,6 +57,7 @@ def test_checkpoint_of_one_device_is_continued_by_the_other(reference, extents, 
     assert history.history("float64", directory=tmp_path, device=second) == reference("float64")
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_that_share_a_device_give_the_history_of_the_host(reference, extents, ranks):
     results = jali.virtual_ranks(ranks, history.history, "float64", device="cuda")

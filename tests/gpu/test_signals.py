@@ -349,6 +349,7 @@ WHAT: list[str] = []
 WAITING = threading.Event()  # what rank 0 has started waits for rank 1
 
 
+@pytest.mark.short(1)
 @TWO_DEVICES
 @pytest.mark.parametrize(
     ("policy", "wait"),
@@ -428,6 +429,7 @@ def on_device(x: np.ndarray) -> Any:
     return put(x)
 
 
+@pytest.mark.short(1)
 @TWO_DEVICES
 @pytest.mark.parametrize("flagged", [True, False])
 def test_the_watchdog_names_the_message_of_a_collective(flagged, made, use_settings):

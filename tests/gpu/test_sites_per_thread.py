@@ -137,6 +137,7 @@ SHORT = [
 LONG = [(name, launch) for name in ELEMENTS for launch in LAUNCHES if (name, launch) not in SHORT]
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     ("name", "launch"), [*SHORT, *(pytest.param(*pair, marks=pytest.mark.full) for pair in LONG)]
 )
@@ -394,6 +395,7 @@ def test_other_launches_are_refused(text, use_settings):
 # ---- what a real compiler makes of it ------------------------------------------------------------------------------------
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     ("launch", "precision"),
     [

@@ -35,6 +35,7 @@ def random_field(lattice, element, **options):
     return field
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("element", [Real(), Complex()], ids=str)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_histories_are_those_of_the_host(element, precision, device):
@@ -48,6 +49,7 @@ def test_histories_are_those_of_the_host(element, precision, device):
     assert all(other == results[0] for other in results[1:])
 
 
+@pytest.mark.short(1)
 def test_an_iteration_is_the_operator_and_five_launches(device, monkeypatch):
     """The inner product, what is computed of it, the update of r, what is computed of that, the update of x and p."""
     graphs = []

@@ -29,6 +29,7 @@ def width_of(kernel):
     return kernel.variant.code_bits
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     ("box", "bits"), [((8, 8, 8, 8), 8), ((6, 7, 9), 8), ((10, 10, 10, 10), 16), ((64, 3), 8)], ids=str
 )
@@ -75,6 +76,7 @@ def test_neighbours_of_few_bytes_have_codes(device):
         assert width_of(kernel) == bits
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("grid", [(1, 1, 1, 2), (2, 1, 1, 1)])
 def test_codes_lead_to_ghosts_and_halo_items(grid, device, monkeypatch):
     if REAL and device == "cuda" and _core.Gpu.count("cuda") < 2:

@@ -110,6 +110,7 @@ def in_threads(driver, count, rounds):
 """
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_threads_of_virtual_ranks_that_take_turns_get_what_is_right(fake_driver: Path, ranks: int) -> None:
     scope: dict[str, Any] = {}

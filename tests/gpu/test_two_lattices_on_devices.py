@@ -76,6 +76,7 @@ def _block_sums(kind, big, small, grid, precision):
     return out
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 @pytest.mark.parametrize(
     ("big", "small", "grid"),

@@ -54,6 +54,7 @@ def unkind(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JALI_FAKE_SEED", str(seed))
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_halos(policy, seed, reference, use_settings):
@@ -61,6 +62,7 @@ def test_halos(policy, seed, reference, use_settings):
     assert jali.virtual_ranks(2, halos.results, "cuda")[seed % 2] == reference
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
     ("policy", "multiprocessors"),
@@ -88,6 +90,7 @@ def test_halos_between_four_ranks_whose_devices_have_few_places(
     assert jali.virtual_ranks(4, halos.results, "cuda", (1, 1, 2, 2))[seed % 4] == reference
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_fields_that_come_and_go(seed, use_settings):
     use_settings(halo_policy="remote-write-overlap")

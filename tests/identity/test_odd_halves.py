@@ -78,6 +78,7 @@ CASES = [
 ]
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(("extents", "conditions"), CASES)
 def test_shifted_lanes_give_the_bits_of_single_ones(extents, conditions):
     expected = results(extents, conditions, lanes=1)[1]

@@ -301,6 +301,7 @@ def laplacian(n, grid, items, boundary):
     return bytes_of(out[...])
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("boundary", [None, {3: "antiperiodic"}, {3: cmath.exp(0.3j)}], ids=str)
 @pytest.mark.parametrize("n", [2, 3])
 def test_covariant_laplacian_is_the_same_on_one_rank_and_several(n, boundary):

@@ -38,11 +38,13 @@ def test_history_moves_and_precisions_differ(reference):
     assert abs(starts[0] - starts[1]) < 1e-6  # the same random numbers, rounded
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("ranks", [2, 3, 6, *(pytest.param(n, marks=pytest.mark.full) for n in (1, 4))])
 def test_same_bits_on_any_number_of_virtual_ranks(reference, ranks):
     assert all(result == reference for result in jali.virtual_ranks(ranks, history.both))
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     "grid",
     [
@@ -55,6 +57,7 @@ def test_same_bits_on_any_rank_grid(reference, grid):
     assert jali.virtual_ranks(4, history.both, grid)[0] == reference
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("policy", [name for name, *_ in jali._core.halo_policies()])
 def test_same_bits_with_every_halo_policy(reference, policy, use_settings):
     use_settings(halo_policy=policy)
@@ -66,6 +69,7 @@ def test_same_bits_with_the_tables_of_large_layouts(reference, monkeypatch):
     assert history.both() == reference
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("lanes", [1, 2, 4])
 def test_same_bits_with_narrower_vectors(reference, lanes):
     assert history.both(lanes=lanes) == reference
@@ -75,6 +79,7 @@ def test_same_bits_without_halo_items(reference):
     assert jali.virtual_ranks(2, history.both, halo_items=False)[0] == reference
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(("first", "second"), [(1, 3), (4, 1), (2, 6)])
 def test_same_bits_when_resumed_on_another_number_of_ranks(reference, first, second, tmp_path):
     jali.virtual_ranks(first, history.both, None, tmp_path)

@@ -21,6 +21,7 @@ CLAIMS = [
 FEW = ["--repeats", 1, "--calls", 3000, "--starts", 1, "--batches", 3, "--sizes", 8]
 
 
+@pytest.mark.full
 def test_every_claim_is_measured_and_judged(tmp_path: Path) -> None:
     need_mpi()
     programs_of("mpich", tmp_path)  # skips where there is no mpicxx

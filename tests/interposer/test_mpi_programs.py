@@ -30,6 +30,7 @@ def served(errors: str) -> set[str]:
     return set(re.findall(r"^jali: MPI_\w+ .* by (.*)$", errors, re.MULTILINE))
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     ("seeds", "cases"),
     [pytest.param((1,), 150, id="few"), pytest.param((1, 2), 400, marks=pytest.mark.full, id="many")],
@@ -57,6 +58,7 @@ def test_collectives_on_staged_memory_alone(mpi: MpiPrograms) -> None:
     assert served(errors) == {"mpi", "mpi, staged"}
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("kind", [None, "cuda"])
 def test_collectives_by_rules_of_the_user(mpi: MpiPrograms, tmp_path: Path, kind: str | None) -> None:
     rules = tmp_path / "rules.toml"
@@ -74,6 +76,7 @@ def test_the_library_alone_agrees_with_the_test(mpi: MpiPrograms) -> None:
     assert "same 3" in mpi.run(mpi.build("messages"), 5, 3, kind=None, between=False)[0]
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("seeds", [(1,), pytest.param((1, 2), marks=pytest.mark.full)], ids=["one", "two"])
 def test_messages_of_any_memory(mpi: MpiPrograms, seeds: tuple[int, ...]) -> None:
     program = mpi.build("messages")
@@ -249,6 +252,7 @@ def test_windows_on_devices_are_an_error(mpi: MpiPrograms) -> None:
     assert "jali stages messages and collectives, but not one-sided communication" in errors
 
 
+@pytest.mark.short(1)
 def test_arrays_of_devices_in_mpi4py(mpi: MpiPrograms) -> None:
     if mpi.name == "abi":
         pytest.skip("mpi4py's wheels use the libraries' own ABIs")

@@ -19,6 +19,7 @@ exec "$@"
 """
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     "what",
     [
@@ -36,11 +37,13 @@ def test_all_goes_well(mpi: MpiPrograms, what: str) -> None:
     assert mpi.run(mpi.build("safety"), *what.split(), JALI_FAKE_GPU_BYTES=str(1 << 30))[0] == "right\n"
 
 
+@pytest.mark.short(1)
 def test_a_killed_rank_ends_the_job(mpi: MpiPrograms) -> None:
     _, errors = mpi.run(mpi.build("safety"), "killed", status=None, timeout=60)
     assert "went on" not in errors
 
 
+@pytest.mark.short(1)
 @pytest.mark.skipif(REAL, reason="devices of this machine have room")
 def test_a_device_without_room_for_plans(mpi: MpiPrograms, tmp_path: Path) -> None:
     """Communicators on which some rank's device has none go through MPI, staged, and jali says so."""
@@ -57,6 +60,7 @@ def test_a_device_without_room_for_plans(mpi: MpiPrograms, tmp_path: Path) -> No
     assert re.search(r"jali: MPI_Allreduce .* by mpi, staged", errors)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
@@ -80,6 +84,7 @@ def test_a_library_that_is_missing_fails_or_hangs(
     assert told in errors
 
 
+@pytest.mark.short(1)
 def test_other_settings_on_one_rank_end_the_job_at_its_begin(mpi: MpiPrograms, tmp_path: Path) -> None:
     script = tmp_path / "one_rank"
     script.write_text(ONE_RANK)

@@ -184,6 +184,7 @@ def test_a_link_to_a_file_stays_a_link(tmp_path) -> None:
     assert np.array_equal(read(tmp_path / "there" / "y"), LINKS)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_process_killed_at_any_system_call_leaves_the_old_or_the_new_file(tmp_path, name) -> None:
     path = tmp_path / "x"

@@ -81,6 +81,7 @@ def run_case(seed, steps, precision="float64"):
     assert_close(got, expected.sum(axis=tuple(range(lattice.ndim))), precision, scale=1000 * lattice.volume)
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize("seed", range(10))
 def test_random_program_agrees_with_numpy(seed):
     run_case(seed, steps=25)

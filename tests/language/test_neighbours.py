@@ -57,6 +57,7 @@ LATTICES += [
 ]
 
 
+@pytest.mark.short(5)
 @pytest.mark.parametrize(
     ("extents", "precision"),
     [(extents, "float64") for extents in LATTICES]
@@ -72,6 +73,7 @@ def test_any_offset_wraps_around_on_any_lattice(extents, precision):
     compare(all_neighbours, a.like(), a, scale=100)
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize("condition", ["periodic", "antiperiodic", "open", -1, 1, PHASE, 1j])
 @pytest.mark.parametrize("extents", [(8,), (1, 3), (2, 5), (4, 4), (3, 3, 2), (4, 2, 4, 8)], ids=str)
 def test_boundary_condition_in_all_directions(condition, extents):
@@ -96,6 +98,7 @@ def test_boundary_condition_by_dictionary_of_directions():
     compare(all_neighbours, Field(lattice, Spinor(2)), a, scale=100)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("element", [Real(), SU(2), jali.Algebra(3)], ids=str)
 def test_antiperiodic_and_open_boundaries_of_real_and_matrix_fields(element):
     lattice = Lattice(4, 6, 8)

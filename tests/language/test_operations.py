@@ -298,6 +298,7 @@ def compute(case_name, precision):
     }
 
 
+@pytest.mark.short(5)
 @pytest.mark.parametrize(("case", "name", "precision"), FACTS)
 def test_operation_agrees_with_numpy(case, name, precision):
     found = results(case, precision)

@@ -220,6 +220,7 @@ def test_seed_is_a_whole_number_in_range(bad):
         Random(1, bad)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("extents", [(8, 8), (4, 4, 4, 8), (16,)], ids=str)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_numbers_do_not_depend_on_the_lanes(extents, precision):

@@ -70,6 +70,7 @@ def on_ranks(grid, function):
     return jali.virtual_ranks(int(np.prod(grid)), function, grid)
 
 
+@pytest.mark.short(7)
 @pytest.mark.parametrize(("extents", "grid"), SPLITS, ids=str)
 @pytest.mark.parametrize("condition", ["periodic", "antiperiodic", "open", cmath.exp(0.7j)], ids=str)
 def test_neighbours_on_other_ranks(extents, grid, condition):
@@ -81,6 +82,7 @@ def test_neighbours_on_other_ranks(extents, grid, condition):
     on_ranks(grid, run)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("element", [Real(), SU(3), Algebra(2), Spinor(2)], ids=str)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_elements_travel_between_ranks(element, precision):
@@ -189,6 +191,7 @@ def test_field_changed_from_python_is_seen_by_other_ranks():
     on_ranks((2, 2), run)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(("extents", "grid"), SPLITS, ids=str)
 def test_sums_over_all_ranks(extents, grid):
     def body(J, X, a, m, total, square, matrix):
@@ -223,6 +226,7 @@ def test_halo_wider_than_a_box_is_an_error_that_says_how_many_ranks_are_possible
     on_ranks((1, 2), run)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("seed", range(20, 26))
 def test_random_program_on_several_ranks(seed):
     jali.virtual_ranks(2 + seed % 3, run_case, seed, 12)
@@ -277,6 +281,7 @@ def evolution(grid, precision="float64"):
     return digest.hexdigest(), history, rng.state
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_every_bit_is_the_same_on_any_rank_grid(precision):
     reference = evolution(None, precision)

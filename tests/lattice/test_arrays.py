@@ -118,6 +118,7 @@ def same(array, field):
     assert array.tobytes() == np.ascontiguousarray(field.local()).tobytes()
 
 
+@pytest.mark.short(7)
 @pytest.mark.parametrize(
     ("element", "precision", "box"),
     [
@@ -140,6 +141,7 @@ def test_stencils_give_the_bytes_of_a_field_on_every_domain(box, element, precis
     same(array, field)
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize("box", BOXES, ids=str)
 def test_sums_slices_and_random_numbers_are_those_of_a_field(box):
     lattice = Lattice(*box)
@@ -156,6 +158,7 @@ def test_sums_slices_and_random_numbers_are_those_of_a_field(box):
     assert lattice.sum(norms, inner, over=ODD) == lattice.sum(norms, field, over=ODD)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("boundary", ["antiperiodic", "open", 0.6 + 0.8j])
 @pytest.mark.parametrize("element", [Complex(), Vector(3), Spinor(3)], ids=str)
 def test_boundaries_are_those_of_a_field(boundary, element):
@@ -168,6 +171,7 @@ def test_boundaries_are_those_of_a_field(boundary, element):
         same(out, result)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("grid", [(2, 1), (1, 2), (2, 2), (3, 1), (1, 4)])
 def test_ranks_exchange_what_their_arrays_lack(grid):
     box = (7, 13)
@@ -193,6 +197,7 @@ def test_ranks_exchange_what_their_arrays_lack(grid):
     jali.virtual_ranks(int(np.prod(grid)), run)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("box", [(6, 10), (16, 16), (5, 7, 3)], ids=str)
 def test_arrays_and_fields_meet_in_a_kernel(box):
     lattice = Lattice(*box)
@@ -207,6 +212,7 @@ def test_arrays_and_fields_meet_in_a_kernel(box):
     same(out, result)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("box", [(6, 10), (16, 16), (5, 7, 3)], ids=str)
 def test_fields_of_two_precisions_meet_in_a_kernel(box):
     """Their sites lie differently in vectors; arithmetic is the wider one's."""
@@ -231,6 +237,7 @@ def test_fields_of_two_precisions_meet_in_a_kernel(box):
     assert rounded.local().tobytes() == expected32.local().tobytes()
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("storage", ["float16", "fixed16", "float32-12", "fixed8-8"])
 def test_coded_fields_of_other_vectors_are_found_site_by_site(storage):
     lattice = Lattice(4, 6, 5)

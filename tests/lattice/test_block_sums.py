@@ -65,6 +65,7 @@ def two(X, f, a, linear, square):
     square += f[X] * f[X]
 
 
+@pytest.mark.short(4)
 @pytest.mark.parametrize(("big", "small"), PAIRS, ids=str)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_sums_over_blocks_are_those_of_numpy(big, small, precision):
@@ -85,6 +86,7 @@ def test_sums_over_blocks_are_those_of_numpy(big, small, precision):
         assert np.allclose(square[...], blocked(values**2 * inside, small), rtol=100 * relative)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     "element", [Complex(), Vector(3), Matrix(2, 3), Matrix(3, kind="real"), Spinor(2), Algebra(3)], ids=str
 )

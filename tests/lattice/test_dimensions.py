@@ -68,6 +68,7 @@ def everything(extents, **options):
     return found, total
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("ndim", range(1, 9))
 def test_every_number_of_dimensions_is_right(ndim):
     extents = EXTENTS[:ndim]

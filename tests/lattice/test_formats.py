@@ -117,6 +117,7 @@ def test_16_bit_numbers_are_those_of_ieee_for_every_pattern_and_round_to_even(pr
         assert np.array_equal(got, np.rint(values.astype(float) / spacing) * spacing)
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 @pytest.mark.parametrize("storage", list(BOUNDS))
 def test_numbers_come_back_within_the_bound_of_their_row(storage, precision):
@@ -132,6 +133,7 @@ def test_numbers_come_back_within_the_bound_of_their_row(storage, precision):
     assert np.all(error <= 1.001 * BOUNDS[storage] * scale)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 @pytest.mark.parametrize(("reals", "bounds"), [("12", BOUNDS_12), ("8", BOUNDS_8)])
 def test_links_of_12_and_8_reals_come_back_within_their_bounds(reals, bounds, precision):
@@ -186,6 +188,7 @@ def test_two_by_two_links_of_four_reals_lose_nothing_but_the_rounding_of_their_f
     assert np.array_equal(got[..., 1, 1], got[..., 0, 0].conj())
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_what_was_decoded_is_encoded_to_the_same_bytes(precision):
     """But for 8 reals, whose phases are rounded anew."""
@@ -223,6 +226,7 @@ def read(X, y, total):
     total += y[X].norm2()
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("storage", [*NUMBERS[1:], "float64-12"])
 def test_reading_after_writing_gives_what_is_stored_and_sums_add_it(storage):
     lattice = Lattice(4, 4, 2)
@@ -338,6 +342,7 @@ def grains_at(offset, conditions, values=GRAINS):
     return values
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     "conditions", [("open", "open"), ("antiperiodic", "open"), ("periodic", "antiperiodic")]
 )
@@ -398,6 +403,7 @@ def test_fields_of_any_two_formats_meet_in_one_kernel(precision):
     assert got == expected
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("grid", [(2, 1, 1), (1, 2, 1), (3, 2, 1)])
 def test_stored_values_do_not_depend_on_ranks(grid):
     alone, _ = pairs("float32")
@@ -419,6 +425,7 @@ def wilson(storage_of_links, storage_of_spinors, precision="float64", **options)
     return U, psi, out
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("links", ["float32-12", "fixed16-12", "fixed16-8", "float16"])
 def test_wilson_operator_of_stored_links_is_that_of_the_links_read_from_them(links):
     """Boundary phases are applied to what was reconstructed: the third row of a phased link is no cross product."""
@@ -437,6 +444,7 @@ def test_wilson_operator_of_stored_links_has_the_same_bits_on_any_ranks():
         assert virtual_ranks(int(np.prod(grid)), run) == [expected] * int(np.prod(grid))
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     ("storage", "bound"), [("float32", 9e-8), ("fixed16", 6.6e-5), ("float16", 6.6e-4), ("fixed8", 1.7e-2)]
 )
@@ -515,6 +523,7 @@ def own_row(monkeypatch):
     )
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_a_row_added_by_a_test_works_like_those_there_are(own_row, precision):
     def run(**options):

@@ -95,6 +95,7 @@ def wilson_twice(numbers, grid, items, boundary, wire="", device=None):
     return out[...], lattice.layout("float64").halo_counters["bytes"] - before
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize("boundary", [None, {3: "antiperiodic"}, {3: np.exp(0.3j), 1: "open"}])
 @pytest.mark.parametrize("grid", [(1, 1, 1, 2), (1, 1, 2, 2), (2, 1, 1, 2)])
 def test_items_change_no_bit(numbers, grid, boundary):
@@ -117,6 +118,7 @@ def test_items_halve_the_bytes(numbers):
 WIRE_BOUNDS = {"float32": 1e-6, "float16": 1e-2, "bfloat16": 1e-1, "fixed16": 1e-3, "fixed8": 2e-1}
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("wire", sorted(WIRE_BOUNDS))
 def test_items_in_another_format_send_fewer_bytes_and_are_nearly_right(numbers, wire):
     assert sorted(wires()) == sorted(WIRE_BOUNDS)

@@ -29,6 +29,7 @@ def overflow_and_sum(X, y, limit, total):
     total += 1.0
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("storage", LOSSY)
 def test_values_that_cannot_be_held_are_an_error_when_the_host_looks(storage):
     lattice = Lattice(4, 6)

@@ -124,6 +124,7 @@ def bits(grid, extents, lanes):
     return [x[...].tobytes() for x in (short, out, WilsonDirac(U, mass=0.1).apply(psi))] + [total.hex()]
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("lanes", [1, 8])
 @pytest.mark.parametrize(("grid", "extents"), [((1, 1, 1, 1), (5, 2, 4, 8)), ((2, 1, 1, 1), (4, 2, 3, 8))])
 def test_asking_ahead_changes_no_bit(use_settings, grid, extents, lanes):

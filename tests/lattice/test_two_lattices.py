@@ -109,12 +109,14 @@ def check(small, large, element=None, precision="float64", boundary=None, **opti
     return coarse_lattice, coarse, fine
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_sums_over_blocks_and_values_of_blocks(pair, precision):
     check(*pair, precision=precision)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("element", [Vector(3), Matrix(2), SU(3)], ids=str)
 def test_elements_of_any_shape(element):
     check((3, 2), (6, 8), element)

@@ -102,6 +102,7 @@ def exchanged(kernel, extents, grid, precision):
     return sent, (sum(m.bytes for m in part.sent), len(part.sent)), [(m.source, m.to) for m in part.sent]
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 @pytest.mark.parametrize("kernel", list(KERNELS))
 @pytest.mark.parametrize(

@@ -138,6 +138,7 @@ def neighbours(f):
 PHASE = np.exp(0.7j)
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize(
     ("make_value", "condition"),
     [
@@ -284,6 +285,7 @@ def test_whole_numbers_stay_whole():
     assert np.array_equal(f / 2, np.arange(7) / 2)
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize("element", [Real(), Complex(), Vector(3), Matrix(2), Spinor(2)])
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_sums_are_numpys(element, precision):
@@ -303,6 +305,7 @@ def test_sums_are_numpys(element, precision):
     assert isinstance(f.sum(), complex if element.type.kind == "complex" else float)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("element", [Real(), Integer(), Vector(3, kind="real"), Matrix(2, kind="real")])
 def test_extremes_are_numpys(element):
     f = Field(Lattice(5, 3, 7), element)

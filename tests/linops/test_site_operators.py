@@ -70,6 +70,7 @@ def plain_laplacian(a: np.ndarray, mode: str) -> np.ndarray:
     return wide[2:, 1:-1] + wide[:-2, 1:-1] + wide[1:-1, 2:] + wide[1:-1, :-2] - 4 * inner
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 @pytest.mark.parametrize("dtype", TYPES)
 def test_a_laplacian_is_that_of_numpy(ranks, dtype) -> None:
@@ -128,6 +129,7 @@ def test_several_axes_may_be_split_as_those_of_a_lattice() -> None:
     comm.virtual_ranks(4, run)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("ranks", [1, 3])
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 def test_arguments_are_numbers_fields_and_arrays(ranks, dtype) -> None:
@@ -159,6 +161,7 @@ def test_arguments_are_numbers_fields_and_arrays(ranks, dtype) -> None:
     comm.virtual_ranks(ranks, run)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_elements_that_go_in_and_come_out_may_differ(ranks) -> None:
     a = numbers((8, 6), "float64")
@@ -234,6 +237,7 @@ def screened(X, out, u):
     out[X] = total
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_solvers_take_it_with_every_kind_of_vector(ranks) -> None:
     a = numbers((8, 6), "float64")

@@ -187,6 +187,7 @@ def test_large_torus_is_the_infinite_plane():
         )
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(("group", "beta"), [("U(1)", 2.0), ("SU(2)", 4.0), ("SU(3)", 6.0)])
 def test_torus_wilson_loop_joins_one_plaquette_and_the_area_law(group, beta):
     assert exact.torus_wilson_loop(group, beta, 16, 0) == pytest.approx(1, rel=1e-9)

@@ -19,6 +19,7 @@ from jali.gauge import (
 from jali.statistics import mean_error
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(("group", "beta", "sweeps"), [("SU(2)", 0.5, 200), ("SU(3)", 1.0, 150)])
 def test_the_plaquette_at_strong_coupling_is_that_of_the_expansion(
     group: str, beta: float, sweeps: int
@@ -32,6 +33,7 @@ def test_the_plaquette_of_u1_at_strong_coupling_is_that_of_one_plaquette() -> No
     check(chain("U(1)", 0.3, (6, 6, 6, 6), 200, seed=2, thermalise=10), value, most=1e-3, exact_error=1e-4)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(("group", "n"), [("SU(2)", 2), ("SU(3)", 3), ("SU(4)", 4)])
 def test_the_plaquette_at_weak_coupling_is_that_of_equipartition(group: str, n: int) -> None:
     """1 - P = (n^2 - 1) / (4 beta) (1 - 1/V) + O(1/beta^2); the second order is about 0.15 n^2 / beta^2."""

@@ -13,6 +13,7 @@ from jali.statistics import mean_error
 CASES = [("U(1)", 2.0), ("SU(2)", 2.0), ("SU(2)", 4.0), ("SU(3)", 6.0)]
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(("group", "beta"), CASES)
 def test_plaquette_of_two_by_two_torus_is_exact(group: str, beta: float) -> None:
     """Both neighbours of a site are the same site, and 4 plaquettes feel the topology."""
@@ -21,6 +22,7 @@ def test_plaquette_of_two_by_two_torus_is_exact(group: str, beta: float) -> None
     assert abs(value - exact.single_plaquette(group, beta)) > 5e-3 or group == "U(1)"
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     ("group", "beta"),
     [
@@ -38,6 +40,7 @@ def test_plaquette_of_a_torus_is_exact_at_weak_and_strong_coupling(group: str, b
     check(chain(group, beta, (32, 24), 400, seed=5), value, most=1.5e-3)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("update", ["heat bath", "heat bath and overrelaxation", "Metropolis"])
 @pytest.mark.parametrize("group", ["U(1)", "SU(2)", "SU(3)"])
 def test_all_algorithms_reach_the_same_exact_plaquette(group: str, update: str) -> None:
@@ -54,6 +57,7 @@ def test_odd_extents_have_the_exact_plaquette_too() -> None:
     check(chain("U(1)", 1.0, (9, 7), 2000, seed=2), value, most=4e-3)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(("group", "beta"), [("U(1)", 2.0), ("SU(2)", 4.0), ("SU(3)", 9.0)])
 def test_wilson_loops_obey_the_area_law_exactly(group: str, beta: float) -> None:
     sizes = [(1, 1), (1, 2), (2, 2), (1, 4), (2, 3)]

@@ -21,6 +21,7 @@ def random_field(element, seed, **options):
     return field
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("element", [Real(), Complex(), Vector(3), Spinor(2)], ids=str)
 def test_operations_agree_with_numpy(element):
     x, y = random_field(element, 1), random_field(element, 2)

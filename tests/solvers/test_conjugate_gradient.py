@@ -51,6 +51,7 @@ def exact_inverse(b, m2):
     return np.fft.ifftn(np.fft.fftn(b, axes=axes) / (m2 + p2)[(..., *[None] * extra)], axes=axes)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("element", [Real(), Complex(), Vector(3), Spinor(2)], ids=str)
 def test_solution_of_the_helmholtz_equation_is_that_of_fourier(element):
     b = random_field(element)

@@ -348,6 +348,7 @@ class Neighbours:
         return self.back
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("element", [Real(), Complex()], ids=str)
 def test_fields_are_solved_for(ranks: int, element: Any) -> None:

@@ -70,12 +70,14 @@ def test_error_of_tau_int_is_its_spread_over_chains():
         assert quoted == pytest.approx(spread, rel=0.15)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("a", [-0.5, 0.0, 0.5, 0.9])
 def test_error_bars_cover_the_true_mean_of_ar1_chains(a):
     estimates = [mean_error(chain) for chain in ar1(a, 3000, 2000, 101)]
     assert_errors_cover(np.array([e.mean / e.error for e in estimates]))
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("wrong", [0.85, 1.15])
 def test_coverage_check_rejects_errors_wrong_by_15_percent(wrong):
     estimates = [mean_error(chain) for chain in ar1(0.5, 3000, 2000, 101)]
