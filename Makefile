@@ -24,7 +24,7 @@ BIN = $(VENV)/bin
 
 help:
 	@echo "make demo         an SU(3) gauge theory thermalises: plot, plaquette, comparison with the literature"
-	@echo "make test         the tests (about 18 minutes on 2 cores; WORKERS=n uses more)"
+	@echo "make test         the tests (about 12 minutes on 2 cores; WORKERS=n uses more)"
 	@echo "make quick        the tests nearest to what changed on this branch, for a minute"
 	@echo "make test-lanes   the tests that depend on the width of vectors, at every width"
 	@echo "make test-full    the tests with long sweeps, long physics and fuzzing; at every width; on one core; on a busy machine"

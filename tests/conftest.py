@@ -50,6 +50,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.pluginmanager.hasplugin("xdist"):
         return
     for item in items:
+        if item.get_closest_marker("xdist_group") is not None:  # it has said with whom
+            continue
         alone = item.get_closest_marker("mpi") is not None
         item.add_marker(pytest.mark.xdist_group("mpi" if alone else item.path.name))
 

@@ -299,6 +299,7 @@ def test_rows_are_chosen_by_patterns_and_devices_have_most_of_them():
     assert {row.ranks for row in ROWS.values()} == {1, 2}
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     ("words", "said"),
     [

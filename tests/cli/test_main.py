@@ -143,6 +143,7 @@ def test_another_number_of_ranks_than_the_launcher_started_is_bad_input(
     assert line.startswith("jali: rank 1: -n 4 asks for 4 ranks, but a launcher has started 2 already")
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     ("stream", "words"), [("0<&-", "vectors"), ("1>&-", ""), ("2>&-", "vectors"), ("0<&- 1>&- 2>&-", "")]
 )

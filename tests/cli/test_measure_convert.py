@@ -341,6 +341,7 @@ def test_start_from_a_file_of_another_lattice_or_group_is_bad_input(tmp_path, ca
 ARRAYS = ("links.npy", "links.h5", "links.jali")
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("name", ARRAYS)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_links_in_arrays_and_fields_are_measured_and_converted_there_and_back(name, ranks, tmp_path, capsys):

@@ -241,6 +241,7 @@ def test_resuming_a_finished_run_changes_nothing_and_says_how_to_prolong(paramet
     assert {p: p.read_bytes() for p in out.rglob("*") if p.is_file() and p.name != "report.html"} == before
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [

@@ -283,6 +283,7 @@ def test_rules_of_the_user_are_not_what_ways_are_compared_with(made_up, use_sett
     assert jali.settings.current().collective_rules == str(Path("mine.toml").resolve())
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 def test_processes_are_interrupted_and_go_on() -> None:
     need_mpi()

@@ -120,6 +120,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_object_is_made_again_with_a_warning_that_names_it(damage, directory, monkeypatch):
     _, source = cache.load("probe", text(7.0), 4, "float64")
@@ -183,6 +184,7 @@ def endless_device(path: Path) -> None:
     path.symlink_to("/dev/zero")
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("instead", [pipe, endless_device])
 @pytest.mark.parametrize("pattern", ["probe-*.so", "probe-*.cpp", "prelude-*.hpp"])
 def test_what_is_no_file_is_neither_waited_for_nor_read_without_end(instead, pattern, directory, monkeypatch):

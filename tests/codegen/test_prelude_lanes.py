@@ -286,6 +286,7 @@ def staged(dtype, lanes, field, entry, permutations, phases, how):
     return out, bool(copied)
 
 
+@pytest.mark.short(2)
 @layouts
 def test_staging_permutes_lanes_and_leaves_class_zero_in_place(dtype, lanes):
     field, permutations = memory(dtype, lanes)

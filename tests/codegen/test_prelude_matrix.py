@@ -118,6 +118,7 @@ def test_real_products_and_traces_agree_with_numpy(sizes):
             close(got[-1], np.trace(ta @ tb, axis1=1, axis2=2))
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (2, 3), (3, 3), (4, 2)])
 def test_trace_of_a_product_agrees_with_numpy_for_every_combination_of_adjoints(n, m):
     tall, wide, other_tall, other_wide = general(n, m), general(m, n), general(n, m), general(m, n)
@@ -184,6 +185,7 @@ def test_determinant_and_inverse_agree_with_numpy(n):
     assert np.all(np.max(np.abs(inverse @ a - np.eye(n)), axis=(1, 2)) < 4e-15 * condition)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("n", SIZES)
 def test_determinant_of_a_singular_matrix_is_zero_in_its_lane_only(n):
     a = general(n, n)
@@ -211,6 +213,7 @@ def test_elimination_pivots_lane_by_lane(n):
     assert np.all(np.max(np.abs(inverse @ a - np.eye(n)), axis=(1, 2)) < 4e-15 * np.linalg.cond(a))
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("n", SIZES)
 def test_exponential_of_a_general_matrix_agrees_with_its_eigenvalues(n):
     # a = S diag(w) S^-1 with S near 1, so that the reference is accurate; norms from 0 to 10, mixed over lanes
@@ -226,6 +229,7 @@ def test_exponential_of_a_general_matrix_agrees_with_its_eigenvalues(n):
     assert np.array_equal(nothing, np.broadcast_to(np.eye(n), nothing.shape))
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("size", [0.0, 1e-200, 1e-9, 0.1, 0.4, 1.0, 4.0])
 def test_exponential_of_an_antihermitian_matrix_is_special_unitary_and_agrees_with_its_eigenvalues(n, size):
@@ -261,6 +265,7 @@ def test_su3_exponential_is_the_same_function_on_both_sides_of_the_series_limit(
         close(got, exponential(size * z), 5e-15)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("n", SIZES)
 def test_reunitarised_matrices_are_special_unitary_and_unitary_ones_stay(n):
     g = apply(f"reunitarise<{n}>(out, a);", general(n, n), shape=(n, n))
@@ -284,6 +289,7 @@ def test_reunitarising_keeps_what_it_is_defined_to_keep():
     close(g[:, 0], a[:, 0] / np.linalg.norm(a[:, 0], axis=1)[:, None])
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("n", SIZES)
 def test_traceless_antihermitian_part_is_the_projection_onto_the_algebra(n):
     a = general(n, n)
@@ -296,6 +302,7 @@ def test_traceless_antihermitian_part_is_the_projection_onto_the_algebra(n):
     close(apply(f"traceless_antihermitian<{n}>(out, a);", z, shape=(n, n)), z, 3e-16)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("n", SIZES)
 def test_algebra_storage_holds_exactly_the_traceless_antihermitian_matrices(n):
     reals = max(1, n * n - 1)

@@ -89,6 +89,7 @@ def numbers(dtype, lanes, first, sites, call=0, draw=0, key=0, normal=False):
     return out
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(("dtype", "lanes"), VARIANTS, ids=IDS)
 @pytest.mark.parametrize(("counter", "key", "answer"), KNOWN, ids=["zeros", "ones", "pi"])
 def test_philox_gives_the_published_answers(dtype, lanes, counter, key, answer):

@@ -303,6 +303,7 @@ def test_hosts_that_cannot_be(hosts: Hosts) -> None:
     comm.virtual_ranks(3, run)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("seed", range(12))
 def test_any_call_on_any_hosts(seed: int) -> None:
     """Random hosts, roots, counts that differ or are zero, types, in place or not: against NumPy."""

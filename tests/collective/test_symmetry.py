@@ -17,6 +17,7 @@ def nodes_of_graph(graph):
     return [(*row[:7], sorted(row[7])) for row in graph.content]
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("seed", range(60))
 def test_graph_of_a_plan_is_that_of_its_schedules(seed):
     draw = random.Random(seed)

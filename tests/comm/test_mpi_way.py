@@ -310,6 +310,7 @@ def test_a_rank_that_does_not_come_is_told_by_the_watchdog(any_mpi) -> None:
     )
 
 
+@pytest.mark.full
 @ON_MPI
 def test_a_rank_whose_program_has_ended_is_told(any_mpi) -> None:
     ended = any_mpi.run("""

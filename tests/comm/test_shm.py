@@ -249,6 +249,7 @@ def test_process_that_dies_is_noticed_without_the_launcher(mpich) -> None:
         assert heard.read_text() == "rank 1 failed: its process has died"
 
 
+@pytest.mark.full
 def test_watchdog_names_step_peer_and_transport(any_mpi) -> None:
     ended = any_mpi.run(
         """

@@ -165,6 +165,7 @@ def check_table(layout, offset):
         assert (target // extents == wound.windings[kind].T).all()
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(("extents", "grid", "lanes"), CASES)
 def test_neighbour_tables_agree_with_global_coordinates(extents, grid, lanes):
     draw = random.Random(str((extents, grid)))

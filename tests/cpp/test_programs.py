@@ -207,6 +207,7 @@ def test_in_checked_mode_ranks_compare_their_calls(installed, tmp_path, no_pytho
     )
 
 
+@pytest.mark.short(1)
 @BY_PKG_CONFIG
 @pytest.mark.skipif(REAL, reason="the mistakes are the same on real devices")
 @pytest.mark.parametrize("checked", ["0", "1"])

@@ -104,6 +104,7 @@ def test_gamma_and_projection_cost_no_multiplication():
     assert jali.inspect(projected, half, psi).flops == 12
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("mu", range(4))
 def test_reconstruction_of_the_projection_is_the_projector(mu, sign):

@@ -117,6 +117,7 @@ def test_a_hot_start_has_the_moments_of_the_haar_measure(n: int) -> None:
     check((traces**n).real, 1.0 if n > 1 else 0.0)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("n", [*GROUPS, 4])
 def test_gaussian_algebra_elements_have_unit_components(n: int) -> None:
     lattice = jali.Lattice(64, 64)

@@ -70,6 +70,7 @@ def test_impossible_loop_sizes_are_refused() -> None:
         wilson_loop(U, 0, 1)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("extents", [(2, 2), (4, 4, 4), (4, 2, 3, 6)])
 @pytest.mark.parametrize("n", GROUPS)
 def test_staples_agree_with_numpy_and_close_to_the_plaquettes(extents: tuple[int, ...], n: int) -> None:

@@ -286,6 +286,7 @@ def test_kirchhoff(engine: str, dtype: Any) -> None:
     compare(engine, program, 2e-4 if dtype == np.float32 else 1e-9)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shape", [(8, 6, 5), (7, 9, 4)])
 def test_fourier_transforms(engine: str, dtype: Any, shape: tuple[int, ...]) -> None:

@@ -119,6 +119,7 @@ def test_numbers_are_loaded_again_before_they_are_too_large(monkeypatch: pytest.
     assert len(loads) == 4  # for 5 trips each
 
 
+@pytest.mark.full
 def test_wrong_results_of_one_process_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SpreadPlan, "to_natural", lambda plan: None)
     with pytest.raises(RankError, match="cuFFT, one process: a transform in natural order is off by"):

@@ -19,7 +19,7 @@ from programs import TESTS, run_program, run_python
 QUICK = {
     "language/test_neighbours.py": (
         r"\((7,|2, 3\)|4, 4, 4, 8|2, 2, 2, 2, 2)|different|differs|storage|matrix_fields",
-        12,
+        6,
         0,
     ),
     "language/test_sums.py": (r"", 60, 60),

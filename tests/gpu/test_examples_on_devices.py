@@ -82,6 +82,7 @@ def modelling_for_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(poststack, "modelling", lent)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("name", SMALLER)
 def test_devices_give_what_the_host_gives(name: str, ranks: int) -> None:

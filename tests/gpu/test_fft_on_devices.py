@@ -60,6 +60,7 @@ CASES: list[tuple[int, tuple[int, ...], dict[str, Any], Any]] = [
 ]
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_transforms_happen_where_arrays_are(case: Any, device: str) -> None:
     ranks, shape, split, axes = case
@@ -224,6 +225,7 @@ def test_all_ranks_hear_of_a_rank_whose_library_fails(monkeypatch: pytest.Monkey
         jali.virtual_ranks(2, body)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("grid", [(1, 1, 1), (2, 1, 1), (1, 1, 3), (2, 2, 1)], ids=str)
 def test_fields_stay_on_their_devices(grid: tuple[int, ...], device: str) -> None:
     def body() -> None:

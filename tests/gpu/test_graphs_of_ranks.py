@@ -54,6 +54,7 @@ def iterated(kind, extents, turns):
     return a[...].tolist(), b[...].tolist(), float(n), found
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("ranks", RANKS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_repetitions_are_calls(kind, ranks):
@@ -66,6 +67,7 @@ def recordable(kind):
     return [name for name, _, can, *_, never in _core.halo_policies(kind) if can and not never]
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize("policy", recordable("cuda"))
 def test_every_row_that_can_be_recorded(policy, use_settings):
     use_settings(halo_policy=policy)

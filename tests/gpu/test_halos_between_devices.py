@@ -278,6 +278,7 @@ def comings_and_goings(device: str, grid: tuple[int, ...], extents: tuple[int, .
     return out
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(("ranks", "grid"), [(2, (1, 1, 1, 2)), (4, (1, 1, 2, 2))])
 @pytest.mark.parametrize(
     "policy",

@@ -95,6 +95,7 @@ def test_each_pair_of_carriers(inside, algorithm, hosts, monkeypatch, use_settin
     comm.virtual_ranks(sum(map(len, hosts)), check, hosts, [f"{algorithm} by {inside} and nccl"])
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     "way",
     ["slices", "two_level", "slices by nccl and remote-write", "two_level by copy-engine and remote-write",

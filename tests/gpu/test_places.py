@@ -284,6 +284,7 @@ def test_rows_whose_blocks_wait_beside_the_bulk_need_a_place_for_it(
         assert f"this row wants them for {wanted} blocks" in lines[0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.full)])
 def test_faults_in_launches_whose_packing_blocks_go_on_do_harm(every, made, monkeypatch, use_settings):
     """On devices where the bulk leaves no places for blocks that pack alone."""

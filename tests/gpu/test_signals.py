@@ -459,6 +459,7 @@ def messages_that_stand_still() -> None:
     messages[1].array.to_host()
 
 
+@pytest.mark.full
 @TWO_DEVICES
 @pytest.mark.unproved("counts exchanges, or makes a rank wait for what never comes")
 def test_the_watchdog_names_the_start_of_a_message(made, use_settings):

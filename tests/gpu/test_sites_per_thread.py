@@ -167,6 +167,7 @@ def others(device: str) -> list[Any]:
     return [*(np.asarray(f).tobytes() for f in found), rng.state, attempts.exhausted - before]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("launch", "device"),
     [
@@ -446,6 +447,7 @@ def test_launches_compile_for_sm_90_and_keep_all_sites_in_registers(
         assert ("mix" in several) == (not launch.startswith("256,1,1"))
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     ("launch", "precision", "loads", "stores"),
     [

@@ -168,6 +168,7 @@ def several_streams(fake_driver: Path, way: str | None) -> None:
     assert c.collectives.on_device(gpu).plans["made"] == 1
 
 
+@pytest.mark.short(3)
 def test_runs_of_one_plan_on_several_streams_do_not_meet(fake_driver: Path, way: str | None) -> None:
     comm.virtual_ranks(RANKS, several_streams, fake_driver, way)
 

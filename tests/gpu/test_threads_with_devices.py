@@ -118,6 +118,7 @@ def test_threads_of_virtual_ranks_that_take_turns_get_what_is_right(fake_driver:
     comm.virtual_ranks(ranks, scope["in_threads"], fake_driver, 3, 12)
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 def test_threads_of_mpi_ranks_that_take_turns_get_what_is_right(
     fake_environment: dict[str, str], fake_driver: Path
@@ -192,6 +193,7 @@ print("through", flush=True)
     assert ended.stdout.count("through") == 2
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 def test_another_thread_than_that_of_mpi_may_wait_for_the_device(fake_environment: dict[str, str]) -> None:
     ended = run_on_devices(

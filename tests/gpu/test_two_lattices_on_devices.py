@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "lattice"))
 from test_two_lattices import PAIRS, check, coarse_slope, numbers
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
 def test_devices_sum_over_blocks_and_inject_as_numpy_does(pair, device):
     check(*pair, device=device)

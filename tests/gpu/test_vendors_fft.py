@@ -91,6 +91,7 @@ def views(x: np.ndarray) -> dict[str, Callable[[Any], Any]]:
 SHAPES = [(6,), (4, 5), (3, 1, 5), (2, 3, 4), (2, 3, 2, 5), (2, 3, 2, 3, 2)]
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_complex_transforms_of_every_axis_and_storage(kind: str, shape: tuple[int, ...]) -> None:
@@ -114,6 +115,7 @@ def test_complex_transforms_of_every_axis_and_storage(kind: str, shape: tuple[in
                     close(provider.c2c(out, axes, False, norm, back, Means()), a)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_real_transforms_of_every_axis_and_storage(kind: str, shape: tuple[int, ...]) -> None:

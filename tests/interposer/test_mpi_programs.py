@@ -30,7 +30,7 @@ def served(errors: str) -> set[str]:
     return set(re.findall(r"^jali: MPI_\w+ .* by (.*)$", errors, re.MULTILINE))
 
 
-@pytest.mark.short(2)
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     ("seeds", "cases"),
     [pytest.param((1,), 150, id="few"), pytest.param((1, 2), 400, marks=pytest.mark.full, id="many")],

@@ -917,6 +917,7 @@ def _as_before(monkeypatch):
     monkeypatch.setenv("JALI_TEST_COUPLING", "0")
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("name", WAYS)
 def test_a_change_is_seen_by_the_next_run(name, pair):
     out, a = pair

@@ -52,6 +52,7 @@ def by_label(values, labels, bins=BINS):
     return [math.fsum(values[labels == k].tolist()) for k in range(bins)]
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("extents", EXTENTS, ids=str)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 @pytest.mark.parametrize("domain", [jali.ALL, EVEN, ODD, Colouring(3, lambda x: sum(x) % 3)[2]], ids=str)

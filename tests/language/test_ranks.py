@@ -134,6 +134,7 @@ def test_scattered_writes_reach_other_ranks():
     on_ranks((4, 1), run)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("grid", [(2, 1), (1, 2), (2, 2), (3, 1)], ids=str)
 def test_checkerboard_updates_see_what_the_other_colour_wrote(grid):
     """Ghosts are refreshed colour by colour: five updates in a row against NumPy."""

@@ -156,6 +156,7 @@ STORAGES = [
 ]
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(("element", "precision", "storage"), STORAGES, ids=str)
 def test_stored_bytes_come_back_in_jalis_own_format(tmp_path, element, precision, storage) -> None:
     path = tmp_path / "f.jali"
@@ -173,6 +174,7 @@ def test_stored_bytes_come_back_in_jalis_own_format(tmp_path, element, precision
     assert jali.virtual_ranks(3, load) == [True] * 3
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("ending", [".npy", ".h5"])
 @pytest.mark.parametrize(("element", "precision", "storage"), STORAGES, ids=str)
 def test_decoded_numbers_come_back_exactly_from_others_formats(

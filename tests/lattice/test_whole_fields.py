@@ -179,6 +179,7 @@ def test_a_new_field_is_of_the_widest_precision_and_plain():
         assert (made.field().precision, made.field().stored.format.name) == (precision, precision)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     ("make_value", "conditions", "says"),
     [
@@ -227,6 +228,7 @@ def test_products_of_matrices_are_the_site_languages():
     assert np.allclose(m, a @ b)
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize(
     ("make_value", "element"),
     [

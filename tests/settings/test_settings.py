@@ -202,6 +202,7 @@ def test_what_tests_and_other_programs_say_is_not_noted() -> None:
     assert _core.read_settings({"JALI_TEST_X": "1", "JALI_FAKE_GPUS": "1", "MY_JALI_X": "1"})[1] == []
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     ("more", "warned"),
     [
