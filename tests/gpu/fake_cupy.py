@@ -30,6 +30,7 @@ _thread = threading.local()
 _driver: list[Any] = []
 _library: list[Any] = []
 _all: list[_Memory] = []  # what was allocated
+_streams: list[int] = []  # that were made
 _pieces: dict[_core.Gpu, tuple[DeviceArray, int]] = {}  # with how much of each has been given out
 _lock = threading.Lock()
 
@@ -64,6 +65,7 @@ def _new_stream() -> int:
     handle = ctypes.c_void_p()
     assert _driver[0].cuStreamCreateWithPriority(ctypes.byref(handle), 1, 0) == 0
     assert handle.value is not None
+    _streams.append(handle.value)
     return handle.value
 
 
@@ -369,6 +371,8 @@ def installed(driver: Path) -> Iterator[types.ModuleType]:
         for gpu in {memory.gpu for memory in _all}:
             with contextlib.suppress(JaliError):
                 gpu.synchronize()
+        while _streams:  # which may still write what the next test is given
+            _driver[0].cuStreamSynchronize(ctypes.c_void_p(_streams.pop()))
         _all.clear()
         _pieces.clear()
         LIBRARIES["cupy"].__dict__.pop("xp", None)
