@@ -30,6 +30,10 @@ struct Kind {
           is_complex(type == VectorType::complex64 || type == VectorType::complex128),
           element(size_of(type)) {}
     std::size_t block() const { return block_bytes / element; }
+    double inverse(double number) const { // in the precision of the elements
+        const bool is_single = element == (is_complex ? 8u : 4u);
+        return is_single ? 1.0f / static_cast<float>(number) : 1.0 / number;
+    }
     std::size_t reals(std::size_t elements) const { return is_complex ? 2 * elements : elements; }
 
   private:
@@ -109,7 +113,9 @@ void combine_vectors(VectorType type, std::size_t count, void* y, std::span<cons
     const auto is_plain = [](const WeightedVector& term) { return term.over == 1; };
     const auto together = static_cast<std::size_t>(
         std::ranges::find_if_not(terms.first(std::min(terms.size(), most_terms)), is_plain) - terms.begin());
-    const bool all = together == terms.size() && together > 0;
+    // NumPy multiplies complex numbers by the inverse of what it divides them by.
+    const bool by_inverse = kind.is_complex && divisor != 1;
+    const bool all = together == terms.size() && together > 0 && !by_inverse;
     std::array<double, most_terms> times{};
     for (std::size_t t = 0; t < together; ++t) times[t] = terms[t].times;
     for (std::size_t k = 0; k < count; k += kind.block()) {
@@ -129,10 +135,15 @@ void combine_vectors(VectorType type, std::size_t count, void* y, std::span<cons
         for (const WeightedVector& term : terms.subspan(together)) {
             if (is_plain(term))
                 loops.add(part, term.times, x_of(term), reals);
+            else if (kind.is_complex)
+                loops.add_product(part, term.times, kind.inverse(term.over), x_of(term), reals);
             else
                 loops.add_over(part, term.times, term.over, x_of(term), reals);
         }
-        if (!all && (divisor != 1 || factor != 1)) loops.divide(part, divisor, factor, reals);
+        if (all) continue;
+        if (by_inverse) loops.scale(part, kind.inverse(divisor), reals);
+        if (const double over = by_inverse ? 1 : divisor; over != 1 || factor != 1)
+            loops.divide(part, over, factor, reals);
     }
 }
 

@@ -40,7 +40,7 @@ struct WeightedVector {
 };
 
 // y becomes the sum of the terms, added from left to right, over `divisor`, times `factor`: each operation is
-// rounded, those with 1 are none. y has no memory in common with any x.
+// rounded, as NumPy does it; those with 1 are none. y has no memory in common with any x.
 void combine_vectors(VectorType type, std::size_t count, void* y, std::span<const WeightedVector> terms,
                      double divisor, double factor);
 

@@ -92,6 +92,16 @@ void add_over(void* into, double times, double over, const void* from, std::size
     for (std::size_t k = 0; k < n; ++k) y[k] += a * x[k] / b;
 }
 
+// y = y + times x again
+template <class Real>
+void add_product(void* into, double times, double again, const void* from, std::size_t n) {
+    Real* y = static_cast<Real*>(into);
+    const Real* x = static_cast<const Real*>(from);
+    const Real a = static_cast<Real>(times), b = static_cast<Real>(again);
+    JALI_INDEPENDENT
+    for (std::size_t k = 0; k < n; ++k) y[k] += a * x[k] * b;
+}
+
 template <class Real, std::size_t terms>
 void combine(void* into, const double* times, const void* const* from, double divisor, double factor,
              std::size_t n) {
@@ -215,6 +225,7 @@ constexpr VectorLoops vector_loops_of() {
             add_complex<Real>,
             divide<Real>,
             add_over<Real>,
+            add_product<Real>,
             {combine<Real, 1>, combine<Real, 2>, combine<Real, 3>, combine<Real, 4>, combine<Real, 5>},
             product<Real>,
             complex_product<Real>};

@@ -21,6 +21,7 @@ struct VectorLoops {
     void (*add_complex)(void* y, double re, double im, const void* x, std::size_t n);
     void (*divide)(void* y, double divisor, double factor, std::size_t n);
     void (*add_over)(void* y, double times, double over, const void* x, std::size_t n);
+    void (*add_product)(void* y, double times, double again, const void* x, std::size_t n);
     CombineLoop combine[most_terms]; // of one term, of two, ...
     double (*product)(const void* x, const void* y, std::size_t n);
     void (*complex_product)(const void* x, const void* y, std::size_t n, double* real_and_imaginary);

@@ -140,14 +140,13 @@ def test_orders_that_agree_are_taken():
 
 
 def combined_by_numpy(arrays, weights, divisor, factor):
-    """Of real arrays; complex ones are pairs of them, which NumPy divides by a real number in another way."""
-    total, dtype = None, arrays[0].dtype
-    real = arrays[0].real.dtype.type
-    for x, (times, over) in zip([x.view(real) for x in arrays], weights, strict=True):
-        term = x * real(times)
-        term = term / real(over) if over != 1 else term
+    total = None
+    for x, (times, over) in zip(arrays, weights, strict=True):
+        term = x * times
+        term = term / over if over != 1 else term
         total = term if total is None else total + term
-    return (total / real(divisor) * real(factor)).view(dtype)
+    total = total / divisor if divisor != 1 else total
+    return total * factor
 
 
 @pytest.mark.parametrize("dtype", TYPES)

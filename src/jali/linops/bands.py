@@ -3,8 +3,8 @@
 A derivative is one, and its adjoint is another: its transpose, which is found here entry by entry. So both are applied in the same
 way, each rank computing its own rows, for which it needs columns of others but adds nothing to theirs.
 
-What comes out of real arrays has the bits of the serial library where rows have the order of its terms: an entry is
-`times * x / over`, entries are added from left to right, and the sum is divided at the end.
+What comes out has the bits of the serial library where rows have the order of its terms: an entry is `times * x / over`, entries are
+added from left to right, and the sum is divided at the end.
 """
 
 from __future__ import annotations
@@ -171,8 +171,7 @@ class ByLibrary(Arithmetic):
 
 
 class ByCore(ByLibrary):
-    """NumPy's arrays in one pass over memory, where they are of real or complex numbers; others by NumPy. Real and imaginary parts are
-    real numbers: NumPy rounds otherwise where it divides complex ones."""
+    """NumPy's arrays in one pass over memory, where they are of real or complex numbers; others by NumPy."""
 
     def __init__(self) -> None:
         super().__init__(np)
