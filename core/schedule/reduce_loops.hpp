@@ -5,9 +5,12 @@
 //
 // A row is done in blocks whose intermediate result stays in the first-level cache, so each source is read
 // once and the result written once, whatever their number; two sources need no intermediate at all.
+//
+// `into` may be one of the sources, element for element: loops are JALI_INDEPENDENT.
 #pragma once
 
 #include "schedule/reduce_table.hpp"
+#include "vectors/independent.hpp"
 
 #include <type_traits>
 #if defined(__F16C__)
@@ -17,15 +20,6 @@
 namespace jali {
 
 namespace {
-
-// `into` may be one of the sources, element for element: no iteration reads what another one writes.
-#if defined(__clang__)
-#define JALI_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-#elif defined(__GNUC__)
-#define JALI_INDEPENDENT _Pragma("GCC ivdep")
-#else
-#define JALI_INDEPENDENT
-#endif
 
 template <class To, class From>
 inline To bits_as(From from) {

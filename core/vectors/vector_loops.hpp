@@ -5,6 +5,7 @@
 // A complex vector is a real one of twice the length wherever the factor is real.
 #pragma once
 
+#include "vectors/independent.hpp"
 #include "vectors/vector_table.hpp"
 
 #include <cstddef>
@@ -12,14 +13,6 @@
 namespace jali {
 
 namespace {
-
-#if defined(__clang__)
-#define JALI_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-#elif defined(__GNUC__)
-#define JALI_INDEPENDENT _Pragma("GCC ivdep")
-#else
-#define JALI_INDEPENDENT
-#endif
 
 // Neighbours change places in a vector of four: GCC before 12 has only the second of these.
 #if defined(__clang__) || __GNUC__ >= 12
