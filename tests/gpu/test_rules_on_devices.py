@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fake_driver import REAL, make_fake_ccl, run_on_devices, use_fake_ccl, use_fake_gpus
+from fake_driver import REAL, TWO_DEVICES, make_fake_ccl, run_on_devices, use_fake_ccl, use_fake_gpus
 from programs import need_mpi
 
 import jali
@@ -112,6 +112,7 @@ def test_rules_ask_for_versions_of_the_library(
     assert jali.virtual_ranks(2, chosen) == [expected] * 2
 
 
+@TWO_DEVICES
 def test_without_a_library_no_version_is_asked_for(monkeypatch, use_settings, tmp_path) -> None:
     use_fake_gpus(monkeypatch, 2)
     use_settings(nccl=str(tmp_path / "missing.so"))

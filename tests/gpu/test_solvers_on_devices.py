@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fake_driver import use_fake_gpus
+from fake_driver import TWO_DEVICES, use_fake_gpus
 
 import jali
 from jali import Complex, Field, Lattice, Real, Spinor
@@ -95,6 +95,7 @@ def test_mistakes_are_found_in_the_iteration_that_made_them(device):
         assert said[0] == said[1]
 
 
+@TWO_DEVICES
 @pytest.mark.ranks(2)
 def test_devices_of_several_ranks_solve_in_graphs_too(monkeypatch):
     def run():

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_driver import REAL, use_fake_ccl, use_fake_gpus
+from fake_driver import REAL, TWO_DEVICES, use_fake_ccl, use_fake_gpus
 
 import jali
 from jali import comm
@@ -159,6 +159,7 @@ def test_rules_name_carriers_and_are_used(short_batches, use_settings, monkeypat
     assert jali.virtual_ranks(2, sums, 16) == [True, True]
 
 
+@TWO_DEVICES
 def test_graphs_have_rules_of_their_own(short_batches, use_settings, monkeypatch, capsys) -> None:
     """Batches are graphs whose results are compared; what they are said to take is made up."""
     timed = WaysOfCollectives._timed

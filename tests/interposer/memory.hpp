@@ -17,6 +17,7 @@ using Address = std::uint64_t;
 
 struct Driver {
     int (*init)(unsigned);
+    int (*count)(int*);
     int (*retain)(void**, int);
     int (*set)(void*);
     int (*current)(void**);
@@ -25,10 +26,11 @@ struct Driver {
     int (*in)(Address, const void*, std::size_t, void*);
     int (*out)(void*, Address, std::size_t, void*);
     int (*wait)(void*);
+    int devices = 0;
     void* context = nullptr;
 
-    // Null: the test has no devices.
-    static Driver* of(int device) {
+    // That of a rank, where there are fewer devices of one that it shares. Null: the test has no devices.
+    static Driver* of(int rank) {
         static Driver driver;
         static bool tried = false;
         const char* path = std::getenv("TEST_DRIVER");
@@ -48,6 +50,7 @@ struct Driver {
             std::memcpy(&function, &address, sizeof address);
         };
         find(driver.init, "cuInit", "hipInit");
+        find(driver.count, "cuDeviceGetCount", "hipGetDeviceCount");
         find(driver.retain, "cuDevicePrimaryCtxRetain", "hipDevicePrimaryCtxRetain");
         find(driver.set, "cuCtxSetCurrent", "hipCtxSetCurrent");
         find(driver.current, "cuCtxGetCurrent", "hipCtxGetCurrent");
@@ -57,7 +60,8 @@ struct Driver {
         find(driver.out, "cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync");
         find(driver.wait, "cuStreamSynchronize", "hipStreamSynchronize");
         check(driver.init(0));
-        check(driver.retain(&driver.context, device));
+        check(driver.count(&driver.devices));
+        check(driver.retain(&driver.context, rank % driver.devices));
         check(driver.set(driver.context));
         return &driver;
     }

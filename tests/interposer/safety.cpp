@@ -200,7 +200,7 @@ void orders(test::Driver* driver) {
 void contexts(test::Driver* driver) {
     if (driver == nullptr) return;
     void *other = nullptr, *now = nullptr;
-    test::Driver::check(driver->retain(&other, rank + 2 < 4 ? rank + 2 : 0));
+    test::Driver::check(driver->retain(&other, (rank + driver->devices / 2) % driver->devices));
     const std::vector<unsigned char> first = bytes_of(std::vector<int>(3000, rank));
     test::Buffer mine(driver, first), result(driver, first);
     for (int k = 0; k < 12; ++k) {
