@@ -462,6 +462,20 @@ def test_types_that_messages_do_not_have_move_as_bytes(dtype: Any, columns: int)
     comm.virtual_ranks(3, program)
 
 
+@pytest.mark.parametrize("dtype", [object, "U3", "S2", "M8[s]", "m8[D]", [("a", "f4"), ("b", "i8")]])
+def test_elements_that_are_no_numbers_are_refused(dtype: Any) -> None:
+    """Objects have no meaning for other ranks."""
+    x = DistributedArray(4)
+    for make in (
+        lambda: DistributedArray(4, dtype=dtype),
+        lambda: DistributedArray.to_dist(np.zeros(4, dtype)),
+        lambda: DistributedArray(4, local_array=np.zeros(4, dtype)),
+        lambda: DistributedArray.of(x.layout, np.zeros(4, dtype)),
+    ):
+        with pytest.raises(ParameterError, match="are numbers, not"):
+            make()
+
+
 def test_numbers_of_the_other_order_of_bytes_are_complex_or_not() -> None:
     x, y = DistributedArray(4, dtype=">c8"), DistributedArray(4)
     x[:] = 1j

@@ -280,6 +280,19 @@ def test_zarr_has_no_long_double_but_every_order_of_bytes(tmp_path: Path, ranks:
     )
 
 
+@pytest.mark.parametrize("dtype", [np.longdouble, np.clongdouble])
+@pytest.mark.parametrize("name", ["x.npy", "x.h5"])
+def test_long_double_is_in_files_that_say_what_bytes_are(tmp_path: Path, name: str, dtype: type) -> None:
+    if name.endswith("h5"):
+        pytest.importorskip("h5py")
+    whole = (example((7, 4)).astype(dtype) + 1) / np.longdouble(3)
+    saved(tmp_path / name, whole, 2, {"axis": 1})
+    found = comm.virtual_ranks(2, lambda: load(tmp_path / name).asarray())
+    assert all(x.dtype == dtype and np.array_equal(x, whole) for x in found)
+    if name.endswith("npy"):
+        assert np.array_equal(np.load(tmp_path / name), whole)
+
+
 def test_a_chunk_that_is_missing_is_an_error_and_not_zeros(tmp_path: Path) -> None:
     pytest.importorskip("zarr")
     whole, path = example((6, 4)), tmp_path / "x.zarr"

@@ -42,7 +42,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     `x[...]` has local indices, `x.globally[...]` global ones. Operators and NumPy's ufuncs work on arrays of the same layout and on
     numbers, with NumPy's rules for types. Raises ShapeError where shapes do not fit; ParameterError for what is no partition or
-    communicator.
+    communicator, and where elements are no numbers.
     """
 
     __slots__ = ("_base_comm", "_engine", "_local", "layout")
@@ -86,6 +86,10 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
                 local = np.asarray(local)
             if not hasattr(local, "shape"):
                 library_of(local)  # which says what there may be
+        if type(local) is np.ndarray and local.dtype.kind in "OSUMmV" and local.dtype.name != "bfloat16":
+            raise ParameterError(
+                f"the elements of a DistributedArray are numbers, not {local.dtype}: convert the array (x.astype)"
+            )
         if tuple(local.shape) != layout.local_shape:
             raise ShapeError(
                 f"the part of rank {layout.rank} has shape {layout.local_shape}, the array given for it {tuple(local.shape)}"

@@ -223,8 +223,8 @@ def _checked(name: str, array: NDArray[Any], box: Box) -> NDArray[Any]:
         raise ParameterError(
             f"{name!r} has shape {array.shape}, the box needs {box.extents} and the element's shape"
         )
-    if array.dtype.kind not in "biufc" or array.dtype.itemsize > 16:
-        raise ParameterError(f"{name!r} holds {array.dtype}, not numbers of at most double precision")
+    if array.dtype.kind not in "biufc":
+        raise ParameterError(f"{name!r} holds {array.dtype}, which are not numbers")
     return np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
 
 
