@@ -194,9 +194,10 @@ world = MPI.COMM_WORLD
 driver = ctypes.CDLL(os.environ["TEST_DRIVER"])
 def call(name, *arguments):
     assert getattr(driver, name)(*arguments) == 0, name
-context = ctypes.c_void_p()
+context, devices = ctypes.c_void_p(), ctypes.c_int()
 call("cuInit", 0)
-call("cuDevicePrimaryCtxRetain", ctypes.byref(context), world.rank)
+call("cuDeviceGetCount", ctypes.byref(devices))
+call("cuDevicePrimaryCtxRetain", ctypes.byref(context), world.rank % devices.value)
 call("cuCtxSetCurrent", context)
 
 class Array:
