@@ -1,13 +1,12 @@
 """The process group: PyTorch's calls as jali's, on the host and on devices.
 
-Every call is a `_Step`: tensors it reads and writes, and what it does with a communicator. Steps of the host go to the group's
+Every call is a `Step`: tensors it reads and writes, and what it does with a communicator. Steps of the host go to the group's
 thread, which makes them in order; a call that its caller waits for anyway is made at once, by the caller. Steps of devices
 are put on a stream: the caller's, or for `async_op` one of the group's that begins where the caller's is.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -23,39 +22,28 @@ from jali.comm.sockets import SocketTransport
 from jali.errors import ParameterError
 from jali.torch import tensors as of
 from jali.torch import threads
+from jali.torch.steps import (
+    Barrier,
+    Broadcast,
+    Exchange,
+    Gathering,
+    Reduction,
+    ScatteredReduction,
+    Scattering,
+    Step,
+    same_type,
+)
 from jali.torch.work import DeviceWork, HostWork, Together, Work
 
 _NO_TIME = timedelta(0)
 _LONGEST_SHUTDOWN = 4.0  # seconds for calls under way when a group is shut down
 
 
-class _Step:
-    """Part of a call: `start` gives a request. Before it `begin` brings together what is read, after it `end` brings what came to its tensors.
-
-    On devices these two are work of PyTorch on its current stream, and are left out where nothing `copies`.
-    """
-
-    __slots__ = ("copies", "index")
-
-    copies: bool
-    index: int  # number of the device, -1 for the host, as `Tensor.get_device` has it
-
-    @abstractmethod
-    def start(self, world: Communicator, how: dict[str, Any]) -> Any:
-        """With `stream` and `blocking` of jali's collectives."""
-
-    def begin(self) -> None:
-        pass
-
-    def end(self) -> None:
-        pass
-
-
 @dataclass
 class _Batch:
     """What is called between `_start_coalescing` and `_end_coalescing`."""
 
-    steps: list[_Step] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     written: list[Any] = field(default_factory=list)
     messages: list[Any] = field(default_factory=list)
 
@@ -188,7 +176,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     # --- how calls are made -----------------------------------------------------------------------------------
 
-    def _issue(self, what: str, written: Sequence[Any], steps: Sequence[_Step], options: Any) -> Work | None:
+    def _issue(self, what: str, written: Sequence[Any], steps: Sequence[Step], options: Any) -> Work | None:
         if self._batch is not None:
             self._batch.steps.extend(steps)
             self._batch.written.extend(written)
@@ -227,7 +215,7 @@ class ProcessGroup(dist.ProcessGroup):
         self,
         what: str,
         written: Sequence[Any],
-        steps: Sequence[_Step],
+        steps: Sequence[Step],
         index: int,
         waited_for: bool,
         limit: float,
@@ -265,8 +253,8 @@ class ProcessGroup(dist.ProcessGroup):
 
     # --- reductions -------------------------------------------------------------------------------------------
 
-    def _reduction(self, tensor: Any, op: Any, root: int | None = None) -> _Step:
-        return _Reduction(tensor, op, root, root is None or root == self._rank)
+    def _reduction(self, tensor: Any, op: Any, root: int | None = None) -> Step:
+        return Reduction(tensor, op, root, root is None or root == self._rank)
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
         opts = opts or c10d.AllreduceOptions()
@@ -284,7 +272,7 @@ class ProcessGroup(dist.ProcessGroup):
         root = self._root(opts.rootRank)
         return self._issue("reduce", [tensor], [self._reduction(tensor, opts.reduceOp, root)], opts)
 
-    def _scattered_reduction(self, output: Any, inputs: Sequence[Any], op: Any) -> _Step:
+    def _scattered_reduction(self, output: Any, inputs: Sequence[Any], op: Any) -> Step:
         counts = self._counts([one.numel() for one in inputs]) if len(inputs) > 1 else None
         total = sum([one.numel() for one in inputs])
         mine = counts[self._rank] if counts else total // self._size
@@ -293,8 +281,8 @@ class ProcessGroup(dist.ProcessGroup):
                 f"reduce_scatter of {total} numbers over {self._size} ranks gives rank {self._rank} "
                 f"{counts[self._rank] if counts else total / self._size:g}; its output has {output.numel()}"
             )
-        _same_type([output, *inputs])
-        return _ScatteredReduction(output, inputs, op, counts)
+        same_type([output, *inputs])
+        return ScatteredReduction(output, inputs, op, counts)
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         opts = opts or c10d.ReduceScatterOptions()
@@ -322,12 +310,12 @@ class ProcessGroup(dist.ProcessGroup):
         opts = opts or c10d.BroadcastOptions()
         (tensor,) = _list(tensors)
         root = self._root(opts.rootRank)
-        step = _Broadcast(tensor, root)
+        step = Broadcast(tensor, root)
         return self._issue("broadcast", [tensor], [step], opts)
 
     def _gathering(
         self, outputs: Sequence[Any] | None, one: Any, root: int | None = None, split: bool = True
-    ) -> _Step:
+    ) -> Step:
         """`outputs`: one tensor per rank, or, not `split`, one for all; None on ranks that do not receive."""
         counts = None
         if outputs is not None and split:
@@ -345,8 +333,8 @@ class ProcessGroup(dist.ProcessGroup):
                 f"{self._size} ranks with {one.numel()} numbers each have {self._size * one.numel()}; the output has {outputs[0].numel()}"
             )
         if outputs is not None:
-            _same_type([one, *outputs])
-        return _Gathering(one, outputs, root, counts, self._rank)
+            same_type([one, *outputs])
+        return Gathering(one, outputs, root, counts, self._rank)
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         (one,) = _list(inputs)
@@ -385,15 +373,15 @@ class ProcessGroup(dist.ProcessGroup):
         if root == self._rank:
             parts = inputs[0] if isinstance(inputs[0], list) else inputs
             self._one_each("scatter", parts)
-            _same_type([output, *parts])
+            same_type([output, *parts])
             if any(part.numel() != output.numel() for part in parts):
                 raise ParameterError("scatter takes tensors of one size, that of the output")
-        return self._issue("scatter", [output], [_Scattering(parts, output, root)], opts)
+        return self._issue("scatter", [output], [Scattering(parts, output, root)], opts)
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         self._one_each("alltoall", inputs)
         self._one_each("alltoall", outputs)
-        step = _Exchange(outputs, inputs, [one.nbytes for one in inputs], [one.nbytes for one in outputs])
+        step = Exchange(outputs, inputs, [one.nbytes for one in inputs], [one.nbytes for one in outputs])
         return self._issue("alltoall", outputs, [step], opts)
 
     def alltoall_base(
@@ -402,7 +390,7 @@ class ProcessGroup(dist.ProcessGroup):
         sent = self._split_bytes(input, input_splits)
         received = self._split_bytes(output, output_splits)
         equal = not input_splits and not output_splits
-        step = _Exchange([output], [input], None if equal else sent, None if equal else received)
+        step = Exchange([output], [input], None if equal else sent, None if equal else received)
         return self._issue("alltoall_base", [output], [step], opts)
 
     def _split_bytes(self, tensor: Any, splits: Any) -> list[int]:
@@ -421,7 +409,7 @@ class ProcessGroup(dist.ProcessGroup):
         """When it has ended all ranks have called it, and this rank's current stream had done its work before."""
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             torch.cuda.current_stream().synchronize()
-        return self._issue("barrier", [], [_Barrier()], opts)
+        return self._issue("barrier", [], [Barrier()], opts)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """A barrier of the host in which rank 0 says which ranks did not come: the first, or all with `wait_all_ranks`."""
@@ -521,191 +509,6 @@ class ProcessGroup(dist.ProcessGroup):
     all_to_all_single = alltoall_base
 
 
-# --- the calls ------------------------------------------------------------------------------------------------
-
-
-class _Reduction(_Step):
-    """On rank `root` alone, or on all where it is None; `receives`: this rank gets the result."""
-
-    __slots__ = ("factor", "receives", "root", "row", "rows", "word")
-
-    def __init__(self, tensor: Any, op: Any, root: int | None, receives: bool) -> None:
-        self.rows = of.Rows([tensor])
-        self.row = self.rows.row
-        self.index = self.row.get_device()
-        self.word, self.factor = of.operation(op, self.row.dtype)
-        self.copies = self.rows.copies or self.factor is not None
-        self.root, self.receives = root, receives
-
-    def begin(self) -> None:
-        self.row = self.rows.begin()
-        if self.factor is not None:
-            self.row = self.row.mul_(self.factor) if self.receives else self.row * self.factor
-
-    def start(self, world: Communicator, how: dict[str, Any]) -> Any:
-        x = of.as_numbers(self.row, how.get("stream"))
-        if self.root is None:
-            return world.all_reduce(x, x, self.word, **how)
-        return world.reduce(x, x if self.receives else None, self.word, self.root, **how)
-
-    def end(self) -> None:
-        if self.receives:
-            self.rows.end()
-
-
-class _ReadAndWritten(_Step):
-    """From some tensors, which may be none, to others, which may be none."""
-
-    __slots__ = ("into", "row", "rows")
-
-    def __init__(self, read: Sequence[Any] | None, written: Sequence[Any] | None) -> None:
-        self.rows: Any = of.Rows(read) if read else None
-        self.into: Any = of.Rows(written) if written is not None else None
-        self.row: Any = self.rows.row if self.rows else None
-        rows = [one for one in (self.rows, self.into) if one is not None]
-        self.copies = any([one.copies for one in rows])
-        self.index = rows[0].row.get_device()
-        if rows[-1].row.get_device() != self.index:
-            raise ParameterError(
-                f"one tensor is on {rows[0].row.device} and one on {rows[-1].row.device}; give both on the same"
-            )
-
-    def begin(self) -> None:
-        if self.rows is not None:
-            self.row = self.rows.begin()
-
-    def end(self) -> None:
-        if self.into is not None:
-            self.into.end()
-
-
-class _ScatteredReduction(_ReadAndWritten):
-    __slots__ = ("counts", "factor", "word")
-
-    def __init__(self, output: Any, inputs: Sequence[Any], op: Any, counts: list[int] | None) -> None:
-        super().__init__(inputs, [output])
-        self.word, self.factor = of.operation(op, output.dtype)
-        self.copies = self.copies or self.factor is not None
-        self.counts = counts
-
-    def begin(self) -> None:
-        super().begin()
-        if self.factor is not None:
-            self.row = self.row * self.factor
-
-    def start(self, world: Communicator, how: dict[str, Any]) -> Any:
-        stream = how.get("stream")
-        x, out = of.as_numbers(self.row, stream), of.as_numbers(self.into.row, stream)
-        return world.reduce_scatter(x, out, self.word, counts=self.counts, **how)
-
-
-class _Broadcast(_Step):
-    __slots__ = ("root", "rows")
-
-    def __init__(self, tensor: Any, root: int) -> None:
-        self.rows, self.root = of.Rows([tensor]), root
-        self.copies, self.index = self.rows.copies, self.rows.row.get_device()
-
-    def begin(self) -> None:
-        self.rows.begin()
-
-    def end(self) -> None:
-        self.rows.end()
-
-    def start(self, world: Communicator, how: dict[str, Any]) -> Any:
-        return world.broadcast(of.as_bytes(self.rows.row, how.get("stream")), self.root, **how)
-
-
-class _Gathering(_ReadAndWritten):
-    """`outputs`: None on ranks that do not receive. On rank `root` alone, or on all where it is None."""
-
-    __slots__ = ("counts", "rank", "root")
-
-    def __init__(
-        self, one: Any, outputs: Sequence[Any] | None, root: int | None, counts: list[int] | None, rank: int
-    ) -> None:
-        super().__init__([one], outputs)
-        self.root, self.counts, self.rank = root, counts, rank
-
-    def start(self, world: Communicator, how: dict[str, Any]) -> Any:
-        stream, into = how.get("stream"), self.into
-        x = of.as_bytes(self.row, stream)
-        out = of.as_bytes(into.row, stream) if into is not None else None
-        if self.root is not None:
-            return world.gather(x, out, self.root, **how)
-        # A part of the output that is the input already is in place.
-        if (
-            into is not None
-            and not into.copies
-            and self.counts is None
-            and self.row.data_ptr() == into.row.data_ptr() + self.rank * self.row.nbytes
-        ):
-            x = out
-        return world.all_gather(x, out, counts=self.counts, **how)
-
-
-class _Scattering(_ReadAndWritten):
-    """`parts`: None but on rank `root`."""
-
-    __slots__ = ("root",)
-
-    def __init__(self, parts: Sequence[Any] | None, output: Any, root: int) -> None:
-        super().__init__(parts, [output])
-        self.root = root
-
-    def start(self, world: Communicator, how: dict[str, Any]) -> Any:
-        stream = how.get("stream")
-        x = of.as_bytes(self.row, stream) if self.row is not None else None
-        return world.scatter(x, of.as_bytes(self.into.row, stream), self.root, **how)
-
-
-class _Exchange(_ReadAndWritten):
-    """`sent` and `received` are the bytes to and from each rank; None where all are equal."""
-
-    __slots__ = ("received", "sent")
-
-    def __init__(
-        self,
-        outputs: Sequence[Any],
-        inputs: Sequence[Any],
-        sent: Sequence[int] | None,
-        received: Sequence[int] | None,
-    ) -> None:
-        _same_type([*outputs, *inputs])
-        super().__init__(inputs, outputs)
-        self.sent, self.received = sent, received
-
-    def start(self, world: Communicator, how: dict[str, Any]) -> Any:
-        stream = how.get("stream")
-        x, out = of.as_bytes(self.row, stream), of.as_bytes(self.into.row, stream)
-        counts = None
-        if self.sent is not None:  # every rank knows its row and its column
-            rows = world.gather_bytes(_numbers(self.sent), what="sizes of an all-to-all")
-            counts = [_read_numbers(one) for one in rows]
-            came = [one[world.rank] for one in counts]
-            if list(self.received or ()) != came:
-                raise ParameterError(
-                    f"rank {world.rank} has room for {list(self.received or ())} bytes of the ranks, which send it {came}"
-                )
-        return world.all_to_all(x, out, counts=counts, **how)
-
-
-class _Barrier(_Step):
-    """Of the control plane, which has no request: it was waited for when `start` returns."""
-
-    __slots__ = ()
-
-    def __init__(self) -> None:
-        self.copies, self.index = False, -1
-
-    def start(self, world: Communicator, how: dict[str, Any]) -> Any:
-        world.barrier()
-        return self
-
-    def wait(self) -> None:
-        pass
-
-
 def _nothing() -> None:
     pass
 
@@ -716,19 +519,3 @@ def _list(tensors: Any) -> list[Any]:
     if len(told) != 1:
         raise ParameterError(f"a call takes one tensor (or list) of this rank, not {len(told)}")
     return told
-
-
-def _same_type(tensors: Sequence[Any]) -> None:
-    for tensor in tensors:
-        of.check(tensor)
-    types = {tensor.dtype for tensor in tensors}
-    if len(types) > 1:
-        raise ParameterError(f"tensors of one call have one type, not {', '.join(sorted(map(str, types)))}")
-
-
-def _numbers(values: Sequence[int]) -> bytes:
-    return b"".join(value.to_bytes(8, "little") for value in values)
-
-
-def _read_numbers(data: bytes) -> list[int]:
-    return [int.from_bytes(data[k : k + 8], "little") for k in range(0, len(data), 8)]
