@@ -48,6 +48,68 @@ def test_norms_of_narrow_types_are_those_of_real_numbers(
 
 
 @pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize(
+    "a",
+    [
+        np.array([np.inf + 1j, 1, 2, 3]),
+        np.array([complex(np.inf, -np.inf), 1, 2, 3]),
+        np.array([1e200 + 0j, 1e200j, 1, 2]),
+        np.full(4, 1e200 + 1e200j),
+        np.full(4, 1e20 + 1e20j, "complex64"),
+        np.full((1 << 15) + 9, 1e20 + 1e20j, "complex64"),
+        np.full(4, np.finfo(np.longdouble).max * (1 + 1j), np.clongdouble),
+        np.array([-np.inf, 1, 2, 3]),
+        np.array([complex(np.nan, 1), 1, 2, 3]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_norms_of_numbers_whose_squares_overflow_are_infinite(ranks: int, a: np.ndarray) -> None:
+    with np.errstate(all="ignore"):
+        right = np.linalg.norm(a)
+        assert not np.isfinite(right)
+
+    def run() -> None:
+        x = DistributedArray.to_dist(a)
+        strided = DistributedArray.to_dist(np.repeat(a, 2).reshape(-1, 2)).globally[:, 1]
+        for found in (x.norm(), strided.norm(), StackedDistributedArray([x, strided]).norm()):
+            np.testing.assert_equal(found, float(right))
+
+    on(ranks, run)
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("order", [-3, -1, -0.5, 0.5, 3, np.inf, -np.inf])
+@pytest.mark.parametrize(
+    "a",
+    [
+        np.full(4, np.inf), np.full(8, 1e308), np.zeros(4), np.array([0.0, 1, 2, 3]), np.array([1.0, 2, 3, 4]),
+        np.full(4, 1e-320), np.array([np.nan, 1, 2]),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_norms_of_any_order_are_numpys_where_python_raises(ranks: int, order: float, a: np.ndarray) -> None:
+    b = np.array([1.0, 5])
+
+    def run() -> None:
+        x, y = DistributedArray.to_dist(a), DistributedArray.to_dist(b)
+        np.testing.assert_allclose(x.norm(order), np.linalg.norm(a, order), rtol=1e-14)
+        found, right = StackedDistributedArray([x, y]).norm(order), np.linalg.norm(np.r_[a, b], order)
+        np.testing.assert_allclose(found, right, rtol=1e-13)
+
+    on(ranks, run)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_norms_of_groups_without_elements_are_numpys() -> None:
+    def run() -> None:
+        x = DistributedArray.to_dist(np.ones(2), mask=[0, 0, 1])
+        right = np.linalg.norm(np.ones(2 if x.rank < 2 else 0), -1)
+        assert x.norm(-1) == StackedDistributedArray([x, x.globally[:0]]).norm(-1) == right
+
+    on(3, run)
+
+
+@pytest.mark.parametrize("ranks", RANKS)
 def test_products_of_booleans_are_added_as_numpy_does(ranks: int) -> None:
     a = np.array([False, True, False, True, False])
 

@@ -448,6 +448,9 @@ class Fields(Library):
     def dot(self, x: Any, y: Any, conjugate: bool) -> Any:
         return (x if conjugate else x.conj()).inner(y)
 
+    def squares(self, x: Any) -> Any:
+        return x.field.norm2()
+
     def ufunc(self, function: np.ufunc) -> Callable[..., Any]:
         return function_of_fields(function)
 

@@ -95,6 +95,17 @@ class Library:
         x, y = x.reshape(-1), y.reshape(-1)
         return self.number((self.xp.vdot if conjugate else self.xp.dot)(x, y))
 
+    def squares(self, x: Any) -> Any:
+        """Sum of |x|^2, as a real number of NumPy. BLAS makes nan of it where x is complex and squares overflow, since imaginary parts
+        of the products are inf - inf."""
+        if is_complex(x):
+            x = self.as_real(x)
+        return self.dot(x, x, False)
+
+    def as_real(self, x: Any) -> Any:
+        """Real and imaginary parts of complex numbers, side by side in a flat array."""
+        return self.contiguous(x).reshape(-1).view(x.real.dtype)
+
     def number(self, x: Any) -> Any:
         """What an array of no dimension, or a number, is on the host."""
         return x.item() if hasattr(x, "item") and not isinstance(x, np.generic) else x
@@ -278,6 +289,9 @@ class Torch(Library):
         flat = x.reshape(-1).to(common), y.reshape(-1).to(common)
         return self.number(self.xp.vdot(*flat) if conjugate else self.xp.dot(*flat))
 
+    def as_real(self, x: Any) -> Any:
+        return self.xp.view_as_real(self.contiguous(x))
+
     def ufunc(self, function: np.ufunc) -> Callable[..., Any]:
         found = getattr(self.xp, TORCHS_NAMES.get(function.__name__, function.__name__), None)
         if found is None:
@@ -365,6 +379,9 @@ class Jax(Library):
 
     def dot(self, x: Any, y: Any, conjugate: bool) -> Any:
         return NUMPY.dot(self.lent(x), self.lent(y), conjugate)
+
+    def squares(self, x: Any) -> Any:
+        return NUMPY.squares(self.lent(x))
 
     def ufunc(self, function: np.ufunc) -> Callable[..., Any]:
         found: Callable[..., Any] | None = getattr(self.xp, function.__name__, None)

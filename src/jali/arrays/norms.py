@@ -81,7 +81,7 @@ def _parts(local: Any, order: float, axis: int | None, library: Any) -> Any:
     """What is combined over ranks: sums of powers, counts or extremes."""
     xp = library.xp
     if order == 2 and axis is None:
-        return abs(library.dot(local, local, True))
+        return library.squares(local)
     named = {} if axis is None else {"axis": axis}
     if order == 0:
         return (local != 0).sum(**named) * 1.0
@@ -97,4 +97,7 @@ def _parts(local: Any, order: float, axis: int | None, library: Any) -> Any:
 def _finish(total: Any, order: float) -> Any:
     if order in (0, 1, math.inf, -math.inf):
         return total
-    return math.sqrt(total) if order == 2 and isinstance(total, float) else total ** (1.0 / order)
+    if not isinstance(total, float):
+        return total ** (1.0 / order)
+    # Python's numbers would raise where NumPy's are inf
+    return math.sqrt(total) if order == 2 else float(np.float64(total) ** (1.0 / order))

@@ -42,11 +42,26 @@ def _as_parts_of(x: DistributedArray, y: DistributedArray) -> DistributedArray:
 def batch_of_dots(pairs: Sequence[tuple[DistributedArray, DistributedArray]], vdot: bool = True) -> list[Any]:
     """Dot products of several pairs of arrays, by one all-reduce for each group of ranks that they are summed over."""
     numbers: list[Any] = []
-    groups: dict[Communicator, list[int]] = {}
-    for number, (x, y) in enumerate(pairs):
+    for x, y in pairs:
         check_alike(x, y, "dot")
         x.check_same()
         numbers.append(library_of(x._local).dot(x._local, y._local, vdot))
+    return _combined_in_groups([x for x, _ in pairs], numbers)
+
+
+def batch_of_squares(arrays: Sequence[DistributedArray]) -> list[Any]:
+    """Sums of |x|^2 of several arrays, as `batch_of_dots`. Whole numbers would wrap around: see `norms.floating`."""
+    numbers: list[Any] = []
+    for x in arrays:
+        x.check_same()
+        numbers.append(library_of(x._local).squares(x._local))
+    return _combined_in_groups(arrays, numbers)
+
+
+def _combined_in_groups(arrays: Sequence[DistributedArray], numbers: list[Any]) -> list[Any]:
+    """Numbers of this rank's parts of arrays, summed over the group of each, in place."""
+    groups: dict[Communicator, list[int]] = {}
+    for number, x in enumerate(arrays):
         if x.layout.scattered and x.layout.group.size > 1 and not library_of(x._local).complete:
             groups.setdefault(x.layout.group, []).append(number)
     for group, members in groups.items():

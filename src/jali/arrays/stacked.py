@@ -10,7 +10,7 @@ import numpy as np
 
 from jali.arrays.distributed import DistributedArray
 from jali.arrays.norms import floating
-from jali.arrays.reductions import batch_of_dots
+from jali.arrays.reductions import batch_of_dots, batch_of_squares
 from jali.errors import ParameterError, ShapeError
 
 
@@ -220,10 +220,6 @@ class StackedDistributedArray:
         order = 2 if ord is None else ord
         if order == 2:
             leaves = [DistributedArray.of(x.layout, floating(x.local)) for x in self.leaves()]
-            return math.sqrt(abs(sum(batch_of_dots([(x, x) for x in leaves]))))
+            return math.sqrt(sum(map(float, batch_of_squares(leaves))))
         norms = [float(x.norm(order)) for x in self.leaves()]
-        if order == math.inf:
-            return max(norms)
-        if order == -math.inf:
-            return min(norms)
-        return sum(norms) if order in (0, 1) else sum(n**order for n in norms) ** (1.0 / order)
+        return sum(norms) if order == 0 else float(np.linalg.norm(norms, order))  # a norm is one of norms
