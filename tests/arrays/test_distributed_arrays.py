@@ -380,6 +380,52 @@ def test_they_are_vectors_of_solvers(ranks: int) -> None:
     comm.virtual_ranks(ranks, run)
 
 
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("dtype", ["complex64", "complex128", np.clongdouble])
+@pytest.mark.parametrize("how", ["plain", "strided", "columns first", "of another precision"])
+@pytest.mark.parametrize("stacked", [False, True])
+def test_updates_of_any_memory_give_a_real_sum_of_squares(
+    ranks: int, dtype: Any, how: str, stacked: bool
+) -> None:
+    """Which are those of the core's loops, and of libraries where it has none."""
+    a, b = whole((5, 6), "complex128").astype(dtype), whole((5, 6), "complex128", 1).astype(dtype)
+
+    def vector(values: np.ndarray, other: bool) -> Any:
+        x = DistributedArray.to_dist(values)
+        if how == "strided":
+            x = DistributedArray.to_dist(np.repeat(values, 2).reshape(5, 6, 2)).globally[:, :, 0]
+        elif how == "columns first":
+            x = DistributedArray.of(x.layout, np.asfortranarray(x.local))
+        elif how == "of another precision" and other:
+            x = x.astype("complex64" if dtype == "complex128" else "complex128")
+        return StackedDistributedArray([x, x.copy()]) if stacked else x
+
+    def run() -> None:
+        y, x = vector(a, False), vector(b, True)
+        vectors = vectors_of("b", y)
+        right = (2 if stacked else 1) * float((abs(2j * a + b) ** 2).sum())
+        found = vectors.update([(y, 2j, [(1, x)])], norm=True)
+        assert isinstance(found, float)
+        np.testing.assert_allclose(found, right, rtol=1e-5 if dtype == "complex64" else 1e-12)
+        np.testing.assert_allclose(vectors.norm2(y), right, rtol=1e-5 if dtype == "complex64" else 1e-12)
+
+    comm.virtual_ranks(ranks, run)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_solvers_take_complex_vectors_that_are_not_contiguous(ranks: int) -> None:
+    diagonal, b = np.arange(1.0, 5), whole((4, 6), "complex128")
+
+    def run() -> None:
+        d = DistributedArray.to_dist(np.repeat(diagonal, 3).reshape(4, 3))
+        y = DistributedArray.to_dist(b).globally[:, 1:4]
+        found = cg(lambda x, out: np.multiply(d, x, out=out), y, tolerance=1e-12)
+        right = b[:, 1:4] / diagonal[:, None]
+        np.testing.assert_allclose(found.solution.asarray(), right, rtol=1e-10)
+
+    comm.virtual_ranks(ranks, run)
+
+
 def test_numbers_of_iterations_are_whole() -> None:
     from jali.linops import Identity
     from jali.solvers import cgls
