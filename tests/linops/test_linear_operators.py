@@ -18,6 +18,8 @@ from jali.linops import (
     HStack,
     Identity,
     LinearOperator,
+    StackedBlockDiag,
+    StackedHStack,
     StackedLinearOperator,
     StackedVStack,
     VStack,
@@ -350,3 +352,52 @@ def test_what_is_no_operation_of_operators() -> None:
                 call()
 
     comm.virtual_ranks(1, run)
+
+
+def keeping(matrix: np.ndarray, parts: bool) -> LinearOperator:
+    """Functions that write their results, row by row, into one array, which they give every time."""
+    kept: dict[str, Any] = {}
+
+    def applied(x: Any, rows: np.ndarray) -> Any:
+        local = x if parts else x.local
+        out = kept.setdefault("array", np.zeros_like(local) if parts else x.zeros_like())
+        into = out if parts else out.local
+        for number, row in enumerate(rows):
+            into[number] = row @ local
+        return out
+
+    adjoint = matrix.conj().T
+    return from_functions(
+        lambda x: applied(x, matrix), lambda x: applied(x, adjoint), matrix.shape, parts=parts
+    )
+
+
+@pytest.mark.parametrize("parts", [False, True])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_functions_may_give_the_same_array_every_time(ranks: int, parts: bool) -> None:
+    M, x, z = numbers((4, 4), "float64", 1), numbers(4, "float64", 2), numbers(4, "float64", 3)
+
+    def run() -> None:
+        A = keeping(M, parts)
+        X, Z = (DistributedArray.to_dist(one, partition=Partition.BROADCAST) for one in (x, z))
+        both = StackedDistributedArray([X, Z])
+        for found, right in (
+            (A.todense(like=X), M),
+            ((A.H @ A - A).todense(like=X), M.T @ M - M),
+            (((A.H @ A - A) @ X).asarray(), M.T @ M @ x - M @ x),
+            (((A.H @ A - A).H @ X).asarray(), M.T @ M @ x - M.T @ x),
+            (((A @ A) @ X).asarray(), M @ M @ x),
+            (((A @ A).H @ X).asarray(), M.T @ M.T @ x),
+            ((A**3 @ X).asarray(), M @ M @ M @ x),
+            ((StackedBlockDiag([A, A]) @ both).asarray(), np.r_[M @ x, M @ z]),
+            ((StackedBlockDiag([A, A]).H @ both).asarray(), np.r_[M.T @ x, M.T @ z]),
+            ((StackedVStack([A, A @ A]) @ X).asarray(), np.r_[M @ x, M @ M @ x]),
+            ((StackedVStack([A, A]).H @ both).asarray(), M.T @ x + M.T @ z),
+            ((StackedHStack([A, A]) @ both).asarray(), M @ x + M @ z),
+            ((StackedHStack([A, A @ A]).H @ X).asarray(), np.r_[M.T @ x, M.T @ M.T @ x]),
+            (A.trace(like=X), np.trace(M)),
+        ):
+            assert np.allclose(found, right, rtol=1e-13, atol=1e-13)
+        assert A.matvec(X).local is A.matvec(Z).local or parts  # one application alone copies nothing
+
+    comm.virtual_ranks(ranks, run)

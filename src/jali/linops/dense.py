@@ -55,7 +55,7 @@ def matrix(A: Any, like: Any = None, most_elements: int = MOST_ELEMENTS) -> np.n
         return np.zeros(A.shape, A.dtype)
     near = _near(like)
     return spaces.columns(
-        [A.matvec(spaces.unit(where, number, A.dtype, near)) for number in range(A.shape[1])]
+        [spaces.owned(A, A.matvec(spaces.unit(where, number, A.dtype, near))) for number in range(A.shape[1])]
     )
 
 

@@ -39,7 +39,7 @@ def dottest(
         raise AssertionError(f"Provided nr={nr} and nc={nc} do not match operator shape {Op.shape} of {Op!r}")
     u = _random(Op, Op.domain(), "u", SEED) if u is None else u
     v = _random(Op, Op.range_(), "v", SEED + 1) if v is None else v
-    found = Op.matvec(u)
+    found = spaces.owned(Op, Op.matvec(u))
     there = _inner(found, v)
     image = Op.rmatvec(v)
     back = _inner(u, image)

@@ -22,7 +22,7 @@ from jali.lattice.field import Field
 from jali.lattice.field_arithmetic import FieldExpression
 from jali.linops import dense
 from jali.linops.local import LocalOperator
-from jali.linops.spaces import Space
+from jali.linops.spaces import Space, owned
 
 Vector = DistributedArray | StackedDistributedArray
 MOST_KEPT = 16  # layouts that an operator knows the results of
@@ -40,6 +40,7 @@ class LinearOperator:
 
     __array_ufunc__ = None  # so that NumPy's numbers leave operators to this class
     of_fields = False  # whether vectors may be fields
+    gives_new = True  # whether what an application gives is never written to by a later one
 
     def __init__(
         self,
@@ -315,7 +316,9 @@ class _Of(LinearOperator):
     def __init__(self, shape: tuple[int, int], dtype: Any, *args: Any) -> None:
         super().__init__(shape=shape, dtype=dtype)
         self.args = args
-        self.of_fields = all(A.of_fields for A in args if isinstance(A, LinearOperator))
+        operators = [A for A in args if isinstance(A, LinearOperator)]
+        self.of_fields = all(A.of_fields for A in operators)
+        self.gives_new = all(A.gives_new for A in operators)
 
     def domain(self) -> Space | None:
         return _first([A.domain() for A in self.args if isinstance(A, LinearOperator)])
@@ -394,20 +397,25 @@ class SumLinearOperator(_Of):
     """A + B."""
 
     def _matvec(self, x: Any) -> Any:
-        return _field(self.args[0].matvec(x) + self.args[1].matvec(x))
+        return _field(owned(self.args[0], self.args[0].matvec(x)) + self.args[1].matvec(x))
 
     def _rmatvec(self, x: Any) -> Any:
-        return _field(self.args[0].rmatvec(x) + self.args[1].rmatvec(x))
+        return _field(owned(self.args[0], self.args[0].rmatvec(x)) + self.args[1].rmatvec(x))
 
 
 class ProductLinearOperator(_Of):
     """A B."""
 
     def _matvec(self, x: Any) -> Any:
-        return self.args[0].matvec(self.args[1].matvec(x))
+        return self.args[0].matvec(self._between(self.args[1].matvec(x)))
 
     def _rmatvec(self, x: Any) -> Any:
-        return self.args[1].rmatvec(self.args[0].rmatvec(x))
+        return self.args[1].rmatvec(self._between(self.args[0].rmatvec(x)))
+
+    def _between(self, found: Any) -> Any:
+        """Both may be of one function, which reads what it writes to then."""
+        A, B = self.args
+        return found if A.gives_new or B.gives_new else found.copy()
 
     def domain(self) -> Space | None:
         return self.args[1].domain()
@@ -428,8 +436,8 @@ class PowerLinearOperator(_Of):
     def _times(self, x: Any, function: Any) -> Any:
         if self.args[1] == 0:
             return x.copy()
-        for _ in range(self.args[1]):
-            x = function(x)
+        for number in range(self.args[1]):
+            x = function(owned(self.args[0], x) if number else x)
         return x
 
 

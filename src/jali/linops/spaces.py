@@ -84,6 +84,11 @@ def flattened(x: DistributedArray) -> DistributedArray:
     return DistributedArray.of(found, x.local.reshape(found.local_shape), x._base_comm)
 
 
+def owned(A: Any, found: Any) -> Any:
+    """What an operator gave, to be held while it is applied again: a copy where it may give the same memory then."""
+    return found if getattr(A, "gives_new", True) else found.copy()
+
+
 def unit(space: Space, number: int, dtype: Any, near: Any = None) -> Any:
     """All 0 but the element of this number, in the order of `flat`, which is 1."""
 

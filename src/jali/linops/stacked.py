@@ -15,7 +15,7 @@ from jali.arrays.asked import asked
 from jali.arrays.libraries import dtype_of_numpy
 from jali.errors import ParameterError, ShapeError
 from jali.linops.operator import LinearOperator, StackedLinearOperator
-from jali.linops.spaces import Space
+from jali.linops.spaces import Space, owned
 
 
 class _Stacked(StackedLinearOperator):
@@ -78,7 +78,7 @@ class _Stacked(StackedLinearOperator):
                 f"{'' if forward else 'the adjoint of '}{type(self).__name__} takes a stack of {len(self.ops)} arrays, not {what}"
             )
         return [
-            op.matvec(part) if forward else op.rmatvec(part)
+            owned(op, op.matvec(part) if forward else op.rmatvec(part))
             for op, part in zip(self.ops, x.distarrays, strict=True)
         ]
 
@@ -126,7 +126,7 @@ class StackedVStack(_Stacked):
         return self._common("columns", [op.shape[1] for op in self.ops])
 
     def _matvec(self, x: Any) -> Any:
-        return _stack([op.matvec(x) for op in self.ops], x)
+        return _stack([owned(op, op.matvec(x)) for op in self.ops], x)
 
     def _rmatvec(self, x: Any) -> Any:
         return _total(self._each(x, False))
@@ -149,7 +149,7 @@ class StackedHStack(_Stacked):
         return _total(self._each(x, True))
 
     def _rmatvec(self, x: Any) -> Any:
-        return _stack([op.rmatvec(x) for op in self.ops], x)
+        return _stack([owned(op, op.rmatvec(x)) for op in self.ops], x)
 
     def domain(self) -> Space | None:
         return self._spaces(lambda op: op.domain())
