@@ -132,8 +132,10 @@ def test_other_layouts(ranks: int) -> None:
         assert back.layout is x.layout
         np.testing.assert_array_equal(back.asarray(), a)
         if ranks > 1:
-            with pytest.raises(ShapeError, match="arrays are split differently"):
+            with pytest.raises(ShapeError, match="add: the arrays are split differently") as told:
                 x + last
+            for split in (x, last):  # the same words on all ranks, and all about both
+                assert f"{split.layout!r} into {', '.join(map(str, split.local_shapes))}" in str(told.value)
 
     comm.virtual_ranks(ranks, run)
 
@@ -293,6 +295,32 @@ def test_what_makes_no_sense_is_refused() -> None:
             with pytest.raises(error, match=words):
                 call()
         assert isinstance(ShapeError(""), ValueError)
+
+    comm.virtual_ranks(2, run)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ({}, {"global_shape": (4.0, 6)}),
+        ({}, {"global_shape": (4, np.float64(6))}),
+        ({}, {"axis": 0.0}),
+        ({}, {"axis": False}),
+        ({"axis": (0, 1)}, {"axis": (False, 1)}),
+        ({"axis": (0, 1), "grid": (2, 1)}, {"grid": (2.0, 1)}),
+        ({"local_shapes": ((3, 6), (1, 6))}, {"local_shapes": ((3.0, 6), (1, 6))}),
+    ],
+)
+def test_what_equals_a_whole_number_is_refused_also_when_that_was_given_before(
+    right: dict[str, Any], wrong: dict[str, Any]
+) -> None:
+    def run() -> None:
+        layouts = []
+        for given in (right, right, {**right, "global_shape": (np.int64(4), 6)}):
+            layouts.append(DistributedArray(**{"global_shape": (4, 6), **given}).layout)
+        assert len(set(layouts)) == 1
+        with pytest.raises(ShapeError, match="whole number"):
+            DistributedArray(**{"global_shape": (4, 6), **right, **wrong})
 
     comm.virtual_ranks(2, run)
 

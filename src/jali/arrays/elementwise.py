@@ -15,6 +15,7 @@ from jali.errors import LayoutError, ParameterError, ShapeError
 
 if TYPE_CHECKING:
     from jali.arrays.distributed import DistributedArray
+    from jali.arrays.layout import Layout
 
 NUMBERS = (int, float, complex, np.generic)
 
@@ -36,8 +37,8 @@ def check_alike(x: DistributedArray, y: DistributedArray, what: str) -> None:
     several = mine.scattered and len(mine.axes) + len(theirs.axes) > 2
     if mine.local_shapes != theirs.local_shapes or (several and mine.boxes != theirs.boxes):
         raise ShapeError(
-            f"{what}: local shapes of rank {x.rank} are {mine.local_shape} and {theirs.local_shape}: the arrays are split "
-            f"differently ({mine!r}, {theirs!r}); redistribute one"
+            f"{what}: the arrays are split differently, {mine!r} into {_shapes(mine)}, {theirs!r} into {_shapes(theirs)}; "
+            "redistribute one"
         )
     if mine.mask != theirs.mask:
         raise ShapeError(f"{what}: arrays with the masks {mine.mask} and {theirs.mask}")
@@ -47,6 +48,11 @@ def check_alike(x: DistributedArray, y: DistributedArray, what: str) -> None:
             f"{what}: parts of one array are of {engines[0]}, of the other of {engines[1]}; put one where the other is, as "
             f"DistributedArray.of(x.layout, part)"
         )
+
+
+def _shapes(layout: Layout) -> str:
+    """Local shapes of all ranks."""
+    return ", ".join(map(str, layout.local_shapes))
 
 
 def refuse_loss(x: DistributedArray, value: Any) -> None:

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from jali import comm
 from jali.amounts import counted
 from jali.arrays.asked import asked
@@ -249,7 +251,18 @@ def layout_of(
     kept = communicator.kept.setdefault("layouts of arrays", {})
     key = (shape, partition, axis, grid, local_shapes, mask)
     try:
-        return kept[key]  # as it was given: the cheapest way
+        found = kept[key]  # as it was given: the cheapest way
+        if (
+            _are_whole(shape)
+            and (type(axis) is int or _are_whole(axis))
+            and (grid is None or _are_whole(grid))
+            and (
+                local_shapes is found.local_shapes
+                or local_shapes is None
+                or all(map(_are_whole, local_shapes))
+            )
+        ):
+            return found
     except (KeyError, TypeError):
         pass
     whole = extents("a global shape", shape)
@@ -279,6 +292,14 @@ def layout_of(
     with contextlib.suppress(TypeError):  # of lists
         kept[key] = found
     return found
+
+
+WHOLE = frozenset((int, np.int64))  # as most are given
+
+
+def _are_whole(given: Any) -> bool:
+    """Whether one or several are whole numbers: 4.0 is none, and finds in a dictionary what 4 has left there."""
+    return type(given) is int or WHOLE.issuperset(map(type, given))
 
 
 def extents(what: str, given: Any) -> Shape:
