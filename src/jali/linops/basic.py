@@ -16,7 +16,7 @@ from jali.arrays.layout import Layout, Partition, extents
 from jali.arrays.libraries import library_of, numpy_dtype
 from jali.errors import ParameterError, ShapeError
 from jali.linops.operator import LinearOperator
-from jali.linops.spaces import Space, flattened, shaped
+from jali.linops.spaces import Space, flattened, in_c_order, shaped
 
 
 class Identity(LinearOperator):
@@ -77,7 +77,9 @@ class Zero(LinearOperator):
 class Diagonal(LinearOperator):
     """The elements of `diag`, a DistributedArray, times those of the vector, which has the same layout, or is flat where this is not.
 
-    Raises ParameterError for another diagonal; of a stack, StackedBlockDiag makes one of Diagonals.
+    A flat vector has the elements in C order, as for derivatives and transforms, and as many on each rank as the diagonal. Raises
+    ShapeError for one where the diagonal's parts, each made flat, one after the other, are not in C order, as where it is split along
+    its second axis; ParameterError for another diagonal. Of a stack, StackedBlockDiag makes one of Diagonals.
     """
 
     def __init__(self, diag: DistributedArray, dtype: Any = None) -> None:
@@ -89,6 +91,7 @@ class Diagonal(LinearOperator):
         dtype = numpy_dtype(diag.local) if dtype is None else dtype
         super().__init__(shape=(size, size), dims=dims, dimsd=dims, dtype=dtype, base_comm=diag._base_comm)
         self.diag, self._conjugate = diag, diag.conj() if self._complex(diag) else diag
+        self._in_c_order: bool | None = None  # looked at when the first flat vector comes
 
     def _complex(self, diag: DistributedArray) -> bool:
         return numpy_dtype(diag.local).kind == "c"
@@ -102,6 +105,13 @@ class Diagonal(LinearOperator):
     def _times(self, diagonal: DistributedArray, x: Any) -> Any:
         self._refuse_stack(x)
         if x.global_shape != diagonal.global_shape and x.ndim == 1:
+            if self._in_c_order is None:
+                self._in_c_order = in_c_order(diagonal.layout)
+            if not self._in_c_order:
+                raise ShapeError(
+                    f"{self!r}: a flat vector has its elements in C order, the parts of the diagonal one after the other have not, which "
+                    f"is {diagonal.layout!r}: take a vector of shape {self.dims} that is split so, or Diagonal(diag.redistribute(0))"
+                )
             diagonal = flattened(diagonal)
         return diagonal * x
 

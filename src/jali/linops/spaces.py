@@ -74,6 +74,24 @@ def shaped(x: DistributedArray, dims: tuple[int, ...], what: str) -> Distributed
     return DistributedArray.of(found, x.local.reshape(found.local_shape), x._base_comm)
 
 
+def in_c_order(layout: Layout) -> bool:
+    """Whether the parts, each made flat, one after the other, are the whole made flat."""
+    if not layout.scattered:
+        return True
+    reached = 0
+    for box in layout.boxes:
+        size = math.prod(end - begin for begin, end in box)
+        if size > 0:
+            first, last = (
+                int(np.ravel_multi_index(corner, layout.shape))
+                for corner in ([begin for begin, _ in box], [end - 1 for _, end in box])
+            )
+            if first != reached or last + 1 - first != size:
+                return False
+        reached += size
+    return True
+
+
 def flattened(x: DistributedArray) -> DistributedArray:
     """The same elements as a flat vector, its parts one after the other: not a copy where they are contiguous."""
     layout = x.layout
