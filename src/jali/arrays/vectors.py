@@ -13,7 +13,7 @@ from jali.arrays.libraries import library_of, numpy_dtype
 from jali.arrays.stacked import StackedDistributedArray
 from jali.errors import LayoutError
 from jali.lattice.vectors import FieldVectors
-from jali.solvers.vectors import Assignment, Partial, WithoutGraphs, assign, summed
+from jali.solvers.vectors import Assignment, Partial, WithoutGraphs, addable, assign, summed
 
 
 def _leaves(x: Any) -> list[DistributedArray]:
@@ -24,12 +24,14 @@ class DistributedVectors(WithoutGraphs):
     """Inner products are one all-reduce, of stacks too; updates communicate nothing."""
 
     def check(self, name: str, x: Any, like: Any) -> None:
+        if isinstance(x, StackedDistributedArray) != isinstance(like, StackedDistributedArray):
+            raise LayoutError(f"{name} is {x!r}, b is {like!r}: one is a stack, the other none")
         mine, theirs = _leaves(x), _leaves(like)
         if len(mine) != len(theirs):
             raise LayoutError(f"{name} is a stack of {len(mine)} arrays, b one of {len(theirs)}")
         for a, b in zip(mine, theirs, strict=True):
             a._alike(b, name)
-            if a.dtype != b.dtype:
+            if not addable(a.dtype, b.dtype):
                 raise LayoutError(f"{name} is an array of {a.dtype}, b one of {b.dtype}")
 
     def like(self, x: Any) -> Any:

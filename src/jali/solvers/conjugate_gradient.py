@@ -18,11 +18,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from jali.comm.given import integer
 from jali.errors import ParameterError, RecordingError, SolverError
 from jali.notebook import facts
-from jali.solvers.operators import Function, forward_of, is_operator, own, widened
-from jali.solvers.solver import NEGLIGIBLE, Itershow, Solver
-from jali.solvers.vectors import Vectors, vectors_of
+from jali.solvers.operators import Function, forward_of, is_operator, started, widened
+from jali.solvers.solver import NEGLIGIBLE, Itershow, Solver, check_tolerance
+from jali.solvers.vectors import Vectors, check_alike, vectors_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,23 +100,23 @@ def cg(
         RecordingError: `look_every` was given, and the operator cannot be recorded.
     """
     vectors = vectors_of("cg: b", b)
-    if x0 is not None and type(vectors_of("cg: x0", x0)) is not type(vectors):
-        raise ParameterError(f"cg: x0 is a vector like b, not {x0!r}")
     if not (callable(apply) or is_operator(apply)):
         raise ParameterError(
             f"the operator has a function matvec, or is a function apply(p, q) that writes A p into q, not {apply!r}"
         )
-    if not (isinstance(tolerance, int | float) and 0 < tolerance < 1):
+    if not (isinstance(tolerance, int | float | np.floating) and 0 < tolerance < 1):
         raise ParameterError(f"the tolerance is relative, between 0 and 1, not {tolerance!r}")
     for name, value in (("max_iterations", max_iterations), ("look_every", look_every)):
         if (value is not None or name == "max_iterations") and (
-            not isinstance(value, int) or isinstance(value, bool) or value < 1
+            (number := integer(value)) is None or number < 1
         ):
             raise ParameterError(f"{name} is a positive whole number, not {value!r}")
     if look_every is not None and look_every > 1 and not vectors.repeats(b):
         raise ParameterError(f"look_every={look_every}, but operations on these vectors cannot be recorded")
+    if is_operator(apply):
+        b, x0 = widened(b, apply, x0), None if x0 is None else widened(x0, apply, b)
     if x0 is not None:
-        vectors.check("x0", x0, b)
+        check_alike("cg: x0", x0, "b", b)
     vectors.epsilon(b)  # refuses whole numbers
     b, x0, size, factors = _scaled(vectors, b, x0)
     if not math.isfinite(size):
@@ -229,7 +230,7 @@ class _Run(_Recursion):
         size: float,
         tolerance: float,
     ):
-        x = vectors.like(b) if x0 is None else vectors.copy(x0)
+        x = vectors.like(b) if x0 is None else started(x0, b)
         super().__init__(_forward(apply, vectors, b), vectors, x, vectors.copy(b))
         self.b = b
         self.size = size
@@ -360,14 +361,15 @@ class CG(Solver):
         infinities and nan.
         """
         self._call("on_setup_begin", x0)
-        y = widened(self.Op, y)
+        y = widened(y, self.Op, x0)
         vectors = vectors_of("CG: y", y)
         self.epsilon = vectors.epsilon(y)  # refuses whole numbers
         self.niter, self.damp, self.tol, self.iiter = niter, damp, tol, 0
+        check_tolerance("CG", tol)
         if x0 is not None:
-            x0 = widened(self.Op, x0)
-            vectors.check("x0", x0, y)
-        x = vectors.like(y) if x0 is None else vectors.copy(x0)
+            x0 = widened(x0, self.Op, y)
+            check_alike("CG: x0", x0, "y", y)
+        x = vectors.like(y) if x0 is None else started(x0, y)
         self._recursion = _Recursion(self._damped(vectors), vectors, x, vectors.copy(y))
         self._recursion.begin(y, vectors.norm2(y) if x0 is None else None)
         if not math.isfinite(self.kold):
@@ -384,9 +386,13 @@ class CG(Solver):
         if self.damp == 0:
             return forward
 
+        q: Any = None  # what the operator gives is its own
+
         def apply(p: Any) -> Any:
-            q = own(forward(p), p)
-            vectors.update([(q, 1, [(self.damp, p)])])
+            nonlocal q
+            if q is None:
+                q = vectors.like(p)
+            vectors.update([(q, 0, [(1, forward(p)), (self.damp, p)])])
             return q
 
         return apply

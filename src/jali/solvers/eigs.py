@@ -51,8 +51,8 @@ def power_iteration(
     forward = forward_of("power_iteration: Op", Op)
     if isinstance(niter, bool) or not isinstance(niter, int | np.integer) or niter < 1:
         raise ParameterError(f"power_iteration: niter is a positive whole number, not {niter!r}")
-    start = b_k if np.dtype(dtype).kind != "c" else widened(_Of(dtype), b_k)
-    return largest(forward, widened(Op, start), niter, tol)
+    start = b_k if np.dtype(dtype).kind != "c" else widened(b_k, _Of(dtype))
+    return largest(forward, widened(start, Op), niter, tol)
 
 
 class _Of:

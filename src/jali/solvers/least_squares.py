@@ -15,9 +15,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from jali.errors import SolverError
-from jali.solvers.operators import Function, adjoint_of, forward_of, own, widened
-from jali.solvers.solver import NEGLIGIBLE, Itershow, Solver
-from jali.solvers.vectors import Vectors, sums, vectors_of
+from jali.solvers.operators import Function, adjoint_of, forward_of, residual, started, widened
+from jali.solvers.solver import NEGLIGIBLE, Itershow, Solver, check_tolerance
+from jali.solvers.vectors import Vectors, check_alike, sums, vectors_of
+
+NEARLY = 20  # times rounding
 
 
 class LeastSquares(NamedTuple):
@@ -44,7 +46,16 @@ class CGLS(Solver):
     """
 
     kept_vectors: ClassVar[tuple[str, ...]] = ("s", "c")
-    kept_numbers: ClassVar[tuple[str, ...]] = ("kold", "damp", "tol", "cost1", "epsilon", "anorm", "least")
+    kept_numbers: ClassVar[tuple[str, ...]] = (
+        "kold",
+        "damp",
+        "tol",
+        "cost1",
+        "epsilon",
+        "anorm",
+        "least",
+        "lowest",
+    )
 
     def __init__(self, Op: Any, callbacks: Any = None, preconditioner: Any = None) -> None:
         super().__init__(Op, callbacks)
@@ -69,36 +80,35 @@ class CGLS(Solver):
 
         Raises ParameterError for what is no vector, LayoutError for whole numbers and where x0 is no vector of the operator's.
         """
+        check_tolerance("CGLS", tol)
         self._call("on_setup_begin", x0)
         self.niter, self.damp, self.tol, self.iiter, self.istop = niter, damp, tol, 0, 0
         data = vectors_of("CGLS: y", y)
         data.epsilon(y)  # refuses whole numbers
         if x0 is None:
-            s = data.copy(widened(self.Op, y))
-            x = None
+            s = data.copy(widened(y, self.Op))
         else:
-            x0 = widened(self.Op, x0)
+            x0 = widened(x0, self.Op, y)
             start = vectors_of("CGLS: x0", x0)
             start.epsilon(x0)
-            x = start.copy(x0)
-            s = data.copy(self.forward(x))
-            y = widened(self.Op, y)
-            data.check("A x0", s, y)
-            data.update([(s, -1, [(1, y)])])
+            s = residual(self.forward(x0), widened(y, self.Op, x0))
         self.s = s
         gradient = self.adjoint(s)
-        if x is None:
+        if x0 is None:
             x = vectors_of("A^H y", gradient).like(gradient)
+        else:
+            check_alike("CGLS: x0", x0, "A^H y", gradient)
+            x = started(x0, gradient)
         self.model: Vectors = vectors_of("x", x)
         self.data: Vectors = vectors_of("y", s)
-        if damp and x0 is not None:
-            gradient = own(gradient, s)
-            self.model.update([(gradient, 1, [(-(damp**2), x)])])
+        self._damped: Any = None
+        if x0 is not None:
+            gradient = self._with_damping(gradient, x)
         direction = gradient if self.precondition is None else self.precondition(gradient)
         self.c = self.model.copy(direction)
         self.cost, self.cost1 = [], []
         self.epsilon = max(self.data.epsilon(s), self.model.epsilon(x))
-        self.anorm, self.least = 0.0, math.inf
+        self.anorm, self.least, self.lowest = 0.0, math.inf, math.inf
         self._take(x, gradient, direction)
         if not math.isfinite(self.kold):
             raise SolverError("CGLS: y, x0, or what the operator makes of them, contains infinities or nan")
@@ -110,6 +120,16 @@ class CGLS(Solver):
 
     def _resume(self, vectors: dict[str, Any], numbers: dict[str, Any]) -> None:
         self.model, self.data = vectors_of("x", vectors["x"]), vectors_of("s", vectors["s"])
+        self._damped = None
+
+    def _with_damping(self, gradient: Any, x: Any) -> Any:
+        """A^H s - damp^2 x. What the operator gave is its own, and stays."""
+        if not self.damp:
+            return gradient
+        if self._damped is None:
+            self._damped = self.model.like(x)
+        self.model.update([(self._damped, 0, [(1, gradient), (-(self.damp**2), x)])])
+        return self._damped
 
     def _take(self, x: Any, gradient: Any, direction: Any) -> None:
         """|s|^2, the gradient's square and |x|^2, by one sum over ranks."""
@@ -120,7 +140,7 @@ class CGLS(Solver):
         self.kold = kold
         self.cost.append(math.sqrt(ss))
         self.cost1.append(math.sqrt(ss + self.damp**2 * xx[0]) if xx else self.cost[-1])
-        self.least = min(self.least, kold)
+        self.least, self.lowest = min(self.least, kold), min(self.lowest, self.cost1[-1])
         if self.cost1[-1] > 0:
             self.anorm = max(self.anorm, math.sqrt(abs(kold)) / self.cost1[-1])  # at most that of A
 
@@ -141,10 +161,7 @@ class CGLS(Solver):
         a = self.kold / curvature
         self.model.update([(x, 1, [(a, self.c)])])
         self.data.update([(self.s, 1, [(-a, q)])])
-        gradient = self.adjoint(self.s)
-        if self.damp:
-            gradient = own(gradient, self.s)
-            self.model.update([(gradient, 1, [(-(self.damp**2), x)])])
+        gradient = self._with_damping(self.adjoint(self.s), x)
         direction = gradient if self.precondition is None else self.precondition(gradient)
         before = self.kold
         self._take(x, gradient, direction)
@@ -159,12 +176,14 @@ class CGLS(Solver):
 
     def _exhausted(self) -> bool:
         """Whether what is left is rounding, from which directions grow without bounds: the residual is nothing beside the first one, or
-        the gradient nothing beside |A| |r| (Paige and Saunders, section 6), or it was nearly so and grows again."""
+        the gradient nothing beside |A| |r| (Paige and Saunders, section 6), or it was nearly so and grows again, or the residual grows,
+        which without rounding it never does."""
         rounding = self.epsilon * self.anorm * self.cost1[-1]
         return (
             self.cost1[-1] <= NEGLIGIBLE * self.epsilon * self.cost1[0]
             or self.kold <= (4 * rounding) ** 2
-            or (self.least <= (1000 * rounding) ** 2 and self.kold > 1e4 * self.least)
+            or (self.least <= (NEARLY * rounding) ** 2 and self.kold > 1e4 * self.least)
+            or self.cost1[-1] > (1 + 100 * self.epsilon) * self.lowest
         )
 
     def _line(self) -> str:

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from jali.errors import SolverError
-from jali.solvers.operators import adjoint_of, forward_of, widened
+from jali.solvers.operators import adjoint_of, forward_of, residual, started, widened
 from jali.solvers.solver import Itershow, Solver
-from jali.solvers.vectors import each, sums, vectors_of
+from jali.solvers.vectors import check_alike, each, sums, vectors_of
 
 REASONS = {
     0: "x0 is the solution",
@@ -87,20 +87,19 @@ class LSQR(Solver):
         data = vectors_of("LSQR: y", y)
         data.epsilon(y)  # refuses whole numbers
         if x0 is None:
-            u = data.copy(widened(self.Op, y))
+            u = data.copy(widened(y, self.Op))
         else:
-            x0 = widened(self.Op, x0)
+            x0 = widened(x0, self.Op, y)
             vectors_of("LSQR: x0", x0).epsilon(x0)
-            u = data.copy(self.forward(x0))
-            y = widened(self.Op, y)
-            data.check("A x0", u, y)
-            data.update([(u, -1, [(1, y)])])
+            u = residual(self.forward(x0), widened(y, self.Op, x0))
         self.beta = self.bnorm = _norm(u)
         if not math.isfinite(self.beta):
             raise SolverError("LSQR: y, x0, or what the operator makes of it, contains infinities or nan")
         v = self.adjoint(u)
         model = vectors_of("A^H y", v)
-        x = model.like(v) if x0 is None else model.copy(x0)
+        if x0 is not None:
+            check_alike("LSQR: x0", x0, "A^H y", v)
+        x = model.like(v) if x0 is None else started(x0, v)
         v = model.copy(v)
         if self.beta > 0:
             model.update([(v, 1 / self.beta, [])])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from jali.errors import ParameterError
-from jali.solvers.vectors import vectors_of
+from jali.solvers.vectors import check_alike, list_like, vectors_of
 
 Function = Callable[[Any], Any]
 
@@ -41,36 +41,46 @@ def adjoint_of(name: str, Op: Any) -> Function:
     return function
 
 
-def own(found: Any, given: Any) -> Any:
-    """What an operator made of `given`, as memory that may be written: identities may return what they were given."""
-    if found is given:
-        return vectors_of("a vector", found).copy(found)
-    parts = [vectors_of("a vector", x).memory(x) for x in (found, given)]
-    for a in parts[0]:
-        for b in parts[1]:
-            if a is b or (
-                isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.may_share_memory(a, b)
-            ):
-                return vectors_of("a vector", found).copy(found)
-    return found
+def residual(Ax: Any, y: Any) -> Any:
+    """y - A x, a new vector in the type of A x. Raises ParameterError or LayoutError where they are no vectors of one kind and form."""
+    check_alike("A x0", Ax, "y", y)
+    vectors = vectors_of("A x0", Ax)
+    r = vectors.copy(Ax)
+    vectors.update([(r, -1, [(1, y)])])
+    return r
 
 
 def is_complex(x: Any) -> bool:
-    """Whether a vector or an operator says that its numbers are complex."""
+    """Whether a vector, or one in a list or stack, or an operator says that its numbers are complex."""
+    if isinstance(x, list | tuple) or hasattr(x, "distarrays"):
+        return any(is_complex(member) for member in x)
     dtype = getattr(x, "dtype", None)
     if isinstance(dtype, np.dtype):
         return dtype.kind == "c"
     return dtype is not None and "complex" in str(dtype)
 
 
-def widened(Op: Any, x: Any) -> Any:
-    """x, or where the operator is complex and x is not, a complex copy of it, so that steps of solvers fit into it."""
+def widened(x: Any, *others: Any) -> Any:
+    """x, or where one of it is complex, or one of the others (operators and vectors), a copy all of which is complex, so that steps of
+    solvers fit into it."""
+    return _as_complex(x) if any(is_complex(one) for one in (x, *others)) else x
+
+
+def _as_complex(x: Any) -> Any:
     if isinstance(x, list | tuple):
-        return type(x)(widened(Op, member) for member in x)
-    if not is_complex(Op) or is_complex(x) or not hasattr(x, "dtype"):
-        return x
+        return list_like(x, (_as_complex(member) for member in x))
     if hasattr(x, "distarrays"):
-        return type(x)([widened(Op, member) for member in x])
-    if hasattr(x, "astype") and np.dtype(str(x.dtype)).kind == "f":
-        return x.astype(np.complex64 if str(x.dtype) == "float32" else np.complex128)
+        return type(x)([_as_complex(member) for member in x], x._base_comm)
+    if is_complex(x) or not hasattr(x, "astype") or np.dtype(str(x.dtype)).kind != "f":
+        return x
+    return x.astype(np.complex64 if str(x.dtype) in ("float16", "float32") else np.complex128)
+
+
+def started(x0: Any, like: Any) -> Any:
+    """A copy of x0, in the precision of `like` where that is finer."""
+    vectors = vectors_of("x0", x0)
+    if vectors.epsilon(x0) <= vectors.epsilon(like):
+        return vectors.copy(x0)
+    x = vectors.like(like)
+    vectors.update([(x, 0, [(1, x0)])])
     return x

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from jali.arrays.libraries import library_of, may_overlap
 from jali.arrays.stacked import StackedDistributedArray
 from jali.errors import ParameterError, ShapeError
 from jali.solvers.conjugate_gradient import CG
 from jali.solvers.least_squares import CGLS
-from jali.solvers.operators import adjoint_of, forward_of, own
+from jali.solvers.operators import adjoint_of, forward_of
 from jali.solvers.solver import positive
 from jali.solvers.vectors import each, sums, vectors_of
 
@@ -84,9 +85,7 @@ class ProxOperator:
         vectors = vectors_of("x", x)
         scaled = vectors.copy(x)
         vectors.update([(scaled, 1 / tau, [])])
-        found = own(self.prox(scaled, 1 / tau, **options), x)
-        vectors.update([(found, -tau, [(1, x)])])
-        return found
+        return combination((-tau, self.prox(scaled, 1 / tau, **options)), (1, x))
 
     def grad(self, x: Any) -> Any:
         """The gradient of f; where it has none, that of its Moreau envelope, x - prox_f(x), if the operator knows."""
@@ -111,8 +110,9 @@ def _flat(function: Callable[[Any], Any], part: Any) -> Any:
     """Of an array as flat, which is what pyproximal takes; parts without elements stay."""
     if not math.prod(part.shape):
         return part.copy()
-    found = function(part.reshape(-1))
-    return (found.copy() if found is part else found).reshape(part.shape)
+    flat = part.reshape(-1)
+    found = function(flat)
+    return (library_of(found).copy(found) if may_overlap(found, flat) else found).reshape(part.shape)
 
 
 def _is_separable(prox: Any) -> bool:
@@ -214,7 +214,7 @@ class L2(ProxOperator):
         self.kwargs_solver, self.hasgrad, self.count = dict(kwargs_solver or {}), True, 0
         if Op is not None:
             self._forward, self._adjoint = forward_of("L2: Op", Op), adjoint_of("L2: Op", Op)
-            self._data = self._adjoint(b)  # Op^H b, which all proximal operators want
+            self._data = combination((1, self._adjoint(b)))  # Op^H b, which all proximal operators want
 
     def __call__(self, x: Any) -> float:
         """The value: one sum over ranks."""
@@ -342,10 +342,14 @@ class L21(ProxOperator):
     def prox(self, x: Any, tau: float, **options: Any) -> Any:
         """(1 - sigma tau / max(|x_j|, sigma tau)) x_j (section 6.5.1)."""
         least = self.sigma * positive("tau", tau)
+        if least == 0:
+            return combination((1, x))
         return self._each(lambda part, size: (1 - least / size.clip(least)) * part, x)
 
     def proxdual(self, x: Any, tau: float, **options: Any) -> Any:
         """sigma x_j / max(|x_j|, sigma): the projection onto balls of radius sigma."""
+        if self.sigma == 0:
+            return vectors_of("x", x).like(x)
         return self._each(lambda part, size: part * (self.sigma / size.clip(self.sigma)), x)
 
 

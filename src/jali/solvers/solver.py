@@ -13,6 +13,7 @@ A solver is used in one of two ways: `Solver(Op).solve(y, ...)`, or step by step
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 import time
@@ -85,6 +86,11 @@ class Solver:
         if niter is None:
             raise ParameterError(f"{type(self).__name__}: say how many iterations, niter, in setup or in run")
         check_niter(type(self).__name__, niter)
+        if len(itershow) != 3 or any((number := integer(n)) is None or number < 0 for n in itershow):
+            raise ParameterError(
+                f"{type(self).__name__}: itershow is three whole numbers from 0, how many of the first and last iterations are shown "
+                f"and every which between, not {itershow!r}"
+            )
         if self.callback is not None and not callable(self.callback):
             raise ParameterError(
                 f"{type(self).__name__}: a callback is a function of x, not {self.callback!r}"
@@ -117,7 +123,10 @@ class Solver:
     @property
     def stopped(self) -> bool:
         """Whether a callback asked to stop."""
-        return any(getattr(callback, "stop", False) is True for callback in self.callbacks)
+        said = [
+            getattr(callback, "stop", False) for callback in self.callbacks
+        ]  # a method of that name says nothing
+        return any(isinstance(word, bool | np.bool_) and bool(word) for word in said)
 
     def _call(self, hook: str, x: Any) -> None:
         for callback in self.callbacks:
@@ -145,7 +154,10 @@ class Solver:
         vectors = {name: getattr(self, name) for name in self.kept_vectors} | {"x": self._x}
         return {
             "solver": type(self).__name__,
-            "numbers": {name: getattr(self, name) for name in (*self.kept_numbers, "iiter", "niter")},
+            "numbers": {
+                name: copy.copy(getattr(self, name))
+                for name in (*self.kept_numbers, "iiter", "niter")  # some are lists, which grow
+            },
             "cost": list(self.cost),
             "vectors": {name: _copy(x) for name, x in vectors.items()},
         }
@@ -167,6 +179,15 @@ class Solver:
         """What is made of them before the rest is set."""
 
 
+HOOKS = [f"on_{what}_{when}" for what in ("setup", "step", "run") for when in ("begin", "end")]
+
+
+def check_tolerance(name: str, tol: Any) -> None:
+    """Raise ParameterError for what is no tolerance: nan, which nothing reaches, and what is no real number."""
+    if not isinstance(tol, int | float | np.number) or not tol == tol or np.iscomplexobj(tol):
+        raise ParameterError(f"{name}: tol is a real number, not {tol!r}")
+
+
 def check_niter(name: str, given: Any) -> None:
     """Raise ParameterError for what is no number of iterations."""
     if (number := integer(given)) is None or number < 0:
@@ -186,13 +207,13 @@ def _copy(x: Any) -> Any:
 
 
 def _has_hooks(callback: Any) -> bool:
-    return any(hasattr(callback, name) for name in ("on_step_begin", "on_step_end", "on_run_end"))
+    return any(hasattr(callback, name) for name in HOOKS)
 
 
 def _is_shown(iteration: int, niter: int, itershow: Itershow) -> bool:
     """The first ones, the last ones, and every n-th."""
     first, last, every = itershow
-    return iteration < first or niter - iteration < last or iteration % every == 0
+    return iteration < first or niter - iteration < last or (every > 0 and iteration % every == 0)
 
 
 def rank_of(x: Any) -> int:

@@ -15,12 +15,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from jali.comm.given import integer
 from jali.errors import ParameterError, SolverError
 from jali.solvers.eigs import largest
-from jali.solvers.operators import adjoint_of, forward_of, own, widened
+from jali.solvers.operators import adjoint_of, forward_of, residual, started, widened
 from jali.solvers.solver import Itershow, Solver, positive
 from jali.solvers.thresholds import THRESHOLDS
-from jali.solvers.vectors import each, sums, vectors_of
+from jali.solvers.vectors import check_alike, each, sums, vectors_of
 
 
 class ThresholdError(ParameterError, ValueError):
@@ -63,7 +64,7 @@ class ISTA(Solver):
             "backtracking",
             "beta",
         ),
-        *("xupdate", "rr", "rz", "ynorm", "t"),
+        *("xupdate", "rr", "rz", "ynorm", "t", "transforms"),
     )
     accelerated = False
 
@@ -75,6 +76,7 @@ class ISTA(Solver):
         self._set_transform(SOp)
 
     def _set_transform(self, SOp: Any) -> None:
+        self.transforms = SOp is not None  # what is thresholded is SOp^H x
         self.analysis = None if SOp is None else adjoint_of(f"{type(self).__name__}: SOp", SOp)
         self.synthesis = None if SOp is None else forward_of(f"{type(self).__name__}: SOp", SOp)
 
@@ -103,24 +105,21 @@ class ISTA(Solver):
         if not 0 < beta < 1:
             raise ParameterError(f"beta is between 0 and 1, not {beta!r}")
         self._call("on_setup_begin", x0)
-        if SOp is not None:
-            self._set_transform(SOp)
+        self._set_transform(self.SOp if SOp is None else SOp)
         name = type(self).__name__
         data = vectors_of(f"{name}: y", y)
         data.epsilon(y)  # refuses whole numbers
-        y = widened(self.Op, y)
+        y = widened(y, self.Op, x0)
         if x0 is None:
             gradient = self.adjoint(y)
             model = vectors_of("A^H y", gradient)
             x, res = model.like(gradient), data.copy(y)
         else:
-            x0 = widened(self.Op, x0)
+            x0 = widened(x0, self.Op, y)
             model = vectors_of(f"{name}: x0", x0)
             model.epsilon(x0)
             x = model.copy(x0)
-            res = data.copy(self.forward(x))
-            data.check("A x0", res, y)
-            data.update([(res, -1, [(1, y)])])
+            res = residual(self.forward(x), y)
         self.niter, self.eps, self.tol, self.rtol, self.rtol1 = niter, eps, tol, rtol, rtol1
         self.threshkind, self.decay, self.monitorres = threshkind, decay, monitorres
         self.backtracking, self.beta = backtracking, beta
@@ -129,6 +128,8 @@ class ISTA(Solver):
         self.z, self.res, self.t = x, res, 1.0
         self.res_z = res
         rr, yy = (number.real for number in sums((res, res), (y, y)))
+        if not (math.isfinite(rr) and math.isfinite(yy)):
+            raise SolverError(f"{name}: y, x0, or what the operator makes of it, contains infinities or nan")
         self.rr = self.rz = rr
         self.ynorm = math.sqrt(yy)
         self.xupdate = math.inf
@@ -141,11 +142,20 @@ class ISTA(Solver):
         return x
 
     def _resume(self, vectors: dict[str, Any], numbers: dict[str, Any]) -> None:
+        if numbers["transforms"] != self.transforms:
+            raise ParameterError(
+                f"{type(self).__name__}.restore: the state is of a solver {'with' if numbers['transforms'] else 'without'} SOp, "
+                "which is said where a solver is made"
+            )
         self.model, self.data = vectors_of("x", vectors["x"]), vectors_of("y", vectors["y"])
 
     def _step_length(self, x: Any, eigsdict: dict[str, Any] | None) -> float:
         """1 / the largest eigenvalue of A^H A, by power iteration."""
         told = {"niter": 100, "tol": 1e-6} | (eigsdict or {})
+        if set(told) != {"niter", "tol"} or (integer(told["niter"]) or 0) < 1:
+            raise ParameterError(
+                f"{type(self).__name__}: eigsdict may have niter, a positive whole number, and tol; it is {eigsdict!r}"
+            )
         found = largest(
             lambda v: self.adjoint(self.forward(v)), self.model.copy(x), told["niter"], told["tol"]
         )
@@ -159,18 +169,27 @@ class ISTA(Solver):
         if self.analysis is None or self.synthesis is None:
             return each(lambda part: function(part, by), x)
         coefficients = each(lambda part: function(part, by), self.analysis(x))
-        return own(self.synthesis(coefficients), coefficients)
+        return self.model.copy(
+            self.synthesis(coefficients)
+        )  # which the operator may keep, or have been given
 
     def step(self, x: Any, show: bool = False) -> Any:
-        """One iteration: returns the next x. Raises ResidualError, which is a ValueError, where that is watched."""
+        """One iteration: returns the next x. Raises ResidualError, which is a ValueError, where that is watched.
+
+        x is what the last step, or setup, returned; from another vector it goes on without what is known of the steps before.
+        """
+        if x is not self._x:
+            self._begin_at(x)
         gradient = self.adjoint(self.res_z)
+        if self.backtracking:  # the operator is asked again before it is done with
+            gradient = self.model.copy(gradient)
         if self.decay is not None and self.iiter >= len(self.decay):
             raise ParameterError(
                 f"{type(self).__name__}: decay has {len(self.decay)} factors, and there are more iterations"
             )
         decay = 1.0 if self.decay is None else float(self.decay[self.iiter])
         while True:
-            moved = self.model.copy(self.z)
+            moved = started(self.z, gradient)
             self.model.update([(moved, 1, [(self.alpha, gradient)])])
             new = self._threshold(moved, 0.5 * self.eps * self.alpha * decay)
             res = self.data.copy(self.y)
@@ -197,6 +216,12 @@ class ISTA(Solver):
         if show:
             self._show_step()
         return new
+
+    def _begin_at(self, x: Any) -> None:
+        check_alike(f"{type(self).__name__}: x", x, "the x before", self._x)
+        self.z, self.t = x, 1.0
+        self.res = self.res_z = residual(self.forward(x), self.y)
+        self.rr = self.rz = sums((self.res, self.res))[0].real
 
     def _is_short_enough(self, new: Any, res: Any) -> bool:
         """Whether |A d|^2 <= |d|^2 / alpha for the step d from z (Beck and Teboulle, equation 2.6, for squares)."""

@@ -7,13 +7,14 @@ kind of vector is one more row (`register`). Solvers know nothing else of what t
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from jali._core import assign_host_vectors, inner_of_host_vectors
+from jali.arrays.libraries import library_of, may_overlap
 from jali.errors import LayoutError, ParameterError
 from jali.lattice.field import Field
 from jali.lattice.vectors import FieldVectors
@@ -103,7 +104,7 @@ class ArrayVectors(WithoutGraphs):
         self.library = library
 
     def check(self, name: str, x: Any, like: Any) -> None:
-        if x.shape != like.shape or x.dtype != like.dtype:
+        if x.shape != like.shape or not addable(x.dtype, like.dtype):
             raise LayoutError(
                 f"{name} is an array of {x.dtype} with shape {tuple(x.shape)}, b one of {like.dtype} with shape {tuple(like.shape)}"
             )
@@ -124,7 +125,11 @@ class ArrayVectors(WithoutGraphs):
 
     def inner(self, x: Any, y: Any, wait: bool = True) -> Any:
         found = inner_of_host_vectors(x, y)
-        return self.library.vdot(x, y).item() if found is None else found
+        if found is None:
+            if x.dtype.itemsize == 2:  # whose squares are soon too large or small
+                x, y = x.astype("float32"), y.astype("float32")
+            found = self.library.vdot(x, y).item()
+        return found
 
     def norm2(self, x: Any, wait: bool = True) -> Any:
         return self.inner(x, x).real
@@ -160,6 +165,8 @@ class TorchVectors(ArrayVectors):
         return float(self.library.finfo(x.dtype).eps)
 
     def inner(self, x: Any, y: Any, wait: bool = True) -> Any:
+        if x.dtype.itemsize == 2:
+            x, y = x.float(), y.float()
         return self.library.vdot(x.reshape(-1), y.reshape(-1)).item()
 
 
@@ -177,7 +184,14 @@ def assign(assignments: Sequence[Assignment], norm: bool = False) -> Any:
     return found
 
 
+def addable(dtype: Any, other: Any) -> bool:
+    """Whether numbers of these types may be added in place: both real or both complex, in any precision."""
+    kinds = ["complex" in str(one) for one in (dtype, other)]
+    return kinds[0] == kinds[1]
+
+
 def _assign_by_library(y: Any, own: Any, terms: Sequence[tuple[Any, Any]]) -> None:
+    terms = [(a, library_of(x).copy(x) if may_overlap(x, y) else x) for a, x in terms]  # before y changes
     if type(own) is int and own == 0:
         y[...] = 0
     elif not (type(own) is int and own == 1):
@@ -189,6 +203,13 @@ def _assign_by_library(y: Any, own: Any, terms: Sequence[tuple[Any, Any]]) -> No
             y -= x
         else:
             y += a * x
+
+
+def list_like(x: Any, members: Iterable[Any]) -> Any:
+    """A list or tuple of the kind of x."""
+    return (
+        x._make(members) if hasattr(x, "_make") else type(x)(members)
+    )  # a named tuple takes them one by one
 
 
 class ListVectors(WithoutGraphs):
@@ -204,10 +225,10 @@ class ListVectors(WithoutGraphs):
             vectors.check(f"{name}[{k}]", part, other)
 
     def like(self, x: Any) -> Any:
-        return type(x)(vectors_of("x", part).like(part) for part in x)
+        return list_like(x, (vectors_of("x", part).like(part) for part in x))
 
     def copy(self, x: Any) -> Any:
-        return type(x)(vectors_of("x", part).copy(part) for part in x)
+        return list_like(x, (vectors_of("x", part).copy(part) for part in x))
 
     def epsilon(self, x: Any) -> float:
         return max(vectors_of("x", part).epsilon(part) for part in x)
@@ -244,7 +265,7 @@ class ListVectors(WithoutGraphs):
             count = len(vectors.parts(member))
             found.append(vectors.with_parts(member, rest[:count]))
             rest = rest[count:]
-        return type(x)(found)
+        return list_like(x, found)
 
     def memory(self, x: Any) -> list[Any]:
         return [part for member in x for part in vectors_of("x", member).memory(member)]
@@ -322,6 +343,16 @@ def vectors_of(name: str, x: Any) -> Vectors:
                 _KNOWN[kind] = vectors
             return vectors
     raise ParameterError(f"{name} is a vector ({', '.join(row.name for row in ROWS)}), not {x!r}")
+
+
+def check_alike(name: str, x: Any, of: str, like: Any) -> None:
+    """Raises ParameterError where x is another kind of vector than `like`, which is called `of`, LayoutError unless it could be added."""
+    vectors = vectors_of(name, x)
+    if type(vectors) is not type(vectors_of(of, like)):
+        raise ParameterError(
+            f"{name} is a vector of the kind of {of}, {type(like).__name__}, not {type(x).__name__}"
+        )
+    vectors.check(name, x, like)
 
 
 # ---- of several vectors at once ---------------------------------------------------------------------------

@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 
 from jali import solvers
-from jali.solvers import CGLS
+from jali.compat.pylops_mpi.optimization.floating import CostAsArray, floating
 
 __all__ = ["CG", "CGLS"]
 
 
-class CG(solvers.CG):
+class CG(CostAsArray, solvers.CG):
     """`jali.solvers.CG` with the arguments in the order of pylops_mpi, which has no `damp` here."""
 
     def setup(  # type: ignore[override]
         self, y: Any, x0: Any, niter: int | None = None, tol: float = 1e-4, show: bool = False
     ) -> Any:
         """Begin with x0. Returns x."""
-        return super().setup(y, x0, niter, tol=tol, show=show)
+        return super().setup(floating(y), floating(x0), niter, tol=tol, show=show)
 
     def solve(  # type: ignore[override]
         self,
@@ -35,3 +35,19 @@ class CG(solvers.CG):
         x = self.run(x, niter, show, itershow)
         self.finalize(show)
         return x, self.iiter, np.array(self.cost)
+
+
+class CGLS(CostAsArray, solvers.CGLS):
+    """`jali.solvers.CGLS`."""
+
+    def setup(  # type: ignore[override]
+        self,
+        y: Any,
+        x0: Any,
+        niter: int | None = None,
+        damp: float = 0.0,
+        tol: float = 1e-4,
+        show: bool = False,
+    ) -> Any:
+        """Begin with x0. Returns x."""
+        return super().setup(floating(y), floating(x0), niter, damp, tol, show)

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from jali.compat.pylops_mpi.optimization.floating import CostAsArray, floating
 from jali.solvers import sparsity
 
 __all__ = ["FISTA", "ISTA"]
 
 
-class _InTheirOrder(sparsity.ISTA):
+class _InTheirOrder(CostAsArray, sparsity.ISTA):
     """The arguments of pylops_mpi, in its order."""
 
     def setup(  # type: ignore[override]
@@ -32,7 +33,7 @@ class _InTheirOrder(sparsity.ISTA):
     ) -> Any:
         """Begin with x0. Returns x."""
         return super().setup(
-            y, x0, niter, SOp, eps, alpha, eigsdict, tol, threshkind=threshkind, decay=decay, monitorres=monitorres,
+            floating(y), floating(x0), niter, SOp, eps, alpha, eigsdict, tol, threshkind=threshkind, decay=decay, monitorres=monitorres,
             show=show,
         )  # fmt: skip
 
