@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.linalg
 
 from jali import comm
 from jali.arrays import DistributedArray
 from jali.arrays.layout import near_square
 from jali.comm import Communicator
 from jali.errors import LayoutError, ParameterError, ShapeError
+from jali.linops import Diagonal, Identity, StackedBlockDiag, StackedVStack, dottest
 from jali.linops.matrix import MatrixMult, active_grid_comm, block_gather, block_split, local_block_split
 
 SHAPES = [(6, 8, 4), (7, 5, 3), (3, 4, 5), (1, 2, 1), (2, 1, 3), (9, 2, 2)]
@@ -214,3 +216,53 @@ def test_mistakes_are_the_same_on_all_ranks() -> None:
             local_block_split((4, 4), 0, comm.current())
 
     comm.virtual_ranks(2, of_two)
+
+
+@pytest.mark.parametrize(("ranks", "across"), [(1, 1), (2, 2), (4, 2), (6, 3)])
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_as_a_whole_each_copy_of_blocks_is_multiplied(ranks: int, across: int, dtype: str) -> None:
+    N, M = 6, 3
+    A, b = matrix(N, N, dtype, 1) + 2 * np.eye(N), matrix(1, 1, dtype, 3)[0, 0]
+    # of flat blocks of columns of X, each `across` times, the diagonal blocks of the whole
+    widths = [m for m in block_split(M, ranks // across) for _ in range(across)]
+    whole = scipy.linalg.block_diag(*(np.kron(A, np.eye(m)) for m in widths if m))
+    normal = whole.conj().T @ whole
+    singular = np.sort(np.linalg.svd(whole, compute_uv=False))[::-1]
+
+    def run() -> None:
+        column = comm.current().rank % across
+        begin, rows = sum(block_split(N, across)[:column]), block_split(N, across)[column]
+        op = MatrixMult(A[begin : begin + rows], M, kind="block")
+        assert op.shape == whole.shape
+        for tested in (op, op.H, b * op, op.H @ op + Identity(op.shape[0]), StackedBlockDiag([op, op])):
+            assert dottest(tested)
+        assert np.allclose(op.todense(), whole, rtol=1e-13, atol=1e-13)
+        assert np.allclose((op.H @ op).todense(), normal, rtol=1e-12, atol=1e-12)
+        assert np.allclose(
+            StackedVStack([op, Identity(op.shape[0])]).todense(), np.r_[whole, np.eye(len(whole))]
+        )
+        assert op.cond() == pytest.approx(np.linalg.cond(A))
+        assert op.trace() == pytest.approx(np.trace(whole))
+        for neval in (1, 3):
+            signs = np.random.default_rng(0)
+            tries = [signs.choice([-1, 1], size=N * M) for _ in range(neval)]
+            single = scipy.linalg.block_diag(*(np.kron(A, np.eye(m)) for m in widths[::across] if m))
+            expected = across * sum(z @ single @ z for z in tries) / neval
+            assert op.trace(neval=neval) == pytest.approx(expected)
+        for count in (1, across, 2 * across + 1):
+            assert np.allclose((op.H @ op).eigs(count, symmetric=True), singular[:count] ** 2)
+        assert np.allclose((op.H @ op).eigs(symmetric=True), singular**2)
+
+    comm.virtual_ranks(ranks, run)
+
+
+def test_stacks_of_operators_with_other_numbers_of_copies_are_refused_as_a_whole() -> None:
+    def run() -> None:
+        op = MatrixMult(np.ones((2, 2)), 1, kind="block")
+        stack = StackedBlockDiag([op, Diagonal(DistributedArray.to_dist(np.arange(4.0)))])
+        assert stack.H.shape == stack.shape[::-1]
+        for call in (stack.todense, stack.cond, lambda: stack.eigs(1), lambda: dottest(stack)):
+            with pytest.raises(ShapeError, match="different numbers of copies of parts on ranks: 2, 1"):
+                call()
+
+    comm.virtual_ranks(2, run)

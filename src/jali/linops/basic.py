@@ -22,6 +22,8 @@ from jali.linops.spaces import Space, flattened, in_c_order, shaped
 class Identity(LinearOperator):
     """x itself, as a copy. Takes vectors of any layout, and stacks."""
 
+    copies = 0
+
     def __init__(self, dims: int | Sequence[int], dtype: Any = None, base_comm: Any = None) -> None:
         dims = extents("dims", dims)
         size = math.prod(dims)

@@ -2,7 +2,8 @@
 
 All are collective, and all ranks get the same. The matrix costs one application for each column; what is computed from it is
 limited in size. A few eigenvalues are found by ARPACK (SciPy's), which runs on rank 0 and tells the others what to apply: so
-their number of steps cannot differ.
+their number of steps cannot differ. Where several ranks have copies of a part (`A.copies`), A is tried on vectors whose copies are
+equal, and is as a whole what takes each copy to the same copy.
 """
 
 from __future__ import annotations
@@ -54,9 +55,27 @@ def matrix(A: Any, like: Any = None, most_elements: int = MOST_ELEMENTS) -> np.n
     if A.shape[1] == 0:
         return np.zeros(A.shape, A.dtype)
     near = _near(like)
-    return spaces.columns(
-        [spaces.owned(A, A.matvec(spaces.unit(where, number, A.dtype, near))) for number in range(A.shape[1])]
-    )
+    if times(A) == 1:
+        return spaces.columns(
+            [
+                spaces.owned(A, A.matvec(spaces.unit(where, number, A.dtype, near)))
+                for number in range(A.shape[1])
+            ]
+        )
+    copy, numbers = spaces.copies(where, times(A))
+    images = [
+        spaces.owned(A, A.matvec(spaces.from_flat(where, (numbers == number).astype(A.dtype), near)))
+        for number in range(A.shape[1] // times(A))
+    ]
+    copy_of_row, _ = spaces.copies(spaces.space_of(images[0]), times(A))
+    found = spaces.columns(images)[:, numbers]
+    found[copy_of_row[:, None] != copy] = 0
+    return found
+
+
+def times(A: Any) -> int:
+    """On how many ranks the same part of a vector is."""
+    return max(1, A.copies)
 
 
 def positive(name: str, value: Any) -> None:
@@ -70,7 +89,8 @@ def positive(name: str, value: Any) -> None:
 def eigenvalues(
     A: Any, count: int | None, symmetric: bool = False, iterations: int | None = None, like: Any = None
 ) -> np.ndarray:
-    """The `count` eigenvalues of largest modulus, or all, in descending order; of an A that is not square its singular values.
+    """The `count` eigenvalues of largest modulus, or all; of an A that is not square its singular values. They are sorted by value, not
+    by modulus, the largest first; complex ones by their real parts.
 
     `symmetric` says that A is Hermitian. All are computed from the matrix, a few by ARPACK, with at most so many `iterations` of
     its own. Raises ShapeError for matrices too large, SolverError where ARPACK does not converge.
@@ -79,32 +99,40 @@ def eigenvalues(
     positive("niter", iterations)
     square = A.shape[0] == A.shape[1]
     size = A.shape[1] if square else min(A.shape)
-    if count is None or count >= size - 1:
+    least = 1 if count is None else -(-count // times(A))  # of an A that has each so often
+    if count is None or least >= size // times(A) - 1:
         dense = matrix(A, like)
         if not square:
             values = np.linalg.svd(dense, compute_uv=False)
         else:
             values = np.linalg.eigvalsh(dense) if symmetric else np.linalg.eigvals(dense)
-        largest = np.argsort(-np.abs(values), kind="stable")[:count]
-        return -np.sort(-values[largest])
+        return _largest(values, count)
     where, near = space(A, like, "eigs"), _near(like)
+    copy, numbers = spaces.copies(where, times(A))
+    distinct = A.shape[1] // times(A)
     kind = np.complex128 if A.dtype.kind == "c" else np.float64
 
     def apply(values: np.ndarray) -> np.ndarray:
-        y = A.matvec(spaces.from_flat(where, values.astype(A.dtype), near))
-        return spaces.flat(y if square else A.rmatvec(y)).astype(kind)
+        y = A.matvec(spaces.from_flat(where, values[numbers].astype(A.dtype), near))
+        return spaces.flat(y if square else A.rmatvec(y))[copy == 0].astype(kind)
 
     def solve(operator: Any) -> np.ndarray:
         from scipy.sparse import linalg
 
-        start = np.random.default_rng(0).normal(size=A.shape[1])
+        start = np.random.default_rng(0).normal(size=distinct)
         find = linalg.eigsh if symmetric or not square else linalg.eigs
         found: np.ndarray = find(
-            operator, k=count, maxiter=iterations, v0=start, return_eigenvectors=False, which="LM"
+            operator, k=least, maxiter=iterations, v0=start, return_eigenvectors=False, which="LM"
         )
         return found if square else np.sqrt(np.maximum(found, 0))
 
-    return -np.sort(-_from_rank_0(spaces.communicator_of(where), apply, solve, A.shape[1], kind))
+    values = _from_rank_0(spaces.communicator_of(where), apply, solve, distinct, kind)
+    return _largest(np.repeat(values, times(A)), count)
+
+
+def _largest(values: np.ndarray, count: int | None) -> np.ndarray:
+    """So many of largest modulus, sorted by value."""
+    return -np.sort(-values[np.argsort(-np.abs(values), kind="stable")[:count]])
 
 
 def _from_rank_0(
@@ -157,9 +185,11 @@ def trace(A: Any, evaluations: int | None = None, like: Any = None, seed: int = 
     if evaluations is None:
         return np.trace(matrix(A, like))
     where, near = space(A, like, "trace"), _near(like)
-    signs = np.random.default_rng(seed)
+    signs, (_, numbers) = np.random.default_rng(seed), spaces.copies(where, times(A))
     total: Any = 0
     for _ in range(evaluations):
-        z = spaces.from_flat(where, signs.choice([-1, 1], size=A.shape[1]).astype(A.dtype), near)
-        total += z.dot(A.matvec(z))
+        values = signs.choice([-1, 1], size=A.shape[1] // times(A))[numbers].astype(A.dtype)
+        z = spaces.from_flat(where, values, near)
+        y = A.matvec(z)
+        total += z.dot(y) if times(A) == 1 else values @ spaces.flat(y)  # a dot product may count copies once
     return total / evaluations

@@ -80,4 +80,4 @@ def _random(Op: Any, space: Any, name: str, seed: int) -> Any:
             f"dottest: {Op!r} does not say which layout its vectors have; give u, a vector that it takes, and v, one that it gives "
             f"({name} is missing)"
         )
-    return spaces.random(space, Op.dtype, seed)
+    return spaces.random(space, Op.dtype, seed, times=max(1, Op.copies))

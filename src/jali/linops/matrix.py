@@ -351,15 +351,16 @@ class BlockMatrixMult(_MatrixProduct):
 
     On a grid of g by h ranks, where h is the square root of their number, or the factor next above it, rank (r, c) has block c
     of the rows of A, and block r of the columns of X, the same for all c. `x` is a flat one whose parts are these blocks, one
-    after the other: it has all elements h times, and the mask `[rank % h ...]` lets dot products and norms count them once. So
-    does the operator's shape. One all-gather among h ranks; of the adjoint one all-reduce.
+    after the other: it has all elements h times, and the mask `[rank % h ...]` lets dot products and norms count them once. The
+    operator's shape counts copies, and so do `todense`, `eigs` and `trace`: it is the operator that computes each copy of Y from the
+    same copy of X. One all-gather among h ranks; of the adjoint one all-reduce.
     """
 
     def __init__(
         self, A: Any, M: int, saveAt: bool = False, base_comm: Any = None, dtype: Any = None
     ) -> None:
         super().__init__(A, M, saveAt, base_comm, dtype)
-        wide = self.grid[1] * self.M
+        self.copies, wide = self.grid[1], self.grid[1] * self.M
         self._begin((sum(self.rows) * wide, self.K * wide), None, None, base_comm)
 
     def domain(self) -> Layout:

@@ -40,6 +40,7 @@ class LinearOperator:
 
     __array_ufunc__ = None  # so that NumPy's numbers leave operators to this class
     of_fields = False  # whether vectors may be fields
+    copies = 1  # so many ranks, one after the other, have the same part of a vector; 0: as it is of the operators beside it
     gives_new = True  # whether what an application gives is never written to by a later one
 
     def __init__(
@@ -263,7 +264,9 @@ class LinearOperator:
         niter: int | None = None,
         like: Vector | None = None,
     ) -> np.ndarray:
-        """Its eigenvalues, the largest first; of an operator that is not square its singular values; see `jali.linops.dense`."""
+        """The eigenvalues of largest modulus, sorted from the largest value to the smallest, so that a negative one comes late, however
+        large its modulus; complex ones by their real parts. Of an operator that is not square its singular values. See
+        `jali.linops.dense`."""
         return dense.eigenvalues(self, neigs, symmetric, niter, like)
 
     def cond(self, like: Vector | None = None) -> float:
@@ -319,6 +322,10 @@ class _Of(LinearOperator):
         operators = [A for A in args if isinstance(A, LinearOperator)]
         self.of_fields = all(A.of_fields for A in operators)
         self.gives_new = all(A.gives_new for A in operators)
+
+    @property
+    def copies(self) -> int:  # type: ignore[override]
+        return max(A.copies for A in self.args if isinstance(A, LinearOperator))
 
     def domain(self) -> Space | None:
         return _first([A.domain() for A in self.args if isinstance(A, LinearOperator)])

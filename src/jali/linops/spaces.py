@@ -121,12 +121,35 @@ def unit(space: Space, number: int, dtype: Any, near: Any = None) -> Any:
     return _made(space, part, near)
 
 
-def random(space: Space, dtype: Any, seed: int, near: Any = None) -> Any:
-    """Normally distributed numbers; ranks that have parts have different ones, those that have all have the same."""
+def copies(space: Space, times: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of each element, in the order of `flat`, where the same part is on `times` ranks one after the other: the number of its copy,
+    and its number among elements that differ. Raises ShapeError where parts are no such copies."""
+    if times == 1:
+        return np.zeros(size_of(space), np.int64), np.arange(size_of(space))
+    if not isinstance(space, Layout):
+        found = [copies(part, times) for part in space]
+        before = np.cumsum([0, *(number[-1] + 1 if len(number) else 0 for _, number in found)])
+        numbers = [number + first for (_, number), first in zip(found, before, strict=False)]
+        return np.concatenate([copy for copy, _ in found]), np.concatenate(numbers)
+    sizes = [math.prod(shape) for shape in space.local_shapes]
+    if not in_c_order(space) or any(n != sizes[rank - rank % times] for rank, n in enumerate(sizes)):
+        raise ShapeError(
+            f"parts of {space!r} are not copies of each other on {times} ranks one after the other: their sizes are {sizes}"
+        )
+    firsts = np.cumsum([0, *sizes[::times]])
+    copy = np.concatenate([np.full(n, rank % times) for rank, n in enumerate(sizes)])
+    number = np.concatenate([np.arange(n) + firsts[rank // times] for rank, n in enumerate(sizes)])
+    return copy, number
+
+
+def random(space: Space, dtype: Any, seed: int, near: Any = None, times: int = 1) -> Any:
+    """Normally distributed numbers; ranks that have parts have different ones, those that have all, or one of so many copies of a
+    part, have the same."""
     dtype = dtype_of_numpy(dtype)
 
     def part(layout: Layout, first: int) -> np.ndarray:
-        generator = np.random.default_rng([seed, first, layout.rank + 1 if layout.scattered else 0])
+        owner = layout.rank // times + 1 if layout.scattered else 0
+        generator = np.random.default_rng([seed, first, owner])
         local = generator.normal(size=layout.local_shape)
         if dtype.kind == "c":
             return (local + 1j * generator.normal(size=layout.local_shape)).astype(dtype)

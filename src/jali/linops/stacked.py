@@ -63,6 +63,11 @@ class _Stacked(StackedLinearOperator):
     def dimsd(self) -> tuple[int, ...]:
         return (self.shape[0],)
 
+    @property
+    def copies(self) -> int:  # type: ignore[override]
+        """Raises ShapeError where operators differ."""
+        return self._common("copies of parts on ranks", [op.copies for op in self.ops if op.copies] or [0])
+
     def _common(self, name: str, sizes: list[int]) -> int:
         if len(set(sizes)) > 1:
             raise ShapeError(
