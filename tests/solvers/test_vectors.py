@@ -110,6 +110,7 @@ def fake_library(monkeypatch, name, kind, **more):
     fake = type(kind, (np.ndarray,), {"__module__": name})
     module = types.ModuleType(name)
     module.zeros_like, module.vdot, module.finfo = np.zeros_like, np.vdot, np.finfo
+    module.promote_types = np.promote_types
     for key, value in more.items():
         setattr(fake, key, value)
     monkeypatch.setitem(sys.modules, name, module)
@@ -131,6 +132,7 @@ def test_tensors_that_look_like_pytorchs_are_solved_with_torch(monkeypatch):
         "torch",
         "Tensor",
         clone=lambda self: self.copy(),
+        to=lambda self, dtype: self.astype(dtype),
         is_floating_point=lambda self: self.dtype.kind == "f",
         is_complex=lambda self: self.dtype.kind == "c",
     )

@@ -253,6 +253,8 @@ def test_half_precision_is_summed_in_more() -> None:
     right = b.astype(float) / np.arange(1.0, 5)
     np.testing.assert_allclose(cg(New(a), b, tolerance=1e-2).solution, right, rtol=5e-3)
     np.testing.assert_allclose(cgls(New(a), b, tol=0).x, right, rtol=5e-3)
+    op = from_functions(lambda x: x * np.float16(2), lambda x: x * np.float16(2), (4, 4))
+    np.testing.assert_allclose(cg(op, distributed(b), tolerance=1e-2).solution.local, b / 2)
     assert ArrayVectors(np).norm2(np.full(4, 200, "f2")) == 160000
 
 

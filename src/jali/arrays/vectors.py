@@ -13,7 +13,7 @@ from jali.arrays.libraries import library_of, numpy_dtype
 from jali.arrays.stacked import StackedDistributedArray
 from jali.errors import LayoutError
 from jali.lattice.vectors import FieldVectors
-from jali.solvers.vectors import Assignment, Partial, WithoutGraphs, addable, assign, summed
+from jali.solvers.vectors import Assignment, Partial, WithoutGraphs, addable, assign, inner_by_library, summed
 
 
 def _leaves(x: Any) -> list[DistributedArray]:
@@ -149,7 +149,7 @@ def _dot(x: DistributedArray, y: DistributedArray) -> Any:
     """The inner product of this rank's parts."""
     mine, other = x._local, _part_like(y, x)
     found = inner_of_host_vectors(mine, other)
-    return library_of(mine).dot(mine, other, True) if found is None else found
+    return inner_by_library(mine, other) if found is None else found
 
 
 def _norm2(x: DistributedArray) -> float:

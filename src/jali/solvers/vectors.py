@@ -125,11 +125,7 @@ class ArrayVectors(WithoutGraphs):
 
     def inner(self, x: Any, y: Any, wait: bool = True) -> Any:
         found = inner_of_host_vectors(x, y)
-        if found is None:
-            if x.dtype.itemsize == 2:  # whose squares are soon too large or small
-                x, y = x.astype("float32"), y.astype("float32")
-            found = self.library.vdot(x, y).item()
-        return found
+        return inner_by_library(x, y) if found is None else found
 
     def norm2(self, x: Any, wait: bool = True) -> Any:
         return self.inner(x, x).real
@@ -165,9 +161,7 @@ class TorchVectors(ArrayVectors):
         return float(self.library.finfo(x.dtype).eps)
 
     def inner(self, x: Any, y: Any, wait: bool = True) -> Any:
-        if x.dtype.itemsize == 2:
-            x, y = x.float(), y.float()
-        return self.library.vdot(x.reshape(-1), y.reshape(-1)).item()
+        return inner_by_library(x, y)
 
 
 def _number(x: Any) -> Any:
@@ -182,6 +176,14 @@ def assign(assignments: Sequence[Assignment], norm: bool = False) -> Any:
         for assignment in assignments:
             _assign_by_library(*assignment)
     return found
+
+
+def inner_by_library(x: Any, y: Any) -> Any:
+    """Sum of conj(x) y of arrays of one library. Squares in half precision are soon too large or too small: it is widened."""
+    library = library_of(x)
+    if x.dtype.itemsize == 2:
+        x, y = library.astype(x, np.float32), library.astype(y, np.float32)
+    return _number(library.dot(x, y, True))
 
 
 def addable(dtype: Any, other: Any) -> bool:
