@@ -24,15 +24,24 @@ from jali.errors import LayoutError, ParameterError, RankError, ShapeError
 from jali.linops import (
     FFT,
     BlockDiag,
+    Diagonal,
     FirstDerivative,
+    Fredholm1,
     Gradient,
     Halo,
     HStack,
     Identity,
     Laplacian,
     LinearOperator,
+    MatrixMult,
+    NonStationaryConvolve1D,
     Restriction,
+    SecondDerivative,
+    Sliding,
+    Transpose,
     VStack,
+    Zero,
+    aslinearoperator,
     dottest,
     from_functions,
 )
@@ -82,6 +91,46 @@ def test_vectors_of_another_size_are_refused(name: str, ranks: int) -> None:
                 rf"has {elements} elements \(global shape \({elements},\)\), not 12",
                 lambda p=partition, n=elements: OPERATORS[name]() @ DistributedArray(n, partition=p),
             )
+
+
+ONES = np.ones((2, 6, 6))
+OF_ONE_ARRAY: dict[str, Callable[[], LinearOperator]] = {
+    **{
+        name: OPERATORS[name]
+        for name in (
+            "FirstDerivative",
+            "Laplacian",
+            "Gradient",
+            "Restriction",
+            "FFT",
+            "BlockDiag",
+            "VStack",
+            "sum",
+            "adjoint",
+        )
+    },
+    "SecondDerivative": lambda: SecondDerivative((4, 3)),
+    "Halo": lambda: Halo((4, 3), 0),
+    "Fredholm1": lambda: Fredholm1(ONES[: 2 // comm.current().size]),
+    "MatrixMult": lambda: MatrixMult(ONES[0, : 6 // comm.current().size], 2, kind="block"),
+    "NonStationaryConvolve1D": lambda: NonStationaryConvolve1D((4, 3), np.ones((2, 3)), [0, 1]),
+    "Sliding": lambda: Sliding(scipy.sparse.linalg.aslinearoperator(np.eye(4)), 12, 4, 0),
+    "Transpose": lambda: Transpose((4, 3), (1, 0)),
+    "Zero": lambda: Zero((4, 3)),
+    "Diagonal": lambda: Diagonal(DistributedArray.to_dist(np.ones(12))),
+    "functions of parts": lambda: from_functions(lambda x: x, lambda x: x, (12, 12), parts=True),
+    "matrix": lambda: aslinearoperator(np.eye(12)),
+}
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("name", OF_ONE_ARRAY)
+def test_stacks_are_refused_by_operators_of_one_array(name: str, ranks: int) -> None:
+    def call() -> Any:
+        half = DistributedArray(6)
+        return OF_ONE_ARRAY[name]() @ StackedDistributedArray([half, half])
+
+    on_all(ranks, ShapeError, "takes one DistributedArray, not a stack of 2", call)
 
 
 def test_things_that_are_no_vectors_are_refused() -> None:

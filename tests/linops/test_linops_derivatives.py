@@ -371,3 +371,18 @@ def test_mistakes_are_told() -> None:
         Gradient((4, 3)).rmatvec(StackedDistributedArray([whole]))
     with pytest.raises(ShapeError, match="acts on arrays of shape"):
         Gradient((4, 3)).rmatvec(StackedDistributedArray([whole.globally[:2], whole.globally[2:]]))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_laplacian_of_small_numbers_is_exact_on_larger_ones(ranks: int) -> None:
+    u, weights, steps = numbers((20, 15), "float64"), (0.3, 0.7), (0.9, 1.1)
+    expected = (pylops.Laplacian(u.shape, weights=weights, sampling=steps) @ u.ravel()).reshape(u.shape)
+
+    def run() -> None:
+        found = Laplacian(
+            u.shape, weights=weights, sampling=steps, dtype="float32"
+        ) @ DistributedArray.to_dist(u)
+        assert found.dtype == np.float64
+        np.testing.assert_allclose(found.asarray(), expected, rtol=1e-13, atol=1e-13)
+
+    comm.virtual_ranks(ranks, run)

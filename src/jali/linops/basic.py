@@ -40,6 +40,8 @@ class Zero(LinearOperator):
     """Zeros of shape `dimsd` (default: `dims`), scattered along the first axis where the vector is; of the same layout if shapes are.
     Flat vectors give flat ones."""
 
+    takes_stacks = False
+
     def __init__(
         self,
         dims: int | Sequence[int],
@@ -59,7 +61,6 @@ class Zero(LinearOperator):
         return layout_of(self.communicator, self.dimsd)
 
     def _zeros(self, x: Any, dims: tuple[int, ...], found: tuple[int, ...]) -> DistributedArray:
-        self._refuse_stack(x)
         if dims == found:
             return x.zeros_like()
         shape = found if x.global_shape == dims else (math.prod(found),)
@@ -84,6 +85,8 @@ class Diagonal(LinearOperator):
     its second axis; ParameterError for another diagonal. Of a stack, StackedBlockDiag makes one of Diagonals.
     """
 
+    takes_stacks = False
+
     def __init__(self, diag: DistributedArray, dtype: Any = None) -> None:
         if not isinstance(diag, DistributedArray):
             raise ParameterError(
@@ -105,7 +108,6 @@ class Diagonal(LinearOperator):
         return self.diag.layout
 
     def _times(self, diagonal: DistributedArray, x: Any) -> Any:
-        self._refuse_stack(x)
         if x.global_shape != diagonal.global_shape and x.ndim == 1:
             if self._in_c_order is None:
                 self._in_c_order = in_c_order(diagonal.layout)
@@ -131,6 +133,8 @@ class Restriction(LinearOperator):
     taken stays where it was. Raises ParameterError for indices that do not exist, twice the same, or not in rising order where `axis`
     is the one that is split.
     """
+
+    takes_stacks = False
 
     def __init__(
         self,
@@ -235,6 +239,8 @@ class Transpose(LinearOperator):
     One all-to-all where the axis that comes to the split place is another one, else none; what all ranks have takes none either. What
     comes out is split evenly. Raises ParameterError for what is no order of axes.
     """
+
+    takes_stacks = False
 
     def __init__(
         self, dims: Sequence[int], axes: Sequence[int], dtype: Any = None, base_comm: Any = None

@@ -32,6 +32,7 @@ Sizes = tuple[int, ...]
 class _Blocks(LinearOperator):
     """What the three have in common. `_side` is how the blocks lie: "diagonal", "column" or "row"."""
 
+    takes_stacks = False
     _side: str
     _congruent = (
         False  # whether vectors may belong to another communicator of as many ranks in the same order
@@ -198,7 +199,6 @@ class _Blocks(LinearOperator):
     def _plan(self, x: Any, forward: bool) -> _Plan:
         """What is done with vectors like `x`, which are looked at when the first comes."""
         self._check(x, self.shape[1 if forward else 0], "x" if forward else "x of the adjoint")
-        self._refuse_stack(x)
         layout, dtype = self._result(x, forward)
         if len(self._plans) >= MOST_KEPT:
             self._plans.clear()

@@ -27,6 +27,8 @@ from jali.linops.operator import LinearOperator
 class _NonStationary(LinearOperator):
     """What both have: vectors in several forms, and cells of neighbours."""
 
+    takes_stacks = False
+
     def __init__(self, dims: Any, hs: Any, halves: dict[int, int], flat_axis: int, base_comm: Any) -> None:
         size = math.prod(dims)
         self.hs, self._halves, self._flat_axis = hs, halves, flat_axis

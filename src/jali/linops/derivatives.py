@@ -184,12 +184,11 @@ class Laplacian(StencilOperator):
             )
         self.axes = tuple(self._axis(axis) for axis in axes)
         self.weights, self.sampling, self.kind, self.edge = tuple(weights), tuple(sampling), kind, edge
-        real: Any = np.empty(0, self.dtype if self.dtype.kind in "fc" else np.float64).real.dtype.type
         self.along = [
             Along(
                 axis,
-                second_derivative(self.dims[axis], kind, bool(edge), float(real(_check_sampling(step)) ** 2)),
-                float(real(_check_weight(weight))),
+                second_derivative(self.dims[axis], kind, bool(edge), _check_sampling(step) ** 2),
+                _check_weight(weight),
             )
             for axis, weight, step in zip(self.axes, weights, sampling, strict=True)
         ]
@@ -207,6 +206,8 @@ class Gradient(StencilOperator, StackedLinearOperator):
     `sampling` is one number or one for each axis; `kind` and `edge` are those of `FirstDerivative`. Raises what it raises, and
     ShapeError for stacks of another number of arrays.
     """
+
+    takes_stacks = True  # the adjoint does
 
     def __init__(
         self,
@@ -229,6 +230,7 @@ class Gradient(StencilOperator, StackedLinearOperator):
         ]
 
     def _matvec(self, x: DistributedArray) -> StackedDistributedArray:
+        self._refuse_stack(x)
         return StackedDistributedArray([self._sum([(x, along)]) for along in self.along])
 
     def _rmatvec(self, x: StackedDistributedArray) -> DistributedArray:

@@ -47,6 +47,8 @@ class FFTND(LinearOperator):
     occur twice and for arguments that do not fit them, ParameterError for unknown words.
     """
 
+    takes_stacks = False
+
     def __init__(
         self,
         dims: int | Sequence[int],

@@ -32,6 +32,8 @@ class Fredholm1(LinearOperator):
     tell each other their shapes. Raises ShapeError where G has not three dimensions, or other matrices on other ranks.
     """
 
+    takes_stacks = False
+
     def __init__(
         self,
         G: Any,

@@ -88,8 +88,9 @@ class _OfVectors(LinearOperator):
 class _OfParts(_OfVectors):
     """Functions of this rank's part."""
 
+    takes_stacks = False
+
     def _apply(self, x: Any, forward: bool) -> Any:
-        self._refuse_stack(x)
         local = self.functions[0 if forward else 1](x.local.reshape(-1))
         if not hasattr(local, "shape"):
             raise ParameterError(f"{self._name(forward)} gave {type(local).__name__}, not an array")

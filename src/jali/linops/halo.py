@@ -70,6 +70,8 @@ class Halo(LinearOperator):
     Raises ShapeError for grids, halos and vectors that do not fit, and for vectors that are not Partition.SCATTER.
     """
 
+    takes_stacks = False
+
     def __init__(
         self,
         dims: int | Sequence[int],

@@ -125,6 +125,7 @@ def MatrixMult(
 class _MatrixProduct(LinearOperator):
     """What both kinds have: a grid of ranks, a block of A on each, and vectors that are matrices of M columns."""
 
+    takes_stacks = False
     grid: tuple[int, int]
 
     def __init__(self, A: Any, M: int, saveAt: bool, base_comm: Any, dtype: Any) -> None:

@@ -40,6 +40,8 @@ class MDC(LinearOperator):
     frequencies than `nfreq`; ParameterError for another engine.
     """
 
+    takes_stacks = False
+
     def __init__(
         self,
         G: Any,

@@ -40,6 +40,7 @@ class LinearOperator:
 
     __array_ufunc__ = None  # so that NumPy's numbers leave operators to this class
     of_fields = False  # whether vectors may be fields
+    takes_stacks = True  # whether a vector may be a stack
     copies = 1  # so many ranks, one after the other, have the same part of a vector; 0: as it is of the operators beside it
     gives_new = True  # whether what an application gives is never written to by a later one
 
@@ -56,7 +57,7 @@ class LinearOperator:
         if Op is not None:
             if isinstance(Op, LinearOperator):
                 raise ParameterError(f"{Op!r} is an operator of distributed arrays already")
-            self._local = LocalOperator(Op)
+            self._local, self.takes_stacks = LocalOperator(Op), False
             has = self._local.rows, self._local.columns
             shape = has if shape is None else shape
             if tuple(shape) != has:
@@ -125,6 +126,8 @@ class LinearOperator:
             raise ParameterError(
                 f"{name} is a DistributedArray or a stack of them, not {type(x).__name__}: DistributedArray.to_dist makes one"
             )
+        if not self.takes_stacks:
+            self._refuse_stack(x)
         count = x.elements
         if count != elements:
             raise ShapeError(
@@ -151,7 +154,6 @@ class LinearOperator:
         """The serial operator, on every rank."""
         if self._local is None:
             raise NotImplementedError(f"{type(self).__name__} has no {'_matvec' if forward else '_rmatvec'}")
-        self._refuse_stack(x)
         layout, dtype = self._result(x, forward)
         library = library_of(x.local)
         out = library.empty_beside(x.local, layout.local_shape, dtype)

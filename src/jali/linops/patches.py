@@ -63,6 +63,8 @@ class Patch(LinearOperator):
     fit, ParameterError for an unknown taper.
     """
 
+    takes_stacks = False
+
     def __init__(
         self,
         Op: Any,

@@ -46,6 +46,7 @@ class SiteOperator(LinearOperator):
     Raises ParameterError for what are no site functions, ShapeError and LayoutError for vectors that do not fit.
     """
 
+    takes_stacks = False
     of_fields = True
 
     def __init__(
@@ -181,7 +182,6 @@ class SiteOperator(LinearOperator):
     def _apply(self, x: Any, forward: bool) -> Any:
         if isinstance(x, Field):
             return self._run(forward, self._new(x, forward), x)
-        self._refuse_stack(x)
         dims = self.dims if forward else self.dimsd
         given, x = x, shaped(x, dims, repr(self))
         if isinstance(x.local, FieldPart):

@@ -54,8 +54,6 @@ def shaped(x: DistributedArray, dims: tuple[int, ...], what: str) -> Distributed
 
     Raises ShapeError, on all ranks, where they have other extents, or where a part of a flat vector ends within a row.
     """
-    if not isinstance(x, DistributedArray):
-        raise ShapeError(f"{what} takes one DistributedArray, not a stack of {len(x)}")
     if x.global_shape == dims:
         return x
     if x.ndim != 1 or math.prod(dims) != x.global_shape[0]:

@@ -62,6 +62,8 @@ class StencilOperator(LinearOperator):
     axis. Raises ShapeError for other shapes.
     """
 
+    takes_stacks = False
+
     def __init__(
         self, dims: int | Sequence[int], dtype: Any, elements_out: int = 1, base_comm: Any = None
     ) -> None:
