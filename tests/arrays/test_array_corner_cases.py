@@ -189,6 +189,174 @@ def test_assignments_of_different_types_take_the_value_of_rank_0() -> None:
     on(3, run)
 
 
+EVERYWHERE = Partition.BROADCAST
+
+
+def outcome(call: Any, array: np.ndarray) -> tuple[Any, ...]:
+    """What a call makes of an array, or what it raises, with what the array is then."""
+    try:
+        call()
+    except Exception as error:
+        return type(error), str(error), repr(array.tolist())
+    return None, "", repr(array.tolist())
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize(
+    ("dtype", "where", "value"),
+    [
+        ("int8", slice(None), 300),
+        ("int8", slice(None), [300, 1, 1, 1]),
+        ("int8", 1, -129),
+        ("uint8", slice(None), -1),
+        ("uint64", slice(None), 2**63 + 1),
+        ("int64", slice(None), 2**70),
+        ("float64", slice(None), 2**70),
+        ("int32", slice(None), float("nan")),
+        ("int32", slice(None), 2.7),
+        ("bool", slice(None), 3),
+        ("float32", slice(None), np.float64(0.1)),
+        ("float64", slice(None), "1.5"),
+        ("float64", slice(None), "one"),
+        ("float64", slice(None), None),
+        ("float64", slice(None), range(4)),
+        ("float64", slice(None), {}),
+        ("float64", slice(None), [[1], [2, 3]]),
+        ("float64", slice(None), np.arange(3.0)),
+        ("float64", slice(None), np.arange(4.0).reshape(1, 4)),
+        ("float64", slice(2, 2), 7),
+        ("float64", slice(None, None, -2), [1, 2]),
+        ("float64", 2, 5),
+        ("float64", 2, [5]),
+        ("float64", 2, np.array(5)),
+        ("float64", (2, ...), [5]),
+        ("float64", [0, 3, 3], [1, 2, 4]),
+        ("float64", np.array([True, False, True, False]), 5),
+        ("float64", None, np.arange(4.0)),
+        ("float64", 4, 5),
+        ("float64", "first", 5),
+        (">f8", slice(1, None), np.arange(3)),
+        (np.longdouble, slice(None), np.longdouble(1) / 3),
+        (np.clongdouble, slice(None), 1j / np.longdouble(3)),
+    ],
+)
+def test_arrays_of_all_ranks_are_assigned_to_as_numpy_does_on_rank_0(
+    ranks: int, dtype: Any, where: Any, value: Any
+) -> None:
+    start = np.array([1, 0, 1, 1]).astype(dtype)
+    right = start.copy()
+    kind, words, numbers = outcome(lambda: right.__setitem__(where, value), right)
+
+    def run() -> tuple[Any, ...]:
+        x = DistributedArray.to_dist(start, partition=EVERYWHERE)
+        mine = value if x.rank == 0 or isinstance(value, list | dict) else np.zeros(np.shape(value))
+        return outcome(lambda: x.__setitem__(where, mine), x.local)
+
+    found = comm.virtual_ranks(ranks, run)
+    assert found == [found[0]] * ranks
+    assert found[0][0] is kind
+    assert found[0][2] == numbers
+    if kind is OverflowError:
+        assert found[0][1] == words
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_global_elements_of_arrays_of_all_ranks_are_those_of_rank_0(ranks: int) -> None:
+    def run() -> None:
+        x = DistributedArray.to_dist(np.zeros((3, 4)), partition=EVERYWHERE)
+        one = 1.0 + x.rank
+        x.globally[0] = one
+        x.globally[1, 1:3] = np.array([2, 3]) * one
+        x.globally[2:, -1] = [4 * one]
+        x.globally[1:1] = one
+        x.globally[2] = DistributedArray.to_dist(np.full(4, 5 * one), partition=EVERYWHERE)
+        assert x.local.tolist() == [[1, 1, 1, 1], [0, 2, 3, 0], [5, 5, 5, 5]]
+        own = DistributedArray((2,), partition=Partition.UNSAFE_BROADCAST)
+        own.globally[:] = one
+        assert own.local.tolist() == [one, one]
+
+    on(ranks, run)
+
+
+def of_other_layout() -> DistributedArray:
+    return DistributedArray((5,), partition=EVERYWHERE)
+
+
+@pytest.mark.parametrize(
+    ("act", "kind", "words"),
+    [
+        (
+            lambda x, r: setattr(x, "local_array", np.zeros(4 + (r == 1))),
+            ShapeError,
+            "the part of rank 1 of {x} has shape (4,), the array given for it (5,)",
+        ),
+        (
+            lambda x, r: setattr(x, "local", np.zeros(4, "f4" if r == 1 else "f8")),
+            ShapeError,
+            "rank 0 assigns an array of shape (4,) and float64 to all of {x}, rank 1 an array of shape (4,) and float32 to all of {x}: "
+            "all ranks assign to the same elements",
+        ),
+        (
+            lambda x, r: x.__setitem__(slice(None), np.zeros(4 if r < 2 else 1)),
+            ShapeError,
+            "rank 0 assigns a value of shape (4,) to [:], of shape (4,) and float64, of {x}, rank 2 a value of shape (1,) to [:], of",
+        ),
+        (
+            lambda x, r: x.__setitem__(slice(None), np.zeros(4) if r else 7),
+            ShapeError,
+            "rank 0 assigns a value of shape () to [:], of shape (4,) and float64, of {x}, rank 1 a value of shape (4,) to [:], of",
+        ),
+        (
+            lambda x, r: x.__setitem__(slice(r, None), np.zeros(4)[r:]),
+            ShapeError,
+            "rank 0 assigns a value of shape (4,) to [0:], of shape (4,) and float64, of {x}, rank 1 a value of shape (3,) to [1:], of",
+        ),
+        (lambda x, r: x.__setitem__(r, 0), ShapeError, "() to [0], of shape () and float64, of {x}, rank 1"),
+        (lambda x, r: x.globally.__setitem__(r, 0), ShapeError, "to [0, ...], of shape () and float64, of {x}"),
+        (lambda x, r: x.__setitem__(np.arange(9) % 4 == r, 0), IndexError, "boolean index did not match"),
+        (lambda x, r: x.__setitem__(np.roll(np.arange(40) % 4, r), 0), ShapeError, "[<indices of int64 and"),
+        (lambda x, r: x.__setitem__(4 * r, 0), IndexError, "rank 1: index 4 is out of bounds"),
+        (lambda x, r: x.globally.__setitem__(4 * r, 0), IndexError, "rank 1: index 4 is outside of axis 0"),
+        (lambda x, r: x.__setitem__(0, 1j if r == 2 else 0), ParameterError, "rank 2: elements of type float64"),
+        (lambda x, r: x.globally.__setitem__(0, "one" if r == 2 else 0), ParameterError, "rank 2: elements of"),
+        (lambda x, r: x.__setitem__(0, of_other_layout() if r else 0), ShapeError, "rank 1: assignment: arrays"),
+        (lambda x, r: setattr(x, "local", [0] * 4 if r else np.zeros(4)), ParameterError, "rank 1: a part of"),
+        (
+            lambda x, r: DistributedArray.to_dist(np.zeros(4 + r), partition=EVERYWHERE),
+            ShapeError,
+            "rank 0 assigns an array of shape (4,) and float64 to all of {x}, rank 1 an array of shape (5,)",
+        ),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_on_one_rank_is_raised_on_all_before_anything_is_assigned(
+    act: Any, kind: type[Exception], words: str
+) -> None:
+    def run() -> tuple[Any, ...]:
+        x = DistributedArray.to_dist(np.full(4, 9.0), partition=EVERYWHERE)
+        found = outcome(lambda: act(x, x.rank), x.local)
+        assert x.local.tolist() == [9] * 4
+        x[:] = 1.0 + x.rank  # ranks are together
+        assert x.local.tolist() == [1] * 4
+        return (*found, words.format(x=repr(x.layout)))
+
+    found = comm.virtual_ranks(3, run)
+    assert found == [found[0]] * 3
+    assert found[0][0] is kind
+    assert found[0][3] in found[0][1]
+
+
+def test_a_part_that_one_rank_cannot_write_to_is_told_on_all() -> None:
+    def run() -> tuple[Any, ...]:
+        x = DistributedArray.to_dist(np.zeros(2), partition=EVERYWHERE)
+        x.local.flags.writeable = x.rank != 1
+        return outcome(lambda: x.__setitem__(0, 1), x.local)
+
+    zeros = repr([0.0, 0.0])
+    assert (
+        comm.virtual_ranks(3, run) == [(ValueError, "rank 1: assignment destination is read-only", zeros)] * 3
+    )
+
+
 def test_ufuncs_take_out_in_parts_and_where_as_distributed_arrays() -> None:
     a = np.linspace(-2, 2, 7)
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from jali import _core
 from jali.arrays import elementwise, ghosts, moves, reductions, relayout
+from jali.arrays.everywhere import assign, that_of_rank_0
 from jali.arrays.fields import FieldPart, layout_of_lattice, part_of_memory, to_field
 from jali.arrays.globally import Globally, slices_of
 from jali.arrays.layout import Layout, Partition, Shape, communicator_of, layout_of
@@ -92,7 +93,8 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
             )
         if tuple(local.shape) != layout.local_shape:
             raise ShapeError(
-                f"the part of rank {layout.rank} has shape {layout.local_shape}, the array given for it {tuple(local.shape)}"
+                f"the part of rank {layout.rank} of {layout!r} has shape {layout.local_shape}, the array given for it "
+                f"{tuple(local.shape)}"
             )
         self.layout, self._local, self._base_comm = layout, local, base_comm
 
@@ -121,9 +123,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         layout = layout_of(
             communicator_of(base_comm), x.shape, partition, axis, grid=grid, local_shapes=local_shapes, mask=mask
         )  # fmt: skip
-        part = library.copy(x[slices_of(layout.box, ())])
-        if partition is Partition.BROADCAST:
-            part = moves.that_of_rank_0(layout.communicator, part)
+        part = that_of_rank_0(layout, lambda: library.copy(x[slices_of(layout.box, ())]))
         return cls.of(layout, part, base_comm)
 
     def _with(self, local: Any) -> DistributedArray:
@@ -154,11 +154,13 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     @local_array.setter
     def local_array(self, value: Any) -> None:
-        if library_of(value) is not library_of(self._local):
-            self._engine = library_of(value).name
-        if self.layout.partition is Partition.BROADCAST:
-            value = moves.that_of_rank_0(self.layout.communicator, value)
-        self._set(self.layout, value, self._base_comm)
+        before = library_of(self._local)
+        if self.layout.of_rank_0:
+            self._local = that_of_rank_0(self.layout, lambda: self._with(value)._local)
+        else:
+            self._set(self.layout, value, self._base_comm)
+        if library_of(self._local) is not before:
+            self._engine = library_of(self._local).name
 
     local = local_array
 
@@ -293,16 +295,22 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self._local[where]
 
     def __setitem__(self, where: Any, value: Any) -> None:
-        if isinstance(value, DistributedArray):
-            self._alike(value, "assignment")
-            value = value._local
-        elementwise.refuse_loss(self, value)
-        if self.layout.partition is Partition.BROADCAST:
-            value = moves.that_of_rank_0(self.layout.communicator, value, self.dtype)
+        if self.layout.of_rank_0:
+            assign(self, lambda: (where, self._checked(value)))
+            return
+        value = self._checked(value)
         if type(self._local) is np.ndarray:
             self._local[where] = value
         else:
             self._local = library_of(self._local).put(self._local, where, value)
+
+    def _checked(self, value: Any) -> Any:
+        """What is assigned to this rank's part."""
+        if isinstance(value, DistributedArray):
+            self._alike(value, "assignment")
+            value = value._local
+        elementwise.refuse_loss(self, value)
+        return value
 
     @property
     def globally(self) -> Globally:

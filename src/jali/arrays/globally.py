@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jali.arrays.elementwise import refuse_loss
+from jali.arrays.everywhere import assign
 from jali.arrays.layout import Box, Layout, shape_of
 from jali.arrays.libraries import library_of
 from jali.comm.given import integer
@@ -47,11 +48,21 @@ class Globally:
 
     def __setitem__(self, where: Any, value: Any) -> None:
         """A number, or an array that all ranks have and that NumPy could assign there."""
+        array = self._array
+        if isinstance(value, type(array)):
+            value = value.asarray()
+        if array.layout.of_rank_0:
+            assign(array, lambda: self._place(where, value))
+            return
+        local, value = self._place(where, value)
+        if local is not None:
+            array._local = library_of(array._local).put(array._local, local, value)
+
+    def _place(self, where: Any, value: Any) -> tuple[Any, Any]:
+        """Where in this rank's part, None if nowhere, and what of the value goes there."""
         array, layout = self._array, self._array.layout
         box, dropped = _box(layout, where, drop_all=True)
         part = _common(box, layout.box)
-        if isinstance(value, type(array)):
-            value = value.asarray()
         refuse_loss(array, value)
         if not hasattr(value, "dtype") and (kind := np.asarray(value).dtype.kind) not in "biufc":
             # which those ranks that have none of these elements would not notice
@@ -63,11 +74,9 @@ class Globally:
             value = library_of(value).xp.broadcast_to(value, wanted)
             inside = [slice(p[0] - b[0], p[1] - b[0]) for p, b in zip(part, box, strict=True)]
             value = value[tuple(s for axis, s in enumerate(inside) if axis not in dropped)]
-        if any(begin == end for begin, end in part):
-            return
-        array._local = library_of(array._local).put(
-            array._local, slices_of(_within(part, layout.box), dropped), value
-        )
+        if layout.scattered and any(begin == end for begin, end in part):
+            return None, value
+        return slices_of(_within(part, layout.box), dropped), value
 
 
 def _box(layout: Layout, where: Any, drop_all: bool = False) -> tuple[Box, set[int]]:

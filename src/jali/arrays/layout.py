@@ -78,7 +78,7 @@ class Layout:
     """Which part of a global array each rank has. Made by `layout_of`; equal ones are the same object.
 
     `axes` are the dimensions that are split, `grid` into how many parts each; rank r has the place of r in the grid, counted
-    with the last axis fastest. `local_shapes` are those of all ranks.
+    with the last axis fastest. `local_shapes` are those of all ranks. `of_rank_0` says whether what ranks assign is what rank 0 does.
     """
 
     communicator: Communicator
@@ -88,6 +88,7 @@ class Layout:
     grid: Shape
     local_shapes: tuple[Shape, ...]
     mask: tuple[Any, ...] | None
+    of_rank_0: bool
 
     def __init__(
         self,
@@ -101,6 +102,7 @@ class Layout:
     ) -> None:
         self.communicator, self.shape, self.partition = communicator, shape, partition
         self.axes, self.grid, self.local_shapes, self.mask = axes, grid, local_shapes, mask
+        self.of_rank_0 = partition is Partition.BROADCAST and communicator.size > 1
 
     def __repr__(self) -> str:
         words = [f"{self.shape} {self.partition.name.lower()} over {counted(self.communicator.size, 'rank')}"]

@@ -12,28 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from jali.arrays.everywhere import that_of_rank_0
 from jali.arrays.exchange import Exchange
 from jali.arrays.layout import Box, Layout, Partition, shape_of, slices_in
 from jali.arrays.libraries import as_sent, library_of
 from jali.comm import Communicator
 from jali.errors import LayoutError, ShapeError
-
-
-def that_of_rank_0(communicator: Communicator, value: Any, dtype: Any = None) -> Any:
-    """What rank 0 gave, which has the same shape everywhere, and the same type unless `dtype` says which is meant; a copy."""
-    if communicator.size == 1:
-        return value
-    if isinstance(value, int | float | complex | np.generic | list | tuple):
-        value = np.asarray(value)
-    library = library_of(value)
-    if library.immutable:
-        return library.returned(that_of_rank_0(communicator, library.lent(value), dtype))
-    if dtype is None or value.dtype == dtype:
-        copy = library.copy(value)
-    else:
-        copy = library.contiguous(library.astype(value, dtype))
-    communicator.broadcast(as_sent(copy.reshape(1) if copy.ndim == 0 else copy), 0)
-    return copy
 
 
 def check_same(layout: Layout, local: Any) -> None:
@@ -120,7 +104,7 @@ def move(local: Any, before: Layout, after: Layout) -> Any:
     mine = before.box if before.scattered else tuple((0, n) for n in before.shape)
     if not before.scattered:
         if (before.partition, after.partition) == (Partition.UNSAFE_BROADCAST, Partition.BROADCAST):
-            return that_of_rank_0(after.communicator, library.copy(local))
+            return that_of_rank_0(after, lambda: library.copy(local))
         return library.copy(local[slices_in(after.box, mine)])
     if not after.scattered:
         return whole(before, local)
