@@ -2,7 +2,8 @@
 
 Vectors go in and come out as the operator has them: distributed arrays and stacks for `jali.linops`, flat arrays for `pylops`, fields
 or lists for others. Nothing is called but these two functions, and nothing is known of the operator but its `dtype`, where it has one.
-An operator may keep the vector that it gives, and give it again: solvers are done with it when they ask for the next. One that does so
+An operator may keep the vector that it gives, and give it again, and may give what it was given: solvers are done with it when they ask for
+the next, and write into none. One that does so
 for solvers only has `matvec_kept` and `rmatvec_kept` beside these functions.
 """
 
@@ -42,11 +43,10 @@ def adjoint_of(name: str, Op: Any) -> Function:
 
 
 def residual(Ax: Any, y: Any) -> Any:
-    """y - A x, a new vector in the type of A x. Raises ParameterError or LayoutError where they are no vectors of one kind and form."""
+    """y - A x, a new vector in the finer precision of the two. Raises ParameterError or LayoutError where they are no vectors of one kind and form."""
     check_alike("A x0", Ax, "y", y)
-    vectors = vectors_of("A x0", Ax)
-    r = vectors.copy(Ax)
-    vectors.update([(r, -1, [(1, y)])])
+    r = started(Ax, y)
+    vectors_of("y - A x0", r).update([(r, -1, [(1, y)])])
     return r
 
 
@@ -77,7 +77,7 @@ def _as_complex(x: Any) -> Any:
 
 
 def started(x0: Any, like: Any) -> Any:
-    """A copy of x0, in the precision of `like` where that is finer."""
+    """A copy of x0 to begin with, in the precision of `like` where that is finer."""
     vectors = vectors_of("x0", x0)
     if vectors.epsilon(x0) <= vectors.epsilon(like):
         return vectors.copy(x0)
