@@ -530,3 +530,56 @@ def test_what_makes_no_sense_is_refused() -> None:
                 call()
 
     comm.virtual_ranks(2, run)
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_an_extent_of_minus_1_is_that_of_the_array(ranks: int) -> None:
+    real, z = numbers((4, 6, 5), "float64"), numbers((4, 6, 5), "complex128")
+
+    def run() -> None:
+        for axis in range(3):
+            x, y = DistributedArray.to_dist(real, axis=axis), DistributedArray.to_dist(z, axis=axis)
+            for name, array, s, axes in (
+                ("fftn", y, (-1, 3), (0, 1)),
+                ("ifft2", y, (7, -1), (0, 2)),
+                ("rfftn", x, (-1, -1, 4), None),
+                ("rfft2", x, (3, -1), (1, 0)),
+                ("irfftn", y, (3, -1), (0, 1)),
+                ("irfft2", y, (-1, 8), (0, 1)),
+            ):
+                found = getattr(fft, name)(array, s=s, axes=axes or (0, 1, 2))
+                expected = getattr(np.fft, name)(array.asarray(), s=s, axes=axes or (0, 1, 2))
+                np.testing.assert_allclose(found.asarray(), expected, rtol=0, atol=1e-12)
+        for s in ((-2, 3), (0, 3), (-1,)):
+            with pytest.raises(ShapeError, match="has a positive extent for each, or -1 for that of x"):
+                fft.fftn(y, s=s, axes=(0, 1))
+        with pytest.raises(ShapeError, match="n of a transform is positive, not -1"):  # as NumPy has it
+            fft.fft(y, n=-1)
+
+    comm.virtual_ranks(ranks, run)
+
+
+def test_plans_take_what_they_use() -> None:
+    layout = layout_of(comm.current(), (4, 6))
+    for kind in ("fft", "ifft", "rfft"):
+        with pytest.raises(
+            ParameterError, match=f"n=12 is of kind irfft alone, {kind} transforms the extents"
+        ):
+            fft.Plan(layout, axes=(1,), kind=kind, n=12)
+    assert fft.Plan(layout, axes=(1,), kind="irfft", n=10).result_layout.shape == (4, 10)
+    with pytest.raises(ParameterError, match=r"a plan is of a layout, such as x.layout .* not of \(4, 6\)"):
+        fft.Plan((4, 6))  # type: ignore[arg-type]
+
+
+def test_options_are_told_of_and_others_refused() -> None:
+    x = DistributedArray.to_dist(numbers((4, 6), "complex128"))
+    for name in ("fft", "ifft", "irfft", "fft2", "irfft2", "fftn", "ifftn", "irfftn"):
+        text = getattr(fft, name).__doc__
+        for option in ("layout", "workspace", "provider", "out", "overwrite_x"):
+            assert f"`{option}`" in text
+        with pytest.raises(
+            ParameterError, match="no option pieces: a jali.fft.Plan does; its options are layout, "
+        ):
+            getattr(fft, name)(x, pieces=2)
+        with pytest.raises(ParameterError, match="no option colour; its options are layout"):
+            getattr(fft, name)(x, colour=2)

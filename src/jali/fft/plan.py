@@ -43,7 +43,7 @@ class Plan:
     Arguments:
 
     - `kind`: "fft" or "ifft" of complex numbers, "rfft" from real numbers to the frequencies 0 to n/2 of the last of `axes`, "irfft"
-      back, where `n` is the extent of that axis (default: the even one, 2 (m - 1)).
+      back, where `n` is the extent of that axis (default: the even one, 2 (m - 1)); others transform the extents of `layout`.
     - `result`: "natural" is laid out as what goes in; "transposed" as it comes out of the last transform, which saves an exchange.
     - `norm`: "backward", "ortho" or "forward", as NumPy has them.
     - `workspace`: the most bytes that an exchange takes beside what goes in and comes out; it then goes in rounds.
@@ -76,6 +76,15 @@ class Plan:
         for name, value, known in (("kind", kind, KINDS), ("layout", result, LAYOUTS), ("norm", norm, NORMS)):
             if value not in known:
                 raise ParameterError(f"{name} of a transform is one of {', '.join(known)}, not {value!r}")
+        if not isinstance(layout, Layout):
+            raise ParameterError(
+                f"a plan is of a layout, such as x.layout or jali.arrays.layout_of(ranks, shape), not of {layout!r}"
+            )
+        if n is not None and kind != "irfft":
+            raise ParameterError(
+                f"n={n!r} is of kind irfft alone, {kind} transforms the extents of its layout, {layout.shape}: jali.fft.{kind} cuts or "
+                "fills arrays"
+            )
         if provider is not None and provider not in tuple(PROVIDERS):
             raise ParameterError(
                 f"transforms of local arrays come from {', '.join(PROVIDERS)}, not {provider!r}"

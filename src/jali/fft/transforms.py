@@ -1,9 +1,17 @@
 """Transforms as NumPy has them, of distributed arrays.
 
 Arguments are those of `numpy.fft`: `n` or `s` (extents of what is transformed, which is cut or filled with zeros), `axis` or `axes`,
-`norm`. The further ones are those of `Plan`: `layout` is "natural" (the result is split as `x`) or "transposed" (as it comes out of the
-last transform, which saves an exchange; the result says how it is split), `workspace`, `provider`; with `overwrite_x` the values of `x`
-may be lost. Plans are kept by layout. Collective, where ranks have parts.
+`norm`; an extent -1 in `s` is that of `x`.
+
+Options beyond NumPy's, which have to be named:
+
+- `layout`: "natural", the result is split as `x`, or "transposed", as it comes out of the last transform, which saves an exchange; the
+  result says how it is split.
+- `workspace`, `provider`: see `jali.fft.Plan`.
+- `out`: where the result goes, an array of its layout.
+- `overwrite_x`: whether the values of `x` may be lost.
+
+Plans are kept by layout. Collective, where ranks have parts.
 
 All take fields as well: axes are directions of the lattice (default: all), what a field has at each site is transformed component by
 component. The result is a field of complex numbers on the same lattice (as `out` is, if given), or a DistributedArray where extents
@@ -16,8 +24,8 @@ unknown words, real transforms of complex numbers, and types that are no numbers
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from jali.arrays import DistributedArray
 from jali.arrays.exchange import Exchange
@@ -29,62 +37,85 @@ from jali.fft.plan import normal_axes, plan_of
 from jali.fft.routes import alike
 from jali.lattice.field import Field
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 
+OPTIONS = (__doc__ or "").partition("\n\nOptions")[2].partition("\n\nPlans")[0]
+NAMES = ("layout", "workspace", "provider", "out", "overwrite_x")
+
+
+def _with_options(function: Function) -> Function:
+    """Tells of the options in the function's documentation too."""
+    function.__doc__ = f"{function.__doc__}\n\nOptions{OPTIONS}\n"
+    return function
+
+
+@_with_options
 def fft(x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, **options: Any) -> Any:
     """One dimension."""
-    return _transform("fft", x, None if n is None else (n,), (axis,), norm, **options)
+    return _transform("fft", x, _one(n), (axis,), norm, **options)
 
 
+@_with_options
 def ifft(x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, **options: Any) -> Any:
     """One dimension, back."""
-    return _transform("ifft", x, None if n is None else (n,), (axis,), norm, **options)
+    return _transform("ifft", x, _one(n), (axis,), norm, **options)
 
 
+@_with_options
 def rfft(x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, **options: Any) -> Any:
     """One dimension, of real numbers: frequencies 0 to n/2."""
-    return _transform("rfft", x, None if n is None else (n,), (axis,), norm, **options)
+    return _transform("rfft", x, _one(n), (axis,), norm, **options)
 
 
+@_with_options
 def irfft(x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, **options: Any) -> Any:
     """One dimension, back to n real numbers (default: 2 (m - 1) for m frequencies)."""
-    return _transform("irfft", x, None if n is None else (n,), (axis,), norm, **options)
+    return _transform("irfft", x, _one(n), (axis,), norm, **options)
 
 
+@_with_options
 def fft2(x: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, **options: Any) -> Any:
     """Two dimensions."""
     return _transform("fft", x, s, axes, norm, **options)
 
 
+@_with_options
 def ifft2(x: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, **options: Any) -> Any:
     """Two dimensions, back."""
     return _transform("ifft", x, s, axes, norm, **options)
 
 
+@_with_options
 def rfft2(x: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, **options: Any) -> Any:
     """Two dimensions, of real numbers."""
     return _transform("rfft", x, s, axes, norm, **options)
 
 
+@_with_options
 def irfft2(x: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, **options: Any) -> Any:
     """Two dimensions, back to real numbers."""
     return _transform("irfft", x, s, axes, norm, **options)
 
 
+@_with_options
 def fftn(x: Any, s: Any = None, axes: Any = None, norm: str | None = None, **options: Any) -> Any:
     """Several dimensions, by default all."""
     return _transform("fft", x, s, axes, norm, **options)
 
 
+@_with_options
 def ifftn(x: Any, s: Any = None, axes: Any = None, norm: str | None = None, **options: Any) -> Any:
     """Several dimensions, back."""
     return _transform("ifft", x, s, axes, norm, **options)
 
 
+@_with_options
 def rfftn(x: Any, s: Any = None, axes: Any = None, norm: str | None = None, **options: Any) -> Any:
     """Several dimensions, of real numbers: of the last axis frequencies 0 to n/2."""
     return _transform("rfft", x, s, axes, norm, **options)
 
 
+@_with_options
 def irfftn(x: Any, s: Any = None, axes: Any = None, norm: str | None = None, **options: Any) -> Any:
     """Several dimensions, back to real numbers."""
     return _transform("irfft", x, s, axes, norm, **options)
@@ -102,7 +133,13 @@ def _transform(
     provider: str | None = None,
     out: Any = None,
     overwrite_x: bool = False,
+    **others: Any,
 ) -> Any:
+    if others:
+        hint = ": a jali.fft.Plan does" if set(others) <= {"pieces", "shift_before", "shift_after"} else ""
+        raise ParameterError(
+            f"a transform has no option {', '.join(others)}{hint}; its options are {', '.join(NAMES)}"
+        )
     if isinstance(x, Field):
         return transformed_field(
             _transform, kind, x, s, axes, out, layout, norm=norm, workspace=workspace, provider=provider,
@@ -118,7 +155,7 @@ def _transform(
     axes = normal_axes(x.global_shape, axes)
     n = None
     if s is not None:
-        extents = _extents(s, axes)
+        extents = _extents(s, axes, x.global_shape)
         n = extents[-1]
         shape = list(x.global_shape)
         for axis, extent in zip(axes, extents, strict=True):
@@ -135,14 +172,23 @@ def _transform(
     return found
 
 
-def _extents(s: Any, axes: tuple[int, ...]) -> list[int]:
+def _one(n: int | None) -> tuple[int] | None:
+    """The extent of one dimension, which is not -1, as NumPy has it."""
+    if n == -1:
+        raise ShapeError("the extent n of a transform is positive, not -1")
+    return None if n is None else (n,)
+
+
+def _extents(s: Any, axes: tuple[int, ...], shape: tuple[int, ...]) -> list[int]:
     try:
         extents = [operator.index(n) for n in ([s] if hasattr(s, "__index__") else s)]
     except TypeError:
         raise ShapeError(f"extents of a transform are whole numbers, not {s!r}") from None
-    if len(extents) != len(axes) or any(n < 1 for n in extents):
-        raise ShapeError(f"a transform along axes {axes} has a positive extent for each, not {s!r}")
-    return extents
+    if len(extents) != len(axes) or any(n < 1 and n != -1 for n in extents):
+        raise ShapeError(
+            f"a transform along axes {axes} has a positive extent for each, or -1 for that of x, not {s!r}"
+        )
+    return [shape[axis] if n == -1 else n for n, axis in zip(extents, axes, strict=True)]
 
 
 def resized(x: DistributedArray, shape: tuple[int, ...]) -> DistributedArray:
