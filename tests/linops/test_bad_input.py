@@ -149,6 +149,44 @@ def test_operators_that_do_not_fit_each_other_are_refused() -> None:
     on_all(2, ShapeError, "cannot multiply .*12x12.*7x7", lambda: a @ b)
 
 
+@pytest.mark.parametrize(
+    ("words", "call"),
+    [
+        ("M is a positive whole number, not 0", lambda: MatrixMult(ONES[0], 0, kind="block")),
+        ("M is a positive whole number, not -1", lambda: MatrixMult(ONES[0], -1, kind="block")),
+        ("nz is a positive whole number, not 0", lambda: Fredholm1(ONES, nz=0)),
+        ("nz is a positive whole number, not None", lambda: Fredholm1(ONES, nz=None)),  # type: ignore[arg-type]
+        (r"nfft.* is a positive whole number, not 0", lambda: FFT((4, 3), nfft=0)),
+        (
+            "sampling is the distance of samples, a number that is not 0; not 0",
+            lambda: FFT((4, 3), sampling=0),
+        ),
+        ("sampling is .* not nan", lambda: FFT((4, 3), sampling=float("nan"))),
+        (
+            "x is .*, not _CustomLinearOperator: jali.linops.aslinearoperator makes",
+            lambda: Identity(4) @ scipy.sparse.linalg.LinearOperator((4, 4), abs, abs),
+        ),
+        (
+            "an operator is added to operators, not to _CustomLinearOperator: jali.linops.aslinearoperator makes",
+            lambda: Identity(4) + scipy.sparse.linalg.LinearOperator((4, 4), abs, abs),
+        ),
+        ("not ndarray: DistributedArray.to_dist makes one", lambda: Identity(4) @ np.ones(4)),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(words: str, call: Callable[[], Any]) -> None:
+    on_all(2, ParameterError, words, call)
+
+
+def test_halos_of_arrays_of_other_shapes_on_other_ranks_are_refused() -> None:
+    for other in ((4, 4, 4), (4, 8)):
+        on_all(
+            2,
+            ShapeError,
+            "dims of Halo are the same on all ranks, not",
+            lambda dims=other: Halo(dims if comm.current().rank else (4, 4), 1),
+        )
+
+
 # --- communicators --------------------------------------------------------------------------------------------
 
 

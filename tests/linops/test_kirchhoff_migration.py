@@ -10,7 +10,7 @@ import pytest
 from jali import comm
 from jali.arrays import DistributedArray, Partition, layout_of
 from jali.errors import ParameterError, ShapeError
-from jali.linops import Kirchhoff, LinearOperator
+from jali.linops import Kirchhoff, LinearOperator, VStack
 
 
 def survey(nx: int = 9, nz: int = 7, ns: int = 3, nr: int = 4, nt: int = 40) -> dict[str, Any]:
@@ -191,3 +191,13 @@ def test_least_squares_migration_converges_as_it_is_known_to(ranks: int) -> None
     for costs in comm.virtual_ranks(ranks, run):
         np.testing.assert_allclose(costs, [522.43, 279.11, 190.62, 142.30, 114.72], rtol=5e-5)
         assert [round(cost) for cost in costs] == [522, 279, 191, 142, 115]
+
+
+def test_distributed_arrays_are_for_columns_of_operators() -> None:
+    one = np.ones((2, 1))
+    op = Kirchhoff(np.arange(4.0), np.arange(4.0), np.arange(4.0), one, one, 1.0, np.ones(1), 0)
+    image = DistributedArray.to_dist(np.ones(16), partition=Partition.BROADCAST)
+    for call in (op.matvec, op.H.rmatvec, lambda x: op @ x):
+        with pytest.raises(ParameterError, match="on plain arrays, not on a DistributedArray: VStack"):
+            call(image)
+    assert np.array_equal((VStack([op]) @ image).asarray(), op @ np.ones(16))

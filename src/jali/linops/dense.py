@@ -16,6 +16,7 @@ import numpy as np
 
 from jali.errors import ParameterError, ShapeError, SolverError
 from jali.linops import spaces
+from jali.linops.given import positive
 
 MOST_ELEMENTS = 1 << 27  # of a matrix, 1 GiB of float64, that every rank is to hold
 
@@ -78,14 +79,6 @@ def times(A: Any) -> int:
     return max(1, A.copies)
 
 
-def positive(name: str, value: Any) -> None:
-    """Raise ParameterError for what is neither None nor a positive whole number."""
-    if value is not None and (
-        isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1
-    ):
-        raise ParameterError(f"{name} is a positive whole number, not {value!r}")
-
-
 def eigenvalues(
     A: Any, count: int | None, symmetric: bool = False, iterations: int | None = None, like: Any = None
 ) -> np.ndarray:
@@ -95,8 +88,10 @@ def eigenvalues(
     `symmetric` says that A is Hermitian. All are computed from the matrix, a few by ARPACK, with at most so many `iterations` of
     its own. Raises ShapeError for matrices too large, SolverError where ARPACK does not converge.
     """
-    positive("neigs", count)
-    positive("niter", iterations)
+    if count is not None:
+        positive("neigs", count)
+    if iterations is not None:
+        positive("niter", iterations)
     square = A.shape[0] == A.shape[1]
     size = A.shape[1] if square else min(A.shape)
     least = 1 if count is None else -(-count // times(A))  # of an A that has each so often
@@ -181,7 +176,8 @@ def trace(A: Any, evaluations: int | None = None, like: Any = None, seed: int = 
     (Hutchinson, Commun. Stat. Simul. Comput. 18 (1989) 1059). Raises ShapeError for what is not square."""
     if A.shape[0] != A.shape[1]:
         raise ShapeError(f"only square operators have a trace, not {A!r}")
-    positive("neval", evaluations)
+    if evaluations is not None:
+        positive("neval", evaluations)
     if evaluations is None:
         return np.trace(matrix(A, like))
     where, near = space(A, like, "trace"), _near(like)

@@ -16,6 +16,7 @@ from jali.arrays import DistributedArray, StackedDistributedArray
 from jali.comm.given import several
 from jali.errors import ParameterError, ShapeError
 from jali.linops.bands import Band, Entry, Term
+from jali.linops.given import distance
 from jali.linops.operator import StackedLinearOperator
 from jali.linops.stencils import Along, StencilOperator
 
@@ -25,16 +26,6 @@ KINDS = ("centered", "forward", "backward")
 def _check_kind(kind: str) -> None:
     if kind not in KINDS:
         raise ParameterError(f"kind is one of {', '.join(KINDS)}, not {kind!r}")
-
-
-def _check_sampling(sampling: Any) -> float:
-    try:
-        step = float(sampling)
-    except (TypeError, ValueError):
-        step = 0.0
-    if step == 0.0 or step != step:
-        raise ParameterError(f"sampling is the distance of samples, a number that is not 0; not {sampling!r}")
-    return step
 
 
 def _check_weight(weight: Any) -> float:
@@ -127,7 +118,7 @@ class FirstDerivative(_OneAxis):
         super().__init__(dims, dtype, base_comm=base_comm)
         self.sampling, self.kind, self.edge, self.order = sampling, kind, edge, order
         self.axis = self._axis(axis)
-        n, step = self.dims[self.axis], _check_sampling(sampling)
+        n, step = self.dims[self.axis], distance(sampling)
         self.along = Along(self.axis, first_derivative(n, kind, bool(edge), order, step))
 
 
@@ -150,7 +141,7 @@ class SecondDerivative(_OneAxis):
         super().__init__(dims, dtype, base_comm=base_comm)
         self.sampling, self.kind, self.edge = sampling, kind, edge
         self.axis = self._axis(axis)
-        n, step = self.dims[self.axis], _check_sampling(sampling)
+        n, step = self.dims[self.axis], distance(sampling)
         self.along = Along(self.axis, second_derivative(n, kind, bool(edge), step**2))
 
 
@@ -187,7 +178,7 @@ class Laplacian(StencilOperator):
         self.along = [
             Along(
                 axis,
-                second_derivative(self.dims[axis], kind, bool(edge), _check_sampling(step) ** 2),
+                second_derivative(self.dims[axis], kind, bool(edge), distance(step) ** 2),
                 _check_weight(weight),
             )
             for axis, weight, step in zip(self.axes, weights, sampling, strict=True)
@@ -225,7 +216,7 @@ class Gradient(StencilOperator, StackedLinearOperator):
             raise ShapeError(f"{len(steps)} samplings for {count} axes")
         self.sampling, self.kind, self.edge = steps, kind, edge
         self.along = [
-            Along(axis, first_derivative(n, kind, bool(edge), 3, _check_sampling(step)))
+            Along(axis, first_derivative(n, kind, bool(edge), 3, distance(step)))
             for axis, (n, step) in enumerate(zip(self.dims, steps, strict=True))
         ]
 

@@ -8,7 +8,6 @@ with respect to their real parts.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ from jali.fft.routes import alike
 from jali.fft.shifts import fftshift_nd, ifftshift_nd
 from jali.fft.steps import complex_of, real_of
 from jali.fft.transforms import resized
+from jali.linops.given import distance, positive
 from jali.linops.operator import LinearOperator
 
 NORMS = {"none": "backward", "1/n": "forward", "ortho": "ortho"}
@@ -44,7 +44,7 @@ class FFTND(LinearOperator):
     It takes vectors of one dimension, whose elements are those of the array in C order, and arrays of shape `dims` (the adjoint
     `dimsd`), split in any way. What it gives is alike: an array is split along the same axes; a vector is split evenly where the given
     one was, else by the array's rows. The other way gives back what this one took last. Raises ShapeError for axes that do not exist or
-    occur twice and for arguments that do not fit them, ParameterError for unknown words.
+    occur twice and for arguments that do not fit them, ParameterError for unknown words, samplings of 0 and extents that are not positive.
     """
 
     takes_stacks = False
@@ -77,11 +77,13 @@ class FFTND(LinearOperator):
         self.rdtype = real_of(self.cdtype) if self.real or kind.kind == "f" else self.cdtype
         self.clinear = self.rdtype.kind == "c"
         self.sampling = self._for_each("sampling", sampling)
+        for step in self.sampling:
+            distance(step)
         self.ifftshift_before = self._for_each("ifftshift_before", ifftshift_before)
         self.fftshift_after = self._for_each("fftshift_after", fftshift_after)
         lengths = self._for_each("nffts", nffts)
         self.nffts = tuple(
-            shape[axis] if n is None else operator.index(n)
+            shape[axis] if n is None else positive("an extent of the transform (nfft, nffts)", n)
             for axis, n in zip(self.axes, lengths, strict=True)
         )
         self._padded = _with(shape, self.axes, self.nffts)

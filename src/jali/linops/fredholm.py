@@ -6,7 +6,6 @@ d(k, x, z) = sum over y of G(k, x, y) m(k, y, z)
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from jali.arrays.layout import Shape
 from jali.arrays.libraries import library_of
 from jali.errors import ShapeError
 from jali.linops.conversion import in_type, type_of
+from jali.linops.given import positive
 from jali.linops.operator import LinearOperator
 
 
@@ -23,13 +23,14 @@ class Fredholm1(LinearOperator):
     """Products of matrices G(k), slice by slice.
 
     `G` has this rank's slices, in shape (slices, nx, ny); ranks may have different numbers of them, or none. The model has
-    shape (all slices, ny, nz), the data (all slices, nx, nz), both flat or not. Where all ranks have all of a vector, each
+    shape (all slices, ny, nz), the data (all slices, nx, nz), without nz where it is 1, both flat or not. Where all ranks have all of a vector, each
     multiplies its slices and one all-gather brings them together; where a vector is split along slices as G is, nothing is
     communicated.
 
     `saveGt` keeps the adjoint of G as well; without it the adjoint conjugates what is smaller. `usematmul` multiplies all
     slices by one call instead of one after the other. `dtype` converts G; by default it stays as it is. Collective, once: ranks
-    tell each other their shapes. Raises ShapeError where G has not three dimensions, or other matrices on other ranks.
+    tell each other their shapes. Raises ShapeError where G has not three dimensions, or other matrices on other ranks; ParameterError
+    where nz is not positive.
     """
 
     takes_stacks = False
@@ -46,7 +47,7 @@ class Fredholm1(LinearOperator):
         self.ranks = communicator_of(base_comm)
         library = library_of(G)
         G = in_type("kernels", G, dtype)
-        self.G, self.nz, self.usematmul = G, operator.index(nz), usematmul
+        self.G, self.nz, self.usematmul = G, positive("nz", nz), usematmul
         texts = self.ranks.gather_bytes(np.array(G.shape, np.int64).tobytes(), what="a kernel in slices")
         shapes = [tuple(map(int, np.frombuffer(text, np.int64))) for text in texts]
         if any(len(shape) != 3 for shape in shapes) or len({shape[1:] for shape in shapes}) > 1:

@@ -84,7 +84,7 @@ class Halo(LinearOperator):
         ranks = communicator_of(comm)
         self.proc_grid_shape = _grid(ranks, shape, proc_grid_shape)
         self.blocks = _grid_layout(ranks, shape, self.proc_grid_shape)
-        halos = _of_all(ranks, halo, len(shape))
+        halos = _of_all(ranks, halo, shape)
         self.halos = [widths for _, widths in halos]  # of all ranks
         self.halo = self.halos[ranks.rank]
         wanted = [_around(box, shape, *given) for box, given in zip(self.blocks.boxes, halos, strict=True)]
@@ -188,14 +188,18 @@ def _around(box: Box, shape: Shape, trimmed: bool, widths: Shape) -> Box:
     return _inside(found, shape) if trimmed else found
 
 
-def _of_all(ranks: Communicator, halo: Any, ndim: int) -> list[tuple[bool, Shape]]:
-    """The halos of all ranks, which may differ. Collective. ShapeError on all where one of them makes no sense."""
+def _of_all(ranks: Communicator, halo: Any, shape: Shape) -> list[tuple[bool, Shape]]:
+    """The halos of all ranks, which may differ. Collective. ShapeError on all where one of them makes no sense, or where arrays have
+    other shapes on other ranks."""
+    mine: Any
     try:
-        mine = _widths(halo, ndim)
-        text = json.dumps(mine)
+        mine = _widths(halo, len(shape))
     except ShapeError as error:
-        text = json.dumps(str(error))
-    found = [json.loads(one) for one in ranks.gather_bytes(text.encode(), what="halos")]
+        mine = str(error)
+    told = [json.loads(one) for one in ranks.gather_bytes(json.dumps([shape, mine]).encode(), what="halos")]
+    shapes, found = [tuple(dims) for dims, _ in told], [one for _, one in told]
+    if len(set(shapes)) > 1:
+        raise ShapeError(f"dims of Halo are the same on all ranks, not {', '.join(map(str, shapes))}")
     for rank, one in enumerate(found):
         if isinstance(one, str):
             raise ShapeError(one if rank == ranks.rank else f"{one} (on rank {rank})")

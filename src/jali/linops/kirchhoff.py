@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from jali.arrays import DistributedArray, StackedDistributedArray
 from jali.arrays.libraries import Library, dtype_of_numpy, library_of
 from jali.errors import ParameterError, ShapeError
 from jali.linops.conversion import type_of
@@ -37,7 +38,7 @@ class Kirchhoff:
       application, which takes several times as long.
 
     `matvec` and `rmatvec`, and `@` and `.H`, take flat arrays or such of shapes `dims` and `dimsd`, real or complex. Raises
-    ParameterError for another mode, for a velocity that is no positive number and for times that are negative or not finite;
+    ParameterError for distributed arrays, for another mode, for a velocity that is no positive number and for times that are negative or not finite;
     ShapeError for arrays of the wrong shape.
     """
 
@@ -165,6 +166,11 @@ class Kirchhoff:
         return library.from_host(np.zeros(shape, dtype), like)
 
     def _checked(self, values: Any, elements: int) -> Any:
+        if isinstance(values, DistributedArray | StackedDistributedArray):
+            raise ParameterError(
+                f"{self!r} is an operator of one rank, on plain arrays, not on a {type(values).__name__}: VStack of one of each rank "
+                "takes and gives those"
+            )
         if not hasattr(values, "shape"):
             values = np.asarray(values)
         if math.prod(values.shape) != elements:

@@ -23,6 +23,7 @@ from jali.arrays.libraries import library_of
 from jali.comm import Communicator
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.linops.conversion import in_type, type_of
+from jali.linops.given import positive
 from jali.linops.operator import LinearOperator
 
 
@@ -110,7 +111,7 @@ def MatrixMult(
     BlockMatrixMult ("block").
 
     `saveAt` keeps the adjoint of A as well. `dtype` converts A; by default it stays as it is. Collective, once: ranks tell each
-    other their shapes. Raises ParameterError for another kind, ShapeError where blocks do not make a matrix, LayoutError where
+    other their shapes. Raises ParameterError for another kind, and where M is not positive; ShapeError where blocks do not make a matrix, LayoutError where
     "summa" has a number of ranks that is no square.
     """
     kinds: dict[str, type[SummaMatrixMult] | type[BlockMatrixMult]] = {
@@ -130,7 +131,7 @@ class _MatrixProduct(LinearOperator):
 
     def __init__(self, A: Any, M: int, saveAt: bool, base_comm: Any, dtype: Any) -> None:
         self.ranks = communicator_of(base_comm)
-        self.M = operator.index(M)
+        self.M = positive("M", M)
         self.grid = self._grid_of(self.ranks.size)
         self.row, self.column = divmod(self.ranks.rank, self.grid[1])
         library = library_of(A)

@@ -21,10 +21,12 @@ from jali.errors import ParameterError, ShapeError
 from jali.lattice.field import Field
 from jali.lattice.field_arithmetic import FieldExpression
 from jali.linops import dense
+from jali.linops.given import positive
 from jali.linops.local import LocalOperator
 from jali.linops.spaces import Space, owned
 
 Vector = DistributedArray | StackedDistributedArray
+AS_OPERATOR = "jali.linops.aslinearoperator makes an operator of distributed arrays of a serial one"
 MOST_KEPT = 16  # layouts that an operator knows the results of
 
 
@@ -124,7 +126,8 @@ class LinearOperator:
             return
         if not isinstance(x, Vector):
             raise ParameterError(
-                f"{name} is a DistributedArray or a stack of them, not {type(x).__name__}: DistributedArray.to_dist makes one"
+                f"{name} is a DistributedArray or a stack of them, not {type(x).__name__}: "
+                + (AS_OPERATOR if _is_serial(x) else "DistributedArray.to_dist makes one")
             )
         if not self.takes_stacks:
             self._refuse_stack(x)
@@ -251,7 +254,7 @@ class LinearOperator:
         """
         from jali.solvers import lsqr
 
-        dense.positive("niter", niter)
+        positive("niter", niter)
         self._check(y, self.shape[0], "y")
         return lsqr(self, y, niter=niter).x
 
@@ -466,6 +469,11 @@ def _made(
     return found
 
 
+def _is_serial(x: Any) -> bool:
+    """Whether it is an operator of pylops or SciPy."""
+    return callable(getattr(x, "matvec", None)) and callable(getattr(x, "rmatvec", None))
+
+
 def _scaled(A: LinearOperator, a: Any) -> LinearOperator:
     """Numbers of Python's do not widen what they multiply, unless they are complex."""
     if not np.isscalar(a) or isinstance(a, str | bytes):
@@ -476,7 +484,10 @@ def _scaled(A: LinearOperator, a: Any) -> LinearOperator:
 
 def _sum(A: LinearOperator, B: Any) -> LinearOperator:
     if not isinstance(B, LinearOperator):
-        raise ParameterError(f"an operator is added to operators, not to {type(B).__name__}")
+        raise ParameterError(
+            f"an operator is added to operators, not to {type(B).__name__}"
+            + (f": {AS_OPERATOR}" if _is_serial(B) else "")
+        )
     if A.shape != B.shape:
         raise ShapeError(f"cannot add {A!r} and {B!r}: shape mismatch")
     dtype = np.result_type(A.dtype, B.dtype)

@@ -1,0 +1,27 @@
+"""Numbers that people give to operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jali.comm.given import integer
+from jali.errors import ParameterError
+
+
+def positive(name: str, value: Any) -> int:
+    """A whole number from 1. Raises ParameterError, by this name."""
+    number = integer(value)
+    if number is None or number < 1:
+        raise ParameterError(f"{name} is a positive whole number, not {value!r}")
+    return number
+
+
+def distance(sampling: Any) -> float:
+    """That of samples. Raises ParameterError for what is no number, and for 0."""
+    try:
+        step = float(sampling)
+    except (TypeError, ValueError):
+        step = 0.0
+    if step == 0.0 or step != step:
+        raise ParameterError(f"sampling is the distance of samples, a number that is not 0; not {sampling!r}")
+    return step
