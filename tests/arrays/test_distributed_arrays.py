@@ -441,6 +441,18 @@ def test_updates_of_any_memory_give_a_real_sum_of_squares(
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
+def test_squares_of_half_precision_that_it_does_not_hold_are_summed(ranks: int) -> None:
+    def run() -> None:
+        y, x = (DistributedArray.to_dist(np.full(4, value, "float16")) for value in (100, 200))
+        vectors = vectors_of("b", y)
+        assert (
+            vectors.update([(y, 1, [(1, x)])], norm=True) == vectors.norm2(y) == y.norm() ** 2 == 4 * 300**2
+        )
+
+    comm.virtual_ranks(ranks, run)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_solvers_take_complex_vectors_that_are_not_contiguous(ranks: int) -> None:
     diagonal, b = np.arange(1.0, 5), whole((4, 6), "complex128")
 

@@ -10,6 +10,7 @@ import numpy as np
 from jali._core import inner_of_host_vectors
 from jali.arrays.distributed import DistributedArray
 from jali.arrays.libraries import library_of, numpy_dtype
+from jali.arrays.norms import floating
 from jali.arrays.stacked import StackedDistributedArray
 from jali.errors import LayoutError
 from jali.lattice.vectors import FieldVectors
@@ -155,7 +156,7 @@ def _dot(x: DistributedArray, y: DistributedArray) -> Any:
 def _norm2(x: DistributedArray) -> float:
     """The sum of |x|^2 of this rank's part: real, as the core's loops give it."""
     found = inner_of_host_vectors(x._local, x._local)
-    return float(library_of(x._local).squares(x._local) if found is None else found.real)
+    return float(library_of(x._local).squares(floating(x._local)) if found is None else found.real)
 
 
 def _ranks(x: DistributedArray) -> Any:
