@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 import math
@@ -104,11 +105,27 @@ def test_a_number_that_is_not_what_it_should_be_makes_the_command_fail(
             "engine 'numpy' has no arrays on the device 'cuda'",
         ),
         (["lsm", "--picture", "image.txt"], "'image.txt' is no picture: its name should end with one of"),
+        (["--check"], "--check is for an example: give its name, one of lsm, "),
+        (["--size", "small", "--set", "nx=3"], "--size and --set are for an example: give its name, one of"),
+        (["--picture", "a.png"], "--picture is for an example"),
     ],
 )
 def test_bad_input_is_said(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["example", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_picture_without_matplotlib_is_refused_before_computing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name)
+    )
+    assert main([*QUICK, "--picture", "image.png"]) == 2
+    told = capsys.readouterr()
+    assert "a picture needs matplotlib, which is not installed: pip install matplotlib" in told.err
+    assert told.out == ""
 
 
 def test_an_unknown_device_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ import types
 import pytest
 
 from jali import comm
+from jali.errors import ParameterError
 from jali.profile import benchmark, benchmarks, mark, recording
 
 
@@ -162,3 +163,19 @@ def test_a_library_of_devices_without_devices_is_not_waited_for(
     cuda = types.SimpleNamespace(is_available=lambda: False, get_current_stream=get_current_stream)
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=cuda))
     assert benchmark(logger=logger[0])(lambda: 7)() == 7
+
+
+def test_names_that_are_no_strings_are_refused_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ParameterError, match="the description of a function is a string, not 7"):
+        benchmark(description=7)  # type: ignore[call-overload]
+
+    @benchmark(description=None)
+    def work() -> str:
+        for label in (0, None, b"x"):
+            with pytest.raises(ParameterError, match=f"the label of a mark is a string, not {label!r}"):
+                mark(label)  # type: ignore[arg-type]
+        mark("part")
+        return "done"
+
+    assert work() == "done"
+    assert [name for _, name, _ in rows(capsys.readouterr().out)] == ["work", "part"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import importlib.util
 import json
 import sys
 import time
@@ -51,6 +52,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """List, or run and draw. Rank 0 speaks."""
     ranks = comm.current()
     if arguments.name is None:
+        _check_alone(arguments)
         if ranks.rank == 0:
             _list(arguments.json)
         return 0
@@ -116,12 +118,33 @@ def _module(given: str, check: bool) -> tuple[str, Any]:
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(examples.EXAMPLES)}"
         raise ParameterError(f"there is no example {value_shown(given)}; {hint}")
     example = examples.EXAMPLES[name]
-    if missing := example.missing(check):
+    _need(f"{'the check of ' if not example.missing() else ''}example {name}", example.missing(check))
+    return name, example.load()
+
+
+def _need(what: str, missing: list[str]) -> None:
+    """Raises ParameterError where packages are missing."""
+    if missing:
         raise ParameterError(
-            f"{'the check of ' if not example.missing() else ''}example {name} needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed: "
+            f"{what} needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed: "
             f"pip install {' '.join(missing)}"
         )
-    return name, example.load()
+
+
+def _check_alone(arguments: argparse.Namespace) -> None:
+    """Raises ParameterError for what asks for more than the list, without an example's name."""
+    given = {
+        "--check": arguments.check,
+        "--picture": arguments.picture,
+        "--device": arguments.device != "cpu",
+        "--engine": arguments.engine,
+        "--size": arguments.size,
+        "--set": arguments.overrides,
+    }
+    if asked := [option for option, value in given.items() if value]:
+        raise ParameterError(
+            f"{' and '.join(asked)} {'is' if len(asked) == 1 else 'are'} for an example: give its name, one of {', '.join(examples.EXAMPLES)}"
+        )
 
 
 def parameters_of(name: str, sizes: dict[str, Any], size: str | None, overrides: list[str]) -> Any:
@@ -150,6 +173,7 @@ def parameters_of(name: str, sizes: dict[str, Any], size: str | None, overrides:
 
 def _check_picture(path: Path) -> None:
     """Before an hour of computing: is it a kind of picture that can be drawn?"""
+    _need("a picture", [] if importlib.util.find_spec("matplotlib") else ["matplotlib"])
     from matplotlib.backend_bases import FigureCanvasBase
 
     kinds = FigureCanvasBase.get_supported_filetypes()

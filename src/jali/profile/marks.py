@@ -26,6 +26,7 @@ from typing import Any, TypeVar, overload
 
 from jali import settings
 from jali.comm.world import known
+from jali.errors import ParameterError
 from jali.profile import recording
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -79,12 +80,13 @@ def benchmarks(on: bool) -> Iterator[None]:
 def mark(label: str) -> None:
     """What the function does from here to the next mark, or to its end, has this name.
 
-    Raises RuntimeError outside of a decorated function.
+    Raises RuntimeError outside of a decorated function, ParameterError for what is no string.
     """
     if not _on:
         return
     if not _here.calls:
         raise RuntimeError("mark() called outside of a benchmarked region")
+    _check_name("label of a mark", label)
     wait_for_devices()
     now = time.perf_counter_ns()
     call = _here.calls[-1]
@@ -101,7 +103,10 @@ def benchmark(
     func: None = None, description: str | None = "", logger: logging.Logger | None = None
 ) -> Callable[[Function], Function]: ...
 def benchmark(func: Any = None, description: str | None = "", logger: logging.Logger | None = None) -> Any:
-    """Decorates a function so that it reports how long it took, as `description` (default: its name) to `logger`."""
+    """Decorates a function so that it reports how long it took, as `description` (default: its name) to `logger`. Raises ParameterError
+    for a description that is no string."""
+    if description is not None:
+        _check_name("description of a function", description)
 
     def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
         name = description or function.__name__
@@ -124,6 +129,12 @@ def benchmark(func: Any = None, description: str | None = "", logger: logging.Lo
         return timed
 
     return decorated if func is None else decorated(func)
+
+
+def _check_name(what: str, name: Any) -> None:
+    """Here, since where times are reported it would take the place of a result, or of the exception that ended the function."""
+    if not isinstance(name, str):
+        raise ParameterError(f"the {what} is a string, not {name!r}")
 
 
 def _end(call: _Call, logger: logging.Logger | None, failed: bool = False) -> None:
