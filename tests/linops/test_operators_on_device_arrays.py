@@ -60,6 +60,11 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 (as CuPy's)
         """Which may be made the current one."""
         return contextlib.nullcontext()
 
+    @property
+    def data(self) -> Any:
+        """Where it lies."""
+        return types.SimpleNamespace(ptr=self.values.ctypes.data)
+
     def item(self) -> Any:
         return self.values.item()
 

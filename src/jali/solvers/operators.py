@@ -3,8 +3,7 @@
 Vectors go in and come out as the operator has them: distributed arrays and stacks for `jali.linops`, flat arrays for `pylops`, fields
 or lists for others. Nothing is called but these two functions, and nothing is known of the operator but its `dtype`, where it has one.
 An operator may keep the vector that it gives, and give it again, and may give what it was given: solvers are done with it when they ask for
-the next, and write into none. One that does so
-for solvers only has `matvec_kept` and `rmatvec_kept` beside these functions.
+the next, and write into none. One that does so for solvers only has `matvec_kept` and `rmatvec_kept` beside these functions.
 """
 
 from __future__ import annotations
