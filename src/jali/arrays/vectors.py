@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ class DistributedVectors(WithoutGraphs):
         return x.copy()
 
     def epsilon(self, x: Any) -> float:
-        return max(float(np.finfo(_real_dtype(leaf)).eps) for leaf in _leaves(x))
+        return max([_epsilon(numpy_dtype(leaf)) for leaf in _leaves(x)])
 
     def precision(self, x: Any) -> str:
         return ", ".join(dict.fromkeys(str(leaf.dtype) for leaf in _leaves(x)))
@@ -168,8 +169,8 @@ def _on_host(x: Any) -> Any:
     return x.item() if hasattr(x, "item") else x
 
 
-def _real_dtype(x: DistributedArray) -> np.dtype[Any]:
-    dtype = numpy_dtype(x)
+@cache
+def _epsilon(dtype: np.dtype[Any]) -> float:
     if dtype.kind not in "fc":
         raise LayoutError(f"solvers compute with real and complex numbers, not with arrays of {dtype}")
-    return dtype
+    return float(np.finfo(dtype).eps)

@@ -51,8 +51,10 @@ def residual(Ax: Any, y: Any) -> Any:
 
 def is_complex(x: Any) -> bool:
     """Whether a vector, or one in a list or stack, or an operator says that its numbers are complex."""
+    if x is None:
+        return False
     if isinstance(x, list | tuple) or hasattr(x, "distarrays"):
-        return any(is_complex(member) for member in x)
+        return any(map(is_complex, x))
     dtype = getattr(x, "dtype", None)
     if isinstance(dtype, np.dtype):
         return dtype.kind == "c"
@@ -62,7 +64,7 @@ def is_complex(x: Any) -> bool:
 def widened(x: Any, *others: Any) -> Any:
     """x, or where one of it is complex, or one of the others (operators and vectors), a copy all of which is complex, so that steps of
     solvers fit into it."""
-    return _as_complex(x) if any(is_complex(one) for one in (x, *others)) else x
+    return _as_complex(x) if is_complex(x) or any(map(is_complex, others)) else x
 
 
 def _as_complex(x: Any) -> Any:

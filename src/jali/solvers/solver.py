@@ -184,7 +184,7 @@ HOOKS = [f"on_{what}_{when}" for what in ("setup", "step", "run") for when in ("
 
 def check_tolerance(name: str, tol: Any) -> None:
     """Raise ParameterError for what is no tolerance: nan, which nothing reaches, and what is no real number."""
-    if not isinstance(tol, int | float | np.number) or not tol == tol or np.iscomplexobj(tol):
+    if not isinstance(tol, int | float | np.integer | np.floating) or tol != tol:
         raise ParameterError(f"{name}: tol is a real number, not {tol!r}")
 
 

@@ -188,8 +188,7 @@ def inner_by_library(x: Any, y: Any) -> Any:
 
 def addable(dtype: Any, other: Any) -> bool:
     """Whether numbers of these types may be added in place: both real or both complex, in any precision."""
-    kinds = ["complex" in str(one) for one in (dtype, other)]
-    return kinds[0] == kinds[1]
+    return dtype is other or ("complex" in str(dtype)) == ("complex" in str(other))
 
 
 def _assign_by_library(y: Any, own: Any, terms: Sequence[tuple[Any, Any]]) -> None:
