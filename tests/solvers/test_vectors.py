@@ -12,6 +12,7 @@ import pytest
 
 import jali
 from jali import Complex, Field, Lattice, Real
+from jali.arrays.libraries import LIBRARIES
 from jali.errors import LayoutError, ParameterError, SolverError
 from jali.lattice import vectors as of_fields
 from jali.solvers import Row, cg, register, vectors, vectors_of
@@ -114,6 +115,7 @@ def fake_library(monkeypatch, name, kind, **more):
     for key, value in more.items():
         setattr(fake, key, value)
     monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setitem(LIBRARIES[name].__dict__, "xp", module)  # which it keeps
     return lambda a: np.asarray(a).view(fake)
 
 
