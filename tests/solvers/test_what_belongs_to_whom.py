@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_solvers_in_corner_cases import Matrix as New  # gives new vectors
 
 import jali
 from jali import comm
@@ -30,19 +31,6 @@ from jali.solvers import (
     power_iteration,
 )
 from jali.solvers.vectors import ArrayVectors, assign
-
-
-class New:
-    """Gives new vectors."""
-
-    def __init__(self, a: np.ndarray) -> None:
-        self.a, self.shape, self.dtype = a, a.shape, a.dtype
-
-    def matvec(self, x: np.ndarray) -> np.ndarray:
-        return self.a @ x
-
-    def rmatvec(self, y: np.ndarray) -> np.ndarray:
-        return self.a.conj().T @ y
 
 
 class Kept(New):

@@ -122,10 +122,8 @@ class Solver:
 
     @property
     def stopped(self) -> bool:
-        """Whether a callback asked to stop."""
-        said = [
-            getattr(callback, "stop", False) for callback in self.callbacks
-        ]  # a method of that name says nothing
+        """Whether a callback asked to stop. A method of that name says nothing."""
+        said = [getattr(callback, "stop", False) for callback in self.callbacks]
         return any(isinstance(word, bool | np.bool_) and bool(word) for word in said)
 
     def _call(self, hook: str, x: Any) -> None:
@@ -154,9 +152,9 @@ class Solver:
         vectors = {name: getattr(self, name) for name in self.kept_vectors} | {"x": self._x}
         return {
             "solver": type(self).__name__,
+            # some are lists, which grow
             "numbers": {
-                name: copy.copy(getattr(self, name))
-                for name in (*self.kept_numbers, "iiter", "niter")  # some are lists, which grow
+                name: copy.copy(getattr(self, name)) for name in (*self.kept_numbers, "iiter", "niter")
             },
             "cost": list(self.cost),
             "vectors": {name: _copy(x) for name, x in vectors.items()},

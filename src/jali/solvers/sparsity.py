@@ -169,9 +169,8 @@ class ISTA(Solver):
         if self.analysis is None or self.synthesis is None:
             return each(lambda part: function(part, by), x)
         coefficients = each(lambda part: function(part, by), self.analysis(x))
-        return self.model.copy(
-            self.synthesis(coefficients)
-        )  # which the operator may keep, or have been given
+        # the operator may keep what it gives, or have been given it
+        return self.model.copy(self.synthesis(coefficients))
 
     def step(self, x: Any, show: bool = False) -> Any:
         """One iteration: returns the next x. Raises ResidualError, which is a ValueError, where that is watched.

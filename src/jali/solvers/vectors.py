@@ -207,10 +207,8 @@ def _assign_by_library(y: Any, own: Any, terms: Sequence[tuple[Any, Any]]) -> No
 
 
 def list_like(x: Any, members: Iterable[Any]) -> Any:
-    """A list or tuple of the kind of x."""
-    return (
-        x._make(members) if hasattr(x, "_make") else type(x)(members)
-    )  # a named tuple takes them one by one
+    """A list or tuple of the kind of x. Named tuples are made of their members one by one."""
+    return x._make(members) if hasattr(x, "_make") else type(x)(members)
 
 
 class ListVectors(WithoutGraphs):
