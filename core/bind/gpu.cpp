@@ -5,6 +5,7 @@
 #include "device/numbers.hpp"
 
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -112,7 +113,9 @@ void bind_gpu(nb::module_& m) {
                 void* stream = gpu->stream();
                 new (self) GpuGraph(std::move(gpu), stream, [&] { work(); });
             },
-            "gpu"_a, "work"_a, "Records what `work()` puts on jali's stream; it is not run.");
+            "gpu"_a, "work"_a, "Records what `work()` puts on jali's stream; it is not run.")
+        .def("make_ready", &GpuGraph::make_ready, Released(),
+             "For launches, once; the device may be waited for.");
 
     nb::class_<GpuEvent>(m, "GpuEvent", "A moment in the work of a device.")
         .def(nb::init<std::shared_ptr<Gpu>, bool>(), "gpu"_a, "timed"_a = true)
@@ -130,7 +133,12 @@ void bind_gpu(nb::module_& m) {
 
     nb::class_<Gpu>(m, "Gpu", "A GPU of this process.")
         .def_static(
-            "open", [](const std::string& kind, int ordinal) { return Gpu::open(vendor_of(kind), ordinal); },
+            "open",
+            [](const std::string& kind, int ordinal) {
+                const GpuVendor& vendor = vendor_of(kind);
+                const nb::gil_scoped_release released; // its first memory waits for the other devices
+                return Gpu::open(vendor, ordinal);
+            },
             "kind"_a, "ordinal"_a, "The device of this number; DeviceError says why it cannot be used.")
         .def_static(
             "count", [](const std::string& kind) { return Gpu::count(vendor_of(kind)); }, "kind"_a,
@@ -171,13 +179,13 @@ void bind_gpu(nb::module_& m) {
         .def(
             "why_not_peer_handles",
             [](const Gpu& gpu) {
-                nb::dict types;
+                std::map<std::string, std::string> types;
                 for (const HandleTypeRow& row : handle_types)
                     types[row.name] = gpu.allows(row.type) ? gpu.why_not_handle_type(row.type)
                                                            : std::string("JALI_PEER_HANDLES leaves it out");
                 return types;
             },
-            "Every handle type, with why the driver refuses; empty where it does not.")
+            Released(), "Every handle type, with why the driver refuses; empty where it does not.")
         .def_prop_ro("memory_cached", &Gpu::cached)
         .def("memory_usage",
              [](const Gpu& gpu) {

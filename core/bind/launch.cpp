@@ -47,6 +47,7 @@ void bind_launch(nb::module_& m) {
         "What the kernel of a launch, or of what is sent for it, counts, on this rank; "
         "outlives the launch.")
         .def(nb::init<std::shared_ptr<Gpu>, int>(), "gpu"_a.none(), "count"_a,
+             nb::call_guard<nb::gil_scoped_release>(), // the device may be waited for
              "For halo_item(counters=...): all 0, on the host if there is no gpu.")
         .def_prop_ro("address", &LaunchCounters::address, "Where the kernel counts.")
         .def_prop_ro(

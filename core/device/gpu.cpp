@@ -600,13 +600,21 @@ void GpuGraph::begin(void* stream) {
 
 void GpuGraph::end(void* stream) {
     record_->stop();
+    gpu_->api().check(gpu_->api().capture_end(stream, &graph_), "recording a graph");
+}
+
+void GpuGraph::make_ready() {
+    gpu_->make_current();
+    std::lock_guard lock(mutex_);
+    if (instance_ == nullptr) instantiate();
+}
+
+void GpuGraph::instantiate() {
     const GpuApi& api = gpu_->api();
-    void* graph = nullptr;
-    api.check(api.capture_end(stream, &graph), "recording a graph");
     // each kernel as urgent as it was recorded, not as the stream that the graph is launched on
     constexpr unsigned long long by_node = 8;
-    const int error = api.graph_instantiate(&instance_, graph, gpu_->knows_urgency() ? by_node : 0);
-    api.graph_destroy(graph);
+    const int error = api.graph_instantiate(&instance_, graph_, gpu_->knows_urgency() ? by_node : 0);
+    api.graph_destroy(std::exchange(graph_, nullptr));
     api.check(error, "making a graph ready");
 }
 
@@ -620,6 +628,7 @@ void GpuGraph::abandon(void* stream) noexcept {
 GpuGraph::~GpuGraph() {
     const CallersContext kept(gpu_->api());
     gpu_->make_current();
+    if (graph_ != nullptr) gpu_->api().graph_destroy(graph_);
     if (instance_ != nullptr) gpu_->api().graph_instance_destroy(instance_);
 }
 
@@ -637,6 +646,7 @@ void GpuGraph::launch(void* stream) {
     gpu_->make_current();
     gpu_->refuse_if_aborted();
     std::lock_guard lock(mutex_); // until this launch is on its stream, where the next one can wait for it
+    if (instance_ == nullptr) instantiate();
     if (launched_ != nullptr && launched_ != stream) follow(launched_, stream);
     launched_ = stream;
     if (DriverRecord::on()) {

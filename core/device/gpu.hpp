@@ -135,17 +135,21 @@ class GpuGraph {
     }
     ~GpuGraph();
     GpuGraph(const GpuGraph&) = delete;
+    // What the first launch does otherwise. The driver waits for the device as it likes, which may wait for
+    // what another rank sends: hold nothing that a rank needs.
+    void make_ready();
     // Launches of one graph share what its kernels count and fill: one on another stream waits for the last
     // one, and where that still runs the user is told once. Any thread may launch it.
     void launch(void* stream);
 
   private:
     void follow(void* last, void* stream) const;
+    void instantiate();
     void begin(void* stream);
     void end(void* stream);
     void abandon(void* stream) noexcept;
     std::shared_ptr<Gpu> gpu_;
-    void* instance_ = nullptr;
+    void *graph_ = nullptr, *instance_ = nullptr;    // until it is ready, from then on
     std::mutex mutex_;                               // of what comes after what
     void *captured_ = nullptr, *launched_ = nullptr; // on which streams, the second time the last one
     std::unique_ptr<DriverRecord> record_;           // its calls

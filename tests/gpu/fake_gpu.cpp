@@ -5,21 +5,21 @@
 // only as much of other streams runs as events ask for. So a missing wait shows. (A device does go on while
 // its host waits for something else: what has been left alone for a while runs, too.) With JALI_FAKE_SEED=n
 // the order of all that is not ordered is chosen as nobody would. A kernel has the blocks that were asked
-// for, each of one thread. Copies must stay inside one allocation. Who loads a kernel waits until its device
-// is idle, and no copy into the device's memory can be put on any stream meanwhile, which is what real
-// drivers do. Numbers of devices: JALI_FAKE_GPUS (1); multiprocessors of each: JALI_FAKE_MULTIPROCESSORS
-// (4), for JALI_FAKE_THREADS (2048) each, with JALI_FAKE_ONE_DEVICE=1 of all together; memory:
-// JALI_FAKE_GPU_BYTES (1 GiB); of the largest allocation that other processes may map:
+// for, each of one thread. Copies must stay inside one allocation. Who loads a kernel or makes a graph ready
+// waits until its device is idle, and no copy into the device's memory can be put on any stream meanwhile,
+// which is what real drivers do. Numbers of devices: JALI_FAKE_GPUS (1); multiprocessors of each:
+// JALI_FAKE_MULTIPROCESSORS (4), for JALI_FAKE_THREADS (2048) each, with JALI_FAKE_ONE_DEVICE=1 of all
+// together; memory: JALI_FAKE_GPU_BYTES (1 GiB); of the largest allocation that other processes may map:
 // JALI_FAKE_EXPORT_BYTES. With JALI_FAKE_NO_IPC=1 the driver exports no IPC handles, with
 // JALI_FAKE_NO_IPC_OPEN=1 it opens none; JALI_FAKE_NO_VIRTUAL=1 and JALI_FAKE_NO_VIRTUAL_IMPORT=1 say the
 // same of memory with handles. With JALI_FAKE_QUEUE=n a stream that holds n operations is full, and who puts
-// one more on it waits. With JALI_FAKE_COMPILER=idle kernels are compiled to nothing and do nothing,
-// for tests that want the texts only. With JALI_FAKE_ISLANDS=n the devices of a process reach those of their
-// own n neighbours only, as on hosts of n devices.
+// one more on it waits. With JALI_FAKE_COMPILER=idle kernels are compiled to nothing and do nothing, for
+// tests that want the texts only. With JALI_FAKE_ISLANDS=n the devices of a process reach those of their own
+// n neighbours only, as on hosts of n devices.
 //
 // Here are the driver's functions; what it remembers is in fake_gpu_state.hpp, what runs in
-// fake_gpu_scheduler.hpp, memory with handles in fake_gpu_virtual.hpp, the compiler in fake_gpu_compiler.hpp.
-// One file is compiled, this one.
+// fake_gpu_scheduler.hpp, memory with handles in fake_gpu_virtual.hpp, the compiler in
+// fake_gpu_compiler.hpp. One file is compiled, this one.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -100,6 +100,7 @@ BOTH(cuDeviceGetUuid, hipDeviceGetUuid, (void* bytes, int device), (bytes, devic
     return 0;
 }
 BOTH(cuDevicePrimaryCtxRetain, hipDevicePrimaryCtxRetain, (void** context, int device), (context, device)) {
+    may_wait("cuDevicePrimaryCtxRetain");
     *context = reinterpret_cast<void*>(std::intptr_t{1000} + device);
     return 0;
 }
@@ -113,6 +114,7 @@ BOTH(cuCtxGetCurrent, hipCtxGetCurrent, (void** context), (context)) {
     return 0;
 }
 BOTH(cuCtxSynchronize, hipDeviceSynchronize, (), ()) {
+    may_wait("cuCtxSynchronize");
     Scheduler::get().run_all(current);
     return sticky;
 }
@@ -123,6 +125,7 @@ BOTH(cuMemGetInfo_v2, hipMemGetInfo, (std::size_t* free, std::size_t* total), (f
     return 0;
 }
 BOTH(cuMemAlloc_v2, hipMalloc, (Address * address, std::size_t bytes), (address, bytes)) {
+    may_wait("cuMemAlloc_v2");
     GUARD;
     if (in_use + bytes > device_bytes()) return 2;
     const int file = memfd_create("device memory", 0);
@@ -144,6 +147,7 @@ API hipExtMallocWithFlags(Address* address, std::size_t bytes, unsigned flags) {
     return flags != 1 || number("JALI_FAKE_NO_FINE", 0) ? 801 : hipMalloc(address, bytes);
 }
 BOTH(cuMemFree_v2, hipFree, (Address address), (address)) {
+    may_wait("cuMemFree_v2");
     Scheduler::get().run_all(
         current); // not what other devices do: their work may wait for what this thread does next
     GUARD;
@@ -157,10 +161,12 @@ BOTH(cuMemFree_v2, hipFree, (Address address), (address)) {
 }
 BOTH(cuMemHostAlloc, hipHostMalloc, (void** address, std::size_t bytes, unsigned flags),
      (address, bytes, flags)) {
+    may_wait("cuMemHostAlloc");
     (void)flags;
     return posix_memalign(address, 4096, bytes) ? 2 : 0;
 }
 BOTH(cuMemFreeHost, hipHostFree, (void* address), (address)) {
+    may_wait("cuMemFreeHost");
     std::free(address);
     return 0;
 }
@@ -207,11 +213,13 @@ BOTH(cuMemsetD8Async, hipMemsetD8Async, (Address to, unsigned char value, std::s
 }
 BOTH(cuStreamCreateWithPriority, hipStreamCreateWithPriority, (void** stream, unsigned flags, int priority),
      (stream, flags, priority)) {
+    may_wait("cuStreamCreateWithPriority");
     (void)flags;
     *stream = Scheduler::get().make_stream(current, priority);
     return 0;
 }
 BOTH(cuStreamSynchronize, hipStreamSynchronize, (void* stream), (stream)) {
+    may_wait("cuStreamSynchronize");
     if (capturing) return 900;
     Scheduler::get().run_to(stream_of(stream), position_of(stream));
     return sticky;
@@ -337,6 +345,7 @@ BOTH(cuEventQuery, hipEventQuery, (void* event), (event)) {
     return !e.stream || Scheduler::get().is_at(e.stream, e.position) ? sticky : 600;
 }
 BOTH(cuEventSynchronize, hipEventSynchronize, (void* event), (event)) {
+    may_wait("cuEventSynchronize");
     Event e;
     {
         GUARD;
@@ -355,6 +364,7 @@ BOTH(cuEventElapsedTime, hipEventElapsedTime, (float* ms, void* from, void* to),
     return 0;
 }
 BOTH(cuModuleLoadData, hipModuleLoadData, (void** module, const void* image), (module, image)) {
+    may_wait("cuModuleLoadData");
     std::mutex* one = nullptr;
     {
         GUARD;
@@ -485,7 +495,9 @@ BOTH(cuStreamEndCapture, hipStreamEndCapture, (void* stream, void** graph), (str
 }
 BOTH(cuGraphInstantiateWithFlags, hipGraphInstantiateWithFlags,
      (void** instance, void* graph, unsigned long long flags), (instance, graph, flags)) {
+    may_wait("cuGraphInstantiateWithFlags");
     (void)flags;
+    if (!capturing) Scheduler::get().run_all(current);
     *instance = new std::shared_ptr<const Graph>(*static_cast<std::shared_ptr<const Graph>*>(graph));
     return 0;
 }
@@ -521,6 +533,7 @@ API cuDeviceGetP2PAttribute(int* value, int attribute, int device, int peer) {
     return hipDeviceGetP2PAttribute(value, attribute - 1, device, peer);
 }
 BOTH(cuCtxEnablePeerAccess, hipCtxEnablePeerAccess, (void* context, unsigned flags), (context, flags)) {
+    may_wait("cuCtxEnablePeerAccess");
     (void)context;
     (void)flags;
     return 0;

@@ -121,9 +121,18 @@ int put(void* handle, Operation operation) {
     }
     return 0;
 }
+// For functions in which real drivers wait for a device as they like. Whoever keeps Python's interpreter then
+// may wait for ever: the device may wait for a rank that is a thread, which needs it.
+void may_wait(const char* function) {
+    static const auto held = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Check"));
+    if (held == nullptr || !held()) return;
+    std::fprintf(stderr, "fake driver: %s with Python's interpreter held\n", function);
+    std::abort();
+}
 // A stream holds so many operations (JALI_FAKE_QUEUE; 0: any number). Whoever puts one more waits until the
 // first of them has been done, as with real drivers.
 void wait_for_room(void* handle) {
+    may_wait("work for a stream");
     const auto most = static_cast<std::uint64_t>(number("JALI_FAKE_QUEUE", 0));
     if (most == 0 || capturing) return;
     Stream* stream = stream_of(handle);

@@ -75,6 +75,7 @@ class Graph:
                 self._rehearse()
             with in_order:  # where nobody waits for other ranks
                 self._instance = _core.GpuGraph(self.lattice.gpu, self._once)
+            self._instance.make_ready()
         self._forget_ghosts()
         self._places = self._now_at()
 
