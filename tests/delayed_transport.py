@@ -11,13 +11,15 @@ from typing import Any
 
 import jali.comm
 
+Boxes = dict[tuple[int, int, int], deque]  # from, to, tag: when there, and what
+
 
 class Delayed(jali.comm.Transport):
     """Every message takes from nothing to `delay` seconds; those of one pair and tag stay in order."""
 
     name = "delayed"
 
-    def __init__(self, rank: int, boxes: dict[tuple[int, int, int], deque], size: int, delay: float) -> None:
+    def __init__(self, rank: int, boxes: Boxes, size: int, delay: float) -> None:
         self.rank, self.size, self.boxes, self.delay = rank, size, boxes, delay
         self.random = random.Random(rank)
         self.asked: dict[tuple[int, int], deque] = defaultdict(deque)
@@ -26,8 +28,12 @@ class Delayed(jali.comm.Transport):
     def send(self, data: memoryview, to: int, tag: int) -> float:
         self.messages += 1
         there = time.monotonic() + self.random.uniform(0, self.delay)
-        self.boxes[self.rank, to, tag].append((there, bytes(data)))
+        self.box(self.rank, to, tag).append((there, bytes(data)))
         return there
+
+    def box(self, source: int, to: int, tag: int) -> deque:
+        """One for both ends: a defaultdict may make two, one of which is lost, if both look at once."""
+        return self.boxes.setdefault((source, to, tag), deque())
 
     def sent(self, message: float) -> bool:
         return time.monotonic() > message
@@ -39,7 +45,7 @@ class Delayed(jali.comm.Transport):
 
     def received(self, message: tuple[int, int, object]) -> bytes | None:
         source, tag, _ = message
-        box = self.boxes[source, self.rank, tag]
+        box = self.box(source, self.rank, tag)
         first_asked = self.asked[source, tag][0] is message
         if not first_asked or not box or box[0][0] > time.monotonic():
             return None
@@ -49,7 +55,7 @@ class Delayed(jali.comm.Transport):
 
 def on_delayed_ranks(size: int, function: Callable[..., Any], *arguments: Any, delay: float = 0.001) -> list:
     """`function(*arguments)` on ranks that are threads of this process; the first exception, if there is one."""
-    boxes: dict[tuple[int, int, int], deque] = defaultdict(deque)
+    boxes: Boxes = {}
     results: list[Any] = [None] * size
     errors: list[BaseException] = []
 
