@@ -54,24 +54,22 @@ extern "C" {scalar} read_all(const {scalar}* x, long n) {{
 }}
 """
 
-_FMA_FORMS = {
-    ("float64", 64): ("vfmadd213pd", "v"),
-    ("float64", 32): ("vfmadd213pd", "x"),
-    ("float32", 64): ("vfmadd213ps", "v"),
-    ("float32", 32): ("vfmadd213ps", "x"),
-}
+# By the bytes of a vector: the macro of compilers that have the instruction, and the constraint of its registers.
+_FMA_FORMS = {64: ("__AVX512F__", "v"), 32: ("__FMA__", "x")}
 
 
 def _fma_chains(precision: str, width: int) -> str:
-    """Twelve independent multiply-adds, as instructions where we know them."""
-    form = _FMA_FORMS.get((precision, width))
-    if form is None:
-        return "\n".join(f"a{i} = fma_(a{i}, m, c);" for i in range(12))
-    name, register = form
-    return "\n".join(
+    """Twelve independent multiply-adds, as instructions where we know them and the processor has them."""
+    portable = "\n".join(f"a{i} = fma_(a{i}, m, c);" for i in range(12))
+    if width not in _FMA_FORMS:
+        return portable
+    macro, register = _FMA_FORMS[width]
+    name = "vfmadd213pd" if precision == "float64" else "vfmadd213ps"
+    instructions = "\n".join(
         f'asm volatile("{name} %2, %1, %0" : "+{register}"(a{i}) : "{register}"(m), "{register}"(c));'
         for i in range(12)
     )
+    return f"\n#ifdef {macro}\n{instructions}\n#else\n{portable}\n#endif\n"
 
 
 @functools.cache
