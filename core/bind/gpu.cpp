@@ -271,7 +271,10 @@ void bind_gpu(nb::module_& m) {
         .def(
             "allocate_pinned",
             [](Gpu& gpu, std::size_t bytes, const std::string& label) {
-                auto memory = std::make_unique<PinnedMemory>(gpu.allocate_pinned(bytes, label));
+                auto memory = std::make_unique<PinnedMemory>([&] {
+                    const nb::gil_scoped_release released;
+                    return gpu.allocate_pinned(bytes, label);
+                }());
                 auto* data = reinterpret_cast<unsigned char*>(memory->data());
                 const nb::capsule owner(memory.release(),
                                         [](void* held) noexcept { delete static_cast<PinnedMemory*>(held); });

@@ -175,8 +175,9 @@ std::size_t Gpu::free_memory() const {
 }
 
 // What the driver does only when all before it is done (copies of ordinary host memory, loading a kernel,
-// returning memory), it waits for with deaf ears, and while loading it holds what copies from other devices
-// into this one need: a rank that is a thread would keep the others from what its device waits for.
+// making a graph ready, returning memory), it waits for with deaf ears, and while loading it holds what
+// copies from other devices into this one need: a rank that is a thread would keep the others from what its
+// device waits for.
 void Gpu::listen() const {
     if (is_heard_) synchronize();
 }
@@ -610,6 +611,7 @@ void GpuGraph::make_ready() {
 }
 
 void GpuGraph::instantiate() {
+    gpu_->listen();
     const GpuApi& api = gpu_->api();
     // each kernel as urgent as it was recorded, not as the stream that the graph is launched on
     constexpr unsigned long long by_node = 8;

@@ -297,6 +297,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
 
   private:
     friend class GpuEvent;
+    friend class GpuGraph;
     friend class GpuMemory;
     friend class GpuStream;
     friend class PinnedMemory;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from test_graphs import filled, power_iteration, scale, spread
 from test_solvers_on_devices import operator, random_field
 
 import jali
-from jali import EVEN, ODD, Complex, Field, Lattice, Real, Spinor, _core, comm, planner
+from jali import EVEN, ODD, Complex, Field, Lattice, Real, Spinor, _core, comm, planner, recording
 from jali.comm import DeviceArray
 from jali.errors import DeviceError, RankError, RecordingError
 from jali.fermions import WilsonDirac
@@ -403,6 +404,22 @@ def by_library_at_once(in_graph):
 def test_the_library_connects_before_it_is_recorded():
     assert jali.virtual_ranks(2, by_library_at_once, True) == [[12.0] * 3] * 2
     assert jali.virtual_ranks(2, by_library_at_once, False) == [[12.0] * 3] * 2
+
+
+@pytest.mark.parametrize("way", ["remote-write", "copy-engine", "nccl"])
+def test_a_rank_that_makes_a_graph_ready_keeps_no_other_from_recording(way, monkeypatch, use_settings):
+    """The device of rank 0 waits for the rehearsal of rank 1, which comes to it when rank 0 has recorded all of its own."""
+    use_settings(message_way=way, device_carrier=way)
+    append = recording.Tape.append
+
+    def late(tape, *arguments):
+        if comm.current().rank == 1:
+            time.sleep(0.3)
+        append(tape, *arguments)
+
+    wanted = jali.virtual_ranks(2, in_a_loop, False)
+    monkeypatch.setattr(recording.Tape, "append", late)
+    assert jali.virtual_ranks(2, in_a_loop, True) == wanted
 
 
 @pytest.mark.mpi

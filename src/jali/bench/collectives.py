@@ -25,6 +25,7 @@ from jali.bench.cases import COLLECTIVES, ROOTED, Case
 from jali.errors import RankError
 
 OTHERS = ("MPIR_CVAR_", "OMPI_MCA_", "PRTE_MCA_", "UCX_", "FI_")  # whose variables matter
+THREADS = ("single", "funneled", "serialized", "multiple")
 LARGEST = 64 << 20
 
 
@@ -280,9 +281,11 @@ def conditions(comm: Any, warm_ups: int, rounds: int, dtype: str) -> dict[str, A
     nodes.Free()
     ours = dict(settings.current().differing())
     chosen = {k: v for k, v in {**settings.of_others(*OTHERS), **ours}.items() if not _of_launcher(k)}
+    levels = {getattr(MPI, f"THREAD_{name.upper()}"): name for name in THREADS}
     return {
         "jali": jali.__version__,
         "mpi": " ".join(MPI.Get_library_version().split("\n")[0].rstrip("\0").split()),
+        "mpi_threads": levels[MPI.Query_thread()],  # the more, the slower its calls
         "python": platform.python_version(),
         "numpy": np.__version__,
         "processor": processor(),
