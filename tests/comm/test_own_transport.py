@@ -187,9 +187,7 @@ def test_what_a_transport_raises_is_raised():
                 raise OSError("the cable is cut")
             return super().send(data, to, tag)
 
-    from collections import defaultdict, deque
-
-    boxes = defaultdict(deque)
+    boxes = {}
     caught = [None, None]
 
     def run(rank: int) -> None:
@@ -239,9 +237,7 @@ def test_memory_of_a_message_is_taken_back():
         def sent(self, message):
             return False
 
-    from collections import defaultdict, deque
-
-    with comm.over(Holding(0, defaultdict(deque), 2, 0)) as world:
+    with comm.over(Holding(0, {}, 2, 0)) as world:
         message = world.send(np.arange(3), 1, 0)
         assert bytes(held[0]) == np.arange(3).tobytes()
         del message
