@@ -348,6 +348,7 @@ def _measure_row(
         gpu.synchronize()
         try:
             graph = _core.GpuGraph(gpu, several)
+            graph.make_ready()
         except DeviceError as error:  # decided by the policy, so on all ranks alike
             row.why_no_graph = str(error)
             break
