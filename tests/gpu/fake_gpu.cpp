@@ -15,7 +15,8 @@
 // same of memory with handles. With JALI_FAKE_QUEUE=n a stream that holds n operations is full, and who puts
 // one more on it waits. With JALI_FAKE_COMPILER=idle kernels are compiled to nothing and do nothing, for
 // tests that want the texts only. With JALI_FAKE_ISLANDS=n the devices of a process reach those of their own
-// n neighbours only, as on hosts of n devices.
+// n neighbours only, as on hosts of n devices. With JALI_FAKE_FREE_INTERPRETER=1 a program ends that calls
+// what may wait with Python's interpreter held.
 //
 // Here are the driver's functions; what it remembers is in fake_gpu_state.hpp, what runs in
 // fake_gpu_scheduler.hpp, memory with handles in fake_gpu_virtual.hpp, the compiler in

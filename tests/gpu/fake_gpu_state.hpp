@@ -125,7 +125,7 @@ int put(void* handle, Operation operation) {
 // may wait for ever: the device may wait for a rank that is a thread, which needs it.
 void may_wait(const char* function) {
     static const auto held = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Check"));
-    if (held == nullptr || !held()) return;
+    if (held == nullptr || !held() || !number("JALI_FAKE_FREE_INTERPRETER", 0)) return;
     std::fprintf(stderr, "fake driver: %s with Python's interpreter held\n", function);
     std::abort();
 }

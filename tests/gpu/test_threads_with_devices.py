@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from ccl_ranks import FAKE
 from fake_driver import run_on_devices, until_idle
+from programs import run_program
 
 from jali import comm
 from jali.comm import DeviceArray
@@ -261,3 +263,10 @@ def test_threads_in_other_orders_on_other_ranks_hear_of_the_watchdog(use_setting
             assert all("JALI_WATCHDOG" in text for text in said), said
     finally:
         until_idle()
+
+
+@pytest.mark.parametrize(("library", "status"), [("CDLL", 0), ("PyDLL", -6)])
+def test_the_fake_driver_ends_who_keeps_the_interpreter_while_it_may_wait(library, status, fake_environment):
+    program = f"import ctypes, os; print(ctypes.{library}(os.environ['JALI_CUDA_DRIVER']).cuCtxSynchronize(), flush=True)"
+    done = run_program([sys.executable, "-c", program], status=status, env=fake_environment)
+    assert ("cuCtxSynchronize with Python's interpreter held" in done.stderr) == (status != 0)
