@@ -406,6 +406,7 @@ def test_the_library_connects_before_it_is_recorded():
     assert jali.virtual_ranks(2, by_library_at_once, False) == [[12.0] * 3] * 2
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("way", ["remote-write", "copy-engine", "nccl"])
 def test_a_rank_that_makes_a_graph_ready_keeps_no_other_from_recording(way, monkeypatch, use_settings):
     """The device of rank 0 waits for the rehearsal of rank 1, which comes to it when rank 0 has recorded all of its own."""

@@ -44,7 +44,7 @@ def gaussian_deficits(extents: tuple[int, ...], c1: float) -> tuple[float, float
     return tuple(0.5 * float(((W @ propagator) * W).sum(1).mean()) for W in (small, large))
 
 
-@pytest.mark.short(2)
+@pytest.mark.short(1)
 @pytest.mark.parametrize("group", ["U(1)", "SU(2)", pytest.param("SU(3)", marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", IMPROVED)
 def test_loops_at_weak_coupling_are_those_of_the_quadratic_action(name: str, group: str) -> None:
