@@ -615,9 +615,9 @@ void GpuGraph::instantiate() {
     const GpuApi& api = gpu_->api();
     // each kernel as urgent as it was recorded, not as the stream that the graph is launched on
     constexpr unsigned long long by_node = 8;
-    const int error = api.graph_instantiate(&instance_, graph_, gpu_->knows_urgency() ? by_node : 0);
+    api.check(api.graph_instantiate(&instance_, graph_, gpu_->knows_urgency() ? by_node : 0),
+              "making a graph ready");
     api.graph_destroy(std::exchange(graph_, nullptr));
-    api.check(error, "making a graph ready");
 }
 
 void GpuGraph::abandon(void* stream) noexcept {

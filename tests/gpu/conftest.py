@@ -23,10 +23,8 @@ from jali._core import find_gpu_compiler
 from jali.errors import CompileError, JaliError
 from jali.tune import experiment
 
-FREE_INTERPRETER = (
-    "JALI_FAKE_FREE_INTERPRETER",
-    "1",
-)  # jali's calls never keep it where a device may be waited for
+# jali's calls never keep it where a device may be waited for.
+FREE_INTERPRETER = "JALI_FAKE_FREE_INTERPRETER"
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +44,7 @@ def fake_devices(fake_driver: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, settings.using(**dict.fromkeys(fake, str(fake_driver))):
         for name in fake:
             patch.setenv(f"JALI_{name.upper()}", str(fake_driver))
-        patch.setenv(*FREE_INTERPRETER)
+        patch.setenv(FREE_INTERPRETER, "1")
         yield
         # Devices of both kinds share the fake driver's memory, and what one pool keeps the other cannot have.
         use_fake_gpus(patch, 4)
@@ -86,7 +84,7 @@ def proved(request: pytest.FixtureRequest, fake_devices: None) -> Iterator[None]
 def fake_environment(fake_driver: Path) -> dict[str, str]:
     """Environment of a program for which both kinds of device are fake."""
     named = {f"JALI_{name.upper()}": str(fake_driver) for names in FILES.values() for name in names}
-    return {**settings.environment(), **named, **dict([FREE_INTERPRETER])}
+    return {**settings.environment(), **named, FREE_INTERPRETER: "1"}
 
 
 @pytest.fixture

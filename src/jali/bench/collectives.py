@@ -25,7 +25,7 @@ from jali.bench.cases import COLLECTIVES, ROOTED, Case
 from jali.errors import RankError
 
 OTHERS = ("MPIR_CVAR_", "OMPI_MCA_", "PRTE_MCA_", "UCX_", "FI_")  # whose variables matter
-THREADS = ("single", "funneled", "serialized", "multiple")
+THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
 LARGEST = 64 << 20
 
 
@@ -281,7 +281,7 @@ def conditions(comm: Any, warm_ups: int, rounds: int, dtype: str) -> dict[str, A
     nodes.Free()
     ours = dict(settings.current().differing())
     chosen = {k: v for k, v in {**settings.of_others(*OTHERS), **ours}.items() if not _of_launcher(k)}
-    levels = {getattr(MPI, f"THREAD_{name.upper()}"): name for name in THREADS}
+    levels = {getattr(MPI, f"THREAD_{name.upper()}"): name for name in THREAD_LEVELS}
     return {
         "jali": jali.__version__,
         "mpi": " ".join(MPI.Get_library_version().split("\n")[0].rstrip("\0").split()),
