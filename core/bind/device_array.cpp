@@ -109,7 +109,7 @@ void bind_device_array(nb::module_& m) {
         [](const Gpu& gpu, GpuAddress address) {
             int ordinal = -1;
             constexpr int device_ordinal = 9; // the same in both drivers
-            gpu.make_current();
+            const CurrentGpu current(gpu);
             return gpu.api().pointer_attribute(&ordinal, device_ordinal, address) == gpu_success ? ordinal
                                                                                                  : -1;
         },

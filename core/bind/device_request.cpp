@@ -47,7 +47,6 @@ void bind_device_request(nb::module_& m) {
             "test",
             [](const DeviceRequest& self) {
                 refuse_call("test");
-                const CallersContext kept(self.end->gpu()->api());
                 const bool reached = self.end->reached();
                 if (reached) self.end->gpu()->refuse_if_aborted();
                 return reached;
@@ -62,29 +61,20 @@ void bind_device_request(nb::module_& m) {
             },
             "What the blocking call would have returned; like that, it does not wait for the device.")
         .def(
-            "wait_on_host",
-            [](const DeviceRequest& self) {
-                const CallersContext kept(self.end->gpu()->api());
-                self.end->wait();
-            },
-            Released(), "Returns when the device has done it; meanwhile failures of other ranks are heard.")
+            "wait_on_host", [](const DeviceRequest& self) { self.end->wait(); }, Released(),
+            "Returns when the device has done it; meanwhile failures of other ranks are heard.")
         .def(
             "let_wait",
             [](const DeviceRequest& self, std::uintptr_t stream) {
                 void* const waits = reinterpret_cast<void*>(stream);
                 if (waits == self.stream) return;
                 nb::gil_scoped_release released; // a full stream waits, perhaps for a rank that is a thread
-                const CallersContext kept(self.end->gpu()->api());
                 self.end->let_wait(waits);
             },
             "stream"_a, "What comes on this stream of the device waits for it.")
         .def(
-            "extend",
-            [](const DeviceRequest& self) {
-                const CallersContext kept(self.end->gpu()->api());
-                self.end->record(self.stream);
-            },
-            Released(), "All that its stream has been given by now counts as part of it.")
+            "extend", [](const DeviceRequest& self) { self.end->record(self.stream); }, Released(),
+            "All that its stream has been given by now counts as part of it.")
         .def_prop_ro(
             "stream", [](const DeviceRequest& self) { return reinterpret_cast<std::uintptr_t>(self.stream); },
             "Handle of the stream that it is on.")

@@ -255,7 +255,6 @@ void bind_gpu(nb::module_& m) {
         .def(
             "order",
             [](const std::shared_ptr<Gpu>& gpu, std::uintptr_t before, std::uintptr_t after) {
-                const CallersContext kept(gpu->api());
                 GpuEvent moment(gpu, false);
                 moment.record(reinterpret_cast<void*>(before));
                 moment.let_wait(reinterpret_cast<void*>(after));
@@ -335,8 +334,7 @@ void bind_gpu(nb::module_& m) {
                 const auto argument = bytes_of(arguments);
                 void* const on = stream ? reinterpret_cast<void*>(*stream) : gpu.stream();
                 nb::gil_scoped_release released;
-                const CallersContext kept(gpu.api());
-                gpu.make_current();
+                const CurrentGpu current(gpu);
                 for (int n = 0; n < times; ++n) gpu.launch(function, blocks, threads, argument, on);
             },
             "function"_a, "blocks"_a, "threads"_a, "arguments"_a, "times"_a = 1, "stream"_a = nb::none(),

@@ -70,7 +70,7 @@ void DevicePlan::rehearse() {
 
 void DevicePlan::run(std::span<const GpuAddress> buffers, void* stream) {
     check_given(buffers);
-    gpu_->make_current();
+    const CurrentGpu current(*gpu_);
     gpu_->refuse_if_aborted();
     if (!recordable_ && gpu_->is_capturing(stream))
         throw GpuError(what_ + " takes the host, so that it cannot be recorded in a graph");

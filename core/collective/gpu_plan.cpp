@@ -66,7 +66,6 @@ GpuPlan::GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CollectiveQueues> que
 
 // Its memory returns to where it is given out again in the order of the device's own stream.
 GpuPlan::~GpuPlan() {
-    const CallersContext kept(gpu_->api());
     try {
         if (!gpu_->is_capturing(gpu_->stream())) order_->before(gpu_->stream());
     } catch (const GpuError&) { // the device is lost, and says so elsewhere

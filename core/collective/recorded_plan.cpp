@@ -130,7 +130,7 @@ RecordedCalls GpuPlan::record(std::span<const GpuAddress> buffers, const Composi
         if (own == &scratch_ || has_work_) subject->buffers.push_back({own->address(), own->size()});
     subject->expect(composition, reproducible, communicator.rank());
 
-    gpu_->make_current();
+    const CurrentGpu current(*gpu_);
     if (queues_) changed.push_back({queues_->overflows_.address(), queues_->overflows_.size()});
     std::erase_if(changed, [](const RecordedPlan::Buffer& b) { return b.bytes == 0; });
     std::vector<GpuMemory> before;

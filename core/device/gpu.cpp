@@ -30,11 +30,17 @@ void note_event(DriverCall::Kind kind, void* event, void* stream) {
 
 } // namespace
 
-CallersContext::CallersContext(const GpuApi& api) : api_(api) {
+CurrentGpu::CurrentGpu(const Gpu& gpu) : api_(gpu.api()) {
     if (api_.context_current(&before_) != gpu_success) before_ = nullptr;
+    if (before_ == gpu.context()) {
+        before_ = nullptr;
+        return;
+    }
+    if (const int error = api_.context_set(gpu.context()); error != gpu_success)
+        api_.fail(error, "using " + gpu.name());
 }
 
-CallersContext::~CallersContext() {
+CurrentGpu::~CurrentGpu() {
     if (before_ != nullptr) api_.context_set(before_);
 }
 
@@ -85,7 +91,7 @@ void Gpu::keep_until_done(std::shared_ptr<void> kept) {
 }
 
 void Gpu::drop_done() {
-    make_current();
+    const CurrentGpu current(*this);
     if (is_capturing(stream_)) return; // an event would become a part of the graph
     Kept next{};
     {
@@ -108,10 +114,9 @@ void Gpu::drop_done() {
 
 // Copies and kernels that are under way may still use it.
 void Gpu::give_back(PinnedMemory& memory) noexcept {
-    const CallersContext kept(api_);
     strike_block(reinterpret_cast<std::uint64_t>(memory.data_));
     try {
-        make_current();
+        const CurrentGpu current(*this);
         pinned_ledger_.strike(memory.size_, memory.label_);
         if (is_capturing(stream_)) return; // a graph may use it at any time: lost
         keep_until_done(
@@ -134,7 +139,7 @@ std::byte* Gpu::take_pinned(std::size_t size) {
 }
 
 PinnedMemory Gpu::allocate_pinned(std::size_t bytes, std::string_view label) {
-    make_current();
+    const CurrentGpu current(*this);
     PinnedMemory memory;
     memory.held_ = std::bit_ceil(std::max<std::size_t>(bytes, 64));
     memory.data_ = take_pinned(memory.held_);
@@ -168,7 +173,7 @@ GpuMemory Gpu::upload(const void* data, std::size_t bytes, std::string_view labe
 }
 
 std::size_t Gpu::free_memory() const {
-    make_current();
+    const CurrentGpu current(*this);
     std::size_t free = 0, total = 0;
     api_.check(api_.memory_info(&free, &total), "asking for free memory");
     return free;
@@ -197,25 +202,25 @@ void Gpu::copy_out(void* to, GpuAddress from, std::size_t bytes) const {
 }
 
 void Gpu::copy_in(GpuAddress to, const void* from, std::size_t bytes, void* stream) const {
-    make_current();
+    const CurrentGpu current(*this);
     note_copy(to, reinterpret_cast<std::uint64_t>(from), bytes, stream);
     api_.check(api_.copy_in(to, from, bytes, stream), "copying to the device");
 }
 
 void Gpu::copy_out(void* to, GpuAddress from, std::size_t bytes, void* stream) const {
-    make_current();
+    const CurrentGpu current(*this);
     note_copy(reinterpret_cast<std::uint64_t>(to), from, bytes, stream);
     api_.check(api_.copy_out(to, from, bytes, stream), "copying from the device");
 }
 
 void Gpu::copy(GpuAddress to, GpuAddress from, std::size_t bytes, void* stream) const {
-    make_current();
+    const CurrentGpu current(*this);
     note_copy(to, from, bytes, stream);
     api_.check(api_.copy(to, from, bytes, stream), "copying on the device");
 }
 
 void Gpu::fill(GpuAddress to, unsigned char value, std::size_t bytes) const {
-    make_current();
+    const CurrentGpu current(*this);
     if (bytes == 0) return;
     if (DriverRecord::on())
         DriverRecord::note({.kind = DriverCall::Kind::fill, .stream = stream_, .to = to, .bytes = bytes});
@@ -264,7 +269,6 @@ std::shared_ptr<Gpu> Gpu::open(const GpuVendor& vendor, int ordinal) {
             throw GpuError("there is no " + vendor.name + " device " + std::to_string(ordinal) +
                            "; this process sees " + std::to_string(devices));
         const GpuApi& api = GpuApi::get(vendor);
-        const CallersContext kept(api);
         gpu = std::shared_ptr<Gpu>(new Gpu(api, ordinal));
         gpu->use_handle_type(gpu->first_handle_type());
     }
@@ -294,7 +298,7 @@ Gpu::Gpu(const GpuApi& api, int ordinal) : api_(api), ordinal_(ordinal) {
         number != numbers.end() && api_.device_attribute(&network, number->second, device_) == gpu_success)
         network_reads_virtual_ = network != 0;
     api_.check(api_.context_retain(&context_, device_), "opening " + name_);
-    make_current();
+    const CurrentGpu current(*this);
     // It does not wait for the default stream, and its kernels go before those of others: they are what the
     // rest waits for, such as halos.
     api_.check(api_.stream_priorities(&least_priority_, &greatest_priority_), "asking for priorities");
@@ -328,11 +332,6 @@ std::uint64_t Gpu::number() const {
     return number;
 }
 
-void Gpu::make_current() const {
-    const int error = api_.context_set(context_);
-    if (error != gpu_success) api_.fail(error, "using " + name_);
-}
-
 void Gpu::synchronize() const {
     const HostSpan span(Phase::wait, "device");
     note_event(DriverCall::Kind::host_waits, nullptr, stream_);
@@ -341,7 +340,7 @@ void Gpu::synchronize() const {
 }
 
 void Gpu::wait(int (*deaf)(void*), int (*ask)(void*), void* what) const {
-    make_current();
+    const CurrentGpu current(*this);
     int error = gpu_not_ready;
     if (!is_heard_) {
         error = deaf(what);
@@ -393,7 +392,7 @@ bool Gpu::is_capturing(void* stream) const {
 }
 
 int Gpu::let_reach(const Gpu& other) const {
-    other.make_current();
+    const CurrentGpu current(other);
     return api_.enable_peer(context_, 0);
 }
 
@@ -427,7 +426,7 @@ void Gpu::refuse_if_aborted() const {
 }
 
 void Gpu::wait_for(void* stream) {
-    make_current();
+    const CurrentGpu current(*this);
     std::lock_guard lock(meeting_mutex_);
     note_event(DriverCall::Kind::record, meeting_, stream);
     note_event(DriverCall::Kind::let_wait, meeting_, stream_);
@@ -436,7 +435,7 @@ void Gpu::wait_for(void* stream) {
 }
 
 void Gpu::let_wait(void* stream) {
-    make_current();
+    const CurrentGpu current(*this);
     std::lock_guard lock(meeting_mutex_);
     note_event(DriverCall::Kind::record, meeting_, stream_);
     note_event(DriverCall::Kind::let_wait, meeting_, stream);
@@ -447,7 +446,7 @@ void Gpu::let_wait(void* stream) {
 // ---- kernels -------------------------------------------------------------------------------------------
 
 GpuFunction Gpu::function(std::span<const std::byte> image, const std::string& name) {
-    make_current();
+    const CurrentGpu current(*this);
     listen_unless_recording();
     void* module = nullptr;
     api_.check(api_.module_load(&module, image.data()), "loading kernel '" + name + "' on " + name_);
@@ -466,6 +465,7 @@ bool Gpu::knows_urgency() const {
 
 void Gpu::launch(const GpuFunction& function, unsigned blocks, unsigned threads,
                  std::span<const std::byte> arguments, void* stream, Urgency urgency) const {
+    const CurrentGpu current(*this);
     if (DriverRecord::on())
         DriverRecord::note({.kind = DriverCall::Kind::launch,
                             .name = function.name,
@@ -500,7 +500,7 @@ void Gpu::launch(const GpuFunction& function, unsigned blocks, unsigned threads,
 }
 
 int Gpu::occupancy(const GpuFunction& function, int threads) const {
-    make_current(); // a thread may come here first
+    const CurrentGpu current(*this); // a thread may come here first
     int blocks = 0;
     api_.check(api_.occupancy(&blocks, function.handle, threads, 0), "asking for occupancy");
     return blocks;
@@ -537,7 +537,7 @@ GpuStream::GpuStream(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {
             return;
         }
     }
-    gpu_->make_current();
+    const CurrentGpu current(*gpu_);
     gpu_->api().check(gpu_->api().stream_create(&handle_, 1, 0), "making a stream");
 }
 
@@ -549,30 +549,29 @@ GpuStream::~GpuStream() {
 }
 
 GpuEvent::GpuEvent(std::shared_ptr<Gpu> gpu, bool timed) : gpu_(std::move(gpu)) {
-    gpu_->make_current();
+    const CurrentGpu current(*gpu_);
     gpu_->api().check(gpu_->api().event_create(&handle_, timed ? 0 : 2), "making an event");
 }
 
 GpuEvent::~GpuEvent() {
-    const CallersContext kept(gpu_->api());
-    gpu_->make_current();
+    const CurrentGpu current(*gpu_);
     gpu_->api().event_destroy(handle_);
 }
 
 void GpuEvent::record(void* stream) {
-    gpu_->make_current();
+    const CurrentGpu current(*gpu_);
     note_event(DriverCall::Kind::record, handle_, stream);
     gpu_->api().check(gpu_->api().event_record(handle_, stream), "recording an event");
 }
 
 void GpuEvent::let_wait(void* stream) const {
-    gpu_->make_current();
+    const CurrentGpu current(*gpu_);
     note_event(DriverCall::Kind::let_wait, handle_, stream);
     gpu_->api().check(gpu_->api().stream_wait(stream, handle_, 0), "letting a stream wait");
 }
 
 bool GpuEvent::reached() const {
-    gpu_->make_current();
+    const CurrentGpu current(*gpu_);
     const int error = gpu_->api().event_query(handle_);
     if (error == gpu_not_ready) return false;
     if (error != gpu_success) gpu_->api().fail(error, "work on " + gpu_->name());
@@ -586,13 +585,13 @@ void GpuEvent::wait() const {
 
 double GpuEvent::seconds_since(const GpuEvent& start) const {
     float ms = 0;
-    gpu_->make_current();
+    const CurrentGpu current(*gpu_);
     gpu_->api().check(gpu_->api().event_elapsed(&ms, start.handle_, handle_), "reading the device's clock");
     return ms * 1e-3;
 }
 
 void GpuGraph::begin(void* stream) {
-    gpu_->make_current();
+    const CurrentGpu current(*gpu_);
     constexpr int relaxed = 2; // other threads and libraries go on as they like
     gpu_->api().check(gpu_->api().capture_begin(stream, relaxed), "recording a graph");
     captured_ = stream;
@@ -600,12 +599,13 @@ void GpuGraph::begin(void* stream) {
 }
 
 void GpuGraph::end(void* stream) {
+    const CurrentGpu current(*gpu_);
     record_->stop();
     gpu_->api().check(gpu_->api().capture_end(stream, &graph_), "recording a graph");
 }
 
 void GpuGraph::make_ready() {
-    gpu_->make_current();
+    const CurrentGpu current(*gpu_);
     std::lock_guard lock(mutex_);
     if (instance_ == nullptr) instantiate();
 }
@@ -628,8 +628,7 @@ void GpuGraph::abandon(void* stream) noexcept {
 }
 
 GpuGraph::~GpuGraph() {
-    const CallersContext kept(gpu_->api());
-    gpu_->make_current();
+    const CurrentGpu current(*gpu_);
     if (graph_ != nullptr) gpu_->api().graph_destroy(graph_);
     if (instance_ != nullptr) gpu_->api().graph_instance_destroy(instance_);
 }
@@ -645,7 +644,7 @@ void GpuGraph::follow(void* last, void* stream) const {
 }
 
 void GpuGraph::launch(void* stream) {
-    gpu_->make_current();
+    const CurrentGpu current(*gpu_);
     gpu_->refuse_if_aborted();
     std::lock_guard lock(mutex_); // until this launch is on its stream, where the next one can wait for it
     if (instance_ == nullptr) instantiate();

@@ -155,17 +155,18 @@ class GpuGraph {
     std::unique_ptr<DriverRecord> record_;           // its calls
 };
 
-// The context that is current for this thread is so again at the end, for what the caller did not ask for:
-// devices that are opened on the way, and what Python's collector destroys at any time.
-class CallersContext {
+// A device that is current for this thread while this lives: calls of the driver want it. At the end that of
+// the caller is so again, where libraries put their work that ask the driver for it (CuPy, PyTorch). A thread
+// that had none keeps the first that it meets.
+class CurrentGpu {
   public:
-    explicit CallersContext(const GpuApi& api);
-    ~CallersContext();
-    CallersContext(const CallersContext&) = delete;
+    explicit CurrentGpu(const Gpu& gpu); // throws GpuError
+    ~CurrentGpu();
+    CurrentGpu(const CurrentGpu&) = delete;
 
   private:
     const GpuApi& api_;
-    void* before_ = nullptr;
+    void* before_ = nullptr; // null: there is nothing to do
 };
 
 class Gpu : public std::enable_shared_from_this<Gpu> {
@@ -196,7 +197,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     JALI_GPU_ATTRIBUTES(JALI_DECLARE)
 #undef JALI_DECLARE
 
-    void make_current() const; // for the calling thread: before any call of the driver
+    void* context() const { return context_; } // the device's primary one
     void* stream() const { return stream_; }
     void synchronize() const; // the device's own stream
     // Until a kernel on that stream has put this value there, in pinned memory: sooner than it would be seen

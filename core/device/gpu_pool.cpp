@@ -53,7 +53,7 @@ GpuAddress Gpu::virtual_from_driver(std::size_t bytes) {
 }
 
 GpuAddress Gpu::from_driver(std::size_t bytes, bool with_handle) {
-    make_current();
+    const CurrentGpu current(*this);
     return with_handle ? virtual_from_driver(bytes) : plain_from_driver(bytes);
 }
 
@@ -126,7 +126,7 @@ GpuMemory Gpu::booked(GpuMemory memory, std::size_t bytes, std::string_view labe
 }
 
 GpuAddress Gpu::fine_from_driver(std::size_t bytes, std::string& trouble) {
-    make_current();
+    const CurrentGpu current(*this);
     if (api_.allocate_with == nullptr) {
         const auto name = vendor().functions.find("allocate_with");
         trouble = "the driver lacks " + (name == vendor().functions.end() ? "such memory" : name->second);
@@ -198,7 +198,7 @@ std::size_t Gpu::cached() const {
 }
 
 void Gpu::trim() {
-    make_current();
+    const CurrentGpu current(*this);
     drop_done();
     listen_unless_recording();
     drop_done();
@@ -237,7 +237,7 @@ const VirtualBlock* Gpu::virtual_block(GpuAddress address) const {
 }
 
 std::string Gpu::why_not_handle_type(HandleType type) const {
-    make_current();
+    const CurrentGpu current(*this);
     if (type == HandleType::descriptor) {
         try {
             const VirtualBlock block = make_virtual(api_, device_, 1, false);

@@ -177,7 +177,7 @@ void GpuExchange::prepare(HaloComputation& computation) {
 }
 
 void GpuExchange::rehearse(HaloComputation& computation) {
-    halo_.gpu->make_current();
+    const CurrentGpu current(*halo_.gpu);
     prepare(computation);
     for (const Batch& batch : halo_.steps.batches) {
         if (by_roles(batch)) computation.roles(batch); // its kernel is compiled
@@ -211,7 +211,7 @@ void GpuExchange::make_program(const HaloShape& shape) {
 // The exchange is on the device's own stream and goes first, and the bulk is beside it, so that a bulk which
 // fills the device cannot keep the exchange from beginning.
 void GpuExchange::run(HaloComputation& computation) {
-    halo_.gpu->make_current();
+    const CurrentGpu current(*halo_.gpu);
     void* const main = halo_.gpu->stream();
     // What the host decides at each exchange would be decided once for all repetitions.
     if (!policy_.transport->traits.recordable && halo_.gpu->is_capturing(main))

@@ -392,7 +392,7 @@ void GpuLaunch::run_leaving_sums() {
 }
 
 void GpuLaunch::make_ready() {
-    gpu_->make_current();
+    const CurrentGpu current(*gpu_);
     if (definition_.sums.count > 0 && !totals_are_zero_) {
         gpu_->fill(totals_.address(), 0, totals_.size());
         totals_are_zero_ = true;

@@ -44,7 +44,7 @@ void for_each_section(const FieldStorage& field, F f) {
 template <class Arguments>
 void run_builtin(Gpu& gpu, const std::string& name, const Arguments& arguments, std::int64_t work) {
     if (work == 0) return;
-    gpu.make_current();
+    const CurrentGpu current(gpu);
     const std::int64_t blocks = std::min<std::int64_t>((work + builtin_threads - 1) / builtin_threads,
                                                        std::int64_t{32} * gpu.multiprocessors());
     const DeviceSpan span(gpu, gpu.stream(), Phase::move, name);

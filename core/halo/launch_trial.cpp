@@ -9,7 +9,6 @@ namespace jali {
 LaunchTrial::LaunchTrial(Launch& launch) : launch_(launch) {
     const auto& d = launch_.definition_;
     Gpu* gpu = d.layout->gpu().get();
-    if (gpu != nullptr) gpu->make_current();
     launch_.prepare(); // what grows now need not be copied later
     for (const auto& [field, parities] : d.writes) {
         auto same = [&](const Saved& s) { return s.field == field.get(); };
@@ -54,7 +53,6 @@ void LaunchTrial::make_stale() {
 void LaunchTrial::restore() {
     const auto& d = launch_.definition_;
     Gpu* gpu = d.layout->gpu().get();
-    if (gpu != nullptr) gpu->make_current();
     make_stale();
     for (const Saved& saved : saved_) {
         if (gpu != nullptr) {

@@ -139,10 +139,8 @@ bool in_own_context(const DeviceMemory& memory) {
 
 InContextOf::InContextOf(const DeviceMemory& memory) : api_(memory.gpu->api()) {
     api_.check(api_.context_current(&before_), "asking for the current context");
-    if (memory.context != nullptr)
-        api_.check(api_.context_set(memory.context), "making the context of an address current");
-    else
-        memory.gpu->make_current();
+    void* const wanted = memory.context != nullptr ? memory.context : memory.gpu->context();
+    api_.check(api_.context_set(wanted), "making the context of an address current");
 }
 
 InContextOf::~InContextOf() {

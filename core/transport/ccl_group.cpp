@@ -164,7 +164,7 @@ void CclGroup::finish(int (*function)(CclHandle)) noexcept {
         std::thread([gpu = gpu_, function, comm = comm_, windows = std::exchange(windows_, {}), deregister,
                      ended] {
             try {
-                gpu->make_current();
+                const CurrentGpu current(*gpu);
                 if (deregister != nullptr && !windows.empty()) {
                     gpu->api().context_synchronize();
                     for (const Window& window : windows) deregister(comm, window.handle);
@@ -282,7 +282,7 @@ int CclGroup::patiently(const std::string& what, std::function<int()> call) {
     std::future<int> result = answer->get_future();
     std::thread([gpu = gpu_, call = std::move(call), answer] {
         try {
-            gpu->make_current();
+            const CurrentGpu current(*gpu);
             answer->set_value(call());
         } catch (...) {
             answer->set_exception(std::current_exception());
@@ -416,6 +416,7 @@ std::shared_ptr<GpuMemory> CclGroup::symmetric(std::size_t bytes) {
 void CclGroup::deregister(const std::vector<char>& which) {
     if (std::find(which.begin(), which.end(), 1) == which.end()) return;
     const std::string what = "giving up symmetric memory";
+    const CurrentGpu current(*gpu_);
     synchronize(what, gpu_->stream());
     patiently(what, [gpu = gpu_] { return gpu->api().context_synchronize(); }); // whatever the stream
     control_->barrier(what);                                                    // nobody reads it any more
@@ -469,7 +470,7 @@ void CclGroup::exchange(std::span<const CclMessage> messages, void* stream) {
 void CclGroup::issue(std::vector<CclCall> calls) {
     check_usable();
     if (calls.empty()) return;
-    gpu_->make_current();
+    const CurrentGpu current(*gpu_);
     for (const CclCall& call : calls)
         if (call.kind == CclCall::Kind::copy && call.to != call.from)
             gpu_->copy(call.to, call.from, call.count, call.stream);

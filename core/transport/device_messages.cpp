@@ -371,7 +371,7 @@ void DeviceMessages::put(std::span<DeviceMessage* const> messages, std::optional
     }
     StreamProgram& program = program_of(messages);
     gpu.refuse_if_aborted();
-    gpu.make_current();
+    const CurrentGpu current(gpu);
     if (!owners.empty() && gpu.is_capturing(stream)) owners.clear(); // as is a graph
     for (void* owner : owners) gpu.wait_for(owner);
     try {

@@ -158,7 +158,7 @@ HandleExporter::HandleExporter(Gpu& gpu, GpuAddress address, std::size_t bytes, 
     : handle_(own_handle(gpu)) {
     handle_.address = address;
     if (address == 0) return;
-    gpu.make_current();
+    const CurrentGpu current(gpu);
     std::string trouble;
     const bool with_handle = gpu.virtual_block(address) != nullptr;
     if (!with_handle && gpu.allows(HandleType::ipc)) by_ipc(gpu, address, bytes, trouble);
@@ -169,7 +169,7 @@ HandleExporter::HandleExporter(Gpu& gpu, GpuAddress address, std::size_t bytes, 
 
 MappedMemory::MappedMemory(const std::shared_ptr<Gpu>& gpu, const MemoryHandle& handle) : gpu_(gpu) {
     if (handle.address == 0) return;
-    gpu_->make_current();
+    const CurrentGpu current(*gpu_);
     if (handle.process == getpid()) {
         address_ = handle.address;
         if (handle.ordinal == gpu_->ordinal()) return;
@@ -225,9 +225,8 @@ void MappedMemory::close() noexcept {
         const auto found = foreign.all.find(opened_ != 0 ? opened_ : imported_.address);
         if (found != foreign.all.end() && --found->second.mappings == 0) foreign.all.erase(found);
     }
-    const CallersContext kept(gpu_->api());
     try {
-        gpu_->make_current();
+        const CurrentGpu current(*gpu_);
         if (opened_ != 0) gpu_->api().ipc_close(opened_);
         drop_imported(gpu_->api(), imported_);
     } catch (const GpuError&) { // a device that is lost says so elsewhere
@@ -283,7 +282,7 @@ class HandleTypeTrial {
         return trial;
     }
     HandleTypeTrial(Gpu& gpu, HandleType type) : gpu_(gpu) {
-        gpu.make_current();
+        const CurrentGpu current(gpu);
         exporter_.handle_ = own_handle(gpu);
         if (!gpu.allows(type)) {
             trouble_ = "JALI_PEER_HANDLES leaves it out";
@@ -311,6 +310,7 @@ class HandleTypeTrial {
         if (trouble_.empty()) exporter_.handle_.type = type;
     }
     ~HandleTypeTrial() { // of what could not be exported
+        const CurrentGpu current(gpu_);
         if (plain_ != 0) gpu_.api().release(plain_);
         unmake_virtual(gpu_.api(), block_);
     }

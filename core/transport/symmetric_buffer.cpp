@@ -53,6 +53,7 @@ SymmetricBuffer::SymmetricBuffer(std::shared_ptr<Gpu> gpu, std::shared_ptr<Commu
 
 void SymmetricBuffer::allocate(std::size_t bytes, std::size_t zeroed, std::string_view label) {
     if (mapping_) {
+        const CurrentGpu current(*gpu_);
         gpu_->synchronize();
         gpu_->api().check(gpu_->api().context_synchronize(), "waiting for the device");
         communicator_->barrier(); // nobody writes into old memory any more

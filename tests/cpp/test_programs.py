@@ -93,7 +93,8 @@ def test_devices_do_collectives_and_compositions(programs, no_python, kind, devi
     if REAL and kind == "cuda":
         devices = Gpu.count("cuda")
         with settings.using(nvrtc=None):
-            named = {"JALI_NVRTC": find_gpu_compiler("cuda").path, "PATH": os.environ["PATH"]}
+            named = {"JALI_NVRTC": find_gpu_compiler("cuda").path}
+        named |= {name: os.environ[name] for name in ("PATH", "CUDA_VISIBLE_DEVICES") if name in os.environ}
     else:
         driver = str(make_fake_driver())
         names = {"cuda": ("CUDA_DRIVER", "NVRTC"), "hip": ("HIP_DRIVER", "HIPRTC")}[kind]

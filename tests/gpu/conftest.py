@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fake_driver import FILES, REAL, make_fake_ccl, make_fake_driver, use_fake_gpus
+from fake_driver import FILES, REAL, make_fake_ccl, make_fake_driver, primary_context, use_fake_gpus
 
 from jali import _core, settings
 from jali._core import find_gpu_compiler
@@ -53,6 +53,24 @@ def fake_devices(fake_driver: Path) -> Iterator[None]:
             for ordinal in range(_core.Gpu.count(kind)):
                 with contextlib.suppress(JaliError, MemoryError):  # a device that a test has broken
                     _core.Gpu.open(kind, ordinal).trim()
+
+
+@pytest.fixture(autouse=True)
+def the_callers_device(fake_devices: None) -> Iterator[None]:
+    """Other libraries ask the driver on which device a thread works; for jali it is another one than that which tests begin with, and
+    afterwards it is what it was."""
+    if _core.Gpu.count("cuda") == 0:
+        yield
+        return
+    driver = ctypes.CDLL(_core.Gpu.driver("cuda")[0])
+    if not REAL:
+        driver.cuCtxSetCurrent(primary_context(driver, 3))
+    before, after = ctypes.c_void_p(), ctypes.c_void_p()
+    driver.cuCtxGetCurrent(ctypes.byref(before))
+    yield
+    driver.cuCtxGetCurrent(ctypes.byref(after))
+    if before.value is not None:  # a thread that had none keeps the first
+        assert after.value == before.value, "the caller's device is another one"
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_driver import make_fake_fft
+from fake_driver import make_fake_fft, primary_context
 
 from jali import _core
 from jali.arrays.libraries import LIBRARIES
@@ -41,24 +41,40 @@ def copies_to_host() -> int:
 
 
 class Device:
-    """A context manager, as CuPy's."""
+    """Inside, this thread works on this device, on a stream of its own there."""
 
     def __init__(self, number: int) -> None:
         self.id = number
 
     def __enter__(self) -> Device:
+        self._before = _thread.gpu
+        _make_current(_core.Gpu.open(_thread.gpu.kind, self.id))
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        _make_current(self._before)
+
+
+def _make_current(gpu: _core.Gpu) -> None:
+    _driver[0].cuCtxSetCurrent(primary_context(_driver[0], gpu.ordinal))
+    _thread.gpu = gpu
 
 
 def use(kind: str, ordinal: int) -> _core.Gpu:
     """From now on this thread works on this device, on a new stream."""
     gpu = _core.Gpu.open(kind, ordinal)
-    gpu.synchronize()  # which makes it the device of this thread
-    _thread.gpu, _thread.stream = gpu, _new_stream()
+    gpu.synchronize()
+    _make_current(gpu)
+    _thread.streams = {gpu: _new_stream()}
     return gpu
+
+
+def stream() -> int:
+    """Of the current device."""
+    found: dict[_core.Gpu, int] = _thread.streams
+    if _thread.gpu not in found:
+        found[_thread.gpu] = _new_stream()
+    return found[_thread.gpu]
 
 
 def _new_stream() -> int:
@@ -76,7 +92,7 @@ def another_stream() -> ExternalStream:
 
 def wait() -> None:
     """For what is on this thread's stream."""
-    assert _driver[0].cuStreamSynchronize(ctypes.c_void_p(_thread.stream)) == 0
+    assert _driver[0].cuStreamSynchronize(ctypes.c_void_p(stream())) == 0
 
 
 class ExternalStream:
@@ -86,10 +102,10 @@ class ExternalStream:
         self.handle = handle
 
     def __enter__(self) -> None:
-        self.before, _thread.stream = _thread.stream, self.handle
+        self.before, _thread.streams[_thread.gpu] = stream(), self.handle
 
     def __exit__(self, *_: object) -> None:
-        _thread.stream = self.before
+        _thread.streams[_thread.gpu] = self.before
 
 
 class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
@@ -116,7 +132,7 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
             "data": (self.data.ptr, False),
             "strides": None if self.flags.c_contiguous else self.strides,
             "version": 3,
-            "stream": _thread.stream,
+            "stream": stream(),
         }
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -227,7 +243,7 @@ def _elementwise(to: ndarray, value: Any, multiply: bool) -> None:
         from_steps, address, kind = source.strides, source.ctypes.data, TYPES[source.dtype.name]
     numbers = ctypes.c_longlong * max(1, to.ndim)
     code = _library[0].fakeElementwise(
-        ctypes.c_void_p(_thread.stream), int(multiply), to.ndim, numbers(*to.shape), ctypes.c_void_p(to.data.ptr),
+        ctypes.c_void_p(stream()), int(multiply), to.ndim, numbers(*to.shape), ctypes.c_void_p(to.data.ptr),
         TYPES[to.dtype.name], numbers(*to.strides), ctypes.c_void_p(address), kind, numbers(*from_steps),
         ctypes.c_double(number),
     )  # fmt: skip
@@ -256,7 +272,7 @@ class _Memory:
             piece, used = _pieces.get(gpu, (None, 0))
             if piece is None or used + nbytes > piece.nbytes:
                 piece, used = DeviceArray.empty(gpu, (max(nbytes, 1 << 18),), "uint8"), 0
-                gpu.let_wait(_thread.stream)  # for who had it before
+                gpu.let_wait(stream())  # for who had it before
             self.piece, self.address = piece, piece.address + used
             _pieces[gpu] = piece, used + -(-nbytes // 256) * 256
 
@@ -282,7 +298,7 @@ def there(x: Any) -> Any:
 def asarray(x: Any) -> Any:
     """As it is where it can be, also in memory of jali's."""
     if isinstance(x, DeviceArray):
-        x.gpu.let_wait(_thread.stream)
+        x.gpu.let_wait(stream())
         return _in(x, x.shape, x.dtype)
     return x if isinstance(x, ndarray) else there(np.asarray(x))
 
@@ -315,6 +331,8 @@ def ascontiguousarray(x: Any) -> Any:
 def installed(driver: Path) -> Iterator[types.ModuleType]:
     """`import cupy` gives this inside."""
     _driver[:] = [ctypes.CDLL(str(driver))]
+    before = ctypes.c_void_p()
+    _driver[0].cuCtxGetCurrent(ctypes.byref(before))
     _library[:] = [ctypes.CDLL(str(make_fake_fft()))]
     module: Any = types.ModuleType("cupy")
     module.__spec__ = importlib.machinery.ModuleSpec("cupy", None)
@@ -345,7 +363,7 @@ def installed(driver: Path) -> Iterator[types.ModuleType]:
         setattr(module, name, getattr(np, name))
     module.cuda = types.SimpleNamespace(
         is_available=lambda: True,
-        get_current_stream=lambda: types.SimpleNamespace(ptr=_thread.stream, synchronize=wait),
+        get_current_stream=lambda: types.SimpleNamespace(ptr=stream(), synchronize=wait),
         ExternalStream=ExternalStream,
         Device=Device,
     )
@@ -366,6 +384,7 @@ def installed(driver: Path) -> Iterator[types.ModuleType]:
         for name in vendors.ROWS:  # whose transforms take these arrays
             vendors.use_file(name, str(make_fake_fft()))
         yield module
+        _driver[0].cuCtxSetCurrent(before)
         for name in vendors.ROWS:
             vendors.use_file(name, None)
         for gpu in {memory.gpu for memory in _all}:

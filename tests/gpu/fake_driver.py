@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,23 @@ def make_fake_ccl(*options: str) -> Path:
 def make_fake_fft(*options: str) -> Path:
     """The fake library of Fourier transforms, likewise; `options` are the compiler's."""
     return _build(SOURCE.with_name("fake_fft.cpp"), "-std=c++20", *options)
+
+
+def primary_context(driver: ctypes.CDLL, ordinal: int) -> ctypes.c_void_p:
+    """That of a device of CUDA's driver."""
+    context = ctypes.c_void_p()
+    assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), ordinal) == 0
+    return context
+
+
+@contextlib.contextmanager
+def current_device(driver: ctypes.CDLL, ordinal: int) -> Iterator[None]:
+    """Inside, this thread works on a device of CUDA's driver, as libraries of arrays do on those of their arrays."""
+    before = ctypes.c_void_p()
+    driver.cuCtxGetCurrent(ctypes.byref(before))
+    driver.cuCtxSetCurrent(primary_context(driver, ordinal))
+    yield
+    driver.cuCtxSetCurrent(before)
 
 
 def use_fake_gpus(patch: pytest.MonkeyPatch, count: int, *, folder: Path | None = None) -> None:

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
+
+# Before jali brings NumPy: ranks are bound to a few cores, on which threads of its library would wait for each other.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 from jali import _core
 from jali.comm.launcher import find_launcher, launch

@@ -92,6 +92,25 @@ def test_transforms_happen_where_arrays_are(case: Any, device: str) -> None:
     jali.virtual_ranks(ranks, body)
 
 
+def test_arrays_stay_on_their_device_also_where_another_one_is_current(device: str) -> None:
+    def body() -> None:
+        here = current().rank
+        fake_cupy.use(device, here)
+        a = numbers((8, 6, 5), "complex128")
+        x = spread(a)
+        with fake_cupy.Device(3 - here):
+            y = fft.fftn(x, norm="ortho")
+            made = [y, x.copy(), x.zeros_like(), x.empty_like(), x.astype("complex64"), x.ravel()]
+            squares = x.dot(x, vdot=True)
+            shifted = fft.ifftn(y, norm="ortho")
+        assert {one.local.device.id for one in [*made, shifted]} == {here}
+        np.testing.assert_allclose(squares, np.vdot(a, a))
+        np.testing.assert_allclose(whole(y), np.fft.fftn(a, norm="ortho"), atol=1e-11)
+        np.testing.assert_allclose(whole(shifted), a, atol=1e-11)
+
+    jali.virtual_ranks(2, body)
+
+
 @pytest.mark.parametrize("provider", ["cufft", "cupy"])
 def test_a_transform_puts_no_copy_to_the_host_on_a_stream(
     provider: str, monkeypatch: pytest.MonkeyPatch

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pytest
 from by_library import ByLibrary
 from ccl_ranks import FAKE, on_device, on_host, on_ranks, values
+from fake_driver import current_device
 
 from jali import _core
 from jali.comm import DeviceArray
@@ -30,9 +31,9 @@ class Foreign:
 
     def __init__(self, driver: str | Path, gpu: Any) -> None:
         self.driver, self.gpu = ctypes.CDLL(str(driver)), gpu
-        gpu.synchronize()  # which makes it the device of this thread
         handle = ctypes.c_void_p()
-        assert self.driver.cuStreamCreateWithPriority(ctypes.byref(handle), 1, 0) == 0
+        with current_device(self.driver, gpu.ordinal):
+            assert self.driver.cuStreamCreateWithPriority(ctypes.byref(handle), 1, 0) == 0
         self.stream = handle.value or 0
         self.keep: list[Any] = []
 
@@ -46,15 +47,17 @@ class Foreign:
         self.keep.append(numbers)
         source, stream = ctypes.c_void_p(numbers.ctypes.data), ctypes.c_void_p(self.stream)
         to = ctypes.c_uint64(array.address)
-        assert self.driver.cuMemcpyHtoDAsync_v2(to, source, ctypes.c_size_t(numbers.nbytes), stream) == 0
+        with current_device(self.driver, self.gpu.ordinal):
+            assert self.driver.cuMemcpyHtoDAsync_v2(to, source, ctypes.c_size_t(numbers.nbytes), stream) == 0
 
     def take(self, array: Any) -> npt.NDArray[Any]:
         """What this library's stream sees; it does not wait for anybody else."""
         got = np.zeros(array.shape, array.dtype)
         stream = ctypes.c_void_p(self.stream)
         at, bytes_ = ctypes.c_uint64(array.address), ctypes.c_size_t(got.nbytes)
-        assert self.driver.cuMemcpyDtoHAsync_v2(ctypes.c_void_p(got.ctypes.data), at, bytes_, stream) == 0
-        assert self.driver.cuStreamSynchronize(stream) == 0
+        with current_device(self.driver, self.gpu.ordinal):
+            assert self.driver.cuMemcpyDtoHAsync_v2(ctypes.c_void_p(got.ctypes.data), at, bytes_, stream) == 0
+            assert self.driver.cuStreamSynchronize(stream) == 0
         return got
 
 

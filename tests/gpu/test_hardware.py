@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from fake_driver import TWO_DEVICES
 from shadow import assert_same_bits
 
 import jali
@@ -98,3 +99,22 @@ def test_kernels_say_what_a_thread_uses():
         )
         assert 0 < function.registers <= 255
         assert function.most_threads >= 128
+
+
+@TWO_DEVICES
+@pytest.mark.parametrize("name", ["cupy", "torch"])
+def test_work_on_another_device_leaves_the_current_one(name):
+    xp = pytest.importorskip(name)
+    use = xp.cuda.set_device if name == "torch" else xp.cuda.runtime.setDevice
+    current = xp.cuda.current_device if name == "torch" else xp.cuda.runtime.getDevice
+    values = np.random.default_rng(0).normal(size=(8, 6))
+    for first, other in ((1, 0), (0, 1)):  # ends as it began
+        use(first)
+        lattice = jali.Lattice(8, 6, device=f"cuda:{other}")
+        a, b = jali.Field(lattice, jali.Real()), jali.Field(lattice, jali.Real())
+        a[...] = values
+        lattice.sum(total_of, a)
+        jali.graph(lambda a=a, b=b: b.assign(a), lattice).run()
+        assert np.array_equal(b[...], values)
+        del a, b
+        assert current() == first

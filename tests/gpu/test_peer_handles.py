@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_driver import PATH, REAL, make_fake_ccl, make_fake_driver
+from fake_driver import PATH, REAL, current_device, make_fake_ccl, make_fake_driver, primary_context
 from programs import on_ranks, run_program
 
 import jali
@@ -135,11 +135,6 @@ def test_processes_map_memory_with_handles(device: str, how: str, fake_environme
 def freed_beside_another_device() -> None:
     """What maps the memory of other ranks goes while the other device is the thread's: that it stays."""
     driver, context = ctypes.CDLL(str(make_fake_driver())), ctypes.c_void_p()
-
-    def current() -> int:
-        assert driver.cuCtxGetCurrent(ctypes.byref(context)) == 0
-        return context.value or 0
-
     ranks = comm.current()
     lattice, own = jali.Lattice(8, 12, grid=(1, 2), device="cuda"), ranks.duplicate()
     x, out = lattice.field(jali.Real()), lattice.field(jali.Real())
@@ -147,13 +142,12 @@ def freed_beside_another_device() -> None:
         spread(out, x)
     own.all_reduce(DeviceArray.from_host(np.zeros(300_000), lattice.gpu))
     lattice.gpu.synchronize()
-    mine = current()
-    other = _core.Gpu.open("cuda", 1 - lattice.gpu.ordinal)
-    other.synchronize()
-    before = current()
-    del lattice, x, out, own
-    gc.collect()
-    print(current() == before != mine, flush=True)
+    other = 1 - lattice.gpu.ordinal
+    with current_device(driver, other):
+        del lattice, x, out, own
+        gc.collect()
+        assert driver.cuCtxGetCurrent(ctypes.byref(context)) == 0
+    print(context.value == primary_context(driver, other).value, flush=True)
     ranks.barrier()
 
 

@@ -303,7 +303,7 @@ def test_work_is_on_the_stream_of_the_array() -> None:
     a, b = numbers((50,), "complex128"), numbers((50,), "complex128", 2)
     x = fake_cupy.there(a)
     fake_cupy.wait()
-    copy, stream = make_driver().cuMemcpyHtoDAsync_v2, ctypes.c_void_p(fake_cupy._thread.stream)
+    copy, stream = make_driver().cuMemcpyHtoDAsync_v2, ctypes.c_void_p(fake_cupy.stream())
     assert (
         copy(ctypes.c_uint64(x.data.ptr), ctypes.c_void_p(b.ctypes.data), ctypes.c_size_t(b.nbytes), stream)
         == 0

@@ -84,7 +84,7 @@ def cuda_stands_in():
 
     OnDevice.index = dist.get_rank()
     gpu = _core.Gpu.open("cuda", OnDevice.index)
-    gpu.synchronize()  # which makes it the device of this thread
+    gpu.synchronize()  # a thread keeps the first device that it meets
     current = [Stream()]
 
     @contextlib.contextmanager

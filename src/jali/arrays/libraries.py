@@ -7,7 +7,7 @@ import importlib.util
 import math
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache, cached_property
+from functools import cache, cached_property, wraps
 from typing import Any
 
 import numpy as np
@@ -246,6 +246,21 @@ class CuPy(Library):
     def to_host(self, x: Any) -> np.ndarray:
         return np.asarray(self.xp.asnumpy(x))
 
+
+def _where_it_is(name: str) -> Callable[..., Any]:
+    """A method of all libraries for CuPy, which works on the current device whatever the array's is."""
+    method = getattr(Library, name)
+
+    @wraps(method)
+    def on_its_device(self: CuPy, x: Any, *arguments: Any) -> Any:
+        with x.device:
+            return method(self, x, *arguments)
+
+    return on_its_device
+
+
+for _name in ("copy", "contiguous", "empty_like", "zeros_like", "astype", "ravel", "dot", "squares"):
+    setattr(CuPy, _name, _where_it_is(_name))
 
 TORCHS_NAMES = {"absolute": "abs", "conjugate": "conj_physical", "power": "pow", "invert": "bitwise_not"}
 

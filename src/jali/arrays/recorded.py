@@ -23,7 +23,8 @@ def is_recorded(x: Any) -> bool:
 def do(x: Any, work: Callable[[], Any]) -> None:
     """Does work where the array is, now or whenever the graph that is recorded repeats; then it may allocate nothing."""
     if not recording.recorders or not is_recorded(x):
-        work()
+        with library_of(x).where(x):
+            work()
         return
     tape, gpu = recording.current(), gpu_of(x)
     assert tape is not None
