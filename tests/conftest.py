@@ -5,6 +5,8 @@ import os
 
 # Threads of NumPy's library wait for their next task without rest, on the cores that tests and their programs share.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
+# Parts of distributed arrays that are JAX's lie on the host, also where JAX would take a device.
+os.environ["JAX_PLATFORMS"] = "cpu"
 
 import gc
 import signal

@@ -16,7 +16,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fake_driver import FILES, REAL, make_fake_ccl, make_fake_driver, primary_context, use_fake_gpus
+from fake_driver import (
+    FILES,
+    NO_COLLECTIVES,
+    REAL,
+    make_fake_ccl,
+    make_fake_driver,
+    primary_context,
+    use_fake_gpus,
+)
 
 from jali import _core, settings
 from jali._core import find_gpu_compiler
@@ -40,10 +48,12 @@ def fake_devices(fake_driver: Path) -> Iterator[None]:
         assert "JALI_CUDA_DRIVER" not in os.environ, (
             "JALI_TEST_REAL_GPU=1 with a driver named in JALI_CUDA_DRIVER"
         )
-    fake = [name for kind, names in FILES.items() for name in names if not (REAL and kind == "cuda")]
-    with pytest.MonkeyPatch.context() as patch, settings.using(**dict.fromkeys(fake, str(fake_driver))):
-        for name in fake:
-            patch.setenv(f"JALI_{name.upper()}", str(fake_driver))
+    kinds = [kind for kind in FILES if not (REAL and kind == "cuda")]
+    fake = {name: str(fake_driver) for kind in kinds for name in FILES[kind]}
+    fake |= dict(NO_COLLECTIVES[kind] for kind in kinds)
+    with pytest.MonkeyPatch.context() as patch, settings.using(**fake):
+        for name, path in fake.items():
+            patch.setenv(f"JALI_{name.upper()}", path)
         patch.setenv(FREE_INTERPRETER, "1")
         yield
         # Devices of both kinds share the fake driver's memory, and what one pool keeps the other cannot have.
@@ -101,7 +111,10 @@ def proved(request: pytest.FixtureRequest, fake_devices: None) -> Iterator[None]
 @pytest.fixture
 def fake_environment(fake_driver: Path) -> dict[str, str]:
     """Environment of a program for which both kinds of device are fake."""
-    named = {f"JALI_{name.upper()}": str(fake_driver) for names in FILES.values() for name in names}
+    files = {name: str(fake_driver) for names in FILES.values() for name in names} | dict(
+        NO_COLLECTIVES.values()
+    )
+    named = {f"JALI_{name.upper()}": path for name, path in files.items()}
     return {**settings.environment(), **named, FREE_INTERPRETER: "1"}
 
 

@@ -27,6 +27,8 @@ REAL = os.environ.get("JALI_TEST_REAL_GPU") == "1"
 TWO_DEVICES = pytest.mark.skipif(
     REAL and _core.Gpu.count("cuda") < 2, reason="ranks of one process need a device each: two"
 )
+# a library of collectives that the machine may have works on no fake device
+NO_COLLECTIVES = {"cuda": ("nccl", "/nowhere/libnccl.so.2"), "hip": ("rccl", "/nowhere/librccl.so.1")}
 FILES = {"cuda": ("cuda_driver", "nvrtc"), "hip": ("hip_driver", "hiprtc")}  # settings that name them
 
 

@@ -206,7 +206,7 @@ def test_ranks_with_different_libraries_are_told_so(
 
     def run() -> str:
         world = current()
-        library = ccl_library if world.rank == 1 else fake_ccl
+        library = (ccl_library or "/nowhere/libnccl.so.2") if world.rank == 1 else fake_ccl
         with pytest.raises(DeviceError) as caught:
             _core.CclGroup(world.core, _core.Gpu.open("cuda", world.rank), library)
         return str(caught.value)
@@ -224,7 +224,7 @@ def test_library_of_the_installed_package_is_found(
     wheel.mkdir(parents=True)
     (wheel / "libnccl.so.2").symlink_to(fake_ccl)
     use_settings(nccl=None)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "site")])
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
     suggest_libraries.cache_clear()
     try:
         found = on_ranks(2, lambda gpus: gpus.library)

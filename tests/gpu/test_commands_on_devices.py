@@ -11,7 +11,9 @@ from fake_driver import REAL, make_fake_ccl, make_fake_fft
 from programs import run_jali
 
 import jali
+from jali import vendors
 from jali.cli.main import main
+from jali.fft.vendors import ROWS
 
 PARAMETERS = """
 [lattice]
@@ -173,6 +175,9 @@ def test_info_names_libraries_and_links_of_devices(jali_command, tmp_path):
 
 
 @pytest.mark.skipif(REAL, reason="this machine may have its own")
+@pytest.mark.skipif(
+    vendors.packaged(ROWS["cufft"]) != [], reason="a package's cuFFT comes before that of the loader"
+)
 def test_info_names_libraries_of_fourier_transforms(jali_command, tmp_path):
     (tmp_path / "libcufft.so.12").symlink_to(make_fake_fft())
     found = json.loads(jali_command("info", "--json", LD_LIBRARY_PATH=str(tmp_path)))["transforms"]
