@@ -386,6 +386,7 @@ void Gpu::let_others_capture() const {
 }
 
 bool Gpu::is_capturing(void* stream) const {
+    const CurrentGpu current(*this); // whose default streams have no other names
     int status = 0;
     api_.check(api_.is_capturing(stream, &status), "asking whether a graph is being recorded");
     return status != 0;
@@ -500,7 +501,7 @@ void Gpu::launch(const GpuFunction& function, unsigned blocks, unsigned threads,
 }
 
 int Gpu::occupancy(const GpuFunction& function, int threads) const {
-    const CurrentGpu current(*this); // a thread may come here first
+    const CurrentGpu current(*this);
     int blocks = 0;
     api_.check(api_.occupancy(&blocks, function.handle, threads, 0), "asking for occupancy");
     return blocks;
@@ -554,8 +555,11 @@ GpuEvent::GpuEvent(std::shared_ptr<Gpu> gpu, bool timed) : gpu_(std::move(gpu)) 
 }
 
 GpuEvent::~GpuEvent() {
-    const CurrentGpu current(*gpu_);
-    gpu_->api().event_destroy(handle_);
+    try {
+        const CurrentGpu current(*gpu_);
+        gpu_->api().event_destroy(handle_);
+    } catch (const GpuError&) { // the device is lost, and says so elsewhere
+    }
 }
 
 void GpuEvent::record(void* stream) {
@@ -622,15 +626,22 @@ void GpuGraph::instantiate() {
 
 void GpuGraph::abandon(void* stream) noexcept {
     record_->stop();
-    void* graph = nullptr;
-    if (gpu_->api().capture_end(stream, &graph) == gpu_success && graph != nullptr)
-        gpu_->api().graph_destroy(graph);
+    try {
+        const CurrentGpu current(*gpu_);
+        void* graph = nullptr;
+        if (gpu_->api().capture_end(stream, &graph) == gpu_success && graph != nullptr)
+            gpu_->api().graph_destroy(graph);
+    } catch (const GpuError&) { // whoever abandons it says why
+    }
 }
 
 GpuGraph::~GpuGraph() {
-    const CurrentGpu current(*gpu_);
-    if (graph_ != nullptr) gpu_->api().graph_destroy(graph_);
-    if (instance_ != nullptr) gpu_->api().graph_instance_destroy(instance_);
+    try {
+        const CurrentGpu current(*gpu_);
+        if (graph_ != nullptr) gpu_->api().graph_destroy(graph_);
+        if (instance_ != nullptr) gpu_->api().graph_instance_destroy(instance_);
+    } catch (const GpuError&) { // the device is lost, and says so elsewhere
+    }
 }
 
 void GpuGraph::follow(void* last, void* stream) const {

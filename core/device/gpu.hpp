@@ -157,7 +157,7 @@ class GpuGraph {
 
 // A device that is current for this thread while this lives: calls of the driver want it. At the end that of
 // the caller is so again, where libraries put their work that ask the driver for it (CuPy, PyTorch). A thread
-// that had none keeps the first that it meets.
+// that had none keeps the first that it meets (HIP has no such threads).
 class CurrentGpu {
   public:
     explicit CurrentGpu(const Gpu& gpu); // throws GpuError

@@ -310,9 +310,12 @@ class HandleTypeTrial {
         if (trouble_.empty()) exporter_.handle_.type = type;
     }
     ~HandleTypeTrial() { // of what could not be exported
-        const CurrentGpu current(gpu_);
-        if (plain_ != 0) gpu_.api().release(plain_);
-        unmake_virtual(gpu_.api(), block_);
+        try {
+            const CurrentGpu current(gpu_);
+            if (plain_ != 0) gpu_.api().release(plain_);
+            unmake_virtual(gpu_.api(), block_);
+        } catch (const GpuError&) { // the device is lost, and says so elsewhere
+        }
     }
     HandleTypeTrial(const HandleTypeTrial&) = delete;
     const MemoryHandle& handle() const { return exporter_.handle(); }

@@ -14,12 +14,15 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import fake_cupy
 import pytest
 from fake_driver import (
     FILES,
     NO_COLLECTIVES,
     REAL,
+    current_context,
     make_fake_ccl,
     make_fake_driver,
     primary_context,
@@ -28,6 +31,7 @@ from fake_driver import (
 
 from jali import _core, settings
 from jali._core import find_gpu_compiler
+from jali.comm import virtual
 from jali.errors import CompileError, JaliError
 from jali.tune import experiment
 
@@ -66,21 +70,34 @@ def fake_devices(fake_driver: Path) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def the_callers_device(fake_devices: None) -> Iterator[None]:
-    """Other libraries ask the driver on which device a thread works; for jali it is another one than that which tests begin with, and
-    afterwards it is what it was."""
+def the_callers_device(fake_devices: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Other libraries ask the driver on which device a thread works. For threads, those of ranks too, it is another one than what tests
+    begin with, and at the end it is what it was, or what they chose themselves."""
     if _core.Gpu.count("cuda") == 0:
         yield
         return
     driver = ctypes.CDLL(_core.Gpu.driver("cuda")[0])
-    if not REAL:
-        driver.cuCtxSetCurrent(primary_context(driver, 3))
-    before, after = ctypes.c_void_p(), ctypes.c_void_p()
-    driver.cuCtxGetCurrent(ctypes.byref(before))
-    yield
-    driver.cuCtxGetCurrent(ctypes.byref(after))
-    if before.value is not None:  # a thread that had none keeps the first
-        assert after.value == before.value, "the caller's device is another one"
+
+    @contextlib.contextmanager
+    def on_another_device() -> Iterator[None]:
+        if not REAL:
+            driver.cuCtxSetCurrent(primary_context(driver, 3))
+        before = current_context(driver)
+        yield
+        chosen = fake_cupy.chosen_device()
+        wanted = before if chosen is None else primary_context(driver, chosen).value
+        # a thread that had none keeps the first
+        assert wanted in (None, current_context(driver)), "the caller's device is another one"
+
+    @contextlib.contextmanager
+    def rank_of_thread(communicator: Any) -> Iterator[None]:
+        with as_rank(communicator), on_another_device():
+            yield
+
+    as_rank = virtual.rank_of_thread
+    monkeypatch.setattr(virtual, "rank_of_thread", rank_of_thread)
+    with on_another_device():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_driver import make_fake_fft, primary_context
+from fake_driver import current_context, make_fake_fft, primary_context
 
 from jali import _core
 from jali.arrays.libraries import LIBRARIES
@@ -38,6 +38,11 @@ _lock = threading.Lock()
 def copies_to_host() -> int:
     """Of this thread, so far."""
     return getattr(_thread, "copies", 0)
+
+
+def chosen_device() -> int | None:
+    """That of this thread, if it has chosen one."""
+    return getattr(getattr(_thread, "gpu", None), "ordinal", None)
 
 
 class Device:
@@ -215,7 +220,7 @@ for _name in ("transpose", "swapaxes"):
         return ndarray(getattr(self.plain, name)(*axes), self.memory)
 
     setattr(ndarray, _name, _view)
-for _name in ("sum", "take", "clip"):
+for _name in ("sum", "max", "take", "clip"):
 
     def _new(self: ndarray, *arguments: Any, name: str = _name, **named: Any) -> ndarray:
         wait()
@@ -331,8 +336,7 @@ def ascontiguousarray(x: Any) -> Any:
 def installed(driver: Path) -> Iterator[types.ModuleType]:
     """`import cupy` gives this inside."""
     _driver[:] = [ctypes.CDLL(str(driver))]
-    before = ctypes.c_void_p()
-    _driver[0].cuCtxGetCurrent(ctypes.byref(before))
+    before = current_context(_driver[0])
     _library[:] = [ctypes.CDLL(str(make_fake_fft()))]
     module: Any = types.ModuleType("cupy")
     module.__spec__ = importlib.machinery.ModuleSpec("cupy", None)
@@ -348,7 +352,7 @@ def installed(driver: Path) -> Iterator[types.ModuleType]:
     module.empty_like = lambda x: empty(x.shape, x.dtype)
     module.zeros = lambda shape, dtype=float: there(np.zeros(shape, dtype))
     module.zeros_like = lambda x: there(np.zeros(x.shape, x.dtype))
-    for name in ("roll", "flip", "vdot", "dot", "bincount", "broadcast_to", "stack", "concatenate"):
+    for name in ("abs", "roll", "flip", "vdot", "dot", "bincount", "broadcast_to", "stack", "concatenate"):
         setattr(module, name, _on_device(getattr(np, name)))
     for name in (
         "add",
@@ -384,7 +388,8 @@ def installed(driver: Path) -> Iterator[types.ModuleType]:
         for name in vendors.ROWS:  # whose transforms take these arrays
             vendors.use_file(name, str(make_fake_fft()))
         yield module
-        _driver[0].cuCtxSetCurrent(before)
+        _driver[0].cuCtxSetCurrent(ctypes.c_void_p(before))
+        _thread.__dict__.clear()
         for name in vendors.ROWS:
             vendors.use_file(name, None)
         for gpu in {memory.gpu for memory in _all}:

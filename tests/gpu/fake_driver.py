@@ -54,14 +54,22 @@ def primary_context(driver: ctypes.CDLL, ordinal: int) -> ctypes.c_void_p:
     return context
 
 
+def current_context(driver: ctypes.CDLL) -> int | None:
+    """That of this thread, by CUDA's driver."""
+    context = ctypes.c_void_p()
+    assert driver.cuCtxGetCurrent(ctypes.byref(context)) == 0
+    return context.value
+
+
 @contextlib.contextmanager
 def current_device(driver: ctypes.CDLL, ordinal: int) -> Iterator[None]:
     """Inside, this thread works on a device of CUDA's driver, as libraries of arrays do on those of their arrays."""
-    before = ctypes.c_void_p()
-    driver.cuCtxGetCurrent(ctypes.byref(before))
+    before = current_context(driver)
     driver.cuCtxSetCurrent(primary_context(driver, ordinal))
-    yield
-    driver.cuCtxSetCurrent(before)
+    try:
+        yield
+    finally:
+        driver.cuCtxSetCurrent(ctypes.c_void_p(before))
 
 
 def use_fake_gpus(patch: pytest.MonkeyPatch, count: int, *, folder: Path | None = None) -> None:

@@ -127,6 +127,7 @@ BOTH(cuMemGetInfo_v2, hipMemGetInfo, (std::size_t* free, std::size_t* total), (f
 }
 BOTH(cuMemAlloc_v2, hipMalloc, (Address * address, std::size_t bytes), (address, bytes)) {
     may_wait("cuMemAlloc_v2");
+    if (!has_current) return 201;
     GUARD;
     if (in_use + bytes > device_bytes()) return 2;
     const int file = memfd_create("device memory", 0);
@@ -163,6 +164,7 @@ BOTH(cuMemFree_v2, hipFree, (Address address), (address)) {
 BOTH(cuMemHostAlloc, hipHostMalloc, (void** address, std::size_t bytes, unsigned flags),
      (address, bytes, flags)) {
     may_wait("cuMemHostAlloc");
+    if (!has_current) return 201;
     (void)flags;
     return posix_memalign(address, 4096, bytes) ? 2 : 0;
 }
@@ -171,18 +173,28 @@ BOTH(cuMemFreeHost, hipHostFree, (void* address), (address)) {
     std::free(address);
     return 0;
 }
+namespace {
+// What is wrong where the stream is not one of the thread's device: stricter than drivers are, some of which
+// take the stream's, so that whoever calls them says which device is meant.
+int elsewhere(void* stream) {
+    return !has_current ? 201 : stream_of(stream)->device != current ? 400 : 0;
+}
+} // namespace
 BOTH(cuMemcpyHtoDAsync_v2, hipMemcpyHtoDAsync,
      (Address to, const void* from, std::size_t bytes, void* stream), (to, from, bytes, stream)) {
+    if (const int error = elsewhere(stream)) return error;
     if (!allocated(to, bytes)) return 1;
     return copy(stream, to, reinterpret_cast<Address>(from), bytes);
 }
 BOTH(cuMemcpyDtoHAsync_v2, hipMemcpyDtoHAsync, (void* to, Address from, std::size_t bytes, void* stream),
      (to, from, bytes, stream)) {
+    if (const int error = elsewhere(stream)) return error;
     if (!allocated(from, bytes)) return 1;
     return copy(stream, reinterpret_cast<Address>(to), from, bytes);
 }
 BOTH(cuMemcpyDtoDAsync_v2, hipMemcpyDtoDAsync, (Address to, Address from, std::size_t bytes, void* stream),
      (to, from, bytes, stream)) {
+    if (const int error = elsewhere(stream)) return error;
     if (!allocated(to, bytes) || !allocated(from, bytes)) return 1;
     wait_for_room(stream);
     std::lock_guard lock(loading_beside(to));
@@ -206,6 +218,7 @@ void fill(Address to, unsigned char value, std::size_t bytes) {
 } // namespace
 BOTH(cuMemsetD8Async, hipMemsetD8Async, (Address to, unsigned char value, std::size_t bytes, void* stream),
      (to, value, bytes, stream)) {
+    if (const int error = elsewhere(stream)) return error;
     if (!allocated(to, bytes)) return 1;
     wait_for_room(stream);
     return counted([=](const std::vector<char>*) {
@@ -215,6 +228,7 @@ BOTH(cuMemsetD8Async, hipMemsetD8Async, (Address to, unsigned char value, std::s
 BOTH(cuStreamCreateWithPriority, hipStreamCreateWithPriority, (void** stream, unsigned flags, int priority),
      (stream, flags, priority)) {
     may_wait("cuStreamCreateWithPriority");
+    if (!has_current) return 201;
     (void)flags;
     *stream = Scheduler::get().make_stream(current, priority);
     return 0;
@@ -280,6 +294,7 @@ BOTH(cuLaunchHostFunc, hipLaunchHostFunc, (void* stream, void (*function)(void*)
     return put(stream, {"a function of the host's", whole([=] { function(argument); }), true});
 }
 BOTH(cuEventCreate, hipEventCreateWithFlags, (void** event, unsigned flags), (event, flags)) {
+    if (!has_current) return 201;
     Event* made = new Event;
     made->timed = flags == 0;
     *event = made;
@@ -290,6 +305,7 @@ BOTH(cuEventDestroy_v2, hipEventDestroy, (void* event), (event)) {
     return 0;
 }
 BOTH(cuEventRecord, hipEventRecord, (void* event, void* stream), (event, stream)) {
+    if (const int error = elsewhere(stream)) return error;
     wait_for_room(stream);
     return counted([=](const std::vector<char>*) { return record(static_cast<Event*>(event), stream); });
 }
@@ -366,6 +382,7 @@ BOTH(cuEventElapsedTime, hipEventElapsedTime, (float* ms, void* from, void* to),
 }
 BOTH(cuModuleLoadData, hipModuleLoadData, (void** module, const void* image), (module, image)) {
     may_wait("cuModuleLoadData");
+    if (!has_current) return 201;
     std::mutex* one = nullptr;
     {
         GUARD;
@@ -421,8 +438,7 @@ BOTH(cuOccupancyMaxActiveBlocksPerMultiprocessor, hipModuleOccupancyMaxActiveBlo
 namespace {
 int launch(void* function, const unsigned* g, const unsigned* b, void* stream, void** parameters, int urgency,
            bool early) {
-    if (!has_current) return 201;
-    if (stream_of(stream)->device != current) return 400; // a stream of another device's
+    if (const int error = elsewhere(stream)) return error;
     if (g[0] == 0 || g[1] != 1 || g[2] != 1 || b[0] == 0 || b[0] > 1024 || b[1] != 1 || b[2] != 1) return 1;
     const auto* f = static_cast<const Function*>(function);
     const auto* bytes = static_cast<const char*>(parameters[0]);
@@ -469,14 +485,15 @@ extern "C" int cuLaunchKernelEx(const Launch* asked, void* function, void** para
     return launch(function, asked->grid, asked->block, asked->stream, parameters, urgency, early);
 }
 BOTH(cuStreamBeginCapture_v2, hipStreamBeginCapture, (void* stream, int mode), (stream, mode)) {
+    if (const int error = elsewhere(stream)) return error;
     GUARD;
-    (void)stream;
     (void)mode;
     if (capturing) return 901;
     capturing = std::make_shared<Graph>();
     return 0;
 }
 BOTH(cuStreamIsCapturing, hipStreamIsCapturing, (void* stream, int* status), (stream, status)) {
+    if (!has_current) return 201;
     GUARD;
     (void)stream;
     *status = capturing != nullptr;
@@ -503,6 +520,7 @@ BOTH(cuGraphInstantiateWithFlags, hipGraphInstantiateWithFlags,
     return 0;
 }
 BOTH(cuGraphLaunch, hipGraphLaunch, (void* instance, void* stream), (instance, stream)) {
+    if (const int error = elsewhere(stream)) return error;
     wait_for_room(stream);
     return put(stream, {.name = "a graph", .graph = *static_cast<std::shared_ptr<const Graph>*>(instance)});
 }

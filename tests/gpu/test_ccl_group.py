@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from by_library import ByLibrary
 from ccl_ranks import FAKE, on_device, on_host, on_ranks, to_bits, values
+from fake_driver import current_device
 
 import jali
 from jali import _core
@@ -118,10 +119,11 @@ def test_halos_messages_and_collectives_of_a_group_share_one_communicator(
     assert not list(tmp_path.glob("fault-*"))
 
 
-def another_stream(driver: Path) -> int:
-    """A stream of the fake driver's that is not jali's."""
-    handle = ctypes.c_void_p()
-    assert ctypes.CDLL(str(driver)).cuStreamCreateWithPriority(ctypes.byref(handle), 1, 0) == 0
+def another_stream(path: Path, gpu: _core.Gpu) -> int:
+    """A stream of a fake device that is not jali's."""
+    driver, handle = ctypes.CDLL(str(path)), ctypes.c_void_p()
+    with current_device(driver, gpu.ordinal):
+        assert driver.cuStreamCreateWithPriority(ctypes.byref(handle), 1, 0) == 0
     return handle.value or 0
 
 
@@ -129,7 +131,7 @@ def test_operations_run_in_the_order_in_which_they_were_issued_whatever_their_st
     fake_driver: Path,
 ) -> None:
     def body(gpus: ByLibrary) -> None:
-        gpu, stream = gpus.gpu, another_stream(fake_driver)
+        gpu, stream = gpus.gpu, another_stream(fake_driver, gpus.gpu)
         x, y, z = (on_device(np.full(3, 1.0 + gpus.rank), "fp64", gpu) for _ in range(3))
         gpu.let_wait(stream)
         there = gpus.communicator.collectives.on_device(gpu)
@@ -152,7 +154,7 @@ def test_different_orders_on_two_ranks_end_with_the_watchdog(
         x = on_device(np.ones(3), "fp64", gpu)
         end = (world.persistent_send if world.rank == 0 else world.persistent_receive)(x, 1 - world.rank)
         end.meet()
-        stream = another_stream(fake_driver)
+        stream = another_stream(fake_driver, gpu)
         calls: list[Callable[[], Any]] = [
             lambda: end.start(stream),
             lambda: ByLibrary(world, gpu).all_reduce(x),
@@ -255,7 +257,7 @@ def test_windows_wait_for_what_uses_them_on_any_stream_before_they_go(
     fake_driver: Path, tmp_path: Path
 ) -> None:
     def body(gpus: ByLibrary) -> None:
-        stream = another_stream(fake_driver)
+        stream = another_stream(fake_driver, gpus.gpu)
         x, out = filled(gpus, np.ones(7), "fp64"), gpus.symmetric((7,), "fp64")
         gpus.gpu.let_wait(stream)
         busy = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p), ctypes.c_void_p(300_000)  # us
@@ -273,7 +275,7 @@ def test_windows_wait_for_what_uses_them_on_any_stream_before_they_go(
 
 def test_windows_of_a_plan_that_goes_are_given_out_behind_its_last_run(fake_driver: Path) -> None:
     def body(gpus: ByLibrary) -> None:
-        gpu, stream = gpus.gpu, another_stream(fake_driver)
+        gpu, stream = gpus.gpu, another_stream(fake_driver, gpus.gpu)
         there = gpus.communicator.collectives.on_device(gpu)
         there.keep_at_most(1)
 

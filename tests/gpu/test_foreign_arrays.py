@@ -90,9 +90,10 @@ class ByDlpack:
     def __dlpack__(self, *, stream: int | None = None) -> Any:
         event = ctypes.c_void_p()
         driver, theirs = self.library.driver, ctypes.c_void_p(stream or 0)
-        assert driver.cuEventCreate(ctypes.byref(event), 2) == 0
-        assert driver.cuEventRecord(event, ctypes.c_void_p(self.library.stream)) == 0
-        assert driver.cuStreamWaitEvent(theirs, event, 0) == 0
+        with current_device(driver, self.library.gpu.ordinal):
+            assert driver.cuEventCreate(ctypes.byref(event), 2) == 0
+            assert driver.cuEventRecord(event, ctypes.c_void_p(self.library.stream)) == 0
+            assert driver.cuStreamWaitEvent(theirs, event, 0) == 0
         return _core.to_dlpack(self.address, self.shape, self.memory.element, 2, self.device, self)
 
 

@@ -18,7 +18,7 @@ from jali.arrays.everywhere import assign, that_of_rank_0
 from jali.arrays.fields import FieldPart, layout_of_lattice, part_of_memory, to_field
 from jali.arrays.globally import Globally, slices_of
 from jali.arrays.layout import Layout, Partition, Shape, communicator_of, layout_of
-from jali.arrays.libraries import library_by_name, library_of
+from jali.arrays.libraries import library_by_name, library_of, where_its_part_is
 from jali.comm import Communicator
 from jali.comm.given import integer
 from jali.errors import LayoutError, ParameterError, ShapeError
@@ -291,9 +291,11 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     # --- elements -------------------------------------------------------------------------------------------
 
+    @where_its_part_is
     def __getitem__(self, where: Any) -> Any:
         return self._local[where]
 
+    @where_its_part_is
     def __setitem__(self, where: Any, value: Any) -> None:
         if self.layout.of_rank_0:
             assign(self, lambda: (where, self._checked(value)))
@@ -322,6 +324,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def _alike(self, other: DistributedArray, what: str) -> None:
         elementwise.check_alike(self, other, what)
 
+    @where_its_part_is
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **named: Any
     ) -> Any:
@@ -402,6 +405,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     # --- sums over ranks ------------------------------------------------------------------------------------
 
+    @where_its_part_is
     def dot(self, y: DistributedArray, vdot: bool = False) -> Scalar:
         """Sum of the products of all elements; with `vdot` those of this array are conjugated. One all-reduce; of arrays that all
         ranks have, none. One of the two may be in parts where all ranks have the other."""
@@ -413,6 +417,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         if not self.layout.scattered:
             moves.check_same(self.layout, self._local)
 
+    @where_its_part_is
     def sum(self) -> Scalar:
         """Of all elements."""
         return reductions.total(self)
@@ -421,14 +426,17 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         """Of all elements."""
         return self.sum() / reductions.count(self)
 
+    @where_its_part_is
     def max(self) -> Scalar:
         """The largest element. ShapeError where there are none."""
         return reductions.extreme(self, "max")
 
+    @where_its_part_is
     def min(self) -> Scalar:
         """The smallest element. ShapeError where there are none."""
         return reductions.extreme(self, "min")
 
+    @where_its_part_is
     def norm(self, ord: Any = None, axis: int | None = None) -> Any:
         """As `numpy.linalg.norm` of vectors: of all elements, a number, or along an `axis`, an array that all ranks have.
 
@@ -442,6 +450,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     # --- other layouts --------------------------------------------------------------------------------------
 
+    @where_its_part_is
     def asarray(self, masked: bool = False) -> Any:
         """The whole, on every rank; with `masked` what this rank's group has. Collective where ranks have parts."""
         self.check_same()
@@ -451,6 +460,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
             self._local, lambda local: moves.whole(self.layout, local, masked)
         )
 
+    @where_its_part_is
     def redistribute(
         self,
         axis: int | Sequence[int] | None = None,
@@ -462,10 +472,12 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         """The same array with another layout: split along other axes, unevenly, or on all ranks. Collective."""
         return relayout.redistribute(self, axis, partition, grid, local_shapes)
 
+    @where_its_part_is
     def ravel(self, order: str = "C") -> DistributedArray:
         """The parts, each made flat, one after the other."""
         return relayout.ravel(self, order)
 
+    @where_its_part_is
     def reshape(self, local_shape: int | Sequence[int], axis: int = 0) -> DistributedArray:
         """Each part with another shape, which lie side by side along `axis`. Collective: every rank gives its own.
 
@@ -473,6 +485,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         """
         return relayout.reshape(self, local_shape, axis)
 
+    @where_its_part_is
     def add_ghost_cells(self, cells_front: int | None = None, cells_back: int | None = None) -> Any:
         """This rank's part with so many cells of its neighbours in front and behind, along the axis that is split; at the ends of the
         whole there are none. They may be more than a neighbour has. Collective. Raises ShapeError for a grid of axes and negative
@@ -482,6 +495,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
             self._local, lambda local: ghosts.with_ghosts(self.layout, local, front, back)
         )
 
+    @where_its_part_is
     def ghost_cells(self, cells_front: int = 0, cells_back: int = 0) -> tuple[Any, Any]:
         """The neighbours' cells alone, those in front and those behind, as `add_ghost_cells` puts them around a copy of the part:
         what moves is all that this costs. Collective."""

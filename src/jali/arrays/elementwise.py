@@ -140,7 +140,11 @@ def add_operators(kind: type[DistributedArray]) -> None:
                 value = other
             else:
                 return as_ufunc(self, other)
-            found = apply(value, self._local) if reflected else apply(self._local, value)
+            if type(self._local) is np.ndarray:
+                found = apply(value, self._local) if reflected else apply(self._local, value)
+            else:
+                with library_of(self._local).where(self._local):
+                    found = apply(value, self._local) if reflected else apply(self._local, value)
             if in_place:
                 if found is not self._local:  # arrays that never change give way to others
                     self._local = found

@@ -29,6 +29,10 @@ class Globally:
 
         A whole number keeps its dimension, of extent 1, where the array is split along it, and drops it elsewhere.
         """
+        with library_of(self._array._local).where(self._array._local):
+            return self._section(where)
+
+    def _section(self, where: Any) -> Any:
         array, layout = self._array, self._array.layout
         if (library := library_of(array._local)).complete:
             return library.xp  # which says that it has no sections
@@ -48,6 +52,10 @@ class Globally:
 
     def __setitem__(self, where: Any, value: Any) -> None:
         """A number, or an array that all ranks have and that NumPy could assign there."""
+        with library_of(self._array._local).where(self._array._local):
+            self._assign(where, value)
+
+    def _assign(self, where: Any, value: Any) -> None:
         array = self._array
         if isinstance(value, type(array)):
             value = value.asarray()

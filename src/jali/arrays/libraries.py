@@ -8,12 +8,13 @@ import math
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, cached_property, wraps
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from jali.errors import LayoutError, ParameterError
 
+ANYWHERE: AbstractContextManager[None] = nullcontext()
 PIECE = 1 << 15  # elements of a sum in 32 bits
 
 
@@ -180,7 +181,7 @@ class Library:
 
     def where(self, x: Any) -> AbstractContextManager[Any]:
         """Inside, this library works where the array is."""
-        return nullcontext()
+        return ANYWHERE
 
     def on_stream(self, x: Any, stream: int) -> AbstractContextManager[Any]:
         """Inside, this library works on the stream of this handle, on the array's device."""
@@ -244,7 +245,8 @@ class CuPy(Library):
             return super().from_host(x, like)
 
     def to_host(self, x: Any) -> np.ndarray:
-        return np.asarray(self.xp.asnumpy(x))
+        with x.device:
+            return np.asarray(self.xp.asnumpy(x))
 
 
 def _where_it_is(name: str) -> Callable[..., Any]:
@@ -252,14 +254,16 @@ def _where_it_is(name: str) -> Callable[..., Any]:
     method = getattr(Library, name)
 
     @wraps(method)
-    def on_its_device(self: CuPy, x: Any, *arguments: Any) -> Any:
+    def on_its_device(self: CuPy, x: Any, *arguments: Any, **named: Any) -> Any:
         with x.device:
-            return method(self, x, *arguments)
+            return method(self, x, *arguments, **named)
 
     return on_its_device
 
 
-for _name in ("copy", "contiguous", "empty_like", "zeros_like", "astype", "ravel", "dot", "squares"):
+for _name in (
+    "as_real", "astype", "contiguous", "copy", "dot", "empty_like", "imag", "put", "ravel", "squares", "zeros_beside", "zeros_like",
+):  # fmt: skip
     setattr(CuPy, _name, _where_it_is(_name))
 
 TORCHS_NAMES = {"absolute": "abs", "conjugate": "conj_physical", "power": "pow", "invert": "bitwise_not"}
@@ -467,6 +471,24 @@ def library_of(x: Any) -> Library:
             f"a part of a DistributedArray is an array of {', '.join(LIBRARIES)}, not {type(x).__name__}"
         )
     return library
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def where_its_part_is(method: Method) -> Method:
+    """A method of a distributed array inside which its library works where the part is: CuPy works on the current device, and puts
+    what it does on a stream of that, which waits for nothing that is on the streams of the array's."""
+
+    @wraps(method)
+    def call(self: Any, *arguments: Any, **named: Any) -> Any:
+        local = self._local
+        if type(local) is np.ndarray:
+            return method(self, *arguments, **named)
+        with library_of(local).where(local):
+            return method(self, *arguments, **named)
+
+    return cast(Method, call)
 
 
 def dtype_of_numpy(dtype: Any) -> np.dtype[Any]:

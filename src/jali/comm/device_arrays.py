@@ -125,7 +125,7 @@ def view_of(
     if type(x) in _BY_DLPACK:
         return _from_dlpack(x, gpu, stream, there)
     try:
-        interface = getattr(x, "__cuda_array_interface__", None)
+        interface = _interface_of(x)
     except (TypeError, ValueError, KeyError, RuntimeError):  # PyTorch: not of this type, or with gradients
         interface = None
     # DLPack lets the owner do the ordering, which is the only right way where the interface names no stream
@@ -136,6 +136,14 @@ def view_of(
             _BY_DLPACK.add(type(x))
         return _from_dlpack(x, gpu, stream, there)
     raise not_in_device_memory(x)
+
+
+def _interface_of(x: Any) -> Any:
+    """CUDA's array interface, with the stream on which the owner works. CuPy says that of the current device."""
+    if type(x).__module__ != "cupy":
+        return getattr(x, "__cuda_array_interface__", None)
+    with x.device:
+        return x.__cuda_array_interface__
 
 
 def not_in_device_memory(x: Any) -> DeviceError:

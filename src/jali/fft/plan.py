@@ -15,7 +15,7 @@ from jali.arrays import DistributedArray, Layout, layout_of
 from jali.arrays.exchange import check_workspace
 from jali.arrays.layout import Shape, even_split
 from jali.arrays.libraries import is_complex, library_of, may_overlap
-from jali.arrays.recorded import assign, contiguous, converted, is_recorded
+from jali.arrays.recorded import assign, contiguous, converted, is_recorded, multiply
 from jali.arrays.transits import meet
 from jali.comm.given import each, integer
 from jali.comm.whereabouts import gpu_of, is_on_device, memory_of
@@ -275,15 +275,17 @@ class Plan:
             y, overwrite_x = self.weighted(y, 0.5), True
         x = self._run(y, out, overwrite_x, False, OF_ADJOINT[self.norm])
         if self.kind == "irfft":
-            x.local[...] *= self._weights_of(x, 2.0)
+            multiply(x.local, self._weights_of(x, 2.0))
         return x
 
     def weighted(self, y: DistributedArray, weight: float, in_place: bool = False) -> DistributedArray:
         """A spectrum of real numbers in which frequencies that stand for their conjugates too are multiplied by `weight`."""
         if in_place:
-            y.local[...] *= self._weights_of(y, weight)
+            multiply(y.local, self._weights_of(y, weight))
             return y
-        return DistributedArray.of(y.layout, y.local * self._weights_of(y, weight), y._base_comm)
+        with library_of(y.local).where(y.local):
+            weighted = y.local * self._weights_of(y, weight)
+        return DistributedArray.of(y.layout, weighted, y._base_comm)
 
     def _weights_of(self, y: DistributedArray, weight: float) -> Any:
         """Along the last axis: 1 for frequencies 0 and n/2, wherever shifts have put them."""

@@ -45,4 +45,6 @@ def _shift(x: Any, axes: Any, back: bool) -> Any:
         kept[key] = Shift(x.layout, along, back, None)
     run = Run(provider_for(x.local), library_of(x.local), Means(), "backward", {}, None, False)
     run.last = True
-    return DistributedArray.of(x.layout, kept[key].forward(x.local, run), x._base_comm)
+    with run.library.where(x.local):
+        shifted = kept[key].forward(x.local, run)
+    return DistributedArray.of(x.layout, shifted, x._base_comm)

@@ -31,6 +31,7 @@ from jali.arrays import DistributedArray
 from jali.arrays.exchange import Exchange
 from jali.arrays.layout import Box
 from jali.arrays.libraries import library_of
+from jali.arrays.recorded import assign
 from jali.errors import ParameterError, ShapeError
 from jali.fft.fields import transformed_field
 from jali.fft.plan import normal_axes, plan_of
@@ -195,17 +196,18 @@ def resized(x: DistributedArray, shape: tuple[int, ...]) -> DistributedArray:
     """The array cut, or filled with zeros behind, to another global shape, and split likewise. Collective."""
     before, after = x.layout, alike(x.layout, shape)
     library = library_of(x.local)
-    out = library.empty_beside(x.local, after.local_shape)
-    out[...] = 0
+    out = library.zeros_beside(x.local, after.local_shape)
     least = tuple(map(min, before.shape, shape))
     if not before.scattered:
         where = tuple(slice(0, n) for n in least)
-        out[where] = x.local[where]
-    else:
-        Exchange(
-            x.communicator, [_cut(box, least) for box in before.boxes], [_cut(box, least) for box in after.boxes],
-            within=(before.boxes, after.boxes),
-        ).run(x.local, out)  # fmt: skip
+        assign(out[where], x.local[where])
+        return DistributedArray.of(after, out, x._base_comm)
+    exchange = Exchange(
+        x.communicator, [_cut(box, least) for box in before.boxes], [_cut(box, least) for box in after.boxes],
+        within=(before.boxes, after.boxes),
+    )  # fmt: skip
+    with library.where(x.local):
+        exchange.run(x.local, out)
     return DistributedArray.of(after, out, x._base_comm)
 
 

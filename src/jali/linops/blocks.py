@@ -227,7 +227,13 @@ class _Blocks(LinearOperator):
             if type(x) is DistributedArray and library_of(x.local).immutable:
                 return lent(self.matvec if forward else self.rmatvec, x)
             plan = self._plan(x, forward)
-        local, library, steps = x._local, plan.library, plan.steps
+        with plan.library.where(x._local):
+            out = self._applied(x._local, plan, forward)
+        return DistributedArray.of(plan.layout, out, x._base_comm)
+
+    def _applied(self, local: Any, plan: _Plan, forward: bool) -> Any:
+        """This rank's part of the result."""
+        library, steps = plan.library, plan.steps
         flat = local if plan.flat else library.contiguous(local).reshape(-1)
         out = library.empty_beside(flat, plan.shape, plan.dtype)
         number = 0
@@ -248,7 +254,7 @@ class _Blocks(LinearOperator):
             raise
         if plan.summed and self._ranks.size > 1:
             self._ranks.all_reduce(out, out)
-        return DistributedArray.of(plan.layout, out, x._base_comm)
+        return out
 
 
 class _Plan:

@@ -91,7 +91,7 @@ def block_gather(x: DistributedArray, orig_shape: Sequence[int], comm: Any) -> A
             f"blocks of a {orig_shape[0]} by {orig_shape[1]} matrix on {side} by {side} ranks have shapes {shapes}, parts of x {x.local_shapes}"
         )
     flat = x.asarray()
-    out = library_of(flat).empty(tuple(orig_shape), flat.dtype)
+    out = library_of(flat).empty_beside(flat, tuple(orig_shape))
     begin = 0
     for block, (n, m) in zip(blocks, shapes, strict=True):
         out[block] = flat[begin : begin + n * m].reshape((n, m))

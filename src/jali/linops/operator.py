@@ -284,14 +284,17 @@ class LinearOperator:
 
 
 def lent(function: Any, x: Any) -> Any:
-    """`function` of a vector; one whose parts never change (of JAX) is lent to it as one that others take, and what it gives is a copy
-    of that kind."""
+    """`function` of a vector, where it is; one whose parts never change (of JAX) is lent to it as one that others take, and what it
+    gives is a copy of that kind."""
     first = x
     while type(first) is StackedDistributedArray:
         first = first.distarrays[0]
-    if not isinstance(first, DistributedArray) or not library_of(first.local).immutable:
+    if not isinstance(first, DistributedArray) or type(first.local) is np.ndarray:
         return function(x)
     library = library_of(first.local)
+    if not library.immutable:
+        with library.where(first.local):
+            return function(x)
     return _with_parts(function(_with_parts(x, library.lent)), library.returned)
 
 

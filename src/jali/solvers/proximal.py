@@ -110,9 +110,10 @@ def _flat(function: Callable[[Any], Any], part: Any) -> Any:
     """Of an array as flat, which is what pyproximal takes; parts without elements stay."""
     if not math.prod(part.shape):
         return part.copy()
-    flat = part.reshape(-1)
-    found = function(flat)
-    return (library_of(found).copy(found) if may_overlap(found, flat) else found).reshape(part.shape)
+    with library_of(part).where(part):
+        flat = part.reshape(-1)
+        found = function(flat)
+        return (library_of(found).copy(found) if may_overlap(found, flat) else found).reshape(part.shape)
 
 
 def _is_separable(prox: Any) -> bool:

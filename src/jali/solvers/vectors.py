@@ -110,10 +110,10 @@ class ArrayVectors(WithoutGraphs):
             )
 
     def like(self, x: Any) -> Any:
-        return self.library.zeros_like(x)
+        return library_of(x).zeros_like(x)
 
     def copy(self, x: Any) -> Any:
-        return x.copy()
+        return library_of(x).copy(x)
 
     def epsilon(self, x: Any) -> float:
         if x.dtype.kind not in "fc":
@@ -192,18 +192,19 @@ def addable(dtype: Any, other: Any) -> bool:
 
 
 def _assign_by_library(y: Any, own: Any, terms: Sequence[tuple[Any, Any]]) -> None:
-    terms = [(a, library_of(x).copy(x) if may_overlap(x, y) else x) for a, x in terms]  # before y changes
-    if type(own) is int and own == 0:
-        y[...] = 0
-    elif not (type(own) is int and own == 1):
-        y *= own
-    for a, x in terms:
-        if type(a) is int and a == 1:
-            y += x
-        elif type(a) is int and a == -1:
-            y -= x
-        else:
-            y += a * x
+    with library_of(y).where(y):
+        terms = [(a, library_of(x).copy(x) if may_overlap(x, y) else x) for a, x in terms]  # before y changes
+        if type(own) is int and own == 0:
+            y[...] = 0
+        elif not (type(own) is int and own == 1):
+            y *= own
+        for a, x in terms:
+            if type(a) is int and a == 1:
+                y += x
+            elif type(a) is int and a == -1:
+                y -= x
+            else:
+                y += a * x
 
 
 def list_like(x: Any, members: Iterable[Any]) -> Any:
@@ -405,4 +406,9 @@ def each(function: Callable[..., Any], x: Any, *others: Any) -> Any:
     """A vector of the form of x: `function` of the arrays that `Vectors.parts` gives of x and of the others."""
     vectors = vectors_of("x", x)
     rows = [vectors.parts(x), *(vectors_of("a vector", y).parts(y) for y in others)]
-    return vectors.with_parts(x, [function(*parts) for parts in zip(*rows, strict=True)])
+    return vectors.with_parts(x, [_where_it_is(function, *parts) for parts in zip(*rows, strict=True)])
+
+
+def _where_it_is(function: Callable[..., Any], part: Any, *others: Any) -> Any:
+    with library_of(part).where(part):
+        return function(part, *others)
