@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 #include <sched.h>
 
@@ -205,10 +206,15 @@ class HostCommunicator final : public Communicator {
     }
 
     // A process that has gone took its memory along, and a rank that gave up its buffers: the failure behind
-    // it comes first.
+    // it comes first. Its message may still be on its way.
     [[noreturn]] void say_why_unread(const Message& message) {
-        base_->check();
-        call_roll();
+        using namespace std::chrono;
+        const auto limit = steady_clock::now() + milliseconds(500);
+        do {
+            base_->check();
+            call_roll();
+            std::this_thread::sleep_for(milliseconds(1));
+        } while (steady_clock::now() < limit);
         const std::string what = std::to_string(message.bytes) + " bytes from rank " +
                                  std::to_string(message.peer) + " with tag " + std::to_string(message.tag) +
                                  " in its memory";

@@ -104,12 +104,17 @@ def test_mismatch_in_checked_mode_is_told_on_every_rank(any_mpi) -> None:
         assert f"rank {rank}: ranks do not make the same call; count: 4 on rank 0, 5 on rank 1" in ended.out
 
 
-def test_peer_that_dies_in_a_collective_ends_the_others(any_mpi) -> None:
-    ended = any_mpi.run("""
+@pytest.mark.parametrize("late", [0, pytest.param(1.5, marks=pytest.mark.full)])
+def test_peer_that_dies_in_a_collective_ends_the_others(any_mpi, late: float) -> None:
+    """Also a rank that comes when its neighbour has given up already, and the memory that is to be read."""
+    ended = any_mpi.run(f"""
+        import time
         world = comm.current()
         world.all_reduce(np.ones(1000))
         if world.rank == world.size - 1:
             raise ValueError("out of paper")
+        if world.rank == 0:
+            time.sleep({late})
         world.all_reduce(np.ones(1_000_000), algorithm="ring")
         """)
     assert ended.status != 0
