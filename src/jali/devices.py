@@ -17,7 +17,6 @@ from jali.errors import DeviceError
 from jali.files import value_shown
 
 _default: str | None = None
-_ordinals: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _agreed: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()  # devices by name
 _guard = threading.Lock()
 
@@ -46,7 +45,7 @@ def open_device(name: str | None, communicator: Any) -> Any:
     if count == 0:
         raise DeviceError(f"this process sees no {kind} device (is CUDA_VISIBLE_DEVICES or its like empty?)")
     if ordinal is None:
-        ordinal = rank_on_host(communicator) % count
+        ordinal = communicator.rank_on_host % count
     gpu = _core.Gpu.open(kind, ordinal)
     _agree_on_peer_handles(gpu, communicator)
     return gpu
@@ -83,15 +82,3 @@ def _agree_on_peer_handles(gpu: Any, communicator: Any) -> None:
         known.add(device)
     if communicator.size > 1:
         _core.agree_on_peer_handles(gpu, communicator.core)
-
-
-def rank_on_host(communicator: Any) -> int:
-    """This rank's place among the ranks on its host. Collective at first, then remembered."""
-    with _guard:
-        known = _ordinals.get(communicator)
-    if known is None:
-        hosts = communicator.gather_bytes(_core.host_identity().encode(), what="devices of ranks")
-        known = hosts[: communicator.rank].count(hosts[communicator.rank])
-        with _guard:
-            _ordinals[communicator] = known
-    return known

@@ -108,7 +108,8 @@ def test_work_on_another_device_leaves_the_current_one(name):
     use = xp.cuda.set_device if name == "torch" else xp.cuda.runtime.setDevice
     current = xp.cuda.current_device if name == "torch" else xp.cuda.runtime.getDevice
     values = np.random.default_rng(0).normal(size=(8, 6))
-    for first, other in ((1, 0), (0, 1)):  # ends as it began
+    before = current()
+    for first, other in ((1, 0), (0, 1)):
         use(first)
         lattice = jali.Lattice(8, 6, device=f"cuda:{other}")
         a, b = jali.Field(lattice, jali.Real()), jali.Field(lattice, jali.Real())
@@ -118,5 +119,5 @@ def test_work_on_another_device_leaves_the_current_one(name):
         assert np.array_equal(b[...], values)
         del a, b
         found = current()
-        use(0)
+        use(before)
         assert found == first

@@ -15,6 +15,7 @@ from test_halos_between_devices import on_processes
 
 import jali
 from jali import _core
+from jali.comm import Communicator
 from jali.lattice import tuning
 from jali.tune import Question, stores
 
@@ -334,7 +335,7 @@ def test_rows_are_tuned_alike_and_change_no_bit(ranks, monkeypatch, use_settings
 def test_rows_that_cannot_work_are_left_out(monkeypatch, use_settings):
     """Two ranks on one device: no symmetric buffers, so that only messages by way of the host are possible."""
     use_settings(halo_policy="auto")
-    monkeypatch.setattr(jali.devices, "rank_on_host", lambda communicator: 0)
+    monkeypatch.setattr(Communicator, "rank_on_host", 0)
     invent_times(monkeypatch, lambda name, rank: 2e-3 if name == "host-staged-overlap" else 1e-3)
     found = jali.virtual_ranks(2, with_halos, "cuda")
     use_settings(tune="off")

@@ -22,21 +22,16 @@ def relax(X, f):
 THIRDS = Colouring(3, lambda x: x[0] % 3, "third")
 
 
-def relaxed(alone: bool, rounds: int) -> np.ndarray:
-    ranks = comm.current()
-    if alone:
-        lattice = jali.Lattice(
-            9, 4, communicator=jali.comm.Communicator(jali._core.make_self_communicator(), 1)
-        )
-    else:
-        lattice = jali.Lattice(9, 4)
-    f = lattice.field(jali.Real())
+def relaxed(rounds: int, ranks: comm.Communicator) -> np.ndarray:
+    """Rank 1 makes launches that the others know nothing of."""
+    alone = ranks.split(ranks.rank)
+    f = jali.Lattice(9, 4, communicator=ranks).field(jali.Real())
     f[...] = np.random.default_rng(1).normal(size=(9, 4))
     for round_ in range(rounds):
         for colour in THIRDS:
             relax[colour](f)
-            if ranks.rank == 1 and not alone and round_ < 2:  # launches that the others know nothing of
-                relaxed(True, 1)
+            if ranks.rank == 1 and round_ < 2:
+                relaxed(1, alone)
                 gc.collect()
     return f[...]
 
@@ -44,9 +39,9 @@ def relaxed(alone: bool, rounds: int) -> np.ndarray:
 @pytest.mark.parametrize("most", [1, 4, 256])
 def test_launches_of_one_rank_alone_let_no_other_forget(most, monkeypatch, use_settings):
     use_settings(watchdog=20)
-    expected = relaxed(True, 4)
+    expected = relaxed(4, comm.current())
     monkeypatch.setattr(sites, "_MOST_BOUND", most)
-    for found in jali.virtual_ranks(3, relaxed, False, 4):
+    for found in jali.virtual_ranks(3, lambda: relaxed(4, comm.current())):
         assert np.array_equal(found, expected)
 
 

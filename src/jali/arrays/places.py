@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from jali import comm
 from jali.arrays.libraries import LIBRARIES, library_by_name
-from jali.devices import parse_device, rank_on_host
+from jali.devices import parse_device
 from jali.errors import DeviceError, ParameterError
 
 
@@ -46,7 +46,7 @@ def on_device(device: str, engine: str) -> Iterator[None]:
     count = xp.cuda.runtime.getDeviceCount() if engine == "cupy" else xp.cuda.device_count()
     if count == 0 or (number is not None and number >= count):
         raise DeviceError(f"{engine} sees {count} devices here, and the device asked for is {device!r}")
-    place = rank_on_host(comm.current()) % count if number is None else number
+    place = comm.current().rank_on_host % count if number is None else number
     if engine == "cupy":
         with xp.cuda.Device(place):
             yield

@@ -60,7 +60,7 @@ class Communicator:
     where nothing of them takes the host; whatever else concerns other ranks raises `RecordingError`.
     """
 
-    def __init__(self, core: _core.Communicator, threads: int) -> None:
+    def __init__(self, core: _core.Communicator, threads: int, rank_on_host: int | None = None) -> None:
         self.core = core
         self.rank: int = core.rank
         self.size: int = core.size
@@ -69,6 +69,7 @@ class Communicator:
         self.threads = threads
         self.collective_calls = _core.CollectiveCalls(core, checking.is_on())
         self.kept: dict[str, Any] = {}  # what others keep for it, as long as it lives
+        self._rank_on_host = rank_on_host
         self._sharing_memory: Communicator | None = None
         self._device_messages: dict[_core.Gpu, _core.DeviceMessages] = {}
 
@@ -83,6 +84,17 @@ class Communicator:
     @checked.setter
     def checked(self, on: bool) -> None:
         self.collective_calls.checked = on
+
+    @property
+    def rank_on_host(self) -> int:
+        """This rank's place among the ranks on its host: all that were started, not those of a part that was split from them.
+
+        Whatever is one for each rank of a host, such as its device, goes by it. Collective at first, then remembered.
+        """
+        if self._rank_on_host is None:
+            hosts = self.gather_bytes(_core.host_identity().encode(), what="hosts of ranks")
+            self._rank_on_host = hosts[: self.rank].count(hosts[self.rank])
+        return self._rank_on_host
 
     @property
     def collectives(self) -> _core.Collectives:
@@ -116,14 +128,16 @@ class Communicator:
         recording.refuse_call("split")
         self._compare("split")
         color = -1 if color is None else given.whole("color", color, error=ParameterError)
+        place = self.rank_on_host
         core = self.core.split(color, given.whole("key", key, error=ParameterError))
-        return None if core is None else Communicator(core, self.threads)
+        return None if core is None else Communicator(core, self.threads, place)
 
     def duplicate(self) -> Communicator:
         """A communicator of the same ranks whose messages and collectives meet nobody else's. Collective."""
         recording.refuse_call("duplicate")
         self._compare("duplicate")
-        return Communicator(self.core.duplicate(), self.threads)
+        place = self.rank_on_host
+        return Communicator(self.core.duplicate(), self.threads, place)
 
     def sharing_memory(self) -> Communicator:
         """A communicator of the same ranks, with messages of its own, for which ranks of one host share memory.
@@ -137,7 +151,8 @@ class Communicator:
         if self._sharing_memory is None:
             recording.refuse_call("sharing_memory")
             self._compare("sharing_memory")
-            self._sharing_memory = Communicator(_core.make_host_communicator(self.core), self.threads)
+            place = self.rank_on_host
+            self._sharing_memory = Communicator(_core.make_host_communicator(self.core), self.threads, place)
         return self._sharing_memory
 
     def barrier(self, *, checked: bool | None = None) -> None:

@@ -1,8 +1,8 @@
 """What launchers tell a process about its place, by environment variables, before MPI is touched.
 
-Each row of `LAUNCHERS` is a pair of variables for rank and number of ranks. A process may inherit several
-pairs (mpiexec inside a Slurm job); the first that names more than one rank counts, in the order of the
-rows.
+Each row of `LAUNCHERS` has the variables for rank and number of ranks, and those that may say which of its host's
+ranks this is. A process may inherit several rows (mpiexec inside a Slurm job); the first that names more than one rank
+counts, in the order of the rows.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ from jali import settings
 
 @dataclass(frozen=True)
 class Place:
-    """The rank of this process, how many its launcher says it started, and who said so."""
+    """The rank of this process, how many its launcher says it started, who said so, and the place among those of its host."""
 
     rank: int
     size: int
     variable: str
+    rank_on_host: int | None = None
 
 
 LAUNCHERS = (
-    ("PMI_RANK", "PMI_SIZE"),  # Hydra (MPICH, Intel MPI, MVAPICH), PALS, srun with PMI-2
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),  # srun with any plugin; a batch script has no step of its own
+    # Hydra (MPICH, Intel MPI, MVAPICH), PALS, srun with PMI-2
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID", "SLURM_LOCALID"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),  # Open MPI
+    # srun with any plugin; a batch script has no step of its own
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
 )
 
 
@@ -39,11 +42,13 @@ def place_under_launcher(environment: Mapping[str, str] | None = None) -> Place 
     """This process's place according to the launcher that started it; None without a launcher."""
     environment = os.environ if environment is None else environment
     found = []
-    for rank, size in LAUNCHERS:
+    for rank, size, *of_host in LAUNCHERS:
+        said = [int(environment[name]) for name in of_host if environment.get(name, "").isdigit()]
         try:
-            found.append(Place(int(environment[rank]), int(environment[size]), size))
+            place = Place(int(environment[rank]), int(environment[size]), size, said[0] if said else None)
         except (KeyError, ValueError):
             continue
+        found.append(place)
     return next((place for place in found if place.size > 1), found[0] if found else None)
 
 

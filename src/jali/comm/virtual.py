@@ -59,7 +59,7 @@ def virtual_ranks(ranks: int, function: Callable[..., Result], *arguments: Any, 
         raise ParameterError(f"{value_shown(ranks)} virtual ranks: give 1 to 1024")
     ranks = number
     threads_each = _core.default_threads(ranks)
-    group = [Communicator(core, threads_each) for core in _core.make_thread_communicators(ranks)]
+    group = [Communicator(core, threads_each, core.rank) for core in _core.make_thread_communicators(ranks)]
     results: list[Any] = [None] * ranks
     errors: list[BaseException | None] = [None] * ranks
 

@@ -67,8 +67,7 @@ def from_mpi4py(comm: Any) -> Communicator:
         if comm.Is_inter():
             raise ParameterError("an intercommunicator joins two groups; jali needs the ranks of one group")
         core = _core.make_mpi_communicator(comm.handle, MPI.__file__)
-        communicator = Communicator(core, threads=1)
-        communicator.threads = _threads_per_rank(communicator)
+        communicator = Communicator(core, *_share_of_host(core, MPI.COMM_WORLD))
         comm.Set_attr(_keyval, len(_over_mpi))
         _over_mpi.append(communicator)
     stopping.watch(communicator, MPI)
@@ -136,21 +135,31 @@ def _mpi_world(expected: int | None) -> Communicator:
     return from_mpi4py(MPI.COMM_WORLD)
 
 
-def _threads_per_rank(communicator: Communicator) -> int:
-    """Threads for this rank: JALI_THREADS, else each core it may use divided by the ranks that may use it.
+def _share_of_host(core: _core.Communicator, world: Any) -> tuple[int, int]:
+    """Threads for this rank, and its place among the ranks of its host. Collective.
 
-    Collective. Counting cores one by one is right whether the launcher binds ranks to cores or not.
+    Threads are JALI_THREADS, else each core it may use divided by the ranks that may use it: counting cores one by one
+    is right whether the launcher binds ranks to cores or not. Places are what the launcher says, since a communicator may
+    be a part of MPI's world that knows nothing of the others, or in another order; where it says nothing that can be
+    true, those among these ranks.
     """
     import json
     from fractions import Fraction
 
+    place = place_under_launcher()
+    is_of_world = place is not None and (place.rank, place.size) == (world.rank, world.size)
+    told = place.rank_on_host if place and is_of_world else None
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    mine = json.dumps([_core.host_identity(), cores]).encode()
-    others = [json.loads(text) for text in communicator.core.gather_bytes(mine, "cores of ranks")]
+    mine = json.dumps([_core.host_identity(), cores, told]).encode()
+    others = [json.loads(text) for text in core.gather_bytes(mine, "cores of ranks")]
+    hosts = [host for host, _, _ in others]
+    places = {(host, said) for host, _, said in others if said is not None}
+    if told is None or len(places) < core.size:
+        told = hosts[: core.rank].count(hosts[core.rank])
     if settings.current().threads:
-        return settings.current().threads
-    neighbours = [set(theirs) for host, theirs in others if host == _core.host_identity()]
+        return settings.current().threads, told
+    neighbours = [set(theirs) for host, theirs, _ in others if host == _core.host_identity()]
     share = sum(
-        (Fraction(1, sum(core in theirs for theirs in neighbours)) for core in cores), start=Fraction(0)
+        (Fraction(1, sum(one in theirs for theirs in neighbours)) for one in cores), start=Fraction(0)
     )
-    return max(1, min(int(share), _core.usable_cores()))
+    return max(1, min(int(share), _core.usable_cores())), told

@@ -1,0 +1,83 @@
+"""Which of its host's ranks a rank is: the same in every communicator that it is in."""
+
+from __future__ import annotations
+
+import pytest
+
+from jali import comm
+from jali.comm import Place, place_under_launcher
+
+
+@pytest.mark.parametrize(
+    ("environment", "place"),
+    [
+        ({}, None),
+        ({"PMI_RANK": "1", "PMI_SIZE": "4"}, Place(1, 4, "PMI_SIZE")),
+        (
+            {"PMI_RANK": "5", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1", "SLURM_LOCALID": "0"},
+            Place(5, 8, "PMI_SIZE", 1),
+        ),
+        ({"PMI_RANK": "5", "PMI_SIZE": "8", "PALS_LOCAL_RANKID": "2"}, Place(5, 8, "PMI_SIZE", 2)),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "-1"}, Place(1, 2, "PMI_SIZE")),
+        (
+            {
+                "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1", "SLURM_LOCALID": "0",
+                "OMPI_COMM_WORLD_RANK": "6", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "2",
+            },
+            Place(6, 8, "OMPI_COMM_WORLD_SIZE", 2),
+        ),
+        (
+            {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1"},
+            Place(3, 4, "SLURM_STEP_NUM_TASKS", 1),
+        ),
+    ],
+)  # fmt: skip
+def test_what_launchers_say(environment: dict[str, str], place: Place | None) -> None:
+    assert place_under_launcher(environment) == place
+
+
+def test_virtual_ranks_have_one_host() -> None:
+    def places() -> list[int]:
+        world = comm.current()
+        part = world.split(world.rank % 2, -world.rank)
+        assert part is not None
+        return [one.rank_on_host for one in (world, part, part.duplicate(), part.sharing_memory())]
+
+    assert comm.virtual_ranks(5, places) == [[rank] * 4 for rank in range(5)]
+
+
+PLACES = """
+world = MPI.COMM_WORLD
+alone = comm.from_mpi4py(world.Split(world.rank))
+reversed_ = comm.from_mpi4py(world.Split(0, -world.rank))
+ours = comm.current()
+part = ours.split(ours.rank)
+found = [one.rank_on_host for one in (alone, reversed_, ours, part, part.sharing_memory(), ours.duplicate())]
+told = world.gather(found)
+if told:
+    print(told)
+"""
+
+
+@pytest.mark.mpi
+def test_a_process_has_one_place_among_those_of_its_host(mpi) -> None:
+    ended = mpi.run("from mpi4py import MPI\n" + PLACES)
+    places = eval(ended.out)
+    assert all(len(set(of_rank)) == 1 for of_rank in places)
+    assert sorted(of_rank[0] for of_rank in places) == list(range(mpi.ranks))
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("said", ["", "0"])
+def test_what_cannot_be_true_is_not_believed(said: str, mpich) -> None:
+    """Places that several ranks have, of a launcher around this one, or none: ranks of a communicator are counted then."""
+    ended = mpich.run(
+        f"""
+from mpi4py import MPI
+os.environ["MPI_LOCALRANKID"] = "{said}"
+ours = comm.current()
+part = ours.split(ours.rank)
+print(ours.rank, ours.rank_on_host, part.rank_on_host)
+"""
+    )
+    assert sorted(ended.out.splitlines()) == ["0 0 0", "1 1 1"]
