@@ -1,6 +1,8 @@
 #include "transport/ccl_group.hpp"
+
 #include "device/driver_record.hpp"
 #include "device/timeline.hpp"
+#include "transport/peer_memory.hpp"
 
 #include "transport/patience.hpp"
 
@@ -49,8 +51,12 @@ std::string numbers(const std::vector<int>& ranks) {
     return text;
 }
 
-void check_agreement(const std::vector<Introduction>& all, const CclApi* mine) {
+void check_agreement(const std::vector<Introduction>& all, const CclApi* mine, const std::string& crowd) {
     const int ranks = static_cast<int>(all.size());
+    const std::string one_each =
+        ", but " + std::string(mine->name()) +
+        " wants one for each rank: start as many ranks per host as it has GPUs, or give each rank another "
+        "one ('cuda:<number>', CUDA_VISIBLE_DEVICES and its like)";
     for (int rank = 0; rank < ranks; ++rank)
         if (all[rank].error[0] != '\0')
             throw GpuError("rank " + std::to_string(rank) + " cannot join: " + all[rank].error);
@@ -65,10 +71,9 @@ void check_agreement(const std::vector<Introduction>& all, const CclApi* mine) {
             if (std::strcmp(all[other].identity, all[rank].identity) == 0) same.push_back(other);
         if (same.size() > 1)
             throw GpuError("ranks " + numbers(same) + " use one GPU (" + all[rank].name + ", " +
-                           all[rank].identity + "), but " + mine->name() +
-                           " wants one for each rank: start as many ranks per host as it has GPUs, or give "
-                           "each rank another one ('cuda:<number>', CUDA_VISIBLE_DEVICES and its like)");
+                           all[rank].identity + ")" + one_each);
     }
+    if (ranks > 1 && !crowd.empty()) throw GpuError(crowd + one_each);
 }
 
 } // namespace
@@ -136,7 +141,7 @@ void CclGroup::agree(const std::string& library) {
     }
     const auto all = gather_values(*control_, mine, "making a group of GPUs");
     if (mine.error[0] != '\0') throw GpuError(mine.error);
-    check_agreement(all, api_);
+    check_agreement(all, api_, DevicePlaces::crowded(*gpu_, *control_));
     for (int rank = 0; rank < size() && why_no_windows_.empty(); ++rank)
         if (all[rank].no_windows[0] != '\0')
             why_no_windows_ = "rank " + std::to_string(rank) + ": " + all[rank].no_windows;

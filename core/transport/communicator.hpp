@@ -73,7 +73,9 @@ class Communicator {
     virtual bool can_share_memory() const { return false; }
 
     virtual int outermost(int rank) const { return rank; } // its number in the outermost communicator
-    virtual int largest_tag() const = 0;                   // the same on all ranks, at least max_tag
+    // Of the outermost communicator, those ranks that are threads of this rank's process.
+    virtual int ranks_of_process() const { return 1; }
+    virtual int largest_tag() const = 0; // the same on all ranks, at least max_tag
 
     // Communicators of the ranks with the same `color`, ordered by `key`, then rank; nullptr for a negative
     // color. Collective. Their messages and collectives never meet those of other communicators. They share

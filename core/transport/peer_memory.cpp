@@ -76,6 +76,7 @@ std::size_t largest_on_ranks(Communicator& communicator, std::size_t mine) {
 DevicePlaces::DevicePlaces(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
     const MemoryHandle mine = own_handle(*gpu);
     const auto handles = gather_values(communicator, mine, "device memory of ranks");
+    const std::string crowd = crowded(*gpu, communicator);
     for (int r = 0; r < communicator.size(); ++r) {
         const MemoryHandle& other = handles[r];
         const bool same_host = std::strcmp(other.host, mine.host) == 0;
@@ -85,7 +86,7 @@ DevicePlaces::DevicePlaces(const std::shared_ptr<Gpu>& gpu, Communicator& commun
             int can = 1;
             if (!same_host) {
                 obstacle = other_host;
-            } else if (std::strcmp(other.device, mine.device) == 0) {
+            } else if (std::strcmp(other.device, mine.device) == 0 || !crowd.empty()) {
                 // ranks that share a stream would wait for work that is behind them on it
                 if (same_process_[r]) obstacle = same_device;
             } else if (same_process_[r]) {
@@ -102,6 +103,13 @@ DevicePlaces::DevicePlaces(const std::shared_ptr<Gpu>& gpu, Communicator& commun
                 shared_ = "ranks " + std::to_string(before) + " and " + std::to_string(r) + " use one GPU (" +
                           other.device + ")";
     }
+    if (shared_.empty() && communicator.size() > 1) shared_ = crowd;
+}
+
+std::string DevicePlaces::crowded(const Gpu& gpu, const Communicator& communicator) {
+    const int ranks = communicator.ranks_of_process(), devices = Gpu::count(gpu.vendor());
+    if (ranks <= devices) return "";
+    return std::to_string(ranks) + " ranks of one process use " + std::to_string(devices) + " GPUs";
 }
 
 std::string DevicePlaces::shared_by(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {

@@ -115,10 +115,14 @@ class DevicePlaces {
     DevicePlaces(const std::shared_ptr<Gpu>& gpu, Communicator& communicator);
     Obstacle obstacle(int rank) const { return obstacles_[rank]; } // of this rank's device and that one's
     bool same_process(int rank) const { return same_process_[rank]; }
-    // Empty, or the first ranks that have the same device: "ranks 0 and 2 use one GPU (<its identity>)".
-    // The same on all ranks.
+    // Empty, or the first ranks that have the same device: "ranks 0 and 2 use one GPU (<its identity>)", or
+    // that ranks of other parts may have it. The same on all ranks.
     const std::string& shared() const { return shared_; }
     static std::string shared_by(const std::shared_ptr<Gpu>& gpu, Communicator& communicator);
+    // Empty, or that there are more ranks that are threads of this process than devices: then one that waits
+    // on its device for another one may wait for a third one's work, of which this communicator knows
+    // nothing.
+    static std::string crowded(const Gpu& gpu, const Communicator& communicator);
 
   private:
     std::vector<Obstacle> obstacles_;

@@ -95,7 +95,7 @@ void SymmetricBuffer::map_whom_it_can() {
             why_not_[r] = rank + " is on another host";
             continue;
         case DevicePlaces::same_device:
-            why_not_[r] = rank + " is in the same process and has the same device";
+            why_not_[r] = rank + " is in the same process, where ranks share a device";
             continue;
         case DevicePlaces::no_way:
             why_not_[r] = "the memory of " + rank +

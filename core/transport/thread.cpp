@@ -188,6 +188,7 @@ class ThreadCommunicator final : public Communicator {
     int size() const override { return group_->ranks; }
     const char* transport() const override { return transport_; }
     int outermost(int rank) const override { return group_->members[rank]; }
+    int ranks_of_process() const override { return static_cast<int>(group_->shared->bells.size()); }
     int largest_tag() const override { return std::numeric_limits<int>::max(); }
 
     // The first rank of each part makes its group and shows it to the others.

@@ -18,7 +18,11 @@ from jali.comm import Place, place_under_launcher
             Place(5, 8, "PMI_SIZE", 1),
         ),
         ({"PMI_RANK": "5", "PMI_SIZE": "8", "PALS_LOCAL_RANKID": "2"}, Place(5, 8, "PMI_SIZE", 2)),
-        ({"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "-1"}, Place(1, 2, "PMI_SIZE")),
+        *(
+            ({"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": nonsense}, Place(1, 2, "PMI_SIZE"))
+            for nonsense in ("-1", "\u00b2", "9" * 5000, "one", "")
+        ),
+        ({"MPI_LOCALRANKID": "\u00b2"}, None),
         (
             {
                 "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1", "SLURM_LOCALID": "0",
@@ -61,23 +65,60 @@ if told:
 
 @pytest.mark.mpi
 def test_a_process_has_one_place_among_those_of_its_host(mpi) -> None:
-    ended = mpi.run("from mpi4py import MPI\n" + PLACES)
+    ended = mpi.run("import jali\nfrom mpi4py import MPI\n" + PLACES)
+    assert ended.status == 0, ended.err
     places = eval(ended.out)
     assert all(len(set(of_rank)) == 1 for of_rank in places)
     assert sorted(of_rank[0] for of_rank in places) == list(range(mpi.ranks))
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("said", ["", "0"])
+@pytest.mark.parametrize("said", ["", "0", "7"])
 def test_what_cannot_be_true_is_not_believed(said: str, mpich) -> None:
-    """Places that several ranks have, of a launcher around this one, or none: ranks of a communicator are counted then."""
+    """Places that several ranks have, of a launcher around this one, or none: the world's ranks are counted, and parts go by that."""
     ended = mpich.run(
         f"""
+import jali
 from mpi4py import MPI
 os.environ["MPI_LOCALRANKID"] = "{said}"
 ours = comm.current()
-part = ours.split(ours.rank)
-print(ours.rank, ours.rank_on_host, part.rank_on_host)
+part, of_mpi4py = ours.split(ours.rank), comm.from_mpi4py(MPI.COMM_SELF)
+(inner,) = jali.virtual_ranks(1, lambda: comm.current().rank_on_host)
+print(ours.rank, ours.rank_on_host, part.rank_on_host, of_mpi4py.rank_on_host, inner)
 """
     )
-    assert sorted(ended.out.splitlines()) == ["0 0 0", "1 1 1"]
+    assert ended.status == 0, ended.err
+    assert sorted(ended.out.splitlines()) == ["0 0 0 0 0", "1 1 1 1 1"]
+
+
+@pytest.mark.mpi
+def test_parts_have_the_threads_that_the_world_leaves_them(mpich) -> None:
+    ended = mpich.run(
+        """
+import jali
+from mpi4py import MPI
+threads = comm.current().threads
+part = comm.from_mpi4py(MPI.COMM_SELF)
+(inner,) = jali.virtual_ranks(1, lambda: comm.current().threads)
+((nested,),) = jali.virtual_ranks(1, lambda: jali.virtual_ranks(1, lambda: comm.current().threads))
+assert part.threads == inner == nested == threads, (part.threads, inner, nested, threads)
+print("fine")
+""",
+        JALI_THREADS="",
+    )
+    assert ended.status == 0, ended.err
+    assert ended.out.splitlines() == ["fine", "fine"]
+
+
+@pytest.mark.mpi
+def test_ranks_that_are_each_a_group_of_one_keep_their_places(mpich) -> None:
+    ended = mpich.run(
+        """
+import jali
+from mpi4py import MPI
+jali.settings.use(transport="self", expected_ranks=None)
+print(MPI.COMM_WORLD.rank, comm.current().size, comm.current().rank_on_host)
+"""
+    )
+    assert ended.status == 0, ended.err
+    assert sorted(ended.out.splitlines()) == ["0 1 0", "1 1 1"]

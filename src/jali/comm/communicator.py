@@ -87,12 +87,18 @@ class Communicator:
 
     @property
     def rank_on_host(self) -> int:
-        """This rank's place among the ranks on its host: all that were started, not those of a part that was split from them.
+        """This rank's place among the ranks on its host, by which it has its device.
 
-        Whatever is one for each rank of a host, such as its device, goes by it. Collective at first, then remembered.
+        It is the same in every part of the ranks: the launcher's number of this process where it gives one, else that
+        among the ranks of the communicator from which others were split. Virtual ranks are numbered on from those of
+        the process, and those inside of another one are where that one is. Collective at first over ranks of one's own
+        transports, then remembered.
         """
+        return self._place("hosts of ranks")
+
+    def _place(self, what: str) -> int:
         if self._rank_on_host is None:
-            hosts = self.gather_bytes(_core.host_identity().encode(), what="hosts of ranks")
+            hosts = self.gather_bytes(_core.host_identity().encode(), what=what)
             self._rank_on_host = hosts[: self.rank].count(hosts[self.rank])
         return self._rank_on_host
 
@@ -128,7 +134,7 @@ class Communicator:
         recording.refuse_call("split")
         self._compare("split")
         color = -1 if color is None else given.whole("color", color, error=ParameterError)
-        place = self.rank_on_host
+        place = self._place("splitting a communicator")
         core = self.core.split(color, given.whole("key", key, error=ParameterError))
         return None if core is None else Communicator(core, self.threads, place)
 
@@ -136,7 +142,7 @@ class Communicator:
         """A communicator of the same ranks whose messages and collectives meet nobody else's. Collective."""
         recording.refuse_call("duplicate")
         self._compare("duplicate")
-        place = self.rank_on_host
+        place = self._place("duplicating a communicator")
         return Communicator(self.core.duplicate(), self.threads, place)
 
     def sharing_memory(self) -> Communicator:
@@ -151,7 +157,7 @@ class Communicator:
         if self._sharing_memory is None:
             recording.refuse_call("sharing_memory")
             self._compare("sharing_memory")
-            place = self.rank_on_host
+            place = self._place("sharing memory")
             self._sharing_memory = Communicator(_core.make_host_communicator(self.core), self.threads, place)
         return self._sharing_memory
 

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from jali import _core
+from jali import _core, settings
 from jali.comm import given
 from jali.comm.communicator import Communicator, as_cause, came_from_elsewhere
+from jali.comm.place import share_of_process
 from jali.errors import ParameterError, RankError
 from jali.files import value_shown
 
@@ -48,7 +49,8 @@ def virtual_ranks(ranks: int, function: Callable[..., Result], *arguments: Any, 
 
     Inside, `jali.comm.current()` is that rank's communicator of the `thread` transport. If one rank raises,
     the others are stopped with `RankError`, and the first exception is raised here as it was, with a note
-    of every rank that failed differently. May be nested.
+    of every rank that failed differently. May be nested. Where there is a GPU for each they have one each; those
+    inside of another virtual rank have that one's.
     """
     number = given.integer(ranks)
     if number is None or not callable(function):
@@ -58,8 +60,13 @@ def virtual_ranks(ranks: int, function: Callable[..., Result], *arguments: Any, 
     if not 1 <= number <= 1024:
         raise ParameterError(f"{value_shown(ranks)} virtual ranks: give 1 to 1024")
     ranks = number
-    threads_each = _core.default_threads(ranks)
-    group = [Communicator(core, threads_each, core.rank) for core in _core.make_thread_communicators(ranks)]
+    outer, share = communicator_of_thread(), share_of_process()
+    threads = settings.current().threads or max(1, (outer or share).threads // ranks)
+    group = [
+        # a rank has one device, so those that are made inside of it have that one
+        Communicator(core, threads, outer.rank_on_host if outer else share.rank_on_host * ranks + core.rank)
+        for core in _core.make_thread_communicators(ranks)
+    ]
     results: list[Any] = [None] * ranks
     errors: list[BaseException | None] = [None] * ranks
 
@@ -70,7 +77,7 @@ def virtual_ranks(ranks: int, function: Callable[..., Result], *arguments: Any, 
         except BaseException as error:
             errors[communicator.rank] = error
 
-    threads = [
+    running = [
         threading.Thread(
             target=contextvars.copy_context().run,
             args=(run, communicator),
@@ -79,14 +86,14 @@ def virtual_ranks(ranks: int, function: Callable[..., Result], *arguments: Any, 
         )
         for communicator in group
     ]
-    for thread in threads:
+    for thread in running:
         thread.start()
     try:
-        for thread in threads:
+        for thread in running:
             thread.join()
     except BaseException as interruption:
         group[0].fail(f"stopped by {as_cause(interruption)}")
-        for thread in threads:
+        for thread in running:
             thread.join()
         raise
 

@@ -17,7 +17,15 @@ from jali import _core, settings
 from jali.amounts import counted
 from jali.comm import stopping
 from jali.comm.communicator import Communicator
-from jali.comm.place import expected_ranks, place_under_launcher, threads_of_mpi
+from jali.comm.place import (
+    Share,
+    expected_ranks,
+    place_under_launcher,
+    settle_share_in_world,
+    share_in_world,
+    share_of_process,
+    threads_of_mpi,
+)
 from jali.comm.virtual import communicator_of_thread
 from jali.errors import ParameterError, RankError
 
@@ -67,7 +75,8 @@ def from_mpi4py(comm: Any) -> Communicator:
         if comm.Is_inter():
             raise ParameterError("an intercommunicator joins two groups; jali needs the ranks of one group")
         core = _core.make_mpi_communicator(comm.handle, MPI.__file__)
-        communicator = Communicator(core, *_share_of_host(core, MPI.COMM_WORLD))
+        share = _share_of_host(core, MPI.COMM_WORLD)
+        communicator = Communicator(core, share.threads, share.rank_on_host)
         comm.Set_attr(_keyval, len(_over_mpi))
         _over_mpi.append(communicator)
     stopping.watch(communicator, MPI)
@@ -86,10 +95,9 @@ def _communicator_of_process() -> Communicator:
             f"{expected} MPI ranks were started, but JALI_TRANSPORT={choice} makes each a group of one; "
             "unset JALI_TRANSPORT or start one process"
         )
-    threads = _core.default_threads(1)
-    if choice == "thread":
-        return Communicator(_core.make_thread_communicators(1)[0], threads)
-    return Communicator(_core.make_self_communicator(), threads)
+    core = _core.make_thread_communicators(1)[0] if choice == "thread" else _core.make_self_communicator()
+    share = share_of_process()
+    return Communicator(core, share.threads, share.rank_on_host)
 
 
 def _world_size_if_loaded() -> int:
@@ -135,13 +143,13 @@ def _mpi_world(expected: int | None) -> Communicator:
     return from_mpi4py(MPI.COMM_WORLD)
 
 
-def _share_of_host(core: _core.Communicator, world: Any) -> tuple[int, int]:
-    """Threads for this rank, and its place among the ranks of its host. Collective.
+def _share_of_host(core: _core.Communicator, world: Any) -> Share:
+    """What this rank has of its host. Collective; the same for a process in all communicators.
 
     Threads are JALI_THREADS, else each core it may use divided by the ranks that may use it: counting cores one by one
-    is right whether the launcher binds ranks to cores or not. Places are what the launcher says, since a communicator may
-    be a part of MPI's world that knows nothing of the others, or in another order; where it says nothing that can be
-    true, those among these ranks.
+    is right whether the launcher binds ranks to cores or not. Places are what the launcher says, since the order of
+    ranks is that of a communicator; where that cannot be true, these ranks are counted. A part of MPI's world knows
+    nothing of the others: what the world has settled counts there, else it is right as far as the launcher is.
     """
     import json
     from fractions import Fraction
@@ -149,17 +157,25 @@ def _share_of_host(core: _core.Communicator, world: Any) -> tuple[int, int]:
     place = place_under_launcher()
     is_of_world = place is not None and (place.rank, place.size) == (world.rank, world.size)
     told = place.rank_on_host if place and is_of_world else None
+    settled = share_in_world()
+    known = settled.rank_on_host if settled else told
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    mine = json.dumps([_core.host_identity(), cores, told]).encode()
+    mine = json.dumps([_core.host_identity(), cores, known]).encode()
     others = [json.loads(text) for text in core.gather_bytes(mine, "cores of ranks")]
     hosts = [host for host, _, _ in others]
-    places = {(host, said) for host, _, said in others if said is not None}
-    if told is None or len(places) < core.size:
-        told = hosts[: core.rank].count(hosts[core.rank])
+    if known is None or len({(host, said) for host, _, said in others if said is not None}) < core.size:
+        known = hosts[: core.rank].count(hosts[core.rank])
     if settings.current().threads:
-        return settings.current().threads, told
-    neighbours = [set(theirs) for host, theirs, _ in others if host == _core.host_identity()]
-    share = sum(
-        (Fraction(1, sum(one in theirs for theirs in neighbours)) for one in cores), start=Fraction(0)
-    )
-    return max(1, min(int(share), _core.usable_cores())), told
+        threads = settings.current().threads
+    elif settled and core.size < world.size:
+        threads = settled.threads
+    else:
+        neighbours = [set(theirs) for host, theirs, _ in others if host == _core.host_identity()]
+        share = sum(
+            (Fraction(1, sum(one in theirs for theirs in neighbours)) for one in cores), start=Fraction(0)
+        )
+        threads = max(1, min(int(share), _core.usable_cores()))
+    found = Share(threads, known)
+    if core.size == world.size:
+        settle_share_in_world(found)
+    return found
