@@ -1,14 +1,18 @@
 #include "transport/carried.hpp"
+#include "transport/host_identity.hpp"
 #include "transport/message_collectives.hpp"
 #include "transport/patience.hpp"
 #include "transport/split.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <limits>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include <unistd.h>
 
 namespace jali {
 
@@ -130,9 +134,11 @@ class Notices {
 
 class CarriedCommunicator final : public Communicator {
   public:
-    CarriedCommunicator(std::shared_ptr<Notices> notices, std::vector<int> members, int rank)
+    CarriedCommunicator(std::shared_ptr<Notices> notices, std::vector<int> members, int rank,
+                        int ranks_of_process = 1)
         : notices_(std::move(notices)), members_(std::move(members)), rank_(rank),
-          name_(notices_->carrier().name()), context_(notices_->next_context), watchdog_(watchdog_seconds()) {
+          ranks_of_process_(ranks_of_process), name_(notices_->carrier().name()),
+          context_(notices_->next_context), watchdog_(watchdog_seconds()) {
         notices_->next_context += 2;
     }
 
@@ -140,13 +146,18 @@ class CarriedCommunicator final : public Communicator {
     int size() const override { return static_cast<int>(members_.size()); }
     const char* transport() const override { return name_.c_str(); }
     int outermost(int rank) const override { return members_[rank]; }
+    int ranks_of_process() const override { return ranks_of_process_; }
     bool takes_threads() const override { return false; } // they share a carrier
     bool can_share_memory() const override { return notices_->carrier().of_processes(); }
     int largest_tag() const override { return max_tag; }
 
     std::shared_ptr<Communicator> split(int color, int key) override {
-        const Parts parts =
-            agree_on_parts(*this, color, key, {}, static_cast<std::int64_t>(notices_->next_context));
+        const auto host = static_cast<std::int64_t>(std::hash<std::string>{}(host_identity()));
+        const std::int64_t process = host ^ getpid();
+        const Parts parts = agree_on_parts(*this, color, key, {&process, 1},
+                                           static_cast<std::int64_t>(notices_->next_context));
+        // No process has more: each of the others has one at least.
+        const int most = size() - static_cast<int>(parts.kept.size()) + 1;
         // Groups that are made at once have no rank in common.
         notices_->next_context = static_cast<std::uint64_t>(parts.largest);
         if (color < 0) {
@@ -155,7 +166,8 @@ class CarriedCommunicator final : public Communicator {
         }
         std::vector<int> members;
         for (const int member : parts.members) members.push_back(members_[member]);
-        return std::make_shared<CarriedCommunicator>(notices_, std::move(members), parts.rank);
+        return std::make_shared<CarriedCommunicator>(notices_, std::move(members), parts.rank,
+                                                     std::max(most, ranks_of_process_));
     }
 
     std::unique_ptr<Request> send(const void* data, std::size_t bytes, int to, int tag) override {
@@ -289,6 +301,7 @@ class CarriedCommunicator final : public Communicator {
     std::shared_ptr<Notices> notices_;
     std::vector<int> members_; // ranks of the carrier
     int rank_;
+    int ranks_of_process_;
     std::string name_;
     std::uint64_t context_;
     double watchdog_;

@@ -73,7 +73,8 @@ class Communicator {
     virtual bool can_share_memory() const { return false; }
 
     virtual int outermost(int rank) const { return rank; } // its number in the outermost communicator
-    // Of the outermost communicator, those ranks that are threads of this rank's process.
+    // How many ranks are threads of this rank's process: all of the outermost communicator, and those of
+    // others that were running when that one was made.
     virtual int ranks_of_process() const { return 1; }
     virtual int largest_tag() const = 0; // the same on all ranks, at least max_tag
 

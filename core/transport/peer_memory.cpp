@@ -109,7 +109,8 @@ DevicePlaces::DevicePlaces(const std::shared_ptr<Gpu>& gpu, Communicator& commun
 std::string DevicePlaces::crowded(const Gpu& gpu, const Communicator& communicator) {
     const int ranks = communicator.ranks_of_process(), devices = Gpu::count(gpu.vendor());
     if (ranks <= devices) return "";
-    return std::to_string(ranks) + " ranks of one process use " + std::to_string(devices) + " GPUs";
+    return std::to_string(ranks) + " ranks of one process share " + std::to_string(devices) +
+           (devices == 1 ? " GPU" : " GPUs");
 }
 
 std::string DevicePlaces::shared_by(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {

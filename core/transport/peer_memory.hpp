@@ -116,7 +116,7 @@ class DevicePlaces {
     Obstacle obstacle(int rank) const { return obstacles_[rank]; } // of this rank's device and that one's
     bool same_process(int rank) const { return same_process_[rank]; }
     // Empty, or the first ranks that have the same device: "ranks 0 and 2 use one GPU (<its identity>)", or
-    // that ranks of other parts may have it. The same on all ranks.
+    // that virtual ranks of other parts may have it. The same on all ranks.
     const std::string& shared() const { return shared_; }
     static std::string shared_by(const std::shared_ptr<Gpu>& gpu, Communicator& communicator);
     // Empty, or that there are more ranks that are threads of this process than devices: then one that waits

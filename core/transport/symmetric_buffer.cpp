@@ -25,7 +25,10 @@ std::string SymmetricBuffer::why_not(const std::shared_ptr<Gpu>& gpu, Communicat
     if (met[DevicePlaces::other_host] > 0) return "ranks run on several hosts";
     if (met[DevicePlaces::no_way] > 0)
         return "the driver lets some device of a process not reach another's memory";
-    if (met[DevicePlaces::same_device] > 0) return "ranks of one process share a device";
+    if (met[DevicePlaces::same_device] > 0) {
+        const std::string crowd = DevicePlaces::crowded(*gpu, communicator);
+        return crowd.empty() ? "ranks of one process share a device" : crowd;
+    }
     std::string trouble = agree_on_fine_memory(*gpu, communicator);
     if (trouble.empty()) trouble = agree_on_handle_type(gpu, communicator);
     if (!trouble.empty()) return trouble;

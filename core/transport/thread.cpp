@@ -118,9 +118,21 @@ struct alignas(64) Contribution {
     const void* data;
 };
 
+std::atomic<int> running{0}; // ranks of this process whose programs are not over, in groups of several
+
 // What a group shares with all groups split from it; ranks here are those of the outermost one.
 struct SharedState {
-    explicit SharedState(int ranks) : bells(ranks), left(ranks), watchdog(watchdog_seconds()) {}
+    explicit SharedState(int ranks)
+        : bells(ranks), left(ranks), watchdog(watchdog_seconds()), of_several(ranks > 1),
+          ranks_of_process(of_several ? running += ranks : ranks) {}
+    SharedState(const SharedState&) = delete;
+    ~SharedState() {
+        for (int rank = 0; rank < static_cast<int>(left.size()); ++rank) leave(rank);
+    }
+
+    void leave(int rank) {
+        if (!left[rank].exchange(true) && of_several) --running;
+    }
 
     void ring_all() {
         for (auto& bell : bells) bell.ring();
@@ -129,6 +141,8 @@ struct SharedState {
     std::vector<Bell> bells;
     std::vector<std::atomic<bool>> left; // programs that are over
     double watchdog;
+    bool of_several;
+    int ranks_of_process; // with those of other groups, when this one was made: all of its ranks say the same
 
     alignas(64) std::atomic<bool> failed{false};
     std::mutex failure_mutex;
@@ -188,7 +202,7 @@ class ThreadCommunicator final : public Communicator {
     int size() const override { return group_->ranks; }
     const char* transport() const override { return transport_; }
     int outermost(int rank) const override { return group_->members[rank]; }
-    int ranks_of_process() const override { return static_cast<int>(group_->shared->bells.size()); }
+    int ranks_of_process() const override { return group_->shared->ranks_of_process; }
     int largest_tag() const override { return std::numeric_limits<int>::max(); }
 
     // The first rank of each part makes its group and shows it to the others.
@@ -374,7 +388,7 @@ class ThreadCommunicator final : public Communicator {
     }
 
     void leave() noexcept override {
-        group_->shared->left[group_->members[rank_]].store(true);
+        group_->shared->leave(group_->members[rank_]);
         group_->shared->ring_all();
     }
 

@@ -287,9 +287,9 @@ def test_where_one_rank_has_no_peers_all_say_so_alike(
     found = comm.virtual_ranks(3, reasons)
     assert found[0] == found[1] == found[2]
     by_stores, by_library, by_copies, by_mpi, by_host = found[0]
-    assert by_stores.endswith("ranks of one process share a device")
+    assert by_stores.endswith("3 ranks of one process share 2 GPUs")
     assert by_library.startswith("ranks 0 and 2 use one GPU")
-    assert by_copies == "ranks of one process share a device"
+    assert by_copies == "3 ranks of one process share 2 GPUs"
     assert by_host == ""
     (line,) = [line for line in capfd.readouterr().err.splitlines() if "collectives on devices" in line]
     assert line.endswith(f"go by way of 'host-staged', since {by_stores}; {by_library}; {by_mpi}")

@@ -411,14 +411,14 @@ print(jali.virtual_ranks(2, t.exchanged, "cuda")[0][0]["exchanged"] > 0)
     done = run_python(program, env=environment, path=PATH)
     assert done.stdout == "True\n", done.stderr
     assert done.stderr.count("go by way of the host (policy host-staged-overlap)") == 1
-    assert "share a device" in done.stderr
+    assert "share 1 GPU" in done.stderr
 
 
 @pytest.mark.short(2)
 @pytest.mark.parametrize(
     ("policy", "settings", "why"),
     [
-        ("buffered-write-overlap", {"JALI_FAKE_GPUS": "1", "CUDA_VISIBLE_DEVICES": "0"}, "share a device"),
+        ("buffered-write-overlap", {"JALI_FAKE_GPUS": "1", "CUDA_VISIBLE_DEVICES": "0"}, "share 1 GPU"),
         ("nccl-wait", {"JALI_FAKE_GPUS": "1", "CUDA_VISIBLE_DEVICES": "0"}, "ranks 0 and 1 use one GPU"),
         *(
             (name, {"JALI_FAKE_GPUS": "1", "CUDA_VISIBLE_DEVICES": "0"}, "ranks 0 and 1 use one GPU")

@@ -69,7 +69,7 @@ class Communicator:
         self.threads = threads
         self.collective_calls = _core.CollectiveCalls(core, checking.is_on())
         self.kept: dict[str, Any] = {}  # what others keep for it, as long as it lives
-        self._rank_on_host = rank_on_host
+        self.known_rank_on_host = rank_on_host  # None: nobody has asked yet
         self._sharing_memory: Communicator | None = None
         self._device_messages: dict[_core.Gpu, _core.DeviceMessages] = {}
 
@@ -97,10 +97,10 @@ class Communicator:
         return self._place("hosts of ranks")
 
     def _place(self, what: str) -> int:
-        if self._rank_on_host is None:
+        if self.known_rank_on_host is None:
             hosts = self.gather_bytes(_core.host_identity().encode(), what=what)
-            self._rank_on_host = hosts[: self.rank].count(hosts[self.rank])
-        return self._rank_on_host
+            self.known_rank_on_host = hosts[: self.rank].count(hosts[self.rank])
+        return self.known_rank_on_host
 
     @property
     def collectives(self) -> _core.Collectives:

@@ -26,7 +26,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Share:
-    """What a rank has of its host: threads, and its place among the ranks there, by which it has its device."""
+    """What a rank has of its host: threads (where JALI_THREADS says nothing), and its place among the ranks there, by which it has
+    its device."""
 
     threads: int
     rank_on_host: int
@@ -74,7 +75,7 @@ def settle_share_in_world(share: Share) -> None:
 def share_of_process() -> Share:
     """That in MPI's world; before it is settled, all threads and the place that the launcher says."""
     if _of_world is not None:
-        return _of_world
+        return Share(settings.current().threads or _of_world.threads, _of_world.rank_on_host)
     place = place_under_launcher()
     told = place.rank_on_host if place is not None and place.size > 1 else None
     return Share(_core.default_threads(1), told or 0)

@@ -15,7 +15,7 @@ from typing import Any
 from jali import _core
 from jali.amounts import counted
 from jali.comm.communicator import Communicator
-from jali.comm.virtual import rank_of_thread
+from jali.comm.virtual import communicator_of_thread, rank_of_thread
 from jali.errors import ParameterError
 
 
@@ -68,8 +68,11 @@ def over(transport: Transport, threads: int | None = None) -> Iterator[Communica
             )
     if not 0 <= transport.rank < transport.size:
         raise ParameterError(f"rank {transport.rank} does not exist among {counted(transport.size, 'rank')}")
+    outer = communicator_of_thread()
     communicator = Communicator(
-        _core.make_carried_communicator(transport), threads or _core.default_threads(1)
+        _core.make_carried_communicator(transport),
+        threads or _core.default_threads(1),
+        None if outer is None else outer.known_rank_on_host,  # a virtual rank has one device
     )
     with rank_of_thread(communicator):
         yield communicator

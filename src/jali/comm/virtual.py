@@ -63,8 +63,12 @@ def virtual_ranks(ranks: int, function: Callable[..., Result], *arguments: Any, 
     outer, share = communicator_of_thread(), share_of_process()
     threads = settings.current().threads or max(1, (outer or share).threads // ranks)
     group = [
-        # a rank has one device, so those that are made inside of it have that one
-        Communicator(core, threads, outer.rank_on_host if outer else share.rank_on_host * ranks + core.rank)
+        # a virtual rank has one device, so those that are made inside of it have that one
+        Communicator(
+            core,
+            threads,
+            share.rank_on_host * ranks + core.rank if outer is None else outer.known_rank_on_host,
+        )
         for core in _core.make_thread_communicators(ranks)
     ]
     results: list[Any] = [None] * ranks

@@ -75,8 +75,9 @@ def from_mpi4py(comm: Any) -> Communicator:
         if comm.Is_inter():
             raise ParameterError("an intercommunicator joins two groups; jali needs the ranks of one group")
         core = _core.make_mpi_communicator(comm.handle, MPI.__file__)
-        share = _share_of_host(core, MPI.COMM_WORLD)
-        communicator = Communicator(core, share.threads, share.rank_on_host)
+        is_world = MPI.Comm.Compare(comm, MPI.COMM_WORLD) != MPI.UNEQUAL
+        share = _share_of_host(core, MPI.COMM_WORLD, is_world)
+        communicator = Communicator(core, settings.current().threads or share.threads, share.rank_on_host)
         comm.Set_attr(_keyval, len(_over_mpi))
         _over_mpi.append(communicator)
     stopping.watch(communicator, MPI)
@@ -143,13 +144,13 @@ def _mpi_world(expected: int | None) -> Communicator:
     return from_mpi4py(MPI.COMM_WORLD)
 
 
-def _share_of_host(core: _core.Communicator, world: Any) -> Share:
-    """What this rank has of its host. Collective; the same for a process in all communicators.
+def _share_of_host(core: _core.Communicator, world: Any, is_world: bool) -> Share:
+    """What this rank has of its host. Collective.
 
-    Threads are JALI_THREADS, else each core it may use divided by the ranks that may use it: counting cores one by one
-    is right whether the launcher binds ranks to cores or not. Places are what the launcher says, since the order of
-    ranks is that of a communicator; where that cannot be true, these ranks are counted. A part of MPI's world knows
-    nothing of the others: what the world has settled counts there, else it is right as far as the launcher is.
+    Threads are each core it may use divided by the ranks that may use it: counting cores one by one is right whether
+    the launcher binds ranks to cores or not. Places are what the launcher says, since the order of ranks is that of a
+    communicator; where that cannot be true, these ranks are counted. What MPI's world has settled counts in its parts.
+    A part that comes before it knows nothing of the other ranks: it is right as far as the launcher is.
     """
     import json
     from fractions import Fraction
@@ -165,17 +166,13 @@ def _share_of_host(core: _core.Communicator, world: Any) -> Share:
     hosts = [host for host, _, _ in others]
     if known is None or len({(host, said) for host, _, said in others if said is not None}) < core.size:
         known = hosts[: core.rank].count(hosts[core.rank])
-    if settings.current().threads:
-        threads = settings.current().threads
-    elif settled and core.size < world.size:
-        threads = settled.threads
-    else:
-        neighbours = [set(theirs) for host, theirs, _ in others if host == _core.host_identity()]
-        share = sum(
-            (Fraction(1, sum(one in theirs for theirs in neighbours)) for one in cores), start=Fraction(0)
-        )
-        threads = max(1, min(int(share), _core.usable_cores()))
-    found = Share(threads, known)
-    if core.size == world.size:
+    neighbours = [set(theirs) for host, theirs, _ in others if host == _core.host_identity()]
+    share = sum(
+        (Fraction(1, sum(one in theirs for theirs in neighbours)) for one in cores), start=Fraction(0)
+    )
+    found = Share(max(1, min(int(share), _core.usable_cores())), known)
+    if is_world:
         settle_share_in_world(found)
+    elif settled and core.size < world.size:
+        return Share(settled.threads, known)
     return found
