@@ -1,18 +1,18 @@
 #include "transport/carried.hpp"
-#include "transport/host_identity.hpp"
 #include "transport/message_collectives.hpp"
 #include "transport/patience.hpp"
+#include "transport/roll_call.hpp"
 #include "transport/split.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <limits>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
-
-#include <unistd.h>
 
 namespace jali {
 
@@ -152,8 +152,9 @@ class CarriedCommunicator final : public Communicator {
     int largest_tag() const override { return max_tag; }
 
     std::shared_ptr<Communicator> split(int color, int key) override {
-        const auto host = static_cast<std::int64_t>(std::hash<std::string>{}(host_identity()));
-        const std::int64_t process = host ^ getpid();
+        const ProcessToken token = ProcessToken::of_this_process();
+        const std::string_view bytes(reinterpret_cast<const char*>(&token), sizeof token);
+        const auto process = static_cast<std::int64_t>(std::hash<std::string_view>{}(bytes));
         const Parts parts = agree_on_parts(*this, color, key, {&process, 1},
                                            static_cast<std::int64_t>(notices_->next_context));
         // No process has more: each of the others has one at least.

@@ -1,5 +1,4 @@
 #include "transport/ccl_group.hpp"
-
 #include "device/driver_record.hpp"
 #include "device/timeline.hpp"
 #include "transport/peer_memory.hpp"
@@ -73,7 +72,7 @@ void check_agreement(const std::vector<Introduction>& all, const CclApi* mine, c
             throw GpuError("ranks " + numbers(same) + " use one GPU (" + all[rank].name + ", " +
                            all[rank].identity + ")" + one_each);
     }
-    if (ranks > 1 && !crowd.empty()) throw GpuError(crowd + one_each);
+    if (!crowd.empty()) throw GpuError(crowd + one_each);
 }
 
 } // namespace
@@ -140,8 +139,9 @@ void CclGroup::agree(const std::string& library) {
         put(mine.error, error.what());
     }
     const auto all = gather_values(*control_, mine, "making a group of GPUs");
+    const std::string crowd = DevicePlaces::crowded(*gpu_, *control_);
     if (mine.error[0] != '\0') throw GpuError(mine.error);
-    check_agreement(all, api_, DevicePlaces::crowded(*gpu_, *control_));
+    check_agreement(all, api_, crowd);
     for (int rank = 0; rank < size() && why_no_windows_.empty(); ++rank)
         if (all[rank].no_windows[0] != '\0')
             why_no_windows_ = "rank " + std::to_string(rank) + ": " + all[rank].no_windows;

@@ -76,7 +76,7 @@ std::size_t largest_on_ranks(Communicator& communicator, std::size_t mine) {
 DevicePlaces::DevicePlaces(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
     const MemoryHandle mine = own_handle(*gpu);
     const auto handles = gather_values(communicator, mine, "device memory of ranks");
-    const std::string crowd = crowded(*gpu, communicator);
+    crowd_ = crowded(*gpu, communicator);
     for (int r = 0; r < communicator.size(); ++r) {
         const MemoryHandle& other = handles[r];
         const bool same_host = std::strcmp(other.host, mine.host) == 0;
@@ -86,7 +86,9 @@ DevicePlaces::DevicePlaces(const std::shared_ptr<Gpu>& gpu, Communicator& commun
             int can = 1;
             if (!same_host) {
                 obstacle = other_host;
-            } else if (std::strcmp(other.device, mine.device) == 0 || !crowd.empty()) {
+            } else if (!crowd_.empty()) {
+                obstacle = same_device;
+            } else if (std::strcmp(other.device, mine.device) == 0) {
                 // ranks that share a stream would wait for work that is behind them on it
                 if (same_process_[r]) obstacle = same_device;
             } else if (same_process_[r]) {
@@ -103,14 +105,17 @@ DevicePlaces::DevicePlaces(const std::shared_ptr<Gpu>& gpu, Communicator& commun
                 shared_ = "ranks " + std::to_string(before) + " and " + std::to_string(r) + " use one GPU (" +
                           other.device + ")";
     }
-    if (shared_.empty() && communicator.size() > 1) shared_ = crowd;
+    if (shared_.empty()) shared_ = crowd_;
 }
 
-std::string DevicePlaces::crowded(const Gpu& gpu, const Communicator& communicator) {
+std::string DevicePlaces::crowded(const Gpu& gpu, Communicator& communicator) {
+    if (communicator.size() == 1) return ""; // it waits for nobody
     const int ranks = communicator.ranks_of_process(), devices = Gpu::count(gpu.vendor());
-    if (ranks <= devices) return "";
-    return std::to_string(ranks) + " ranks of one process share " + std::to_string(devices) +
-           (devices == 1 ? " GPU" : " GPUs");
+    std::string mine;
+    if (ranks > devices)
+        mine = std::to_string(ranks) + " ranks of one process share " + std::to_string(devices) +
+               (devices == 1 ? " GPU" : " GPUs");
+    return first_told(communicator, mine, "device memory of ranks");
 }
 
 std::string DevicePlaces::shared_by(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {

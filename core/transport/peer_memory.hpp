@@ -119,15 +119,16 @@ class DevicePlaces {
     // that virtual ranks of other parts may have it. The same on all ranks.
     const std::string& shared() const { return shared_; }
     static std::string shared_by(const std::shared_ptr<Gpu>& gpu, Communicator& communicator);
-    // Empty, or that there are more ranks that are threads of this process than devices: then one that waits
-    // on its device for another one may wait for a third one's work, of which this communicator knows
-    // nothing.
-    static std::string crowded(const Gpu& gpu, const Communicator& communicator);
+    // Empty, or that some process has more ranks that are threads than devices: then one that waits on its
+    // device for another one may wait for a third one's work, of which this communicator knows nothing. The
+    // same on all ranks.
+    const std::string& crowd() const { return crowd_; }
+    static std::string crowded(const Gpu& gpu, Communicator& communicator); // collective
 
   private:
     std::vector<Obstacle> obstacles_;
     std::vector<char> same_process_;
-    std::string shared_;
+    std::string shared_, crowd_;
 };
 
 // Tries the ways to map memory between the processes of a communicator and lets the device's pool make its

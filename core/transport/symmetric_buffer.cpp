@@ -25,10 +25,8 @@ std::string SymmetricBuffer::why_not(const std::shared_ptr<Gpu>& gpu, Communicat
     if (met[DevicePlaces::other_host] > 0) return "ranks run on several hosts";
     if (met[DevicePlaces::no_way] > 0)
         return "the driver lets some device of a process not reach another's memory";
-    if (met[DevicePlaces::same_device] > 0) {
-        const std::string crowd = DevicePlaces::crowded(*gpu, communicator);
-        return crowd.empty() ? "ranks of one process share a device" : crowd;
-    }
+    if (met[DevicePlaces::same_device] > 0)
+        return places.crowd().empty() ? "ranks of one process share a device" : places.crowd();
     std::string trouble = agree_on_fine_memory(*gpu, communicator);
     if (trouble.empty()) trouble = agree_on_handle_type(gpu, communicator);
     if (!trouble.empty()) return trouble;
@@ -98,7 +96,8 @@ void SymmetricBuffer::map_whom_it_can() {
             why_not_[r] = rank + " is on another host";
             continue;
         case DevicePlaces::same_device:
-            why_not_[r] = rank + " is in the same process, where ranks share a device";
+            why_not_[r] = places.crowd().empty() ? rank + " is in the same process and has the same device"
+                                                 : places.crowd();
             continue;
         case DevicePlaces::no_way:
             why_not_[r] = "the memory of " + rank +

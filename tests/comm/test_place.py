@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from jali import comm
@@ -51,6 +53,8 @@ def test_virtual_ranks_have_one_host() -> None:
 
 
 PLACES = """
+import json
+from mpi4py import MPI
 world = MPI.COMM_WORLD
 alone = comm.from_mpi4py(world.Split(world.rank))
 reversed_ = comm.from_mpi4py(world.Split(0, -world.rank))
@@ -59,15 +63,15 @@ part = ours.split(ours.rank)
 found = [one.rank_on_host for one in (alone, reversed_, ours, part, part.sharing_memory(), ours.duplicate())]
 told = world.gather(found)
 if told:
-    print(told)
+    print(json.dumps(told))
 """
 
 
 @pytest.mark.mpi
 def test_a_process_has_one_place_among_those_of_its_host(mpi) -> None:
-    ended = mpi.run("import jali\nfrom mpi4py import MPI\n" + PLACES)
+    ended = mpi.run(PLACES)
     assert ended.status == 0, ended.err
-    places = eval(ended.out)
+    places = json.loads(ended.out)
     assert all(len(set(of_rank)) == 1 for of_rank in places)
     assert sorted(of_rank[0] for of_rank in places) == list(range(mpi.ranks))
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from delayed_transport import Delayed, on_delayed_ranks
-from fake_driver import REAL, run_on_devices, use_fake_ccl, use_fake_gpus
+from fake_driver import REAL, TWO_DEVICES, run_on_devices, use_fake_ccl, use_fake_gpus
 
 import jali
 from jali import _core, comm
@@ -107,6 +107,7 @@ def test_parts_of_more_ranks_than_devices_do_not_wait_for_each_other(on_ranks, p
         assert np.array_equal(found, expected)
 
 
+@TWO_DEVICES
 @pytest.mark.parametrize("policy", ["remote-write-overlap", "nccl-overlap", "copy-engine-wait"])
 def test_rows_that_would_let_them_wait_are_refused(policy, use_settings):
     use_fake_ccl(use_settings)
@@ -117,8 +118,7 @@ def test_rows_that_would_let_them_wait_are_refused(policy, use_settings):
         with pytest.raises(DeviceError, match=f"{2 * DEVICES} ranks of one process share {DEVICES} GPUs"):
             evolved(world.split(world.rank // DEVICES), 2)
 
-    if DEVICES > 1:
-        jali.virtual_ranks(2 * DEVICES, of_rank)
+    jali.virtual_ranks(2 * DEVICES, of_rank)
 
 
 def test_collectives_of_such_parts_do_not_wait_on_devices(use_settings):
@@ -142,6 +142,7 @@ def test_collectives_of_such_parts_do_not_wait_on_devices(use_settings):
         assert found == [sum(1.0 + other for other in part)] * 4
 
 
+@TWO_DEVICES
 def test_two_groups_at_once_do_not_wait_for_each_other(use_settings):
     """Threads of the user's make one each; they come to the devices in different orders."""
     use_settings(watchdog=20)
@@ -153,7 +154,7 @@ def test_two_groups_at_once_do_not_wait_for_each_other(use_settings):
         return evolved(comm.current(), 6, lambda: time.sleep(0.02 if rank == late else 0.0))
 
     def group(number: int) -> None:
-        found[number] = jali.virtual_ranks(DEVICES, of_rank, number if DEVICES > 1 else 0)
+        found[number] = jali.virtual_ranks(DEVICES, of_rank, number)
 
     threads = [threading.Thread(target=group, args=(number,)) for number in range(2)]
     for thread in threads:
@@ -161,15 +162,15 @@ def test_two_groups_at_once_do_not_wait_for_each_other(use_settings):
     for thread in threads:
         thread.join()
     assert all(np.array_equal(one, expected) for number in range(2) for one in found[number])
-    if DEVICES > 1:  # and the next group has the devices for itself
 
-        def policy() -> str:
-            lattice = jali.Lattice(12, 4, device="cuda")
-            f, g = lattice.field(jali.Real()), lattice.field(jali.Real())
-            (kernel,) = spread.bind(f, g).kernels
-            return kernel.launch.policy
+    def policy() -> str:
+        lattice = jali.Lattice(12, 4, device="cuda")
+        f, g = lattice.field(jali.Real()), lattice.field(jali.Real())
+        (kernel,) = spread.bind(f, g).kernels
+        return kernel.launch.policy
 
-        assert set(jali.virtual_ranks(DEVICES, policy)) == {"remote-write-overlap"}
+    # the next group has the devices for itself
+    assert set(jali.virtual_ranks(DEVICES, policy)) == {"remote-write-overlap"}
 
 
 def test_a_transport_of_ones_own_inside_of_a_rank_has_its_device():
@@ -183,7 +184,7 @@ def test_a_transport_of_ones_own_inside_of_a_rank_has_its_device():
 
 PLACES = """
 from mpi4py import MPI
-import jali, os
+import jali
 from jali.devices import open_device
 
 def device(ranks):

@@ -134,8 +134,9 @@ class Communicator:
         recording.refuse_call("split")
         self._compare("split")
         color = -1 if color is None else given.whole("color", color, error=ParameterError)
+        key = given.whole("key", key, error=ParameterError)
         place = self._place("splitting a communicator")
-        core = self.core.split(color, given.whole("key", key, error=ParameterError))
+        core = self.core.split(color, key)
         return None if core is None else Communicator(core, self.threads, place)
 
     def duplicate(self) -> Communicator:

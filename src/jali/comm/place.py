@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from jali import _core, settings
+from jali import settings
 
 
 @dataclass(frozen=True)
@@ -23,17 +23,6 @@ class Place:
     variable: str
     rank_on_host: int | None = None
 
-
-@dataclass(frozen=True)
-class Share:
-    """What a rank has of its host: threads (where JALI_THREADS says nothing), and its place among the ranks there, by which it has
-    its device."""
-
-    threads: int
-    rank_on_host: int
-
-
-_of_world: Share | None = None
 
 LAUNCHERS = (
     # Hydra (MPICH, Intel MPI, MVAPICH), PALS, srun with PMI-2
@@ -59,26 +48,6 @@ def place_under_launcher(environment: Mapping[str, str] | None = None) -> Place 
             told = next((number for number in of_host if number is not None), None)
             found.append(Place(rank, size, variables[1], told))
     return next((place for place in found if place.size > 1), found[0] if found else None)
-
-
-def share_in_world() -> Share | None:
-    """What the ranks of MPI's world have settled, if they have."""
-    return _of_world
-
-
-def settle_share_in_world(share: Share) -> None:
-    """From now on it is this."""
-    global _of_world
-    _of_world = share
-
-
-def share_of_process() -> Share:
-    """That in MPI's world; before it is settled, all threads and the place that the launcher says."""
-    if _of_world is not None:
-        return Share(settings.current().threads or _of_world.threads, _of_world.rank_on_host)
-    place = place_under_launcher()
-    told = place.rank_on_host if place is not None and place.size > 1 else None
-    return Share(_core.default_threads(1), told or 0)
 
 
 def _number(text: str) -> int | None:

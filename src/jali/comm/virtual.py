@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from jali import _core, settings
 from jali.comm import given
 from jali.comm.communicator import Communicator, as_cause, came_from_elsewhere
-from jali.comm.place import share_of_process
+from jali.comm.share_of_host import share_of_process
 from jali.errors import ParameterError, RankError
 from jali.files import value_shown
 

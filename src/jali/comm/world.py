@@ -8,7 +8,6 @@ started it talks to it.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from typing import Any
@@ -17,15 +16,8 @@ from jali import _core, settings
 from jali.amounts import counted
 from jali.comm import stopping
 from jali.comm.communicator import Communicator
-from jali.comm.place import (
-    Share,
-    expected_ranks,
-    place_under_launcher,
-    settle_share_in_world,
-    share_in_world,
-    share_of_process,
-    threads_of_mpi,
-)
+from jali.comm.place import expected_ranks, place_under_launcher, threads_of_mpi
+from jali.comm.share_of_host import share_among, share_of_process
 from jali.comm.virtual import communicator_of_thread
 from jali.errors import ParameterError, RankError
 
@@ -76,8 +68,8 @@ def from_mpi4py(comm: Any) -> Communicator:
             raise ParameterError("an intercommunicator joins two groups; jali needs the ranks of one group")
         core = _core.make_mpi_communicator(comm.handle, MPI.__file__)
         is_world = MPI.Comm.Compare(comm, MPI.COMM_WORLD) != MPI.UNEQUAL
-        share = _share_of_host(core, MPI.COMM_WORLD, is_world)
-        communicator = Communicator(core, settings.current().threads or share.threads, share.rank_on_host)
+        share = share_among(core, MPI.COMM_WORLD, is_world)
+        communicator = Communicator(core, share.threads, share.rank_on_host)
         comm.Set_attr(_keyval, len(_over_mpi))
         _over_mpi.append(communicator)
     stopping.watch(communicator, MPI)
@@ -142,37 +134,3 @@ def _mpi_world(expected: int | None) -> Communicator:
             "use that library's mpiexec"
         )
     return from_mpi4py(MPI.COMM_WORLD)
-
-
-def _share_of_host(core: _core.Communicator, world: Any, is_world: bool) -> Share:
-    """What this rank has of its host. Collective.
-
-    Threads are each core it may use divided by the ranks that may use it: counting cores one by one is right whether
-    the launcher binds ranks to cores or not. Places are what the launcher says, since the order of ranks is that of a
-    communicator; where that cannot be true, these ranks are counted. What MPI's world has settled counts in its parts.
-    A part that comes before it knows nothing of the other ranks: it is right as far as the launcher is.
-    """
-    import json
-    from fractions import Fraction
-
-    place = place_under_launcher()
-    is_of_world = place is not None and (place.rank, place.size) == (world.rank, world.size)
-    told = place.rank_on_host if place and is_of_world else None
-    settled = share_in_world()
-    known = settled.rank_on_host if settled else told
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    mine = json.dumps([_core.host_identity(), cores, known]).encode()
-    others = [json.loads(text) for text in core.gather_bytes(mine, "cores of ranks")]
-    hosts = [host for host, _, _ in others]
-    if known is None or len({(host, said) for host, _, said in others if said is not None}) < core.size:
-        known = hosts[: core.rank].count(hosts[core.rank])
-    neighbours = [set(theirs) for host, theirs, _ in others if host == _core.host_identity()]
-    share = sum(
-        (Fraction(1, sum(one in theirs for theirs in neighbours)) for one in cores), start=Fraction(0)
-    )
-    found = Share(max(1, min(int(share), _core.usable_cores())), known)
-    if is_world:
-        settle_share_in_world(found)
-    elif settled and core.size < world.size:
-        return Share(settled.threads, known)
-    return found
