@@ -109,7 +109,8 @@ def test_parts_of_more_ranks_than_devices_do_not_wait_for_each_other(on_ranks, p
 
 @TWO_DEVICES
 @pytest.mark.parametrize("policy", ["remote-write-overlap", "nccl-overlap", "copy-engine-wait"])
-def test_rows_that_would_let_them_wait_are_refused(policy, use_settings):
+@pytest.mark.parametrize("on_ranks", [jali.virtual_ranks, on_delayed_ranks])
+def test_rows_that_would_let_them_wait_are_refused(on_ranks, policy, use_settings):
     use_fake_ccl(use_settings)
     use_settings(halo_policy=policy)
 
@@ -118,7 +119,7 @@ def test_rows_that_would_let_them_wait_are_refused(policy, use_settings):
         with pytest.raises(DeviceError, match=f"{2 * DEVICES} ranks of one process share {DEVICES} GPUs"):
             evolved(world.split(world.rank // DEVICES), 2)
 
-    jali.virtual_ranks(2 * DEVICES, of_rank)
+    on_ranks(2 * DEVICES, of_rank)
 
 
 def test_collectives_of_such_parts_do_not_wait_on_devices(use_settings):
