@@ -5,10 +5,8 @@ MPI's world settles it for the process; parts of the world, and virtual ranks, b
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 from jali import _core, settings
@@ -44,6 +42,9 @@ def share_among(core: _core.Communicator, world: Any, is_world: bool) -> Share:
     counts in its parts. A part that comes before it knows nothing of the other ranks: it is right as far as the
     launcher is.
     """
+    import json
+    from fractions import Fraction
+
     global _of_world
     place = place_under_launcher()
     is_of_world = place is not None and (place.rank, place.size) == (world.rank, world.size)
