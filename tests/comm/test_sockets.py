@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -92,7 +93,10 @@ def until_it_dies(folder, rank, size) -> str:
     with comm.over(connect(folder, rank, size), 1) as world:
         world.all_reduce(np.ones(10))
         if rank == 1:
+            while not all((Path(folder) / f"rank {other} is done").exists() for other in (0, 2)):
+                time.sleep(0.005)  # else they can hear of it in the call above
             os.kill(os.getpid(), signal.SIGKILL)
+        (Path(folder) / f"rank {rank} is done").touch()
         start = time.monotonic()
         with pytest.raises(RankError) as told:
             world.all_reduce(np.ones(100_000))
@@ -103,6 +107,34 @@ def until_it_dies(folder, rank, size) -> str:
 def test_a_killed_rank_is_heard_of(tmp_path, shm):
     told = on_processes(until_it_dies, tmp_path, 3, alive=2, shm=shm)
     assert told == ["rank 1: its process has died (True)", None, "rank 1: its process has died (True)"]
+
+
+@pytest.mark.parametrize("says_goodbye", [True, False])
+def test_messages_of_a_rank_that_has_gone_arrive_also_after_one_to_it(tmp_path, says_goodbye):
+    """Writing to a connection that the other has ended fails; what it had sent by then is not lost by that."""
+    with ThreadPoolExecutor(2) as pool:
+        staying, leaving = pool.map(lambda rank: connect(str(tmp_path), rank, 2), range(2))
+    for value in range(3):
+        leaving.send(memoryview(bytes([value]) * 1000), 0, 7)
+    if says_goodbye:
+        leaving.close()
+    else:
+        leaving._peers[0].connection.close()
+    limit = time.monotonic() + 20
+    while not staying._peers[1].gone and time.monotonic() < limit:
+        staying.send(memoryview(bytes(10)), 1, 7)
+        time.sleep(0.01)
+    assert staying._peers[1].gone
+    assert [bytes(staying.received(staying.receive(1, 7))) for _ in range(3)] == [
+        bytes([value]) * 1000 for value in range(3)
+    ]
+    message = staying.receive(1, 7)
+    if says_goodbye:
+        assert staying.received(message) is None
+    else:
+        with pytest.raises(RankError, match="rank 1 failed: its process has died"):
+            staying.received(message)
+    staying.close()
 
 
 def a_stranger_calls(folder, rank, size) -> int:

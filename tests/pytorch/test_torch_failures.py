@@ -165,8 +165,11 @@ def killed(how: str) -> str:
     x = torch.ones(500_000)
     dist.all_reduce(x)
     dist.all_reduce(x, group=group)
+    store = dist.distributed_c10d._get_default_store()
     if me == 1:
+        store.wait(["rank 0 is done", "rank 2 is done"])  # else they can hear of it in the calls above
         os.kill(os.getpid(), signal.SIGKILL)
+    store.set(f"rank {me} is done", "")
     with Within(LONGEST):
         calls = {
             "collective": lambda: dist.all_reduce(x),

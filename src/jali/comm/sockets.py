@@ -261,7 +261,9 @@ class SocketTransport(Transport):
         except BlockingIOError:
             pass
         except OSError:
-            self._has_gone(peer)
+            self._read_from(peer)  # it can have sent this rank something before it went
+            if not peer.gone:
+                self._has_gone(peer)
             return
         if bool(peer.outgoing) != peer.writes:
             peer.writes = bool(peer.outgoing)
