@@ -95,10 +95,10 @@ class PythonCarrier final : public Carrier {
         auto& request = static_cast<PythonRequest&>(tested);
         nb::gil_scoped_acquire acquired;
         if (request.sent.is_valid()) {
-            if (!nb::cast<bool>(transport_.attr("sent")(request.request))) return {};
+            if (!nb::cast<bool>(call("sent", request))) return {};
             return request.bytes;
         }
-        const nb::object came = transport_.attr("received")(request.request);
+        const nb::object came = call("received", request);
         if (came.is_none()) return {};
         const View view(came);
         if (const std::size_t bytes = std::min(view.size(), request.bytes); bytes > 0)
@@ -107,6 +107,19 @@ class PythonCarrier final : public Carrier {
     }
 
   private:
+    nb::object call(const char* method, const PythonRequest& request) const {
+        try {
+            return transport_.attr(method)(request.request);
+        } catch (const nb::python_error& error) {
+            const nb::handle failure = error.value();
+            if (error.matches(nb::module_::import_("jali.errors").attr("RankError")) &&
+                nb::hasattr(failure, "rank") && nb::hasattr(failure, "cause"))
+                throw RankFailure(nb::cast<int>(failure.attr("rank")),
+                                  nb::cast<std::string>(failure.attr("cause")));
+            throw;
+        }
+    }
+
     nb::object transport_;
     std::string name_;
     int rank_, size_;

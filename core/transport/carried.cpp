@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -20,7 +22,7 @@ namespace {
 
 constexpr int looks_per_notice = 16;
 constexpr auto between_looks = std::chrono::milliseconds(5);
-constexpr double grace_seconds = 1; // for what a rank sent before its program ended
+constexpr double grace_seconds = 1; // for what a rank sent before it left; notices may overtake it
 
 // Tags are those of a context, of which each communicator has one for messages and one for its collectives.
 constexpr std::uint64_t tag_of(std::uint64_t context, int tag) {
@@ -45,7 +47,7 @@ class Notices {
   public:
     explicit Notices(std::shared_ptr<Carrier> carrier)
         : carrier_(std::move(carrier)), incoming_(carrier_->size()), receives_(carrier_->size()),
-          left_(carrier_->size()) {
+          left_at_(carrier_->size()) {
         for (int from = 0; from < carrier_->size(); ++from)
             if (from != carrier_->rank())
                 receives_[from] =
@@ -55,17 +57,25 @@ class Notices {
     Carrier& carrier() { return *carrier_; }
     std::uint64_t next_context = first_context; // this rank has no larger one
 
+    // What ranks have said is heard before it is believed that one has died: it may be why that one has gone.
     void read() {
+        std::optional<RankFailure> death; // the first
+        std::exception_ptr error;
         for (int from = 0; from < carrier_->size(); ++from) {
-            if (!receives_[from] || !carrier_->test(*receives_[from])) continue;
+            if (!receives_[from] || !arrived(from, death, error)) continue;
             receives_[from].reset();
             const Notice& notice = incoming_[from];
-            if (notice.kind == Notice::left) left_[from] = true;
+            if (notice.kind == Notice::left) left_at_[from] = std::chrono::steady_clock::now();
             if (notice.kind == Notice::failed && failed_rank_ < 0 && !spoken_) {
-                failed_rank_ = from;
+                failed_rank_ = static_cast<int>(notice.rank);
                 cause_ = notice.text;
             }
         }
+        if (failed_rank_ >= 0) return;
+        if (death)
+            tell(Notice::failed, death->what(), death->rank);
+        else if (error)
+            std::rethrow_exception(error);
     }
     void throw_if_failed() const {
         if (failed_rank_ >= 0) throw RankFailure(failed_rank_, cause_);
@@ -79,11 +89,16 @@ class Notices {
         }
         throw_if_failed();
     }
-    bool left(int rank) const { return left_[rank]; }
+    bool left(int rank) const { return left_at_[rank].has_value(); }
+    double seconds_since_left(int rank) const { // since this rank heard of it
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - *left_at_[rank]).count();
+    }
 
-    void tell(std::int64_t kind, const std::string& text) noexcept {
+    // `about` is this rank, or one that cannot speak any more.
+    void tell(std::int64_t kind, const std::string& text, int about) noexcept {
         if (std::exchange(spoken_, true) || failed_rank_ >= 0) return;
         told_.kind = kind;
+        told_.rank = about;
         std::strncpy(told_.text, text.c_str(), sizeof told_.text - 1);
         try {
             std::vector<std::unique_ptr<Request>> sends;
@@ -98,10 +113,10 @@ class Notices {
                     std::this_thread::sleep_for(std::chrono::microseconds(50));
         } catch (...) { // the carrier itself has failed: others notice by their own waits
         }
-        if (kind == Notice::failed) failed_rank_ = carrier_->rank(), cause_ = text;
+        if (kind == Notice::failed) failed_rank_ = about, cause_ = text;
     }
-    void fail(const std::string& cause) noexcept { tell(Notice::failed, cause); }
-    void leave() noexcept { tell(Notice::left, ""); }
+    void fail(const std::string& cause) noexcept { tell(Notice::failed, cause, carrier_->rank()); }
+    void leave() noexcept { tell(Notice::left, "", carrier_->rank()); }
 
     void await_others() {
         Patience patience(std::numeric_limits<double>::infinity()); // the others may have hours of work left
@@ -118,13 +133,27 @@ class Notices {
   private:
     struct Notice {
         static constexpr std::int64_t failed = 1, left = 2;
-        std::int64_t kind = 0;
-        char text[1016] = {};
+        std::int64_t kind = 0, rank = -1;
+        char text[1008] = {};
     };
+
+    bool arrived(int from, std::optional<RankFailure>& death, std::exception_ptr& error) {
+        try {
+            return carrier_->test(*receives_[from]).has_value();
+        } catch (const RankFailure& failure) {
+            if (!death) death = failure;
+            if (failure.rank == from) receives_[from].reset(); // it says nothing any more
+            return false;
+        } catch (...) {
+            if (!error) error = std::current_exception();
+            return false;
+        }
+    }
+
     std::shared_ptr<Carrier> carrier_;
     std::vector<Notice> incoming_; // by rank
     std::vector<std::unique_ptr<Request>> receives_;
-    std::vector<char> left_;
+    std::vector<std::optional<std::chrono::steady_clock::time_point>> left_at_;
     Notice told_;
     std::chrono::steady_clock::time_point last_look_{};
     bool spoken_ = false;
@@ -230,7 +259,9 @@ class CarriedCommunicator final : public Communicator {
     }
 
     bool has_left(int rank, double waited) override {
-        return notices_->left(members_[rank]) && waited > grace_seconds;
+        const int member = members_[rank];
+        return waited > grace_seconds && notices_->left(member) &&
+               notices_->seconds_since_left(member) > grace_seconds;
     }
 
     void barrier(std::string_view what) override {
@@ -286,7 +317,14 @@ class CarriedCommunicator final : public Communicator {
 
     bool look(CarriedRequest& request) {
         if (!request.inner) return true;
-        const auto bytes = notices_->carrier().test(*request.inner);
+        std::optional<std::size_t> bytes;
+        try {
+            bytes = notices_->carrier().test(*request.inner);
+        } catch (...) { // the rank that has gone, or one that went before it, may have said why
+            notices_->read();
+            notices_->throw_if_failed();
+            throw;
+        }
         if (!bytes) return false;
         request.inner.reset();
         if (!request.sending)

@@ -31,6 +31,7 @@ class Carrier {
     // At most `most` bytes, of which the message says how many come.
     virtual std::unique_ptr<Request> receive(void* data, std::size_t most, int from, std::uint64_t tag) = 0;
     // Makes progress: of a message that is complete its bytes, of which a receive has taken `most` at most.
+    // Throws RankFailure where the other rank cannot be reached any more.
     virtual std::optional<std::size_t> test(Request& request) = 0;
 };
 

@@ -104,8 +104,8 @@ class Communicator {
     virtual std::uint64_t events() { return 0; }
     virtual bool rest(std::uint64_t seen, unsigned rounds);
 
-    // The program of `rank` is over, and what it sent before has had `waited` seconds to arrive. Ask before
-    // testing.
+    // The program of `rank` is over, and what it sent before should have arrived: this rank heard of that
+    // some time ago, and has waited for `waited` seconds. Ask before testing.
     virtual bool has_left(int rank, double waited);
 
     // Collectives over all ranks, called in the same order everywhere. Ranks tell each other what they call:

@@ -218,7 +218,10 @@ class MpiCommunicator final : public Communicator {
         return false;
     }
 
-    bool has_left(int rank, double waited) override { return left(rank) && waited > grace_seconds; }
+    bool has_left(int rank, double waited) override {
+        return waited > grace_seconds && left(rank) &&
+               notices_->seconds_since_left(members_[rank]) > grace_seconds;
+    }
 
     void barrier(std::string_view what) override {
         notices_->throw_if_failed();
@@ -436,7 +439,7 @@ class MpiCommunicator final : public Communicator {
                 notices_->throw_if_failed();
             }
             if (notices_->any_left() && patience.waited() > grace_seconds)
-                if (const int gone = departed(peer()); gone >= 0)
+                if (const int gone = departed(peer(), patience.waited()); gone >= 0)
                     throw RankFailure(members_[gone], "its program ended while rank " +
                                                           std::to_string(rank_) + " waited for " + what());
             if (round > 256) sched_yield(); // by now a rank that shares our core may need it
@@ -448,9 +451,9 @@ class MpiCommunicator final : public Communicator {
 
     bool left(int rank) const { return notices_->left(members_[rank]); }
 
-    int departed(int peer) const {
+    int departed(int peer, double waited) {
         for (int rank = 0; rank < size(); ++rank)
-            if ((peer < 0 || peer == rank) && left(rank)) return rank;
+            if ((peer < 0 || peer == rank) && has_left(rank, waited)) return rank;
         return -1;
     }
 

@@ -17,11 +17,16 @@ namespace {
 // What a rank says at last is heard first: it may be on its way when the process has ended.
 constexpr int calls_for_last_words = 5;
 
+std::int64_t nanoseconds_now() {
+    using namespace std::chrono;
+    return duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count();
+}
+
 } // namespace
 
 MpiNotices::MpiNotices(const MpiAbi& mpi, MpiHandle communicator, int rank, int size)
     : mpi_(mpi), communicator_(communicator), rank_(rank), size_(size),
-      incoming_(std::make_unique<std::vector<Notice>>(size)), requests_(size), left_(size) {
+      incoming_(std::make_unique<std::vector<Notice>>(size)), requests_(size), left_at_(size) {
     for (int k = 1; k < size; ++k) {
         const int from = (rank + k) % size;
         mpi_.check(mpi_.Irecv(&(*incoming_)[from], sizeof(Notice), mpi_.byte_type, from, 0, communicator_,
@@ -53,6 +58,10 @@ void MpiNotices::give_back() {
     const std::lock_guard lock(mutex_);
     if (listening()) stop_listening();
     mpi_.check(mpi_.Comm_free(&communicator_), "MPI_Comm_free");
+}
+
+double MpiNotices::seconds_since_left(int rank) const {
+    return static_cast<double>(nanoseconds_now() - left_at_[rank]) * 1e-9;
 }
 
 void MpiNotices::stopping() noexcept {
@@ -167,7 +176,7 @@ bool MpiNotices::read_from(std::size_t index) {
     if (notice.kind == Notice::failed && !failed_) {
         has_failed(notice.rank, notice.text);
     } else if (notice.kind == Notice::left) {
-        left_[notice.rank] = true;
+        left_at_[notice.rank] = nanoseconds_now();
         ++leavers_;
     }
     return true;

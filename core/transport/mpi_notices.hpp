@@ -14,6 +14,7 @@
 #include "transport/roll_call.hpp"
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -46,7 +47,8 @@ class MpiNotices {
         if (failed_) throw RankFailure(failed_rank_, cause_);
     }
     bool any_left() const { return leavers_ > 0; }
-    bool left(int rank) const { return left_[rank]; }
+    bool left(int rank) const { return left_at_[rank] != 0; }
+    double seconds_since_left(int rank) const; // since this rank heard of it
 
     void fail(const std::string& cause) noexcept; // as Communicator::fail, and so on
     std::vector<int> failed_alike(const std::string& cause);
@@ -92,7 +94,7 @@ class MpiNotices {
     std::string cause_;
     std::atomic<bool> failed_ = false;
     std::atomic<int> leavers_ = 0;
-    std::vector<std::atomic<bool>> left_; // by rank
+    std::vector<std::atomic<std::int64_t>> left_at_; // by rank, in ns of steady_clock; 0: it has not
 };
 
 } // namespace jali

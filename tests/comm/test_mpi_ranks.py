@@ -289,6 +289,22 @@ def test_rank_that_leaves_early_is_not_waited_for(any_mpi) -> None:
 
 
 @pytest.mark.full
+def test_message_that_was_overtaken_by_the_notice_of_its_rank_s_end_arrives(any_mpi) -> None:
+    ended = any_mpi.run("""
+        world, x = comm.current(), np.zeros(1)
+        if world.rank == 0:
+            world.wait([world.receive(x, 1, 9)], "the answer")
+            assert x[0] == 3
+        elif world.rank == 1:
+            time.sleep(3.5)  # longer than what is given to late messages of ranks that have left before
+            world.core.leave()
+            time.sleep(0.5)
+            world.core.wait([world.core.send(np.full(1, 3.0), 0, 9)], "")
+        """)
+    assert (ended.status, ended.err) == (0, "")
+
+
+@pytest.mark.full
 def test_ranks_may_end_at_different_times(any_mpi) -> None:
     ended = any_mpi.run("""
         world = comm.current()

@@ -155,6 +155,21 @@ def test_a_rank_that_left_is_not_waited_for():
         on_delayed_ranks(2, left)
 
 
+def test_a_message_that_was_overtaken_by_the_notice_of_its_rank_s_end_arrives():
+    def overtaken() -> float:
+        world, x = comm.current(), np.zeros(1)
+        if world.rank == 0:
+            world.wait([world.receive(x, 1, 0)], "the answer")
+        else:
+            time.sleep(1.3)  # longer than what is given to late messages of ranks that have left before
+            world.core.leave()
+            time.sleep(0.3)
+            world.wait([world.send(np.full(1, 3.0), 0, 0)])
+        return x[0]
+
+    assert on_delayed_ranks(2, overtaken) == [3.0, 0.0]
+
+
 def test_the_watchdog_names_what_does_not_come(use_settings):
     use_settings(watchdog=0.5)
 

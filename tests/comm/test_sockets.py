@@ -19,13 +19,17 @@ from jali.comm.sockets import SocketTransport
 from jali.errors import RankError
 
 
-def connect(folder: str, rank: int, size: int, seconds: float = 30) -> SocketTransport:
+def connect(
+    folder: str, rank: int, size: int, seconds: float = 30, unknown: str | None = None
+) -> SocketTransport:
     def publish(key: str, text: str) -> None:
         part = Path(folder) / f"{key}.part"
         part.write_text(text)
         part.rename(Path(folder) / key)
 
     def find(key: str) -> str:
+        if key == unknown:
+            raise TimeoutError(key)
         limit = time.monotonic() + seconds
         while not (Path(folder) / key).exists():
             if time.monotonic() > limit:
@@ -109,11 +113,22 @@ def test_a_killed_rank_is_heard_of(tmp_path, shm):
     assert told == ["rank 1: its process has died (True)", None, "rank 1: its process has died (True)"]
 
 
+def two_transports(folder: Path) -> list[SocketTransport]:
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda rank: connect(str(folder), rank, 2), range(2)))
+
+
+def until_received(transport: SocketTransport, source: int) -> bytes:
+    message, limit = transport.receive(source, 7), time.monotonic() + 20
+    while (body := transport.received(message)) is None:
+        assert time.monotonic() < limit
+    return bytes(body)
+
+
 @pytest.mark.parametrize("says_goodbye", [True, False])
 def test_messages_of_a_rank_that_has_gone_arrive_also_after_one_to_it(tmp_path, says_goodbye):
     """Writing to a connection that the other has ended fails; what it had sent by then is not lost by that."""
-    with ThreadPoolExecutor(2) as pool:
-        staying, leaving = pool.map(lambda rank: connect(str(tmp_path), rank, 2), range(2))
+    staying, leaving = two_transports(tmp_path)
     for value in range(3):
         leaving.send(memoryview(bytes([value]) * 1000), 0, 7)
     if says_goodbye:
@@ -135,6 +150,94 @@ def test_messages_of_a_rank_that_has_gone_arrive_also_after_one_to_it(tmp_path, 
         with pytest.raises(RankError, match="rank 1 failed: its process has died"):
             staying.received(message)
     staying.close()
+
+
+def ends_with_a_cause(folder, rank, size) -> str:
+    try:
+        with comm.over(connect(folder, rank, size), 1) as world:  # which nobody closes
+            world.barrier()
+            if rank == 2:
+                raise ValueError("no such mass")
+            if rank == 0:
+                time.sleep(2)  # the others' programs have ended by then
+            world.all_reduce(np.ones(10))
+    except (ValueError, RankError) as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("shm", ["auto", "0"])
+def test_the_cause_of_a_failure_is_heard_though_connections_have_ended(tmp_path, shm):
+    heard = "rank 2 failed: ValueError: no such mass"
+    assert on_processes(ends_with_a_cause, tmp_path, 3, shm=shm) == [heard, heard, "no such mass"]
+
+
+def dies_with_a_child(folder, rank, size) -> str:
+    with comm.over(connect(folder, rank, size), 1) as world:
+        world.barrier()
+        if rank == 1:
+            if os.fork() == 0:  # as a loader of data does
+                time.sleep(15)
+                os._exit(0)
+            time.sleep(0.5)
+            os.kill(os.getpid(), signal.SIGKILL)
+        start = time.monotonic()
+        with pytest.raises(RankError, match="rank 1 failed: its process has died"):
+            world.wait([world.receive(np.zeros(1), 1)])
+        return f"{time.monotonic() - start < 10}"
+
+
+def test_a_killed_rank_is_heard_of_though_a_forked_child_lives(tmp_path):
+    assert on_processes(dies_with_a_child, tmp_path, 2, alive=1)[0] == "True"
+
+
+def test_who_could_not_connect_with_all_is_not_waited_for(tmp_path):
+    with ThreadPoolExecutor(3) as pool:
+        ranks = [
+            pool.submit(connect, str(tmp_path), rank, 3, 2, "1" if rank == 2 else None) for rank in range(3)
+        ]
+        with pytest.raises(TimeoutError):
+            ranks[2].result()
+        with pytest.raises(RankError, match="rank 1 was not called by rank 2"):
+            ranks[1].result()
+        with pytest.raises(RankError, match="rank 2 failed: its process has died"):
+            until_received(ranks[0].result(), 2)
+
+
+def test_an_orderly_end_with_something_unread_loses_nothing(tmp_path):
+    staying, leaving = two_transports(tmp_path)
+    data = bytes(range(256)) * 8000
+    sent = leaving.send(memoryview(data), 0, 7)
+    for _ in range(200):  # the kernels have much of it, or all
+        leaving.sent(sent)
+    staying.send(memoryview(bytes(10)), 1, 9)
+    time.sleep(0.1)
+    with ThreadPoolExecutor(1) as pool:
+        closing = pool.submit(leaving.close)
+        time.sleep(0.2)
+        assert until_received(staying, 1) == data
+        closing.result()
+    assert staying.received(staying.receive(1, 7)) is None
+    assert staying._peers[1].said_goodbye
+    leaving.close()  # again
+    staying.close()
+
+
+def test_memory_of_a_message_that_was_given_up_is_not_sent(tmp_path):
+    sending, receiving = two_transports(tmp_path)
+    memory = bytearray(30_000_000)
+    lent = memoryview(memory)
+    message = sending.send(lent, 1, 7)
+    assert not sending.sent(message)  # more than the kernels take
+    lent.release()
+    with ThreadPoolExecutor(1) as pool:
+        came = pool.submit(until_received, receiving, 0)
+        why = r"rank 0 failed: a message to rank 1 was given up before it was sent \(the connection with rank 1 ended\)"
+        with pytest.raises(RankError, match=why):
+            until_received(sending, 1)
+        with pytest.raises(RankError, match="rank 0 failed: its process has died"):
+            came.result()
+    sending.close()
+    receiving.close()
 
 
 def a_stranger_calls(folder, rank, size) -> int:

@@ -8,13 +8,17 @@ Frames are a tag, a length and bytes. Nothing is encrypted; who connects must kn
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hmac
 import json
+import os
 import secrets
 import select
 import socket
 import struct
+import termios
 import time
+import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
@@ -30,11 +34,12 @@ _SPLICED = 1 << 16  # bytes up to which a frame is put together, which costs les
 
 
 class SendingMessage:
-    __slots__ = ("left", "to")
+    __slots__ = ("left", "lent", "to")
 
-    def __init__(self, to: int, pieces: list[memoryview]) -> None:
+    def __init__(self, to: int, pieces: list[memoryview], lent: memoryview | None = None) -> None:
         self.to = to
         self.left = pieces
+        self.lent = lent  # released when its bytes, which pieces still show, are somebody else's
 
 
 class ReceivingMessage:
@@ -58,6 +63,7 @@ class _Peer:
         self.body: bytearray | None = None
         self.filled = 0
         self.said_goodbye = self.gone = False
+        self.fault = ""  # of this rank, for which the connection was ended
 
 
 class SocketTransport(Transport):
@@ -92,10 +98,11 @@ class SocketTransport(Transport):
         self._came: dict[tuple[int, int], deque[Any]] = defaultdict(deque)
         self._asked: dict[tuple[int, int], deque[ReceivingMessage]] = defaultdict(deque)
         self._poll = select.epoll()
+        _transports.add(self)
         try:
             self._connect(publish, find, near, time.monotonic() + seconds)
         except BaseException:
-            self.close()
+            self._disconnect()  # without a goodbye: ranks that are connected would wait for this one
             raise
 
     # --- making connections -----------------------------------------------------------------------------------
@@ -173,13 +180,17 @@ class SocketTransport(Transport):
     # --- messages ---------------------------------------------------------------------------------------------
 
     def send(self, data: memoryview, to: int, tag: int) -> Any:
+        lent = data
         data = data.cast("B") if data.nbytes else memoryview(b"")
         if to == self.rank:
             self._deliver(self.rank, tag, bytes(data))
             return SendingMessage(to, [])
         head = _FRAME.pack(tag, data.nbytes)
-        pieces = [memoryview(head + bytes(data))] if data.nbytes <= _SPLICED else [memoryview(head), data]
-        return self._post(self._peers[to], SendingMessage(to, pieces))
+        if data.nbytes <= _SPLICED:
+            message = SendingMessage(to, [memoryview(head + bytes(data))])
+        else:
+            message = SendingMessage(to, [memoryview(head), data], lent)
+        return self._post(self._peers[to], message)
 
     def _post(self, peer: _Peer, message: SendingMessage) -> SendingMessage:
         if peer.gone:
@@ -221,8 +232,10 @@ class SocketTransport(Transport):
             error = self.late()
         peer = self._peers.get(source)
         if error is None and peer is not None and peer.gone and not peer.said_goodbye:
-            error = RankError(f"rank {source} failed: its process has died (its connection ended)")
-            error.rank, error.cause = source, "its process has died"
+            rank, cause = (self.rank, peer.fault) if peer.fault else (source, "its process has died")
+            error = RankError(f"rank {rank} failed: {cause} (the connection with rank {source} ended)")
+            error.rank, error.cause = rank, cause
+            raise error  # the others see it themselves, and it may have said why
         if error is not None:
             self.giving_up(error)
             raise error
@@ -250,6 +263,8 @@ class SocketTransport(Transport):
         try:
             while peer.outgoing:
                 message = peer.outgoing[0]
+                if message.lent is not None:
+                    message.lent.nbytes  # noqa: B018  # ValueError if it was released
                 count = peer.connection.sendmsg(message.left)
                 while message.left and count >= message.left[0].nbytes:
                     count -= message.left[0].nbytes
@@ -260,9 +275,11 @@ class SocketTransport(Transport):
                     message.left[0] = message.left[0][count:]
         except BlockingIOError:
             pass
-        except OSError:
+        except (OSError, ValueError) as error:
             self._read_from(peer)  # it can have sent this rank something before it went
-            if not peer.gone:
+            if not peer.gone:  # but the frame cannot be completed
+                why = "given up before it was sent" if isinstance(error, ValueError) else f"not sent: {error}"
+                peer.fault = f"a message to rank {peer.rank} was {why}"
                 self._has_gone(peer)
             return
         if bool(peer.outgoing) != peer.writes:
@@ -306,20 +323,41 @@ class SocketTransport(Transport):
         peer.connection.close()
 
     def close(self, seconds: float = 2.0) -> None:
-        """Say goodbye to all ranks, and end the connections when what was sent has gone, or after so many seconds."""
+        """Say goodbye to all ranks, and end the connections when their hosts have what was sent, or after so many seconds.
+
+        The memory of a host is limited: of messages of some megabytes to a rank that does not read, the rest is lost then.
+        """
+        if self._poll.closed:
+            return
         last = _FRAME.pack(_GOODBYE, 0)
         farewells = [
             self._post(peer, SendingMessage(peer.rank, [memoryview(last)])) for peer in self._peers.values()
         ]
         limit = time.monotonic() + seconds
-        while any(farewell.left for farewell in farewells) and time.monotonic() < limit:
-            self._progress(0.01)
+        waits = 1e-4
+        while (
+            any(farewell.left for farewell in farewells) or any(map(_has_unsent, self._peers.values()))
+        ) and time.monotonic() < limit:
+            self._progress(waits)
+            waits = min(2 * waits, 0.01)
+        self._progress()  # a connection that is closed with something unread loses what it has not sent
+        self._disconnect()
+
+    def _disconnect(self) -> None:
         for peer in self._peers.values():
             if not peer.gone:
                 peer.connection.close()
         self._peers.clear()
         self._by_file.clear()
         self._poll.close()
+
+
+def _has_unsent(peer: _Peer) -> bool:
+    """Whether this host has bytes of the connection that the other host has not confirmed."""
+    count = bytearray(4)
+    if not peer.gone:
+        fcntl.ioctl(peer.connection, termios.TIOCOUTQ, count)
+    return any(count)
 
 
 def _read(connection: socket.socket, count: int) -> bytes:
@@ -346,3 +384,15 @@ def _addresses(near: str) -> list[str]:
     with contextlib.suppress(OSError):
         found += [address[0] for *_, address in socket.getaddrinfo(socket.gethostname(), None)]
     return list(dict.fromkeys(str(address) for address in found))
+
+
+_transports: weakref.WeakSet[SocketTransport] = weakref.WeakSet()
+
+
+def _let_go_in_child() -> None:
+    """A rank's process that has died would not be heard of while a forked child holds its connections."""
+    for transport in list(_transports):
+        transport._disconnect()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)

@@ -34,7 +34,10 @@ class Transport(ABC):
 
     @abstractmethod
     def send(self, data: memoryview, to: int, tag: int) -> Any:
-        """Starts to send these bytes, which stay as they are until `sent` says true; returns what names the message."""
+        """Starts to send these bytes, which stay as they are until `sent` says true; returns what names the message.
+
+        A message that is given up before has its `data` released, which casts and slices of it do not notice.
+        """
 
     @abstractmethod
     def sent(self, message: Any) -> bool:
