@@ -459,9 +459,12 @@ def _lock(path: Path) -> int | None:
 def _remove_stale() -> None:
     """Removes folders of runs that were killed (their namespaces are gone already)."""
     for folder in Path(tempfile.gettempdir()).glob(PREFIX + "*"):
-        if time.time() - folder.stat().st_mtime < 60:
-            continue  # perhaps being made, not locked yet
-        held = _lock(folder / "lock")
+        try:
+            if time.time() - folder.stat().st_mtime < 60:
+                continue  # perhaps being made, not locked yet
+            held = _lock(folder / "lock")
+        except FileNotFoundError:
+            continue  # its owner has just removed it
         if held is not None:
             shutil.rmtree(folder, ignore_errors=True)
             os.close(held)

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 import emulated_cluster
 import pytest
 from emulated_cluster import BypassedError, Cluster, UnavailableError
-from programs import PATIENCE
+from programs import PATIENCE, wait_until
 
 pytestmark = pytest.mark.mpi
 
@@ -138,8 +139,20 @@ with Cluster() as cluster:
         time.sleep(0.02)
     os.utime(folder, (0, 0))
     with Cluster():
-        assert not folder.exists()
+        wait_until(lambda: not folder.exists())  # another program's cluster may be about it
     assert cluster.work.exists()  # a living one is left alone
+
+
+def test_folder_that_goes_while_stale_ones_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / f"{emulated_cluster.PREFIX}a").symlink_to(tmp_path / "gone")  # has a name, is not there
+    stale = tmp_path / f"{emulated_cluster.PREFIX}b"
+    stale.mkdir()
+    os.utime(stale, (0, 0))
+    emulated_cluster._remove_stale()
+    assert not stale.exists()
 
 
 def test_unmodified_mpi_program_runs_across_nodes(cluster: Cluster, tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ import os, sys, time
 import numpy as np
 from jali import comm
 from jali.errors import RankError
+with open(f"{__file__}-{os.getpid()}", "w"):
+    pass  # a process of this test
 """
 
 
@@ -87,6 +89,12 @@ class Library:
     def run(self, body: str, ranks: int | None = None, **environment: str) -> Ended:
         """Start a program and wait for its end."""
         return self.start(body, ranks, **environment).end()
+
+    def left_behind(self) -> list[str]:
+        """What the ranks of this test have a name for in shared memory; other programs of this host may be making theirs."""
+        ranks = [path.name.rpartition("-")[2] for path in self.folder.glob("program.py-*")]
+        assert ranks
+        return [path.name for rank in ranks for path in Path("/dev/shm").glob(f"jali-{rank}-*")]
 
 
 @pytest.fixture(params=["mpich", "openmpi"])

@@ -17,10 +17,6 @@ pytestmark = pytest.mark.mpi
 COPIES = ["cma", "slots"]
 
 
-def left_behind() -> list[str]:
-    return [path.name for path in Path("/dev/shm").glob("jali-*")]
-
-
 @pytest.mark.short(1)
 @pytest.mark.parametrize("copying", COPIES)
 def test_messages_of_all_sizes_arrive_whole_in_any_order_of_tags(any_mpi, copying: str) -> None:
@@ -71,7 +67,7 @@ def test_messages_of_all_sizes_arrive_whole_in_any_order_of_tags(any_mpi, copyin
     )
     assert (ended.status, ended.err) == (0, "")
     assert ended.out.count("is content") == any_mpi.ranks
-    assert left_behind() == []
+    assert any_mpi.left_behind() == []
 
 
 @pytest.mark.parametrize("copying", [COPIES[0], pytest.param(COPIES[1], marks=pytest.mark.full)])
@@ -194,7 +190,7 @@ def test_failure_is_heard_in_every_kind_of_wait(any_mpi) -> None:
     done = sorted(path.name for path in any_mpi.folder.glob("done-*"))
     assert done == [f"done-{rank}" for rank in range(any_mpi.ranks)], ended.err
     assert "came back" not in ended.out
-    assert left_behind() == []
+    assert any_mpi.left_behind() == []
 
 
 def test_killed_rank_is_noticed_and_leaves_nothing_behind(any_mpi, wait_for) -> None:
@@ -209,11 +205,11 @@ def test_killed_rank_is_noticed_and_leaves_nothing_behind(any_mpi, wait_for) -> 
         world.barrier()
         """)
     wait_for(marker.exists)
-    assert left_behind() == []
+    assert any_mpi.left_behind() == []
     os.kill(int(marker.read_text()), signal.SIGKILL)
     ended = job.end()
     assert ended.status != 0
-    assert left_behind() == []
+    assert any_mpi.left_behind() == []
 
 
 def test_process_that_dies_is_noticed_without_the_launcher(mpich) -> None:
