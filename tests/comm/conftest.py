@@ -19,8 +19,8 @@ import os, sys, time
 import numpy as np
 from jali import comm
 from jali.errors import RankError
-with open(f"{__file__}-{os.getpid()}", "w"):
-    pass  # a process of this test
+with open(f"{os.path.dirname(__file__)}.rank-{os.getpid()}", "w"):
+    pass  # beside the test's folder: what is in there is its own
 """
 
 
@@ -92,7 +92,10 @@ class Library:
 
     def left_behind(self) -> list[str]:
         """What the ranks of this test have a name for in shared memory; other programs of this host may be making theirs."""
-        ranks = [path.name.rpartition("-")[2] for path in self.folder.glob("program.py-*")]
+        ranks = [
+            path.suffix.removeprefix(".rank-")
+            for path in self.folder.parent.glob(f"{self.folder.name}.rank-*")
+        ]
         assert ranks
         return [path.name for rank in ranks for path in Path("/dev/shm").glob(f"jali-{rank}-*")]
 
