@@ -119,7 +119,7 @@ def test_peer_that_dies_in_a_collective_ends_the_others(any_mpi, late: float) ->
         """)
     assert ended.status != 0
     last = any_mpi.ranks - 1
-    assert f"jali: rank 0 stopped: rank {last} failed: ValueError: out of paper" in ended.err
+    assert f"jali: rank 0 stopped: rank {last} failed: ValueError: out of paper" in ended.err, ended.err
 
 
 def test_rules_ask_for_the_version_of_the_mpi_library(any_mpi, tmp_path) -> None:

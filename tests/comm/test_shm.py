@@ -87,6 +87,31 @@ def test_long_messages_cross(any_mpi, copying: str) -> None:
     assert (ended.status, ended.err) == (0, "")
 
 
+@pytest.mark.parametrize("first", ["sender", "receiver"])
+def test_both_ends_may_give_up_a_long_message_that_they_copy_together(any_mpi, first: str) -> None:
+    """The second one knows that the first copies no more, also of what neither of them had begun."""
+    ended = any_mpi.run(f"""
+        world = comm.current().sharing_memory()
+        sends = world.rank == 0
+        numbers = np.full(2**26 // 8, float(sends))
+        for round in range(4 if world.rank < 2 else 0):
+            message = world.send(numbers, 1, 1) if sends else world.receive(numbers, 0, 1)
+            world.wait([world.send(np.ones(1), 1 - world.rank, 2), world.receive(np.zeros(1), 1 - world.rank, 2)])
+            if sends == ({first!r} == "sender"):
+                for _ in range(3):
+                    world.test(message)
+                del message
+                world.wait([world.send(np.ones(1), 1 - world.rank, 3)])
+            else:
+                world.wait([world.receive(np.zeros(1), 1 - world.rank, 3)])
+                print("whole" if world.test(message) else "in part")
+                del message
+        world.barrier()
+        """)
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.out.count("in part") > 0
+
+
 def test_collectives_and_splits_agree_with_plain_python(any_mpi) -> None:
     ended = any_mpi.run("""
         world = comm.current().sharing_memory()
