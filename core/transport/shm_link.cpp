@@ -430,11 +430,11 @@ Message* Link::take_posted(PeerState& peer, std::uint32_t context, int tag) {
 }
 
 // The other end copies no more of the message: what it has claimed is waited for, unless it died. If it gave
-// up before, it copies nothing now, and claims no longer say what was copied.
+// up before, it copies nothing now (and what it copied is seen), and claims no longer say what was copied.
 void Link::stop_sharing(Message& message) noexcept {
     constexpr std::uint64_t given_up = std::uint64_t{1} << 62;
     Share& share = *message.share;
-    const std::uint64_t claimed = share.claimed.fetch_add(given_up, std::memory_order_relaxed);
+    const std::uint64_t claimed = share.claimed.fetch_add(given_up, std::memory_order_acq_rel);
     const std::uint64_t started = claimed < given_up ? std::min(claimed, stretches_of(message)) : 0;
     while (share.copied.load(std::memory_order_acquire) < started && lives(message.local_rank)) sched_yield();
     end_share(message);
