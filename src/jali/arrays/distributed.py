@@ -24,7 +24,8 @@ from jali.comm.given import integer
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.lattice.field import Field
 
-Scalar = Any  # a number of NumPy's or Python's
+Scalar = Any  # a number of NumPy's
+Axis = int | Sequence[int] | None
 
 
 class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
@@ -417,24 +418,63 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         if not self.layout.scattered:
             moves.check_same(self.layout, self._local)
 
-    @where_its_part_is
-    def sum(self) -> Scalar:
-        """Of all elements."""
-        return reductions.total(self)
-
-    def mean(self) -> Scalar:
-        """Of all elements."""
-        return self.sum() / reductions.count(self)
+    # Along an axis, or several, the result is a DistributedArray: of Partition.BROADCAST where one of them is split over ranks, else split
+    # as this one is.
 
     @where_its_part_is
-    def max(self) -> Scalar:
-        """The largest element. ShapeError where there are none."""
-        return reductions.extreme(self, "max")
+    def sum(self, axis: Axis = None, dtype: Any = None) -> Any:
+        """The sum of all elements, or along an axis or several, in NumPy's type for it or in `dtype`."""
+        return reductions.total(self, "sum", axis, dtype)
 
     @where_its_part_is
-    def min(self) -> Scalar:
-        """The smallest element. ShapeError where there are none."""
-        return reductions.extreme(self, "min")
+    def prod(self, axis: Axis = None, dtype: Any = None) -> Any:
+        """The product, as `sum`."""
+        return reductions.total(self, "prod", axis, dtype)
+
+    @where_its_part_is
+    def mean(self, axis: Axis = None, dtype: Any = None) -> Any:
+        """The mean, as `sum`; of whole numbers in float64."""
+        return reductions.mean(self, axis, dtype)
+
+    @where_its_part_is
+    def var(self, axis: Axis = None, ddof: float = 0) -> Any:
+        """The variance: the sum of |x - mean|^2 over the number of elements less `ddof`. Two all-reduces."""
+        return reductions.variance(self, axis, ddof, root=False)
+
+    @where_its_part_is
+    def std(self, axis: Axis = None, ddof: float = 0) -> Any:
+        """The standard deviation, the root of `var`."""
+        return reductions.variance(self, axis, ddof, root=True)
+
+    @where_its_part_is
+    def max(self, axis: Axis = None) -> Any:
+        """The largest element, of all or along axes. ShapeError where there are none, and of complex numbers."""
+        return reductions.extreme(self, "max", axis)
+
+    @where_its_part_is
+    def min(self, axis: Axis = None) -> Any:
+        """The smallest element, as `max`."""
+        return reductions.extreme(self, "min", axis)
+
+    @where_its_part_is
+    def argmax(self, axis: int | None = None) -> Any:
+        """The index of the first largest element along an axis, or in the whole made flat in C order. Raises as `max`. Two all-reduces."""
+        return reductions.place_of_extreme(self, "max", axis)
+
+    @where_its_part_is
+    def argmin(self, axis: int | None = None) -> Any:
+        """The index of the first smallest element, as `argmax`."""
+        return reductions.place_of_extreme(self, "min", axis)
+
+    @where_its_part_is
+    def any(self, axis: Axis = None) -> Any:
+        """Whether one element is not 0, of all or along axes."""
+        return reductions.truth(self, "any", axis)
+
+    @where_its_part_is
+    def all(self, axis: Axis = None) -> Any:
+        """Whether no element is 0, as `any`."""
+        return reductions.truth(self, "all", axis)
 
     @where_its_part_is
     def norm(self, ord: Any = None, axis: int | None = None) -> Any:
@@ -449,6 +489,17 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return norm(self, ord, axis)
 
     # --- other layouts --------------------------------------------------------------------------------------
+
+    @property
+    def T(self) -> DistributedArray:
+        """With its axes in reverse order: each part transposed where it is, not a copy."""
+        return self.transpose()
+
+    @where_its_part_is
+    def transpose(self, *axes: Any) -> DistributedArray:
+        """With its axes in another order, reverse by default, as `numpy.transpose`: not a copy. What is split stays where it is, so that
+        another axis of the result is. Communicates nothing. ShapeError for what is no order of axes."""
+        return relayout.transpose(self, axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes)
 
     @where_its_part_is
     def asarray(self, masked: bool = False) -> Any:

@@ -91,10 +91,21 @@ class Library:
         """Its dimensions in another order; not a copy."""
         return x.transpose(order)
 
+    def reduce(self, x: Any, name: str, axes: tuple[int, ...], dtype: Any = None) -> Any:
+        """`name` (sum, prod, max, min, any, all) along these axes, its elements taken as of another type if there is one."""
+        function = getattr(x, name)
+        return function(axis=axes) if dtype is None else function(axis=axes, dtype=dtype)
+
     def dot(self, x: Any, y: Any, conjugate: bool) -> Any:
-        """Sum of products, as a number of NumPy."""
-        x, y = x.reshape(-1), y.reshape(-1)
+        """Sum of products, as a number of NumPy. Floats of 16 bits are added in 32."""
+        x, y = self._widened(x).reshape(-1), self._widened(y).reshape(-1)
         return self.number((self.xp.vdot if conjugate else self.xp.dot)(x, y))
+
+    def _widened(self, x: Any) -> Any:
+        """Floats of 16 bits in 32."""
+        if x.dtype.itemsize != 2 or not str(x.dtype).endswith("float16"):
+            return x
+        return self.astype(x, np.float32)
 
     def squares(self, x: Any) -> Any:
         """Sum of |x|^2, as a real number of NumPy. BLAS makes nan of it where x is complex and squares overflow, since imaginary parts
@@ -192,7 +203,7 @@ class NumPy(Library):
     """Arrays of the host, those of all that is not another row's."""
 
     def dot(self, x: Any, y: Any, conjugate: bool) -> Any:
-        x, y = x.reshape(-1), y.reshape(-1)
+        x, y = self._widened(x).reshape(-1), self._widened(y).reshape(-1)
         if x.size <= PIECE or x.dtype.char not in "fF" or y.dtype.char not in "fF":
             return super().dot(x, y, conjugate)
         # 32 bits would not hold a long sum: pieces are added in 64
@@ -262,7 +273,8 @@ def _where_it_is(name: str) -> Callable[..., Any]:
 
 
 for _name in (
-    "as_real", "astype", "contiguous", "copy", "dot", "empty_like", "imag", "put", "ravel", "squares", "zeros_beside", "zeros_like",
+    "as_real", "astype", "contiguous", "copy", "dot", "empty_like", "imag", "put", "ravel", "reduce", "squares", "zeros_beside",
+    "zeros_like",
 ):  # fmt: skip
     setattr(CuPy, _name, _where_it_is(_name))
 
@@ -303,7 +315,21 @@ class Torch(Library):
     def transpose(self, x: Any, order: tuple[int, ...]) -> Any:
         return x.permute(order)
 
+    def reduce(self, x: Any, name: str, axes: tuple[int, ...], dtype: Any = None) -> Any:
+        if len(axes) != 1:  # functions of several axes are few
+            kept = [axis for axis in range(x.ndim) if axis not in axes]
+            x = (
+                x.permute(*kept, *axes).reshape(*(x.shape[axis] for axis in kept), -1)
+                if axes
+                else x[..., None]
+            )
+            axes = (-1,)
+        if name in ("max", "min"):
+            return getattr(self.xp, f"a{name}")(x, axes[0])
+        return getattr(self.xp, name)(x, axes[0], **({} if dtype is None else {"dtype": self._dtype(dtype)}))
+
     def dot(self, x: Any, y: Any, conjugate: bool) -> Any:
+        x, y = self._widened(x), self._widened(y)
         common = self.xp.promote_types(x.dtype, y.dtype)
         flat = x.reshape(-1).to(common), y.reshape(-1).to(common)
         return self.number(self.xp.vdot(*flat) if conjugate else self.xp.dot(*flat))

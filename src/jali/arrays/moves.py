@@ -14,7 +14,7 @@ import numpy as np
 
 from jali.arrays.everywhere import that_of_rank_0
 from jali.arrays.exchange import Exchange
-from jali.arrays.layout import Box, Layout, Partition, shape_of, slices_in
+from jali.arrays.layout import Box, Layout, Partition, Shape, shape_of, slices_in
 from jali.arrays.libraries import as_sent, library_of
 from jali.comm import Communicator
 from jali.errors import LayoutError, ShapeError
@@ -55,7 +55,7 @@ def combined_array(group: Communicator, values: Any, op: str = "sum") -> Any:
         return flat.reshape(values.shape)
     texts = group.gather_bytes(values.tobytes(), what="a sum")
     rows = np.stack([np.frombuffer(text, values.dtype).reshape(values.shape) for text in texts])
-    return getattr(rows, op)(axis=0)
+    return getattr(rows, op)(axis=0)  # long double has no logical operations
 
 
 def whole(layout: Layout, local: Any, masked: bool = False) -> Any:
@@ -89,11 +89,30 @@ def whole(layout: Layout, local: Any, masked: bool = False) -> Any:
         return out
     if masked and len(members) < layout.communicator.size:
         raise ShapeError("what a group has of a grid of axes does not lie side by side; take asarray()")
-    out = library.empty_beside(local, layout.shape)
+    return _put_together(gathered, [boxes[rank] for rank in members], layout.shape)
+
+
+def joined(ranks: Communicator, local: Any, boxes: Sequence[Box], shape: Shape) -> Any:
+    """The array of this shape, on every rank, from parts that are these boxes of it, in the order of ranks. Collective."""
+    library = library_of(local)
+    flat = library.contiguous(local).reshape(-1)
+    if ranks.size == 1:
+        return flat.reshape(shape)
+    counts = [math.prod(shape_of(box)) for box in boxes]
+    gathered = library.empty_beside(local, (sum(counts),))
+    sent = as_sent(flat)
+    each = flat.dtype.itemsize // sent.dtype.itemsize
+    ranks.all_gather(sent, as_sent(gathered), counts=[each * n for n in counts])
+    return _put_together(gathered, boxes, shape)
+
+
+def _put_together(gathered: Any, boxes: Sequence[Box], shape: Shape) -> Any:
+    """From boxes, each flat, one after the other."""
+    out = library_of(gathered).empty_beside(gathered, shape)
     begin = 0
-    for rank, size in zip(members, sizes, strict=True):
-        part = gathered[begin : begin + size].reshape(shape_of(boxes[rank]))
-        out[tuple(slice(a, b) for a, b in boxes[rank])] = part
+    for box in boxes:
+        size = math.prod(shape_of(box))
+        out[tuple(slice(a, b) for a, b in box)] = gathered[begin : begin + size].reshape(shape_of(box))
         begin += size
     return out
 

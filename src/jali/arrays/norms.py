@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali.arrays import moves
-from jali.arrays.layout import Partition, layout_of
 from jali.arrays.libraries import library_of, numpy_dtype
+from jali.arrays.reductions import Along, kind_of, of_means, real
 from jali.comm.given import integer
 from jali.errors import ParameterError, ShapeError
 
@@ -26,43 +25,35 @@ def norm(x: DistributedArray, order: Any, axis: int | None) -> Any:
     order = 2 if order is None else order
     if not isinstance(order, int | float | np.number):
         raise ParameterError(f"the order of a norm is a number, not {order!r}")
-    order = float(order)
-    local, library = x.local, library_of(x.local)
+    order, kind = float(order), of_norms(kind_of(x))
+    library = library_of(x.local)
     if library.complete:
-        return library.xp if axis is not None else local.norm(order)
-    if library.immutable:
-        found = norm(type(x).of(x.layout, library.lent(local)), order, axis)
-        return found if axis is None else library.returned(found)
-    local = floating(local)
-    layout = x.layout
+        return library.xp if axis is not None else kind.type(x.local.norm(order))
     if axis is None:
-        mine = _parts(library.contiguous(local).reshape(-1), order, None, library)
-        if layout.scattered:
-            mine = moves.combined(layout.group, [library.number(mine)], _combination(order))[0]
-        return _finish(float(library.number(mine)), order)
-    along = integer(axis)
-    if along is None:
+        return kind.type(of_vector(x, order))
+    if integer(axis) is None:
         raise ShapeError(f"a norm of vectors is one along an axis, a whole number, not {axis!r}")
-    if not -x.ndim <= along < x.ndim:
-        raise ShapeError(f"axis {axis} does not exist in an array of shape {x.global_shape}")
-    along %= x.ndim
-    parts = _parts(local, order, along, library)
-    if layout.scattered and along in layout.axes:
-        if len(layout.axes) > 1:
-            raise ShapeError(
-                "norms along an axis of a grid that is split are not there; redistribute along one axis"
-            )
-        parts = moves.combined_array(layout.group, parts, _combination(order))
-    elif layout.scattered:
-        shape = tuple(n for k, n in enumerate(layout.shape) if k != along)
-        axes = tuple(a - (a > along) for a in layout.axes)
-        shapes = tuple(tuple(n for k, n in enumerate(s) if k != along) for s in layout.local_shapes)
-        without = layout_of(
-            layout.communicator, shape, Partition.SCATTER, axes, grid=layout.grid, local_shapes=shapes,
-            mask=layout.mask,
-        )  # fmt: skip
-        parts = moves.whole(without, parts)
-    return _finish(parts, order)
+    along = Along(x, axis)
+    parts = _parts(floating(along.local), order, along.axes[0], along.library)
+    found = _finish(along.everywhere(parts, _combination(order)), order)
+    if x.ndim == 1:
+        return kind.type(along.library.number(found))
+    return along.result(found, kind).asarray()
+
+
+def of_vector(x: DistributedArray, order: float) -> Any:
+    """That of all elements, before it is rounded to its type."""
+    along = Along(x, None)
+    local = floating(along.local)
+    found = _parts(along.library.contiguous(local).reshape(-1), order, None, along.library)
+    kind = np.result_type(of_norms(kind_of(local)))
+    total = along.everywhere(kind.type(along.library.number(found)), _combination(order))
+    return _finish(np.result_type(kind, np.float64).type(total), order)
+
+
+def of_norms(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type of norms, as NumPy has it."""
+    return real(of_means(dtype))
 
 
 def floating(local: Any) -> Any:
@@ -97,7 +88,4 @@ def _parts(local: Any, order: float, axis: int | None, library: Any) -> Any:
 def _finish(total: Any, order: float) -> Any:
     if order in (0, 1, math.inf, -math.inf):
         return total
-    if not isinstance(total, float):
-        return total ** (1.0 / order)
-    # Python's numbers would raise where NumPy's are inf
-    return math.sqrt(total) if order == 2 else float(np.float64(total) ** (1.0 / order))
+    return total ** (0.5 if order == 2 else 1.0 / order)

@@ -37,6 +37,26 @@ def redistribute(
     return x.of(layout, found, x._base_comm)
 
 
+def transpose(x: DistributedArray, axes: Sequence[int] | None) -> DistributedArray:
+    """See `DistributedArray.transpose`."""
+    layout, order = x.layout, tuple(reversed(range(x.ndim)))
+    if axes is not None and len(axes):
+        order = tuple(
+            axis % x.ndim if (axis := integer(given)) is not None and -x.ndim <= axis < x.ndim else -1
+            for given in axes
+        )
+        if sorted(order) != list(range(x.ndim)):
+            raise ShapeError(
+                f"axes {tuple(axes)} are no order of the {x.ndim} axes of an array of shape {x.global_shape}"
+            )
+    after = layout_of(
+        x.communicator, tuple(layout.shape[axis] for axis in order), x.partition,
+        tuple(order.index(axis) for axis in layout.axes) if order else 0, grid=layout.grid if layout.scattered else None,
+        local_shapes=tuple(tuple(shape[axis] for axis in order) for shape in layout.local_shapes), mask=layout.mask,
+    )  # fmt: skip
+    return x.of(after, library_of(x._local).transpose(x._local, order), x._base_comm)
+
+
 def ravel(x: DistributedArray, order: str) -> DistributedArray:
     """See `DistributedArray.ravel`."""
     flat = library_of(x._local).ravel(x._local, order)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from jali.arrays.distributed import DistributedArray
-from jali.arrays.norms import floating
-from jali.arrays.reductions import batch_of_dots, batch_of_squares
+from jali.arrays.libraries import library_of, numpy_dtype
+from jali.arrays.norms import floating, of_norms, of_vector
+from jali.arrays.reductions import batch_of_squares, dot_of_all
 from jali.errors import ParameterError, ShapeError
 
 
@@ -210,16 +210,17 @@ class StackedDistributedArray:
         mine, theirs = self.leaves(), y.leaves()
         if len(mine) != len(theirs):
             raise ShapeError(f"stacks of {len(mine)} and {len(theirs)} arrays")
-        total: Any = 0
-        for numbers in batch_of_dots(list(zip(mine, theirs, strict=True)), vdot):
-            total = total + numbers
-        return total
+        return dot_of_all(list(zip(mine, theirs, strict=True)), vdot)
 
     def norm(self, ord: Any = None) -> Any:
         """As `numpy.linalg.norm` of one long vector."""
         order = 2 if ord is None else ord
+        leaves = self.leaves()
+        kind = of_norms(np.result_type(*(numpy_dtype(x) for x in leaves)))
         if order == 2:
-            leaves = [DistributedArray.of(x.layout, floating(x.local)) for x in self.leaves()]
-            return math.sqrt(sum(map(float, batch_of_squares(leaves))))
-        norms = [float(x.norm(order)) for x in self.leaves()]
-        return sum(norms) if order == 0 else float(np.linalg.norm(norms, order))  # a norm is one of norms
+            squares = batch_of_squares([DistributedArray.of(x.layout, floating(x.local)) for x in leaves])
+            return kind.type(np.sqrt(sum(squares)))
+        norms = [
+            x.norm(order) if library_of(x.local).complete else of_vector(x, float(order)) for x in leaves
+        ]
+        return kind.type(sum(norms) if order == 0 else np.linalg.norm(norms, order))  # a norm is one of norms
