@@ -206,7 +206,8 @@ class Value(Symbol):
                 shape = self.node.type.shape
                 if shape and shape != shape[:1] * 2:
                     raise trace_error(f"a {self.node.type} has no powers; numbers and square matrices have")
-                return identity(shape[0]) if shape else Value(leaves.const(builder(), 1.0))
+                one = identity(shape[0]).node if shape else leaves.exact(builder(), 1)
+                return Value(conversions.convert(builder(), one, self.node.type.kind))
             return result.copy()
         return Value(elementary.call(builder(), "pow", [self.node, lift(power)]))
 
@@ -517,8 +518,24 @@ def complex_number(re: Any, im: Any) -> Value:
     return Value(conversions.complex_number(builder(), lift(re), lift(im)))
 
 
+class UnitMatrix(Value):
+    """The unit matrix: real until it meets complex numbers, in a formula or among its components."""
+
+    __slots__ = ()
+
+    def _with(self, index: Any, value: Any) -> Node:
+        given = lift(value)
+        if given.type.kind == "complex":
+            self.node = conversions.convert(builder(), self.node, "complex")
+        return super()._with(index, Value(given))
+
+    def copy(self) -> Value:
+        """The same value in a variable of its own."""
+        return UnitMatrix(self.node)
+
+
 def identity(n: int) -> Value:
-    """The n by n unit matrix (complex)."""
+    """The n by n unit matrix. It is algebra: x times it is x on the diagonal and 0 elsewhere, also where x is NaN."""
     nodes = builder()
     if (
         isinstance(n, bool)
@@ -531,15 +548,13 @@ def identity(n: int) -> Value:
             f"jali.identity({n}) has {n * n} components; a matrix has at most {MOST_COMPONENTS}"
         )
     n = operator.index(n)
-    parts = [leaves.const(nodes, 1.0 + 0.0j if i == j else 0.0j) for i in range(n) for j in range(n)]
-    return Value(conversions.build(nodes, Type("complex", (n, n)), parts))
+    parts = [leaves.exact(nodes, float(i == j)) for i in range(n) for j in range(n)]
+    return UnitMatrix(conversions.build(nodes, Type("real", (n, n)), parts))
 
 
 def zero(element: Element | Type) -> Value:
-    """The zero of an element type, to start an accumulation."""
+    """The zero of an element type, to start an accumulation: nothing is left of it in a sum."""
     if not isinstance(element, Element | Type):
         raise trace_error(f"jali.zero needs an element type such as Real() or SU(3), not {element!r}")
     type = element.type if isinstance(element, Element) else element
-    nodes = builder()
-    scalar = leaves.const(nodes, {"complex": 0.0j, "int": 0}.get(type.kind, 0.0))
-    return Value(scalar if not type.shape else conversions.build(nodes, type, [scalar] * type.size))
+    return Value(conversions.zero_of(builder(), type))

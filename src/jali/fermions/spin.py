@@ -24,10 +24,11 @@ from typing import Any
 
 import numpy as np
 
+from jali.codegen.language import leaves
 from jali.codegen.lines import trace_error
-from jali.codegen.state import tracing
+from jali.codegen.state import builder, tracing
 from jali.codegen.symbol import Symbol
-from jali.codegen.values import Value, lift, matrix
+from jali.codegen.values import Value, matrix
 from jali.errors import ParameterError
 
 _ENTRIES = {0: "0", 1: "1", -1: "-1", 1j: "i", -1j: "-i"}
@@ -212,14 +213,14 @@ def _combine(coefficients: Any, psi: Value) -> list[Value]:
                 continue
             term = _times(complex(factor), psi[c, t])
             total = term if total is None else total + term
-        column.append(Value(lift(0.0)) if total is None else total)
+        column.append(Value(leaves.exact(builder(), 0.0)) if total is None else total)
     return column
 
 
 def _times(factor: complex, value: Value) -> Value:
     if factor.imag == 0:
         return factor.real * value
-    return factor * value
+    return Value(leaves.exact(builder(), factor)) * value
 
 
 def _from_columns(columns: list[list[Value]]) -> Value:

@@ -13,6 +13,7 @@ from typing import Any
 
 import jali
 from jali.codegen.directions import Direction
+from jali.codegen.types import Real
 from jali.errors import LayoutError
 from jali.gauge.field import GaugeField
 from jali.gauge.plaquettes import plaquette_trace
@@ -51,7 +52,7 @@ def _sums(X: Any, U: Any, clover: Any, plaquettes: Any, charge: Any) -> None:
         G[int(mu), int(nu)] = field_strength(X, U, mu, nu)
         clover += G[int(mu), int(nu)].norm2()
         plaquettes += plaquette_trace(X, U, mu, nu)
-    charge += 0.0
+    charge += jali.zero(Real())  # in other dimensions too
     if X.ndim == 4:
         density = (G[0, 1] * G[2, 3]).trace() - (G[0, 2] * G[1, 3]).trace() + (G[0, 3] * G[1, 2]).trace()
         charge += density.real

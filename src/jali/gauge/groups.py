@@ -13,6 +13,7 @@ from typing import Any
 import jali
 from jali.codegen.ir import Node
 from jali.codegen.lines import trace_error
+from jali.codegen.types import Real
 from jali.codegen.values import Value
 
 # Steps of Newton's iteration for the polar decomposition. It squares the deviation of the singular values
@@ -45,7 +46,7 @@ def gaussian_algebra(X: Any, rng: Any, n: int) -> Any:
         for j in range(i + 1, n):
             re, im = 0.5 * rng.gaussian(X), 0.5 * rng.gaussian(X)
             rows[i][j], rows[j][i] = jali.complex(re, im), jali.complex(-re, im)
-    diagonal: list[Any] = [0.0] * n
+    diagonal: list[Any] = [jali.zero(Real())] * n
     for k in range(1, n):
         # the generator i diag(1, ..., 1, -k, 0, ...) / sqrt(2 k (k + 1))
         g = rng.gaussian(X) * (1 / math.sqrt(2 * k * (k + 1)))

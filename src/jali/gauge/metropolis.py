@@ -28,7 +28,7 @@ def metropolis_link(
     link, staple = link_and_staple("metropolis_link", link, staple)
     check_hits(hits)
     W = link * staple.dagger()
-    accepted: Any = 0.0
+    accepted: Any = 0
     for hit in range(hits):
         R = (width * gaussian_algebra(X, rng, link.shape[0])).exp()
         turned = R * W

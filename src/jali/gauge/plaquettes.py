@@ -11,6 +11,7 @@ from typing import Any
 
 import jali
 from jali.codegen.directions import Direction
+from jali.codegen.types import Real
 from jali.errors import LayoutError
 
 
@@ -25,7 +26,7 @@ def plaquette_trace(X: Any, U: Any, mu: Direction, nu: Direction) -> Any:
 def plaquette_sums(X: Any, U: Any, spatial: Any, temporal: Any) -> None:
     """Sums Re tr over the plaquettes without and with the last direction."""
     time = X.directions()[-1]
-    spatial += 0.0
+    spatial += jali.zero(Real())  # without planes of space too
     for mu, nu in X.planes():
         if nu == time:
             temporal += plaquette_trace(X, U, mu, nu)

@@ -64,6 +64,9 @@ class FieldArithmetic:
         return self._combined("+", other)
 
     def __radd__(self, other: Any) -> Any:
+        if type(other) is int and other == 0:  # where Python's sum() begins
+            refuse_while_tracing(self)
+            return self._expression()
         return self._combined("+", other, swapped=True)
 
     def __sub__(self, other: Any) -> Any:

@@ -1,15 +1,32 @@
-"""Sums, differences, products with numbers, quotients, signs and conjugates: what is done component by component."""
+"""Sums, differences, products with numbers, quotients, signs and conjugates: what is done component by component.
+
+What is simpler is taken only where IEEE arithmetic gives the same bits for all values, and for numbers of the algebra (`leaves.exact`).
+Two numbers that the user wrote are combined by the kernel, in its precision, as they would be if they were arguments.
+"""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
+from typing import Any
 
 from jali.codegen.builder import Builder
-from jali.codegen.ir import Node
-from jali.codegen.language.conversions import KINDS, as_number, common, convert, pairs
-from jali.codegen.language.leaves import const, is_zero
+from jali.codegen.ir import INT, Node
+from jali.codegen.language.conversions import (
+    KINDS,
+    as_number,
+    build,
+    common,
+    complex_number,
+    convert,
+    element,
+    pairs,
+    zero_of,
+)
+from jali.codegen.language.leaves import const, exact, is_exact, is_zero
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import OPERATIONS, Fusion, operation
+from jali.codegen.types import Type
 from jali.codegen.writer import Writer
 
 
@@ -39,6 +56,13 @@ def _write_sum(w: Writer, node: Node) -> None:
         w.name(node, [f"{p} {sign} {q}" for p, q in zip(a.parts, b.parts, strict=True)], ctype)
 
 
+def _folded(nodes: Builder, a: Node, b: Node, combine: Callable[[Any, Any], Any]) -> Node | None:
+    """The number that two exact or whole numbers make; None where one of them is another value."""
+    if a.op == b.op == "const" and a.type == b.type and (a.type == INT or (is_exact(a) and is_exact(b))):
+        return (exact if is_exact(a) and is_exact(b) else const)(nodes, combine(a.attrs[0], b.attrs[0]))
+    return None
+
+
 def _sum(nodes: Builder, a: Node, b: Node, op: str) -> Node:
     a, b = as_number(nodes, a, b)
     if a.type.shape != b.type.shape:
@@ -52,8 +76,8 @@ def _sum(nodes: Builder, a: Node, b: Node, op: str) -> Node:
         return a
     if is_zero(a) and op == "add":
         return b
-    if a.op == "const" and b.op == "const":
-        return const(nodes, a.attrs[0] + b.attrs[0] if op == "add" else a.attrs[0] - b.attrs[0])
+    if (folded := _folded(nodes, a, b, operator.add if op == "add" else operator.sub)) is not None:
+        return folded
     result = nodes.node(op, (a, b), (), a.type)
     result.antihermitian = a.antihermitian and b.antihermitian
     return result
@@ -85,7 +109,7 @@ def neg(nodes: Builder, a: Node) -> Node:
     if a.type.kind == "bool":
         raise trace_error("a boolean has no sign; ~ is logical not")
     if a.op == "const":
-        return const(nodes, -a.attrs[0])
+        return (exact if is_exact(a) else const)(nodes, -a.attrs[0])
     if a.op == "neg":
         return a.args[0]
     result = nodes.node("neg", (a,), (), a.type)
@@ -116,7 +140,7 @@ def _mul(w: Writer, node: Node) -> None:
         return
     sr, si = w.parts(a)
     out = []
-    if a.op == "const" and a.attrs[0].real == 0.0:
+    if is_exact(a) and a.attrs[0].real == 0.0:
         for re, im in pairs(value.parts):
             out += (
                 [f"-({si} * {im})", f"{si} * {re}"]
@@ -132,7 +156,7 @@ def _mul(w: Writer, node: Node) -> None:
 
 def _mul_flops(node: Node) -> int:
     a, b = node.args
-    if a.op == "const" and a.attrs[0] in (1j, -1j):
+    if is_exact(a) and a.attrs[0] in (1j, -1j):
         return 0
     if a.type.kind == "complex" and b.type.kind == "complex":
         return node.type.size * 6
@@ -162,27 +186,31 @@ def mul(nodes: Builder, a: Node, b: Node) -> Node:
         raise trace_error(f"product of {a.type} and {b.type}: use jali.where for a choice")
     if a.type.shape:
         a, b = b, a
-    # now a is a scalar
-    if a.op == "const":
-        if a.attrs[0] == 1 and KINDS[a.type.kind] <= KINDS[b.type.kind]:
-            return b
-        if a.attrs[0] == -1 and a.type.kind != "complex" and KINDS[a.type.kind] <= KINDS[b.type.kind]:
-            return neg(nodes, b)
-        if b.op == "const":
-            return const(nodes, a.attrs[0] * b.attrs[0])
-    if not b.type.shape and b.op == "const":
+    # now a is a number
+    if not b.type.shape and (b.op == "const", is_exact(b)) > (a.op == "const", is_exact(a)):
         a, b = b, a
-        if a.attrs[0] == 1 and KINDS[a.type.kind] <= KINDS[b.type.kind]:
-            return b
-    if a.type.kind == "int" and b.type.kind == "int":
+    # now it is the constant, if one of them is
+    kind = max(a.type.kind, b.type.kind, key=KINDS.__getitem__)
+    if a.op == "const":
+        if is_exact(a) and a.attrs[0] == 0:
+            return zero_of(nodes, Type(kind, b.type.shape))
+        if a.attrs[0] in (1, -1) and (is_exact(a) or a.type.kind != "complex"):
+            b = convert(nodes, b, kind)
+            return b if a.attrs[0] == 1 else neg(nodes, b)
+        if (folded := _folded(nodes, a, b, operator.mul)) is not None:
+            return folded
+    if kind == "int":
         return nodes.node("mul", (a, b), (), b.type)
+    if b.type.shape and (is_exact(b) or (a.type.kind == "complex" and b.type.kind != "complex")):
+        parts = [mul(nodes, a, element(nodes, b, k)) for k in range(b.type.size)]
+        return build(nodes, Type(kind, b.type.shape), parts)
     a = convert(nodes, a, "real") if a.type.kind == "int" else a
     b = convert(nodes, b, "real") if b.type.kind == "int" else b
     if a.type.kind == "complex" and b.type.kind == "real":
-        if not b.type.shape:
-            a, b = b, a
-        else:
-            b = convert(nodes, b, "complex")
+        if is_exact(a):
+            parts = [mul(nodes, exact(nodes, part), b) for part in (a.attrs[0].real, a.attrs[0].imag)]
+            return complex_number(nodes, *parts)
+        a, b = b, a
     result = nodes.node("mul", (a, b), (), b.type)
     result.antihermitian = b.antihermitian and a.type.kind == "real"
     return result
@@ -216,11 +244,10 @@ def div(nodes: Builder, a: Node, b: Node) -> Node:
         raise trace_error(f"cannot divide {a.type} by {b.type}")
     a = convert(nodes, a, "real") if a.type.kind == "int" else a
     b = convert(nodes, b, "real") if b.type.kind == "int" else b
-    if b.op == "const":
-        if b.attrs[0] == 0:
-            raise trace_error("division by the constant 0")
-        if a.op == "const":
-            return const(nodes, a.attrs[0] / b.attrs[0])
+    if b.op == "const" and b.attrs[0] == 0:
+        raise trace_error("division by the constant 0")
+    if (folded := _folded(nodes, a, b, operator.truediv)) is not None:
+        return folded
     if a.type.kind == "real" and b.type.kind == "complex":
         a = convert(nodes, a, "complex")
     result = nodes.node("div", (a, b), (), a.type)
@@ -244,7 +271,7 @@ def conj(nodes: Builder, a: Node) -> Node:
     if a.type.kind != "complex":
         return a
     if a.op == "const":
-        return const(nodes, a.attrs[0].conjugate())
+        return (exact if is_exact(a) else const)(nodes, a.attrs[0].conjugate())
     if a.op == "conj":
         return a.args[0]
     return nodes.node("conj", (a,), (), a.type)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import COMPLEX, Node
-from jali.codegen.language.leaves import const
+from jali.codegen.language.leaves import const, exact, is_exact
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import operation
 from jali.codegen.types import Type
@@ -71,7 +71,8 @@ def complex_number(nodes: Builder, re: Node, im: Node) -> Node:
     if re.type.shape or im.type.shape:
         raise trace_error("jali.complex takes two real numbers")
     if re.op == "const" and im.op == "const":
-        return const(nodes, complex(re.attrs[0], im.attrs[0]))
+        both = is_exact(re) and is_exact(im)
+        return (exact if both else const)(nodes, complex(re.attrs[0], im.attrs[0]))
     return nodes.node("complex", (re, im), (), COMPLEX)
 
 
@@ -86,14 +87,21 @@ def convert(nodes: Builder, a: Node, kind: str) -> Node:
         raise trace_error(f"a {a.type} cannot be used as a {kind} value{hint}")
     if a.op == "const":
         value = a.attrs[0]
-        return const(nodes, float(value) if kind == "real" else complex(value))
+        return (exact if is_exact(a) else const)(nodes, float(value) if kind == "real" else complex(value))
     if a.type.kind == "int":
         return convert(nodes, to_real(nodes, a), kind)
-    zero = const(nodes, 0.0)
     if a.type.shape:
-        parts = [nodes.node("complex", (element(nodes, a, k), zero), (), COMPLEX) for k in range(a.type.size)]
-        return build(nodes, Type("complex", a.type.shape), parts)
-    return nodes.node("complex", (a, zero), (), COMPLEX)
+        parts = [convert(nodes, element(nodes, a, k), kind) for k in range(a.type.size)]
+        return build(nodes, Type(kind, a.type.shape), parts)
+    return nodes.node("complex", (a, const(nodes, 0.0)), (), COMPLEX)
+
+
+def zero_of(nodes: Builder, type: Type) -> Node:
+    """The zero of a type, of which nothing is left in a sum."""
+    scalar = exact(nodes, {"complex": 0.0j, "int": 0}.get(type.kind, 0.0))
+    result = build(nodes, type, [scalar] * type.size) if type.shape else scalar
+    result.antihermitian = type.kind == "complex" and len({*type.shape}) == 1 and len(type.shape) == 2
+    return result
 
 
 def as_number(nodes: Builder, a: Node, b: Node) -> tuple[Node, Node]:

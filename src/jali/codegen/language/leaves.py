@@ -15,11 +15,26 @@ SAME_AT_ALL_SITES = frozenset({"const", "extent", "scalar", "whole"})
 """What has no arguments and does not depend on the site."""
 
 
+def is_exact(a: Node) -> bool:
+    """Whether a value is made of numbers of the algebra alone (`exact`)."""
+    if a.op == "build":
+        return all(is_exact(part) for part in a.args)
+    return a.op == "const" and a.attrs[-1] == "exact"
+
+
 def is_zero(a: Node) -> bool:
-    """Whether a value is the constant zero, so that an accumulation may start from `jali.zero` at no cost."""
+    """Whether a value is the zero of the algebra, so that an accumulation may start from `jali.zero` at no cost."""
     if a.op == "build":
         return all(is_zero(part) for part in a.args)
-    return a.op == "const" and a.type.kind != "bool" and a.attrs[0] == 0
+    return a.op == "const" and a.type.kind != "bool" and a.attrs[0] == 0 and (a.type == INT or is_exact(a))
+
+
+def is_unit(a: Node) -> bool:
+    """Whether a value is the unit matrix of the algebra."""
+    if a.op != "build" or len(a.type.shape) != 2 or a.type.shape[0] != a.type.shape[1] or not is_exact(a):
+        return False
+    step = a.type.shape[0] + 1  # between elements of the diagonal
+    return all(part.attrs[0] == (k % step == 0) for k, part in enumerate(a.args))
 
 
 def _const(w: Writer, node: Node) -> None:
@@ -46,6 +61,20 @@ def const(nodes: Builder, value: float | int | complex | bool) -> Node:
         # repr tells 0.0 from -0.0, which compare equal as dictionary keys
         return nodes.node("const", (), (value, repr(value)), COMPLEX)
     return nodes.node("const", (), (float(value), repr(float(value))), REAL)
+
+
+def exact(nodes: Builder, value: float | int | complex) -> Node:
+    """A number that is algebra, not arithmetic: an entry of `jali.identity` or of a spin matrix, the zero of an element type.
+
+    0 + x and 1 x are x, 0 x is 0 and i x has the parts of x, whatever x is. Numbers that the user wrote have no such rules: -0.0 + 0.0 is
+    0.0, 0.0 times infinity is NaN.
+    """
+    if isinstance(value, complex):
+        value = complex(value.real + 0.0, value.imag + 0.0)  # it has one zero
+        return nodes.node("const", (), (value, "exact"), COMPLEX)
+    if isinstance(value, int):
+        return nodes.node("const", (), (value, "exact"), INT)
+    return nodes.node("const", (), (value + 0.0, "exact"), REAL)
 
 
 def _scalar(w: Writer, node: Node) -> None:

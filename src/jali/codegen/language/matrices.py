@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import COMPLEX, REAL, Node
-from jali.codegen.language.arithmetic import add, conj, mul, neg
-from jali.codegen.language.conversions import as_number, build, common, convert, element, pairs
-from jali.codegen.language.leaves import SAME_AT_ALL_SITES
+from jali.codegen.language.arithmetic import add, conj, mul
+from jali.codegen.language.conversions import as_number, build, common, convert, element, pairs, zero_of
+from jali.codegen.language.leaves import SAME_AT_ALL_SITES, is_unit, is_zero
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import OPERATIONS, Fusion, operation
 from jali.codegen.types import Type
@@ -98,6 +98,10 @@ def matmul(nodes: Builder, a: Node, b: Node) -> Node:
         raise trace_error(f"cannot multiply {a.type} by {b.type}: the inner extents do not match")
     a, b = common(nodes, a, b, "a product")
     shape = (a.type.shape[0], *b.type.shape[1:])
+    if is_zero(a) or is_zero(b):
+        return zero_of(nodes, Type(a.type.kind, shape))
+    if is_unit(a) or is_unit(b):
+        return b if is_unit(a) else a
     adjoint_a = a.op == "adjoint"
     adjoint_b = b.op == "adjoint" and len(b.type.shape) == 2
     a = a.args[0] if adjoint_a else a
@@ -185,9 +189,9 @@ def adjoint(nodes: Builder, a: Node) -> Node:
         raise trace_error(f"{a.type} has no dagger; use v.dot(w) for the product of v-dagger and w")
     if a.op == "adjoint":
         return a.args[0]
-    if a.antihermitian:
-        return neg(nodes, a)
-    return nodes.node("adjoint", (a,), (), Type(a.type.kind, a.type.shape[::-1]))
+    result = nodes.node("adjoint", (a,), (), Type(a.type.kind, a.type.shape[::-1]))
+    result.antihermitian = a.antihermitian  # it is -a but for signs of zeros
+    return result
 
 
 def transpose(nodes: Builder, a: Node) -> Node:

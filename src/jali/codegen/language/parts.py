@@ -8,7 +8,7 @@ from jali.codegen.builder import Builder
 from jali.codegen.ir import Node
 from jali.codegen.language.arithmetic import add
 from jali.codegen.language.conversions import element
-from jali.codegen.language.leaves import const
+from jali.codegen.language.leaves import const, exact, is_exact
 from jali.codegen.language.matrices import retrace_mul
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import operation
@@ -37,7 +37,7 @@ def real(nodes: Builder, a: Node) -> Node:
     if a.type.kind == "bool":
         raise trace_error("a boolean has no real part")
     if a.op == "const":
-        return const(nodes, a.attrs[0].real)
+        return (exact if is_exact(a) else const)(nodes, a.attrs[0].real)
     if a.op == "complex":
         return a.args[0]
     if a.op == "trace_mul":
@@ -59,7 +59,7 @@ def imag(nodes: Builder, a: Node) -> Node:
             raise trace_error(f"the imaginary part of {a.type} is zero; did you mean another value?")
         return const(nodes, 0.0)
     if a.op == "const":
-        return const(nodes, a.attrs[0].imag)
+        return (exact if is_exact(a) else const)(nodes, a.attrs[0].imag)
     if a.op == "complex":
         return a.args[1]
     if a.op == "trace":
