@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from programs import need_mpi, run_jali, run_program
 
+from jali.cli.main import main
+
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 LONG = (
@@ -109,6 +111,11 @@ def test_dirac_operator_with_conjugate_gradients_fits_in_eighty_lines():
 
 def test_a_higgs_model_fits_in_fifty_lines():
     assert len((ROOT / "examples" / "su2_higgs.py").read_text().splitlines()) < 50
+
+
+@pytest.mark.parametrize("parameters", sorted((ROOT / "examples").glob("*.toml")), ids=lambda p: p.stem)
+def test_parameters_of_an_example_are_those_of_a_run(parameters):
+    assert main(["run", str(parameters), "--check", "1"]) == 0
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.stem)
