@@ -1,7 +1,9 @@
 // The planner in Python: hierarchies, the parameters of a plan, one rank's schedule.
 #include "collective/plan.hpp"
 #include "bind/errors.hpp"
+#include "collective/plan_counts.hpp"
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +11,7 @@
 #include <vector>
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -106,6 +109,26 @@ void bind_plan(nb::module_& m) {
             return result;
         },
         "composition"_a, "parameters"_a, "(name, step of the composition) of each stage.");
+    m.def(
+        "count_messages",
+        [](const Composition& composition, const PlanParameters& parameters, int each) {
+            PlanCounts counts;
+            {
+                nb::gil_scoped_release released;
+                counts = count_messages(composition, parameters, each);
+            }
+            std::vector<std::map<int, std::pair<std::int64_t, std::int64_t>>> stages;
+            for (const auto& levels : counts.stages)
+                for (auto& into = stages.emplace_back(); const auto& [level, amount] : levels)
+                    into[level] = {amount.messages, amount.bytes};
+            return std::make_tuple(std::move(stages), counts.counted, counts.uneven);
+        },
+        "composition"_a, "parameters"_a, "each"_a = 512,
+        "For each stage {level: (messages, bytes)} over all ranks and chunks; how many ranks were counted, "
+        "all or "
+        "those that stand for all; the share by which bytes of ranks differ that one stands for. Up to "
+        "`each` "
+        "ranks the sums are exact.");
     m.def(
         "messages_of",
         [](const Schedule& schedule) {

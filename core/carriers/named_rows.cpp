@@ -40,8 +40,25 @@ void detail::name_rows() {
 
     set_device_kinds(vendor_names());
     set_names("halo_policy", policies);
-    set_algorithms(collectives);
     set_way_names({{having.begin(), having.end()}, {carrying.begin(), carrying.end()}});
+    set_algorithms(collectives, [](const std::string& way, const std::string& collective) -> std::string {
+        std::vector<Collective> of;
+        if (!collective.empty()) of.push_back(collective_of(collective));
+        try {
+            read_way(way, of, way_names());
+        } catch (const CollectiveError& error) {
+            return error.what();
+        }
+        return "";
+    });
+    set_rules_check([](const std::string& file) -> std::string {
+        try {
+            read_rules(file);
+        } catch (const RulesError& error) {
+            return error.what();
+        }
+        return "";
+    });
     set_names("device_carrier", carrying);
     set_names("message_way", names_of(ways, libraries));
 }

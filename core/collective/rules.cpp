@@ -120,7 +120,12 @@ CollectiveWay read_way(std::string_view text, std::span<const Collective> collec
                  std::ranges::find(collectives, row.collective) != collectives.end();
     }
     if (!known) refuse("there is no way '" + way.name + "'; there are " + listed(all));
-    if (!serves) refuse("'" + way.name + "' is no way of any collective of this rule");
+    if (!serves) {
+        std::string asked;
+        for (const Collective collective : collectives)
+            asked += (asked.empty() ? "" : ", ") + std::string(name_of(collective));
+        refuse("'" + way.name + "' is no way of " + asked);
+    }
     if (!on_devices && names.carriers.contains(way.carrier))
         refuse("'" + way.name + "' is for hosts; '" + way.carrier + "' carries messages between devices");
     if (!way.between.empty() && !of_hosts)
@@ -654,6 +659,18 @@ const WayNames& way_names() {
     return known_names();
 }
 
+ChoiceRules read_rules(const std::string& file) {
+    std::ifstream stream(file, std::ios::binary);
+    std::string text;
+    try { // a directory opens, and cannot be read
+        if (stream) text.assign(std::istreambuf_iterator<char>(stream), {});
+    } catch (const std::ios_base::failure&) {
+        stream.setstate(std::ios::failbit);
+    }
+    if (!stream) throw RulesError("the rules of collectives, " + file + ", cannot be read");
+    return ChoiceRules(text, file, way_names());
+}
+
 std::shared_ptr<const ChoiceRules> collective_rules() {
     static std::mutex mutex;
     static std::string file;
@@ -665,15 +682,7 @@ std::shared_ptr<const ChoiceRules> collective_rules() {
     const ChoiceRules shipped(shipped_rules(), "jali's own rules", names);
     auto rules = std::make_shared<ChoiceRules>(shipped);
     if (!wanted.empty()) {
-        std::ifstream stream(wanted, std::ios::binary);
-        std::string text;
-        try { // a directory opens, and cannot be read
-            if (stream) text.assign(std::istreambuf_iterator<char>(stream), {});
-        } catch (const std::ios_base::failure&) {
-            stream.setstate(std::ios::failbit);
-        }
-        if (!stream) throw RulesError("the rules of collectives, " + wanted + ", cannot be read");
-        *rules = ChoiceRules(text, wanted, names);
+        *rules = read_rules(wanted);
         rules->append(shipped);
     }
     held = std::move(rules);

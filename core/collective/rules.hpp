@@ -167,6 +167,10 @@ struct HostWays {
 CollectiveChoice choose_on_host(const CollectiveCall& call, std::span<const int> ranks_of_hosts,
                                 const HostWays& have = {});
 
+// Those of a file, by the names of ways that there are (set_way_names). Throws RulesError, also where it
+// cannot be read.
+ChoiceRules read_rules(const std::string& file);
+
 // The rules in use: those of the file that the settings name, if they do, then those that come with jali.
 // Read when they are first asked for, and when the settings name another file. Throws RulesError, also where
 // the file cannot be read.

@@ -49,11 +49,9 @@ std::vector<int> Symmetry::renamed(int by) const {
     return result;
 }
 
-std::optional<Symmetry> Symmetry::of(const Hierarchy& hierarchy, int ring, const Machine& machine) {
-    const int ranks = hierarchy.ranks(), node = machine.ranks_per_node();
-    if (ranks % node != 0) return std::nullopt;
-    std::vector<int> sizes{ranks, node, 1}; // of groups
-    for (int size = node; const NodeLevel& level : machine.inside) sizes.push_back(size /= level.parts);
+std::optional<Symmetry> Symmetry::of(const Hierarchy& hierarchy, int ring, std::vector<int> sizes) {
+    const int ranks = hierarchy.ranks();
+    sizes.insert(sizes.end(), {ranks, 1});
     for (int level = 0; level < hierarchy.levels(); ++level) {
         const int size = hierarchy.group(level, 0).size();
         if (ranks % size != 0) return std::nullopt;
@@ -74,6 +72,18 @@ std::optional<Symmetry> Symmetry::of(const Hierarchy& hierarchy, int ring, const
         if (sizes[k - 1] % sizes[k] != 0) return std::nullopt;
         digits.push_back({sizes[k], sizes[k - 1] / sizes[k], true});
     }
+    if (digits.empty()) return std::nullopt;
+    return Symmetry(ranks, std::move(digits));
+}
+
+std::optional<Symmetry> Symmetry::of(const Hierarchy& hierarchy, int ring, const Machine& machine) {
+    const int ranks = hierarchy.ranks(), node = machine.ranks_per_node();
+    if (ranks % node != 0) return std::nullopt;
+    std::vector<int> sizes{node}; // of groups
+    for (int size = node; const NodeLevel& level : machine.inside) sizes.push_back(size /= level.parts);
+    const auto nested = of(hierarchy, ring, std::move(sizes));
+    if (!nested) return std::nullopt;
+    std::vector<Digit> digits = nested->digits();
     // Inside a node a shift has to carry the ranks of a card to the ranks of an equal one.
     const auto equal = [](const Nic& a, const Nic& b) {
         return a.bandwidth == b.bandwidth && a.duplex == b.duplex && a.crowd == b.crowd &&

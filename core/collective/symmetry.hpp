@@ -26,6 +26,8 @@ class Symmetry {
     // The digits of `hierarchy` (and of a ring of so many nodes) and of the machine together, those shifting
     // that leave the machine as it is; none if groups are not equal, not in order, or not nested in nodes.
     static std::optional<Symmetry> of(const Hierarchy& hierarchy, int ring, const Machine& machine);
+    // The digits of `hierarchy` alone, and of groups of these `sizes`, all shifting.
+    static std::optional<Symmetry> of(const Hierarchy& hierarchy, int ring, std::vector<int> sizes = {});
 
     int ranks() const { return ranks_; }
     int order() const { return order_; } // how many shifts there are

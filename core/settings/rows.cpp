@@ -2,9 +2,11 @@
 #include "settings/settings.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <utility>
+
+#include <sys/stat.h>
 
 namespace jali {
 
@@ -63,14 +65,63 @@ SettingValues whole(int least, int most) {
             }};
 }
 
+// Thirty years: clocks count in nanoseconds, of which 64 bits hold ten times as many.
+constexpr double most_seconds = 1e9;
+
 SettingValues seconds(bool or_never) {
-    return {std::string("a number of seconds above 0") + (or_never ? ", or 0 for never" : ""),
+    return {std::string("a number of seconds above 0, at most 1e9") + (or_never ? ", or 0 for never" : ""),
             [or_never](const std::string& text) {
-                char* end = nullptr;
-                const double value = std::strtod(text.c_str(), &end);
-                return end != text.c_str() && *end == '\0' && std::isfinite(value) &&
+                double value = 0;
+                const char* end = text.data() + text.size();
+                const auto read = std::from_chars(text.data(), end, value);
+                return read.ec == std::errc() && read.ptr == end && value <= most_seconds &&
                        (value > 0 || (or_never && value == 0));
             }};
+}
+
+// Whole numbers above 0, with commas between them.
+SettingValues numbers(std::string words, std::size_t least, std::size_t most) {
+    return {std::move(words), [least, most](const std::string& text) {
+                const Names parts = words_of(text);
+                return parts.size() >= least && parts.size() <= most &&
+                       std::all_of(parts.begin(), parts.end(), [](const std::string& part) {
+                           return is_whole(part) && std::stoi(part) > 0;
+                       });
+            }};
+}
+
+SettingValues a_directory() {
+    return {"a directory, or where one can be made", [](const std::string& text) {
+                struct stat found{};
+                return stat(text.c_str(), &found) != 0 || S_ISDIR(found.st_mode);
+            }};
+}
+
+// A program and its arguments, as a shell reads them: what is wrong, or nothing.
+std::string why_no_command(const std::string& text) {
+    char quote = 0;
+    bool word = false;
+    for (std::size_t k = 0; k < text.size(); ++k) {
+        const char c = text[k];
+        if (c == '\\' && quote != '\'') {
+            if (++k == text.size()) return "a \\ stands at its end";
+            word = true;
+        } else if (quote != 0) {
+            if (c == quote) quote = 0;
+        } else if (c == '\'' || c == '"') {
+            quote = c;
+            word = true;
+        } else {
+            word = word || (c != ' ' && c != '\t' && c != '\n' && c != '\r');
+        }
+    }
+    if (quote != 0) return std::string("a ") + quote + " is opened and not closed";
+    return word ? "" : "it names no program";
+}
+
+SettingValues a_command() {
+    return {"a command, as a shell reads it",
+            [](const std::string& text) { return why_no_command(text).empty(); }, why_no_command};
 }
 
 SettingValues on_or_off() {
@@ -88,21 +139,26 @@ SettingValues a_device(const Names& kinds) {
             }};
 }
 
-SettingValues algorithms(const Names& names) {
+using WayCheck = std::function<std::string(const std::string& way, const std::string& collective)>;
+
+SettingValues algorithms(const Names& names, const WayCheck& why_not) {
     const Names collectives = {"broadcast",  "reduce",  "all_gather", "reduce_scatter",
                                "all_reduce", "scatter", "gather",     "all_to_all"};
+    const auto why = [collectives, why_not](const std::string& text) -> std::string {
+        for (const std::string& word : words_of(text)) {
+            const auto equals = word.find('=');
+            const std::string collective = equals == std::string::npos ? "" : word.substr(0, equals);
+            if (equals != std::string::npos && !is_in(collectives, collective))
+                return "there is no collective '" + collective + "'";
+            const std::string wrong =
+                why_not(word.substr(equals == std::string::npos ? 0 : equals + 1), collective);
+            if (!wrong.empty()) return wrong;
+        }
+        return "";
+    };
     return {"a list of " + listed(names) + ", each for all collectives or for one, like all_reduce=ring (" +
                 listed(collectives) + ")",
-            [names, collectives](const std::string& text) {
-                for (const std::string& word : words_of(text)) {
-                    const auto equals = word.find('=');
-                    if (equals != std::string::npos && !is_in(collectives, word.substr(0, equals)))
-                        return false;
-                    const std::string way = word.substr(equals == std::string::npos ? 0 : equals + 1);
-                    if (!is_in(names, way.substr(0, way.find(" by ")))) return false; // carriers: at the call
-                }
-                return true;
-            }};
+            [why](const std::string& text) { return why(text).empty(); }, why};
 }
 
 std::vector<SettingRow> table() {
@@ -124,8 +180,7 @@ std::vector<SettingRow> table() {
     add(&S::vector_bytes, "vector_bytes", "JALI_VECTOR_BYTES", one_of({"8", "16", "32", "64"}),
         "what the processor has",
         "width of vectors on the processor; wider ones than it has are computed in pieces, to the same bits");
-    add(&S::cache_dir, "cache_dir", "JALI_CACHE_DIR", anything("a directory"),
-        "`jali` in the user's cache directory",
+    add(&S::cache_dir, "cache_dir", "JALI_CACHE_DIR", a_directory(), "`jali` in the user's cache directory",
         "where compiled kernels and what tuning found are kept. Yours alone, and not mounted `noexec`");
     add(&S::prefetch, "prefetch", "JALI_PREFETCH", one_of({"auto", "off", "leading", "all"}), "auto",
         "whether kernels of the processor ask ahead for what the next position reads", "tuning.md");
@@ -155,11 +210,12 @@ std::vector<SettingRow> table() {
         "way "
         "round",
         "tuning.md");
-    add(&S::collective, "collective", "JALI_COLLECTIVE", algorithms({}), "by rules",
+    add(&S::collective, "collective", "JALI_COLLECTIVE", algorithms({}, {}), "by rules",
         "the algorithm of collectives", "collectives.md");
-    file(&S::collective_rules, "collective_rules", "JALI_COLLECTIVE_RULES", "jali's own rules alone",
-         "rules by which collectives choose their algorithms, before jali's own; the same on all ranks",
-         "collectives.md");
+    add(&S::collective_rules, "collective_rules", "JALI_COLLECTIVE_RULES", anything("a file of rules"),
+        "jali's own rules alone",
+        "rules by which collectives choose their algorithms, before jali's own; the same on all ranks",
+        "collectives.md");
     add(&S::checked, "checked", "JALI_CHECKED", on_or_off(), "0",
         "ranks compare what they call before anything moves: collectives, barriers, splits, launches that "
         "communicate, files; what a launch with halos, or a collective, gives to devices is proved before "
@@ -200,7 +256,7 @@ std::vector<SettingRow> table() {
         "how processes map each other's device memory", "gpus.md");
 
     group = "Of other programs";
-    add(&S::cxx, "cxx", "CXX", anything("a command"), "`c++`, `g++` or `clang++` on the `PATH`",
+    add(&S::cxx, "cxx", "CXX", a_command(), "`c++`, `g++` or `clang++` on the `PATH`",
         "the C++ compiler of kernels");
     add(&S::xdg_cache_home, "xdg_cache_home", "XDG_CACHE_HOME", anything("a directory"), "`~/.cache`",
         "the user's cache directory");
@@ -217,8 +273,8 @@ std::vector<SettingRow> table() {
 
     group = "Experiments";
     add(&S::launch, "launch", "",
-        anything("threads,blocks,sites,width, the last one or two left out if wanted"), "the tuner's choice",
-        "how kernels on GPUs are compiled and started", "tuning.md");
+        numbers("threads,blocks,sites,width, the last one or two left out if wanted", 2, 4),
+        "the tuner's choice", "how kernels on GPUs are compiled and started", "tuning.md");
     add(&S::early_launch, "early_launch", "", on_or_off(), "1",
         "kernels are launched before those in front of them have ended (CUDA, since compute capability 9.0)",
         "tuning.md");
@@ -226,8 +282,8 @@ std::vector<SettingRow> table() {
         "parts of an exchange that are left out, so that the cost of the rest is seen; results are wrong "
         "then",
         "tuning.md");
-    add(&S::device_tile, "device_tile", "", anything("extents like 8,4,4,2"), "8,4,4,2",
-        "tiles in which sites of lattices on GPUs are stored", "tuning.md");
+    add(&S::device_tile, "device_tile", "", numbers("extents of at least 1, such as 8,4,4,2", 1, 16),
+        "8,4,4,2", "tiles in which sites of lattices on GPUs are stored", "tuning.md");
     add(&S::device_tables, "device_tables", "", one_of({"codes", "entries"}),
         "`codes` where neighbours are small", "how tables of neighbours are kept on GPUs", "tuning.md");
     add(&S::device_queues, "device_queues", "", anything("sizes like channels=32,slot_bytes=65536"),
@@ -260,9 +316,16 @@ void set_device_kinds(const std::vector<std::string>& kinds) {
         if (row.name == "device") row.values = a_device(kinds);
 }
 
-void set_algorithms(const std::vector<std::string>& names) {
+void set_algorithms(const std::vector<std::string>& names, WayCheck why_not) {
     for (SettingRow& row : rows())
-        if (row.name == "collective") row.values = algorithms(names);
+        if (row.name == "collective") row.values = algorithms(names, why_not);
+}
+
+void set_rules_check(std::function<std::string(const std::string& file)> why_not) {
+    for (SettingRow& row : rows())
+        if (row.name == "collective_rules")
+            row.values = {"a file of rules",
+                          [why_not](const std::string& file) { return why_not(file).empty(); }, why_not};
 }
 
 void set_names(const std::string& setting, const std::vector<std::string>& names) {

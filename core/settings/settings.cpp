@@ -1,10 +1,12 @@
 // The only place that reads the environment.
 #include "settings/settings.hpp"
 
+#include "settings/utf8.hpp"
+
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cstdio>
-#include <cstdlib>
 #include <deque>
 #include <mutex>
 #include <string_view>
@@ -57,12 +59,13 @@ std::size_t distance(std::string_view a, std::string_view b) {
 std::string note_on(const std::string& variable) {
     for (const Removed& r : removed)
         if (variable == r.variable) return variable + " is not read any more; use " + r.instead;
+    const std::string name = shown(variable);
     std::string nearest;
     for (const SettingRow& row : setting_rows())
         if (begins_with(row.variable, "JALI_") &&
             (nearest.empty() || distance(variable, row.variable) < distance(variable, nearest)))
             nearest = row.variable;
-    return variable + " is no setting of jali; did you mean " + nearest + "?";
+    return name + " is no setting of jali; did you mean " + nearest + "?";
 }
 
 void set(Settings& settings, const SettingRow& row, const std::string& text) {
@@ -74,7 +77,7 @@ void set(Settings& settings, const SettingRow& row, const std::string& text) {
             else if constexpr (std::is_same_v<Value, std::string>)
                 settings.*member = text;
             else if constexpr (std::is_same_v<Value, double>)
-                settings.*member = std::strtod(text.c_str(), nullptr);
+                std::from_chars(text.data(), text.data() + text.size(), settings.*member);
             else
                 settings.*member = static_cast<Value>(std::stoi(text));
         },
@@ -89,10 +92,18 @@ void say(std::string& lines, const std::string& line) {
 // Sets a row, or adds a line about why not.
 void set_or_say(Settings& settings, const SettingRow& row, const std::string& name, const std::string& text,
                 std::string& wrong) {
-    if (text.empty() || row.values.allow(text))
+    const auto refuse = [&](const std::string& words, const std::string& why) {
+        say(wrong,
+            name + "=" + shown(text) + " should be " + words + (why.empty() ? "" : ": " + shown(why, 800)));
+    };
+    if (text.empty())
+        set(settings, row, text);
+    else if (first_of_no_text(text) != std::string::npos)
+        refuse(row.values.words + ", written in UTF-8", "");
+    else if (row.values.allow(text))
         set(settings, row, text);
     else
-        say(wrong, name + "=" + text + " should be " + row.values.words);
+        refuse(row.values.words, row.values.why ? row.values.why(text) : "");
 }
 
 std::map<std::string, std::string> environment() {

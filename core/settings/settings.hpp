@@ -64,6 +64,8 @@ struct Settings {
 struct SettingValues {
     std::string words;
     std::function<bool(const std::string&)> allow;
+    // What is wrong with a text that is not allowed, where the words do not say it; may be empty.
+    std::function<std::string(const std::string&)> why = nullptr;
 };
 
 struct SettingRow {
@@ -88,8 +90,14 @@ std::string text_of_setting(const std::string& name);
 
 // Devices that can be named besides the processor ("cuda"): the vendors'. Said before the settings are read.
 void set_device_kinds(const std::vector<std::string>& kinds);
-// The algorithms of collectives, and what has collectives itself between devices, likewise.
-void set_algorithms(const std::vector<std::string>& names);
+// The algorithms of collectives, and what has collectives itself between devices, likewise. `why_not`: what
+// is wrong with the way of a collective (empty: of any) as people write it ("ring by nccl"); empty if nothing
+// is.
+void set_algorithms(
+    const std::vector<std::string>& names,
+    std::function<std::string(const std::string& way, const std::string& collective)> why_not);
+// What is wrong with a file of rules of collectives, likewise.
+void set_rules_check(std::function<std::string(const std::string& file)> why_not);
 // What a setting may be that names rows of another table, likewise.
 void set_names(const std::string& setting, const std::vector<std::string>& names);
 

@@ -1,5 +1,7 @@
 #include "settings/toml.hpp"
 
+#include "settings/utf8.hpp"
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -65,7 +67,7 @@ class Reader {
         if (peek() != '\n') fail("more than one thing on a line, or what is no TOML: '" + rest() + "'");
     }
     std::string rest() const {
-        return std::string(text_.substr(at_, std::min(text_.find('\n', at_), at_ + 20) - at_));
+        return shown(text_.substr(at_, std::min(text_.find('\n', at_), text_.size()) - at_), 40);
     }
 
     std::string key(const char* what) {
@@ -132,11 +134,15 @@ class Reader {
                 found += c;
                 continue;
             }
+            const std::size_t of_escaped = at_;
             const char escaped = next();
             constexpr std::string_view from = "\"\\ntr", to = "\"\\\n\t\r";
             const auto which = from.find(escaped);
-            if (which == std::string_view::npos)
-                fail(std::string("'\\") + escaped + "' in a string; write such characters as they are");
+            if (which == std::string_view::npos) {
+                while (!at_end() && (peek() & 0xc0) == 0x80) next(); // the rest of one character
+                fail("'\\" + shown(text_.substr(of_escaped, at_ - of_escaped)) +
+                     "' in a string; write such characters as they are");
+            }
             found += to[which];
         }
     }
@@ -207,6 +213,13 @@ std::string toml_text(const TomlValue& value) {
 }
 
 std::vector<TomlTable> read_toml(std::string_view text) {
+    constexpr std::string_view mark = "\xef\xbb\xbf"; // of byte order, as editors may put it in front
+    if (text.starts_with(mark)) text.remove_prefix(mark.size());
+    if (const auto at = first_of_no_text(text); at != text.npos) {
+        const auto lines = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+        throw TomlError(1 + static_cast<int>(lines),
+                        "byte " + shown(text.substr(at, 1)) + " is no text; TOML is written in UTF-8");
+    }
     return Reader(text).tables();
 }
 

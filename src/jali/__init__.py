@@ -1,7 +1,8 @@
 """jali: lattice and stencil physics, written once at a site, run at the speed of the hardware on any number of ranks."""
 
 from jali import early as early  # before what takes time
-from jali import settings as settings  # a wrong value is told first
+from jali import settings as settings
+from jali import start as start  # a wrong value is told first
 from jali.codegen.types import SU, Algebra, Complex, Integer, Matrix, Real, Spinor, Vector
 from jali.comm import virtual_ranks
 from jali.devices import use_device

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
-import warnings
 from collections.abc import Iterator
 
-from jali import _core, early
+from jali import _core
 from jali.errors import ParameterError
 
 Value = str | int | float | bool | None
@@ -48,7 +46,7 @@ def use(**changes: Value) -> None:
 
 def changed(**changes: Value) -> _core.Settings:
     """The current settings with other values. Raises ParameterError."""
-    return _core.settings().changed({name: _text(value) for name, value in changes.items()})
+    return _core.settings().changed({name: _text(name, value) for name, value in changes.items()})
 
 
 def environment(**changes: Value) -> dict[str, str]:
@@ -65,25 +63,12 @@ def of_others(*beginnings: str) -> dict[str, str]:
     return {name: value for name, value in sorted(os.environ.items()) if name.startswith(beginnings)}
 
 
-def _text(value: Value) -> str:
+def _text(name: str, value: Value) -> str:
     if isinstance(value, bool):
         return str(int(value))
-    return "" if value is None else str(value)
-
-
-def _start() -> None:
-    """Read the environment and warn of variables that nobody reads: one process of a job does, who started the ranks or the first.
-    The command ends here where a value is wrong."""
+    text = "" if value is None else str(value)
     try:
-        notes = _core.start_settings()
-    except ParameterError as error:
-        if not early.is_command():
-            raise
-        print(f"jali: {error}", file=sys.stderr, flush=True)
-        sys.exit(2)  # bad input: jali.cli.main
-    if early.is_first() and not current().expected_ranks:
-        for note in notes:
-            warnings.warn(note, FutureWarning, stacklevel=2)
-
-
-_start()
+        text.encode()
+    except UnicodeEncodeError:
+        raise ParameterError(f"{name}={text!a} should be text that UTF-8 can hold") from None
+    return text

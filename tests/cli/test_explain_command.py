@@ -146,7 +146,7 @@ def test_costs_are_those_of_the_same_plan_simulated(explained: Any) -> None:
     assert known == sorted(known)
     assert len(known) > 10
     machine = Machine.load("h200x8")
-    composition = Composition.standard("all_reduce", 8, 1 << 20, dtype="float32", form="composed")
+    composition = Composition.standard("all_reduce", ranks=8, count=1 << 20, dtype="float32", form="composed")
     core = machine.core_of_halos()
     for way, ring in (("two_step", 1), ("ring", 8)):
         parameters = _core.PlanParameters(

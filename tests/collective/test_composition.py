@@ -234,7 +234,7 @@ def test_pieces_are_checked_on_every_rank_that_uses_them() -> None:
     ],
 )
 def test_compositions_need_ranks(ranks: Any, message: str) -> None:
-    for make in (Composition, lambda ranks: Composition.standard("broadcast", ranks, 1)):
+    for make in (Composition, lambda ranks: Composition.standard("broadcast", ranks=ranks, count=1)):
         with pytest.raises(PlanError, match=message):
             make(ranks)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from jali import comm, planner
+from jali import _core, comm, planner
 from jali.errors import ParameterError, PlanError
 
 
@@ -68,13 +69,93 @@ def test_several_plans_are_under_way_at_once() -> None:
 
 
 def test_explanation_counts_messages_and_bytes_by_level() -> None:
-    plan = planner.Composition.standard("broadcast", 8, 1000, dtype="float32").plan(hierarchy=(2, 2, 2))
+    plan = planner.Composition.standard("broadcast", ranks=8, count=1000, dtype="float32").plan(
+        hierarchy=(2, 2, 2)
+    )
     assert [(stage.messages, stage.bytes) for stage in plan.stages] == [(1, 4000), (2, 8000), (4, 16000)]
     assert [list(stage.levels) for stage in plan.stages] == [[0], [1], [2]]
     text = plan.explain()
     assert "broadcast over 8 ranks, 3.906 KiB of fp32" in text
     assert "hierarchy 2 x 2 x 2" in text
     json.dumps(plan.facts())
+
+
+def listed(plan: planner.Plan) -> list[dict[int, tuple[int, int]]]:
+    """Messages and bytes by stage and level, counted one by one."""
+    found: list[dict[int, tuple[int, int]]] = [{} for _ in plan.stages]
+    for _, _, size, stage, _, level in plan.messages:
+        messages, volume = found[stage].get(level, (0, 0))
+        found[stage][level] = (messages + 1, volume + size)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_counts_are_those_of_all_messages_one_by_one(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    for _ in range(40):
+        name = str(
+            random.choice(
+                ["broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce", "scatter", "all_to_all"]
+            )
+        )
+        hierarchy = [int(n) for n in random.integers(1, 5, random.integers(1, 4))]
+        ranks = math.prod(hierarchy)
+        count = int(random.choice([0, 1, 7, 64, 1000, 99991]))
+        root = int(random.integers(ranks)) if name in ("broadcast", "reduce", "scatter") else 0
+        plan = planner.Composition.standard(name, ranks=ranks, count=count, root=root).plan(
+            hierarchy=hierarchy,
+            depth=int(random.choice([1, 2, 3, 8])),
+            stripe=min(int(random.integers(1, 3)), ranks),
+            ring=hierarchy[0] if random.random() < 0.3 else 1,
+            reproducible=bool(random.random() < 0.2),
+            pack_below=int(random.choice([1, 100, 65536])),
+        )
+        counted, ranks_counted, uneven = _core.count_messages(plan.composition.core, plan.parameters)
+        assert (counted, ranks_counted, uneven) == (listed(plan), ranks, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "hierarchy", "count", "counted"),
+    [
+        ("all_reduce", (32, 8), 1 << 16, 1),
+        ("all_to_all", (16, 4, 4), 5, 1),
+        ("all_reduce", (32, 8), 99991, 256),
+        ("broadcast", (32, 8), 1000, 256),
+        ("gather", (32, 8), 10, 256),
+    ],
+)
+def test_one_rank_is_counted_for_all_where_all_do_exactly_alike(
+    name: str, hierarchy: tuple[int, ...], count: int, counted: int
+) -> None:
+    plan = planner.Composition.standard(name, ranks=256, count=count).plan(hierarchy=hierarchy, depth=2)
+    levels, ranks, uneven = _core.count_messages(plan.composition.core, plan.parameters)
+    assert (levels, ranks, uneven) == (listed(plan), counted, 0.0)
+
+
+def test_the_table_of_a_plan_of_thousands_of_ranks_has_its_numbers() -> None:
+    ranks = 4096
+    plan = planner.Composition.standard("all_gather", ranks=ranks, count=1024).plan(hierarchy=(512, 8))
+    # Between the groups each chunk goes to one rank of every other group, inside them to all others.
+    expected = [(511 * ranks, 511 * ranks * 8192), (512 * 7 * ranks, 512 * 7 * ranks * 8192)]
+    assert [stage.bytes for stage in plan.stages] == [volume for _, volume in expected]
+    assert plan.uneven == 0
+    rows = [line for line in plan.explain().splitlines() if line.startswith("  level ")]
+    assert len(rows) == 2
+    assert all(len(row.split()) > 4 for row in rows)
+    uneven = planner.Composition.standard("all_reduce", ranks=ranks, count=4096 * 1000 + 1).plan(
+        hierarchy=(512, 8)
+    )
+    assert 0 < uneven.uneven < 0.01
+    assert sum(stage.bytes for stage in uneven.stages) == pytest.approx(
+        2 * 8 * (4096 * 1000 + 1) * 4095, rel=0.01
+    )
+    assert "ranks that do nearly the same were counted as one" in uneven.explain()
+
+
+def test_numbers_of_ranks_and_elements_are_named() -> None:
+    with pytest.raises(TypeError, match="positional arguments"):
+        planner.Composition.standard("all_reduce", 10**6, 12)  # type: ignore[misc, call-arg]
+    assert planner.Composition.standard("all_reduce", ranks=4, count=12).ranks == 4
 
 
 def test_given_parameters_are_simulated_on_as_many_nodes_as_the_ranks_need() -> None:
@@ -104,7 +185,7 @@ def test_parameters_are_searched_for_and_reasons_given() -> None:
 def test_pictures_are_drawn_with_and_without_a_machine(
     suffix: str, machine: str | None, tmp_path: Path
 ) -> None:
-    plan = planner.Composition.standard("all_reduce", 8, 4096).plan(hierarchy=(2, 4), depth=4)
+    plan = planner.Composition.standard("all_reduce", ranks=8, count=4096).plan(hierarchy=(2, 4), depth=4)
     assert plan.draw(tmp_path / "folder" / f"plan.{suffix}", machine).stat().st_size > 5000
     with pytest.raises(ParameterError, match=r"the name must end in \.png, \.svg, \.pdf"):
         plan.draw(tmp_path / "plan.gif")
@@ -146,11 +227,11 @@ def test_pictures_are_drawn_with_and_without_a_machine(
 )
 def test_parameters_that_make_no_sense_are_refused_by_name(parameters: dict, message: str) -> None:
     with pytest.raises(ParameterError, match=message):
-        planner.Composition.standard("all_reduce", 8, 64).plan(**parameters)
+        planner.Composition.standard("all_reduce", ranks=8, count=64).plan(**parameters)
 
 
 def test_scratch_that_does_not_fit_says_how_much_would() -> None:
-    plan = planner.Composition.standard("reduce", 4, 10_000).plan(scratch_limit=100)
+    plan = planner.Composition.standard("reduce", ranks=4, count=10_000).plan(scratch_limit=100)
     with pytest.raises(PlanError, match=r"rank 0: .*; allow more"):
         plan.schedule(0)
 
@@ -178,7 +259,7 @@ def test_plans_of_what_is_no_collective_size_or_rank_are_refused() -> None:
 @pytest.mark.parametrize("name", ["stripe", "ring", "depth"])
 def test_none_of_something_is_refused_and_not_taken_for_the_default(name: str) -> None:
     with pytest.raises(PlanError, match=f"{name} 0: "):
-        planner.Composition.standard("reduce", 4, 10).plan(**{name: 0})
+        planner.Composition.standard("reduce", ranks=4, count=10).plan(**{name: 0})
 
 
 def test_arrays_are_matched_with_buffers_by_name_and_type() -> None:
@@ -230,7 +311,7 @@ def test_a_plan_and_its_part_on_a_rank_go_together() -> None:
 
 
 def test_replaced_parameters_keep_the_rest() -> None:
-    plan = planner.Composition.standard("all_reduce", 4, 64).plan(hierarchy=(2, 2), depth=3)
+    plan = planner.Composition.standard("all_reduce", ranks=4, count=64).plan(hierarchy=(2, 2), depth=3)
     other = plan.replace(depth=5, libraries=["mpi"])
     assert (other.parameters.depth, other.parameters.hierarchy.describe()) == (5, "2 x 2")
     assert plan.parameters.depth == 3

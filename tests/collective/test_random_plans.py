@@ -97,7 +97,7 @@ def later_of_equal_keys(a: Any, b: Any) -> Any:
 @pytest.mark.parametrize("reproducible", [True, False])
 def test_plans_run_operations_written_in_python(reproducible: bool) -> None:
     c = Composition.standard(
-        "all_reduce", 4, 23, dtype="int64", op=later_of_equal_keys if reproducible else np.fmax
+        "all_reduce", ranks=4, count=23, dtype="int64", op=later_of_equal_keys if reproducible else np.fmax
     )
     how = _core.PlanParameters(_core.Hierarchy(4, [2, 2]), depth=2, reproducible=reproducible)
     send = [np.random.default_rng(rank).integers(0, 100, 23) for rank in range(4)]
@@ -119,7 +119,7 @@ def test_error_of_an_operation_in_a_plan_reaches_the_caller() -> None:
     def fail(a: Any, b: Any) -> Any:
         raise ArithmeticError("cannot be combined")
 
-    c = Composition.standard("reduce", 3, 5, dtype="float32", op=fail, root=1)
+    c = Composition.standard("reduce", ranks=3, count=5, dtype="float32", op=fail, root=1)
     how = _core.PlanParameters(_core.Hierarchy(3))
 
     def rank_program() -> None:

@@ -98,7 +98,7 @@ def test_every_form_gives_the_collective(name: str, form: str, ranks: int, kind:
     given = sum(counts) if name in VECTORS else counts if kind == "uneven" else counts[0]
     for root in {0, ranks // 2, ranks - 1}:
         case = Case(name, ranks, counts, root)
-        c = Composition.standard(name, ranks, given, dtype="int64", form=form, root=root)
+        c = Composition.standard(name, ranks=ranks, count=given, dtype="int64", form=form, root=root)
         before = [x.copy() for x in case.send]
         memory = [{"send": case.send[r]} for r in range(ranks)]
         run(c, memory)
@@ -137,7 +137,9 @@ def test_every_form_works_in_place(name: str, form: str, ranks: int, kind: str) 
             else:
                 data = case.send[rank].copy()
             memory.append({"data": data})
-        c = Composition.standard(name, ranks, given, dtype="int64", form=form, root=root, in_place=True)
+        c = Composition.standard(
+            name, ranks=ranks, count=given, dtype="int64", form=form, root=root, in_place=True
+        )
         before = [arrays["data"].copy() for arrays in memory]
         run(c, memory)
         for rank in range(ranks):
@@ -149,7 +151,7 @@ def test_every_form_works_in_place(name: str, form: str, ranks: int, kind: str) 
 
 
 def test_in_place_scatter_keeps_what_the_root_has() -> None:
-    c = Composition.standard("scatter", 3, [2, 1, 4], dtype="int64", root=1, in_place=True)
+    c = Composition.standard("scatter", ranks=3, count=[2, 1, 4], dtype="int64", root=1, in_place=True)
     memory = [{"data": np.zeros(2, np.int64)}, {"data": value(1, 7)}, {"data": np.zeros(4, np.int64)}]
     run(c, memory)
     np.testing.assert_array_equal(memory[1]["data"], value(1, 7))
@@ -158,7 +160,7 @@ def test_in_place_scatter_keeps_what_the_root_has() -> None:
 @pytest.mark.parametrize("form", ["single", "composed", "rooted"])
 @pytest.mark.parametrize("op", ["prod", "min", "max", "avg"])
 def test_operations_of_all_reduce(form: str, op: str) -> None:
-    c = Composition.standard("all_reduce", 3, 7, dtype="float64", form=form, op=op, root=1)
+    c = Composition.standard("all_reduce", ranks=3, count=7, dtype="float64", form=form, op=op, root=1)
     send = [np.array([3.0, -2, 7, 0, 1, 5, 9]) * (r + 1) * (-1) ** r for r in range(3)]
     memory: list[dict[str, Any]] = [{"send": x, "recv": np.zeros(7)} for x in send]
     c.check()
@@ -175,7 +177,9 @@ def test_operations_of_all_reduce(form: str, op: str) -> None:
 
 
 def test_user_operation_is_one_operation_for_all_chunks() -> None:
-    c = Composition.standard("reduce_scatter", 3, [1, 2, 3], dtype="int64", op=lambda a, b: 3 * a + b)
+    c = Composition.standard(
+        "reduce_scatter", ranks=3, count=[1, 2, 3], dtype="int64", op=lambda a, b: 3 * a + b
+    )
     send = [value(r, 6) for r in range(3)]
     memory = [{"send": x} for x in send]
     run(c, memory)
@@ -185,7 +189,7 @@ def test_user_operation_is_one_operation_for_all_chunks() -> None:
 
 
 def test_composed_all_reduce_moves_each_chunk_through_its_own_rank() -> None:
-    c = Composition.standard("all-reduce", 4, 10, dtype="float32").core
+    c = Composition.standard("all-reduce", ranks=4, count=10, dtype="float32").core
     first, second = c.steps
     assert [(p["kind"], p["root"], p["ranks"], p["target"], p["count"]) for p in first] == [
         ("reduce", 0, "all", (1, 0), 3),

@@ -158,13 +158,22 @@ def test_processes_of_mpi_do_collectives(programs):
 
 @BY_MPI
 @pytest.mark.mpi
-def test_an_error_ends_all_ranks_and_each_says_it(programs, tmp_path):
+def test_an_error_ends_all_ranks_and_each_says_it(programs):
+    asked = {**os.environ, "JALI_COLLECTIVE": "all_reduce=ring by thread"}
+    ended = run_program(mpiexec(2, programs / "mpi_collectives"), env=asked, status=None, timeout=60)
+    assert ended.returncode != 0
+    for rank in range(2):
+        assert re.search(f"jali: rank {rank} failed: .*'thread' carries no messages", ended.stderr)
+
+
+@BY_MPI
+@pytest.mark.mpi
+def test_rules_that_cannot_be_read_end_all_ranks(programs, tmp_path):
     (tmp_path / "rules.toml").write_text("version = 1\n[[rule]]\nranks = 'many'\n")
     rules = {**os.environ, "JALI_COLLECTIVE_RULES": str(tmp_path / "rules.toml")}
     ended = run_program(mpiexec(2, programs / "mpi_collectives"), env=rules, status=None, timeout=60)
     assert ended.returncode != 0
-    for rank in range(2):
-        assert re.search(f"jali: rank {rank} failed: rank 0: .*rules.toml", ended.stderr)
+    assert re.search("JALI_COLLECTIVE_RULES=.*rules.toml, line 3: ", ended.stderr)
 
 
 def compiled(source: Path, installed: Path, folder: Path) -> Path:

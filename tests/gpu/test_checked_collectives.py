@@ -214,7 +214,9 @@ def test_collectives_of_processes_are_proved(fake_environment):
 def composition_of_the_user(libraries: list[str] | None) -> None:
     c = comm.current()
     gpu = open_device("cuda", c)
-    composition = planner.Composition.standard("all_reduce", 4, 401, dtype="float64", form="composed")
+    composition = planner.Composition.standard(
+        "all_reduce", ranks=4, count=401, dtype="float64", form="composed"
+    )
     plan = composition.plan(hierarchy=(2, 2), libraries=libraries or ["", ""])
     x = np.arange(401.0) + c.rank
     here, out = DeviceArray.from_host(x, gpu), DeviceArray.from_host(np.full(401, 7.0), gpu)

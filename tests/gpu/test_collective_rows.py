@@ -217,7 +217,7 @@ def by_mpi() -> int:
     """All collectives by an MPI library that takes addresses; also where nobody names it and no other row is open."""
     done = sum(every_call(name, None, KINDS[:2]) for name in algorithms.COLLECTIVES)
     c = comm.current()
-    composition = planner.Composition.standard("all_reduce", c.size, 9, dtype="float64")
+    composition = planner.Composition.standard("all_reduce", ranks=c.size, count=9, dtype="float64")
     plan = composition.plan(libraries=["gpu-aware-mpi"]).on(c)
     gpu = there().gpu
     x, out = DeviceArray.from_host(np.arange(9.0) + c.rank, gpu), DeviceArray.empty(gpu, (9,), np.float64)
@@ -455,7 +455,7 @@ def test_names_of_rows_are_those_of_settings_and_algorithms() -> None:
 
 def host_and_devices() -> None:
     c, gpu = comm.current(), there().gpu
-    composition = planner.Composition.standard("all_reduce", c.size, 9, dtype="float64")
+    composition = planner.Composition.standard("all_reduce", ranks=c.size, count=9, dtype="float64")
     of_devices = composition.plan(libraries=["remote-write"]).on(c)
     x = np.arange(9.0) + c.rank
     with pytest.raises(PlanError, match="libraries remote-write is for arrays in device memory"):
@@ -498,7 +498,7 @@ def test_copy_engines_carry_plans_between_devices_that_no_lattice_has_been_on(fa
 import numpy as np
 from jali import _core, comm, planner
 
-plan = planner.Composition.standard("all_reduce", 2, 7, dtype="float32").plan(libraries="copy-engine")
+plan = planner.Composition.standard("all_reduce", ranks=2, count=7, dtype="float32").plan(libraries="copy-engine")
 
 def summed():
     c = comm.current()

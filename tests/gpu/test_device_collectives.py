@@ -495,7 +495,9 @@ def test_algorithms_by_every_carrier(
 def both_carriers() -> None:
     c, gpu = comm.current(), open_gpu()
     n = 400
-    composition = planner.Composition.standard("all_reduce", 4, n, dtype="float64", form="composed")
+    composition = planner.Composition.standard(
+        "all_reduce", ranks=4, count=n, dtype="float64", form="composed"
+    )
     plan = composition.plan(hierarchy=(2, 2), libraries=["nccl", "remote-write"])
     x = numbers(c.rank, n, "float64")
     wanted = np.zeros(n)
@@ -541,7 +543,7 @@ def of_another_vendor() -> None:
         PlanError,
         match="'rccl' carries no messages .* remote-write, nccl, copy-engine, array-write and gpu-aware-mpi do",
     ):
-        composition = planner.Composition.standard("all_reduce", c.size, 5, dtype="int64")
+        composition = planner.Composition.standard("all_reduce", ranks=c.size, count=5, dtype="int64")
         composition.plan(libraries=["rccl"]).on(c).run(x, x)
     assert c.all_reduce(x).to_host()[0] == c.size  # the setting says nothing about these devices
 

@@ -226,7 +226,7 @@ def test_what_ranks_do_together_is_refused_on_every_rank():
         c = comm.current()
         x, parts, whole = np.ones(4), np.ones((2, 3)), np.zeros((2, 4))
         later = c.duplicate()
-        plan = planner.Composition.standard("all_reduce", 2, 4).plan().on(c)
+        plan = planner.Composition.standard("all_reduce", ranks=2, count=4).plan().on(c)
         request = c.all_reduce(x, blocking=False)
         pending = [c.send(x, 1 - c.rank), c.receive(whole[0], 1 - c.rank)]
         refused_in_graphs(

@@ -334,7 +334,9 @@ def in_a_loop(in_graph, look_every=None):
         DeviceArray.empty(gpu, (k,), "fp64") for k in (4 * c.size, 4, 4 * c.size, 4 * c.size)
     )
     told = DeviceArray.from_host(given, gpu)
-    plan = planner.Composition.standard("all_reduce", c.size, 4 * c.size).plan(libraries=["remote-write"])
+    plan = planner.Composition.standard("all_reduce", ranks=c.size, count=4 * c.size).plan(
+        libraries=["remote-write"]
+    )
     running, planned = plan.on(c), DeviceArray.empty(gpu, (4 * c.size,), "fp64")
     messages = [  # two copies: copy engines announce them on another stream
         end

@@ -195,7 +195,9 @@ def plans(fake_driver: Path, library: str) -> None:
     c = comm.current()
     gpu = open_device("cuda", c)
     users = [Foreign(fake_driver, gpu) for _ in range(2)]
-    of_all = planner.Composition.standard("all_reduce", RANKS, 3000, dtype="float32").plan(libraries=library)
+    of_all = planner.Composition.standard("all_reduce", ranks=RANKS, count=3000, dtype="float32").plan(
+        libraries=library
+    )
     plan = of_all.on(c)
     wanted = numbers(0, 3000) + numbers(1, 3000)
     for turn in range(4):
@@ -244,7 +246,9 @@ def dropped(fake_driver: Path) -> None:
     x = user.array(numbers(c.rank, 3000), stream=None)
     out = user.array(np.zeros(3000, np.float32), stream=None)
     gpu.let_wait(user.stream)
-    of_all = planner.Composition.standard("all_reduce", RANKS, 3000, dtype="float32").plan(depth=32)
+    of_all = planner.Composition.standard("all_reduce", ranks=RANKS, count=3000, dtype="float32").plan(
+        depth=32
+    )
     plan = c.collectives.on_device(gpu).plan(of_all.composition.core, of_all.parameters, "a sum")
     busy(user)
     plan.run([x.address, out.address], user.stream)
@@ -536,7 +540,11 @@ def test_arrays_of_two_devices_are_refused() -> None:
 
 def test_plans_refuse_arrays_of_two_devices_those_that_overlap_and_those_that_are_given_twice() -> None:
     x, out, same = (DeviceArray.empty(_core.Gpu.open("cuda", k), (6,), np.float32) for k in (0, 1, 0))
-    plan = planner.Composition.standard("all_reduce", 1, 6, dtype="float32").plan().on(comm.current())
+    plan = (
+        planner.Composition.standard("all_reduce", ranks=1, count=6, dtype="float32")
+        .plan()
+        .on(comm.current())
+    )
     for wrong, text in (
         (
             lambda: plan.run(x, out),
@@ -576,7 +584,11 @@ def test_plans_in_a_graph_that_the_driver_captures_say_nothing_of_their_end(fake
     gpu = _core.Gpu.open("cuda", 0)
     user = Foreign(fake_driver, gpu)
     x, out = (user.array(numbers(k, 6), stream=None) for k in range(2))
-    plan = planner.Composition.standard("all_reduce", 1, 6, dtype="float32").plan().on(comm.current())
+    plan = (
+        planner.Composition.standard("all_reduce", ranks=1, count=6, dtype="float32")
+        .plan()
+        .on(comm.current())
+    )
     plan.run(x, out, stream=user.stream)
     user.take(out)
     assert plan.test()

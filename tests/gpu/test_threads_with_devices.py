@@ -58,7 +58,7 @@ class Thread:
     def __init__(self, world, gpu, number, driver):
         self.c, self.gpu, self.number = world.duplicate(), gpu, number
         c, ranks = self.c, world.size
-        self.plan = planner.Composition.standard("all_reduce", ranks, 12 * ranks, dtype="float32").plan().on(c)
+        self.plan = planner.Composition.standard("all_reduce", ranks=ranks, count=12 * ranks, dtype="float32").plan().on(c)
         self.x = DeviceArray.from_host(np.full(500, c.rank + 100 * number, np.float32), gpu)
         self.y = DeviceArray.from_host(np.zeros(500, np.float32), gpu)
         self.ends = [
@@ -148,7 +148,7 @@ world = comm.current()
 gpu = open_device("cuda", world)
 other = 1 - world.rank
 x, y = (DeviceArray.from_host(np.full(30, world.rank + 1.0), gpu) for _ in range(2))
-plan = planner.Composition.standard("all_reduce", 2, 30, dtype="float64").plan().on(world)
+plan = planner.Composition.standard("all_reduce", ranks=2, count=30, dtype="float64").plan().on(world)
 staged = [world.persistent_send(x, other, 1, way="host-staged"), world.persistent_receive(y, other, 1)]
 world.all_reduce(x, y)
 plan.run(x, y)

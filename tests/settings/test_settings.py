@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random as random_
 import re
 import threading
 from collections.abc import Callable
@@ -18,6 +20,7 @@ from jali.tune import MODES, experiment
 
 ROOT = Path(__file__).resolve().parents[2]
 VARIABLES = {row.variable: row.name for row in settings.rows() if row.variable}
+RULES = str(ROOT / "core" / "collective" / "rules.toml")
 # For each setting texts that it takes, with what they are then, and texts that it does not take.
 TAKEN: dict[str, dict[str, object]] = {
     "threads": {"1": 1, "4096": 4096},
@@ -32,14 +35,18 @@ TAKEN: dict[str, dict[str, object]] = {
     "wait_warning": {"0": 0.0, "0.25": 0.25},
     "shm": {"auto": "auto", "0": "0", "1": "1"},
     "shm_copy": {"auto": "auto", "cma": "cma", "slots": "slots"},
-    "collective_rules": {"rules.toml": "rules.toml"},
+    "collective_rules": {RULES: RULES},
     "halo_policy": {
         "auto": "auto",
         "auto-graph": "auto-graph",
         "messages-wait": "messages-wait",
         "nccl-directions": "nccl-directions",
     },
-    "collective": {"ring": "ring", "all_reduce=ring, binomial": "all_reduce=ring, binomial"},
+    "collective": {
+        text: text
+        for text in ("ring", "all_reduce=ring, binomial", "ring by nccl", "two_level by shm and mpi", "mpi")
+    },
+    "cxx": {text: text for text in ("g++", "ccache g++ -O1", "'/a b/g++'", '"it\'s"', "a\\ b")},
     "checked": {"0": False, "1": True},
     "expected_ranks": {"1": 1, "100000": 100000},
     "mpi_counters": {"0": False, "1": True},
@@ -70,7 +77,6 @@ FREE = (
     "rccl",
     "nvtx_library",
     "roctx_library",
-    "cxx",
 )
 FREE += (
     "xdg_cache_home",
@@ -89,12 +95,27 @@ REFUSED = {
     "tune": ("sometimes",),
     "nvtx": ("yes", "2", "true"),
     "transport": ("pigeon",),
-    "watchdog": ("soon", "-3", "0", "inf", "nan", "12x"),
-    "wait_warning": ("soon", "-1", "inf"),
+    "watchdog": ("soon", "-3", "0", "inf", "nan", "12x", "0x10", " 7", "7 ", "+7", "1e10", "1,5", "1e400"),
+    "wait_warning": ("soon", "-1", "inf", "-0.1"),
+    "cache_dir": (__file__,),
+    "collective_rules": ("/nowhere/rules.toml", "/", __file__, "rules\x1b.toml"),
+    "cxx": ('g++ "', "g++ '", "g++ \\", " ", "\t", '""" g++'),
+    "launch": ("many", "256", "256,1,1,1,1", "256,,1", "0,1", "256;1"),
+    "device_tile": ("4x4", "4,0", "4,", "-4"),
     "shm": ("yes", "2"),
     "shm_copy": ("teleport",),
     "halo_policy": ("by-pigeon", "remote-write", "overlap,wait"),
-    "collective": ("fastest", "all_reduce=fastest", "everything=ring", "ring,,binomial", "all_reduce="),
+    "collective": (
+        *("fastest", "all_reduce=fastest", "everything=ring", "ring,,binomial", "all_reduce="),
+        *(
+            "ring by by",
+            "ring by ",
+            "ring by nccl and mpi",
+            "pipelined by nccl",
+            "broadcast=bruck",
+            "ring by shm and mpi",
+        ),
+    ),
     "checked": ("on",),
     "expected_ranks": ("0", "two"),
     "mpi_counters": ("yes",),
@@ -132,11 +153,166 @@ def test_what_a_setting_takes_arrives_with_its_type(name: str) -> None:
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name in REFUSED for text in REFUSED[name]])
 def test_what_a_setting_does_not_take_is_an_error_that_says_what_it_takes(name: str, text: str) -> None:
     (row,) = (row for row in settings.rows() if row.name == name)
-    with pytest.raises(ParameterError, match=re.escape(f"{name}={text} should be {row.values}")):
+    there = text.replace("\t", "\\x09").replace("\x1b", "\\x1b")
+    with pytest.raises(ParameterError, match=re.escape(f"{name}={there} should be {row.values}")):
         settings.current().changed({name: text})
     if row.variable:
-        with pytest.raises(ParameterError, match=re.escape(f"{row.variable}={text} should be {row.values}")):
+        with pytest.raises(ParameterError, match=re.escape(f"{row.variable}={there} should be {row.values}")):
             read(**{row.variable: text})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("collective", "ring by by", "'by' carries no messages; array-write, "),
+        ("collective", "ring, broadcast=bruck", "'bruck' is no way of broadcast"),
+        ("collective", "reduce_all=ring", "there is no collective 'reduce_all'"),
+        ("cxx", 'g++ -DX="a b', 'a " is opened and not closed'),
+        ("cxx", "g++ \\", "a \\ stands at its end"),
+        ("cxx", " ", "it names no program"),
+        ("collective_rules", "/", "the rules of collectives, /, cannot be read"),
+        ("collective_rules", __file__, "test_settings.py, line 1: "),
+    ],
+)
+def test_what_the_words_do_not_say_is_said_of_the_value(name: str, text: str, why: str) -> None:
+    with pytest.raises(ParameterError, match=rf"^{name}=.* should be .*: .*{re.escape(why)}"):
+        settings.current().changed({name: text})
+
+
+def mutated(text: str, random: random_.Random) -> str:
+    """The text after some edits that people and scripts make, and some that nobody makes."""
+    odd = [
+        *"\"'\\=,: \t\n\x01\x7f0-",
+        "\u00e4",
+        "\u2028",
+        "\x85",
+        " by ",
+        " and ",
+        "9" * 40,
+        "x" * 4000,
+        "\U0001f600",
+    ]
+    for _ in range(random.randint(1, 3)):
+        at = random.randint(0, len(text))
+        text = random.choice(
+            [
+                text[:at] + random.choice(odd) + text[at:],
+                text[:at] + text[at + 1 :],
+                text[::-1],
+                text * 2,
+                text.upper(),
+            ]
+        )
+    return text
+
+
+def test_any_value_is_taken_or_is_one_short_line_with_variable_value_and_what_would_be_right() -> None:
+    random = random_.Random(7)
+    refused = 0
+    for row in settings.rows():
+        for _ in range(60):
+            text = mutated(random.choice([*TAKEN[row.name], *REFUSED.get(row.name, ("x",))]), random)
+            name = row.variable or row.name
+            changed, said = None, ""
+            try:
+                changed = read(**{name: text}) if row.variable else settings.current().changed({name: text})
+            except ParameterError as error:
+                said = str(error)
+            if changed is None:
+                refused += 1
+                assert len(said.splitlines()) == 1
+                assert said.startswith(f"{name}=")
+                assert f" should be {row.values}" in said
+                assert len(said) < len(row.values) + 1200
+            else:
+                assert text == "" or dict(changed.differing()).get(name, text) == text or row.name in SPELT
+    assert refused > 800
+
+
+# Of which differing() has another spelling of the same number or flag.
+SPELT = ("watchdog", "wait_warning", "threads", "expected_ranks", "mpi_ask_from")
+
+
+def test_bytes_that_are_no_text_are_an_error_by_name_in_the_environment_and_in_python() -> None:
+    given = {row.variable: b"\xff/a" for row in settings.rows() if row.variable}
+    environment = {os.fsencode(name): os.fsencode(value) for name, value in settings.environment().items()}
+    text = """
+try:
+    import jali
+except Exception as error:
+    print(type(error).__name__, error, sep="\\n")
+"""
+    done = run_python(text, env=environment | {name.encode(): value for name, value in given.items()})
+    kind, *lines = done.stdout.splitlines()
+    assert kind == "ParameterError"
+    for line, (name, row) in zip(
+        lines, ((r.variable, r) for r in settings.rows() if r.variable), strict=True
+    ):
+        assert line == rf"{name}=\xff/a should be {row.values}, written in UTF-8"
+    with pytest.raises(ParameterError, match=r"cache_dir=.*should be text that UTF-8 can hold"):
+        settings.changed(cache_dir="\udcff")
+
+
+def test_a_name_that_is_no_text_is_noted() -> None:
+    environment = {os.fsencode(k): os.fsencode(v) for k, v in settings.environment().items()}
+    done = run_python("import jali", env=environment | {b"JALI_\xff": b"1"})
+    assert r"FutureWarning: JALI_\xff is no setting of jali; did you mean JALI_" in done.stderr
+
+
+RULES_HEAD = "version = 1\n[[rule]]\nways = ['ring']\nwhy = "
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"version = 1\n\n# \xe4\n", r"line 3: byte \xe4 is no text; TOML is written in UTF-8"),
+        (RULES_HEAD.encode() + b"'\xed\xa0\x80'\n", r"line 4: byte \xed is no text"),
+        (b"version = 1\n\x00", r"line 2: byte \x00 is no text"),
+        (
+            "version = 1\n\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\u00e4\n".encode(),
+            "line 2: expected a key, not '\u00e4",
+        ),
+        ((RULES_HEAD + '"\\\u00e4"\n').encode(), "line 4: '\\\u00e4' in a string"),
+        (b"version = 1\n\x1b[31m\n", r"line 2: expected a key, not '\x1b[31m'"),
+        (b"\xff\xfev\x00", r"line 1: byte \xff is no text"),
+        (b"", "line 1: rules begin with version = 1"),
+    ],
+)
+def test_a_file_of_rules_that_is_no_text_is_told_by_line_and_byte(
+    content: bytes, said: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "rules.toml"
+    file.write_bytes(content)
+    with pytest.raises(ParameterError, match=re.escape(f"{file}, {said}")) as caught:
+        settings.changed(collective_rules=str(file))
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_mark_of_byte_order_in_front_of_rules_is_no_part_of_them(tmp_path: Path) -> None:
+    file = tmp_path / "rules.toml"
+    file.write_bytes(b"\xef\xbb\xbf" + (RULES_HEAD + "'fast'\n").encode())
+    assert settings.changed(collective_rules=str(file)).collective_rules == str(file)
+
+
+def test_rules_with_any_bytes_in_them_are_read_or_are_one_line(tmp_path: Path) -> None:
+    random = random_.Random(5)
+    whole = Path(RULES).read_bytes()
+    first = whole[: whole.index(b"[[rule]]", 3000)]
+    file = tmp_path / "rules.toml"
+    refused = 0
+    for _ in range(150):
+        data = bytearray(first)
+        for _ in range(random.randint(1, 3)):
+            data[random.randrange(len(data))] = random.randrange(256)
+        file.write_bytes(data)
+        said = ""
+        try:
+            settings.changed(collective_rules=str(file))
+        except ParameterError as error:
+            said = str(error)
+        refused += bool(said)
+        assert said == "" or (len(said.splitlines()) == 1 and "rules.toml, line " in said)
+    assert refused > 50
 
 
 def test_one_error_names_all_that_is_wrong() -> None:

@@ -154,9 +154,9 @@ class Composition:
     def standard(
         cls,
         collective: str,
+        *,
         ranks: int,
         count: Counts,
-        *,
         dtype: npt.DTypeLike = "float64",
         form: str | None = None,
         root: int = 0,

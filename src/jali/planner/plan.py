@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import textwrap
 import weakref
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -136,24 +135,29 @@ class Plan:
         return [(rank, *m) for rank in range(self.ranks) for m in _core.messages_of(self.schedule(rank))]
 
     @cached_property
+    def _counts(self) -> tuple[list[dict[int, tuple[int, int]]], int, float]:
+        return _core.count_messages(self.composition.core, self.parameters, COUNTED)
+
+    @cached_property
     def stages(self) -> list[StageFacts]:
-        """What happens in each stage. Beyond 512 ranks without numbers."""
-        names = _core.stages_of(self.composition.core, self.parameters)
-        counted: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        if self.ranks <= COUNTED:
-            for _, _, size, stage, _, level in self.messages:
-                counted[stage].append((level, size))
+        """What happens in each stage, over all ranks. Beyond 512 ranks one may be counted for all that do alike (`counted_ranks`)."""
         found = []
-        for number, (name, step) in enumerate(names):
-            levels: dict[int, int] = defaultdict(int)
-            for level, size in counted[number]:
-                levels[level] += size
-            found.append(
-                StageFacts(
-                    name, step, len(counted[number]), sum(levels.values()), dict(sorted(levels.items()))
-                )
-            )
+        names = _core.stages_of(self.composition.core, self.parameters)
+        for (name, step), levels in zip(names, self._counts[0], strict=True):
+            messages = sum(n for n, _ in levels.values())
+            volumes = {level: size for level, (_, size) in sorted(levels.items())}
+            found.append(StageFacts(name, step, messages, sum(volumes.values()), volumes))
         return found
+
+    @property
+    def counted_ranks(self) -> int:
+        """How many ranks `stages` counts: all, or those that stand for all that do alike."""
+        return self._counts[1]
+
+    @property
+    def uneven(self) -> float:
+        """By which share the bytes of ranks differ of which `stages` counts one for all; 0: its numbers are exact."""
+        return self._counts[2]
 
     def facts(self) -> dict[str, Any]:
         """What `explain` says, as plain values that JSON can hold."""
@@ -164,7 +168,7 @@ class Plan:
             "size": self.size,
             "element": self.composition.element,
             "primitives": self.composition.core.primitives,
-            "steps": len(self.composition.core.steps) if self.ranks <= COUNTED else None,
+            "steps": max((stage.step + 1 for stage in self.stages), default=0),
             "hierarchy": p.hierarchy.describe(),
             "libraries": list(p.libraries),
             "stripe": p.stripe,
@@ -173,6 +177,8 @@ class Plan:
             "reproducible": p.reproducible,
             "scratch": self.schedule(0).buffers[-1][1],
             "stages": [vars(stage) for stage in self.stages],
+            "counted_ranks": self.counted_ranks,
+            "uneven": self.uneven,
         }
         if self.choice is not None:
             facts["form"] = self.choice.form
@@ -203,11 +209,12 @@ class Plan:
         ]
         for stage in self.stages:
             where = ", ".join(f"{level}: {size_text(n)}" for level, n in stage.levels.items())
-            title = stage.name + (f" (step {stage.step + 1})" if (facts["steps"] or 1) > 1 else "")
-            if self.ranks > COUNTED:
-                lines.append(f"  {title}")
-            else:
-                lines.append(f"  {title:<22}{stage.messages:>10}{size_text(stage.bytes):>12}   {where}")
+            title = stage.name + (f" (step {stage.step + 1})" if facts["steps"] > 1 else "")
+            lines.append(f"  {title:<22}{stage.messages:>10}{size_text(stage.bytes):>12}   {where}")
+        if self.uneven > 0:
+            lines.append(
+                f"  volumes are right to {self.uneven:.1g} of them: ranks that do nearly the same were counted as one"
+            )
         if p.depth > 1:
             lines.append(
                 f"  in {p.depth} chunks: a piece moves on when it is there, so {p.depth + len(self.stages) - 1} "

@@ -60,7 +60,9 @@ def plan_collective(
     if all(x is None for x in asked) and form is None and not parameters.get("reproducible"):
         choice = choose(target, collective, float(size), ranks, root, progress=progress)
         form = choice.form
-    composition = Composition.standard(collective, ranks, count, dtype=dtype, form=form, root=root, op=op)
+    composition = Composition.standard(
+        collective, ranks=ranks, count=count, dtype=dtype, form=form, root=root, op=op
+    )
     if choice is not None:
         return Plan(composition, choice.parameters.plan_parameters(), target, choice, collective)
     if parameters.get("hierarchy") is None and ranks == target.ranks:

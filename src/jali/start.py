@@ -1,0 +1,56 @@
+"""What `import jali` does first: it reads the settings. A wrong value ends the program, and all ranks of its job.
+
+Ranks whose settings are right wait for the others where MPI starts. One whose settings are wrong therefore comes there too, tells its error as
+any other one, and ends. The command `jali` says it in a line, programs raise `ParameterError`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+
+from jali import _core, early, settings
+from jali.errors import JaliError, ParameterError
+
+
+def _start() -> None:
+    """Read the environment and warn of variables that nobody reads: one process of a job does, who started the ranks or the first."""
+    try:
+        notes = _core.start_settings()
+    except ParameterError as error:
+        _join_ranks()
+        if early.is_command():
+            _end(error)
+        raise
+    if early.is_first() and not settings.current().expected_ranks:
+        for note in notes:
+            warnings.warn(note, FutureWarning, stacklevel=3)
+
+
+def _join_ranks() -> None:
+    """Come to where the other ranks of this job wait, if there are any."""
+    from jali.comm.place import place_under_launcher
+
+    place = place_under_launcher()
+    alone = settings.of_others("JALI_TRANSPORT").get("JALI_TRANSPORT") in ("self", "thread")
+    if place is None or place.size == 1 or alone:
+        return
+    _core.replace_settings(_core.read_settings({})[0])  # what ranks need to hear of each other
+    with contextlib.suppress(JaliError):  # without MPI nobody waits
+        from jali.comm.world import current
+
+        current()
+
+
+def _end(error: ParameterError) -> None:
+    from jali.comm import stopping
+
+    silent = stopping.said_elsewhere(error)
+    if not silent:
+        print(f"jali: {error}", file=sys.stderr, flush=True)
+    stopping.end_job(error, 2, silent=silent)
+    sys.exit(2)  # bad input: jali.cli.main
+
+
+_start()
