@@ -98,9 +98,12 @@ class Unchanged {
 
     bool in_dictionary(PyObject* dictionary, const Row& row, Py_ssize_t first) const {
         const Py_ssize_t count = length(row.names);
+        const bool empty =
+            dictionary == nullptr || PyDict_Size(dictionary) == 0; // as those of most functions are
         for (Py_ssize_t k = 0; k < count; ++k) {
-            PyObject* now = PyDict_GetItemWithError(dictionary, PyTuple_GET_ITEM(row.names.ptr(), k));
-            if (now == nullptr && PyErr_Occurred()) {
+            PyObject* now =
+                empty ? nullptr : PyDict_GetItemWithError(dictionary, PyTuple_GET_ITEM(row.names.ptr(), k));
+            if (now == nullptr && !empty && PyErr_Occurred()) {
                 PyErr_Clear();
                 return false;
             }
@@ -121,7 +124,7 @@ class Unchanged {
             PyObject* now = PyCell_GET(PyTuple_GET_ITEM(closure, k));
             if ((now == nullptr ? missing_.ptr() : now) != seen_at(row, 3 + k)) return false;
         }
-        return true;
+        return in_dictionary(reinterpret_cast<PyFunctionObject*>(function)->func_dict, row, 3 + cells);
     }
 
     static bool in_list(PyObject* list, const Row& row) {
@@ -181,7 +184,7 @@ void bind_unchanged(nb::module_& m) {
         .def(
             "add", &Unchanged::add, "holder"_a, "of"_a, "names"_a, "seen"_a,
             "names: seen[k] is of[names[k]]. function: its code, defaults, keyword defaults, contents of its "
-            "closure. list: its elements. dictionary: its keys, then its values. object: its type, then its "
-            "own attributes of these names. type: its attributes, its bases, its type.")
+            "closure, its attributes. list: its elements. dictionary: its keys, then its values. object: its "
+            "type, then its own attributes of these names. type: its attributes, its bases, its type.")
         .def("check", &Unchanged::check, "Whether all of it is there still.");
 }

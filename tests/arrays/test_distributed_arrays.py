@@ -447,7 +447,10 @@ def test_squares_of_half_precision_that_it_does_not_hold_are_summed(ranks: int) 
         y, x = (DistributedArray.to_dist(np.full(4, value, "float16")) for value in (100, 200))
         vectors = vectors_of("b", y)
         assert (
-            vectors.update([(y, 1, [(1, x)])], norm=True) == vectors.norm2(y) == float(y.norm()) ** 2 == 4 * 300**2
+            vectors.update([(y, 1, [(1, x)])], norm=True)
+            == vectors.norm2(y)
+            == float(y.norm()) ** 2
+            == 4 * 300**2
         )
 
     comm.virtual_ranks(ranks, run)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from jali.codegen.ir import SiteProgram
-from jali.codegen.observed import DYNAMIC, HIDING, Observation, imported, mentioned
+from jali.codegen.observed import DYNAMIC, HIDING, INTROSPECTED, Observation, imported, mentioned
 from jali.codegen.walk import Seen, Walk
 from jali.errors import TraceError
 
@@ -40,7 +40,10 @@ class Watch:
         )
         names |= observation.looked_up["user"]
         foreign |= observation.looked_up["library"]
-        for hiding in sorted(names & HIDING):
+        introspects = observation.introspects()
+        if introspects:
+            names |= INTROSPECTED
+        for hiding in sorted((names & HIDING) | (foreign & {"cell_contents"})):
             raise TraceError(
                 f"{name} captures what can be seen through {hiding}, which jali cannot watch for changes; mention what is "
                 "needed by its name, or pass it as an argument"
@@ -52,7 +55,7 @@ class Watch:
             (*statics, *observation.asked),
             self._find_roots(user, library),
             codes,
-            observation.any_attribute or bool(DYNAMIC & names),
+            observation.any_attribute or introspects or bool(DYNAMIC & names),
         )
         known = self.seen.any
         walk = Walk(self.seen)

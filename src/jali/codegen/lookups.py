@@ -9,7 +9,7 @@ import re
 import sys
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.machinery import BuiltinImporter, ExtensionFileLoader
 from typing import Any
 
@@ -27,11 +27,15 @@ def lookup(space: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
     return tuple(map(space.get, names, itertools.repeat(MISSING)))
 
 
-def everything(path: str, space: Any, special: tuple[str, ...]) -> tuple[list[str], Look]:
-    """Paths of, and a look at, all names and values of a dictionary of attributes; of Python's own names, the `special` ones."""
+def everything(
+    path: str, space: Any, special: tuple[str, ...], all_of_python: bool = False
+) -> tuple[list[str], Look]:
+    """Paths of, and a look at, all names and values of a dictionary of attributes; of Python's own names, the `special` ones and methods,
+    or all."""
 
     def present() -> list[str]:
-        return [n for n in space if not n.startswith("__") or n in special or is_special_method(n, space[n])]
+        own = [n for n in space if all_of_python or n in special or is_special_method(n, space[n])]
+        return list(dict.fromkeys([*(n for n in space if not n.startswith("__")), *own]))
 
     def look() -> tuple[Any, ...]:
         now = present()
@@ -62,6 +66,23 @@ def content_of(cell: types.CellType) -> Any:
         return cell.cell_contents
     except ValueError:
         return MISSING
+
+
+def parts_of_function(function: types.FunctionType) -> tuple[Any, ...]:
+    """What a call of it takes from elsewhere: code, defaults, keyword defaults, the variables of its closure."""
+    cells = map(content_of, function.__closure__ or ())
+    return (function.__code__, function.__defaults__, function.__kwdefaults__, *cells)
+
+
+def described_by(value: Any, names: Iterable[str]) -> tuple[Any, ...]:
+    """Attributes by which Python describes functions and classes; MISSING for those that are not there, or cannot be made (annotations)."""
+    found = []
+    for name in names:
+        try:
+            found.append(getattr(value, name))
+        except Exception:
+            found.append(MISSING)
+    return tuple(found)
 
 
 def slot_of(slot: Any, value: Any) -> Any:

@@ -38,6 +38,10 @@ _PHYSICS = ("jali.gauge.", "jali.fermions.", "jali.solvers.")
 _PYTHON = sysconfig.get_path("stdlib")
 _LOOKUPS = {"getattr", "hasattr", "vars", "dir"}  # attributes whose names the code need not mention
 HIDING = {"__closure__", "__globals__", "cell_contents", "f_builtins", "f_globals", "f_locals"}
+INTROSPECTED = frozenset(
+    {"__annotations__", "__code__", "__defaults__", "__doc__", "__kwdefaults__", "__name__", "__qualname__"}
+)
+"""What `inspect` and its like read of functions and classes, partly under names that they do not mention."""
 DYNAMIC = {"__dict__", "__getattribute__", "attrgetter", "methodcaller"}
 _ATTRIBUTE_IN_FORMAT = re.compile(r"{\w*(\[[^]]*\])*\.")
 _READS = {"open", "open_code", "read", "read1", "readall", "readinto", "readline", "readlines", "input"}
@@ -125,6 +129,13 @@ class Observation:
     def of(self, *origins: str) -> list[tuple[types.CodeType, dict[str, Any]]]:
         """Code with its globals that ran and belongs to one of these."""
         return [(code, space) for code, space, whose in self.seen.values() if whose in origins]
+
+    def introspects(self) -> bool:
+        """Whether Python's own code looked into functions and classes for the user: `inspect.signature`, `typing.get_type_hints`."""
+        return any(
+            space.get("__name__") in ("inspect", "annotationlib") or code.co_name == "get_type_hints"
+            for code, space in self.of("library")
+        )
 
     def run(self, work: Callable[[], Result]) -> Result:
         """Does `work` and sees what runs. Raises TraceError for calls whose results cannot be watched."""

@@ -34,7 +34,7 @@ from jali.codegen.lookups import (
     Look,
     bytes_of_array,
     chained,
-    content_of,
+    described_by,
     dict_of,
     everything,
     is_compiled,
@@ -42,6 +42,7 @@ from jali.codegen.lookups import (
     kept_by,
     lookup,
     open_to_view,
+    parts_of_function,
     points,
     slot_of,
 )
@@ -84,6 +85,8 @@ _ALIKE = (
     types.CodeType,
     types.CellType,
 )
+_PARTS_OF_FUNCTIONS = frozenset({"__code__", "__defaults__", "__kwdefaults__"})
+_DESCRIPTIONS = ("__annotations__", "__doc__", "__module__", "__name__", "__qualname__", "__type_params__")
 _GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 
 
@@ -243,20 +246,34 @@ class Walk:
 
     def _function(self, path: str, value: types.FunctionType) -> Any:
         ran = id(value.__code__) in self.seen.codes
-        if not ran and not value.__dict__:
-            return self._same(value)
         if ran:
             self.functions.add(id(value.__code__))
         names = self.seen.names
-        paths = ["code", path, path, *value.__code__.co_freevars, *(f"{path}.{n}" for n in names)]
+        whole = ran or self.seen.any or not _PARTS_OF_FUNCTIONS.isdisjoint(names)
+        described = self._described(_DESCRIPTIONS)
+        paths = ["code", path, path, *value.__code__.co_freevars] if whole else ["type"]
+        looks: list[Look] = [lambda: parts_of_function(value) if whole else (type(value),)]
+        if self.seen.any:
+            paths += everything(path, value.__dict__, names)[0]
+            looks.append(lambda: everything(path, value.__dict__, names)[1]())
+        else:
+            paths += [f"{path}.{n}" for n in names]
+            looks.append(lambda: lookup(value.__dict__, names))
+        paths += [f"{path}.{n}" for n in described]
+        looks.append(lambda: described_by(value, described))
+        row = ("function" if whole else "object", value, names)
+        return self._later(
+            value,
+            paths,
+            chained(looks),
+            ("function", id(value.__globals__)),
+            ran,
+            None if self.seen.any or described else row,
+        )
 
-        def look() -> tuple[Any, ...]:
-            cells = map(content_of, value.__closure__ or ())
-            own = lookup(value.__dict__, names) if value.__dict__ else ()
-            return (value.__code__, value.__defaults__, value.__kwdefaults__, *cells, *own)
-
-        row = ("function", value, ()) if not value.__dict__ else None
-        return self._later(value, paths, look, ("function", id(value.__globals__)), ran, row)
+    def _described(self, names: Iterable[str]) -> list[str]:
+        """Those that code of the user mentions; what libraries do with names and texts is no formula."""
+        return [n for n in names if n in self.seen.names and n not in self.seen.foreign]
 
     def _array(self, path: str, value: np.ndarray | np.void, strict: bool) -> Any:
         if isinstance(value, np.ndarray) and type(value) is not np.ndarray:  # with attributes of its own
@@ -325,18 +342,18 @@ class Walk:
         names = (*self.seen.names, *special)
         kind = ("class", id(value))
         above = [*(base.__name__ for base in value.__bases__), path]
+        described = self._described(("__name__", "__qualname__"))
+        paths = [f"{path}.{n}" for n in names]
+        look: Look = functools.partial(lookup, value.__dict__, names)
         if self.seen.any:
-            paths, look = everything(path, value.__dict__, names)
-            return self._later(
-                value, paths + above, lambda: (*look(), *value.__bases__, type(value)), kind, strict=False
-            )
+            paths, look = everything(path, value.__dict__, names, all_of_python=True)
         return self._later(
             value,
-            [*(f"{path}.{n}" for n in names), *above],
-            lambda: (*lookup(value.__dict__, names), *value.__bases__, type(value)),
+            [*paths, *above, *(f"{path}.{n}" for n in described)],
+            lambda: (*look(), *value.__bases__, type(value), *described_by(value, described)),
             kind,
-            strict=True,
-            row=("type", value, names),
+            strict=not self.seen.any,
+            row=None if self.seen.any or described else ("type", value, names),
         )
 
     def _attributes(self, path: str, value: Any) -> tuple[list[str], list[Look], Any]:
