@@ -379,8 +379,11 @@ def test_two_dimensions_and_boundaries_go_where_there_is_a_place_for_them(name, 
     U = GaugeField(jali.Lattice(4, 6), SU(2), boundary=["periodic", "open"]).cold_start()
     U.save(tmp_path / name)
     (result,) = measured(capsys, tmp_path / name, "--flow", "--flow-time", 0.1)
-    assert result["plaquette"] == pytest.approx(5 / 6, abs=1e-14)
-    assert result["plaquette_spatial"] is None
+    assert result["plaquette"] == pytest.approx(1.0, abs=1e-14)
+    assert (result["plaquette_spatial"], result["polyakov"]) == (None, None)
+    assert result["in_means"]
+    assert jali_here("measure", tmp_path / name) == 0
+    assert "Polyakov" not in capsys.readouterr().out
     assert jali_here("convert", tmp_path / name, tmp_path / "other.npy", ranks=2) == 0
     found = GaugeField.from_file(tmp_path / "other.npy")
     assert found[0].boundary.words == ["periodic", "open"]

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import jali
-from jali import SU, Field, Lattice, Spinor
+from jali import SU, Field, Lattice, LayoutError, Spinor
 from jali.fermions import WilsonDirac, gamma, gamma5
+from jali.gauge import GaugeField
 from jali.lattice.algebra import inner, norm2
 
 pytestmark = pytest.mark.lanes
@@ -203,3 +204,35 @@ def test_fields_that_do_not_fit_are_refused():
         D.apply(psi, psi)
     with pytest.raises(jali.LayoutError, match="3 link fields on a lattice of 4 dimensions"):
         WilsonDirac(D.links[:3], 0.1)
+
+
+def test_open_links_and_open_spinors_belong_together():
+    """No hop uses what is stored where no link leads across the edge, and gamma_5 D gamma_5 = D^dagger holds."""
+    lattice = Lattice(4, 3, 2, 4)
+    U = GaugeField(lattice, SU(2), boundary={1: "open"}).hot_start(1)
+    psi, chi = (random_spinor(lattice, 2, k, boundary={1: "open", 3: "antiperiodic"}) for k in (2, 3))
+    D = WilsonDirac(U, 0.2)
+    expected = wilson_numpy(
+        [u[...] for u in U.fields], psi[...], 0.2, ["periodic", "open", "periodic", "antiperiodic"]
+    )
+    assert np.allclose(D.apply(psi)[...], expected, rtol=1e-13, atol=1e-13)
+    assert inner(chi, D.apply(psi)) == pytest.approx(inner(D.adjoint(chi), psi), rel=1e-12)
+    U[1][:, -1] = np.full((2, 2), 7.0)
+    assert np.allclose(D.apply(psi)[...], expected, rtol=1e-13, atol=1e-13)
+    closed = random_spinor(lattice, 2, 2)
+    for apply in (D.apply, D.adjoint, D.normal):
+        with pytest.raises(LayoutError, match=r"direction 1, which is open.*boundary=\{1: \"open\"\}"):
+            apply(closed)
+
+
+def test_links_with_a_sign_at_the_edge_are_refused():
+    lattice = Lattice(4, 4)
+    for condition in ("antiperiodic", 1j):
+        U = GaugeField(lattice, SU(2), boundary={1: condition}).hot_start(1)
+        with pytest.raises(LayoutError, match="signs and phases belong to the spinor's boundary"):
+            WilsonDirac(U, 0.2).apply(random_spinor(lattice, 2, 1))
+        links = [
+            U[0],
+            GaugeField(lattice, SU(2)).assign(U)[1],
+        ]  # of one direction at the edge of another it matters not
+        assert np.isfinite(WilsonDirac(links, 0.2).apply(random_spinor(lattice, 2, 1))[...]).all()

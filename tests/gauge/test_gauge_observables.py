@@ -220,4 +220,4 @@ def test_open_boundaries_drop_the_plaquettes_across_the_edge() -> None:
     U = warm((4, 6), 2, boundary=boundary)
     array = as_array(U)
     inside = reference.trace(reference.path(array, [1, 2, -1, -2])).real[:, :-1].sum() / 2
-    assert plaquettes(U)[0] * 24 == pytest.approx(inside, abs=1e-13)
+    assert plaquettes(U)[0] * 20 == pytest.approx(inside, abs=1e-13)

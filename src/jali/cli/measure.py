@@ -203,7 +203,9 @@ def ensemble_means(results: Sequence[dict[str, Any]]) -> EnsembleMeans | None:
     columns: dict[str, list[Any]] = {}
     for name in observables_of(counted[0]["group"]):
         loop = {"polyakov_re": 0, "polyakov_im": 1}.get(name)
-        columns[name] = [result[name] if loop is None else result["polyakov"][loop] for result in counted]
+        columns[name] = [
+            result[name] if loop is None else (result["polyakov"] or [None, None])[loop] for result in counted
+        ]
     return EnsembleMeans(
         len(counted),
         len(results) - len(counted),
@@ -216,7 +218,7 @@ def ensemble_means(results: Sequence[dict[str, Any]]) -> EnsembleMeans | None:
 def _is_finite(result: dict[str, Any]) -> bool:
     """Whether what is averaged are numbers."""
     energies = [point["energy"] for point in result.get("flow", [])]
-    return None not in (result["plaquette"], *result["polyakov"], *energies)
+    return None not in (result["plaquette"], *(result["polyakov"] or ()), *energies)
 
 
 def _flow(results: Sequence[dict[str, Any]]) -> FlowSummary | None:
@@ -249,7 +251,7 @@ def measure(configuration: Configuration) -> dict[str, Any]:
     """What there is to say about a configuration, as plain values; None where something does not exist."""
     U, file = configuration.U, configuration.file
     mean, spatial, temporal = plaquettes(U)
-    loop = polyakov_loop(U)
+    loop = None if U.lattice.ndim - 1 in U.open else polyakov_loop(U)
     return {
         "file": configuration.path,
         "format": configuration.format,
@@ -264,7 +266,7 @@ def measure(configuration: Configuration) -> dict[str, Any]:
         "plaquette_spatial": _known(spatial),
         "plaquette_temporal": _known(temporal),
         "link_trace": _known(link_trace(U)),
-        "polyakov": [_known(loop.real), _known(loop.imag)],
+        "polyakov": None if loop is None else [_known(loop.real), _known(loop.imag)],
         "unitarity_deviation": _known(U.unitarity_deviation()),
         "header": None if file is None else {"plaquette": file.plaquette, "link_trace": file.link_trace},
     }
@@ -291,13 +293,12 @@ def render(result: dict[str, Any]) -> str:
     for name in ("plaquette_spatial", "plaquette_temporal"):
         if result[name] is not None:
             lines.append(f"  {name:<20}{_number(result[name])}")
-    re, im = (math.nan if part is None else part for part in result["polyakov"])
+    lines.append(f"  link trace          {_number(result['link_trace'])}{_header(result, 'link_trace')}")
+    if result["polyakov"] is not None:
+        re, im = (math.nan if part is None else part for part in result["polyakov"])
+        lines.append(f"  Polyakov loop       {_number(re)} {'+' if im >= 0 else '-'} {_number(abs(im))} i")
     deviation = result["unitarity_deviation"]
-    lines += [
-        f"  link trace          {_number(result['link_trace'])}{_header(result, 'link_trace')}",
-        f"  Polyakov loop       {_number(re)} {'+' if im >= 0 else '-'} {_number(abs(im))} i",
-        f"  unitarity           rms deviation {math.inf if deviation is None else deviation:.1e}",
-    ]
+    lines.append(f"  unitarity           rms deviation {math.inf if deviation is None else deviation:.1e}")
     if "flow" in result:
         lines.append("  flow time   E           t^2 E       charge")
         for point in result["flow"]:
@@ -310,8 +311,10 @@ def render(result: dict[str, Any]) -> str:
 
 def render_line(result: dict[str, Any]) -> str:
     """One of many configurations for people."""
-    re, im = (math.nan if part is None else part for part in result["polyakov"])
-    line = f"{result['file']}  plaquette {_number(result['plaquette'])}  Polyakov loop {re:+.6f} {im:+.6f} i"
+    line = f"{result['file']}  plaquette {_number(result['plaquette'])}"
+    if result["polyakov"] is not None:
+        re, im = (math.nan if part is None else part for part in result["polyakov"])
+        line += f"  Polyakov loop {re:+.6f} {im:+.6f} i"
     if "flow" in result:
         last = result["flow"][-1]
         charge = "" if last["charge"] is None else f"  charge {last['charge']:+.4f}"

@@ -162,11 +162,13 @@ class ArrayArgument:
 
 @dataclass(frozen=True)
 class FieldArgument:
-    """What tracing needs to know of a field argument. Equal `identity` means the same field; `ratio` is that of its lattice."""
+    """What tracing needs to know of a field argument. Equal `identity` means the same field; `ratio` is that of its lattice, `open` are
+    the directions in which its boundary is."""
 
     storage: Stored
     identity: int
     ratio: Ratio | None = None
+    open: tuple[int, ...] = ()
 
 
 class Ratio(NamedTuple):

@@ -253,14 +253,23 @@ class FieldValue(Value):
 class FieldSymbol(WithoutValue):
     """A field inside a site function: `f[X]` reads, `f[X] = value` and `f[X] += value` write."""
 
-    __slots__ = ("_trace", "element", "name", "ratio", "slot")
+    __slots__ = ("_trace", "element", "name", "open", "ratio", "slot")
 
-    def __init__(self, trace: Trace, slot: int, name: str, element: Element, ratio: Ratio | None = None):
+    def __init__(
+        self,
+        trace: Trace,
+        slot: int,
+        name: str,
+        element: Element,
+        ratio: Ratio | None = None,
+        open: tuple[int, ...] = (),
+    ):
         self._trace = trace
         self.slot = slot
         self.name = name
         self.element = element
         self.ratio = ratio
+        self.open = open
 
     def advice(self) -> str:
         """What the user should write instead."""
@@ -390,6 +399,11 @@ class Fields(WithoutValue, Sequence[Any]):
     def example(self) -> str:
         """How a value of these fields is written."""
         return f"{self.name}[mu][X]"
+
+    @property
+    def open(self) -> tuple[int, ...]:
+        """The directions in which the boundary of the first field is open."""
+        return self.members[0].open if self.members else ()
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise trace_error(

@@ -1,7 +1,7 @@
 """Tracing: runs a site function once over symbols and returns what it computes as `SiteProgram`s.
 
 The symbols are `Site` (X and its shifts), `FieldSymbol`, `Accumulator`, `RandomSymbol` and `Value`. Tracing knows element
-types and the number of dimensions, nothing of extents, ranks or memory; whether a read can hit a written site is
+types, the number of dimensions and which boundaries are open, nothing of extents, ranks or memory; whether a read can hit a written site is
 decided later, when the program meets a lattice and a domain.
 """
 
@@ -53,7 +53,8 @@ def trace(
         found = slots.get(argument.identity)
         if found is None:
             state.slots.append(FieldSlot(name, argument.storage, ratio=argument.ratio))
-            found = FieldSymbol(state, len(state.slots) - 1, name, argument.storage.element, argument.ratio)
+            element, slot = argument.storage.element, len(state.slots) - 1
+            found = FieldSymbol(state, slot, name, element, argument.ratio, argument.open)
             slots[argument.identity] = found
         return found
 

@@ -4,7 +4,9 @@
                                              + (1 + gamma_mu) U_mu(x-mu)^dagger psi(x-mu) ]
 
 on a lattice of d = 1 to 4 dimensions (Wilson, in "New phenomena in subnuclear physics", 1977; r = 1, kappa = 1/(2m + 2d)). Links
-multiply projected spinors of two spins. Boundary conditions are those of the spinor field. Solving is `jali.solvers`' affair.
+multiply projected spinors of two spins. Boundary conditions are those of the spinor field: "open" are Dirichlet conditions, with
+psi = 0 one step outside of the lattice (as in M. Luscher and S. Schaefer, arXiv:1206.2809, with c_F = 1, where these outer slices
+belong to the lattice). Solving is `jali.solvers`' affair.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class WilsonDirac:
     """The Wilson Dirac operator of a gauge field `U` (a `GaugeField` or a list of one field per direction) and a bare mass.
 
     `apply(psi, out)` writes D psi into `out` and returns it; a new field is made when `out` is left out. Likewise `adjoint`
-    (D^dagger) and `normal` (D^dagger D, Hermitian and positive, for `jali.solvers.cg`). Raises LayoutError for spinors that do not fit the links.
+    (D^dagger) and `normal` (D^dagger D, Hermitian and positive, for `jali.solvers.cg`). Raises LayoutError for spinors that do not fit
+    the links: across an open edge of the links the spinor is open, too; signs and phases are those of the spinor alone.
     """
 
     def __init__(self, U: Any, mass: float):
@@ -109,6 +112,19 @@ class WilsonDirac:
             raise LayoutError(
                 f"{self!r} acts on fields of Spinor({self.colours}), {psi.name} holds {psi.element}"
             )
+        for mu, link in enumerate(self.links):
+            condition, of_spinor = link.boundary.conditions[mu], psi.boundary.conditions[mu]
+            if condition == "open" != of_spinor:
+                raise LayoutError(
+                    f"no link leads across the edge of direction {mu}, which is open, but {psi.name} goes on there ({of_spinor}): "
+                    f'make it a field with boundary={{{mu}: "open"}}'
+                )
+            if condition not in ("periodic", "open"):
+                raise LayoutError(
+                    f"the links have the boundary {condition} in direction {mu}, so that a hop across the edge would be another "
+                    "forwards than backwards; signs and phases belong to the spinor's boundary, and the links are periodic: "
+                    "GaugeField(lattice, group).assign(U)"
+                )
 
     def _run(self, operator: Any, psi: Field, out: Field | None) -> Field:
         self._check(psi)

@@ -6,6 +6,7 @@ Metropolis, force and flow take all that they need from there.
 
 from __future__ import annotations
 
+import itertools
 import math
 import numbers
 from abc import ABC, abstractmethod
@@ -19,6 +20,7 @@ from jali.errors import LayoutError, ParameterError
 from jali.gauge.field import GaugeField
 from jali.gauge.groups import link_with_staple
 from jali.gauge.link_colours import PLAQUETTES, RECTANGLES, Reach, checked_reach
+from jali.gauge.open_edges import number_of_loops, weighted
 from jali.gauge.plaquettes import plaquette_sums
 from jali.gauge.staples import rectangle_staple, staple
 from jali.lattice.checked import checked
@@ -68,8 +70,8 @@ class Action(ABC):
         """The function (X, U, mu) that gives S_mu(x) inside a site function; a method will do."""
 
     def density(self, U: GaugeField) -> float:
-        """S per site."""
-        return self.value(U) / U.lattice.volume
+        """S per unit of volume: per site, on a periodic lattice."""
+        return self.value(U) / U.volume
 
     @checked
     def force(self, U: GaugeField, out: Sequence[jali.Field] | None = None) -> list[jali.Field]:
@@ -152,7 +154,7 @@ class WilsonAction(Action):
         """S of the whole lattice."""
         d = U.lattice.ndim
         spatial, temporal = U.lattice.sum(plaquette_sums, U)
-        return self.beta * (U.lattice.volume * d * (d - 1) / 2 - (spatial + temporal) / U.n)
+        return self.beta * (U.volume * d * (d - 1) / 2 - (spatial + temporal) / U.n)
 
 
 @jali.site_function
@@ -164,7 +166,7 @@ def _rectangles(X: Any, U: Any, total: Any) -> None:
                 continue
             there = U[mu][X] * U[mu][X + mu] * U[nu][X + 2 * mu]
             back = U[nu][X] * (U[mu][X + nu] * U[mu][X + mu + nu])
-            total += (there * back.dagger()).trace().real
+            total += weighted(X, U, (mu, nu), (there * back.dagger()).trace().real)
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,8 @@ class RectangleAction(Action):
     @checked
     def value(self, U: GaugeField) -> float:
         """S of the whole lattice."""
-        rectangles = U.lattice.volume * U.lattice.ndim * (U.lattice.ndim - 1)
+        planes = itertools.permutations(range(U.lattice.ndim), 2)
+        rectangles = sum(number_of_loops(U, {long: 2, short: 1}) for long, short in planes)
         deficit = rectangles - U.lattice.sum(_rectangles, U) / U.n
         return self.c0 * WilsonAction(self.beta).value(U) + self.c1 * self.beta * deficit
 

@@ -16,18 +16,19 @@ from jali.codegen.directions import Direction
 from jali.codegen.types import Real
 from jali.errors import LayoutError
 from jali.gauge.field import GaugeField
+from jali.gauge.open_edges import inside, weighted, where_linked
 from jali.gauge.plaquettes import plaquette_trace
 from jali.lattice.checked import checked
 
 
 def field_strength(X: Any, U: Any, mu: Direction, nu: Direction) -> Any:
-    """G_mu,nu(x), an algebra element, inside a site function."""
+    """G_mu,nu(x), an algebra element, inside a site function. Zero in the boundary slices of open directions."""
     # Four leaves, each from x round to x. Those that share a side share its product.
     right = U[mu][X] * U[nu][X + mu] * (U[nu][X] * U[mu][X + nu]).dagger()
     top = U[nu][X] * U[mu][X - mu + nu].dagger() * (U[mu][X - mu].dagger() * U[nu][X - mu]).dagger()
     left = (U[nu][X - mu - nu] * U[mu][X - mu]).dagger() * (U[mu][X - mu - nu] * U[nu][X - nu])
     bottom = U[nu][X - nu].dagger() * U[mu][X - nu] * (U[mu][X] * U[nu][X + mu - nu].dagger()).dagger()
-    return 0.25 * (right + top + left + bottom).traceless_antihermitian()
+    return inside(X, U, 0.25 * (right + top + left + bottom).traceless_antihermitian())
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,9 @@ class FieldStrength:
     `energy` is the mean of E = -sum_{mu<nu} tr G_mu,nu^2 (= G^a G^a / 4 summed over all mu, nu) per site with
     the clover G, `energy_plaquette` that of 2 sum_{mu<nu} Re tr(1 - U_p); both in lattice units, M. Luscher,
     JHEP 08 (2010) 071, arXiv:1006.4518, section 3. `charge` is the clover topological charge, nan except in
-    four dimensions.
+    four dimensions. On open boundaries (`jali.gauge.open_edges`) the clover G is zero in the boundary slices, which
+    `energy` and `charge` leave out (nan where nothing is between them), and `energy_plaquette` is the action density of
+    plaquettes, those within these slices with weight 1/2.
     """
 
     energy: float
@@ -51,7 +54,7 @@ def _sums(X: Any, U: Any, clover: Any, plaquettes: Any, charge: Any) -> None:
     for mu, nu in X.planes():
         G[int(mu), int(nu)] = field_strength(X, U, mu, nu)
         clover += G[int(mu), int(nu)].norm2()
-        plaquettes += plaquette_trace(X, U, mu, nu)
+        plaquettes += weighted(X, U, (mu, nu), plaquette_trace(X, U, mu, nu))
     charge += jali.zero(Real())  # in other dimensions too
     if X.ndim == 4:
         density = (G[0, 1] * G[2, 3]).trace() - (G[0, 2] * G[1, 3]).trace() + (G[0, 3] * G[1, 2]).trace()
@@ -65,12 +68,12 @@ def measure_field_strength(U: GaugeField) -> FieldStrength:
     if d < 2:
         raise LayoutError("a one-dimensional lattice has no field strength")
     clover, plaquettes, charge = U.lattice.sum(_sums, U)
-    volume = U.lattice.volume
+    inner = math.prod(n - 2 * (axis in U.open) for axis, n in enumerate(U.lattice.extents))
     # epsilon_{mu nu rho sigma} tr(G G) has eight equal terms for each of the three pairings
     return FieldStrength(
-        clover / volume,
-        2 * (U.n * d * (d - 1) / 2 - plaquettes / volume),
-        -charge / (4 * math.pi**2) if d == 4 else math.nan,
+        clover / inner if inner else math.nan,
+        2 * (U.n * d * (d - 1) / 2 - plaquettes / U.volume),
+        -charge / (4 * math.pi**2) if d == 4 and inner else math.nan,
     )
 
 
@@ -84,7 +87,8 @@ def energy_density(U: GaugeField) -> float:
 def _angles(X: Any, U: Any, total: Any) -> None:
     mu, nu = X.directions()
     loop = U[mu][X] * U[nu][X + mu] * (U[nu][X] * U[mu][X + nu]).dagger()
-    total += jali.atan2(loop[0, 0].imag, loop[0, 0].real)
+    angle = jali.atan2(loop[0, 0].imag, loop[0, 0].real)
+    total += where_linked(X, U, mu, where_linked(X, U, nu, angle, 0.0), 0.0)
 
 
 @checked
@@ -93,8 +97,9 @@ def topological_charge(U: GaugeField) -> float:
 
     In four dimensions Q = -(1 / 32 pi^2) sum_x epsilon tr(G G) with the clover field strength (an integer
     only for smooth fields: apply the gradient flow first). For U(1) in two dimensions the sum of the
-    plaquette angles in (-pi, pi] over 2 pi, an integer on every periodic configuration. Raises LayoutError
-    for other dimensions and groups.
+    plaquette angles in (-pi, pi] over 2 pi, an integer on every periodic configuration. On open boundaries charge
+    flows through the edges, and neither is an integer: see `FieldStrength`. Raises LayoutError for other dimensions and
+    groups.
     """
     if U.lattice.ndim == 4:
         return measure_field_strength(U).charge

@@ -22,6 +22,7 @@ from jali.codegen.types import SU, Element
 from jali.errors import FileFormatError, LayoutError, ParameterError
 from jali.files import checked_path
 from jali.gauge.groups import haar_random
+from jali.gauge.open_edges import number_of_loops, where_linked
 from jali.gauge.plaquettes import mean_link_trace, mean_plaquettes
 from jali.io.array_formats import Outline
 from jali.io.arrays import holds_arrays
@@ -53,7 +54,8 @@ class GaugeField(WithoutOperators):
     """Links U_mu(x) of a lattice gauge theory; `U[mu]` is the field of one direction.
 
     `group` is `SU(n)`, with SU(1) for U(1). `boundary` is that of every direction's field: see `jali.Field`;
-    beside periodic lattices `"open"` makes sense, where plaquettes that would cross the edge are zero. A gauge
+    beside periodic lattices `"open"` makes sense: the boundary conditions of Luscher and Schaefer, see
+    `docs/gauge-theory.md`. A gauge
     field has no links until it is started (`cold_start`, `hot_start`, `from_file`, or links of one's own): reading
     them before is an `UnsetError`. `storage` names how links are kept in memory, as in `jali.Field`: `"float32-12"`
     keeps two rows of an SU(3) matrix; boundaries stay with the field.
@@ -92,6 +94,11 @@ class GaugeField(WithoutOperators):
         self.precision = self.fields[0].precision
         for field in self.fields:
             field.set_by = START
+        if any(lattice.extents[axis] < 2 for axis in self.open):
+            raise LayoutError(
+                f"an open direction of a gauge field has two sites or more; the lattice is {lattice.extents}, open in "
+                f"{self.open}"
+            )
         self._workspace: dict[tuple[str, Element], Field] = {}
 
     def __repr__(self) -> str:
@@ -121,9 +128,20 @@ class GaugeField(WithoutOperators):
         return int(self.group.type.shape[0])
 
     @property
+    def open(self) -> tuple[int, ...]:
+        """The directions, by number, in which the boundary is open."""
+        return self.fields[0].boundary.open
+
+    @property
+    def volume(self) -> int:
+        """The volume in lattice units: the product of the extents, of open directions less one."""
+        return number_of_loops(self, {})
+
+    @property
     def links(self) -> int:
-        """Number of links of the whole lattice."""
-        return self.lattice.volume * self.lattice.ndim
+        """Number of links of the whole lattice. None leads across an open edge."""
+        volume, extents = self.lattice.volume, self.lattice.extents
+        return volume * self.lattice.ndim - sum(volume // extents[axis] for axis in self.open)
 
     def workspace(self, name: str, element: Element) -> Field:
         """A field on the same lattice that keeps its place between calls; its values belong to whoever asked
@@ -174,8 +192,8 @@ class GaugeField(WithoutOperators):
 
     def reunitarise(self) -> GaugeField:
         """Removes the rounding that many updates leave: rows orthonormal, determinant one. Returns self."""
-        for field in self.fields:
-            _reunitarise(field)
+        for mu, field in zip(self.lattice.directions, self.fields, strict=True):
+            _reunitarise(field, mu)
         return self
 
     def unitarity_deviation(self) -> float:
@@ -492,8 +510,8 @@ def _set_haar(X: Any, u: Any, rng: Any) -> None:
 
 
 @jali.site_function
-def _reunitarise(X: Any, u: Any) -> None:
-    u[X] = u[X].reunitarise()
+def _reunitarise(X: Any, u: Any, mu: Any) -> None:
+    u[X] = where_linked(X, u, mu, u[X].reunitarise(), u[X])
 
 
 @jali.site_function
@@ -507,6 +525,6 @@ def _deviation(X: Any, U: Any, total: Any) -> None:
     for mu in X.directions():
         u = U[mu][X]
         n = u.shape[0]
-        total += (u.dagger() * u - jali.identity(n)).norm2()
+        total += where_linked(X, U, mu, (u.dagger() * u - jali.identity(n)).norm2(), 0.0)
         if n > 1:
-            total += (u.det() - 1.0).norm2()
+            total += where_linked(X, U, mu, (u.det() - 1.0).norm2(), 0.0)

@@ -3,6 +3,9 @@
 S is the staple sum of the action, by default Wilson's. Flow time is in lattice units; fields are smooth over the
 distance sqrt(8 t). M. Luscher, JHEP 08 (2010) 071, arXiv:1006.4518; integrated by his third-order Runge-Kutta scheme
 (appendix C) with fixed steps. Does not adapt the step: its error is of order step^3 and easily checked by halving.
+
+On open boundaries S has the weights of the action, and on links within boundary slices Z is doubled: M. Luscher and
+S. Schaefer, arXiv:1206.2809, appendix B.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from jali.gauge.actions import Action
 from jali.gauge.clover import measure_field_strength
 from jali.gauge.field import GaugeField
 from jali.gauge.groups import link_with_staple
+from jali.gauge.open_edges import mirrored
 from jali.gauge.staples import staple
 from jali.lattice.checked import checked
 
@@ -29,9 +33,14 @@ from jali.lattice.checked import checked
 _STAGES = ((1.0, 0.0, 1 / 4), (8 / 9, -17 / 36, 1.0), (3 / 4, -1.0, 1.0))
 
 
+def _link_and_force(X: Any, V: Any, mu: Any, staple: Any) -> tuple[Any, Any]:
+    link, total = link_with_staple("flow", X, V, mu, staple)
+    return link, mirrored(X, V, mu, total)
+
+
 @jali.site_function
 def _first_stage(X: Any, new: Any, V: Any, A: Any, a: Any, c: Any, mu: Any, staple: Any) -> None:
-    link, total = link_with_staple("flow", X, V, mu, staple)
+    link, total = _link_and_force(X, V, mu, staple)
     z = -a * (link * total.dagger()).traceless_antihermitian()
     A[mu][X] = z
     new[mu][X] = (c * z).exp() * link
@@ -39,7 +48,7 @@ def _first_stage(X: Any, new: Any, V: Any, A: Any, a: Any, c: Any, mu: Any, stap
 
 @jali.site_function
 def _later_stage(X: Any, new: Any, V: Any, A: Any, a: Any, b: Any, c: Any, mu: Any, staple: Any) -> None:
-    link, total = link_with_staple("flow", X, V, mu, staple)
+    link, total = _link_and_force(X, V, mu, staple)
     z = b * A[mu][X] - a * (link * total.dagger()).traceless_antihermitian()
     A[mu][X] = z
     new[mu][X] = (c * z).exp() * link

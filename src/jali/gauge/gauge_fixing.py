@@ -9,7 +9,7 @@ lowers F for 0 < omega < 2 and converges much faster (J. Mandula and M. Ogilvie,
 What is found is a maximum near the start, one of many Gribov copies; no search for the largest one is made. Another
 copy: `U.random_gauge_transform(seed)` before.
 
-Links across an open edge belong to no plaquette, and are left out of F. With another factor for those who look across
+No link leads across an open edge: F has those within the lattice, and Delta those that a site has. With another factor for those who look across
 an edge, -1 or a phase, a link has one value seen from its own site and another from the far one, and F none at all.
 """
 
@@ -53,10 +53,7 @@ class GaugeFixing:
     transformation: jali.Field
     """g, so that V_mu(x) = g(x) U_mu(x) g(x + mu)^dagger."""
     functional: float
-    """F: mean of Re tr V_mu(x) / n over the links of these directions, of which those across an open edge count as 0.
-
-    `link_trace(field)` is the mean over what is stored, which has links there too.
-    """
+    """F: mean of Re tr V_mu(x) / n over the links of these directions; in Landau gauge `link_trace(field)`."""
     theta: float
     """The squared divergence per site and colour, as above; at a maximum it is zero."""
     sweeps: int
@@ -164,7 +161,8 @@ def _measure(U: GaugeField, g: jali.Field, axes: tuple[Any, ...]) -> tuple[float
     total, divergence = U.lattice.sum(_sums, g, U, axes)
     sites = U.n * U.lattice.volume
     # every link is seen from both of its ends; Delta is -2 times the anti-Hermitian part
-    return total / (2 * len(axes) * sites), 4 * divergence / sites
+    missing = sum(U.lattice.volume // U.lattice.extents[mu] for mu in map(int, axes) if mu in U.open)
+    return total / (2 * (len(axes) * sites - U.n * missing)), 4 * divergence / sites
 
 
 def _around(X: Any, g: Any, U: Any, axes: Any) -> Any:

@@ -20,6 +20,7 @@ from typing import Any
 import jali
 from jali.codegen.lines import trace_error
 from jali.gauge.groups import link_and_staple, link_with_staple
+from jali.gauge.open_edges import where_linked
 from jali.gauge.subgroups import (
     TINY,
     double_quaternion,
@@ -77,21 +78,21 @@ def _positive(coupling: Any, staple: Any) -> tuple[Any, Any]:
 def heat_bath_kennedy_pendleton(X: Any, U: Any, rng: Any, width: Any, mu: Any, staple: Any) -> None:
     """Heat bath for SU(n), n >= 2, at moderate and large beta; `width` is n / (2 beta)."""
     link, total = link_with_staple("heat_bath_sweep", X, U, mu, staple)
-    U[mu][X] = _kennedy_pendleton(X, link, total, width, rng)
+    U[mu][X] = where_linked(X, U, mu, _kennedy_pendleton(X, link, total, width, rng), link)
 
 
 @jali.site_function
 def heat_bath_creutz(X: Any, U: Any, rng: Any, coupling: Any, mu: Any, staple: Any) -> None:
     """Heat bath for SU(n), n >= 2, at small beta, beta = 0 included; `coupling` is beta / n."""
     link, total = link_with_staple("heat_bath_sweep", X, U, mu, staple)
-    U[mu][X] = _creutz(X, link, total, coupling, rng)
+    U[mu][X] = where_linked(X, U, mu, _creutz(X, link, total, coupling, rng), link)
 
 
 @jali.site_function
 def heat_bath_u1(X: Any, U: Any, rng: Any, beta: Any, mu: Any, staple: Any) -> None:
     """Exact heat bath for U(1) at any beta."""
     link, total = link_with_staple("heat_bath_sweep", X, U, mu, staple)
-    U[mu][X] = _best_fisher(X, link, total, beta, rng)
+    U[mu][X] = where_linked(X, U, mu, _best_fisher(X, link, total, beta, rng), link)
 
 
 def _kennedy_pendleton(X: Any, link: Any, staple: Any, width: Any, rng: Any) -> Any:

@@ -17,6 +17,7 @@ import jali
 from jali.codegen.types import Matrix
 from jali.errors import ParameterError
 from jali.gauge.field import GaugeField
+from jali.gauge.open_edges import number_of_loops, weighted
 from jali.lattice.checked import checked
 
 
@@ -36,11 +37,13 @@ def _lengthen(X: Any, out: Any, line: Any, u: Any, mu: Any) -> None:
 
 
 @jali.site_function
-def _carry_and_close(X: Any, out: Any, Q: Any, u: Any, far: Any, line: Any, nu: Any, total: Any) -> None:
+def _carry_and_close(
+    X: Any, out: Any, Q: Any, u: Any, far: Any, line: Any, mu: Any, nu: Any, total: Any
+) -> None:
     """One more step in nu, and the loop that this closes."""
     carried = u[X] * Q[X + nu] * far[X].dagger()
     out[X] = carried
-    total += (line[X] * carried.dagger()).trace().real
+    total += weighted(X, u, (mu, nu), (line[X] * carried.dagger()).trace().real)
 
 
 @checked
@@ -48,7 +51,8 @@ def wilson_loops(U: GaugeField, r_max: int, t_max: int, time: int | None = None)
     """Mean Wilson loops (1/n) Re tr W(R, T) for R = 1 .. r_max and T = 1 .. t_max: array `[R - 1, T - 1]`.
 
     Averaged over all sites and all ordered pairs of directions, or, if `time` is a direction's number, over
-    those where T lies along it. Raises ParameterError for sizes below 1 and beyond the lattice's extents.
+    those where T lies along it. On open boundaries over the loops within the lattice, those in boundary slices with
+    weight 1/2 (`jali.gauge.open_edges`). Raises ParameterError for sizes below 1 and beyond the lattice's extents.
     """
     return _loops(U, range(1, r_max + 1), t_max, time)
 
@@ -68,15 +72,20 @@ def _loops(U: GaugeField, sizes: range, t_max: int, time: int | None) -> np.ndar
     if len(sizes) < 1 or sizes[0] < 1 or t_max < 1:
         raise ParameterError(f"Wilson loops have sizes from 1 x 1, not {sizes[-1] if sizes else 0} x {t_max}")
     for m, v in pairs:
-        if sizes[-1] > lattice.extents[m] or t_max > lattice.extents[v]:
+        if any(
+            size > lattice.extents[axis] - (axis in U.open) for axis, size in ((m, sizes[-1]), (v, t_max))
+        ):
+            edges = f", open in {U.open}" if U.open else ""
             raise ParameterError(
-                f"Wilson loops of {sizes[-1]} x {t_max} do not fit a lattice of extents {lattice.extents}"
+                f"Wilson loops of {sizes[-1]} x {t_max} do not fit a lattice of extents {lattice.extents}{edges}"
             )
     total = np.zeros((len(sizes), t_max))
+    number = np.zeros((len(sizes), t_max))
     for m, v in pairs:
         for k, loops in enumerate(_plane(U, m, v, sizes, t_max)):
             total[k] += loops
-    return total / (len(pairs) * U.n * lattice.volume)
+            number[k] += [number_of_loops(U, {m: sizes[k], v: t}) for t in range(1, t_max + 1)]
+    return total / (U.n * number)
 
 
 def _plane(U: GaugeField, m: int, v: int, sizes: range, t_max: int) -> Iterable[list[float]]:
@@ -97,6 +106,6 @@ def _plane(U: GaugeField, m: int, v: int, sizes: range, t_max: int) -> Iterable[
             sums = []
             _copy(Q, line)
             for _ in range(t_max):
-                sums.append(float(U.lattice.sum(_carry_and_close, spare, Q, U[v], far, line, nu)))
+                sums.append(float(U.lattice.sum(_carry_and_close, spare, Q, U[v], far, line, mu, nu)))
                 Q, spare = spare, Q
             yield sums

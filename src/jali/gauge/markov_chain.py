@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,7 +17,10 @@ from jali.lattice.checked import checked
 
 @dataclass(frozen=True)
 class Measurement:
-    """Mean plaquettes and Polyakov loop after `sweep` sweeps; see `plaquettes` and `polyakov_loop`."""
+    """Mean plaquettes and Polyakov loop after `sweep` sweeps; see `plaquettes` and `polyakov_loop`.
+
+    `polyakov` is nan where time, the last direction, is open.
+    """
 
     sweep: int
     plaquette: float
@@ -52,4 +56,5 @@ def simulate(
         if number % reunitarise_every == 0:
             U.reunitarise()
         if number % every == 0:
-            yield Measurement(number, *plaquettes(U), polyakov_loop(U))
+            loop = complex(math.nan, math.nan) if U.lattice.ndim - 1 in U.open else polyakov_loop(U)
+            yield Measurement(number, *plaquettes(U), loop)

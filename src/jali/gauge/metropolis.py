@@ -11,6 +11,7 @@ from typing import Any
 import jali
 from jali.errors import ParameterError
 from jali.gauge.groups import gaussian_algebra, link_and_staple, link_with_staple
+from jali.gauge.open_edges import where_linked
 from jali.once import once
 
 MOST_HITS = 1000
@@ -59,7 +60,8 @@ def metropolis(hits: int) -> jali.SiteFunction:
         X: Any, U: Any, rng: Any, coupling: Any, width: Any, mu: Any, staple: Any, accepted: Any
     ) -> None:
         link, total = link_with_staple("metropolis_sweep", X, U, mu, staple)
-        U[mu][X], found = metropolis_link(X, link, total, coupling, rng, width, hits)
-        accepted += found
+        new, found = metropolis_link(X, link, total, coupling, rng, width, hits)
+        U[mu][X] = where_linked(X, U, mu, new, link)
+        accepted += where_linked(X, U, mu, found, 0.0)
 
     return metropolis_kernel

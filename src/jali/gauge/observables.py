@@ -25,7 +25,8 @@ from jali.once import once
 def plaquettes(U: GaugeField) -> tuple[float, float, float]:
     """Mean plaquette (1/n) Re tr U_p over all planes, over the spatial and over the temporal ones.
 
-    In two dimensions there are no spatial plaquettes: that mean is nan. Raises LayoutError in one dimension.
+    In two dimensions there are no spatial plaquettes: that mean is nan. On open boundaries over the plaquettes within the
+    lattice, those in boundary slices with weight 1/2 (`jali.gauge.open_edges`). Raises LayoutError in one dimension.
     """
     return mean_plaquettes(U)
 
@@ -38,9 +39,7 @@ def plaquette(U: GaugeField) -> float:
 
 @checked
 def link_trace(U: GaugeField) -> float:
-    """Mean of (1/n) Re tr U_mu(x) over all links as they are stored, those across an open edge too; it depends on the
-    gauge and serves as a fingerprint of files.
-    """
+    """Mean of (1/n) Re tr U_mu(x) over all links; it depends on the gauge and serves as a fingerprint of files."""
     return mean_link_trace(U)
 
 
@@ -69,10 +68,16 @@ def slices(axis: int, extent: int) -> Colouring:
 
 
 def _axis(U: GaugeField, mu: Any) -> int:
-    """The number of a direction that is given as a Direction or a number, negative from the end."""
+    """The number of a direction that is given as a Direction or a number, negative from the end; it closes upon itself."""
     if not isinstance(mu, int | np.integer | Direction) or not -U.lattice.ndim <= int(mu) < U.lattice.ndim:
         raise LayoutError(f"direction {mu!r} does not exist on a lattice of {U.lattice.ndim} dimensions")
-    return range(U.lattice.ndim)[int(mu)]
+    axis = range(U.lattice.ndim)[int(mu)]
+    if axis in U.open:
+        raise LayoutError(
+            f"there is no Polyakov loop along direction {axis}, whose boundary is open: no link leads from its last site to "
+            "its first"
+        )
+    return axis
 
 
 @checked
@@ -81,7 +86,7 @@ def polyakov_lines(U: GaugeField, mu: Any = -1) -> jali.Field:
     0.
 
     Built slice by slice from the far end, each reading only its neighbour, so that mu may be split over
-    ranks. The field is a workspace of U: the next call overwrites it.
+    ranks. The field is a workspace of U: the next call overwrites it. Raises LayoutError for an open direction.
     """
     axis = _axis(U, mu)
     direction, extent = U.lattice.directions[axis], U.lattice.extents[axis]
@@ -96,7 +101,7 @@ def polyakov_lines(U: GaugeField, mu: Any = -1) -> jali.Field:
 @checked
 def polyakov_loop(U: GaugeField, mu: Any = -1) -> complex:
     """Mean Polyakov loop (1/n) tr prod U_mu over the sites orthogonal to mu; by default mu is time, the last
-    direction.
+    direction. Raises LayoutError for an open direction.
     """
     axis = _axis(U, mu)
     extent = U.lattice.extents[axis]

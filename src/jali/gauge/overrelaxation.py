@@ -12,6 +12,7 @@ from typing import Any
 
 import jali
 from jali.gauge.groups import link_and_staple, link_with_staple
+from jali.gauge.open_edges import where_linked
 from jali.gauge.subgroups import (
     TINY,
     double_quaternion,
@@ -35,7 +36,8 @@ def overrelax_link(link: Any, staple: Any) -> Any:
 @jali.site_function
 def overrelax(X: Any, U: Any, mu: Any, staple: Any) -> None:
     """Reflects the links of direction mu."""
-    U[mu][X] = overrelax_link(*link_with_staple("overrelaxation_sweep", X, U, mu, staple))
+    link, total = link_with_staple("overrelaxation_sweep", X, U, mu, staple)
+    U[mu][X] = where_linked(X, U, mu, overrelax_link(link, total), link)
 
 
 def _reflect_rows(link: Any, staple: Any) -> Any:

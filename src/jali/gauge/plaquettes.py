@@ -1,7 +1,7 @@
 """Plaquettes and link traces of links, whoever holds them: a gauge field watches and saves its own by these.
 
 All are means of (1/n) Re tr, so that ordered links give 1. The last direction is time: `temporal` plaquettes
-contain it.
+contain it. Loops in the boundary slices of open directions have their weight (`jali.gauge.open_edges`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import jali
 from jali.codegen.directions import Direction
 from jali.codegen.types import Real
 from jali.errors import LayoutError
+from jali.gauge.open_edges import weighted, where_linked
 
 
 def plaquette_trace(X: Any, U: Any, mu: Direction, nu: Direction) -> Any:
     """Re tr of the plaquette at X in the plane of mu and nu, inside a site function: two products and a
-    trace.
+    trace. Zero where it would cross an open edge.
     """
     return ((U[mu][X] * U[nu][X + mu]) * (U[nu][X] * U[mu][X + nu]).dagger()).trace().real
 
@@ -28,10 +29,11 @@ def plaquette_sums(X: Any, U: Any, spatial: Any, temporal: Any) -> None:
     time = X.directions()[-1]
     spatial += jali.zero(Real())  # without planes of space too
     for mu, nu in X.planes():
+        trace = weighted(X, U, (mu, nu), plaquette_trace(X, U, mu, nu))
         if nu == time:
-            temporal += plaquette_trace(X, U, mu, nu)
+            temporal += trace
         else:
-            spatial += plaquette_trace(X, U, mu, nu)
+            spatial += trace
 
 
 def mean_plaquettes(U: Any) -> tuple[float, float, float]:
@@ -40,7 +42,7 @@ def mean_plaquettes(U: Any) -> tuple[float, float, float]:
     if d < 2:
         raise LayoutError("a one-dimensional lattice has no plaquettes")
     spatial, temporal = U.lattice.sum(plaquette_sums, U)
-    per_plane = 1.0 / (U.n * U.lattice.volume)
+    per_plane = 1.0 / (U.n * U.volume)
     planes = (d - 1) * (d - 2) // 2
     return (
         (spatial + temporal) * per_plane / (planes + d - 1),
@@ -52,7 +54,7 @@ def mean_plaquettes(U: Any) -> tuple[float, float, float]:
 @jali.site_function
 def _traces(X: Any, U: Any, total: Any) -> None:
     for mu in X.directions():
-        total += U[mu][X].trace().real
+        total += where_linked(X, U, mu, U[mu][X].trace().real, 0.0)
 
 
 def mean_link_trace(U: Any) -> float:

@@ -2,7 +2,8 @@
 
 All kinds replace all links at once, from the old ones. `directions` names the links that change, and the
 staples are taken among these directions only: `lattice.directions[:-1]` is spatial smearing, which leaves the
-transfer matrix alone.
+transfer matrix alone. At an open edge the staples are those of the mirror image (`jali.gauge.open_edges`), so that every
+link has 2 (d - 1).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from jali.codegen.directions import Direction
 from jali.errors import LayoutError, ParameterError
 from jali.gauge.field import GaugeField
 from jali.gauge.groups import project
+from jali.gauge.open_edges import mirrored, weighted, where_linked
 from jali.gauge.staples import staple
 from jali.lattice.checked import checked
 from jali.once import once
@@ -30,7 +32,8 @@ def _ape(axes: tuple[int, ...]) -> jali.SiteFunction:
     @jali.site_function
     def ape_kernel(X: Any, V: Any, U: Any, keep: Any, add: Any, mu: Any) -> None:
         across = [X.directions()[axis] for axis in axes]
-        V[mu][X] = project(keep * U[mu][X] + add * staple(X, U, mu, across))
+        link, total = U[mu][X], mirrored(X, U, mu, staple(X, U, mu, across))
+        V[mu][X] = where_linked(X, U, mu, project(keep * link + add * total), link)
 
     return ape_kernel
 
@@ -41,7 +44,7 @@ def _stout(axes: tuple[int, ...]) -> jali.SiteFunction:
     def stout_kernel(X: Any, V: Any, U: Any, rho: Any, mu: Any) -> None:
         across = [X.directions()[axis] for axis in axes]
         link = U[mu][X]
-        W = link * staple(X, U, mu, across).dagger()
+        W = link * mirrored(X, U, mu, staple(X, U, mu, across)).dagger()
         V[mu][X] = (-rho * W.traceless_antihermitian()).exp() * link
 
     return stout_kernel
@@ -87,9 +90,12 @@ def _decorate(
     """Links of direction mu with staples of decorated links: `sides` along the directions `across`, `tops` along mu."""
     total = keep * link[X]
     for side, top, nu in zip(sides, tops, across, strict=True):
-        total += add * (side[X] * top[X + nu] * side[X + mu].dagger())
-        total += add * (side[X - nu].dagger() * top[X - nu] * side[X + mu - nu])
-    out[X] = project(total)
+        for one in (
+            side[X] * top[X + nu] * side[X + mu].dagger(),
+            side[X - nu].dagger() * top[X - nu] * side[X + mu - nu],
+        ):
+            total += add * mirrored(X, link, mu, weighted(X, link, (mu, nu), one))
+    out[X] = where_linked(X, link, mu, project(total), link[X])
 
 
 @checked

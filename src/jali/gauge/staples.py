@@ -8,11 +8,13 @@ directions, since those that share a side share its product.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import jali
 from jali.codegen.directions import Direction
+from jali.gauge.open_edges import weighted
 from jali.once import once
 
 
@@ -20,15 +22,17 @@ def staple(X: Any, U: Any, mu: Direction, across: Iterable[Direction] | None = N
     """Sum of the staples of the link `U[mu][X]`, inside a site function.
 
     S = sum over nu != mu of U_nu(x) U_mu(x+nu) U_nu(x+mu)^dagger + U_nu(x-nu)^dagger U_mu(x-nu)
-    U_nu(x-nu+mu); `across` narrows nu to some directions.
+    U_nu(x-nu+mu); `across` narrows nu to some directions. In boundary slices of open directions staples have the
+    weight of their plaquette (`jali.gauge.open_edges`).
     """
     total: Any = None
     for nu in X.directions() if across is None else across:
         if nu == mu:
             continue
-        above = U[nu][X] * U[mu][X + nu] * U[nu][X + mu].dagger()
+        weigh = functools.partial(weighted, X, U, (mu, nu))
+        above = weigh(U[nu][X] * U[mu][X + nu] * U[nu][X + mu].dagger())
         total = above if total is None else total + above
-        total = total + U[nu][X - nu].dagger() * (U[mu][X - nu] * U[nu][X - nu + mu])
+        total = total + weigh(U[nu][X - nu].dagger() * (U[mu][X - nu] * U[nu][X - nu + mu]))
     return total
 
 
@@ -48,17 +52,18 @@ def rectangle_staple(c1: float) -> Callable[[Any, Any, Direction], Any]:
         for nu in X.directions():
             if nu == mu:
                 continue
+            weigh = functools.partial(weighted, X, U, (mu, nu))
             side, top, end = U[nu][X], U[mu][X + nu], U[nu][X + mu]
             far = U[nu][X + nu] * U[mu][X + 2 * nu] * U[nu][X + mu + nu].dagger()
-            total.append(side * ((c0 * top + c1 * far) * end.dagger()))
-            ahead.append((side * top) * (U[mu][X + mu + nu] * U[nu][X + 2 * mu].dagger()))
-            behind.append((U[nu][X - mu] * U[mu][X - mu + nu]) * (top * end.dagger()))
+            total.append(weigh(side * ((c0 * top + c1 * far) * end.dagger())))
+            ahead.append(weigh((side * top) * (U[mu][X + mu + nu] * U[nu][X + 2 * mu].dagger())))
+            behind.append(weigh((U[nu][X - mu] * U[mu][X - mu + nu]) * (top * end.dagger())))
 
             side, top, end = U[nu][X - nu], U[mu][X - nu], U[nu][X + mu - nu]
             far = U[nu][X - 2 * nu].dagger() * U[mu][X - 2 * nu] * U[nu][X + mu - 2 * nu]
-            total.append(side.dagger() * ((c0 * top + c1 * far) * end))
-            ahead.append((side.dagger() * top) * (U[mu][X + mu - nu] * U[nu][X + 2 * mu - nu]))
-            behind.append((U[nu][X - mu - nu].dagger() * U[mu][X - mu - nu]) * (top * end))
+            total.append(weigh(side.dagger() * ((c0 * top + c1 * far) * end)))
+            ahead.append(weigh((side.dagger() * top) * (U[mu][X + mu - nu] * U[nu][X + 2 * mu - nu])))
+            behind.append(weigh((U[nu][X - mu - nu].dagger() * U[mu][X - mu - nu]) * (top * end)))
         around = sum(ahead[1:], ahead[0]) * U[mu][X + mu].dagger() + U[mu][X - mu].dagger() * sum(
             behind[1:], behind[0]
         )

@@ -115,7 +115,7 @@ def describe(argument: Any, name: str, lattice: Any) -> Any:
     if argument is SUM:
         return "sum"
     if isinstance(argument, Field):
-        return FieldArgument(argument.stored, argument.serial, ratio_of(lattice, argument.lattice))
+        return _described(argument, lattice)
     if isinstance(argument, Scalar):
         return COMPLEX if argument.is_complex else REAL
     if isinstance(argument, Condition):
@@ -151,6 +151,10 @@ def describe(argument: Any, name: str, lattice: Any) -> Any:
         f"{name}: a {type(argument).__name__} cannot be an argument; fields, numbers, small arrays, jali.Random, directions and "
         "functions can"
     )
+
+
+def _described(field: Field, lattice: Any) -> FieldArgument:
+    return FieldArgument(field.stored, field.serial, ratio_of(lattice, field.lattice), field.boundary.open)
 
 
 def fields_of(arguments: Any) -> Any:
@@ -191,7 +195,7 @@ class Outside:
 
     def describe(self, field: Field) -> FieldArgument:
         """As an argument would be described."""
-        return FieldArgument(field.stored, field.serial, ratio_of(self.lattice, field.lattice))
+        return _described(field, self.lattice)
 
     def take(self, field: Field) -> None:
         """Notes a use. Raises LayoutError for a field that cannot meet the lattice."""
@@ -229,7 +233,7 @@ def aliases(fields: list[Field]) -> list[int]:
 
 def hashable(shape: Any) -> Any:
     if isinstance(shape, FieldArgument):
-        return shape.storage, shape.ratio
+        return shape.storage, shape.ratio, shape.open
     if isinstance(shape, tuple) and len(shape) == 2 and shape[0] == "static":
         return ("static", key_of(shape[1]))
     if isinstance(shape, list | tuple):

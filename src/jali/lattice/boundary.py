@@ -56,6 +56,11 @@ class Boundary:
         """The conditions as texts: `"periodic"`, or a phase as Python prints it."""
         return [str(c) for c in self.conditions]
 
+    @property
+    def open(self) -> tuple[int, ...]:
+        """The directions in which it is open."""
+        return tuple([axis for axis, c in enumerate(self.conditions) if c == "open"])
+
     @classmethod
     def from_words(cls, words: list[str], element: Element) -> Boundary:
         """The conditions that `words` are of, phases to the last bit. Raises LayoutError."""
