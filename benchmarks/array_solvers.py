@@ -63,8 +63,8 @@ def sides(size: int, comm: object) -> dict[str, Callable[[], np.ndarray]]:
     x0 = y.zeros_like()
     found = {
         "by hand": lambda: by_hand(A, local, comm),
-        "jali": lambda: cgls(Op, y, x0, niter=STEPS, tol=0).cost,
-        "jali CG": lambda: CG(Normal).solve(y, x0, niter=STEPS, tol=0).cost,
+        "jali": lambda: cgls(Op, y, x0, maxiter=STEPS, rtol=0).cost,
+        "jali CG": lambda: CG(Normal).solve(y, x0, maxiter=STEPS, rtol=0).cost,
     }
     try:
         import pylops_mpi

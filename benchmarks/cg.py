@@ -95,8 +95,8 @@ def main() -> None:
             cg(
                 D.normal,
                 b,
-                tolerance=1e-300,
-                max_iterations=iterations,
+                rtol=1e-300,
+                maxiter=iterations,
                 must_converge=False,
                 look_every=look_every,
             )

@@ -114,8 +114,8 @@ def sides(p: Parameters, arguments: argparse.Namespace, engine: str) -> dict[str
     there[:] = image
     their_data, their_start = theirs @ there, there.zeros_like()
     return {
-        JALI: lambda: cgls(modelling, data, start, niter=p.iterations, tol=0).cost,
-        AGAIN: lambda: cgls(modelling, close, start, niter=p.iterations, tol=0).cost,
+        JALI: lambda: cgls(modelling, data, start, maxiter=p.iterations, rtol=0).cost,
+        AGAIN: lambda: cgls(modelling, close, start, maxiter=p.iterations, rtol=0).cost,
         OTHER: lambda: pylops_mpi.cgls(theirs, their_data, their_start, niter=p.iterations, tol=0)[5],
     }
 

@@ -28,7 +28,7 @@ def pion(U, mass=-0.6):  # kappa = 1 / (2 mass + 8) = 0.147
     for component in np.eye(12).reshape(12, 4, 3):  # spin and colour of the source
         b = U.lattice.field(jali.Spinor(3), boundary={3: "antiperiodic"})
         b[0, 0, 0, 0] = component
-        C = C + U.lattice.sum(density, solvers.cg(D.normal, D.adjoint(b), tolerance=1e-11).solution, per=3)
+        C = C + U.lattice.sum(density, solvers.cg(D.normal, D.adjoint(b), rtol=1e-11).x, per=3)
     return C
 
 

@@ -43,12 +43,12 @@ def turn(X, p, r, beta):
     p[X] = r[X] + beta * p[X]
 
 
-def solve(U, b, tolerance=1e-11):
+def solve(U, b, rtol=1e-11):
     """H x = b by conjugate gradients on H^2 x = H b."""
     x, r, q, half = (b.like() for _ in range(4))
     gamma5_dirac(r, b, U, mass)
     p, rr, iterations = r.copy(), lattice.sum(dot, r, r), 0
-    goal = tolerance**2 * rr
+    goal = rtol**2 * rr
     while rr > goal:
         gamma5_dirac(half, p, U, mass)
         gamma5_dirac(q, half, U, mass)

@@ -397,8 +397,8 @@ def test_they_are_vectors_of_solvers(ranks: int) -> None:
     def run() -> None:
         diagonal = np.arange(1.0, 12)
         d, b = DistributedArray.to_dist(diagonal), DistributedArray.to_dist(np.ones(11))
-        found = cg(lambda x, out: np.multiply(d, x, out=out), b, tolerance=1e-12)
-        np.testing.assert_allclose(found.solution.asarray(), 1 / diagonal, rtol=1e-10)
+        found = cg(lambda x, out: np.multiply(d, x, out=out), b, rtol=1e-12)
+        np.testing.assert_allclose(found.x.asarray(), 1 / diagonal, rtol=1e-10)
         stack = StackedDistributedArray([b, b])
         vectors = vectors_of("b", stack)
         assert vectors.norm2(stack) == 22
@@ -463,9 +463,9 @@ def test_solvers_take_complex_vectors_that_are_not_contiguous(ranks: int) -> Non
     def run() -> None:
         d = DistributedArray.to_dist(np.repeat(diagonal, 3).reshape(4, 3))
         y = DistributedArray.to_dist(b).globally[:, 1:4]
-        found = cg(lambda x, out: np.multiply(d, x, out=out), y, tolerance=1e-12)
+        found = cg(lambda x, out: np.multiply(d, x, out=out), y, rtol=1e-12)
         right = b[:, 1:4] / diagonal[:, None]
-        np.testing.assert_allclose(found.solution.asarray(), right, rtol=1e-10)
+        np.testing.assert_allclose(found.x.asarray(), right, rtol=1e-10)
 
     comm.virtual_ranks(ranks, run)
 
@@ -476,8 +476,8 @@ def test_numbers_of_iterations_are_whole() -> None:
 
     b = DistributedArray.to_dist(np.ones(4))
     for niter in (-1, 2.5, "3"):
-        with pytest.raises(ParameterError, match="niter is a whole number from 0"):
-            cgls(Identity((4,)), b, niter=niter)
+        with pytest.raises(ParameterError, match="maxiter is a whole number from 0"):
+            cgls(Identity((4,)), b, maxiter=niter)
 
 
 def test_splits() -> None:

@@ -127,8 +127,8 @@ def test_solvers_take_them_alone_and_stacked(engine, ranks) -> None:
                 np.testing.assert_allclose(given.norm(), np.sqrt(5 * (a * a).sum()), rtol=1e-12)
                 np.testing.assert_allclose(given.norm(1), 3 * abs(a).sum(), rtol=1e-12)
             for solve in (
-                lambda op, b: cgls(op, b, niter=6, tol=0).x,
-                lambda op, b: fista(op, b, niter=4, eps=0.01, alpha=0.2).x,
+                lambda op, b: cgls(op, b, maxiter=6, rtol=0).x,
+                lambda op, b: fista(op, b, maxiter=4, eps=0.01, alpha=0.2).x,
             ):
                 found, right = solve(op, given), solve(op, wanted)
                 pairs = zip(found, right, strict=True) if op.stacked else [(found, right)]

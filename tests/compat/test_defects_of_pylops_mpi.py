@@ -295,7 +295,7 @@ def test_10_nothing_needs_ranks_beyond_the_communicator(tmp_path: Any) -> None:
         fourier = pylops_mpi.signalprocessing.MPIFFT2D(whole.shape, base_comm=group)
         assert dottest(fourier, flat, fourier @ flat)
         data = diagonal @ flat
-        assert cgls(diagonal, data, niter=3).x.communicator is group
+        assert cgls(diagonal, data, maxiter=3).x.communicator is group
         assert linops.Identity(5).shape == (5, 5)
         stack = StackedDistributedArray([x, x])
         assert math.isclose(stack.norm(), math.sqrt(2) * np.linalg.norm(whole))
@@ -324,7 +324,7 @@ def test_11_migration_in_single_precision_stays_there() -> None:
         assert Op.dtype == np.float32
         m = DistributedArray.to_dist(numbers(63, "float32"), partition=Partition.BROADCAST)
         d = Op @ m
-        found = cgls(Op, d, niter=5)
+        found = cgls(Op, d, maxiter=5)
         assert [v.dtype for v in (d, Op.H @ d, found.x)] == [np.float32] * 3
         assert (Op @ m.astype("float64")).dtype == np.float64
         assert found.cost[-1] < 0.2 * found.cost[0]

@@ -43,7 +43,7 @@ def functional_and_theta(V: np.ndarray, axes: range) -> tuple[float, float]:
 def test_the_gauge_is_fixed_and_observables_stay(name: str, n: int, extents: tuple[int, ...]) -> None:
     U = warm(extents, n, spread=0.4).random_gauge_transform(3)
     before = as_array(U)
-    fixed = GAUGES[name](U, tolerance=1e-20)
+    fixed = GAUGES[name](U, atol=1e-20)
     assert np.array_equal(as_array(U), before)
     V = fixed.field
     d = len(extents) - (name == "Coulomb")
@@ -66,7 +66,7 @@ def test_theta_has_the_normalisation_that_is_said(name: str, n: int) -> None:
     """Before the first sweep it is that of U itself, where it is far from zero."""
     U = warm((3, 4, 4, 5), n, spread=0.4)
     axes = range(4 - (name == "Coulomb"))
-    history = GAUGES[name](U, tolerance=1e-2).history
+    history = GAUGES[name](U, atol=1e-2).history
     functional, theta = functional_and_theta(as_array(U), axes)
     assert theta > 0.1
     assert history[0] == (0, pytest.approx(functional, rel=1e-12), pytest.approx(theta, rel=1e-12))
@@ -86,7 +86,7 @@ def test_theta_has_the_normalisation_that_is_said(name: str, n: int) -> None:
 
 
 def test_a_gauge_fixing_is_shown_in_a_line_and_in_a_notebook_with_its_history_folded() -> None:
-    fixed = landau_gauge(warm((4, 4, 4), 2, spread=0.4), every=1)
+    fixed = landau_gauge(warm((4, 4, 4), 2, spread=0.4), look_every=1)
     assert len(fixed.history) > 20
     assert repr(fixed).startswith(
         f"<gauge fixing, {fixed.sweeps} sweeps, functional {fixed.functional:.6g}, theta "
@@ -105,7 +105,7 @@ def test_a_gauge_fixing_is_shown_in_a_line_and_in_a_notebook_with_its_history_fo
 def test_no_sweep_lowers_the_functional(n: int, omega: float) -> None:
     U = warm((4, 4, 6), n, spread=0.5).random_gauge_transform(1)
     for fix in GAUGES.values():
-        history = fix(U, 1e-3, omega, every=1).history
+        history = fix(U, atol=1e-3, omega=omega, look_every=1).history
         values = np.array([row[1] for row in history])
         assert len(values) > 5
         assert np.diff(values).min() > -1e-13
@@ -116,7 +116,7 @@ def test_overrelaxation_needs_fewer_sweeps() -> None:
     U, rng = GaugeField(jali.Lattice(6, 6, 6, 6), SU(2)).hot_start(1), jali.Random(1)
     for _ in range(20):
         sweep(U, 2.5, rng)
-    assert 3 * landau_gauge(U, 1e-10, 1.7).sweeps < landau_gauge(U, 1e-10, 1.0).sweeps
+    assert 3 * landau_gauge(U, omega=1.7).sweeps < landau_gauge(U, omega=1.0).sweeps
 
 
 def test_small_angles_around_the_vacuum_come_back_to_unit_links_of_space() -> None:
@@ -126,17 +126,17 @@ def test_small_angles_around_the_vacuum_come_back_to_unit_links_of_space() -> No
     g[...] = reference.near_unity((4, 4, 4, 4), 3, 2, 0.2)
     U.gauge_transform(g)
     assert link_trace(U) < 0.9
-    fixed = landau_gauge(U, 1e-24)
+    fixed = landau_gauge(U, atol=1e-24)
     assert fixed.functional == pytest.approx(1, abs=1e-13)
     assert link_trace(fixed.field) == pytest.approx(1, abs=1e-13)
-    assert coulomb_gauge(U, 1e-24).functional == pytest.approx(1, abs=1e-13)
+    assert coulomb_gauge(U, atol=1e-24).functional == pytest.approx(1, abs=1e-13)
 
 
 def test_coulomb_gauge_fixes_every_slice_by_itself() -> None:
     U = warm((4, 4, 4, 4), 2)
     V = U.copy()
     V[0][:, :, :, 2] = warm((4, 4, 4, 4), 2, seed=9)[0][:, :, :, 2]
-    one, other = (coulomb_gauge(u, 1e-2, every=60) for u in (U, V))
+    one, other = (coulomb_gauge(u, atol=1e-2, look_every=60) for u in (U, V))
     assert one.sweeps == other.sweeps == 60
     a, b = (fixed.transformation.local() for fixed in (one, other))
     same = np.abs(a - b).max(axis=(0, 1, 2, 4, 5)) == 0
@@ -164,7 +164,7 @@ def test_ranks_do_not_change_a_bit(name: str) -> None:
 
 def test_an_open_boundary_has_a_gauge_too() -> None:
     U = GaugeField(jali.Lattice(4, 4, 4), SU(2), boundary=["periodic", "periodic", "open"]).hot_start(2)
-    fixed = landau_gauge(U, 1e-18)
+    fixed = landau_gauge(U, atol=1e-18)
     assert fixed.theta < 1e-18
     assert plaquette(fixed.field) == pytest.approx(plaquette(U), abs=1e-13)
     inner = as_array(fixed.field).copy()
@@ -184,10 +184,10 @@ def test_links_with_two_values_have_no_gauge(condition: Any) -> None:
             LayoutError, match=r"these have the boundary \{2: .*\.assign\(U\) has the same links"
         ):
             landau_gauge(U)
-        fixed = coulomb_gauge(U, 1e-18)  # looks across no edge in time
+        fixed = coulomb_gauge(U, atol=1e-18)  # looks across no edge in time
         links = GaugeField(U.lattice, SU(2)).assign(U)
-        assert np.array_equal(as_array(fixed.field), as_array(coulomb_gauge(links, 1e-18).field))
-        assert landau_gauge(links, 1e-18).theta < 1e-18
+        assert np.array_equal(as_array(fixed.field), as_array(coulomb_gauge(links, atol=1e-18).field))
+        assert landau_gauge(links, atol=1e-18).theta < 1e-18
 
     jali.virtual_ranks(2, run)
 
@@ -209,14 +209,14 @@ def test_a_tolerance_below_rounding_is_told_from_too_few_sweeps(
 ) -> None:
     U = warm((4, 4, 4), 2, precision=precision)
     with pytest.raises(SolverError, match=advice):
-        landau_gauge(U, tolerance, limit=10 if advice == "allow more" else 300)
+        landau_gauge(U, atol=tolerance, maxiter=10 if advice == "allow more" else 300)
 
 
 def test_what_cannot_be_fixed_is_refused_on_all_ranks() -> None:
     def run() -> None:
         U = warm((4, 4, 4), 2)
         with pytest.raises(SolverError, match=r"theta = \S+ after 3 sweeps, not below 1e-10"):
-            landau_gauge(U, limit=3)
+            landau_gauge(U, maxiter=3)
         for omega in (0.9, 2.0, float("nan")):
             with pytest.raises(ParameterError, match="omega from 1 to below 2"):
                 landau_gauge(U, omega=omega)

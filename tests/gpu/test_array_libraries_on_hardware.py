@@ -281,7 +281,7 @@ def test_kirchhoff(engine: str, dtype: Any) -> None:
         wavelet = numbers(9, 4, np.float64)
         A = linops.VStack([linops.Kirchhoff(z, x, t, sources, receivers, 1000.0, wavelet, 4, dtype=dtype)])
         d = A @ here.spread(numbers(12 * 15, 3, dtype), Partition.BROADCAST)
-        return {"data": d, "image": A.H @ d, "inverse": solvers.cgls(A, d, niter=3).x}
+        return {"data": d, "image": A.H @ d, "inverse": solvers.cgls(A, d, maxiter=3).x}
 
     compare(engine, program, 2e-4 if dtype == np.float32 else 1e-9)
 
@@ -314,11 +314,11 @@ def test_solvers(engine: str) -> None:
         y = A @ here.spread(numbers(8 * size, 1, np.float64))
         zero = here.spread(np.zeros(8 * size))
         found: dict[str, Any] = {
-            "cg": solvers.cg(square, A.H @ y, tolerance=1e-9).solution,
-            "cgls": solvers.cgls(A, y, zero.copy(), niter=20).x,
-            "lsqr": solvers.lsqr(A, y, zero.copy(), niter=20).x,
-            "ista": solvers.ista(A, y, zero.copy(), niter=20, alpha=1e-2, eps=0.1).x,
-            "fista": solvers.fista(A, y, zero.copy(), niter=20, alpha=1e-2, eps=0.1).x,
+            "cg": solvers.cg(square, A.H @ y, rtol=1e-09).x,
+            "cgls": solvers.cgls(A, y, zero.copy(), maxiter=20).x,
+            "lsqr": solvers.lsqr(A, y, zero.copy(), maxiter=20).x,
+            "ista": solvers.ista(A, y, zero.copy(), maxiter=20, alpha=1e-2, eps=0.1).x,
+            "fista": solvers.fista(A, y, zero.copy(), maxiter=20, alpha=1e-2, eps=0.1).x,
         }
         return found
 

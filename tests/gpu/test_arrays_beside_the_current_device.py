@@ -44,7 +44,7 @@ def conjugate_gradients(x: Any, y: Any) -> Any:
     def apply(p: Any, q: Any) -> None:
         q[...] = weights * p
 
-    return [solvers.cg(apply, y, tolerance=1e-10).solution]
+    return [solvers.cg(apply, y, rtol=1e-10).x]
 
 
 def real_transform(x: Any, y: Any) -> Any:

@@ -119,8 +119,8 @@ def test_rows_that_need_the_host_are_refused_by_name(policy, use_settings):
 
 def solved(kind, element, precision, look_every):
     b = random_field(Lattice(6, 4, device=kind), element, precision=precision)
-    found = cg(operator(0.1), b, tolerance=1e-10 if precision == "float64" else 1e-5, look_every=look_every)
-    return found.residuals, found.residual, found.solution[...].tolist(), found.look_every
+    found = cg(operator(0.1), b, rtol=1e-10 if precision == "float64" else 1e-05, look_every=look_every)
+    return found.residuals, found.residual, found.x[...].tolist(), found.look_every
 
 
 @pytest.mark.short(2)
@@ -138,8 +138,8 @@ def wilson(kind):
     lattice = Lattice(4, 4, 2, 4, device=kind)
     U = GaugeField(lattice, SU(3)).hot_start(seed=1)
     b = random_field(lattice, Spinor(3))
-    found = cg(WilsonDirac(U, 0.3).normal, b, tolerance=1e-8)
-    return found.residuals, found.solution[...].tolist(), found.look_every
+    found = cg(WilsonDirac(U, 0.3).normal, b, rtol=1e-08)
+    return found.residuals, found.x[...].tolist(), found.look_every
 
 
 def test_wilson_operator_in_a_graph():

@@ -43,9 +43,9 @@ def test_histories_are_those_of_the_host(element, precision, device):
     results = []
     for kind, look_every in (("cpu", None), (device, None), (device, 1), (device, 3)):
         b = random_field(Lattice(6, 4, device=kind), element, precision=precision)
-        found = cg(operator(0.1), b, tolerance=tolerance, look_every=look_every)
+        found = cg(operator(0.1), b, rtol=tolerance, look_every=look_every)
         assert found.look_every == (look_every or (1 if kind == "cpu" else 8))
-        results.append((found.residuals, found.residual, found.solution[...].tolist()))
+        results.append((found.residuals, found.residual, found.x[...].tolist()))
     assert all(other == results[0] for other in results[1:])
 
 
@@ -64,7 +64,7 @@ def test_an_iteration_is_the_operator_and_five_launches(device, monkeypatch):
     U = GaugeField(lattice, SU(2)).hot_start(seed=1)
     D = WilsonDirac(U, 0.3)
     b = random_field(lattice, Spinor(2))
-    found = cg(D.normal, b, tolerance=1e-8)
+    found = cg(D.normal, b, rtol=1e-08)
     assert found.residual < 1e-7
     (repeated,) = graphs
     assert repeated.graph.operations == 8 * (2 + 5) + 1  # at the end |r|^2 is carried to the next repetition

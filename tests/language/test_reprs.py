@@ -71,7 +71,7 @@ def test_a_solution_is_one_line_and_a_table_in_notebooks():
         q[...] = a @ p
 
     for must, most in ((True, 1000), (False, 2)):
-        solution = cg(apply, rng.normal(size=40), max_iterations=most, must_converge=must)
+        solution = cg(apply, rng.normal(size=40), maxiter=most, must_converge=must)
         how = "converged" if must else "not converged"
         text = f"<solution, {how} in {solution.iterations} iterations, residual {solution.residual:.2g}: array (40,) of float64>"
         assert repr(solution) == text

@@ -202,8 +202,8 @@ def test_vectors_of_different_communicators_are_not_mixed() -> None:
             lambda: x.__iadd__(y),
             lambda: StackedDistributedArray([x]) + StackedDistributedArray([y]),
             lambda: StackedDistributedArray([x]).dot(StackedDistributedArray([y])),
-            lambda: CG(Identity(6)).solve(x, y, niter=1),
-            lambda: cgls(Identity(6), x, x0=y, niter=1),
+            lambda: CG(Identity(6)).solve(x, y, maxiter=1),
+            lambda: cgls(Identity(6), x, x0=y, maxiter=1),
         ):
             with pytest.raises(ShapeError, match="different communicators"):
                 call()
@@ -287,7 +287,7 @@ def test_arrays_of_the_host_and_of_devices_are_not_mixed(cupy: Any) -> None:
             lambda: x.dot(y),
             lambda: y.dot(x),
             lambda: x.__setitem__(slice(None), y),
-            lambda: CG(Identity(6)).solve(x, y, niter=1),
+            lambda: CG(Identity(6)).solve(x, y, maxiter=1),
         ):
             with pytest.raises(
                 ShapeError, match="parts of one array are of (numpy|cupy), of the other of (numpy|cupy)"
@@ -336,7 +336,7 @@ def test_parts_that_are_no_arrays_are_refused() -> None:
         lambda x: FirstDerivative(4) @ x,
         lambda x: from_functions(lambda v: v, lambda v: v, (4, 4)) @ x,
         lambda x: Identity(4) @ StackedDistributedArray([x]),
-        lambda x: cgls(Identity(4), x, niter=2),
+        lambda x: cgls(Identity(4), x, maxiter=2),
         lambda x: StackedDistributedArray([x]).norm(),
         lambda x: x.redistribute(0),
     ],
@@ -389,13 +389,13 @@ def test_solvers_begin_with_what_can_hold_the_solution() -> None:
     def run() -> None:
         real, imaginary = DistributedArray.to_dist(np.ones(6)), DistributedArray.to_dist(np.ones(6) * 1j)
         for found in (
-            cgls(Identity(6), imaginary, x0=real, niter=3),
-            CG(Identity(6)).solve(imaginary, real, niter=3),
-            fista(Identity(6), imaginary, real, niter=99, alpha=1.0, eps=1e-9),
+            cgls(Identity(6), imaginary, x0=real, maxiter=3),
+            CG(Identity(6)).solve(imaginary, real, maxiter=3),
+            fista(Identity(6), imaginary, real, maxiter=99, alpha=1.0, eps=1e-9),
         ):
             assert np.allclose(found.x.asarray(), 1j)
             assert np.all(real.asarray() == 1)
-        assert np.allclose(cgls(Identity(6), imaginary, niter=3).x.asarray(), 1j)
+        assert np.allclose(cgls(Identity(6), imaginary, maxiter=3).x.asarray(), 1j)
 
     comm.virtual_ranks(2, run)
 
@@ -442,7 +442,7 @@ def test_a_rank_that_raises_inside_an_operator_stops_a_solver_on_all(kind: str) 
         elif kind == "product":
             op = 2 * (Identity(6) @ failing)
         try:
-            CG(op).solve(DistributedArray.to_dist(np.arange(6.0) + 1), niter=50, tol=0.0)
+            CG(op).solve(DistributedArray.to_dist(np.arange(6.0) + 1), maxiter=50, rtol=0)
         except RankError as error:
             heard.append(str(error))
             raise
@@ -470,7 +470,7 @@ def broken(x):
     return 2 * x
 
 op = from_functions(broken, broken, (8, 8))
-cgls(op, DistributedArray.to_dist(np.arange(8.0) + 1), niter=50, tol=0.0)
+cgls(op, DistributedArray.to_dist(np.arange(8.0) + 1), maxiter=50, rtol=0)
 print("not here")
 """
 

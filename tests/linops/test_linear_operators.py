@@ -219,8 +219,8 @@ def test_division_solves(ranks: int, dtype: str) -> None:
         nothing = op / y.zeros_like()
         assert nothing.norm() == 0
         assert (op / (y * 0)).global_shape == (op.shape[1],)
-        with pytest.raises(ParameterError, match="niter is a positive whole number, not 0"):
-            op.div(y, niter=0)
+        with pytest.raises(ParameterError, match="maxiter is a positive whole number, not 0"):
+            op.div(y, maxiter=0)
         with pytest.raises(ShapeError, match="y has"):
             op / x
 
@@ -280,7 +280,7 @@ def test_eigenvalues_condition_and_trace(ranks: int, dtype: str) -> None:
                 ShapeError,
                 f"takes {4 * n} elements, .* has 3",
             ),
-            (lambda: Identity(100).eigs(neigs=2, niter=1), ParameterError, "eigs: .* like=x"),
+            (lambda: Identity(100).eigs(neigs=2, maxiter=1), ParameterError, "eigs: .* like=x"),
         ):
             if call is not None and not (ranks == 1 and "takes" in words and n * 4 == 3):
                 with pytest.raises(error, match=words):
@@ -294,7 +294,7 @@ def test_eigenvalues_that_do_not_converge() -> None:
     def run() -> bool:
         op = BlockDiag([np.diag(1 + 1e-4 * np.arange(200.0))])
         with pytest.raises(SolverError, match="permit more iterations"):
-            op.eigs(5, symmetric=True, niter=1)
+            op.eigs(5, symmetric=True, maxiter=1)
         return True
 
     assert comm.virtual_ranks(2, run) == [True, True]
@@ -307,7 +307,7 @@ def test_a_dot_test_says_by_how_much(capsys: pytest.CaptureFixture[str]) -> None
         words = r"\(A u\)\^H v = 12.0 and u\^H \(A\^H v\) = 18.0: they differ by 6.0, which is 0.33 of the larger one \(1e-06 is"
         with pytest.raises(AssertionError, match=words):
             dottest(op, x, x)
-        assert not dottest(op, x, x, raiseerror=False, verb=True)
+        assert not dottest(op, x, x, raiseerror=False, show=True)
         assert dottest(op, x, x, rtol=0.4)
         assert dottest(op, x, x, atol=7)
         with pytest.raises(AssertionError, match=r"nr=5 and nc=None do not match operator shape \(6, 6\)"):

@@ -256,10 +256,10 @@ def test_solvers_take_it_with_every_kind_of_vector(ranks) -> None:
         array = DistributedArray.to_dist(a)
         for b in (array, array.as_engine("jali"), from_field(field), field):
             for solve in (
-                lambda op, b: cg(op, b, tolerance=1e-12).solution,
-                lambda op, b: cgls(op, b, niter=100, tol=1e-13).x,
-                lambda op, b: lsqr(op, b, niter=100).x,
-                lambda op, b: CG(op).solve(b, niter=60, tol=1e-13)[0],
+                lambda op, b: cg(op, b, rtol=1e-12).x,
+                lambda op, b: cgls(op, b, maxiter=100, atol=3.16e-07).x,
+                lambda op, b: lsqr(op, b, maxiter=100).x,
+                lambda op, b: CG(op).solve(b, maxiter=60, atol=3.16e-07)[0],
             ):
                 x = solve(op, b)
                 assert type(x) is type(b)

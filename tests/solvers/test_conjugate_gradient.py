@@ -56,15 +56,15 @@ def exact_inverse(b, m2):
 def test_solution_of_the_helmholtz_equation_is_that_of_fourier(element):
     b = random_field(element)
     before = b[...]
-    found = cg(operator(0.1), b, tolerance=1e-12)
+    found = cg(operator(0.1), b, rtol=1e-12)
     assert found.converged
-    assert np.allclose(found.solution[...], exact_inverse(b[...], 0.1), rtol=1e-10, atol=1e-10)
+    assert np.allclose(found.x[...], exact_inverse(b[...], 0.1), rtol=1e-10, atol=1e-10)
     assert found.residual < 2e-12
     assert np.array_equal(b[...], before)
 
 
 def test_residual_history_begins_at_one_and_ends_below_the_tolerance():
-    found = cg(operator(0.5), random_field(), tolerance=1e-8)
+    found = cg(operator(0.5), random_field(), rtol=1e-08)
     assert len(found.residuals) == found.iterations + 1
     assert found.residuals[0] == 1.0
     assert found.residuals[-1] <= 1e-8 < found.residuals[-2]
@@ -76,7 +76,7 @@ def test_error_falls_as_fast_as_the_condition_number_says():
     m2 = 0.5
     c = (m2 + 12) / m2
     rate = (math.sqrt(c) - 1) / (math.sqrt(c) + 1)
-    found = cg(operator(m2), random_field(), tolerance=1e-10)
+    found = cg(operator(m2), random_field(), rtol=1e-10)
     for k, residual in enumerate(found.residuals):
         assert residual <= 2 * math.sqrt(c) * rate**k
 
@@ -84,34 +84,34 @@ def test_error_falls_as_fast_as_the_condition_number_says():
 def test_iterations_are_at_most_the_number_of_distinct_eigenvalues():
     """On a ring of 6 sites the Laplacian has 4 eigenvalues: conjugate gradients ends after 4 steps."""
     b = random_field(lattice=Lattice(6))
-    found = cg(operator(1.0), b, tolerance=1e-12)
+    found = cg(operator(1.0), b, rtol=1e-12)
     assert found.iterations == 4
 
 
 def test_start_at_the_solution_needs_no_iteration():
     b = random_field()
-    x = cg(operator(0.3), b, tolerance=1e-12).solution
-    again = cg(operator(0.3), b, x0=x, tolerance=1e-10)
+    x = cg(operator(0.3), b, rtol=1e-12).x
+    again = cg(operator(0.3), b, x0=x, rtol=1e-10)
     assert again.iterations == 0
-    assert np.array_equal(again.solution[...], x[...])
-    assert again.solution is not x
+    assert np.array_equal(again.x[...], x[...])
+    assert again.x is not x
 
 
 def test_better_start_needs_fewer_iterations_and_is_not_changed():
     b = random_field()
-    x0 = cg(operator(0.3), b, tolerance=1e-4).solution
+    x0 = cg(operator(0.3), b, rtol=0.0001).x
     before = x0[...]
     cold, warm = cg(operator(0.3), b), cg(operator(0.3), b, x0=x0)
     assert warm.iterations < cold.iterations
     assert np.array_equal(x0[...], before)
-    assert np.allclose(warm.solution[...], cold.solution[...], atol=1e-8)
+    assert np.allclose(warm.x[...], cold.x[...], atol=1e-8)
 
 
 def test_zero_right_hand_side_has_the_solution_zero():
     found = cg(operator(0.3), Field(LATTICE, Real()), x0=random_field())
     assert found.iterations == 0
     assert found.converged
-    assert not np.any(found.solution[...])
+    assert not np.any(found.x[...])
 
 
 def test_boundary_conditions_of_the_right_hand_side_are_kept():
@@ -119,14 +119,14 @@ def test_boundary_conditions_of_the_right_hand_side_are_kept():
     lattice = Lattice(7)
     b = random_field(lattice=lattice, boundary="open")
     dense = 2.25 * np.eye(7) - np.eye(7, k=1) - np.eye(7, k=-1)
-    found = cg(operator(0.25), b, tolerance=1e-13)
-    assert np.allclose(found.solution[...], np.linalg.solve(dense, b[...]), rtol=1e-11)
+    found = cg(operator(0.25), b, rtol=1e-13)
+    assert np.allclose(found.x[...], np.linalg.solve(dense, b[...]), rtol=1e-11)
 
 
 def test_single_precision_reaches_its_own_accuracy():
     b = random_field(precision="float32")
-    found = cg(operator(0.5), b, tolerance=1e-5)
-    assert np.allclose(found.solution[...], exact_inverse(b[...].astype(float), 0.5).real, atol=1e-4)
+    found = cg(operator(0.5), b, rtol=1e-05)
+    assert np.allclose(found.x[...], exact_inverse(b[...].astype(float), 0.5).real, atol=1e-4)
 
 
 def test_history_is_bit_identical_on_any_number_of_ranks():
@@ -134,7 +134,7 @@ def test_history_is_bit_identical_on_any_number_of_ranks():
         lattice = Lattice(8, 6, 4)
         b = random_field(Complex(), 3, lattice)
         found = cg(operator(0.2), b)
-        return found.residuals, found.solution[...]
+        return found.residuals, found.x[...]
 
     residuals, solution = run()
     for ranks in (2, 3):
@@ -145,11 +145,11 @@ def test_history_is_bit_identical_on_any_number_of_ranks():
 
 def test_no_convergence_is_an_error_with_numbers():
     with pytest.raises(SolverError, match=r"no convergence to 1e-10 in 3 iterations: \|r\|/\|b\| is 0\.\d+"):
-        cg(operator(0.01), random_field(), max_iterations=3)
+        cg(operator(0.01), random_field(), maxiter=3)
 
 
 def test_no_convergence_is_a_flag_on_request():
-    found = cg(operator(0.01), random_field(), max_iterations=3, must_converge=False)
+    found = cg(operator(0.01), random_field(), maxiter=3, must_converge=False)
     assert not found.converged
     assert found.iterations == 3
     assert found.residual == pytest.approx(found.residuals[-1], rel=1e-10)
@@ -183,22 +183,22 @@ def test_infinities_are_an_error_not_an_endless_loop():
         cg(lambda p, q: overflow(q, p), random_field())
     b = random_field()
     b[0, 0, 0] = np.nan
-    with pytest.raises(SolverError, match="right-hand side contains infinities or nan"):
+    with pytest.raises(SolverError, match=r"b contains infinities or nan \(1 numbers\)"):
         cg(operator(0.3), b)
 
 
 @pytest.mark.parametrize("tolerance", [0, 1, -1e-3, "small"])
 def test_impossible_tolerance_is_refused(tolerance):
-    with pytest.raises(ParameterError, match="tolerance is relative"):
-        cg(operator(0.3), random_field(), tolerance=tolerance)
+    with pytest.raises(ParameterError, match="cg: rtol is"):
+        cg(operator(0.3), random_field(), rtol=tolerance)
 
 
 def test_impossible_arguments_are_refused():
-    with pytest.raises(ParameterError, match="max_iterations is a positive whole number"):
-        cg(operator(0.3), random_field(), max_iterations=0)
-    with pytest.raises(ParameterError, match="max_iterations is a positive whole number"):
-        cg(operator(0.3), random_field(), max_iterations=None)
-    with pytest.raises(SolverError, match="x0, or what the operator makes of it"):
+    with pytest.raises(ParameterError, match="maxiter is a positive whole number"):
+        cg(operator(0.3), random_field(), maxiter=0)
+    with pytest.raises(ParameterError, match="maxiter is a positive whole number"):
+        cg(operator(0.3), random_field(), maxiter=None)
+    with pytest.raises(SolverError, match="cg: x0 contains infinities or nan"):
         cg(operator(0.3), b := random_field(), x0=b.like().set_local(np.full(b.lattice.extents, np.nan)))
     with pytest.raises(LayoutError, match="x0 holds Complex"):
         cg(operator(0.3), random_field(), x0=random_field(Complex()))
@@ -211,7 +211,7 @@ def test_result_does_not_depend_on_how_often_the_host_looks(element, look_every)
     each, some = cg(operator(0.2), b), cg(operator(0.2), b, look_every=look_every)
     assert (each.look_every, some.look_every) == (1, look_every)
     assert (some.residuals, some.residual) == (each.residuals, each.residual)
-    assert np.array_equal(some.solution[...], each.solution[...])
+    assert np.array_equal(some.x[...], each.x[...])
 
 
 def test_looking_less_often_gives_up_and_fails_in_the_same_iteration():
@@ -220,7 +220,7 @@ def test_looking_less_often_gives_up_and_fails_in_the_same_iteration():
         results = []
         for look_every in (1, 4):
             try:
-                found = cg(operator(m2), b, max_iterations=bound, must_converge=False, look_every=look_every)
+                found = cg(operator(m2), b, maxiter=bound, must_converge=False, look_every=look_every)
                 results.append((found.residuals, found.residual))
             except SolverError as error:
                 results.append(str(error))
@@ -231,10 +231,10 @@ def test_looking_less_often_gives_up_and_fails_in_the_same_iteration():
 def test_exact_convergence_within_a_graph_leaves_the_solution_as_it_is():
     """On a ring of 6 sites the residual vanishes after 4 steps; what follows must not divide zero by zero."""
     b = random_field(lattice=Lattice(6))
-    each = cg(operator(1.0), b, tolerance=1e-14, must_converge=False, max_iterations=6)
-    some = cg(operator(1.0), b, tolerance=1e-14, must_converge=False, max_iterations=30, look_every=12)
-    assert np.all(np.isfinite(some.solution[...]))
-    assert np.allclose(some.solution[...], each.solution[...], rtol=1e-13)
+    each = cg(operator(1.0), b, rtol=1e-14, must_converge=False, maxiter=6)
+    some = cg(operator(1.0), b, rtol=1e-14, must_converge=False, maxiter=30, look_every=12)
+    assert np.all(np.isfinite(some.x[...]))
+    assert np.allclose(some.x[...], each.x[...], rtol=1e-13)
 
 
 def test_operator_that_cannot_be_recorded_is_refused_where_that_was_asked_for():
@@ -247,7 +247,7 @@ def test_operator_that_cannot_be_recorded_is_refused_where_that_was_asked_for():
             lambda p, q: apply(p, q) if np.any(p[...]) else None,
             random_field(),
             look_every=4,
-            tolerance=1e-300,
+            rtol=1e-300,
         )
 
 
@@ -255,7 +255,7 @@ def test_history_with_graphs_is_bit_identical_on_any_number_of_ranks():
     def run():
         b = random_field(Complex(), 3, Lattice(8, 6, 4))
         found = cg(operator(0.2), b, look_every=5)
-        return found.residuals, found.solution[...]
+        return found.residuals, found.x[...]
 
     residuals, solution = run()
     for other, values in jali.virtual_ranks(2, run):
@@ -273,23 +273,23 @@ def test_right_hand_sides_whose_squares_vanish_or_overflow_are_scaled(power, pre
     scaled, start = (field.like() for field in (b, b))
     scaled[...] = b[...] * b[...].dtype.type(2.0**power)
     start[...] = scaled[...] / 3
-    expected, found = (cg(operator(1.5), field, tolerance=1e-5) for field in (b, scaled))
+    expected, found = (cg(operator(1.5), field, rtol=1e-05) for field in (b, scaled))
     assert found.iterations == expected.iterations
     assert found.residual == pytest.approx(expected.residual, rel=1e-2)
-    got = found.solution[...].astype(float) / 2.0**power
-    np.testing.assert_allclose(got, expected.solution[...], rtol=1e-5, atol=1e-6)
-    began = cg(operator(1.5), scaled, start, tolerance=1e-5)
-    np.testing.assert_allclose(began.solution[...] / 2.0**power, expected.solution[...], rtol=1e-3, atol=1e-3)
+    got = found.x[...].astype(float) / 2.0**power
+    np.testing.assert_allclose(got, expected.x[...], rtol=1e-5, atol=1e-6)
+    began = cg(operator(1.5), scaled, start, rtol=1e-05)
+    np.testing.assert_allclose(began.x[...] / 2.0**power, expected.x[...], rtol=1e-3, atol=1e-3)
 
 
 def test_right_hand_sides_of_zeros_and_infinities_stay_so():
     zero = random_field().like()
-    assert not cg(operator(1.5), zero).solution[...].any()
+    assert not cg(operator(1.5), zero).x[...].any()
     for value in (np.inf, np.nan):
         zero[0, 0, 0] = value
-        with pytest.raises(SolverError, match="contains infinities or nan"):
+        with pytest.raises(SolverError, match="cg: b contains infinities or nan"):
             cg(operator(1.5), zero)
-    tiny = cg(lambda p, q: np.multiply(2, p, out=q), np.ones(3) * 1e-170).solution
+    tiny = cg(lambda p, q: np.multiply(2, p, out=q), np.ones(3) * 1e-170).x
     np.testing.assert_allclose(tiny, 5e-171)
 
 

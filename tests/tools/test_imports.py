@@ -106,6 +106,7 @@ BELOW = {
     "amounts",
     "errors",
     "files",
+    "keywords",
     "notebook",
     "once",
     "processes",

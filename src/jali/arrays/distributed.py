@@ -37,7 +37,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     - `base_comm`: the ranks, as a communicator of jali or of mpi4py (default: `jali.comm.current()`).
     - `partition`, `axis`: SCATTER along an axis, or several, whose `grid` says how many parts each has; or BROADCAST.
     - `local_array`: this rank's part, which is used as it is; without it a new one is made, of `dtype` in the library `engine`
-      ("numpy", "cupy", "torch", "jax", or "jali", whose parts are fields on the lattice of the layout), whose values are not set.
+      ("numpy", "cupy", "torch", "jax", or "jali", whose parts are fields on the lattice of the layout), all 0.
     - `local_shapes`: those of all ranks, instead of an even split.
     - `mask`: a number for each rank; ranks with the same number are a group of their own for dot products and norms.
     - `base_comm_nccl`: for scripts of others: it changes nothing, since the communicator finds the best way itself.
@@ -376,7 +376,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self._with(library_of(self._local).zeros_like(self._local))
 
     def empty_like(self) -> DistributedArray:
-        """Of the same layout and type; values are not set."""
+        """Of the same layout and type; values are not set: the one way to ask for what is not zero."""
         return self._with(library_of(self._local).empty_like(self._local))
 
     # --- other memory ---------------------------------------------------------------------------------------

@@ -32,8 +32,12 @@ class Library:
         self.xp  # noqa: B018
 
     def part(self, layout: Any, dtype: Any) -> Any:
-        """A new part of an array of this layout, whose values are not set."""
-        return self.empty(layout.local_shape, dtype)
+        """A new part of an array of this layout, all 0."""
+        return self.xp.zeros(layout.local_shape, dtype=self._dtype(dtype))
+
+    def _dtype(self, dtype: Any) -> Any:
+        """The library's own name of a type of elements."""
+        return dtype
 
     @cached_property
     def xp(self) -> Any:

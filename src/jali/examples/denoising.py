@@ -104,7 +104,15 @@ def solve(p: Parameters, options: Options) -> Found:
 
     with timing(p.iterations) as iterations:
         x, y = PrimalDual(
-            near, flat, gradient, noisy, tau=STEP, mu=STEP, niter=p.iterations, callback=step, returny=True
+            near,
+            flat,
+            gradient,
+            noisy,
+            tau=STEP,
+            mu=STEP,
+            maxiter=p.iterations,
+            callback=step,
+            return_pair=True,
         )
     pull = gradient.H @ y
     least = float(pull.dot(noisy) - pull.dot(pull) / 2)

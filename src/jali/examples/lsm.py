@@ -106,7 +106,7 @@ def solve(p: Parameters, options: Options) -> Found:
     options.progress(f"{data.global_shape[0]} samples of {sources} sources on {counted(ranks.size, 'rank')}")
     migrated = modelling.H @ data
     with timing(p.iterations) as iterations:
-        solution = cgls(modelling, data, niter=p.iterations, tol=0, callback=options.counted(p.iterations))
+        solution = cgls(modelling, data, maxiter=p.iterations, rtol=0, callback=options.counted(p.iterations))
     options.progress(f"residual {solution.cost[0]:.1f} -> {solution.cost[-1]:.1f}")
     return Found(
         {"sources": sources, "fall": float(solution.cost[-1] / solution.cost[0])},

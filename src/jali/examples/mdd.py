@@ -119,7 +119,7 @@ def solve(p: Parameters, options: Options) -> Found:
     options.progress(f"{len(frequencies)} frequencies of {p.sources} sources and {p.receivers} receivers")
     correlated = convolution.H @ up
     with timing(p.iterations) as iterations:
-        solution = cgls(convolution, up, niter=p.iterations, tol=0, callback=options.counted(p.iterations))
+        solution = cgls(convolution, up, maxiter=p.iterations, rtol=0, callback=options.counted(p.iterations))
 
     def error(x: DistributedArray) -> float:
         """Of the multiple of x that is nearest to R."""

@@ -120,7 +120,7 @@ def solve(p: Parameters, options: Options) -> Found:
     wanted = StackedDistributedArray([data, data.zeros_like()])
     with timing(p.iterations) as iterations:
         solution = cgls(
-            both, wanted, x0=background, niter=p.iterations, tol=0, callback=options.counted(p.iterations)
+            both, wanted, x0=background, maxiter=p.iterations, rtol=0, callback=options.counted(p.iterations)
         )
     before, after = (float((x - truth).norm() / truth.norm()) for x in (background, solution.x))
     options.progress(f"differs from the truth by {100 * before:.2f} % before and {100 * after:.2f} % after")

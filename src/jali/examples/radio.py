@@ -262,17 +262,17 @@ def solve(p: Parameters, options: Options) -> Found:
     dirty = A.H @ data
     there, back = float(without_noise.dot(data)), float(truth.dot(dirty))
     numbers["adjoint"] = abs(there - back) / abs(there)
-    largest = float(power_iteration(A.H @ A, truth.copy(), niter=30, tol=1e-3).eigenvalue.real)
+    largest = float(power_iteration(A.H @ A, truth, maxiter=30, rtol=1e-3).eigenvalue.real)
 
     with timing(p.iterations) as iterations:
         least = cgls(
-            A, data, niter=p.iterations, damp=p.damping * math.sqrt(largest), tol=0,
+            A, data, maxiter=p.iterations, damp=p.damping * math.sqrt(largest), rtol=0,
             callback=options.counted(p.iterations),
         )  # fmt: skip
     weight = p.threshold * p.noise * math.sqrt(visibilities)
     with timing(p.steps) as steps:
         sparse = ProximalGradient(
-            L2(A, data), Positive(weight), truth.zeros_like(), tau=0.95 / largest, niter=p.steps, acceleration="fista",
+            L2(A, data), Positive(weight), truth.zeros_like(), tau=0.95 / largest, maxiter=p.steps, acceleration="fista",
             callback=options.counted(p.steps),
         )  # fmt: skip
     shape = (p.pixels, p.pixels)

@@ -83,37 +83,47 @@ class GaugeFixing:
 
 @checked
 def landau_gauge(
-    U: GaugeField, tolerance: float = 1e-10, omega: float = 1.7, limit: int = 10000, every: int = 10
+    U: GaugeField,
+    *,
+    atol: float = 1e-10,
+    maxiter: int = 10000,
+    omega: float = 1.7,
+    look_every: int = 10,
 ) -> GaugeFixing:
     """Fixes the Landau gauge: the divergence of V vanishes in all directions. U stays as it is.
 
-    It ends when theta, as `GaugeFixing` defines it, measured after every `every` sweeps, is below `tolerance` (float32
+    It ends when theta, as `GaugeFixing` defines it, measured after every `look_every` sweeps, is below `atol` (float32
     reaches some 1e-12). `omega` from 1, steepest ascent, to below 2 overrelaxes; the best value grows with the lattice.
     The boundary is periodic or open. Raises ParameterError for impossible numbers, LayoutError for other boundaries,
-    and SolverError, on all ranks, after `limit` sweeps.
+    and SolverError, on all ranks, after `maxiter` sweeps, and where links hold infinities or nan.
     """
-    return _fix(U, tuple(U.lattice.directions), tolerance, omega, limit, every)
+    return _fix(U, tuple(U.lattice.directions), atol, omega, maxiter, look_every)
 
 
 @checked
 def coulomb_gauge(
-    U: GaugeField, tolerance: float = 1e-10, omega: float = 1.7, limit: int = 10000, every: int = 10
+    U: GaugeField,
+    *,
+    atol: float = 1e-10,
+    maxiter: int = 10000,
+    omega: float = 1.7,
+    look_every: int = 10,
 ) -> GaugeFixing:
     """Fixes the Coulomb gauge: the divergence of V vanishes in space, in every slice of time, the last direction.
 
     Arguments and errors as those of `landau_gauge`; the boundary in time may be any. Transformations that depend on
     time alone stay free.
     """
-    return _fix(U, tuple(U.lattice.directions[:-1]), tolerance, omega, limit, every)
+    return _fix(U, tuple(U.lattice.directions[:-1]), atol, omega, maxiter, look_every)
 
 
 def _fix(
-    U: GaugeField, axes: tuple[Any, ...], tolerance: float, omega: float, limit: int, every: int
+    U: GaugeField, axes: tuple[Any, ...], atol: float, omega: float, maxiter: int, look_every: int
 ) -> GaugeFixing:
-    if not tolerance > 0 or not 1 <= omega < 2 or limit < 1 or every < 1:
+    if not atol > 0 or not 1 <= omega < 2 or maxiter < 1 or look_every < 1:
         raise ParameterError(
-            "gauge fixing needs a tolerance above 0, omega from 1 to below 2 and limit and every from 1, not "
-            f"{tolerance}, {omega}, {limit} and {every}"
+            "gauge fixing needs atol above 0, omega from 1 to below 2 and maxiter and look_every from 1, not "
+            f"{atol}, {omega}, {maxiter} and {look_every}"
         )
     if not axes:
         raise LayoutError("Coulomb gauge needs at least two dimensions, space and time")
@@ -134,22 +144,24 @@ def _fix(
     g = U[0].like(boundary=conditions, storage=None, name="g")
     _unit(g)
     history = [(0, *_measure(U, g, axes))]
-    while history[-1][2] >= tolerance and history[-1][0] < limit:
-        sweeps = min(every, limit - history[-1][0])
+    while history[-1][2] >= atol and history[-1][0] < maxiter:
+        sweeps = min(look_every, maxiter - history[-1][0])
         for _ in range(sweeps):
             for colour in colours:
                 _turn[colour](g, U, float(omega), axes)
         _reunitarise(g)
         history.append((history[-1][0] + sweeps, *_measure(U, g, axes)))
     done, functional, theta = history[-1]
-    if not theta < tolerance:
-        advice = "allow more (limit), or overrelax otherwise (omega)"
-        if tolerance < (least := _ROUNDING * float(np.finfo(U.precision).eps) ** 2):
+    if not theta < atol:
+        advice = "allow more (maxiter), or overrelax otherwise (omega)"
+        if not np.isfinite(history[0][2]):
+            advice = "the links hold infinities or nan"
+        elif atol < (least := _ROUNDING * float(np.finfo(U.precision).eps) ** 2):
             advice = f"by its rounding {U.precision} ends near {least:.0e}" + (
                 f", GaugeField(lattice, {U.group}).assign(U) goes further" if U.precision == "float32" else ""
             )
         raise SolverError(
-            f"gauge fixing has theta = {theta:.3g} after {done} sweeps, not below {tolerance:g}; {advice}"
+            f"gauge fixing has theta = {theta:.3g} after {done} sweeps, not below {atol:g}; {advice}"
         )
     transformation = g.like(boundary="periodic", name="gauge transformation").assign(g)
     field = U.copy().gauge_transform(transformation)

@@ -13,6 +13,7 @@ import numbers
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
+from jali import keywords
 from jali.errors import ParameterError
 
 Parameters = ParamSpec("Parameters")
@@ -30,6 +31,7 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
     """Decorator: raises ParameterError for arguments of another type than annotated (no flag is a number)."""
     signature = inspect.signature(function)
     wanted: dict[str, tuple[tuple[type, ...], str]] | None = None
+    asked = keywords.named(function)
 
     @functools.wraps(function)
     def call(*arguments: Parameters.args, **named: Parameters.kwargs) -> Result:
@@ -39,7 +41,7 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
         try:
             given = signature.bind(*arguments, **named).arguments
         except TypeError:
-            return function(*arguments, **named)  # which says what is missing
+            return asked(*arguments, **named)  # which says what is missing, or what does not exist
         for name, value in given.items():
             if name in wanted and (not isinstance(value, wanted[name][0]) or isinstance(value, bool)):
                 raise ParameterError(f"{function.__qualname__}: {name} is {wanted[name][1]}, not {value!r}")

@@ -91,7 +91,7 @@ def eigenvalues(
     if count is not None:
         positive("neigs", count)
     if iterations is not None:
-        positive("niter", iterations)
+        positive("maxiter", iterations)
     square = A.shape[0] == A.shape[1]
     size = A.shape[1] if square else min(A.shape)
     least = 1 if count is None else -(-count // times(A))  # of an A that has each so often
@@ -157,7 +157,7 @@ def _from_rank_0(
         ranks.broadcast_bytes(answer, 0)
     if answer[:1] == b"!":
         raise SolverError(
-            f"eigs: {answer[1:].decode()}: permit more iterations (niter), or ask for all (neigs=None)"
+            f"eigs: {answer[1:].decode()}: permit more iterations (maxiter), or ask for all (neigs=None)"
         )
     values = np.frombuffer(answer[1:], np.complex128)
     return values if answer[:1] == b"c" else values.real

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from jali.errors import ParameterError
+from jali.keywords import named
 from jali.lattice.field import Field
 from jali.linops import spaces
 
 SEED = 42
 
 
+@named
 def dottest(
     Op: Any,
     u: Any = None,
@@ -24,12 +26,12 @@ def dottest(
     rtol: float = 1e-6,
     atol: float = 1e-21,
     raiseerror: bool = True,
-    verb: bool = False,
+    show: bool = False,
 ) -> bool:
     """Whether (A u)^H v and u^H (A^H v) agree to `atol` plus `rtol` times the larger one, or to rounding. Collective.
 
     `u` is a vector that A takes, `v` one that its adjoint takes: random ones by default, of the operator's type, where it says which
-    layouts these have (`domain`, `range_`). `nr` and `nc`, if given, are rows and columns that the operator has to have. With `verb`
+    layouts these have (`domain`, `range_`). `nr` and `nc`, if given, are rows and columns that the operator has to have. With `show`
     rank 0 writes the numbers to standard output. Where models are real, as A^H gives them too, real parts are compared.
 
     Raises AssertionError where they do not agree, unless `raiseerror` is False; ParameterError where `u` or `v` is missing.
@@ -57,7 +59,7 @@ def dottest(
         f"Dot test {'passed' if passed else 'failed'}, (A u)^H v = {there} and u^H (A^H v) = {back}: they differ by {off}, which is "
         f"{relative:.2g} of the larger one ({rtol:g} is permitted), {Op!r}"
     )
-    if verb and (u.lattice if isinstance(u, Field) else u).rank == 0:
+    if show and (u.lattice if isinstance(u, Field) else u).rank == 0:
         sys.stdout.write(f"{text}\n")
     if not passed and raiseerror:
         raise AssertionError(text)

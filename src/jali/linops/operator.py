@@ -246,7 +246,7 @@ class LinearOperator:
 
     # --- what is known of it as a whole ---------------------------------------------------------------------
 
-    def div(self, y: Vector, niter: int = 100) -> Any:
+    def div(self, y: Vector, maxiter: int = 100) -> Any:
         """x with the least |A x - y|, by at most so many iterations of `jali.solvers.lsqr`: also `A / y`.
 
         Square operators are solved so too, since nothing says that one is Hermitian and positive definite; `jali.solvers.cg` is for
@@ -254,9 +254,9 @@ class LinearOperator:
         """
         from jali.solvers import lsqr
 
-        positive("niter", niter)
+        positive("maxiter", maxiter)
         self._check(y, self.shape[0], "y")
-        return lsqr(self, y, niter=niter).x
+        return lsqr(self, y, maxiter=maxiter).x
 
     def todense(self, like: Vector | None = None, most_elements: int = dense.MOST_ELEMENTS) -> np.ndarray:
         """The matrix, on the host of every rank; see `jali.linops.dense`."""
@@ -266,13 +266,13 @@ class LinearOperator:
         self,
         neigs: int | None = None,
         symmetric: bool = False,
-        niter: int | None = None,
+        maxiter: int | None = None,
         like: Vector | None = None,
     ) -> np.ndarray:
         """The eigenvalues of largest modulus, sorted from the largest value to the smallest, so that a negative one comes late, however
         large its modulus; complex ones by their real parts. Of an operator that is not square its singular values. See
         `jali.linops.dense`."""
-        return dense.eigenvalues(self, neigs, symmetric, niter, like)
+        return dense.eigenvalues(self, neigs, symmetric, maxiter, like)
 
     def cond(self, like: Vector | None = None) -> float:
         """The largest singular value over the smallest; see `jali.linops.dense`."""

@@ -20,22 +20,28 @@ import numpy as np
 
 from jali.comm.given import integer
 from jali.errors import ParameterError, RecordingError, SolverError
+from jali.keywords import named
 from jali.notebook import facts
+from jali.solvers.causes import gives_bad_numbers, not_finite, not_hermitian, ritz_values
 from jali.solvers.operators import Function, forward_of, is_operator, started, widened
-from jali.solvers.solver import NEGLIGIBLE, Itershow, Solver, check_tolerance
+from jali.solvers.solver import MAXITER, NEGLIGIBLE, Itershow, Solver, check_tolerances
 from jali.solvers.vectors import Vectors, check_alike, vectors_of
+
+MOST_DRIFT = 10  # of the residual from what the recursion says of it, before a solve has failed
+SUSPICIOUS = 10  # times the smallest residual so far: the operator is measured
+NORMAL = "solve A^dagger A x = A^dagger b instead"
 
 
 @dataclass(frozen=True, repr=False)
 class Solution:
     """What a solver found.
 
-    `residuals` holds |r| / |b| before the first and after each iteration, as the recursion knows it; `residual` is
-    |b - A x| / |b| computed from the solution. In exact arithmetic the last of the one is the other. `look_every` says after how many
-    iterations the host looked: 1 where they were not recorded.
+    `x` is the solution. `residuals` holds |r| / |b| before the first and after each iteration, as the recursion knows it; `residual` is
+    |b - A x| / |b| computed from x. In exact arithmetic the last of the one is the other. `look_every` says after how many iterations
+    the host looked: 1 where they were not recorded.
     """
 
-    solution: Any
+    x: Any
     iterations: int
     residuals: list[float]
     residual: float
@@ -44,7 +50,7 @@ class Solution:
 
     def __repr__(self) -> str:
         how = "converged" if self.converged else "not converged"
-        return f"<solution, {how} in {self.iterations} iterations, residual {self.residual:.2g}: {_shown(self.solution)}>"
+        return f"<solution, {how} in {self.iterations} iterations, residual {self.residual:.2g}: {_shown(self.x)}>"
 
     def _repr_html_(self) -> str:
         """What a notebook shows, with every tenth residual."""
@@ -54,7 +60,7 @@ class Solution:
             if k % 10 == 0 or k == len(self.residuals) - 1
         ]
         rows = {
-            "solution": _shown(self.solution),
+            "solution": _shown(self.x),
             "converged": "yes" if self.converged else "no",
             "iterations": self.iterations,
             "residual |b - A x| / |b|": f"{self.residual:.3e}",
@@ -71,65 +77,78 @@ def _shown(vector: Any) -> str:
     return repr(vector)
 
 
+@named
 def cg(
-    apply: Callable[[Any, Any], Any] | Any,
+    A: Callable[[Any, Any], Any] | Any,
     b: Any,
     x0: Any = None,
-    tolerance: float = 1e-10,
-    max_iterations: int = 1000,
+    *,
+    rtol: float = 1e-10,
+    atol: float = 0.0,
+    maxiter: int = MAXITER,
+    callback: Callable[[Any], None] | None = None,
     must_converge: bool = True,
     look_every: int | None = None,
 ) -> Solution:
     """Solves A x = b for a Hermitian positive definite A.
 
     Args:
-        apply: A: `apply(p, q)` writes A p into the vector q and leaves p as it is; or an operator with `matvec`.
+        A: an operator with `matvec`, or a function: `A(p, q)` writes A p into the vector q and leaves p as it is.
         b: right-hand side: a field, an array of NumPy, CuPy or PyTorch, a distributed array or a stack, or a list of these.
         x0: where to start; zero if left out. It is not changed.
-        tolerance: stop when |r| <= tolerance |b|. In float32 nothing below about 1e-6 can be reached.
-        max_iterations: give up after so many applications of A.
+        rtol, atol: stop when |r| <= max(rtol |b|, atol). In float32 nothing below about 1e-6 |b| can be reached.
+        maxiter: give up after so many applications of A.
+        callback: called with x after each iteration, or with `look_every` whenever the host looks.
         must_converge: raise SolverError when giving up; otherwise return with `converged` False.
-        look_every: so many iterations are recorded as a graph (`jali.graph`), for which `apply` is called without anything being
-            computed, and the host looks at the end of each. If left out: 8 for fields on one device whose operator can be recorded,
-            else 1, without graphs. The result does not depend on it.
+        look_every: so many iterations are recorded as a graph (`jali.graph`), for which A is called without anything being
+            computed, and the host looks at the end of each. If left out: 8 for fields on one device whose operator can be recorded and
+            no callback, else 1, without graphs. The result does not depend on it.
 
     Raises:
-        SolverError: no convergence; A is not positive definite, not Hermitian, or produced infinities or nan.
+        SolverError: no convergence, or |b - A x| is more than ten times what the recursion says of it; A is not positive definite, not
+            Hermitian, or produced infinities or nan. The message says which of these was measured, or that rounding or the condition
+            number are the cause.
         ParameterError: impossible tolerance or bound; vectors that no solver knows.
         LayoutError: b and x0 do not fit together.
         RecordingError: `look_every` was given, and the operator cannot be recorded.
     """
     vectors = vectors_of("cg: b", b)
-    if not (callable(apply) or is_operator(apply)):
+    if not (callable(A) or is_operator(A)):
         raise ParameterError(
-            f"the operator has a function matvec, or is a function apply(p, q) that writes A p into q, not {apply!r}"
+            f"the operator has a function matvec, or is a function A(p, q) that writes A p into q, not {A!r}"
         )
-    if not (isinstance(tolerance, int | float | np.floating) and 0 < tolerance < 1):
-        raise ParameterError(f"the tolerance is relative, between 0 and 1, not {tolerance!r}")
-    for name, value in (("max_iterations", max_iterations), ("look_every", look_every)):
-        if (value is not None or name == "max_iterations") and (
-            (number := integer(value)) is None or number < 1
-        ):
-            raise ParameterError(f"{name} is a positive whole number, not {value!r}")
+    check_tolerances("cg", rtol=rtol, atol=atol)
+    if rtol >= 1 or rtol == atol == 0:
+        raise ParameterError(f"cg: rtol is below 1, and rtol or atol above 0, not {rtol!r} and {atol!r}")
+    if callback is not None and not callable(callback):
+        raise ParameterError(f"cg: a callback is a function of x, not {callback!r}")
+    for name, value in (("maxiter", maxiter), ("look_every", look_every)):
+        if (value is not None or name == "maxiter") and ((number := integer(value)) is None or number < 1):
+            raise ParameterError(f"cg: {name} is a positive whole number, not {value!r}")
     if look_every is not None and look_every > 1 and not vectors.repeats(b):
         raise ParameterError(f"look_every={look_every}, but operations on these vectors cannot be recorded")
-    if is_operator(apply):
-        b, x0 = widened(b, apply, x0), None if x0 is None else widened(x0, apply, b)
+    if is_operator(A):
+        b, x0 = widened(b, A, x0), None if x0 is None else widened(x0, A, b)
     if x0 is not None:
         check_alike("cg: x0", x0, "b", b)
     vectors.epsilon(b)  # refuses whole numbers
     b, x0, size, factors = _scaled(vectors, b, x0)
     if not math.isfinite(size):
-        raise SolverError("the right-hand side contains infinities or nan")
+        raise not_finite("cg", b=b)
     if size == 0:
         return Solution(vectors.like(b), 0, [0.0], 0.0, True)
 
-    run = _Run(apply, vectors, b, x0, size, tolerance)
-    turns = look_every or vectors.look_every(b)
+    def unscaled(x: Any) -> Any:
+        for factor in reversed(factors):
+            x = _times(vectors, 1 / factor, x)
+        return x
+
+    run = _Run(A, vectors, b, x0, size, max(float(rtol), math.prod(factors, start=float(atol)) / size))
+    turns = look_every or (1 if callback is not None else vectors.look_every(b))
     repeated = None
-    while not run.converged and run.iterations < max_iterations:
+    while not run.converged and run.iterations < maxiter:
         # the first iteration as it is: it makes the kernels, and shows whether the operator is Hermitian
-        if turns > 1 and 0 < run.iterations <= max_iterations - turns:
+        if turns > 1 and 0 < run.iterations <= maxiter - turns:
             if repeated is None:
                 try:
                     repeated = _Repeated(run, turns)
@@ -141,18 +160,14 @@ def cg(
             repeated.iterate()
         else:
             run.iterate()
+        if callback is not None:
+            callback(unscaled(run.x))
 
-    converged = run.converged
-    solution = run.x
-    for factor in reversed(factors):
-        solution = _times(vectors, 1 / factor, solution)
-    found = Solution(solution, run.iterations, run.residuals, run.true_residual(), converged, turns)
-    if must_converge and not converged:
-        raise SolverError(
-            f"no convergence to {tolerance:g} in {run.iterations} iterations: |r|/|b| is {run.residuals[-1]:.3g}, its smallest value "
-            f"was {min(run.residuals):.3g}; allow more iterations, or ask for no less than the precision "
-            f"({vectors.precision(b)}) can give"
-        )
+    residual = run.true_residual()
+    exact = residual <= MOST_DRIFT * max(run.tolerance, run.residuals[-1])
+    found = Solution(unscaled(run.x), run.iterations, run.residuals, residual, run.converged and exact, turns)
+    if must_converge and not found.converged:
+        raise SolverError(run.failure(rtol, residual))
     return found
 
 
@@ -219,11 +234,11 @@ class _Recursion:
 
 
 class _Run(_Recursion):
-    """A solve under way, to a tolerance."""
+    """A solve under way, to a tolerance relative to |b|, which is `size`."""
 
     def __init__(
         self,
-        apply: Any,
+        A: Any,
         vectors: Vectors,
         b: Any,
         x0: Any,
@@ -231,14 +246,16 @@ class _Run(_Recursion):
         tolerance: float,
     ):
         x = vectors.like(b) if x0 is None else started(x0, b)
-        super().__init__(_forward(apply, vectors, b), vectors, x, vectors.copy(b))
+        super().__init__(_forward(A, vectors, b), vectors, x, vectors.copy(b))
         self.b = b
         self.size = size
         self.tolerance = tolerance
         self.begin(b, size * size if x0 is None else None)
         if not math.isfinite(self.rr):
-            raise SolverError("x0, or what the operator makes of it, contains infinities or nan")
+            raise not_finite("cg", **{"x0": x, "A x0": self.q})
         self.residuals = [math.sqrt(self.rr) / size]
+        self.squares, self.curvatures = [self.rr], list[float]()
+        self.least, self.grew, self.hermitian = self.residuals[0], 0, False
         self.iterations = 0
 
     @property
@@ -262,18 +279,71 @@ class _Run(_Recursion):
 
     def count(self) -> None:
         self.iterations += 1
+        self.squares.append(self.rr)
         self.residuals.append(math.sqrt(self.rr) / self.size)
+        self.least = min(self.least, self.residuals[-1])
+        if not self.grew and self.residuals[-1] > SUSPICIOUS * self.least:
+            self.grew = self.iterations
+            self._measure_growth()
+
+    def _measure_growth(self) -> None:
+        """Residuals of a Hermitian positive operator may grow, too, so the first that does makes the operator be measured."""
+        if cause := not_hermitian(self.forward, self.b):
+            raise SolverError(
+                f"iteration {self.grew}: |r|/|b| has grown to {self.residuals[-1]:.3g} from {self.least:.3g}: {cause}; {NORMAL}"
+            )
+        self.hermitian = True
 
     def check(self, value: float, rr: float) -> None:
         """Raises SolverError unless p^dagger A p is positive and finite."""
         at = f"iteration {self.iterations + 1}"
         if not (math.isfinite(value) and math.isfinite(rr)):
-            raise SolverError(f"{at}: the operator produced infinities or nan (p A p = {value})")
-        if value <= 0:
-            raise SolverError(
-                f"{at}: p^dagger A p = {value:.6g} with |r|^2 = {rr:.3g}: the operator is not positive definite; "
-                "solve with A^dagger A instead"
+            cause = gives_bad_numbers("the operator", self.forward, self.b) or (
+                "infinities or nan come out of finite numbers: they overflow"
             )
+            raise SolverError(f"{at}: p^dagger A p = {value} with |r|^2 = {rr:.3g}: {cause}")
+        self.curvatures.append(value)
+        if value <= 0:
+            cause = not_hermitian(self.forward, self.b)
+            cause = f"{cause}; {NORMAL}" if cause else self._spectrum()
+            raise SolverError(f"{at}: p^dagger A p = {value:.6g} with |r|^2 = {rr:.3g}: {cause}")
+
+    def _spectrum(self) -> str:
+        """What the eigenvalues that the recursion has seen say of a Hermitian operator; empty where it is positive and not singular."""
+        low, high = ritz_values(self.curvatures, self.squares)
+        epsilon = self.vectors.epsilon(self.b)
+        between = f"eigenvalues reach from {low:.3g} or less to {high:.3g} or more"
+        if low < -math.sqrt(epsilon) * abs(high):
+            return f"the operator is not positive definite: {between}; {NORMAL}"
+        if low <= 10 * epsilon * high or self.curvatures[-1] <= 0:
+            return (
+                f"the operator is singular up to rounding in {self.vectors.precision(self.b)}: {between}; b may have no part in its null "
+                "space: take that out, or add a small multiple of the identity"
+            )
+        return ""
+
+    def failure(self, rtol: float, residual: float) -> str:
+        """The message of a solve that gave up, with its likely cause."""
+        precision, epsilon = self.vectors.precision(self.b), self.vectors.epsilon(self.b)
+        if self.converged:
+            return (
+                f"|r|/|b| is {self.residuals[-1]:.3g} after {self.iterations} iterations as the recursion knows it, but |b - A x|/|b| is "
+                f"{residual:.3g}: the tolerance {self.tolerance:.3g} is below what rounding in {precision} allows for this operator; ask for "
+                f"{2 * residual:.1g} or more"
+            )
+        said = (
+            f"no convergence to {self.tolerance:g} in {self.iterations} iterations: |r|/|b| is {self.residuals[-1]:.3g}, its smallest "
+            f"value was {self.least:.3g}; "
+        )
+        cause = "" if self.hermitian else not_hermitian(self.forward, self.b)
+        if cause:
+            return f"{said}{cause}; {NORMAL}"
+        if cause := self._spectrum():
+            return said + cause
+        if self.tolerance < epsilon:
+            return f"{said}the tolerance is below rounding in {precision}, {epsilon:.2g}"
+        low, high = ritz_values(self.curvatures, self.squares)
+        return f"{said}the condition of the operator is {high / low:.2g} or more: allow more iterations (maxiter)"
 
 
 class _Repeated:
@@ -312,14 +382,14 @@ class _Repeated:
                 return
 
 
-def _forward(apply: Any, vectors: Vectors, b: Any) -> Function:
+def _forward(A: Any, vectors: Vectors, b: Any) -> Function:
     """A p as a function of p; a function that writes into a vector gets always the same."""
-    if is_operator(apply):
-        return forward_of("the operator", apply)
+    if is_operator(A):
+        return forward_of("the operator", A)
     q = vectors.like(b)
 
     def forward(p: Any) -> Any:
-        apply(p, q)
+        A(p, q)
         return q
 
     return forward
@@ -332,57 +402,63 @@ class CGSolution(NamedTuple):
     """What `CG.solve` found: x, the number of iterations, and |r| before the first and after each."""
 
     x: Any
-    iit: int
+    iterations: int
     cost: np.ndarray
 
 
 class CG(Solver):
-    """Conjugate gradients for (A + damp) x = y, with the steps, costs and stopping of `pylops.cg`.
+    """Conjugate gradients for (A + damp) x = b, with the steps and costs of `pylops.cg`.
 
     Two sums over ranks an iteration, each an all-reduce of one number. `cost` is |r| before the first and after each iteration; it
-    ends where |r|^2 <= tol, or where r is nothing beside the first one. |p^dagger A p| is taken where `jali.solvers.cg` refuses operators that are not positive.
+    ends where |r| <= max(rtol |b|, atol), or where r is nothing beside the first one. |p^dagger A p| is taken where `jali.solvers.cg`
+    refuses operators that are not positive.
     """
 
     kept_vectors: ClassVar[tuple[str, ...]] = ("r", "c")
-    kept_numbers: ClassVar[tuple[str, ...]] = ("kold", "damp", "tol", "epsilon")
+    kept_numbers: ClassVar[tuple[str, ...]] = ("kold", "damp", "target", "epsilon")
 
+    @named
     def setup(
         self,
-        y: Any,
+        b: Any,
         x0: Any = None,
-        niter: int | None = None,
+        *,
+        rtol: float = 1e-10,
+        atol: float = 0.0,
+        maxiter: int | None = None,
         damp: float = 0.0,
-        tol: float = 1e-4,
         show: bool = False,
     ) -> Any:
         """Begin with x0, which is not changed, or zero. Returns x.
 
-        Raises ParameterError for what is no vector or no operator, LayoutError where x0 is no vector like y, SolverError for
+        Raises ParameterError for what is no vector or no operator, LayoutError where x0 is no vector like b, SolverError for
         infinities and nan.
         """
         self._call("on_setup_begin", x0)
-        y = widened(y, self.Op, x0)
-        vectors = vectors_of("CG: y", y)
-        self.epsilon = vectors.epsilon(y)  # refuses whole numbers
-        self.niter, self.damp, self.tol, self.iiter = niter, damp, tol, 0
-        check_tolerance("CG", tol)
+        b = widened(b, self.A, x0)
+        vectors = vectors_of("CG: b", b)
+        self.epsilon = vectors.epsilon(b)  # refuses whole numbers
+        self.maxiter, self.damp, self.iterations = maxiter, damp, 0
+        check_tolerances("CG", rtol=rtol, atol=atol)
         if x0 is not None:
-            x0 = widened(x0, self.Op, y)
-            check_alike("CG: x0", x0, "y", y)
-        x = vectors.like(y) if x0 is None else started(x0, y)
-        self._recursion = _Recursion(self._damped(vectors), vectors, x, vectors.copy(y))
-        self._recursion.begin(y, vectors.norm2(y) if x0 is None else None)
+            x0 = widened(x0, self.A, b)
+            check_alike("CG: x0", x0, "b", b)
+        x = vectors.like(b) if x0 is None else started(x0, b)
+        self._recursion = _Recursion(self._damped(vectors), vectors, x, vectors.copy(b))
+        self._recursion.begin(b, vectors.norm2(b) if x0 is None else None)
         if not math.isfinite(self.kold):
-            raise SolverError("CG: y, x0, or what the operator makes of it, contains infinities or nan")
+            raise not_finite("CG", **{"b": b, "x0": x0, "A x0": self._recursion.q})
+        size = 0.0 if rtol == 0 else math.sqrt(self.kold if x0 is None else vectors.norm2(b))
+        self.target = max(rtol * size, atol)
         self.cost = [math.sqrt(self.kold)]
         self._x = x
         if show:
-            self._show_setup("r2norm", tol=tol, niter=niter)
+            self._show_setup("r2norm", rtol=rtol, atol=atol, maxiter=maxiter)
         self._call("on_setup_end", x)
         return x
 
     def _damped(self, vectors: Vectors) -> Function:
-        forward = forward_of("CG: Op", self.Op)
+        forward = forward_of("CG: A", self.A)
         if self.damp == 0:
             return forward
 
@@ -429,36 +505,47 @@ class CG(Solver):
         self._recursion = _Recursion(self._damped(kind), kind, vectors["x"], vectors["r"])
 
     def step(self, x: Any, show: bool = False) -> Any:
-        """One iteration: x is changed and returned. Raises SolverError where the operator gives infinities or nan."""
+        """One iteration: x is changed and returned. Raises SolverError where A p is zero, infinite or nan."""
         self._recursion.x = self._x = x
         curvature = abs(self._recursion.curvature())
         if not (math.isfinite(curvature) and curvature > 0):
+            cause = (
+                gives_bad_numbers("the operator", self._recursion.forward, x)
+                or not_hermitian(self._recursion.forward, x)
+                or (
+                    "the operator is singular: it makes nothing of a direction, and b has a part that no A x has"
+                    if curvature == 0
+                    else "numbers overflow, or the iteration diverges"
+                )
+            )
             raise SolverError(
-                f"CG, iteration {self.iiter + 1}: |p^dagger A p| = {curvature} with |r|^2 = {self.kold:.3g}: "
-                "the operator is singular, or produced infinities or nan"
+                f"CG, iteration {self.iterations + 1}: |p^dagger A p| = {curvature} with |r|^2 = {self.kold:.3g}: {cause}"
             )
         self._recursion.advance(self.kold / curvature)
-        self.iiter += 1
+        self.iterations += 1
         self.cost.append(math.sqrt(self.kold))
         if show:
             self._show_step()
         return x
 
     def _going_on(self) -> bool:
-        return self.kold > self.tol and self.cost[-1] > NEGLIGIBLE * self.epsilon * self.cost[0]
+        return self.cost[-1] > max(self.target, NEGLIGIBLE * self.epsilon * self.cost[0])
 
+    @named
     def solve(
         self,
-        y: Any,
+        b: Any,
         x0: Any = None,
-        niter: int = 10,
+        *,
+        rtol: float = 1e-10,
+        atol: float = 0.0,
+        maxiter: int = MAXITER,
         damp: float = 0.0,
-        tol: float = 1e-4,
         show: bool = False,
         itershow: Itershow = (10, 10, 10),
     ) -> CGSolution:
-        """All of it: at most `niter` iterations, or until |r|^2 <= tol. Errors: see `setup` and `step`."""
-        x = self.setup(y, x0, niter, damp, tol, show)
-        x = self.run(x, niter, show, itershow)
+        """All of it: at most `maxiter` iterations, or until |r| <= max(rtol |b|, atol). Errors: see `setup` and `step`."""
+        x = self.setup(b, x0, rtol=rtol, atol=atol, maxiter=maxiter, damp=damp, show=show)
+        x = self.run(x, maxiter=maxiter, show=show, itershow=itershow)
         self.finalize(show)
-        return CGSolution(x, self.iiter, np.array(self.cost))
+        return CGSolution(x, self.iterations, np.array(self.cost))

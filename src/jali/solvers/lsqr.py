@@ -9,22 +9,23 @@ value, as `pylops.lsqr` does.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from jali.errors import SolverError
+from jali.keywords import named
+from jali.solvers.causes import gives_bad_numbers, not_adjoint, not_finite
 from jali.solvers.operators import adjoint_of, forward_of, residual, started, widened
-from jali.solvers.solver import Itershow, Solver
-from jali.solvers.vectors import check_alike, each, sums, vectors_of
+from jali.solvers.solver import MAXITER, Callback, Itershow, Solver, check_tolerances
+from jali.solvers.vectors import check_alike, each, summed, sums, vectors_of
 
 REASONS = {
     0: "x0 is the solution",
-    1: "x solves A x = y to the tolerances",
+    1: "x solves A x = b to the tolerances",
     2: "x solves the least squares problem to the tolerances",
     3: "the condition of A exceeds conlim",
-    4: "x solves A x = y as well as numbers allow",
+    4: "x solves A x = b as well as numbers allow",
     5: "x solves the least squares problem as well as numbers allow",
     6: "the condition of A is too large for numbers",
     7: "the last iteration that is allowed",
@@ -33,13 +34,13 @@ REASONS = {
 
 
 class LsqrSolution(NamedTuple):
-    """What `lsqr` found: x; why it stopped (a key of `REASONS`); iterations; |y - A x|; the same with damp |x - x0|; estimates of |A|
-    (Frobenius), its condition, |A^H r|, |x - x0|; of the diagonal of (A^H A + damp^2)^-1, a vector like x, or None; and |y - A x| before
+    """What `lsqr` found: x; why it stopped (a key of `REASONS`); iterations; |b - A x|; the same with damp |x - x0|; estimates of |A|
+    (Frobenius), its condition, |A^H r|, |x - x0|; of the diagonal of (A^H A + damp^2)^-1, a vector like x, or None; and |b - A x| before
     the first and after each iteration."""
 
     x: Any
     istop: int
-    iit: int
+    iterations: int
     r1norm: float
     r2norm: float
     anorm: float
@@ -51,7 +52,7 @@ class LsqrSolution(NamedTuple):
 
 
 class LSQR(Solver):
-    """Minimizes |y - A x|^2 + damp^2 |x - x0|^2."""
+    """Minimizes |b - A x|^2 + damp^2 |x - x0|^2."""
 
     kept_vectors: ClassVar[tuple[str, ...]] = ("u", "v", "w", "var")
     kept_numbers: ClassVar[tuple[str, ...]] = (
@@ -60,20 +61,23 @@ class LSQR(Solver):
         *("ddnorm", "res2", "xxnorm", "z", "cs2", "sn2"),
     )
 
-    def __init__(self, Op: Any, callbacks: Any = None) -> None:
-        super().__init__(Op, callbacks)
-        self.forward = forward_of("LSQR: Op", Op)
-        self.adjoint = adjoint_of("LSQR: Op", Op)
+    @named
+    def __init__(self, A: Any, *, callback: Callback = None) -> None:
+        super().__init__(A, callback=callback)
+        self.forward = forward_of("LSQR: A", A)
+        self.adjoint = adjoint_of("LSQR: A", A)
 
+    @named
     def setup(
         self,
-        y: Any,
+        b: Any,
         x0: Any = None,
-        damp: float = 0.0,
+        *,
         atol: float = 1e-8,
         btol: float = 1e-8,
         conlim: float = 1e8,
-        niter: int | None = None,
+        maxiter: int | None = None,
+        damp: float = 0.0,
         calc_var: bool = False,
         show: bool = False,
     ) -> Any:
@@ -81,31 +85,34 @@ class LSQR(Solver):
 
         Raises ParameterError for what is no vector, LayoutError for whole numbers and where x0 is no vector of the operator's.
         """
+        check_tolerances("LSQR", atol=atol, btol=btol, conlim=conlim)
         self._call("on_setup_begin", x0)
-        self.niter, self.damp, self.iiter, self.istop = niter, damp, 0, 0
+        self.maxiter, self.damp, self.iterations, self.istop = maxiter, damp, 0, 0
         self.atol, self.btol, self.conlim = atol, btol, conlim
-        data = vectors_of("LSQR: y", y)
-        data.epsilon(y)  # refuses whole numbers
+        data = vectors_of("LSQR: b", b)
+        data.epsilon(b)  # refuses whole numbers
+        Ax = None
         if x0 is None:
-            u = data.copy(widened(y, self.Op))
+            u = data.copy(widened(b, self.A))
         else:
-            x0 = widened(x0, self.Op, y)
+            x0 = widened(x0, self.A, b)
             vectors_of("LSQR: x0", x0).epsilon(x0)
-            u = residual(self.forward(x0), widened(y, self.Op, x0))
+            Ax = self.forward(x0)
+            u = residual(Ax, widened(b, self.A, x0))
         self.beta = self.bnorm = _norm(u)
         if not math.isfinite(self.beta):
-            raise SolverError("LSQR: y, x0, or what the operator makes of it, contains infinities or nan")
+            raise not_finite("LSQR", **{"b": b, "x0": x0, "A x0": Ax})
         v = self.adjoint(u)
-        model = vectors_of("A^H y", v)
+        model = vectors_of("A^H b", v)
         if x0 is not None:
-            check_alike("LSQR: x0", x0, "A^H y", v)
+            check_alike("LSQR: x0", x0, "A^H b", v)
         x = model.like(v) if x0 is None else started(x0, v)
         v = model.copy(v)
         if self.beta > 0:
             model.update([(v, 1 / self.beta, [])])
         self.alfa = _norm(v)
         if not math.isfinite(self.alfa):
-            raise SolverError("LSQR: A^H y contains infinities or nan")
+            raise not_finite("LSQR", **{"A^H b": v})
         w = model.copy(v)
         if self.alfa > 0:
             model.update([(w, 1 / self.alfa, [])])
@@ -119,7 +126,7 @@ class LSQR(Solver):
         self.cost = [self.rnorm]
         self._x = x
         if show:
-            self._show_setup("r1norm            r2norm", damp=damp, atol=atol, btol=btol, niter=niter)
+            self._show_setup("r1norm            r2norm", damp=damp, atol=atol, btol=btol, maxiter=maxiter)
         self._call("on_setup_end", x)
         return x
 
@@ -164,7 +171,7 @@ class LSQR(Solver):
         self.cost.append(math.sqrt(abs(square)))
         self.r1norm = math.copysign(self.cost[-1], square)
         self.istop = self._reason()
-        self.iiter += 1
+        self.iterations += 1
         if show:
             self._show_step()
         return x
@@ -172,10 +179,24 @@ class LSQR(Solver):
     def _bidiagonalize(self) -> float:
         """The next beta, u, alfa and v; returns |w|^2."""
         q = self.forward(self.v)
+        first = self.iterations == 0
+        # <u, A v> is |v|^2 of the first v, A^H u: known by the sum over ranks that has to be
+        before = [self.data.partial_sums(self.u, q), self.data.partial_sums(q, q)] if first else []
         self.data.update([(self.u, -self.alfa / self.beta, [(1 / self.alfa, q)])])
-        uu, ww = (number.real for number in sums((self.u, self.u), (self.w, self.w)))
+        squares = [self.data.partial_sums(self.u, self.u), self.model.partial_sums(self.w, self.w)]
+        found = summed([*squares, *before])
+        uu, ww = found[0].real, found[1].real
         if not (math.isfinite(uu) and math.isfinite(ww)):
-            raise SolverError(f"LSQR, iteration {self.iiter + 1}: the operator produced infinities or nan")
+            raise SolverError(
+                f"LSQR, iteration {self.iterations + 1}: |A v|^2 is {uu}, |w|^2 {ww}: {self._cause()}"
+            )
+        if first:
+            expected, size = self.beta * self.alfa**2, self.beta * math.sqrt(found[3].real)
+            rounding = 1e3 * max(self.data.epsilon(self.u), self.model.epsilon(self.v)) * (size + expected)
+            if abs(found[2] - expected) > max(0.01 * expected, rounding) and (
+                cause := not_adjoint(self.forward, self.adjoint, self.v)
+            ):
+                raise SolverError(f"LSQR, iteration 1: {cause}")
         self.beta = math.sqrt(uu)
         if self.beta > 0:
             self.anorm = math.hypot(self.anorm, self.alfa, self.beta, self.damp)
@@ -183,6 +204,14 @@ class LSQR(Solver):
             self.model.update([(self.v, -self.beta / self.alfa, [(1 / self.beta, g)])])
             self.alfa = _norm(self.v)
         return float(ww)
+
+    def _cause(self) -> str:
+        return (
+            gives_bad_numbers("the operator", self.forward, self.v)
+            or gives_bad_numbers("the adjoint", self.adjoint, self.u)
+            or not_adjoint(self.forward, self.adjoint, self.v)
+            or f"squares are too large for {self.data.precision(self.u)}; scale the problem down"
+        )
 
     def _reason(self) -> int:
         """To stop; 0 where there is none (section 6)."""
@@ -215,25 +244,37 @@ class LSQR(Solver):
             self.say(f"LSQR finished: {REASONS[self.istop]}")
         super().finalize(show)
 
+    @named
     def solve(
         self,
-        y: Any,
+        b: Any,
         x0: Any = None,
-        damp: float = 0.0,
+        *,
         atol: float = 1e-8,
         btol: float = 1e-8,
         conlim: float = 1e8,
-        niter: int = 10,
+        maxiter: int = MAXITER,
+        damp: float = 0.0,
         calc_var: bool = False,
         show: bool = False,
         itershow: Itershow = (10, 10, 10),
     ) -> LsqrSolution:
         """All of it. Errors: see `setup` and `step`."""
-        x = self.setup(y, x0, damp, atol, btol, conlim, niter, calc_var, show)
-        x = self.run(x, niter, show, itershow)
+        x = self.setup(
+            b,
+            x0,
+            atol=atol,
+            btol=btol,
+            conlim=conlim,
+            maxiter=maxiter,
+            damp=damp,
+            calc_var=calc_var,
+            show=show,
+        )
+        x = self.run(x, maxiter=maxiter, show=show, itershow=itershow)
         self.finalize(show)
         return LsqrSolution(
-            x, self.istop, self.iiter, self.r1norm, self.r2norm, self.anorm, self.acond, self.arnorm,
+            x, self.istop, self.iterations, self.r1norm, self.r2norm, self.anorm, self.acond, self.arnorm,
             self.xnorm, self.var, np.array(self.cost),
         )  # fmt: skip
 
@@ -242,40 +283,43 @@ def _norm(x: Any) -> float:
     return math.sqrt(sums((x, x))[0].real)
 
 
+@named
 def lsqr(
-    Op: Any,
-    y: Any,
+    A: Any,
+    b: Any,
     x0: Any = None,
-    damp: float = 0.0,
+    *,
     atol: float = 1e-8,
     btol: float = 1e-8,
     conlim: float = 1e8,
-    niter: int = 10,
+    maxiter: int = MAXITER,
+    callback: Callback = None,
+    damp: float = 0.0,
     calc_var: bool = False,
     show: bool = False,
     itershow: Itershow = (10, 10, 10),
-    callback: Callable[[Any], None] | None = None,
 ) -> LsqrSolution:
-    """Minimizes |y - A x|^2 + damp^2 |x - x0|^2 over x by LSQR: as CGLS in exact arithmetic, better where A is ill-conditioned.
+    """Minimizes |b - A x|^2 + damp^2 |x - x0|^2 over x by LSQR: as CGLS in exact arithmetic, better where A is ill-conditioned.
 
     Args:
-        Op: A, with `matvec` and `rmatvec`.
-        y: data, a vector as `Op.matvec` gives it.
+        A: an operator with `matvec` and `rmatvec`.
+        b: data, a vector as `A.matvec` gives it.
         x0: where to start; zero if left out. It is not changed.
-        damp: weight of the distance to x0.
-        atol, btol: relative errors of A and y; stop when x solves a system so near.
+        atol, btol: as those of `scipy.sparse.linalg.lsqr`, relative errors of A and b; stop when x solves a system so near.
         conlim: stop when the condition of A exceeds it; 0: never.
-        niter: no more iterations than this.
+        maxiter: no more iterations than this.
+        callback: called with x after each iteration, or objects: see `Solver`.
+        damp: weight of the distance to x0.
         calc_var: estimate the diagonal of (A^H A + damp^2)^-1.
         show: write a line for the first, the last, and some of the other iterations.
         itershow: how many of the first and of the last, and every which of the others.
-        callback: called with x after each iteration.
 
     Raises:
         ParameterError: no operator, no vector.
         LayoutError: vectors that do not fit together, or hold whole numbers.
-        SolverError: infinities or nan.
+        SolverError: infinities or nan, and where they come from; `rmatvec` is not the adjoint of `matvec`.
     """
-    solver = LSQR(Op)
-    solver.callback = callback
-    return solver.solve(y, x0, damp, atol, btol, conlim, niter, calc_var, show, itershow)
+    return LSQR(A, callback=callback).solve(
+        b, x0, atol=atol, btol=btol, conlim=conlim, maxiter=maxiter, damp=damp, calc_var=calc_var, show=show,
+        itershow=itershow,
+    )  # fmt: skip

@@ -18,6 +18,7 @@ import numpy as np
 from jali.arrays.libraries import library_of, may_overlap
 from jali.arrays.stacked import StackedDistributedArray
 from jali.errors import ParameterError, ShapeError
+from jali.keywords import named
 from jali.solvers.conjugate_gradient import CG
 from jali.solvers.least_squares import CGLS
 from jali.solvers.operators import adjoint_of, forward_of
@@ -182,40 +183,48 @@ def combination(*terms: tuple[Any, Any]) -> Any:
     return out
 
 
-class L2(ProxOperator):
-    """sigma / 2 |Op x - b|^2 + alpha q^T x.
+INNER = {
+    "maxiter": 10,
+    "rtol": 0.0,
+}  # of linear systems that are solved in each iteration, from the last solution
 
-    Without `Op` it is the identity, without `b` zero. With `Op`, `prox` solves (1 + tau sigma Op^H Op) z = x + tau (sigma Op^H b - alpha q)
-    by `niter` steps of a solver, "cg" on this system or "cgls" on that of its squares; a function `niter` is called with the number of
-    calls before. They begin with `x0`, or zero, and if `warm` with the solution of the last call. `kwargs_solver` are arguments of the
-    solver, as `tol`. `qgrad` says whether gradients have the term of q. Raises ParameterError for unknown solvers.
+
+class L2(ProxOperator):
+    """sigma / 2 |A x - b|^2 + alpha q^T x.
+
+    Without `A` it is the identity, without `b` zero. With `A`, `prox` solves (1 + tau sigma A^H A) z = x + tau (sigma A^H b - alpha q)
+    by `maxiter` steps of a solver, "cg" on this system or "cgls" on that of its squares; a function `maxiter` is called with the number of
+    calls before. They begin with `x0`, or zero, and if `warm` with the solution of the last call. `solver_options` are arguments of the
+    solver, as `atol`. `qgrad` says whether gradients have the term of q. Raises ParameterError for unknown solvers.
     """
 
+    @named
     def __init__(
         self,
-        Op: Any = None,
+        A: Any = None,
         b: Any = None,
         q: Any = None,
+        *,
         sigma: float = 1.0,
         alpha: float = 1.0,
         qgrad: bool = True,
-        niter: int | Callable[[int], int] = 10,
+        maxiter: int | Callable[[int], int] = 10,
         x0: Any = None,
         warm: bool = True,
         solver: str = "cgls",
-        kwargs_solver: dict[str, Any] | None = None,
+        solver_options: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
         if solver not in ("cg", "cgls"):
             raise ParameterError(f'L2: the solver is "cg" or "cgls", not {solver!r}')
-        if Op is not None and b is None:
+        if A is not None and b is None:
             raise ParameterError("L2: with an operator there are data, b, too")
-        self.Op, self.b, self.q, self.sigma, self.alpha, self.qgrad = Op, b, q, sigma, alpha, qgrad
-        self.niter, self.x0, self.warm, self.solver = niter, x0, warm, solver
-        self.kwargs_solver, self.hasgrad, self.count = dict(kwargs_solver or {}), True, 0
-        if Op is not None:
-            self._forward, self._adjoint = forward_of("L2: Op", Op), adjoint_of("L2: Op", Op)
-            self._data = combination((1, self._adjoint(b)))  # Op^H b, which all proximal operators want
+        self.A, self.b, self.q, self.sigma, self.alpha, self.qgrad = A, b, q, sigma, alpha, qgrad
+        self.maxiter, self.x0, self.warm, self.solver = maxiter, x0, warm, solver
+        self.solver_options, self.hasgrad, self.count = dict(solver_options or {}), True, 0
+        if A is not None:
+            self._forward, self._adjoint = forward_of("L2: A", A), adjoint_of("L2: A", A)
+            self._data = combination((1, self._adjoint(b)))  # A^H b, which all proximal operators want
 
     def __call__(self, x: Any) -> float:
         """The value: one sum over ranks."""
@@ -228,13 +237,13 @@ class L2(ProxOperator):
         return found + self.alpha * dot[0].real if dot else found
 
     def _residual(self, x: Any) -> Any:
-        y = x if self.Op is None else self._forward(x)
+        y = x if self.A is None else self._forward(x)
         return y if self.b is None else combination((1, y), (-1, self.b))
 
     def grad(self, x: Any) -> Any:
-        """sigma Op^H (Op x - b) + alpha q."""
+        """sigma A^H (A x - b) + alpha q."""
         r = self._residual(x)
-        gradient = r if self.Op is None else self._adjoint(r)
+        gradient = r if self.A is None else self._adjoint(r)
         if self.q is not None and self.qgrad:
             return combination((self.sigma, gradient), (self.alpha, self.q))
         return combination((self.sigma, gradient))
@@ -242,29 +251,25 @@ class L2(ProxOperator):
     def prox(self, x: Any, tau: float, **options: Any) -> Any:
         """A division, or with an operator a linear system."""
         tau = positive("tau", tau)
-        niter = self.niter(self.count) if callable(self.niter) else self.niter
+        maxiter = self.maxiter(self.count) if callable(self.maxiter) else self.maxiter
         self.count += 1
         weight = tau * self.sigma
         shift = [] if self.q is None else [(-tau * self.alpha, self.q)]
-        if self.Op is None:
+        if self.A is None:
             data = [] if self.b is None else [(weight / (1 + weight), self.b)]
             scaled = [(a / (1 + weight), v) for a, v in shift]
             return combination((1 / (1 + weight), x), *data, *scaled)
         start = self.x0 if self.x0 is not None else vectors_of("x", x).like(x)
-        options = self.kwargs_solver | options
+        options = INNER | {"maxiter": maxiter} | self.solver_options | options
         if self.solver == "cg":
             right = combination((1, x), (weight, self._data), *shift)
-            found = (
-                CG(_Normal(self._forward, self._adjoint, weight))
-                .solve(right, start, niter=niter, **options)
-                .x
-            )
+            found = CG(_Normal(self._forward, self._adjoint, weight)).solve(right, start, **options).x
         else:
             root = math.sqrt(weight)
             moved = combination((1, x), *shift)
             right = [combination((root, self.b)), moved]
             augmented = rows((root, self._forward, self._adjoint), (1, None, None))
-            found = CGLS(augmented).solve(right, start, niter=niter, **options).x
+            found = CGLS(augmented).solve(right, start, **options).x
         if self.warm:
             self.x0 = found
         return vectors_of("x", found).copy(found) if self.warm else found

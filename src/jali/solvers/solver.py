@@ -1,14 +1,16 @@
 """What iterative solvers have in common: setup, step, run, finalize, solve; callbacks; progress text; saved states.
 
-A solver is used in one of two ways: `Solver(Op).solve(y, ...)`, or step by step,
+A solver is used in one of two ways: `Solver(A).solve(b, ...)`, or step by step,
 
-    x = solver.setup(y, ...)
+    x = solver.setup(b, ...)
     while ...:
         x = solver.step(x)
     solver.finalize()
 
 `state()` is what has to be kept in order to go on later, on another day: a dictionary of numbers and of copies of vectors, which
 `restore` takes. A solver is a subclass with `setup`, `step`, `_going_on`, and the names of what it keeps.
+
+Words are those of SciPy, and alike in all solvers: `A`, `b`, `x0`, `rtol`, `atol`, `maxiter`, `callback`, `M`. Options have keywords only.
 """
 
 from __future__ import annotations
@@ -17,16 +19,19 @@ import copy
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 
 from jali.comm.given import integer
 from jali.errors import ParameterError
+from jali.keywords import named
 from jali.solvers.vectors import vectors_of
 
 Itershow = tuple[int, int, int]
+Callback = Any  # None, a function of x, an object with hooks, or a list of these
+MAXITER = 1000  # of solvers that stop by a tolerance, unless they are told
 NEGLIGIBLE = (
     1 / 16
 )  # of what rounding leaves of a residual: a recursion that came so far has nothing more to find
@@ -35,26 +40,21 @@ NEGLIGIBLE = (
 class Solver:
     """The base of all solvers.
 
-    `callbacks` are functions of x that are called after each step, or objects with any of the methods `on_setup_begin`,
-    `on_setup_end`, `on_run_begin`, `on_run_end`, `on_step_begin` and `on_step_end` of the solver and x, as those of `pylops`; one
+    `callback` is a function of x that is called after each iteration, or an object with any of the methods `on_setup_begin`,
+    `on_setup_end`, `on_run_begin`, `on_run_end`, `on_step_begin` and `on_step_end` of the solver and x, or a list of these; an object
     whose attribute `stop` is true ends the run. On many ranks all must say the same.
     """
 
     kept_vectors: ClassVar[tuple[str, ...]] = ()  # beside x
     kept_numbers: ClassVar[tuple[str, ...]] = ()
-    setup: Callable[..., Any]  # of y and options; begins, and returns x
+    setup: Callable[..., Any]  # of b and options; begins, and returns x
 
-    def __init__(self, Op: Any, callbacks: Sequence[Any] | None = None) -> None:
-        self.Op = Op
-        self.callbacks = [] if callbacks is None else list(callbacks)
-        for callback in self.callbacks:
-            if not (callable(callback) or _has_hooks(callback)):
-                raise ParameterError(
-                    f"a callback is a function of x, or has methods as on_step_end; {callback!r} is none"
-                )
-        self.callback: Callable[[Any], None] | None = None
-        self.niter: int | None = None
-        self.iiter = 0
+    @named
+    def __init__(self, A: Any, *, callback: Callback = None) -> None:
+        self.A = A
+        self.callbacks = _callbacks(callback)
+        self.maxiter: int | None = None
+        self.iterations = 0
         self.cost: list[float] = []
         self.tstart, self.telapsed = time.time(), 0.0
         self._x: Any = None
@@ -75,31 +75,30 @@ class Solver:
 
     # --- the frame ----------------------------------------------------------------------------------------
 
+    @named
     def run(
-        self, x: Any, niter: int | None = None, show: bool = False, itershow: Itershow = (10, 10, 10)
+        self, x: Any, *, maxiter: int | None = None, show: bool = False, itershow: Itershow = (10, 10, 10)
     ) -> Any:
-        """Iterate until the tolerance is reached, `niter` iterations are done in all, or a callback says stop. Returns x.
+        """Iterate until the tolerance is reached, `maxiter` iterations are done in all, or a callback says stop. Returns x.
 
         Raises ParameterError where neither `setup` nor this call was told how many.
         """
-        niter = self.niter if niter is None else niter
-        if niter is None:
-            raise ParameterError(f"{type(self).__name__}: say how many iterations, niter, in setup or in run")
-        check_niter(type(self).__name__, niter)
+        maxiter = self.maxiter if maxiter is None else maxiter
+        if maxiter is None:
+            raise ParameterError(
+                f"{type(self).__name__}: say how many iterations, maxiter, in setup or in run"
+            )
+        check_maxiter(type(self).__name__, maxiter)
         if len(itershow) != 3 or any((number := integer(n)) is None or number < 0 for n in itershow):
             raise ParameterError(
                 f"{type(self).__name__}: itershow is three whole numbers from 0, how many of the first and last iterations are shown "
                 f"and every which between, not {itershow!r}"
             )
-        if self.callback is not None and not callable(self.callback):
-            raise ParameterError(
-                f"{type(self).__name__}: a callback is a function of x, not {self.callback!r}"
-            )
         if self._x is None:
             raise ParameterError(f"{type(self).__name__}: there is nothing to run before setup or restore")
         self._call("on_run_begin", x)
-        while self.iiter < niter and self._going_on() and not self.stopped:
-            x = self._counted_step(x, show and _is_shown(self.iiter, niter, itershow))
+        while self.iterations < maxiter and self._going_on() and not self.stopped:
+            x = self._counted_step(x, show and _is_shown(self.iterations, maxiter, itershow))
         self._call("on_run_end", x)
         return x
 
@@ -110,15 +109,15 @@ class Solver:
         for callback in self.callbacks:
             if not _has_hooks(callback):
                 callback(x)
-        if self.callback is not None:
-            self.callback(x)
         return x
 
     def finalize(self, show: bool = False) -> None:
         """End: the time is taken, and shown."""
         self.telapsed = time.time() - self.tstart
         if show:
-            self.say(f"\nIterations = {self.iiter}        Total time (s) = {self.telapsed:.2f}\n{'-' * 55}\n")
+            self.say(
+                f"\nIterations = {self.iterations}        Total time (s) = {self.telapsed:.2f}\n{'-' * 55}\n"
+            )
 
     @property
     def stopped(self) -> bool:
@@ -137,7 +136,7 @@ class Solver:
             sys.stdout.write(text + "\n")
 
     def _show_step(self) -> None:
-        self.say(f"{self.iiter:6d}        {self._line()}")
+        self.say(f"{self.iterations:6d}        {self._line()}")
 
     def _show_setup(self, heads: str, **facts: Any) -> None:
         told = "    ".join(f"{name} = {value}" for name, value in facts.items())
@@ -154,7 +153,7 @@ class Solver:
             "solver": type(self).__name__,
             # some are lists, which grow
             "numbers": {
-                name: copy.copy(getattr(self, name)) for name in (*self.kept_numbers, "iiter", "niter")
+                name: copy.copy(getattr(self, name)) for name in (*self.kept_numbers, "iterations", "maxiter")
             },
             "cost": list(self.cost),
             "vectors": {name: _copy(x) for name, x in vectors.items()},
@@ -180,16 +179,17 @@ class Solver:
 HOOKS = [f"on_{what}_{when}" for what in ("setup", "step", "run") for when in ("begin", "end")]
 
 
-def check_tolerance(name: str, tol: Any) -> None:
-    """Raise ParameterError for what is no tolerance: nan, which nothing reaches, and what is no real number."""
-    if not isinstance(tol, int | float | np.integer | np.floating) or tol != tol:
-        raise ParameterError(f"{name}: tol is a real number, not {tol!r}")
+def check_tolerances(name: str, **tolerances: Any) -> None:
+    """Raise ParameterError for what is no tolerance: nan, which nothing reaches, negative numbers, and what is no real number."""
+    for word, value in tolerances.items():
+        if not isinstance(value, int | float | np.integer | np.floating) or not value >= 0:
+            raise ParameterError(f"{name}: {word} is a real number from 0, not {value!r}")
 
 
-def check_niter(name: str, given: Any) -> None:
+def check_maxiter(name: str, given: Any) -> None:
     """Raise ParameterError for what is no number of iterations."""
     if (number := integer(given)) is None or number < 0:
-        raise ParameterError(f"{name}: niter is a whole number from 0, not {given!r}")
+        raise ParameterError(f"{name}: maxiter is a whole number from 0, not {given!r}")
 
 
 def positive(name: str, value: Any) -> float:
@@ -204,14 +204,25 @@ def _copy(x: Any) -> Any:
     return None if x is None else vectors_of("a vector", x).copy(x)
 
 
+def _callbacks(given: Any) -> list[Any]:
+    """Those of a solver. Raises ParameterError for what is none."""
+    found = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+    for callback in found:
+        if not (callable(callback) or _has_hooks(callback)):
+            raise ParameterError(
+                f"a callback is a function of x, or has methods as on_step_end, not {callback!r}"
+            )
+    return found
+
+
 def _has_hooks(callback: Any) -> bool:
     return any(hasattr(callback, name) for name in HOOKS)
 
 
-def _is_shown(iteration: int, niter: int, itershow: Itershow) -> bool:
+def _is_shown(iteration: int, maxiter: int, itershow: Itershow) -> bool:
     """The first ones, the last ones, and every n-th."""
     first, last, every = itershow
-    return iteration < first or niter - iteration < last or (every > 0 and iteration % every == 0)
+    return iteration < first or maxiter - iteration < last or (every > 0 and iteration % every == 0)
 
 
 def rank_of(x: Any) -> int:

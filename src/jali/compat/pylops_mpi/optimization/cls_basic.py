@@ -1,4 +1,4 @@
-"""Least-squares solvers as classes, under the names of pylops_mpi.optimization.cls_basic."""
+"""Least-squares solvers as classes, under the names of pylops_mpi.optimization.cls_basic. Their `tol` is of squares, and absolute."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from typing import Any
 import numpy as np
 
 from jali import solvers
-from jali.compat.pylops_mpi.optimization.floating import CostAsArray, floating
+from jali.compat.pylops_mpi.optimization.floating import InTheirWords, floating, of_norm
 
 __all__ = ["CG", "CGLS"]
 
 
-class CG(CostAsArray, solvers.CG):
-    """`jali.solvers.CG` with the arguments in the order of pylops_mpi, which has no `damp` here."""
+class CG(InTheirWords, solvers.CG):
+    """`jali.solvers.CG`, which has no `damp` here."""
 
     def setup(  # type: ignore[override]
         self, y: Any, x0: Any, niter: int | None = None, tol: float = 1e-4, show: bool = False
     ) -> Any:
         """Begin with x0. Returns x."""
-        return super().setup(floating(y), floating(x0), niter, tol=tol, show=show)
+        self.tol = tol
+        return super().setup(floating(y), floating(x0), maxiter=niter, rtol=0.0, atol=of_norm(tol), show=show)
 
     def solve(  # type: ignore[override]
         self,
@@ -34,10 +35,10 @@ class CG(CostAsArray, solvers.CG):
         x = self.setup(y, x0, niter, tol, show)
         x = self.run(x, niter, show, itershow)
         self.finalize(show)
-        return x, self.iiter, np.array(self.cost)
+        return x, self.iterations, self.cost
 
 
-class CGLS(CostAsArray, solvers.CGLS):
+class CGLS(InTheirWords, solvers.CGLS):
     """`jali.solvers.CGLS`."""
 
     def setup(  # type: ignore[override]
@@ -50,4 +51,23 @@ class CGLS(CostAsArray, solvers.CGLS):
         show: bool = False,
     ) -> Any:
         """Begin with x0. Returns x."""
-        return super().setup(floating(y), floating(x0), niter, damp, tol, show)
+        self.tol = tol
+        return super().setup(
+            floating(y), floating(x0), maxiter=niter, damp=damp, rtol=0.0, atol=of_norm(tol), show=show
+        )
+
+    def solve(  # type: ignore[override]
+        self,
+        y: Any,
+        x0: Any,
+        niter: int = 10,
+        damp: float = 0.0,
+        tol: float = 1e-4,
+        show: bool = False,
+        itershow: tuple[int, int, int] = (10, 10, 10),
+    ) -> tuple[Any, int, int, float, float, np.ndarray]:
+        """x, why it ended, the number of iterations, two norms, and |y - A x| before the first and after each."""
+        x = self.setup(y, x0, niter, damp, tol, show)
+        x = self.run(x, niter, show, itershow)
+        self.finalize(show)
+        return x, self.istop, self.iterations, self.r1norm, self.r2norm, self.cost

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from jali.compat.pylops_mpi.optimization.floating import CostAsArray, floating
+from jali.compat.pylops_mpi.optimization.floating import InTheirWords, floating, renamed
 from jali.solvers import sparsity
 
 __all__ = ["FISTA", "ISTA"]
 
 
-class _InTheirOrder(CostAsArray, sparsity.ISTA):
-    """The arguments of pylops_mpi, in its order."""
+class _InTheirOrder(InTheirWords, sparsity.ISTA):
+    """The arguments of pylops_mpi, in its order; `rtol` and `rtol1` of the functions may be given to the classes too."""
 
     def setup(  # type: ignore[override]
         self,
@@ -30,11 +30,15 @@ class _InTheirOrder(CostAsArray, sparsity.ISTA):
         decay: Sequence[float] | None = None,
         monitorres: bool = False,
         show: bool = False,
+        *,
+        rtol: float = 0.0,
+        rtol1: float = 0.0,
     ) -> Any:
         """Begin with x0. Returns x."""
+        self.tol = tol
         return super().setup(
-            floating(y), floating(x0), niter, SOp, eps, alpha, eigsdict, tol, threshkind=threshkind, decay=decay, monitorres=monitorres,
-            show=show,
+            floating(y), floating(x0), maxiter=niter, SOp=SOp, eps=eps, alpha=alpha, eigs_options=renamed(eigsdict), atol=max(tol, 0.0),
+            cost_rtol=rtol, cost_btol=rtol1, threshkind=threshkind, decay=decay, monitorres=monitorres, show=show,
         )  # fmt: skip
 
     def solve(  # type: ignore[override]
@@ -52,12 +56,17 @@ class _InTheirOrder(CostAsArray, sparsity.ISTA):
         monitorres: bool = False,
         show: bool = False,
         itershow: tuple[int, int, int] = (10, 10, 10),
+        *,
+        rtol: float = 0.0,
+        rtol1: float = 0.0,
     ) -> tuple[Any, int, np.ndarray]:
         """x, the number of iterations, and the costs."""
-        x = self.setup(y, x0, niter, SOp, eps, alpha, eigsdict, tol, threshkind, decay, monitorres, show)
+        x = self.setup(
+            y, x0, niter, SOp, eps, alpha, eigsdict, tol, threshkind, decay, monitorres, show, rtol=rtol, rtol1=rtol1
+        )  # fmt: skip
         x = self.run(x, niter, show, itershow)
         self.finalize(show)
-        return x, self.iiter, np.array(self.cost)
+        return x, self.iterations, self.cost
 
 
 class ISTA(_InTheirOrder):

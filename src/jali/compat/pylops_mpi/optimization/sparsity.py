@@ -2,23 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from jali.compat.pylops_mpi.optimization.cls_sparsity import FISTA, ISTA
-from jali.compat.pylops_mpi.optimization.floating import floating
-from jali.solvers import sparsity
 
 __all__ = ["FISTA", "ISTA", "fista", "ista"]
 
 
-def _of_any_numbers(solve: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(solve)
-    def call(Op: Any, y: Any, x0: Any = None, *arguments: Any, **options: Any) -> Any:
-        return solve(Op, floating(y), floating(x0), *arguments, **options)
+def ista(
+    Op: Any,
+    y: Any,
+    x0: Any = None,
+    niter: int = 10,
+    SOp: Any = None,
+    eps: float = 0.1,
+    alpha: float | None = None,
+    eigsdict: dict[str, Any] | None = None,
+    tol: float = 1e-10,
+    rtol: float = 0.0,
+    rtol1: float = 0.0,
+    threshkind: str = "soft",
+    decay: Sequence[float] | None = None,
+    monitorres: bool = False,
+    show: bool = False,
+    itershow: tuple[int, int, int] = (10, 10, 10),
+    callback: Callable[[Any], None] | None = None,
+) -> tuple[Any, int, np.ndarray]:
+    """`jali.solvers.ISTA`: x, the number of iterations, and the cost of each."""
+    solver = ISTA(Op)
+    solver.callback = callback
+    return solver.solve(
+        y, x0, niter, SOp, eps, alpha, eigsdict, tol, threshkind, decay, monitorres, show, itershow, rtol=rtol, rtol1=rtol1
+    )  # fmt: skip
 
-    return call
 
-
-ista, fista = _of_any_numbers(sparsity.ista), _of_any_numbers(sparsity.fista)
+def fista(
+    Op: Any,
+    y: Any,
+    x0: Any = None,
+    niter: int = 10,
+    SOp: Any = None,
+    eps: float = 0.1,
+    alpha: float | None = None,
+    eigsdict: dict[str, Any] | None = None,
+    tol: float = 1e-10,
+    rtol: float = 0.0,
+    rtol1: float = 0.0,
+    threshkind: str = "soft",
+    decay: Sequence[float] | None = None,
+    monitorres: bool = False,
+    show: bool = False,
+    itershow: tuple[int, int, int] = (10, 10, 10),
+    callback: Callable[[Any], None] | None = None,
+) -> tuple[Any, int, np.ndarray]:
+    """`jali.solvers.FISTA`: x, the number of iterations, and the cost of each."""
+    solver = FISTA(Op)
+    solver.callback = callback
+    return solver.solve(
+        y, x0, niter, SOp, eps, alpha, eigsdict, tol, threshkind, decay, monitorres, show, itershow, rtol=rtol, rtol1=rtol1
+    )  # fmt: skip
