@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+from pathlib import Path
 
 import pytest
 from programs import run_python
@@ -15,6 +17,7 @@ import sys, numpy
 before = set(sys.modules)
 import jali
 loaded = sorted(set(sys.modules) - before)
+import ast
 import json
 print(json.dumps(loaded))
 """
@@ -89,8 +92,76 @@ def test_every_public_name_is_found_listed_and_itself(module):
         assert getattr(module, name) is getattr(module, name)
 
 
-def test_packages_that_come_later_are_attributes_too():
-    run_python("import jali\nassert 'tune' in dir(jali)\nwith jali.tune.experiment(early_launch=False): pass")
+PAGES = Path(__file__).resolve().parents[1] / "docs" / "reference"
+PACKAGES = sorted(
+    {page.stem for page in PAGES.glob("*.md")} - {"index", "jali", "environment"}
+    | {"compat", "examples", "settings", "torch", "tune"}
+)
+
+
+def test_public_packages_are_attributes_without_another_import():
+    """Each in a program of its own, since one imports others."""
+    run_python(
+        """
+import multiprocessing, sys
+import jali
+for name in sys.argv[1].split():
+    assert name in dir(jali), name
+    if name == "torch":
+        continue
+    context = multiprocessing.get_context("fork")
+    def ask(name=name):
+        module = getattr(jali, name)
+        assert module is sys.modules[f"jali.{name}"] and module.__name__ == f"jali.{name}"
+        assert getattr(jali, name) is module and vars(jali)[name] is module
+    process = context.Process(target=ask)
+    process.start()
+    process.join()
+    assert process.exitcode == 0, name
+""",
+        " ".join(PACKAGES),
+    )
+    assert len(PACKAGES) > 15
+
+
+WITHOUT = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+"""
+ADVICE = 'jali.torch needs PyTorch, which is not installed: pip install "jali[torch]"'
+
+
+@pytest.mark.parametrize(
+    "statement", ["import jali.torch", "from jali import torch", "from jali.torch import Work"]
+)
+def test_the_backend_of_pytorch_without_pytorch_is_one_line_that_says_how_to_install_it(statement):
+    failed = run_python(WITHOUT + statement, status=None)
+    assert failed.returncode != 0
+    assert failed.stderr.splitlines()[-1] == f"ModuleNotFoundError: {ADVICE}"
+    assert failed.stderr.count("Traceback") == 1  # the cause alone, not the causes of the cause
+
+
+def test_an_attribute_whose_library_is_not_there_is_none():
+    run_python(
+        WITHOUT
+        + """
+import inspect, jali
+assert not hasattr(jali, "torch")
+assert "torch" in dir(jali)
+inspect.getmembers(jali)
+try:
+    jali.torch
+except AttributeError as error:
+    assert str(error) == "module 'jali' has no attribute 'torch' here: " + sys.argv[1], error
+else:
+    raise AssertionError
+""",
+        ADVICE,
+    )
 
 
 @pytest.mark.parametrize("module", [jali, comm])
@@ -107,3 +178,11 @@ def test_everything_from_jali_hides_none_of_pythons_names():
     assert jali.complex(1, 2) == complex(1, 2)
     assert jali.round(2.5) == 2
     assert not {"complex", "round"} & set(jali.__all__)
+
+
+def test_type_checkers_know_the_names_that_are_imported_later():
+    tree = ast.parse(Path(jali.__file__).read_text())
+    block = next(
+        node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
+    assert {name.asname or name.name for line in block.body for name in line.names} == set(jali._LATER)

@@ -75,7 +75,19 @@ del complex_, round_
 
 TYPE_CHECKING = False  # as of `typing`, which is not imported before `early`
 if TYPE_CHECKING:
+    from jali import arrays as arrays
+    from jali import compat as compat
+    from jali import examples as examples
+    from jali import fermions as fermions
+    from jali import fft as fft
+    from jali import gauge as gauge
+    from jali import io as io
+    from jali import linops as linops
     from jali import planner as planner
+    from jali import profile as profile
+    from jali import solvers as solvers
+    from jali import statistics as statistics
+    from jali import torch as torch
     from jali import tune as tune
     from jali.lattice.block_sums import block_sums
     from jali.lattice.bound_call import Call
@@ -161,10 +173,26 @@ __all__ = [
     "zero",
 ]
 
-# Names that are imported later, and where they are.
+# Names that are imported later, and where they are: packages, and what is in one.
 _LATER = {
-    "arrays": "jali.arrays",
-    "linops": "jali.linops",
+    **{
+        name: f"jali.{name}"
+        for name in (
+            *(
+                "arrays",
+                "compat",
+                "examples",
+                "fermions",
+                "fft",
+                "gauge",
+                "io",
+                "linops",
+                "planner",
+                "profile",
+            ),
+            *("solvers", "statistics", "torch", "tune"),
+        )
+    },
     "Call": "jali.lattice.bound_call",
     "KernelReport": "jali.lattice.inspection",
     "SimulatedRow": "jali.lattice.update_simulation",
@@ -173,19 +201,20 @@ _LATER = {
     "inspect": "jali.lattice.inspection",
     "load": "jali.lattice.loading",
     "save": "jali.lattice.saving",
-    "planner": "jali.planner",
-    "tune": "jali.tune",
 }
 
 if not TYPE_CHECKING:  # type checkers know the names
 
     def __getattr__(name):
-        """Public names that most programs do not use are imported when they are first asked for."""
+        """Public packages, and names that most programs do not use, are imported when they are first asked for."""
         if name not in _LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
-        module = import_module(_LATER[name])
+        try:
+            module = import_module(_LATER[name])
+        except ModuleNotFoundError as error:  # another library's, which is not there; `hasattr` says no
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r} here: {error}") from None
         value = globals()[name] = module if module.__name__ == f"{__name__}.{name}" else getattr(module, name)
         return value
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,10 @@ def eigenvalues(
         else:
             values = np.linalg.eigvalsh(dense) if symmetric else np.linalg.eigvals(dense)
         return _largest(values, count)
+    if find_spec("scipy") is None:  # said by all ranks, of which one alone asks ARPACK
+        raise ParameterError(
+            f'eigs: {count} of {size} eigenvalues need SciPy, which is not installed: pip install "jali[arrays]", or ask for all (neigs=None)'
+        )
     where, near = space(A, like, "eigs"), _near(like)
     copy, numbers = spaces.copies(where, times(A))
     distinct = A.shape[1] // times(A)

@@ -11,7 +11,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch.distributed as dist
+try:
+    import torch.distributed as dist
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ModuleNotFoundError(
+        'jali.torch needs PyTorch, which is not installed: pip install "jali[torch]"', name="torch"
+    ) from None
+if not dist.is_available():
+    raise ImportError("jali.torch needs torch.distributed, which this PyTorch was built without")
 
 from jali.torch.process_group import ProcessGroup
 from jali.torch.work import Work
