@@ -45,7 +45,7 @@ def test_the_way_is_that_which_the_core_chooses(explained: Any) -> None:
             ranks,
             "--hosts",
             hosts,
-            "--type",
+            "--dtype",
             type_,
             *flags,
         )
@@ -210,7 +210,7 @@ def test_times_of_a_file_are_interpolated(explained: Any, tmp_path: Path) -> Non
     assert between == pytest.approx({"default": 2**0.5 * 1e-4, "two_step": 3e-5, "chain": 2048e-6})
     for words, said in (
         (("reduce", "-n", 4, "--hosts", 1), "was measured with hosts 2, not 1; ranks_per_host 2, not 4"),
-        (("reduce", "-n", 4, "--hosts", 2, "--type", "fp64"), "no reduce of fp64; it has reduce of fp32"),
+        (("reduce", "-n", 4, "--hosts", 2, "--dtype", "fp64"), "no reduce of fp64; it has reduce of fp32"),
         (("gather", "-n", 4, "--hosts", 2), "no gather of fp32; it has reduce of fp32"),
         (("reduce", "-n", 4, "--hosts", 2, "--in-place"), "no reduce of fp32 in place; it has"),
         (("reduce", "-n", 4, "--hosts", 2, "--size", 512), "1024 to 4096 bytes, not of 512"),
@@ -232,7 +232,7 @@ def refused(*words: object) -> str:
     ("words", "said"),
     [
         (("all-reduced",), "there is no collective 'all-reduced'; there are broadcast, reduce, all-gather,"),
-        (("reduce", "--type", "fp8"), "--type: there is no type 'fp8'; there are uint8, int8"),
+        (("reduce", "--dtype", "fp8"), "--dtype: there is no type 'fp8'; there are uint8, int8"),
         (("reduce", "--op", "plus"), "--op: there is no operation 'plus'; there are sum, prod"),
         (("reduce", "--device", "gpu"), "--device: device 'gpu' is unknown; use 'cpu', 'cuda', 'hip'"),
         (("reduce", "-n", 2, "--hosts", 3), "--hosts 3: 2 ranks can be on 1 to 2 hosts"),

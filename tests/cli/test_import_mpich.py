@@ -130,7 +130,7 @@ def test_what_cannot_be_is_refused(tree: Path) -> None:
             f"'{answer}' is no answer like is_multi_threaded=no; there are is_node_consecutive, is_multi_threaded"
             in said
         )
-    assert "--rounds is for collectives; jali tune import-mpich takes --out, --force" in refused(
+    assert "--rounds is for collectives; jali tune import-mpich takes --output, --force" in refused(
         "import-mpich", tree, "--rounds", 30
     )
     assert "--memory is for import-mpich; jali tune show takes --why" in refused("show", "--memory", "cuda")
@@ -139,7 +139,7 @@ def test_what_cannot_be_is_refused(tree: Path) -> None:
     assert Path("tree.toml").read_text() == "mine"
     assert jali_here("tune", "import-mpich", tree, "--force") == 0
     Path("folder").mkdir()
-    assert "folder is a folder; --out names a file" in refused("import-mpich", tree, "--out", "folder")
+    assert "folder is a folder; --output names a file" in refused("import-mpich", tree, "--output", "folder")
     tree.write_bytes(b'{"collective=\xff": {}}')
     assert "byte 13 is not UTF-8 text" in refused("import-mpich", tree, "--force")
     tree.write_text('{"collective=bcast": {\n"comm_sise<8": {}}}')

@@ -177,3 +177,20 @@ def test_names_that_hold_new_lines_and_escape_sequences_are_shown_in_one_line(
             said = capsys.readouterr().err
             assert said.count("\n") == 1
             assert r"no\nsuch\x1b[31mfile" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        (["explain", "reduce", "--type", "fp64"], "--dtype"),
+        (["tune", "collectives", "--types=float64"], "--dtypes"),
+        (["plan", "all-reduce", "--node", "2", "--dtyp", "x", "--machin", "x", "--nods", "3"], "--nodes"),
+        (["run", "x.toml", "--outptu", "y"], "--output"),
+    ],
+)
+def test_an_option_that_is_none_is_answered_with_the_nearest_of_the_command(words, near, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(words)
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1].startswith(f"jali {words[0]}: error: unrecognized arguments: --")
+    assert said[-1].endswith(f"; the nearest option is {near}")

@@ -65,7 +65,7 @@ def ring_and_chain(case: object, way: str) -> float:
 
 def test_rules_are_written_read_and_used(made_up, capsys, use_settings) -> None:
     made_up(ring_and_chain)
-    assert tune("--draw", "times.png") == 0
+    assert tune("--picture", "times.png") == 0
     said = capsys.readouterr().out
     assert f"2 rules for 3 cells of 8 in {DEFAULT_FILE}" in said
     assert f"JALI_COLLECTIVE_RULES={DEFAULT_FILE}" in said
@@ -110,7 +110,7 @@ def test_types_and_places_that_change_nothing_make_one_rule(made_up) -> None:
         "--only",
         "all_reduce",
         "--in-place",
-        "--types",
+        "--dtypes",
         "float32,int64",
         "--smallest",
         "64",
@@ -139,7 +139,7 @@ def test_every_way_is_measured_and_right(ranks: int, keep: int, monkeypatch, cap
     """With the times that there are, whether plans are kept or made anew."""
     monkeypatch.setattr("jali.bench.collective_ways.KEEP", keep)
     words = ("--only", "all_reduce,reduce,all_gather,reduce-scatter,all-to-all,gather,scatter", "--in-place")
-    assert tune(*words, "--largest", "64", "--out", "a.toml", "--json", ranks=ranks) == 0
+    assert tune(*words, "--largest", "64", "--output", "a.toml", "--json", ranks=ranks) == 0
     told = json.loads(capsys.readouterr().out)
     assert len(told["cells"]) == 2 * (4 * 2 + 3)
     for cell in told["cells"]:
@@ -224,14 +224,14 @@ def test_a_damaged_state_is_told_from_one(text: str, made_up, monkeypatch, capsy
 def test_files_that_are_there_stay_unless_forced(made_up, capsys) -> None:
     made_up(lambda case, way: 1.0)
     Path("mine.toml").write_text("mine")
-    assert tune("--out", "mine.toml") == 2
+    assert tune("--output", "mine.toml") == 2
     assert "mine.toml exists; --force writes over it" in capsys.readouterr().err
     assert Path("mine.toml").read_text() == "mine"
     assert tune("--continue") == 2
     assert "to go on with; begin without --continue" in capsys.readouterr().err
-    assert tune("--out", "mine.toml", "--force") == 0
+    assert tune("--output", "mine.toml", "--force") == 0
     assert Path("mine.toml").read_text() != "mine"
-    assert tune("--out", "nowhere/mine.toml") != 0
+    assert tune("--output", "nowhere/mine.toml") != 0
     assert "nowhere" in capsys.readouterr().err
 
 
@@ -242,12 +242,12 @@ def test_files_that_are_there_stay_unless_forced(made_up, capsys) -> None:
         (("--factor", "1"), "give --factor 2 or more"),
         (("--smallest", "8KiB"), "--largest not below --smallest"),
         (("--only", "gathers"), "no collective gathers; there are all_reduce"),
-        (("--types", "float16"), "sums of float16 are not exact enough"),
-        (("--types", "floats"), "there is no type 'floats'"),
+        (("--dtypes", "float16"), "sums of float16 are not exact enough"),
+        (("--dtypes", "floats"), "there is no type 'floats'"),
         (("--why",), "--why is for show"),
         (("--seconds", "nan"), "give --seconds 0 or more, not nan"),
-        (("--draw", "times.txt"), "--draw times.txt: pictures end in .png"),
-        (("--out", "..", "--force"), ".. is a folder; --out names a file"),
+        (("--picture", "times.txt"), "--picture times.txt: pictures end in .png"),
+        (("--output", "..", "--force"), ".. is a folder; --output names a file"),
     ],
 )
 def test_mistakes_are_said_on_all_ranks(words, said, capsys) -> None:
@@ -287,7 +287,7 @@ def test_rules_of_the_user_are_not_what_ways_are_compared_with(made_up, use_sett
 @pytest.mark.mpi
 def test_processes_are_interrupted_and_go_on() -> None:
     need_mpi()
-    words = ("tune", "collectives", "-n", "2", *SMALL, "--seconds", "0.5", "--out", "mine.toml")
+    words = ("tune", "collectives", "-n", "2", *SMALL, "--seconds", "0.5", "--output", "mine.toml")
     state = Path("mine.toml.state")
 
     def cells() -> int:

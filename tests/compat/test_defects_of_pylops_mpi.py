@@ -557,3 +557,16 @@ def test_layouts_count_beyond_32_bits() -> None:
         assert Halo(shape, 2, (3, 1)).shape[1] == elements
 
     comm.virtual_ranks(3, run)
+
+
+@pytest.mark.parametrize("name", ["ista", "fista"])
+def test_steps_that_are_too_long_end_with_an_infinite_cost_as_there(name: str) -> None:
+    def run() -> None:
+        A = BlockDiag([np.diag([1.0, 2.0, 3.0])])
+        y = DistributedArray.to_dist(np.ones(3 * comm.current().size))
+        with np.errstate(all="ignore"):
+            cost = getattr(pylops_mpi, name)(A, y, y.zeros_like(), niter=100, alpha=1e5)[2]
+        assert not math.isfinite(cost[-1])
+        assert np.all(np.isfinite(cost[:-1]))
+
+    comm.virtual_ranks(2, run)

@@ -414,10 +414,12 @@ def core_type(dtype: str) -> str:
     try:
         kind = np.dtype(dtype)
     except TypeError:
-        raise ParameterError(f"--types: there is no type {dtype!r}; give some like float32,float64") from None
+        raise ParameterError(
+            f"--dtypes: there is no type {dtype!r}; give some like float32,float64"
+        ) from None
     if kind.kind not in "fiu" or kind.itemsize < 4:
         raise ParameterError(
-            f"--types: sums of {dtype} are not exact enough to be compared; give some like float32,float64,int64"
+            f"--dtypes: sums of {dtype} are not exact enough to be compared; give some like float32,float64,int64"
         )
     return str(element_name(kind))
 

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device", metavar="KIND", help=f"cpu (the default), {', '.join(vendors.names())}: where arrays are"
     )
-    parser.add_argument("--type", default="fp32", metavar="TYPE", help="of elements (default fp32)")
+    parser.add_argument("--dtype", default="fp32", metavar="TYPE", help="of elements (default fp32)")
     parser.add_argument("--op", default="sum", metavar="OP", help="of what is combined (default sum)")
     parser.add_argument(
         "--hosts", type=whole_argument, metavar="N", help="over which ranks are spread (default 1)"
@@ -117,10 +117,10 @@ class Asked:
                 f"there is no collective {value_shown(arguments.collective)}; there are {names}"
             )
         kind = kind_of(arguments.device)
-        type_ = NAMES.get(arguments.type, arguments.type)
+        type_ = NAMES.get(arguments.dtype, arguments.dtype)
         if type_ not in SIZES:
             raise ParameterError(
-                f"--type: there is no type {value_shown(arguments.type)}; there are {', '.join(SIZES)}"
+                f"--dtype: there is no type {value_shown(arguments.dtype)}; there are {', '.join(SIZES)}"
             )
         op = arguments.op.replace("-", "_")
         if op not in (*OPERATIONS, "user"):

@@ -47,11 +47,11 @@ def execute(arguments: argparse.Namespace) -> int:
             + "; ".join(map(str, changed[:5]))
             + ("; ..." if len(changed) > 5 else "")
         )
-    out = arguments.out or Path(path.name).with_suffix(".toml")
+    out = arguments.output or Path(path.name).with_suffix(".toml")
     if out.is_dir():
-        raise ParameterError(f"{out} is a folder; --out names a file")
+        raise ParameterError(f"{out} is a folder; --output names a file")
     if out.exists() and not arguments.force:
-        raise ParameterError(f"{out} exists; --force writes over it, --out writes another file")
+        raise ParameterError(f"{out} exists; --force writes over it, --output writes another file")
     text = text_of(imported, comments(path, arguments.memory, assumed))
     _core.check_rules(text, str(out))
     write_whole(out, text)

@@ -11,6 +11,7 @@ SIGTERM), of runs that had begun with a checkpoint.
 from __future__ import annotations
 
 import argparse
+import difflib
 import errno
 import importlib
 import io
@@ -18,6 +19,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from jali import early
 from jali.cli import launch
@@ -104,9 +106,33 @@ environment: JALI_CACHE_DIR, JALI_TRANSPORT, JALI_HALO_POLICY, JALI_THREADS, JAL
   JALI_COLLECTIVE, JALI_CHECKED, JALI_TUNE"""
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose error for an unknown option names the nearest of the command that it was given to."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As that of argparse."""
+        found, rest = self.parse_known_args(args, namespace)
+        if rest:
+            command = getattr(found, "command", None)
+            of_command = next(
+                (
+                    a.choices[command]
+                    for a in self._actions
+                    if isinstance(a, argparse._SubParsersAction) and command
+                ),
+                self,
+            )
+            wrong = next((word.partition("=")[0] for word in rest if word.startswith("--")), None)
+            known = [option for option in of_command._option_string_actions if option.startswith("--")]
+            near = difflib.get_close_matches(wrong, known, 1) if wrong else []
+            hint = f"; the nearest option is {near[0]}" if near else ""
+            of_command.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
+        return found
+
+
 def make_parser(chosen: str | None) -> argparse.ArgumentParser:
     """The parser; only the command named `chosen` is imported and has its own arguments."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="jali",
         description="Lattice field theory from one Python function to native kernels.",
         epilog=EPILOG,

@@ -23,17 +23,17 @@ OF_COLLECTIVES = (
     "smallest",
     "largest",
     "factor",
-    "types",
+    "dtypes",
     "in_place",
     "graphs",
     "rounds",
     "seconds",
-    "out",
-    "draw",
+    "output",
+    "picture",
     "go_on",
     "force",
 )
-OF_IMPORT = ("out", "force", "memory", "assume", "strict")
+OF_IMPORT = ("output", "force", "memory", "assume", "strict")
 OPTIONS = {"show": ("why",), "forget": (), "collectives": OF_COLLECTIVES, "import-mpich": OF_IMPORT}
 
 
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     of.add_argument("--largest", type=size_argument, default=64 << 20, metavar="BYTES", help="default 64MiB")
     of.add_argument("--factor", type=int, default=8, metavar="F", help="between sizes (default 8)")
     of.add_argument(
-        "--types",
+        "--dtypes",
         type=names_argument,
         default=["float32"],
         metavar="NAME,...",
@@ -90,13 +90,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     of.add_argument(
         "-o",
-        "--out",
+        "--output",
         type=Path,
         metavar="FILE",
         help="where rules go (default: collective-rules-MEMORY-N-ranks.toml, here; of import-mpich: TREE.toml, here)",
     )
     of.add_argument(
-        "--draw", type=Path, metavar="FILE", help="draw times of all ways over sizes, a PNG or PDF"
+        "--picture", type=Path, metavar="FILE", help="draw times of all ways over sizes, a PNG or PDF"
     )
     of.add_argument(
         "--continue",

@@ -137,8 +137,8 @@ def _check(arguments: argparse.Namespace, ranks: int) -> None:
         raise ParameterError("--graphs is for collectives on devices; name one, like --device cuda")
     if not 0 <= arguments.seconds < math.inf:
         raise ParameterError(f"give --seconds 0 or more, not {arguments.seconds}")
-    if arguments.draw is not None and arguments.draw.suffix not in PICTURES:
-        raise ParameterError(f"--draw {shown(arguments.draw)}: pictures end in {', '.join(PICTURES)}")
+    if arguments.picture is not None and arguments.picture.suffix not in PICTURES:
+        raise ParameterError(f"--picture {shown(arguments.picture)}: pictures end in {', '.join(PICTURES)}")
     if forced := settings.current().collective:
         raise ParameterError(
             f"JALI_COLLECTIVE={shown(forced)} overrules whatever rules say; run `jali tune collectives` without it"
@@ -148,7 +148,7 @@ def _check(arguments: argparse.Namespace, ranks: int) -> None:
         raise ParameterError(
             f"no collective {', '.join(unknown)}; there are {', '.join(collectives.COLLECTIVES)}"
         )
-    for dtype in arguments.types:
+    for dtype in arguments.dtypes:
         core_type(dtype)
 
 
@@ -158,7 +158,7 @@ class Tuning:
     def __init__(self, arguments: argparse.Namespace, ranks: Any, gpu: Any) -> None:
         self.arguments, self.ranks, self.gpu = arguments, ranks, gpu
         self.kind = "host" if gpu is None else gpu.kind
-        self.out = arguments.out or Path(
+        self.out = arguments.output or Path(
             f"collective-rules-{self.kind}-{counted(ranks.size, 'rank')}.toml".replace(" ", "-")
         )
         self.state = self.out.with_name(self.out.name + ".state")
@@ -224,9 +224,9 @@ class Tuning:
     def _state_there(self) -> bytes:
         arguments = self.arguments
         if self.out.is_dir():
-            raise ParameterError(f"{self.out} is a folder; --out names a file")
+            raise ParameterError(f"{self.out} is a folder; --output names a file")
         if self.out.exists() and not arguments.force:
-            raise ParameterError(f"{self.out} exists; --force writes over it, --out writes another file")
+            raise ParameterError(f"{self.out} exists; --force writes over it, --output writes another file")
         if not arguments.go_on:
             if self.state.exists() and not arguments.force:
                 raise ParameterError(
@@ -318,7 +318,7 @@ class Tuning:
         times = self.verified[cell]
         way = next(s.way for s in self.found[cell.variant] if cell.payload in s.sizes)
         ours, default = (float(np.median(times[name])) for name in ("rules", DEFAULT))
-        type_ = f" {cell.variant.type}" if len(self.arguments.types) > 1 else ""
+        type_ = f" {cell.variant.type}" if len(self.arguments.dtypes) > 1 else ""
         return (
             f"{cell.variant!s}{type_} {size_text(cell.payload)}: {way} {time_text(ours)}, jali's choice {time_text(default)}, "
             f"ratio {ratio(times, 'rules')}, {len(times[DEFAULT])} rounds"
@@ -348,7 +348,7 @@ class Tuning:
             self.say(f"programs take them with JALI_COLLECTIVE_RULES={self.out}")
         else:
             self.say("nothing was faster than jali's own choice beyond noise")
-        if self.ranks.rank == 0 and self.arguments.draw is not None:
+        if self.ranks.rank == 0 and self.arguments.picture is not None:
             self._draw()  # takes seconds, and nobody waits for it
 
     def interrupted(self, status: int) -> int:
@@ -409,7 +409,7 @@ class Tuning:
         cells = {variant: [self.done[cell] for cell in of] for variant, of in self.by_variant().items()}
         where = self.conditions.get("device", self.conditions["processor"])
         title = f"{counted(self.ranks.size, 'rank')}, {where}; dots: sizes with a rule"
-        write_curves(self.arguments.draw, cells, self.found, title)
+        write_curves(self.arguments.picture, cells, self.found, title)
 
     def _document(self, rules: Sequence[Rule]) -> dict[str, object]:
         return {
@@ -442,7 +442,7 @@ class Tuning:
             collective = name.replace("-", "_")
             places = ([False, True] if arguments.in_place else [False]) if collective in IN_PLACE else [None]
             graphs = [None] if self.gpu is None else [False, True] if arguments.graphs else [False]
-            for dtype, place, graph in itertools.product(arguments.types, places, graphs):
+            for dtype, place, graph in itertools.product(arguments.dtypes, places, graphs):
                 item = np.dtype(dtype).itemsize * chunks_of(collective, self.ranks.size)
                 variant = Variant(collective, core_type(dtype), place, graph)
                 for size in collectives.sizes_between(

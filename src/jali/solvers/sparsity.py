@@ -222,9 +222,7 @@ class ISTA(Solver):
         self.xupdate = math.sqrt(change)
         self.cost.append(0.5 * (rr if self.accelerated else self.rr) + self.eps * modulus)
         if not math.isfinite(self.cost[-1]):
-            raise SolverError(
-                f"{type(self).__name__}, iteration {self.iterations + 1}: the cost is {self.cost[-1]}: {self._cause(x)}"
-            )
+            self._diverged(x)
         before, self.rr, self.rz = self.rz, rr, rz[0] if rz else rr
         self.res, self._x = res, new
         self.iterations += 1
@@ -266,14 +264,17 @@ class ISTA(Solver):
             self.cost[-1] < self.cost_rtol * self.cost[0] or self.cost[-1] < self.cost_btol * self.bnorm
         )
 
-    def _cause(self, x: Any) -> str:
-        """Why the cost is infinite or nan."""
-        return (
+    def _diverged(self, x: Any) -> None:
+        """What follows from a cost that is infinite or nan."""
+        cause = (
             gives_bad_numbers("the operator", self.forward, x)
             or gives_bad_numbers("the adjoint", self.adjoint, self.b)
             or not_adjoint(self.forward, self.adjoint, x)
             or step_too_long(self.forward, self.adjoint, x, self.alpha)
             or f"squares are too large for {self.data.precision(self.b)}; scale the problem down"
+        )
+        raise SolverError(
+            f"{type(self).__name__}, iteration {self.iterations + 1}: the cost is {self.cost[-1]}: {cause}"
         )
 
     def _line(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,14 @@ __all__ = ["FISTA", "ISTA"]
 
 
 class _InTheirOrder(InTheirWords, sparsity.ISTA):
-    """The arguments of pylops_mpi, in its order; `rtol` and `rtol1` of the functions may be given to the classes too."""
+    """The arguments of pylops_mpi, in its order; `rtol` and `rtol1` of the functions may be given to the classes too. What diverges ends
+    with a cost that is infinite or nan."""
+
+    def _diverged(self, x: Any) -> None:
+        pass
+
+    def _going_on(self) -> bool:
+        return (not self.cost or math.isfinite(self.cost[-1])) and super()._going_on()
 
     def setup(  # type: ignore[override]
         self,
