@@ -472,6 +472,13 @@ class PreparedCall {
         call_.operation = *found;
     }
 
+    bool flag(CallArguments::Parameter which, bool otherwise) const {
+        const nb::handle given = a_[which];
+        if (given.ptr() == nullptr) return otherwise; // the method has none
+        if (given.ptr() == Py_True || given.ptr() == Py_False) return given.ptr() == Py_True;
+        return nb::cast<bool>(asked_of_python("flag_of")(CallArguments::names[which], given));
+    }
+
     static std::optional<Operation> find_operation(std::string_view name) {
         for (int k = 0; k < operations; ++k)
             if (name_of(static_cast<Operation>(k)) == name) return static_cast<Operation>(k);
@@ -479,11 +486,9 @@ class PreparedCall {
     }
 
     void set_flags() {
-        const nb::handle exact = a_[reproducible], way = a_[algorithm];
-        if (exact.ptr() == Py_True || exact.ptr() == Py_False)
-            call_.reproducible = exact.ptr() == Py_True;
-        else if (exact.ptr() != nullptr)
-            call_.reproducible = nb::cast<bool>(asked_of_python("flag_of")(exact));
+        const nb::handle way = a_[algorithm];
+        // what does not commute is combined in the order of ranks
+        call_.reproducible = flag(reproducible, false) || !flag(commutative, true);
         if (way.is_none()) return;
         const nb::object name =
             PyUnicode_CheckExact(way.ptr()) ? nb::borrow(way) : asked_of_python("name_of_way")(way);
@@ -545,10 +550,10 @@ class PreparedCall {
         const auto given = [&](CallArguments::Parameter which, nb::object otherwise) {
             return a_[which].ptr() != nullptr ? nb::borrow(a_[which]) : std::move(otherwise);
         };
-        asked_of_python("compare")(nb::cast(calls_.ranks), std::string(name_), any_array().kind(),
-                                   any_array().placed != nullptr, call_.counts, call_.root, call_.in_place,
-                                   given(op, nb::none()), given(algorithm, nb::none()),
-                                   given(reproducible, nb::bool_(false)));
+        asked_of_python("compare")(
+            nb::cast(calls_.ranks), std::string(name_), any_array().kind(), any_array().placed != nullptr,
+            call_.counts, call_.root, call_.in_place, given(op, nb::none()), given(algorithm, nb::none()),
+            given(reproducible, nb::bool_(false)), given(commutative, nb::bool_(true)));
     }
 
     nb::object explanation(const PlacedArray* placed) {

@@ -20,6 +20,7 @@ struct CallArguments {
         x,
         out,
         op,
+        commutative,
         root,
         counts,
         reproducible,
@@ -30,7 +31,8 @@ struct CallArguments {
         parameters
     };
     static constexpr std::array<const char*, parameters> names{
-        "x", "out", "op", "root", "counts", "reproducible", "algorithm", "checked", "blocking", "stream"};
+        "x",         "out",     "op",       "commutative", "root", "counts", "reproducible",
+        "algorithm", "checked", "blocking", "stream"};
 
     std::array<PyObject*, parameters> values{}; // null: the method has no such parameter
     nanobind::handle operator[](Parameter which) const { return values[which]; }

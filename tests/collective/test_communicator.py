@@ -172,6 +172,48 @@ def test_average_divides_by_the_number_of_ranks() -> None:
     on_ranks(3, run)
 
 
+def maps_one_after_the_other(f: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """a + i b stands for x -> a x + b; f then g."""
+    return g.real * f.real + 1j * (g.real * f.imag + g.imag)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7, 8])
+@pytest.mark.parametrize("size", [1, 3, 5000])
+def test_operations_that_do_not_commute_are_in_the_order_of_ranks_by_any_algorithm(
+    ranks: int, size: int
+) -> None:
+    maps = [np.arange(size) % 3 - 1 + 1j * (np.arange(size) % (5 + r) - r) for r in range(ranks)]
+    right = functools.reduce(maps_one_after_the_other, maps)
+    named: dict[str, Any] = {"op": maps_one_after_the_other, "commutative": False}
+
+    def run(world: comm.Communicator) -> None:
+        mine = maps[world.rank]
+        for row in ALGORITHMS:
+            if "all_reduce" in row.collectives and row.name not in ("mpi", "nccl", "rccl"):
+                np.testing.assert_array_equal(world.all_reduce(mine, algorithm=row.name, **named), right)
+        np.testing.assert_array_equal(world.all_reduce(mine, checked=True, **named), right)
+        root = world.size - 1
+        found = world.reduce(mine, root=root, **named)
+        assert found is None if world.rank != root else np.array_equal(found, right)
+        counts = [size] + [0] * (world.size - 1)
+        part = world.reduce_scatter(mine, counts=counts, **named)
+        np.testing.assert_array_equal(part, right if world.rank == 0 else [])
+
+    on_ranks(ranks, run)
+
+
+def test_ranks_that_differ_in_whether_an_operation_commutes_are_told_in_checked_mode() -> None:
+    def run(world: comm.Communicator) -> None:
+        with pytest.raises(ParameterError, match="commutative: .*rank"):
+            world.all_reduce(
+                np.ones(3), op=maps_one_after_the_other, commutative=world.rank > 0, checked=True
+            )
+        with pytest.raises(ParameterError, match="commutative is True or False, not 'no'"):
+            world.all_reduce(np.ones(3), op=maps_one_after_the_other, commutative="no")
+
+    on_ranks(2, run)
+
+
 def test_user_operation_sees_arrays_and_need_not_commute_when_reproducible() -> None:
     def affine(f: np.ndarray, g: np.ndarray) -> np.ndarray:
         """(a, b) stands for x -> a x + b; f then g."""

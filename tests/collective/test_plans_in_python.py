@@ -325,3 +325,28 @@ def test_keywords_of_runs_are_no_names_of_buffers(name):
         PlanError, match="another name than communicator and stream, which say how a plan runs"
     ):
         planner.Composition(2).buffer(name, 4)
+
+
+def test_plans_of_operations_that_do_not_commute_keep_the_order_of_ranks() -> None:
+    def later(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.where(b == 0, a, b)
+
+    standard = planner.Composition.standard("all_reduce", 6, 11, op=later, commutative=False)
+    own = planner.Composition(6)
+    x, out = own.buffer("x", 11), own.buffer("out", 11, input=False)
+    own.reduce(x, out, root=4, op=later, commutative=False)
+    for c in (standard, own):
+        for plan in (c.plan(hierarchy=(3, 2)), c.plan("delta"), c.plan(hierarchy="binary").replace(depth=2)):
+            assert plan.parameters.reproducible
+            plan.check()
+        with pytest.raises(PlanError, match="does not commute.*reproducible=True"):
+            c.plan().replace(reproducible=False)
+    assert not planner.Composition.standard("all_reduce", 6, 11, op=later).plan().parameters.reproducible
+
+    def run() -> list[float]:
+        world = comm.current()
+        mine, found = np.full(11, float(world.rank if world.rank < 5 else 0)), np.zeros(11)
+        standard.plan(hierarchy=(2, 3)).on(world).run(mine, found)
+        return found.tolist()
+
+    assert comm.virtual_ranks(6, run) == [[4.0] * 11] * 6

@@ -41,6 +41,7 @@ def compare(
     op: Any,
     algorithm: Any,
     reproducible: Any,
+    commutative: Any,
 ) -> None:
     """Raise ParameterError on every rank unless all ranks make the same call, as it was given, on elements of this kind. Collective."""
     rooted = collective in ("broadcast", "reduce", "gather", "scatter")
@@ -58,6 +59,7 @@ def compare(
             "in place": in_place,
             "algorithm": "chosen" if algorithm is None else _said(algorithm),
             "reproducible": _said(reproducible),
+            "commutative": _said(commutative),
         },
         f"Communicator.{collective}",
     )
@@ -89,9 +91,9 @@ def check_operation(op: Any, booleans: bool) -> None:
     elements.check_operation(op, np.dtype(np.bool_ if booleans else np.float64))
 
 
-def flag_of(reproducible: Any) -> bool:
-    """Raise ParameterError for what is neither True nor False."""
-    return given.flag("reproducible", reproducible, ParameterError)
+def flag_of(name: str, value: Any) -> bool:
+    """Raise ParameterError, by this name, for what is neither True nor False."""
+    return given.flag(name, value, ParameterError)
 
 
 def name_of_way(algorithm: Any) -> str:

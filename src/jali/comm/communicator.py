@@ -40,8 +40,9 @@ class Communicator:
     Common arguments:
 
     - `op`: sum, prod, min, max, avg, logical_and, logical_or, logical_xor, bit_and, bit_or, bit_xor, or an
-      associative and commutative function of two arrays that returns one (with `reproducible=True` it need not
-      commute).
+      associative function `f(a, b)` of two arrays that returns one, `a` being of earlier ranks than `b`.
+    - `commutative`: whether f(a, b) is f(b, a). Say False of a function of which it is not: arrays are then combined in the order of
+      ranks, as with `reproducible`; else in any order.
     - `counts`: rows (along the first axis) of each rank, where ranks differ: the same list on all ranks.
     - `reproducible`: combine in the order of ranks, so that any algorithm gives the same bits.
     - `algorithm`: a way, as rules write it: the name of a row of `jali.comm.algorithms`, with the carrier of its messages if need be
@@ -178,6 +179,7 @@ class Communicator:
         out: Any = None,
         op: Operation = "sum",
         *,
+        commutative: bool = True,
         reproducible: bool = False,
         algorithm: str | None = None,
         checked: bool | None = None,
@@ -194,6 +196,7 @@ class Communicator:
         op: Operation = "sum",
         root: int = 0,
         *,
+        commutative: bool = True,
         reproducible: bool = False,
         algorithm: str | None = None,
         checked: bool | None = None,
@@ -277,6 +280,7 @@ class Communicator:
         op: Operation = "sum",
         *,
         counts: Counts = None,
+        commutative: bool = True,
         reproducible: bool = False,
         algorithm: str | None = None,
         checked: bool | None = None,

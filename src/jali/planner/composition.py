@@ -142,6 +142,7 @@ class Composition:
 
     def __init__(self, ranks: int, dtype: npt.DTypeLike = "float64") -> None:
         self.collective: str | None = None  # which of the standard ones
+        self.commutes = True  # whether operations do, so that contributions may be combined in any order
         self._take(_core.Composition(given.whole("the number of ranks", ranks), element_name(dtype)))
 
     def _take(self, core: _core.Composition) -> None:
@@ -161,6 +162,7 @@ class Composition:
         form: str | None = None,
         root: int = 0,
         op: Operation = "sum",
+        commutative: bool = True,
         in_place: bool = False,
     ) -> Composition:
         """One of the eight standard collectives, over buffers "send" and "recv" (in place: "data").
@@ -174,11 +176,11 @@ class Composition:
         "rooted" (all_reduce: broadcast after reduce), "pairwise" (all_to_all: a step for each distance
         between ranks). By default all_reduce is composed, all others are single. In place, "data" is the
         whole vector, or all chunks, one's own at its place; for scatter and gather only the root has all,
-        others have theirs alone.
+        others have theirs alone. `op` and `commutative` as in `reduce`.
         """
         name = str(collective).replace("-", "_")
         made = cls.__new__(cls)
-        made.collective = name
+        made.collective, made.commutes = name, given.flag("commutative", commutative)
         made._take(
             _core.standard_composition(
                 given.whole("the number of ranks", ranks),
@@ -273,14 +275,17 @@ class Composition:
         sources: Ranks = ALL,
         root: int,
         op: Operation = "sum",
+        commutative: bool = True,
     ) -> None:
         """Combine `source` of all `sources` into `target` of the root, which need not be one of them.
 
         `op`: sum, prod, min, max, avg, logical_and, logical_or, logical_xor, bit_and, bit_or, bit_xor, or a
         function `f(a, b)` of two arrays that returns the combination, or None after updating `b` in place; it
-        has to be associative, and commutative unless the plan is reproducible. It must not keep the arrays
+        has to be associative. With `commutative=False` f(b, a) may be another: then plans of this composition are
+        `reproducible`, which combine in the order of ranks, `a` being of earlier ones. It must not keep the arrays
         (`a` is read-only; without ml_dtypes, bf16 comes as its bits, uint16).
         """
+        self.commutes &= given.flag("commutative", commutative)
         root, others = self._rank(root, "root"), _ranks(sources)
         begin, end = self._place("reduce", source), self._place("reduce", target)
         count = self._agree("reduce", target, source, root, others)
@@ -341,7 +346,8 @@ class Composition:
         - `libraries`: who carries messages, one name per level of the hierarchy or one for all; by default any.
         - `stripe`: ranks over which a root spreads a piece; `stripe_weights`: what each rank can carry.
         - `ring`: nodes of a ring (1: none). `depth`: chunks of the pipeline.
-        - `reproducible`: combine in the order of ranks: the same bits with any parameters.
+        - `reproducible`: combine in the order of ranks: the same bits with any parameters. So are all plans where an operation does not
+          commute.
         - `scratch_limit`: bytes per rank that the plan may need beside the buffers.
         - `pack_below`: pieces below this many bytes travel together.
 

@@ -62,6 +62,10 @@ class Plan:
         collective: str | None = None,
     ) -> None:
         _core.check_parameters(composition.core, parameters)
+        if not (composition.commutes or parameters.reproducible):
+            raise PlanError(
+                "an operation does not commute, so contributions keep the order of ranks: reproducible=True"
+            )
         self.composition = composition
         self.parameters = parameters
         self.machine = machine

@@ -36,6 +36,8 @@ def make_plan(
 ) -> Plan:
     """See `Composition.plan`."""
     composition.check()
+    if not composition.commutes:
+        reproducible = True
     target = None if machine is None else machine_for(machine, composition.ranks)
     search = target is not None and all(x is None for x in (hierarchy, libraries, stripe, ring, depth))
 
