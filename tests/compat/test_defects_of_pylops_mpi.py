@@ -72,7 +72,7 @@ def test_1_thousands_of_operations_on_masked_arrays_split_one_communicator(
             y.dot(x)
         assert y.layout.group is x.layout.group
         assert y.norm() == 2 * np.linalg.norm(x.local)
-        assert DistributedArray((4,), mask=np.array([0, 1])).layout is x.layout
+        assert DistributedArray.to_dist(np.zeros(4), mask=np.array([0, 1])).layout is x.layout
 
     comm.virtual_ranks(2, run)
     assert splits["split"] == 1

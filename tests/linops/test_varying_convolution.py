@@ -160,7 +160,7 @@ def test_mistakes_say_what_would_be_right() -> None:
 
     def run() -> None:
         Op = NonStationaryConvolve1D((17, 3), hs, places, axis=0)
-        with pytest.raises(ShapeError, match="not those of an array of shape"):
+        with pytest.raises(ShapeError, match="no whole rows of 3"):
             Op @ DistributedArray(51, local_shapes=[25, 26])
         with pytest.raises(ShapeError, match=r"arrays of shape \(17, 3\)"):
             Op @ DistributedArray((3, 17))

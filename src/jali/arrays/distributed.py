@@ -17,7 +17,7 @@ from jali.arrays import elementwise, ghosts, moves, reductions, relayout
 from jali.arrays.everywhere import assign, that_of_rank_0
 from jali.arrays.fields import FieldPart, layout_of_lattice, part_of_memory, to_field
 from jali.arrays.globally import Globally, slices_of
-from jali.arrays.layout import Layout, Partition, Shape, communicator_of, layout_of
+from jali.arrays.layout import C_ORDER, Layout, Partition, Shape, communicator_of, layout_of
 from jali.arrays.libraries import library_by_name, library_of, where_its_part_is
 from jali.comm import Communicator
 from jali.comm.given import integer
@@ -122,7 +122,8 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         """Spread an array that every rank has; each takes a copy of its part. Of BROADCAST, that of rank 0 counts."""
         library = library_of(x)
         layout = layout_of(
-            communicator_of(base_comm), x.shape, partition, axis, grid=grid, local_shapes=local_shapes, mask=mask
+            communicator_of(base_comm), x.shape, partition, axis, grid=grid, local_shapes=local_shapes, mask=mask,
+            flat_of=C_ORDER if len(x.shape) == 1 else None,
         )  # fmt: skip
         part = that_of_rank_0(layout, lambda: library.copy(x[slices_of(layout.box, ())]))
         return cls.of(layout, part, base_comm)
@@ -286,9 +287,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self.copy()  # of the same ranks, which pickling would not know
 
     def __reduce__(self) -> Any:
-        layout = self.layout
-        form = (layout.shape, layout.partition, layout.axes, layout.grid, layout.local_shapes, layout.mask)
-        return _unpickled, (form, self._local)
+        return _unpickled, (_form(self.layout), self._local)
 
     # --- elements -------------------------------------------------------------------------------------------
 
@@ -310,7 +309,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def _checked(self, value: Any) -> Any:
         """What is assigned to this rank's part."""
         if isinstance(value, DistributedArray):
-            self._alike(value, "assignment")
+            self.layout = self._alike(value, "assignment")
             value = value._local
         elementwise.refuse_loss(self, value)
         return value
@@ -322,8 +321,8 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     # --- arithmetic -----------------------------------------------------------------------------------------
 
-    def _alike(self, other: DistributedArray, what: str) -> None:
-        elementwise.check_alike(self, other, what)
+    def _alike(self, other: DistributedArray, what: str) -> Layout:
+        return elementwise.check_alike(self, other, what)
 
     @where_its_part_is
     def __array_ufunc__(
@@ -564,18 +563,28 @@ def _cells(given: int | None) -> int:
 elementwise.add_operators(DistributedArray)
 
 
+def _form(layout: Layout) -> tuple[Any, ...]:
+    """What there is to a layout but its ranks."""
+    order = _form(layout.flat_of) if isinstance(layout.flat_of, Layout) else layout.flat_of
+    return (layout.shape, layout.partition, layout.axes, layout.grid, layout.local_shapes, layout.mask, order)
+
+
 def _unpickled(form: tuple[Any, ...], local: Any) -> DistributedArray:
-    shape, partition, axes, grid, local_shapes, mask = form
+    return DistributedArray.of(_layout_here(form), local)
+
+
+def _layout_here(form: tuple[Any, ...]) -> Layout:
+    shape, partition, axes, grid, local_shapes, mask, order = form
     ranks = communicator_of(None)
     if len(local_shapes) != ranks.size:
         raise LayoutError(
             f"an array of {len(local_shapes)} ranks was pickled, here are {ranks.size}; write arrays to files to change their number"
         )
     scattered = partition is Partition.SCATTER
-    layout = layout_of(
-        ranks, shape, partition, axes, grid=grid if scattered else None, local_shapes=local_shapes, mask=mask
+    return layout_of(
+        ranks, shape, partition, axes, grid=grid if scattered else None, local_shapes=local_shapes, mask=mask,
+        flat_of=_layout_here(order) if isinstance(order, tuple) else order,
     )  # fmt: skip
-    return DistributedArray.of(layout, local)
 
 
 def from_field(field: Field) -> DistributedArray:

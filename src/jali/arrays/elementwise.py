@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 NUMBERS = (int, float, complex, np.generic)
 
 
-def check_alike(x: DistributedArray, y: DistributedArray, what: str) -> None:
-    """Raises ShapeError unless the same elements of two arrays are in the same places; `what` is done to both."""
+def check_alike(x: DistributedArray, y: DistributedArray, what: str) -> Layout:
+    """Raises ShapeError unless the same elements of two arrays are in the same places; `what` is done to both. Gives the layout of what
+    comes of both: of flat vectors that of the one whose order is known."""
     if y.layout is x.layout and type(y._local) is type(x._local):
-        return
+        return x.layout
     mine, theirs = x.layout, y.layout
     if mine.communicator is not theirs.communicator:
         raise ShapeError(f"{what}: the arrays belong to different communicators")
@@ -42,12 +43,20 @@ def check_alike(x: DistributedArray, y: DistributedArray, what: str) -> None:
         )
     if mine.mask != theirs.mask:
         raise ShapeError(f"{what}: arrays with the masks {mine.mask} and {theirs.mask}")
+    if not mine.is_order_of(theirs):
+        raise ShapeError(
+            f"{what}: the elements of two flat vectors are in different orders, one is {mine!r}, the other {theirs!r}; redistribute the "
+            "arrays that they were made of alike, or make them flat after x.redistribute(0)"
+        )
     engines = library_of(x._local).name, library_of(y._local).name
     if len(set(engines)) > 1:
         raise ShapeError(
             f"{what}: parts of one array are of {engines[0]}, of the other of {engines[1]}; put one where the other is, as "
             f"DistributedArray.of(x.layout, part)"
         )
+    if mine.flat_of is None and theirs.flat_of is not None:
+        return mine.with_(flat_of=theirs.flat_of)
+    return mine
 
 
 def _shapes(layout: Layout) -> str:
@@ -74,13 +83,14 @@ def apply_ufunc(
             f"numpy.{ufunc.__name__}{'' if method == '__call__' else '.' + method} does not work element by element; take methods of the "
             "DistributedArray"
         )
-    first, parts = None, []
+    first: Any = None
+    parts: list[Any] = []
     for x in inputs:
         if type(x) is kind:
             if first is None:
-                first = x
-            else:
-                check_alike(first, x, ufunc.__name__)
+                first, layout = x, x.layout
+            elif (found := check_alike(first, x, ufunc.__name__)) is not first.layout:
+                layout = found
             parts.append(x._local)
         elif isinstance(x, NUMBERS) or np.ndim(x) == 0:
             parts.append(x)
@@ -90,7 +100,7 @@ def apply_ufunc(
                 "of the whole it is: make it a DistributedArray (DistributedArray.to_dist, DistributedArray.of), or take x.local"
             )
     if first is None:
-        first = array  # which is where the result goes
+        first, layout = array, array.layout  # which is where the result goes
     if out is not None:
         for x in out:
             if x is None:  # a new one, of several
@@ -98,6 +108,8 @@ def apply_ufunc(
             if not isinstance(x, kind):
                 raise LayoutError(f"{ufunc.__name__}: out is a DistributedArray, not {type(x).__name__}")
             check_alike(first, x, ufunc.__name__)
+            if layout.flat_of is not None:
+                x.layout = layout
         new = any(library_of(x._local).immutable for x in out if x is not None)
         if not new:
             named["out"] = tuple(None if x is None else x._local for x in out)
@@ -117,7 +129,7 @@ def apply_ufunc(
                 x._local = one.astype(x._local.dtype)
     given = (None,) * ufunc.nout if out is None else out
     results = tuple(
-        kind.of(first.layout, one, first._base_comm) if x is None else x
+        kind.of(layout, one, first._base_comm) if x is None else x
         for x, one in zip(given, parts_found, strict=True)
     )
     return results[0] if len(results) == 1 else results

@@ -79,6 +79,9 @@ class Layout:
 
     `axes` are the dimensions that are split, `grid` into how many parts each; rank r has the place of r in the grid, counted
     with the last axis fastest. `local_shapes` are those of all ranks. `of_rank_0` says whether what ranks assign is what rank 0 does.
+
+    `flat_of` says of a flat vector in which order its elements are: C_ORDER, or that of the parts of another layout, each made flat, one
+    after the other, which is then this other layout. None where nobody said so, and for arrays of several dimensions.
     """
 
     communicator: Communicator
@@ -88,6 +91,7 @@ class Layout:
     grid: Shape
     local_shapes: tuple[Shape, ...]
     mask: tuple[Any, ...] | None
+    flat_of: Layout | str | None
     of_rank_0: bool
 
     def __init__(
@@ -99,7 +103,9 @@ class Layout:
         grid: Shape,
         local_shapes: tuple[Shape, ...],
         mask: tuple[Any, ...] | None,
+        flat_of: Layout | str | None = None,
     ) -> None:
+        self.flat_of = flat_of
         self.communicator, self.shape, self.partition = communicator, shape, partition
         self.axes, self.grid, self.local_shapes, self.mask = axes, grid, local_shapes, mask
         self.of_rank_0 = partition is Partition.BROADCAST and communicator.size > 1
@@ -114,6 +120,8 @@ class Layout:
             )
         if self.mask is not None:
             words.append(f"in groups {self.mask}")
+        if self.flat_of is not None:
+            words.append("in C order" if self.flat_of is C_ORDER else f"flattening of {self.flat_of!r}")
         return f"<{', '.join(words)}>"
 
     def __reduce__(self) -> Any:
@@ -170,6 +178,51 @@ class Layout:
         stride = math.prod(self.grid[number + 1 :])
         return self.local_shapes[place * stride][self.axes[number]]
 
+    @cached_property
+    def in_c_order(self) -> bool:
+        """Whether the parts, each made flat, one after the other, are the whole made flat."""
+        if not self.scattered or (self.ndim == 1 and not isinstance(self.flat_of, Layout)):
+            return True
+        if self.ndim == 1:
+            return False
+        reached = 0
+        for box in self.boxes:
+            size = math.prod(end - begin for begin, end in box)
+            if size > 0:
+                first, last = (
+                    int(np.ravel_multi_index(corner, self.shape))
+                    for corner in ([begin for begin, _ in box], [end - 1 for _, end in box])
+                )
+                if first != reached or last + 1 - first != size:
+                    return False
+            reached += size
+        return True
+
+    @cached_property
+    def flat(self) -> Layout:
+        """That of the parts, each made flat, one after the other: what `ravel` gives."""
+        if self.ndim == 1:
+            return self
+        shapes = tuple((math.prod(shape),) for shape in self.local_shapes) if self.scattered else None
+        size = sum(n for (n,) in shapes) if shapes else math.prod(self.shape)
+        return layout_of(
+            self.communicator, size, self.partition, 0, local_shapes=shapes, mask=self.mask, flat_of=C_ORDER if self.in_c_order else self
+        )  # fmt: skip
+
+    @cached_property
+    def as_c_order(self) -> Layout:
+        """The same, of a flat vector whose elements are in C order."""
+        return self if self.ndim != 1 or self.flat_of is C_ORDER else self.with_(flat_of=C_ORDER)
+
+    def is_order_of(self, other: Layout) -> bool:
+        """Whether elements of two flat vectors may be in the same order, as far as is known."""
+        mine, theirs = self.flat_of, other.flat_of
+        if mine is None or theirs is None or mine is theirs:
+            return True
+        if not isinstance(mine, Layout) or not isinstance(theirs, Layout):
+            return False
+        return mine.shape == theirs.shape and mine.boxes == theirs.boxes
+
     @property
     def box(self) -> Box:
         """Global indices of this rank's part."""
@@ -201,7 +254,9 @@ class Layout:
         return tuple(rank for rank, value in enumerate(self.mask) if value == mine)
 
     def with_(self, **changes: Any) -> Layout:
-        """The same but for these: shape, partition, axes, grid, local_shapes, mask."""
+        """The same but for these: shape, partition, axes, grid, local_shapes, mask, flat_of. A shape that is given, also the same, is one of
+        elements whose order is not known."""
+        flat_of = changes.pop("flat_of", None if "shape" in changes else self.flat_of)
         now = {name: changes.pop(name, getattr(self, name)) for name in ("shape", "partition", "mask")}
         where = {name: changes.pop(name, None) for name in ("axes", "grid", "local_shapes")}
         if changes:
@@ -212,10 +267,11 @@ class Layout:
                 where["local_shapes"] = self.local_shapes if now["partition"] is self.partition else None
         return layout_of(
             self.communicator, now["shape"], now["partition"], where["axes"], grid=where["grid"],
-            local_shapes=where["local_shapes"], mask=now["mask"],
+            local_shapes=where["local_shapes"], mask=now["mask"], flat_of=flat_of,
         )  # fmt: skip
 
 
+C_ORDER = "C"
 MOST_KEPT = 1024  # layouts of a communicator
 
 
@@ -244,6 +300,7 @@ def layout_of(
     grid: Sequence[int] | None = None,
     local_shapes: Sequence[Any] | None = None,
     mask: Sequence[Any] | None = None,
+    flat_of: Layout | str | None = None,
 ) -> Layout:
     """The layout of these, the same object for the same arguments. Communicates nothing.
 
@@ -251,7 +308,7 @@ def layout_of(
     as equal as it goes. Raises ShapeError where they make no sense together, ParameterError for what is no partition.
     """
     kept = communicator.kept.setdefault("layouts of arrays", {})
-    key = (shape, partition, axis, grid, local_shapes, mask)
+    key = (shape, partition, axis, grid, local_shapes, mask, flat_of)
     try:
         found = kept[key]  # as it was given: the cheapest way
         if (
@@ -285,7 +342,7 @@ def layout_of(
             raise ShapeError(
                 f"a mask has a number for each of {counted(communicator.size, 'rank')}, this one has {len(groups)}"
             )
-    full = (whole, partition, axes, parts, shapes, groups)
+    full = (whole, partition, axes, parts, shapes, groups, flat_of)
     if full not in kept:
         if len(kept) >= MOST_KEPT:
             kept.clear()

@@ -28,7 +28,7 @@ def redistribute(
     """See `DistributedArray.redistribute`."""
     layout = layout_of(
         x.communicator, x.global_shape, partition, x.layout.axes if axis is None else axis,
-        grid=grid, local_shapes=local_shapes, mask=x.layout.mask,
+        grid=grid, local_shapes=local_shapes, mask=x.layout.mask, flat_of=x.layout.flat_of,
     )  # fmt: skip
     x.check_same()
     if layout is x.layout:
@@ -39,6 +39,8 @@ def redistribute(
 
 def transpose(x: DistributedArray, axes: Sequence[int] | None) -> DistributedArray:
     """See `DistributedArray.transpose`."""
+    if x.ndim == 1 and not axes:
+        return x.of(x.layout, x._local, x._base_comm)
     layout, order = x.layout, tuple(reversed(range(x.ndim)))
     if axes is not None and len(axes):
         order = tuple(
@@ -60,21 +62,18 @@ def transpose(x: DistributedArray, axes: Sequence[int] | None) -> DistributedArr
 def ravel(x: DistributedArray, order: str) -> DistributedArray:
     """See `DistributedArray.ravel`."""
     flat = library_of(x._local).ravel(x._local, order)
-    sizes = [(math.prod(shape),) for shape in x.layout.local_shapes]
-    total = sum(n for (n,) in sizes) if x.layout.scattered else sizes[0][0]
-    layout = layout_of(
-        x.communicator, total, x.partition, 0,
-        local_shapes=tuple(sizes) if x.layout.scattered else None, mask=x.layout.mask,
-    )  # fmt: skip
-    return x.of(layout, flat, x._base_comm)
+    # in Fortran's order the parts are those of the transposed array
+    layout = transpose(x, None).layout if order == "F" and x.ndim > 1 else x.layout
+    return x.of(layout.flat, flat, x._base_comm)
 
 
 def reshape(x: DistributedArray, local_shape: int | Sequence[int], axis: int) -> DistributedArray:
     """See `DistributedArray.reshape`."""
     shape = extents("a local shape", local_shape)
+    flat_of = x.layout.flat.flat_of if len(shape) == 1 else None
     if not x.layout.scattered:
         _check_reshaped(x.layout, [shape])
-        layout = x.layout.with_(shape=shape, axes=(axis,))
+        layout = x.layout.with_(shape=shape, axes=(axis,), flat_of=flat_of)
         return x.of(layout, x._local.reshape(shape), x._base_comm)
     texts = x.communicator.gather_bytes(np.array(shape, np.int64).tobytes(), what="reshape")
     shapes = tuple(tuple(map(int, np.frombuffer(text, np.int64))) for text in texts)
@@ -86,7 +85,7 @@ def reshape(x: DistributedArray, local_shape: int | Sequence[int], axis: int) ->
         raise ShapeError(f"axis {axis} does not exist in an array of local shape {shape}")
     whole[number] = sum(one[number] for one in shapes)
     layout = layout_of(
-        x.communicator, tuple(whole), x.partition, number, local_shapes=shapes, mask=x.layout.mask
+        x.communicator, tuple(whole), x.partition, number, local_shapes=shapes, mask=x.layout.mask, flat_of=flat_of
     )  # fmt: skip
     return x.of(layout, x._local.reshape(shape), x._base_comm)
 

@@ -141,15 +141,17 @@ def _new(y: DistributedArray, own: Any, terms: Sequence[tuple[Any, Any]]) -> Any
 
 
 def _part_like(x: DistributedArray, y: DistributedArray) -> Any:
-    """This rank's part of x. Raises ShapeError unless it could be added to y."""
+    """This rank's part of x, to be added to y, which is then in the order that x is known to be in. Raises ShapeError unless it can be."""
     if x.layout is not y.layout:
-        y._alike(x, "vectors")
+        y.layout = y._alike(x, "vectors")
     return x._local
 
 
 def _dot(x: DistributedArray, y: DistributedArray) -> Any:
     """The inner product of this rank's parts."""
-    mine, other = x._local, _part_like(y, x)
+    if x.layout is not y.layout:
+        x._alike(y, "vectors")
+    mine, other = x._local, y._local
     found = inner_of_host_vectors(mine, other)
     return inner_by_library(mine, other) if found is None else found
 

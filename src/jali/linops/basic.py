@@ -16,13 +16,14 @@ from jali.arrays.layout import Layout, Partition, extents
 from jali.arrays.libraries import library_of, numpy_dtype
 from jali.errors import ParameterError, ShapeError
 from jali.linops.operator import LinearOperator
-from jali.linops.spaces import Space, flattened, in_c_order, shaped
+from jali.linops.spaces import Space, flattened, shaped
 
 
 class Identity(LinearOperator):
     """x itself, as a copy. Takes vectors of any layout, and stacks."""
 
     copies = 0
+    keeps_order = True
 
     def __init__(self, dims: int | Sequence[int], dtype: Any = None, base_comm: Any = None) -> None:
         dims = extents("dims", dims)
@@ -96,7 +97,7 @@ class Diagonal(LinearOperator):
         dtype = numpy_dtype(diag.local) if dtype is None else dtype
         super().__init__(shape=(size, size), dims=dims, dimsd=dims, dtype=dtype, base_comm=diag._base_comm)
         self.diag, self._conjugate = diag, diag.conj() if self._complex(diag) else diag
-        self._in_c_order: bool | None = None  # looked at when the first flat vector comes
+        self.of_arrays = len(dims) > 1
 
     def _complex(self, diag: DistributedArray) -> bool:
         return numpy_dtype(diag.local).kind == "c"
@@ -109,12 +110,10 @@ class Diagonal(LinearOperator):
 
     def _times(self, diagonal: DistributedArray, x: Any) -> Any:
         if x.global_shape != diagonal.global_shape and x.ndim == 1:
-            if self._in_c_order is None:
-                self._in_c_order = in_c_order(diagonal.layout)
-            if not self._in_c_order:
+            if not diagonal.layout.in_c_order:
                 raise ShapeError(
                     f"{self!r}: a flat vector has its elements in C order, the parts of the diagonal one after the other have not, which "
-                    f"is {diagonal.layout!r}: take a vector of shape {self.dims} that is split so, or Diagonal(diag.redistribute(0))"
+                    f"is {diagonal.layout!r}, x is {x.layout!r}: take a vector of shape {self.dims} that is split so, or Diagonal(diag.redistribute(0))"
                 )
             diagonal = flattened(diagonal)
         return diagonal * x
@@ -135,6 +134,7 @@ class Restriction(LinearOperator):
     """
 
     takes_stacks = False
+    of_arrays = True
 
     def __init__(
         self,
@@ -241,6 +241,7 @@ class Transpose(LinearOperator):
     """
 
     takes_stacks = False
+    of_arrays = True
 
     def __init__(
         self, dims: Sequence[int], axes: Sequence[int], dtype: Any = None, base_comm: Any = None

@@ -18,7 +18,7 @@ import numpy as np
 from jali.amounts import counted
 from jali.arrays import DistributedArray, communicator_of, layout_of
 from jali.arrays.asked import asked
-from jali.arrays.layout import Layout, Partition
+from jali.arrays.layout import C_ORDER, Layout, Partition
 from jali.arrays.libraries import dtype_of_numpy, library_of
 from jali.comm import Communicator
 from jali.errors import ParameterError, ShapeError
@@ -169,7 +169,13 @@ class _Blocks(LinearOperator):
             self._check_parts(x.layout, parts, forward)
         size = self.shape[0 if forward else 1]
         mask = x.layout.mask if self.mask is None else None
-        return self._space(size, None if self._side == gives else results, mask, ranks)
+        found = self._space(size, None if self._side == gives else results, mask, ranks)
+        order = x.layout.flat.flat_of  # what blocks give is where they took it from
+        return (
+            found
+            if found.scattered != x.layout.scattered and order is not C_ORDER
+            else found.with_(flat_of=order)
+        )
 
     def _check_parts(self, layout: Layout, parts: Sizes, forward: bool) -> None:
         has = tuple(math.prod(shape) for shape in layout.local_shapes)
@@ -285,7 +291,8 @@ class BlockDiag(_Blocks):
     matrices. `mask` gives ranks a number; results are vectors of the groups of ranks with the same. `dtype` is that of the operator
     (default: the one that holds elements of all blocks).
 
-    Vectors have as many elements on each rank as its blocks together take; ShapeError for others.
+    Vectors have as many elements on each rank as its blocks together take; ShapeError for others. Blocks act on parts, whatever these are of
+    the whole; what they give is taken to be in the same order, so that parts of columns of a matrix give such parts.
     """
 
     _side = "diagonal"

@@ -22,22 +22,24 @@ from jali.comm.given import integer
 from jali.errors import ShapeError
 from jali.linops.conversion import in_type, type_of
 from jali.linops.operator import LinearOperator
+from jali.linops.spaces import flattened, shaped
 
 
 class _NonStationary(LinearOperator):
     """What both have: vectors in several forms, and cells of neighbours."""
 
     takes_stacks = False
+    of_arrays = True
+    flat_axis = 0  # along which parts of flat vectors lie where nothing is known of their order
 
-    def __init__(self, dims: Any, hs: Any, halves: dict[int, int], flat_axis: int, base_comm: Any) -> None:
+    def __init__(self, dims: Any, hs: Any, halves: dict[int, int], split: int, base_comm: Any) -> None:
         size = math.prod(dims)
-        self.hs, self._halves, self._flat_axis = hs, halves, flat_axis
-        self._forms: dict[Layout, Layout] = {}
+        self.hs, self._halves, self._split = hs, halves, split
         super().__init__(shape=(size, size), dims=dims, dimsd=dims, dtype=type_of(hs), base_comm=base_comm)
 
     def domain(self) -> Layout:
         """Arrays that are split along the axis of the convolution."""
-        return layout_of(communicator_of(self._base_comm), self.dims, Partition.SCATTER, self._flat_axis)
+        return layout_of(communicator_of(self._base_comm), self.dims, Partition.SCATTER, self._split)
 
     range_ = domain
 
@@ -47,15 +49,40 @@ class _NonStationary(LinearOperator):
     def _rmatvec(self, x: DistributedArray) -> DistributedArray:
         return self._apply(x, adjoint=True)
 
+    def flat_order(self, space: Any, forward: bool) -> Any:
+        if self.flat_axis == 0 or not isinstance(space, Layout) or space.ndim != 1:
+            return super().flat_order(space, forward)
+        # of the even split, which is enough to tell orders apart
+        return layout_of(communicator_of(self._base_comm), self.dims, Partition.SCATTER, self.flat_axis).flat
+
+    def _as_array(self, x: Any, dims: Shape) -> Any:
+        layout, axis = x.layout, self.flat_axis
+        if axis == 0 or x.ndim != 1 or layout.flat_of is not None or not layout.scattered:
+            return super()._as_array(x, dims)
+        others = math.prod(n for k, n in enumerate(dims) if k != axis)
+        extents = [n // others if others else 0 for (n,) in layout.local_shapes]
+        if any(n * others != m for n, (m,) in zip(extents, layout.local_shapes, strict=True)):
+            raise ShapeError(
+                f"{self!r}: parts of sizes {[n for (n,) in layout.local_shapes]} are not those of an array of shape {dims}, split "
+                f"along axis {axis}"
+            )
+        shapes = tuple((*dims[:axis], n, *dims[axis + 1 :]) for n in extents)
+        found = layout.with_(shape=dims, axes=(axis,), local_shapes=shapes)
+        return DistributedArray.of(found, x.local.reshape(found.local_shape), x._base_comm)
+
     def _apply(self, x: DistributedArray, adjoint: bool) -> DistributedArray:
-        layout = self._form(x.layout)
-        local = x.local.reshape(layout.local_shape)
+        given, x = x, shaped(x, self.dims, repr(self))
+        layout, local = x.layout, x.local
+        if layout.scattered and len(layout.axes) > 1:
+            raise ShapeError(
+                f"{self!r} takes arrays that are split along one axis, not along {layout.axes}; redistribute it"
+            )
         box = layout.box if layout.scattered else tuple((0, n) for n in layout.shape)
         around = tuple((begin, end) for begin, end in box)
         split = layout.axes[0] if layout.scattered else -1
         half = self._halves.get(split, 0)
         if half:
-            local = DistributedArray.of(layout, local).add_ghost_cells(half, half)
+            local = x.add_ghost_cells(half, half)
             begin, end = box[split]
             wide = (max(0, begin - half), min(layout.shape[split], end + half))
             around = (*box[:split], wide, *box[split + 1 :])
@@ -63,47 +90,20 @@ class _NonStationary(LinearOperator):
         out = library_of(local).zeros_beside(local, layout.local_shape, dtype)
         if math.prod(layout.local_shape):
             self._convolve(local, out, box, around, adjoint)
-        return DistributedArray.of(x.layout, out.reshape(x.layout.local_shape), x._base_comm)
+        found = DistributedArray.of(layout, out, x._base_comm)
+        return found if given is x else flattened(found)
 
     def _convolve(self, x: Any, out: Any, box: Any, around: Any, adjoint: bool) -> None:
         """From what lies in the box `around` to what lies in `box`."""
         raise NotImplementedError
-
-    def _form(self, layout: Layout) -> Layout:
-        """The layout of x as an array of `dims`."""
-        if layout in self._forms:
-            return self._forms[layout]
-        found = layout
-        if layout.ndim == 1 and len(self.dims) > 1:
-            if layout.scattered:
-                axis = self._flat_axis
-                others = math.prod(n for k, n in enumerate(self.dims) if k != axis)
-                extents = [n // others if others else 0 for (n,) in layout.local_shapes]
-                if any(n * others != m for n, (m,) in zip(extents, layout.local_shapes, strict=True)):
-                    raise ShapeError(
-                        f"{self!r}: parts of sizes {[n for (n,) in layout.local_shapes]} are not those of an array of shape {self.dims}, split "
-                        f"along axis {axis}"
-                    )
-                shapes = tuple((*self.dims[:axis], n, *self.dims[axis + 1 :]) for n in extents)
-                found = layout.with_(shape=self.dims, axes=(axis,), local_shapes=shapes)
-            else:
-                found = layout.with_(shape=self.dims, axes=(0,))
-        if found.shape != self.dims:
-            raise ShapeError(f"{self!r} takes arrays of shape {self.dims}, or flat ones, not {layout!r}")
-        if found.scattered and len(found.axes) > 1:
-            raise ShapeError(
-                f"{self!r} takes arrays that are split along one axis, not along {found.axes}; redistribute it"
-            )
-        self._forms[layout] = found
-        return found
 
 
 class NonStationaryConvolve1D(_NonStationary):
     """Convolution along one axis.
 
     `dims` is the shape of the model and of the data, `hs` has a filter of odd length in each row, which belongs to the place
-    `ih` along `axis`. Vectors have shape `dims`, split along any one axis or on all ranks, or are flat; the parts of flat ones
-    are those of an array split along `axis`. `dtype` converts the filters; by default they stay as they are. Raises ShapeError
+    `ih` along `axis`. Vectors have shape `dims`, split along any one axis or on all ranks, or are flat: in C order, whole rows on each rank, or
+    made of such an array (`x.ravel()`). `dtype` converts the filters; by default they stay as they are. Raises ShapeError
     (a ValueError) where filters have an even length, places are not regular, lie outside, or are more or fewer than filters.
     """
 
@@ -170,7 +170,7 @@ class NonStationaryConvolve2D(_NonStationary):
 
     `dims` is its shape, `hs` has filters of odd lengths in shape (places along x, places along z, length along x, length along
     z), which belong to the places `ihx` and `ihz`, between which they are bilinear. Vectors have shape `dims`, split along
-    either axis or on all ranks, or are flat; the parts of flat ones are rows. Raises what NonStationaryConvolve1D does.
+    either axis or on all ranks, or are flat, as there. Raises what NonStationaryConvolve1D does.
     """
 
     def __init__(

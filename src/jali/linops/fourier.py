@@ -15,7 +15,7 @@ import numpy as np
 
 from jali.arrays import DistributedArray, Layout, Partition, layout_of
 from jali.arrays.exchange import Exchange
-from jali.arrays.layout import even_split, extents
+from jali.arrays.layout import C_ORDER, even_split, extents
 from jali.arrays.libraries import dtype_of_numpy, is_complex
 from jali.errors import ParameterError, ShapeError
 from jali.fft.plan import Plan, normal_axes, plan_of
@@ -48,6 +48,7 @@ class FFTND(LinearOperator):
     """
 
     takes_stacks = False
+    of_arrays = True
 
     def __init__(
         self,
@@ -181,14 +182,14 @@ class FFTND(LinearOperator):
         if not x.layout.scattered:
             return DistributedArray.of(x.layout.with_(shape=dims), x.local.reshape(dims), x._base_comm)
         rows = _by_rows(x.layout, dims)
-        flat = _flat(rows)
+        flat = rows.flat
         if flat.local_shapes != x.layout.local_shapes:
             x = _moved(x, flat)
         return DistributedArray.of(rows, x.local.reshape(rows.local_shape), x._base_comm)
 
     def _like(self, y: DistributedArray, given: DistributedArray, forward: bool) -> DistributedArray:
         """The result in the form of what was given."""
-        wanted = self._met.get((forward, given.layout))
+        wanted = self._met.get((forward, given.layout.as_c_order))
         if given.ndim != 1 or len(self.dims) == 1:
             if wanted is None:
                 wanted = y.layout
@@ -201,19 +202,21 @@ class FFTND(LinearOperator):
             rows = _by_rows(given.layout, y.global_shape)
             if y.layout is not rows:
                 y = _moved(y, rows)
-            flat = _flat(rows)
+            flat = rows.flat
             y = DistributedArray.of(flat, y.local.reshape(-1), y._base_comm)
             if wanted is None:
                 ranks = given.layout.communicator.size
                 even = (
                     tuple((n,) for n in even_split(given.global_shape[0], ranks)) == given.layout.local_shapes
                 )
-                wanted = layout_of(y.communicator, flat.shape, mask=flat.mask) if even else flat
+                wanted = (
+                    layout_of(y.communicator, flat.shape, mask=flat.mask, flat_of=C_ORDER) if even else flat
+                )
         if wanted is not y.layout:
             y = _moved(y, wanted)
         if len(self._met) > 64:
             self._met.clear()
-        self._met[not forward, wanted] = given.layout
+        self._met[not forward, wanted.as_c_order] = given.layout
         return y
 
 
@@ -289,11 +292,6 @@ def _chosen(axes: Sequence[int], answers: Sequence[bool]) -> tuple[int, ...]:
 
 def _by_rows(layout: Layout, dims: tuple[int, ...]) -> Layout:
     return layout_of(layout.communicator, dims, Partition.SCATTER, 0, mask=layout.mask)
-
-
-def _flat(rows: Layout) -> Layout:
-    sizes = tuple((math.prod(shape),) for shape in rows.local_shapes)
-    return layout_of(rows.communicator, math.prod(rows.shape), axis=0, local_shapes=sizes, mask=rows.mask)
 
 
 def _moved(x: DistributedArray, layout: Layout) -> DistributedArray:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import DistributedArray, Layout, Partition, communicator_of, layout_of
-from jali.arrays.layout import Shape
+from jali.arrays.layout import C_ORDER, Shape
 from jali.arrays.libraries import library_of
 from jali.errors import ShapeError
 from jali.linops.conversion import in_type, type_of
@@ -34,6 +34,7 @@ class Fredholm1(LinearOperator):
     """
 
     takes_stacks = False
+    of_arrays = True
 
     def __init__(
         self,
@@ -76,11 +77,11 @@ class Fredholm1(LinearOperator):
 
     def domain(self) -> Layout:
         """Models on all ranks."""
-        return layout_of(self.ranks, self.shape[1], Partition.BROADCAST)
+        return layout_of(self.ranks, self.shape[1], Partition.BROADCAST, flat_of=C_ORDER)
 
     def range_(self) -> Layout:
         """Data on all ranks."""
-        return layout_of(self.ranks, self.shape[0], Partition.BROADCAST)
+        return layout_of(self.ranks, self.shape[0], Partition.BROADCAST, flat_of=C_ORDER)
 
     def products(self, slices: Any) -> Any:
         """This rank's slices of the data, from those of a model of shape (slices, ny, any)."""

@@ -93,9 +93,7 @@ class Halo(LinearOperator):
         self._wanted = wanted[ranks.rank]
         self.local_dims, self.local_extent = shape_of(self.blocks.box), shape_of(self._wanted)
         self.extended = self._layout_of_halos([shape_of(box) for box in wanted])
-        self._flat = layout_of(ranks, math.prod(shape), local_shapes=_sizes(self.blocks.local_shapes))
-        sizes = _sizes(self.extended.local_shapes)
-        self._flat_extended = layout_of(ranks, sum(n for (n,) in sizes), local_shapes=sizes)
+        self._flat, self._flat_extended = self.blocks.flat, self.extended.flat
         super().__init__(
             shape=(self._flat_extended.shape[0], math.prod(shape)), dims=shape, dimsd=self.extended.shape,
             dtype=dtype, base_comm=comm,
@@ -126,6 +124,9 @@ class Halo(LinearOperator):
         """Of flat vectors."""
         return self._flat_extended
 
+    def flat_order(self, space: Any, forward: bool) -> Any:
+        return self._flat if forward else self._flat_extended
+
     def _block(self, x: DistributedArray, layout: Layout, flat: Layout) -> tuple[Any, bool]:
         """This rank's block, and whether the vector is flat. ShapeError, alike on all ranks, where it is spread otherwise."""
         given = x.layout
@@ -136,11 +137,13 @@ class Halo(LinearOperator):
         if given.communicator is not layout.communicator:
             raise ShapeError(f"{self!r}: x belongs to another communicator")
         for wanted in (flat, layout):
-            if given.shape == wanted.shape and given.local_shapes == wanted.local_shapes:
+            if given.shape == wanted.shape and given.boxes == wanted.boxes:
+                if not given.is_order_of(wanted):
+                    break
                 return library_of(x.local).contiguous(x.local).reshape(layout.local_shape), wanted is flat
         raise ShapeError(
             f"{self!r}: parts are the blocks of the grid {self.proc_grid_shape}, {', '.join(map(str, layout.local_shapes))}, or as many "
-            f"elements; those of x are {', '.join(map(str, given.local_shapes))}"
+            f"elements in this order, as of {layout!r}; those of x are {', '.join(map(str, given.local_shapes))}, and x is {given!r}"
         )
 
     def _made(
@@ -175,10 +178,6 @@ class Halo(LinearOperator):
         local, as_flat = self._block(x, self.extended, self._flat_extended)
         out = library_of(local).copy(local[slices_in(self._exchange.own, self._wanted)])
         return self._made(out, x, self.blocks, self._flat, as_flat)
-
-
-def _sizes(shapes: Sequence[Shape]) -> tuple[tuple[int], ...]:
-    return tuple((math.prod(shape),) for shape in shapes)
 
 
 def _around(box: Box, shape: Shape, trimmed: bool, widths: Shape) -> Box:

@@ -156,6 +156,9 @@ class _MatrixProduct(LinearOperator):
     def _begin(self, shape: tuple[int, int], dims: Any, dimsd: Any, base_comm: Any) -> None:
         super().__init__(shape=shape, dims=dims, dimsd=dimsd, dtype=type_of(self.A), base_comm=base_comm)
 
+    def flat_order(self, space: Any, forward: bool) -> Any:
+        return self.domain() if forward else self.range_()
+
     def _scattered(self, x: DistributedArray) -> None:
         if x.layout.partition is not Partition.SCATTER or x.communicator is not self.ranks:
             where = "" if x.communicator is self.ranks else ", of other ranks than the matrix"
@@ -192,8 +195,14 @@ class SummaMatrixMult(_MatrixProduct):
         return self._flat(self.rows)
 
     def _flat(self, rows: Shape) -> Layout:
-        sizes = tuple((n * m,) for n in rows for m in block_split(self.M, self.grid[1]))
-        return layout_of(self.ranks, sum(rows) * self.M, local_shapes=sizes)
+        return self._blocks(rows, block_split(self.M, self.grid[1])).flat
+
+    def _blocks(self, rows: Shape, columns: Shape, mask: Any = None) -> Layout:
+        """Of matrices in blocks of these extents."""
+        shapes = tuple((n, m) for n in rows for m in columns)
+        return layout_of(
+            self.ranks, (sum(rows), sum(columns)), Partition.SCATTER, (0, 1), grid=self.grid, local_shapes=shapes, mask=mask
+        )  # fmt: skip
 
     def _grid_of(self, size: int) -> tuple[int, int]:
         return (_side(size),) * 2
@@ -319,8 +328,9 @@ class SummaMatrixMult(_MatrixProduct):
         if layout not in self._forms:
             self._scattered(x)
             side, shapes = self.grid[0], layout.local_shapes
-            if x.ndim == 2 and layout.axes == (0, 1) and layout.grid == self.grid:
-                columns = tuple(shape[1] for shape in shapes[:side])
+            of = layout.flat_of if isinstance(layout.flat_of, Layout) else layout
+            if of.ndim == 2 and of.axes == (0, 1) and of.grid == self.grid:
+                columns = tuple(shape[1] for shape in of.local_shapes[:side])
             else:
                 sizes = [math.prod(shape) for shape in shapes]
                 first = next((r for r, n in enumerate(before) if n), 0)
@@ -328,22 +338,16 @@ class SummaMatrixMult(_MatrixProduct):
                     sizes[first * side + c] // before[first] if before[first] else m
                     for c, m in enumerate(block_split(self.M, side))
                 )
-            wanted = [(n, m) for n in before for m in columns]
-            flat = x.ndim == 1
-            fits = [(math.prod(shape),) for shape in wanted] if flat else wanted
-            if list(shapes) != fits or sum(columns) != self.M:
+            blocks, flat = self._blocks(before, columns, layout.mask), x.ndim == 1
+            wanted = blocks.flat if flat else blocks
+            fits = sum(columns) == self.M and layout.shape == wanted.shape and layout.boxes == wanted.boxes
+            if not fits or not layout.is_order_of(wanted):
                 raise ShapeError(
                     f"{self!r}: parts of shapes {shapes} are not the blocks of a matrix with {self.M} columns whose rows are split "
-                    f"as {before}, on a grid of {side} by {side} ranks"
+                    f"as {before}, on a grid of {side} by {side} ranks, as those of {blocks!r}; x is {layout!r}"
                 )
-            results = [(n, m) for n in after for m in columns]
-            if flat:
-                local = tuple((n * m,) for n, m in results)
-                out = layout.with_(shape=(sum(after) * self.M,), axes=(0,), local_shapes=local)
-            else:
-                out = layout.with_(
-                    shape=(sum(after), self.M), axes=(0, 1), grid=self.grid, local_shapes=tuple(results)
-                )
+            out = self._blocks(after, columns, layout.mask)
+            out = out.flat if flat else out
             self._forms[layout] = columns, out
         return self._forms[layout]
 
@@ -375,9 +379,14 @@ class BlockMatrixMult(_MatrixProduct):
 
     def _flat(self, rows: int) -> Layout:
         many, across = self.grid
-        sizes = tuple((rows * m,) for m in block_split(self.M, many) for _ in range(across))
         mask = tuple(rank % across for rank in range(self.ranks.size))
-        return layout_of(self.ranks, rows * self.M * across, local_shapes=sizes, mask=mask)
+        return self._blocks(rows, block_split(self.M, many), mask).flat
+
+    def _blocks(self, rows: int, columns: Shape, mask: Any) -> Layout:
+        """Of matrices in blocks of columns of these widths, each as often as there are ranks in a row."""
+        shapes = tuple((rows, m) for m in columns for _ in range(self.grid[1]))
+        width = sum(m for _, m in shapes)
+        return layout_of(self.ranks, (rows, width), Partition.SCATTER, 1, local_shapes=shapes, mask=mask)
 
     def _grid_of(self, size: int) -> tuple[int, int]:
         large, small = near_square(size, 2)
@@ -420,17 +429,14 @@ class BlockMatrixMult(_MatrixProduct):
             columns = tuple(
                 sizes[r * across] // before if before else m for r, m in enumerate(block_split(self.M, many))
             )
-            if (
-                x.ndim != 1
-                or sum(columns) != self.M
-                or sizes != [before * m for m in columns for _ in range(across)]
-            ):
+            wanted = self._blocks(before, columns, layout.mask).flat
+            fits = x.ndim == 1 and sum(columns) == self.M and layout.local_shapes == wanted.local_shapes
+            if not fits or not layout.is_order_of(wanted):
                 raise ShapeError(
                     f"{self!r}: parts of shapes {layout.local_shapes} are not flat blocks of columns of a {before} by {self.M} matrix, "
-                    f"each on all {across} ranks of a row of {many}"
+                    f"each on all {across} ranks of a row of {many}, as those of {wanted!r}; x is {layout!r}"
                 )
-            local = tuple((after * m,) for m in columns for _ in range(across))
-            out = layout.with_(shape=(after * self.M * across,), axes=(0,), local_shapes=local)
+            out = self._blocks(after, columns, layout.mask).flat
             self._forms[layout] = columns, out
         return self._forms[layout]
 

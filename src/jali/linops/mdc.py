@@ -12,7 +12,7 @@ import math
 from typing import Any
 
 from jali.arrays import DistributedArray, Layout, Partition, layout_of
-from jali.arrays.layout import Shape
+from jali.arrays.layout import C_ORDER, Shape
 from jali.arrays.libraries import is_complex, library_of
 from jali.errors import ParameterError, ShapeError
 from jali.linops.conversion import type_of
@@ -41,6 +41,7 @@ class MDC(LinearOperator):
     """
 
     takes_stacks = False
+    of_arrays = True
 
     def __init__(
         self,
@@ -85,11 +86,11 @@ class MDC(LinearOperator):
 
     def domain(self) -> Layout:
         """Models on all ranks."""
-        return layout_of(self.kernel.ranks, self.shape[1], Partition.BROADCAST)
+        return layout_of(self.kernel.ranks, self.shape[1], Partition.BROADCAST, flat_of=C_ORDER)
 
     def range_(self) -> Layout:
         """Data on all ranks."""
-        return layout_of(self.kernel.ranks, self.shape[0], Partition.BROADCAST)
+        return layout_of(self.kernel.ranks, self.shape[0], Partition.BROADCAST, flat_of=C_ORDER)
 
     def _matvec(self, x: DistributedArray) -> DistributedArray:
         return self._apply(x, self.dims, self.dimsd, adjoint=False)

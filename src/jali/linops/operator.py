@@ -17,13 +17,23 @@ from jali.arrays import DistributedArray, StackedDistributedArray, communicator_
 from jali.arrays.layout import Layout, Partition, extents
 from jali.arrays.libraries import dtype_of_numpy, library_of, numpy_dtype
 from jali.comm import Communicator
+from jali.comm.given import several
 from jali.errors import ParameterError, ShapeError
 from jali.lattice.field import Field
 from jali.lattice.field_arithmetic import FieldExpression
 from jali.linops import dense
 from jali.linops.given import positive
 from jali.linops.local import LocalOperator
-from jali.linops.spaces import Space, owned
+from jali.linops.spaces import (
+    Space,
+    flattened,
+    in_c_order,
+    knows_order,
+    order_for,
+    owned,
+    space_of,
+    unflattened,
+)
 
 Vector = DistributedArray | StackedDistributedArray
 AS_OPERATOR = "jali.linops.aslinearoperator makes an operator of distributed arrays of a serial one"
@@ -43,7 +53,11 @@ class LinearOperator:
     __array_ufunc__ = None  # so that NumPy's numbers leave operators to this class
     of_fields = False  # whether vectors may be fields
     takes_stacks = True  # whether a vector may be a stack
+    of_arrays = False  # whether vectors are arrays of `dims`, or these made flat, so that it matters in which order elements are
     copies = 1  # so many ranks, one after the other, have the same part of a vector; 0: as it is of the operators beside it
+    keeps_order = (
+        False  # whether elements that come out are in the order of those that go in, whatever that is
+    )
     gives_new = True  # whether what an application gives is never written to by a later one
 
     def __init__(
@@ -67,6 +81,7 @@ class LinearOperator:
             dtype = self._local.dtype if dtype is None else dtype
             dims = getattr(Op, "dims", None) if dims is None else dims
             dimsd = getattr(Op, "dimsd", None) if dimsd is None else dimsd
+            self.of_arrays = any(n is not None and several(n) and len(n) > 1 for n in (dims, dimsd))
         if shape is None:
             raise ParameterError("an operator needs its shape, (elements that come out, elements that go in)")
         self.Op = Op
@@ -113,12 +128,48 @@ class LinearOperator:
     def matvec(self, x: Vector) -> Any:
         """A x. Raises ShapeError where `x` has not as many elements as the operator columns."""
         self._check(x, self.shape[1], "x")
-        return lent(self._matvec, x)
+        return lent(self._matvec if not self.of_arrays else self._forward, x)
 
     def rmatvec(self, x: Vector) -> Any:
         """A^H x. Raises ShapeError where `x` has not as many elements as the operator rows."""
         self._check(x, self.shape[0], "x of the adjoint")
-        return lent(self._rmatvec, x)
+        return lent(self._rmatvec if not self.of_arrays else self._backward, x)
+
+    def flat_order(self, space: Space, forward: bool) -> Any:
+        """As what flat vectors of this layout (of each layout of a list, for stacks) are taken where nobody said in which order their
+        elements are: a layout that says so (`Layout.flat_of`), None where any will do."""
+        if not isinstance(space, Layout):
+            return [LinearOperator.flat_order(self, one, forward) for one in space]
+        return space.as_c_order if self.of_arrays and space.ndim == 1 else None
+
+    def _forward(self, x: Any) -> Any:
+        return self._on_arrays(self._matvec, x, self.dims)
+
+    def _backward(self, x: Any) -> Any:
+        return self._on_arrays(
+            self._rmatvec, x, self.dims if isinstance(x, StackedDistributedArray) else self.dimsd
+        )
+
+    def _on_arrays(self, function: Any, x: Any, dims: tuple[int, ...]) -> Any:
+        """A function of arrays, of what `x` is the flattening of if it is one: then what it gives is made flat as well."""
+        if not isinstance(x, Vector):
+            return function(x)
+        given, one = x, x
+        while isinstance(one, StackedDistributedArray):
+            one = one.distarrays[0]
+        if one.ndim != 1:
+            return in_c_order(function(x))
+        x = self._as_array(x, dims)
+        return in_c_order(function(x)) if x is given else flattened(function(x))
+
+    def _as_array(self, x: Any, dims: tuple[int, ...]) -> Any:
+        """What it is the flattening of; itself where its elements are in C order."""
+        if isinstance(x, StackedDistributedArray):
+            parts = [self._as_array(one, dims) for one in x.distarrays]
+            same = all(a is b for a, b in zip(parts, x.distarrays, strict=True))
+            return x if same else StackedDistributedArray(parts, x._base_comm)
+        found = unflattened(x, dims, repr(self))
+        return x if found is None else found
 
     def _check(self, x: Any, elements: int, name: str) -> None:
         if isinstance(x, Field):
@@ -330,6 +381,8 @@ class _Of(LinearOperator):
         operators = [A for A in args if isinstance(A, LinearOperator)]
         self.of_fields = all(A.of_fields for A in operators)
         self.gives_new = all(A.gives_new for A in operators)
+        self.keeps_order = all(A.keeps_order for A in operators)
+        self._agreed: set[Any] = set()
 
     @property
     def copies(self) -> int:  # type: ignore[override]
@@ -340,6 +393,18 @@ class _Of(LinearOperator):
 
     def range_(self) -> Space | None:
         return _first([A.range_() for A in self.args if isinstance(A, LinearOperator)])
+
+    def flat_order(self, space: Space, forward: bool) -> Any:
+        return order_for([A for A in self.args if isinstance(A, LinearOperator)], space, forward, repr(self))
+
+    def _check(self, x: Any, elements: int, name: str) -> None:
+        super()._check(x, elements, name)
+        if isinstance(x, Vector) and not knows_order(x):
+            key = x.layout if isinstance(x, DistributedArray) else None, name
+            if key not in self._agreed:
+                self.flat_order(space_of(x), not name.endswith("adjoint"))
+                if key[0] is not None:
+                    self._agreed.add(key)
 
 
 def _field(x: Any) -> Any:
@@ -365,6 +430,9 @@ class _Flipped(LinearOperator):
 class AdjointLinearOperator(_Flipped, _Of):
     """A^H."""
 
+    def flat_order(self, space: Space, forward: bool) -> Any:
+        return super().flat_order(space, not forward)
+
     def _matvec(self, x: Any) -> Any:
         return self.args[0].rmatvec(x)
 
@@ -377,6 +445,9 @@ class AdjointLinearOperator(_Flipped, _Of):
 
 class TransposedLinearOperator(_Flipped, _Of):
     """A^T x is the conjugate of A^H conj(x)."""
+
+    def flat_order(self, space: Space, forward: bool) -> Any:
+        return super().flat_order(space, not forward)
 
     def _matvec(self, x: Any) -> Any:
         return _field(self.args[0].rmatvec(_field(x.conj())).conj())
@@ -420,6 +491,10 @@ class SumLinearOperator(_Of):
 
 class ProductLinearOperator(_Of):
     """A B."""
+
+    def flat_order(self, space: Space, forward: bool) -> Any:
+        first, then = reversed(self.args) if forward else self.args
+        return order_for([first, then] if first.keeps_order else [first], space, forward, repr(self))
 
     def _matvec(self, x: Any) -> Any:
         return self.args[0].matvec(self._between(self.args[1].matvec(x)))

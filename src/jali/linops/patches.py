@@ -64,6 +64,7 @@ class Patch(LinearOperator):
     """
 
     takes_stacks = False
+    of_arrays = True
 
     def __init__(
         self,
@@ -120,11 +121,7 @@ class Patch(LinearOperator):
     @functools.cached_property
     def _flat(self) -> tuple[Layout, Layout]:
         """Of models and data that are vectors."""
-        found = []
-        for layout in (self._model, self._data):
-            sizes = tuple((math.prod(shape),) for shape in layout.local_shapes)
-            found.append(layout_of(layout.communicator, math.prod(layout.shape), local_shapes=sizes))
-        return found[0], found[1]
+        return self._model.flat, self._data.flat
 
     def domain(self) -> Layout:
         """Of flat vectors."""
@@ -138,7 +135,7 @@ class Patch(LinearOperator):
         given = x.layout
         for wanted in (flat, layout):
             same = given.communicator is wanted.communicator and given.shape == wanted.shape
-            if same and given.partition is Partition.SCATTER and given.local_shapes == wanted.local_shapes:
+            if same and given.partition is Partition.SCATTER and given.boxes == wanted.boxes:
                 return library_of(x.local).contiguous(x.local).reshape(layout.local_shape), wanted is flat
         raise ShapeError(
             f"{self!r} takes {layout!r}, or the same parts flat, not {given!r}; redistribute() gives an array another layout"

@@ -47,6 +47,7 @@ class SiteOperator(LinearOperator):
     """
 
     takes_stacks = False
+    of_arrays = True
     of_fields = True
 
     def __init__(

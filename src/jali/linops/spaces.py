@@ -50,10 +50,13 @@ def _made(space: Space, part: Callable[[Layout, int], np.ndarray], near: Any, fi
 
 
 def shaped(x: DistributedArray, dims: tuple[int, ...], what: str) -> DistributedArray:
-    """The same elements as an array of these extents: not a copy. Parts of a flat vector are taken to lie along the first axis.
+    """The same elements as an array of these extents: not a copy. Elements of flat vectors are in C order, unless these are the flattening
+    of such an array.
 
-    Raises ShapeError, on all ranks, where they have other extents, or where a part of a flat vector ends within a row.
+    Raises ShapeError, on all ranks, where they have other extents or another order, or where a part of a flat vector ends within a row.
     """
+    if (given := unflattened(x, dims, what)) is not None:
+        return given
     if x.global_shape == dims:
         return x
     if x.ndim != 1 or math.prod(dims) != x.global_shape[0]:
@@ -72,32 +75,77 @@ def shaped(x: DistributedArray, dims: tuple[int, ...], what: str) -> Distributed
     return DistributedArray.of(found, x.local.reshape(found.local_shape), x._base_comm)
 
 
-def in_c_order(layout: Layout) -> bool:
-    """Whether the parts, each made flat, one after the other, are the whole made flat."""
-    if not layout.scattered:
-        return True
-    reached = 0
-    for box in layout.boxes:
-        size = math.prod(end - begin for begin, end in box)
-        if size > 0:
-            first, last = (
-                int(np.ravel_multi_index(corner, layout.shape))
-                for corner in ([begin for begin, _ in box], [end - 1 for _, end in box])
+def unflattened(x: DistributedArray, dims: tuple[int, ...], what: str) -> DistributedArray | None:
+    """The array of these extents that `x` is the flattening of, where its elements are not in C order; else None. Not a copy.
+
+    Raises ShapeError where it is that of another array.
+    """
+    of = x.layout.flat_of
+    if not isinstance(of, Layout):
+        return None
+    if of.shape != dims or of.flat.local_shapes != x.layout.local_shapes or not x.layout.scattered:
+        raise ShapeError(
+            f"{what} takes arrays of shape {dims}, their flattenings and vectors in C order; the elements of this vector are in another "
+            f"order, it is {x.layout!r}: give it the array itself, or array.redistribute(0).ravel()"
+        )
+    layout = of if of.mask == x.layout.mask else of.with_(mask=x.layout.mask)
+    return DistributedArray.of(layout, x.local.reshape(layout.local_shape), x._base_comm)
+
+
+def flattened(x: Any) -> Any:
+    """The same elements as a flat vector, its parts one after the other: not a copy where they are contiguous. Of a stack each."""
+    if isinstance(x, StackedDistributedArray):
+        return StackedDistributedArray([flattened(one) for one in x.distarrays], x._base_comm)
+    layout = x.layout.flat
+    return (
+        x
+        if layout is x.layout
+        else DistributedArray.of(layout, x.local.reshape(layout.local_shape), x._base_comm)
+    )
+
+
+def in_c_order(x: Any) -> Any:
+    """The same vector, or stack of them, whose elements are known to be in C order where it is flat."""
+    if isinstance(x, StackedDistributedArray):
+        return StackedDistributedArray([in_c_order(one) for one in x.distarrays], x._base_comm)
+    layout = x.layout.as_c_order
+    return x if layout is x.layout else DistributedArray.of(layout, x.local, x._base_comm)
+
+
+def order_for(operators: Sequence[Any], space: Space, forward: bool, what: str) -> Any:
+    """As what all these operators take flat vectors of this space of whose order nothing is known (`LinearOperator.flat_order`).
+
+    Raises ShapeError, on all ranks, where they differ: then no vector is right for all.
+    """
+    return _merged([A.flat_order(space, forward) for A in operators], what)
+
+
+def _merged(orders: Sequence[Any], what: str) -> Any:
+    known = [order for order in orders if order is not None]
+    if not known:
+        return None
+    if not isinstance(known[0], Layout):
+        return [_merged(of_part, what) for of_part in zip(*known, strict=True)]
+    for other in known[1:]:
+        if not known[0].is_order_of(other):
+            raise ShapeError(
+                f"{what}: its operators take the elements of a flat vector in different orders, one as {known[0]!r}, another as {other!r}: "
+                "give it a vector that knows its order, array.ravel() or DistributedArray.to_dist(all of it)"
             )
-            if first != reached or last + 1 - first != size:
-                return False
-        reached += size
-    return True
+    return known[0]
 
 
-def flattened(x: DistributedArray) -> DistributedArray:
-    """The same elements as a flat vector, its parts one after the other: not a copy where they are contiguous."""
+def knows_order(x: Vector) -> bool:
+    """Whether the order of elements is known wherever parts are flat and ranks have some."""
+    if isinstance(x, StackedDistributedArray):
+        return all(map(knows_order, x.distarrays))
     layout = x.layout
-    if layout.ndim == 1:
-        return x
-    shapes = tuple((math.prod(shape),) for shape in layout.local_shapes) if layout.scattered else None
-    found = layout.with_(shape=(math.prod(layout.shape),), axes=(0,), grid=None, local_shapes=shapes)
-    return DistributedArray.of(found, x.local.reshape(found.local_shape), x._base_comm)
+    return (
+        layout.ndim != 1
+        or layout.flat_of is not None
+        or not layout.scattered
+        or layout.communicator.size == 1
+    )
 
 
 def owned(A: Any, found: Any) -> Any:
@@ -130,7 +178,9 @@ def copies(space: Space, times: int) -> tuple[np.ndarray, np.ndarray]:
         numbers = [number + first for (_, number), first in zip(found, before, strict=False)]
         return np.concatenate([copy for copy, _ in found]), np.concatenate(numbers)
     sizes = [math.prod(shape) for shape in space.local_shapes]
-    if not in_c_order(space) or any(n != sizes[rank - rank % times] for rank, n in enumerate(sizes)):
+    if not (space.ndim == 1 or space.in_c_order) or any(
+        n != sizes[rank - rank % times] for rank, n in enumerate(sizes)
+    ):
         raise ShapeError(
             f"parts of {space!r} are not copies of each other on {times} ranks one after the other: their sizes are {sizes}"
         )

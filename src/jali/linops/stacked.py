@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays import StackedDistributedArray
+from jali.arrays import Layout, StackedDistributedArray
 from jali.arrays.asked import asked
 from jali.arrays.libraries import dtype_of_numpy
 from jali.errors import ParameterError, ShapeError
 from jali.linops.operator import LinearOperator, StackedLinearOperator
-from jali.linops.spaces import Space, owned
+from jali.linops.spaces import Space, knows_order, order_for, owned, space_of
 
 
 class _Stacked(StackedLinearOperator):
@@ -74,6 +74,16 @@ class _Stacked(StackedLinearOperator):
                 f"{type(self).__name__}: operators have different numbers of {name}: {', '.join(map(str, sizes))}"
             )
         return sizes[0]
+
+    def _check(self, x: Any, elements: int, name: str) -> None:
+        super()._check(x, elements, name)
+        if not knows_order(x):
+            self.flat_order(space_of(x), not name.endswith("adjoint"))
+
+    def flat_order(self, space: Space, forward: bool) -> Any:
+        if isinstance(space, Layout):
+            return order_for(self.ops, space, forward, repr(self))
+        return [op.flat_order(one, forward) for op, one in zip(self.ops, space, strict=False)]
 
     def _each(self, x: Any, forward: bool) -> list[Any]:
         """Every operator applied to its part of a stack."""

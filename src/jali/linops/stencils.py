@@ -63,6 +63,7 @@ class StencilOperator(LinearOperator):
     """
 
     takes_stacks = False
+    of_arrays = True
 
     def __init__(
         self, dims: int | Sequence[int], dtype: Any, elements_out: int = 1, base_comm: Any = None

@@ -11,7 +11,8 @@ __all__ = ["MPINonStationaryConvolve1D"]
 
 
 class MPINonStationaryConvolve1D(NonStationaryConvolve1D):
-    """`jali.linops.NonStationaryConvolve1D` with the default type of pylops_mpi."""
+    """`jali.linops.NonStationaryConvolve1D` with the default type of pylops_mpi, where parts of flat vectors, unless these were made of
+    arrays, lie along the axis of the convolution."""
 
     def __init__(
         self,
@@ -23,3 +24,4 @@ class MPINonStationaryConvolve1D(NonStationaryConvolve1D):
         dtype: Any = "float64",
     ) -> None:
         super().__init__(dims, hs, ih, axis, base_comm, dtype)
+        self.flat_axis = self.axis
