@@ -12,6 +12,7 @@ import pytest
 from jali import comm
 from jali.arrays import DistributedArray, Partition, StackedDistributedArray
 from jali.errors import LayoutError, ParameterError, ShapeError
+from jali.linops import aslinearoperator
 
 RANKS = [1, 2, 3, 5]
 
@@ -424,3 +425,63 @@ def test_errors_say_what_was_given(call: Any, error: type[Exception], words: str
             call(DistributedArray.to_dist(np.ones((4, 2))))
 
     on(2, run)
+
+
+def test_whole_arrays_and_global_indices_in_the_place_of_local_ones_are_refused() -> None:
+    whole = np.arange(12.0).reshape(6, 2)
+
+    def run() -> None:
+        for shapes in (None, [(1, 2), (5, 2), (0, 2)], [(6, 2), (0, 2), (0, 2)]):
+            x = DistributedArray((6, 2), local_shapes=shapes)
+            x[:] = -1
+            for act in (
+                lambda x: x.__setitem__(slice(None), whole), lambda x: x.__setitem__(..., whole), lambda x: x.__setitem__(slice(3), whole[:4])
+            ):  # fmt: skip
+                if x.local_shape == (6, 2):  # it has the whole
+                    continue
+                with pytest.raises(
+                    ShapeError,
+                    match=r"could not broadcast.*indices of this rank's part, of shape .*x.globally\[...\]",
+                ):
+                    act(x)
+                assert (x.local == -1).all()
+                for index in (lambda x: x[5], lambda x: x.__setitem__(5, 1)):
+                    with pytest.raises(
+                        IndexError, match="indices of this rank's part, of shape .*x.globally"
+                    ):
+                        index(x)
+            x.globally[...] = whole
+            assert np.array_equal(x.asarray(), whole)
+
+    comm.virtual_ranks(3, run)
+    one = DistributedArray.to_dist(whole)
+    one[:] = whole  # of one rank the part is the whole
+    with pytest.raises(ValueError, match=r"into shape \(6,2\)$"):
+        one[:] = whole[:5]
+
+
+def test_serial_operators_on_distributed_arrays_say_what_would_be_right() -> None:
+    linalg, pylops = pytest.importorskip("scipy.sparse.linalg"), pytest.importorskip("pylops")
+    a = np.arange(24.0).reshape(4, 6)
+
+    def run() -> None:
+        rows = DistributedArray.to_dist(a)
+        everywhere = DistributedArray.to_dist(a.ravel(), partition=EVERYWHERE)
+        serial: list[Any] = [
+            pylops.FirstDerivative((4, 6)), pylops.Laplacian((4, 6)), pylops.MatrixMult(np.eye(24)), linalg.aslinearoperator(np.eye(24)),
+            np.eye(24),
+        ]  # fmt: skip
+        for A in serial:
+            for x in (rows, rows.ravel()) if getattr(A, "dims", None) == (4, 6) else (rows.ravel(),):
+                with pytest.raises(
+                    (ShapeError, LayoutError, AttributeError),
+                    match="serial operator.*aslinearoperator.*BlockDiag",
+                ):
+                    A @ x
+            np.testing.assert_allclose((aslinearoperator(A) @ everywhere).asarray(), A @ a.ravel())
+        with pytest.raises(AttributeError, match="no attribute 'squeeze', x.local and"):
+            rows.squeeze()
+        with pytest.raises(AttributeError, match="no attribute 'sqeeze'$"):
+            _ = rows.sqeeze
+
+    comm.virtual_ranks(2, run)

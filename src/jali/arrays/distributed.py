@@ -265,14 +265,20 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise LayoutError(
             "a DistributedArray does not become an array by itself, since all ranks would have to gather it: call x.asarray() "
-            "on all ranks, or take this rank's part, x.local"
+            f"on all ranks, or take this rank's part, x.local; {elementwise.SERIAL}"
         )
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, named: Any) -> Any:
         raise LayoutError(
             f"numpy.{function.__name__} does not know what is on other ranks; take methods of the DistributedArray, or do it to "
-            "x.local or to x.asarray()"
+            f"x.local or to x.asarray(); {elementwise.SERIAL}"
         )
+
+    def __getattr__(self, name: str) -> Any:
+        words = f"a DistributedArray has no attribute {name!r}"
+        if hasattr(np.ndarray, name):
+            words += f", x.local and x.asarray() have; {elementwise.SERIAL}"
+        raise AttributeError(words)
 
     def __bool__(self) -> bool:
         raise LayoutError("whether a DistributedArray is true is ambiguous; ask for a number of it")
@@ -293,7 +299,10 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     @where_its_part_is
     def __getitem__(self, where: Any) -> Any:
-        return self._local[where]
+        try:
+            return self._local[where]
+        except IndexError as error:
+            raise IndexError(f"{error}{self._indices_are_local()}") from None
 
     @where_its_part_is
     def __setitem__(self, where: Any, value: Any) -> None:
@@ -301,10 +310,26 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
             assign(self, lambda: (where, self._checked(value)))
             return
         value = self._checked(value)
-        if type(self._local) is np.ndarray:
-            self._local[where] = value
-        else:
-            self._local = library_of(self._local).put(self._local, where, value)
+        try:
+            if type(self._local) is np.ndarray:
+                self._local[where] = value
+            else:
+                self._local = library_of(self._local).put(self._local, where, value)
+        except IndexError as error:
+            raise IndexError(f"{error}{self._indices_are_local()}") from None
+        except ValueError as error:
+            if not (note := self._indices_are_local()):
+                raise
+            raise ShapeError(f"{error}{note}") from error
+
+    def _indices_are_local(self) -> str:
+        """What to say where an index or a value does not fit this rank's part, which is not the whole."""
+        if self.local_shape == self.global_shape:
+            return ""
+        return (
+            f": x[...] has the indices of this rank's part, of shape {self.local_shape}; x.globally[...] has those of the whole, of shape "
+            f"{self.global_shape}, to which all ranks assign the same value"
+        )
 
     def _checked(self, value: Any) -> Any:
         """What is assigned to this rank's part."""

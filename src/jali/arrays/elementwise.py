@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from jali.arrays.distributed import DistributedArray
     from jali.arrays.layout import Layout
 
+SERIAL = (
+    "a serial operator A (of pylops, of SciPy, a matrix) is applied as jali.linops.aslinearoperator(A) to arrays that all ranks have, "
+    "x.redistribute(partition=Partition.BROADCAST), and as jali.linops.BlockDiag([A]) to each rank's part"
+)
 NUMBERS = (int, float, complex, np.generic)
 
 
@@ -81,7 +85,7 @@ def apply_ufunc(
     if method != "__call__" or ufunc.signature is not None:
         raise LayoutError(
             f"numpy.{ufunc.__name__}{'' if method == '__call__' else '.' + method} does not work element by element; take methods of the "
-            "DistributedArray"
+            f"DistributedArray; {SERIAL}"
         )
     first: Any = None
     parts: list[Any] = []

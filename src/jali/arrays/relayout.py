@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jali.arrays import moves
+from jali.arrays.elementwise import SERIAL
 from jali.arrays.layout import Layout, Partition, Shape, extents, layout_of
 from jali.arrays.libraries import library_of
 from jali.comm.given import integer
@@ -93,6 +94,8 @@ def reshape(x: DistributedArray, local_shape: int | Sequence[int], axis: int) ->
 def _check_reshaped(layout: Layout, shapes: Sequence[Shape]) -> None:
     for rank, (before, after) in enumerate(zip(layout.local_shapes, shapes, strict=False)):
         if math.prod(before) != math.prod(after):
+            whole = math.prod(after) == math.prod(layout.shape)
             raise ShapeError(
-                f"the part of rank {rank} has {math.prod(before)} elements, not {math.prod(after)} as shape {after}"
+                f"the part of rank {rank} has {math.prod(before)} elements, not {math.prod(after)} as shape {after}: reshape takes the shape of "
+                "this rank's part" + (f", this one is one of the whole; {SERIAL}" if whole else "")
             )
