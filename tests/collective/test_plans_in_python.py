@@ -331,7 +331,7 @@ def test_plans_of_operations_that_do_not_commute_keep_the_order_of_ranks() -> No
     def later(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.where(b == 0, a, b)
 
-    standard = planner.Composition.standard("all_reduce", 6, 11, op=later, commutative=False)
+    standard = planner.Composition.standard("all_reduce", ranks=6, count=11, op=later, commutative=False)
     own = planner.Composition(6)
     x, out = own.buffer("x", 11), own.buffer("out", 11, input=False)
     own.reduce(x, out, root=4, op=later, commutative=False)
@@ -341,7 +341,11 @@ def test_plans_of_operations_that_do_not_commute_keep_the_order_of_ranks() -> No
             plan.check()
         with pytest.raises(PlanError, match="does not commute.*reproducible=True"):
             c.plan().replace(reproducible=False)
-    assert not planner.Composition.standard("all_reduce", 6, 11, op=later).plan().parameters.reproducible
+    assert (
+        not planner.Composition.standard("all_reduce", ranks=6, count=11, op=later)
+        .plan()
+        .parameters.reproducible
+    )
 
     def run() -> list[float]:
         world = comm.current()

@@ -415,7 +415,7 @@ def test_solvers_keep_the_order_of_vectors() -> None:
                 if y.layout.flat_of == "C"
                 else y
             )
-            found = cgls(D, y, niter=100, tol=1e-14).x
+            found = cgls(D, y, maxiter=100, rtol=1e-14).x
             np.testing.assert_allclose(whole(found), a.ravel(), rtol=1e-8)
 
     comm.virtual_ranks(2, run)
