@@ -1,5 +1,7 @@
 #include "collective/collective_transport.hpp"
 
+#include <algorithm>
+
 namespace jali {
 
 namespace {
@@ -75,6 +77,9 @@ void DevicePlan::run(std::span<const GpuAddress> buffers, void* stream) {
     if (!recordable_ && gpu_->is_capturing(stream))
         throw GpuError(what_ + " takes the host, so that it cannot be recorded in a graph");
     put(buffers, stream);
+    std::size_t most = 0;
+    for (const std::size_t bytes : bytes_) most = std::max(most, bytes);
+    gpu_->note_progress(stream, most, what_);
 }
 
 } // namespace jali

@@ -275,7 +275,7 @@ std::shared_ptr<Gpu> Gpu::open(const GpuVendor& vendor, int ordinal) {
     return gpu;
 }
 
-Gpu::Gpu(const GpuApi& api, int ordinal) : api_(api), ordinal_(ordinal) {
+Gpu::Gpu(const GpuApi& api, int ordinal) : api_(api), ordinal_(ordinal), progress_(api) {
     api_.check(api_.device_get(&device_, ordinal), "opening device " + std::to_string(ordinal));
     char name[256] = {};
     api_.check(api_.device_name(name, sizeof name - 1, device_), "asking for a device's name");
@@ -498,6 +498,15 @@ void Gpu::launch(const GpuFunction& function, unsigned blocks, unsigned threads,
     if (error != gpu_success)
         api_.fail(error, "launching kernel '" + function.name + "' (" + std::to_string(blocks) +
                              " blocks of " + std::to_string(threads) + " threads) on " + name_);
+    if (is_heard_ && progress_.is_due() && !is_capturing(stream))
+        progress_.mark(stream, "kernel '" + function.name + "'");
+}
+
+void Gpu::note_progress(void* stream, std::size_t bytes, const std::string& what) const {
+    if (!is_heard_) return;
+    if (DeviceProgress::is_recording()) return DeviceProgress::note_recorded(what);
+    if ((bytes >= DeviceProgress::long_launch || progress_.is_due()) && !is_capturing(stream))
+        progress_.mark(stream, what);
 }
 
 int Gpu::occupancy(const GpuFunction& function, int threads) const {
@@ -600,11 +609,13 @@ void GpuGraph::begin(void* stream) {
     gpu_->api().check(gpu_->api().capture_begin(stream, relaxed), "recording a graph");
     captured_ = stream;
     record_ = std::make_unique<DriverRecord>();
+    DeviceProgress::begin_recording();
 }
 
 void GpuGraph::end(void* stream) {
     const CurrentGpu current(*gpu_);
     record_->stop();
+    what_ = DeviceProgress::end_recording();
     gpu_->api().check(gpu_->api().capture_end(stream, &graph_), "recording a graph");
 }
 
@@ -626,6 +637,7 @@ void GpuGraph::instantiate() {
 
 void GpuGraph::abandon(void* stream) noexcept {
     record_->stop();
+    DeviceProgress::end_recording();
     try {
         const CurrentGpu current(*gpu_);
         void* graph = nullptr;
@@ -668,6 +680,7 @@ void GpuGraph::launch(void* stream) {
     }
     const DeviceSpan span(*gpu_, stream, Phase::graph, "graph");
     gpu_->api().check(gpu_->api().graph_launch(instance_, stream), "launching a graph");
+    gpu_->note_progress(stream, DeviceProgress::long_launch, what_);
 }
 
 } // namespace jali

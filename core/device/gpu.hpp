@@ -10,6 +10,7 @@
 #include "device/gpu_api.hpp"
 #include "device/handle_type.hpp"
 #include "device/ledger.hpp"
+#include "device/progress.hpp"
 #include "device/virtual_memory.hpp"
 
 #include <atomic>
@@ -153,6 +154,7 @@ class GpuGraph {
     std::mutex mutex_;                               // of what comes after what
     void *captured_ = nullptr, *launched_ = nullptr; // on which streams, the second time the last one
     std::unique_ptr<DriverRecord> record_;           // its calls
+    std::string what_;                               // what it has collectives and messages for
 };
 
 // A device that is current for this thread while this lives: calls of the driver want it. At the end that of
@@ -203,6 +205,10 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     // Until a kernel on that stream has put this value there, in pinned memory: sooner than it would be seen
     // to have ended.
     void wait_for_word(const std::int64_t* word, std::int64_t value) const;
+    // A collective of so many bytes, or messages, were put on this stream: who waits for ranks sees how far
+    // the device has come with them.
+    void note_progress(void* stream, std::size_t bytes, const std::string& what) const;
+    DeviceProgress& progress() const { return progress_; }
     std::uint64_t times_idle() const { return times_idle_; } // how often all work before had been done
     // What a waiting host does meanwhile, with the number of looks so far that found the device busy; it may
     // throw. Kernels that wait for other ranks need it: these may be gone.
@@ -234,6 +240,9 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     void use_handle_type(HandleType type) { handle_type_ = type; } // the other one failed
     // Empty if the driver exports memory by handles of this type, else its words. Tries it.
     std::string why_not_handle_type(HandleType type) const;
+    // Whether the memory at this address, the pool's or another library's, was allocated with a handle of its
+    // own.
+    bool has_handle(GpuAddress address) const;
     // The block with a handle that holds this address, if it is one of the pool's; else null.
     const VirtualBlock* virtual_block(GpuAddress address) const;
     int device() const { return device_; } // as the driver names it
@@ -340,6 +349,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     mutable std::recursive_mutex hearing_; // of both, also while what is in them is called
     std::map<const void*, std::function<void(unsigned)>> while_waiting_;
     std::map<const void*, std::function<std::string()>> aborted_;
+    mutable DeviceProgress progress_;
     std::atomic<bool> is_heard_ = false, may_be_aborted_ = false; // there are some
     void* meeting_ = nullptr;                                     // an event, for wait_for and let_wait
     std::mutex meeting_mutex_; // held while a full stream waits, when others may give memory back

@@ -1,7 +1,10 @@
 // The pool of a device's memory: where its blocks come from, and where they are kept.
 //
 // Memory comes from the driver's ordinary allocations or, where other processes shall map it by file
-// descriptors, as segments with a handle each: a large block is a segment, small blocks share one.
+// descriptors, as segments with a handle each: a large block is a segment, small blocks share one. The two
+// are never mixed: on all ranks the same allocation gives the same kind of memory, whatever was freed before,
+// since libraries of collectives treat them differently and wait for ever where ranks do
+// (transport/ccl_operations).
 #include "device/gpu.hpp"
 #include "device/memory_blocks.hpp"
 
@@ -64,8 +67,8 @@ GpuMemory Gpu::allocate(std::size_t bytes, std::string_view label, bool own_page
     {
         std::lock_guard lock(mutex_);
         auto found = free_.lower_bound(wanted);
-        // what was allocated before handles were wanted has none
-        while (with_handle && found != free_.end() && segment_of(found->second) == nullptr) ++found;
+        // symmetric arrays have handles anyway; what was allocated before handles were wanted has none
+        while (found != free_.end() && (segment_of(found->second) != nullptr) != with_handle) ++found;
         if (found != free_.end() && found->first <= wanted + wanted / 8) {
             memory.held_ = found->first;
             memory.address_ = found->second;
@@ -228,6 +231,20 @@ Gpu::Segment* Gpu::segment_of(GpuAddress address) {
     if (found == segments_.begin()) return nullptr;
     --found;
     return address < found->first + found->second.block.bytes ? &found->second : nullptr;
+}
+
+bool Gpu::has_handle(GpuAddress address) const {
+    if (virtual_block(address) != nullptr) return true;
+    if (!api_.lacking.empty()) return false; // the driver knows no such memory
+    const CurrentGpu current(*this);
+    GpuAddress first = 0;
+    std::size_t bytes = 0;
+    GpuHandle handle = 0;
+    if (api_.address_range(&first, &bytes, address) != gpu_success ||
+        api_.virtual_retain(&handle, first) != gpu_success)
+        return false;
+    api_.virtual_release(handle);
+    return true;
 }
 
 const VirtualBlock* Gpu::virtual_block(GpuAddress address) const {

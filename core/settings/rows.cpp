@@ -197,6 +197,10 @@ std::vector<SettingRow> table() {
         "it");
     add(&S::watchdog, "watchdog", "JALI_WATCHDOG", seconds(false), "600",
         "seconds without any movement after which a wait for other ranks is an error");
+    add(&S::device_watchdog, "device_watchdog", "JALI_DEVICE_WATCHDOG", seconds(false), "60",
+        "seconds after which it is an error that all ranks of a group wait for their devices and none of "
+        "these moves",
+        "gpus.md");
     add(&S::wait_warning, "wait_warning", "JALI_WAIT_WARNING", seconds(true), "10",
         "seconds without any movement after which a rank says on stderr, once, what it waits for");
     add(&S::shm, "shm", "JALI_SHM", one_of({"auto", "0", "1"}), "auto",

@@ -28,10 +28,11 @@ struct Settings {
     std::string tune = "on";
     bool nvtx = false;
     // ranks
-    std::string transport;    // empty: MPI under a launcher, else one rank
-    double watchdog = 600;    // seconds
-    double wait_warning = 10; // seconds; 0: never
-    std::string shm = "auto"; // or "0", "1"
+    std::string transport;       // empty: MPI under a launcher, else one rank
+    double watchdog = 600;       // seconds
+    double device_watchdog = 60; // seconds
+    double wait_warning = 10;    // seconds; 0: never
+    std::string shm = "auto";    // or "0", "1"
     std::string shm_copy = "auto";
     std::string halo_policy;      // empty: the first row of the table of policies
     std::string collective;       // empty: by rules

@@ -24,22 +24,29 @@ constexpr auto time_to_report = std::chrono::seconds(1); // a wait looks at the 
 
 AbortWatch::AbortWatch(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator,
                        std::string waiting, std::function<std::string(const SignalReport&)> told)
-    : gpu_(std::move(gpu)), communicator_(std::move(communicator)), told_(std::move(told)),
-      pending_(gpu_, false) {
+    : gpu_(std::move(gpu)), communicator_(std::move(communicator)), waits_(DeviceWaits::of(*communicator_)),
+      told_(std::move(told)), pending_(gpu_, false) {
     page_ = gpu_->allocate_pinned(page_bytes, "peer counters");
     std::memset(page_.data(), 0, page_bytes);
     gpu_->set_while_waiting(this, [this, waiting = std::move(waiting),
-                                   patience = Patience(watchdog_seconds())](unsigned looks) mutable {
+                                   patience = Patience(watchdog_seconds()),
+                                   passed = std::uint64_t{0}](unsigned looks) mutable {
         if (looks == 0) patience.moved();
         if (looks % 64 != 63) return pause_core();
         record_noted();
         if (!in_graph_ && pending_.reached()) return; // nothing of ours is waited for
         try {
             communicator_->check();
+            if (const std::uint64_t now = gpu_->progress().passed(); now != std::exchange(passed, now))
+                patience.moved();
             patience.look_at_clock([&] {
                 const std::string known = reports();
                 return "rank " + std::to_string(communicator_->rank()) + " " + waiting +
                        (known.empty() ? "" : " (it " + known + ")");
+            });
+            waits_->look(patience.waited(), [&] {
+                const std::string known = reports(), runs = gpu_->progress().first_ahead();
+                return runs + (runs.empty() || known.empty() ? "" : "; it ") + known;
             });
         } catch (const RankFailure&) {
             give_up_in_time();

@@ -9,6 +9,7 @@
 
 #include "device/gpu.hpp"
 #include "transport/communicator.hpp"
+#include "transport/device_waits.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -28,8 +29,8 @@ struct SignalReport {
 
 class AbortWatch {
   public:
-    // `waiting` is what a rank says it did when it has waited for too long; `told` is a report in words,
-    // empty where it is of no word that the owner knows.
+    // Collective. `waiting` is what a rank says it did when it has waited for too long; `told` is a report in
+    // words, empty where it is of no word that the owner knows.
     AbortWatch(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator, std::string waiting,
                std::function<std::string(const SignalReport&)> told);
     ~AbortWatch();
@@ -52,6 +53,7 @@ class AbortWatch {
 
     std::shared_ptr<Gpu> gpu_;
     std::shared_ptr<Communicator> communicator_;
+    std::shared_ptr<DeviceWaits> waits_;
     std::function<std::string(const SignalReport&)> told_;
     GpuEvent pending_;
     bool noted_ = false; // there is work on the device's own stream that is not behind `pending_` yet

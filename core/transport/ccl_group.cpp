@@ -35,7 +35,8 @@ struct Introduction {
     char library[32] = {};                 // "NCCL 2.28.3"
     char no_windows[160] = {};             // why there are none of its, empty if there may be
     char identity[64] = {}, name[64] = {}; // of its device
-    char error[864] = {};                  // why it cannot take part, empty if it can
+    char error[856] = {};                  // why it cannot take part, empty if it can
+    std::int64_t with_handles = 0;         // so is the memory of its device's pool
 };
 
 template <std::size_t length>
@@ -106,12 +107,17 @@ CclGroup::CclGroup(std::shared_ptr<Communicator> control, std::shared_ptr<Gpu> g
     });
     comm_ = *made;
     settle(result, what);
-    gpu_->set_while_waiting(this, [this, patience = Patience(limit_)](unsigned looks) mutable {
+    waits_ = DeviceWaits::of(*control_);
+    gpu_->set_while_waiting(this, [this, patience = Patience(limit_),
+                                   passed = std::uint64_t{0}](unsigned looks) mutable {
         if (looks == 0) patience.moved();
         if (comm_ == nullptr || looks % 64 != 63) return pause_core();
         guard("the device", [&] {
             check();
+            if (const std::uint64_t now = gpu_->progress().passed(); now != std::exchange(passed, now))
+                patience.moved();
             patience.look_at_clock([] { return "waiting for the device, where other ranks may be missing"; });
+            waits_->look(patience.waited(), [this] { return gpu_->progress().first_ahead(); });
         });
     });
 }
@@ -130,6 +136,7 @@ void CclGroup::agree(const std::string& library) {
         put(mine.library, std::string(api_->name()) + " " + api_->version_text());
         put(mine.identity, gpu_->identity());
         put(mine.name, gpu_->name());
+        mine.with_handles = gpu_->handle_type() == HandleType::descriptor ? 1 : 0;
         if (api_->window_register == nullptr || api_->window_deregister == nullptr)
             put(mine.no_windows,
                 std::string(mine.library) + " has no symmetric windows; NCCL has them since 2.27");
@@ -142,6 +149,7 @@ void CclGroup::agree(const std::string& library) {
     const std::string crowd = DevicePlaces::crowded(*gpu_, *control_);
     if (mine.error[0] != '\0') throw GpuError(mine.error);
     check_agreement(all, api_, crowd);
+    with_handles_ = std::ranges::all_of(all, [](const Introduction& each) { return each.with_handles != 0; });
     for (int rank = 0; rank < size() && why_no_windows_.empty(); ++rank)
         if (all[rank].no_windows[0] != '\0')
             why_no_windows_ = "rank " + std::to_string(rank) + ": " + all[rank].no_windows;
@@ -149,6 +157,7 @@ void CclGroup::agree(const std::string& library) {
 
 void CclGroup::close() noexcept {
     if (comm_ == nullptr) return;
+    waits_->end();
     why_not_ = "it has been closed";
     auto end = api_->destroy;
     try {
@@ -463,13 +472,48 @@ void CclGroup::note(const std::vector<CclCall>& calls) const {
     DriverRecord::note({.kind = DriverCall::Kind::group_end, .stream = calls.front().stream});
 }
 
-void CclGroup::exchange(std::span<const CclMessage> messages, void* stream) {
-    std::vector<CclCall> calls;
-    for (const CclMessage& m : messages)
-        if (m.bytes > 0)
-            calls.push_back({m.sends ? CclCall::Kind::send : CclCall::Kind::receive, m.sends ? m.at : 0,
-                             m.sends ? 0 : m.at, m.bytes, ccl_uint8, 0, m.peer, stream});
-    issue(std::move(calls));
+CclGroup::Extent CclGroup::extent_of(const CclCall& call) const {
+    static constexpr std::size_t sizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2}; // by CclType
+    const std::size_t one = call.count * sizes[call.type], all = one * static_cast<std::size_t>(size());
+    const bool root = call.peer == rank();
+    switch (call.kind) {
+    case CclCall::Kind::send:
+        return {one, 0};
+    case CclCall::Kind::receive:
+        return {0, one};
+    case CclCall::Kind::all_reduce:
+        return {one, one};
+    case CclCall::Kind::reduce_scatter:
+        return {all, one};
+    case CclCall::Kind::reduce:
+        return {one, root ? one : 0};
+    case CclCall::Kind::broadcast:
+        return {root ? one : 0, one};
+    case CclCall::Kind::all_gather:
+        return {one, all};
+    case CclCall::Kind::gather:
+        return {one, root ? all : 0};
+    case CclCall::Kind::scatter:
+        return {root ? all : 0, one};
+    case CclCall::Kind::all_to_all:
+        return {all, all};
+    case CclCall::Kind::copy:
+        break;
+    }
+    return {0, 0}; // the device's affair
+}
+
+bool CclGroup::in_window(GpuAddress address) const {
+    return std::ranges::any_of(windows_, [&](const Window& window) {
+        const GpuAddress begin = window.memory->address();
+        return address >= begin && address < begin + window.memory->size();
+    });
+}
+
+bool CclGroup::takes(GpuAddress address, bool in_graph) const {
+    if (!windows_.empty() && in_window(address)) return false;
+    if (!in_graph) return true;
+    return with_handles_ ? gpu_->virtual_block(address) != nullptr : !gpu_->has_handle(address);
 }
 
 void CclGroup::issue(std::vector<CclCall> calls) {
@@ -486,6 +530,9 @@ void CclGroup::issue(std::vector<CclCall> calls) {
         name_of_call(static_cast<int>(calls.front().kind)) +
         (calls.size() > 1 ? " and " + std::to_string(calls.size() - 1) + " more" : std::string());
     void* const stream = calls.front().stream;
+    std::size_t bytes = 0;
+    for (const CclCall& call : calls) bytes = std::max(bytes, extent_of(call).read + extent_of(call).written);
+    const std::string noted = in_words(calls);
     bool connected = true;
     for (const CclCall& call : calls) connected = met_before(call) && connected;
     const auto run = [api = api_, comm = comm_, calls = std::move(calls)] {
@@ -538,6 +585,20 @@ void CclGroup::issue(std::vector<CclCall> calls) {
     std::optional<DeviceSpan> span;
     if (watched()) span.emplace(*gpu_, stream, Phase::collective, std::string(api_->name()) + " " + what);
     settle(connected ? run() : patiently(what, run), what);
+    gpu_->note_progress(stream, bytes, noted);
+}
+
+// "NCCL: a send to rank 1 and a receive from rank 1", with ranks where there are few.
+std::string CclGroup::in_words(const std::vector<CclCall>& calls) const {
+    std::string text = std::string(api_->name()) + ":";
+    constexpr std::size_t most = 4;
+    for (std::size_t k = 0; k < std::min(calls.size(), most); ++k) {
+        const CclCall& call = calls[k];
+        text += std::string(k == 0 ? " " : ", ") + name_of_call(static_cast<int>(call.kind));
+        if (call.kind == CclCall::Kind::send) text += " to rank " + std::to_string(call.peer);
+        if (call.kind == CclCall::Kind::receive) text += " from rank " + std::to_string(call.peer);
+    }
+    return text + (calls.size() > most ? " and " + std::to_string(calls.size() - most) + " more" : "");
 }
 
 } // namespace jali

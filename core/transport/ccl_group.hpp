@@ -23,6 +23,7 @@
 #include "device/ccl_api.hpp"
 #include "device/gpu.hpp"
 #include "transport/communicator.hpp"
+#include "transport/device_waits.hpp"
 
 #include <cstddef>
 #include <functional>
@@ -65,8 +66,9 @@ struct CclCall {
     void* stream;
 };
 
-// Used by one thread at a time, the one that may use the control communicator. Every error of the library or
-// the device is a GpuError, failures of other ranks are RankFailure, impossible arguments
+// Used by one thread at a time, the one that may use the control communicator. What is put on streams comes
+// by way of CclOperations (ccl_operations.hpp), which knows what memory the library may be given. Every error
+// of the library or the device is a GpuError, failures of other ranks are RankFailure, impossible arguments
 // std::invalid_argument.
 class CclGroup {
   public:
@@ -90,10 +92,18 @@ class CclGroup {
 
     void check_usable() const; // throws GpuError if it has ended, or failed
 
-    // Puts these on their streams as one operation, whose parts go on at once. Copies go before.
+    // Puts these on their streams as one operation, whose parts go on at once; messages between two ranks
+    // match in their order. Copies go before.
     void issue(std::vector<CclCall> calls);
-    // Likewise messages; those between two ranks match in this order, empty ones are none.
-    void exchange(std::span<const CclMessage> messages, void* stream);
+    // Bytes that this rank reads and writes in a call.
+    struct Extent {
+        std::size_t read, written;
+    };
+    Extent extent_of(const CclCall& call) const;
+    bool in_window(GpuAddress address) const;
+    // Whether memory at this address is of the kind that all ranks give to the library, outside and inside of
+    // graphs.
+    bool takes(GpuAddress address, bool in_graph) const;
 
     // Device memory of as many bytes on all ranks, which the library knows as a symmetric window: collectives
     // between such memory go by the library's kernels for it. Collective. Whole pages; what all ranks have
@@ -134,14 +144,17 @@ class CclGroup {
     void abandon() noexcept;
     void finish(int (*function)(CclHandle)) noexcept;
     std::string here() const; // "NCCL on rank 1 of 4"
+    std::string in_words(const std::vector<CclCall>& calls) const;
 
     std::shared_ptr<Communicator> control_;
     std::shared_ptr<Gpu> gpu_;
     const CclApi* api_ = nullptr;
     double limit_; // the watchdog's
+    std::shared_ptr<DeviceWaits> waits_;
     CclHandle comm_ = nullptr;
     std::string why_not_;               // it is of no more use
     std::set<std::pair<int, int>> met_; // kinds of calls that have connected what they need
+    bool with_handles_ = false;         // so is the memory of all ranks' pools
     std::string why_no_windows_;
     std::vector<Window> windows_; // in the order in which they were made, as on all ranks
 };

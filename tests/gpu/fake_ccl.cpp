@@ -4,7 +4,8 @@
 // Ranks exchange files in a folder that is named by the group's id, one file for each pair of ranks and
 // operation. Operations are as lazy as the streams of the fake driver, and as blocking as those of the
 // real library: a send ends when it has been received, so ranks that send and receive in turn without a group
-// hang. Ranks that call different collectives get an error.
+// hang. Ranks that call different collectives get an error. Where memory that can be registered meets memory
+// that cannot (windows, in graphs all memory with handles), operations do not end.
 //
 // Operations of a communicator run in the order in which they were issued, whatever their streams. Windows
 // are made together, of memory with a handle and the same size on all ranks, and go before the memory, and
@@ -248,9 +249,10 @@ struct Operation {
     int type, operation, root;
     void* stream;
 
-    long place = 0; // among the operations of this communicator
+    bool registered = false; // see register_buffers
+    long place = 0;          // among the operations of this communicator
     std::string name;
-    bool started = false, over = false;
+    bool started = false, over = false, mixed = false;
     std::map<int, Bytes> came;
     std::set<std::string> sent;
     std::error_code gone; // an aborted group's folder may be, at any time
@@ -310,10 +312,36 @@ struct Operation {
     // Whether all that this rank gives and takes lies in windows.
     bool symmetric() const {
         if (kind <= receive) return false;
-        const bool whole_from = kind == reduce_scatter || kind == all_to_all || kind == scatter;
-        const bool whole_to = kind == all_gather || kind == all_to_all || kind == gather;
-        return comm->in_window(from, whole_from ? bytes() * comm->ranks : bytes()) &&
-               comm->in_window(to, whole_to ? bytes() * comm->ranks : bytes());
+        return (bytes_from() == 0 || comm->in_window(from, bytes_from())) &&
+               (bytes_to() == 0 || comm->in_window(to, bytes_to()));
+    }
+    // Whether this rank writes, or reads, all that belongs to these addresses.
+    std::size_t bytes_from() const {
+        const bool whole = kind == reduce_scatter || kind == all_to_all || kind == scatter;
+        const bool none = kind == receive || ((kind == broadcast || kind == scatter) && comm->rank != root);
+        return none ? 0 : whole ? bytes() * comm->ranks : bytes();
+    }
+    std::size_t bytes_to() const {
+        const bool whole = kind == all_gather || kind == all_to_all || kind == gather;
+        const bool none = kind == send || ((kind == reduce || kind == gather) && comm->rank != root);
+        return none ? 0 : whole ? bytes() * comm->ranks : bytes();
+    }
+    // As the real library does, this one reaches into peers' memory where all of the operation's lies in
+    // windows or, in a graph, has handles. Each rank looks at its own memory, and ranks that differ wait for
+    // ever.
+    void register_buffers(bool captured) {
+        const auto known = [&](const void* data, std::size_t used) {
+            if (used == 0 || comm->in_window(data, used)) return true;
+            std::uintptr_t begin = 0;
+            std::size_t held = 0;
+            std::uint64_t handle = 0;
+            if (!captured || driver().address_range(&begin, &held, reinterpret_cast<std::uintptr_t>(data)) ||
+                driver().retain(&handle, begin))
+                return false;
+            driver().release(handle);
+            return true;
+        };
+        registered = known(from, bytes_from()) && known(to, bytes_to());
     }
     // The bytes for a rank.
     const char* part(int target) const {
@@ -336,7 +364,7 @@ struct Operation {
             const std::string path = file(comm->rank, target);
             {
                 std::ofstream out(path + ".new", std::ios::binary);
-                out << signature() << '\n';
+                out << signature() << '\n' << registered << '\n';
                 out.write(part(target), static_cast<std::streamsize>(bytes()));
             }
             fs::rename(path + ".new", path, gone);
@@ -361,6 +389,13 @@ struct Operation {
                                 std::to_string(comm->rank) + " at " + signature());
                 return false;
             }
+            std::string known;
+            std::getline(in, known);
+            if (bytes() > 0 && known != std::to_string(registered)) {
+                comm->fault("registered memory meets other memory in " + name);
+                mixed = true;
+                return false;
+            }
             Bytes data(bytes());
             in.read(data.data(), static_cast<std::streamsize>(data.size()));
             came[source] = std::move(data);
@@ -383,7 +418,7 @@ struct Operation {
 
     bool step() {
         if (over || comm->aborted) return true;
-        if (comm->error) return false; // what has failed does not end
+        if (comm->error || mixed) return false; // what has failed does not end
         const int only = number("JALI_FAKE_CCL_ONLY", comm->rank);
         if (only == comm->rank) {
             const int most = number("JALI_FAKE_CCL_ERROR_AFTER", -1);
@@ -462,6 +497,7 @@ int launch() {
     int capturing = 0;
     driver().is_capturing(stream, &capturing);
     if (!capturing && comm->done && comm->last != stream) driver().stream_wait(stream, comm->done, 0);
+    for (auto& operation : group->operations) operation->register_buffers(capturing != 0);
     const auto work = [](void* it) { return static_cast<int>(static_cast<Group*>(it)->step()); };
     if (driver().polled(stream, "messages of NCCL", work, group)) return 1;
     if (!capturing) {

@@ -5,6 +5,7 @@
 #include "carriers/carriers.hpp"
 #include "collective/collective_transport.hpp"
 #include "device/stream_order.hpp"
+#include "transport/ccl_operations.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -75,13 +76,13 @@ class LibraryPlan : public DevicePlan {
     LibraryPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CclGroup> ccl, const CollectiveCall& call,
                 std::string what)
         : DevicePlan(std::move(gpu), std::move(what), vendors_library.traits.recordable),
-          ccl_(std::move(ccl)), rank_(ccl_->rank()), ranks_(ccl_->size()) {
+          operations_(std::move(ccl)), rank_(operations_.group().rank()), ranks_(operations_.group().size()) {
         bytes_ = bytes_of_buffers(call, ranks_, rank_);
         add_calls(call);
     }
 
     std::string describe() const override {
-        const std::string& why = ccl_->why_no_windows();
+        const std::string& why = operations_.group().why_no_windows();
         return why.empty() ? "  the library's own; by its kernels for symmetric windows where all that ranks "
                              "send and receive lies in memory of CclCommunicator.symmetric\n"
                            : "  the library's own; no symmetric windows here: " + why + "\n";
@@ -95,10 +96,10 @@ class LibraryPlan : public DevicePlan {
             if (call.kind != Kind::send) call.to += buffers.back();
             call.stream = stream;
         }
-        ccl_->issue(std::move(calls));
+        operations_.issue(std::move(calls));
     }
 
-    std::shared_ptr<CclGroup> ccl_;
+    CclOperations operations_;
     std::vector<CclCall> calls_; // addresses are offsets in the buffers
 
   private:
@@ -118,7 +119,7 @@ class LibraryPlan : public DevicePlan {
         const Part mine_at_root = rank_ == root ? mine : Part{0, mine.bytes};
         const bool alike =
             count > 0 && std::ranges::all_of(call.counts, [&](auto n) { return n == call.counts[0]; });
-        const CclApi& api = ccl_->api();
+        const CclApi& api = operations_.group().api();
         std::vector<Part> sent(ranks_), received(ranks_);
         switch (call.collective) {
         case Collective::all_reduce:
@@ -192,14 +193,23 @@ class Library : public CollectiveCarrier {
   public:
     explicit Library(const CollectiveRanks& ranks, const CollectiveTransport& row = collectives_by_library)
         : CollectiveCarrier(row, *ranks.gpu), gpu_(ranks.gpu),
-          ccl_(CclGroup::shared(*ranks.communicator, ranks.gpu)) {}
+          ccl_(CclGroup::shared(*ranks.communicator, ranks.gpu)), operations_(ccl_) {}
 
     void exchange(std::span<const StageMessage> messages, std::span<const GpuAddress> buffers,
                   void* stream) override {
-        std::vector<CclMessage> all;
-        for (const StageMessage& m : messages)
-            all.push_back({buffers[m.region.buffer] + m.region.offset, m.region.bytes, m.peer, m.sends});
-        ccl_->exchange(all, stream);
+        operations_.exchange(between(messages, buffers), stream);
+    }
+    // With memory of its own for copies, since graphs of the plan may be there beside those of others.
+    std::vector<StageExchange> prepare(std::span<const std::span<const StageMessage>> stages,
+                                       std::span<const GpuAddress>) override {
+        std::vector<StageExchange> made;
+        for (const std::span<const StageMessage> stage : stages)
+            made.push_back([operations = std::make_shared<CclOperations>(ccl_),
+                            messages = std::vector(stage.begin(), stage.end())](
+                               std::span<const GpuAddress> buffers, void* stream) {
+                operations->exchange(between(messages, buffers), stream);
+            });
+        return made;
     }
 
     void check(const CollectiveCall& call) const override {
@@ -225,8 +235,17 @@ class Library : public CollectiveCarrier {
     }
 
   protected:
+    static std::vector<CclMessage> between(std::span<const StageMessage> messages,
+                                           std::span<const GpuAddress> buffers) {
+        std::vector<CclMessage> all;
+        for (const StageMessage& m : messages)
+            all.push_back({buffers[m.region.buffer] + m.region.offset, m.region.bytes, m.peer, m.sends});
+        return all;
+    }
+
     std::shared_ptr<Gpu> gpu_;
     std::shared_ptr<CclGroup> ccl_;
+    CclOperations operations_;
 };
 
 // Windows for what goes in and what comes out, which plans take in turn.
@@ -265,7 +284,7 @@ class WindowsPlan final : public LibraryPlan {
         call.to = windows_.out->address();
         call.stream = stream;
         gpu_->copy(call.from, from, in_, stream);
-        ccl_->issue({call});
+        operations_.issue({call});
         gpu_->copy(to, windows_.out->address(), out_, stream);
         windows_.order->after(stream, captured);
     }
@@ -355,7 +374,7 @@ class StreamsPlan final : public LibraryPlan {
             call.stream = beside != nullptr ? beside->stream.handle() : stream;
             call.count = std::min(part_, count - first);
             if (beside != nullptr) streams_->begin.let_wait(call.stream);
-            ccl_->issue({call});
+            operations_.issue({call});
             if (beside != nullptr) beside->done.record(call.stream);
             call.from += call.count * element_;
             call.to += call.count * element_;

@@ -4,6 +4,7 @@
 // Its messages between two ranks have no tags: they match by their order, which is that of slabs and fields.
 #include "carriers/carriers.hpp"
 #include "halo/halo_transport.hpp"
+#include "transport/ccl_operations.hpp"
 
 namespace jali {
 
@@ -12,7 +13,7 @@ namespace {
 class Library : public HaloCarrier {
   public:
     explicit Library(HaloOnDevice& halo)
-        : HaloCarrier(halo), ccl_(CclGroup::shared(*halo.communicator, halo.gpu)) {}
+        : HaloCarrier(halo), operations_(CclGroup::shared(*halo.communicator, halo.gpu)) {}
 
     // At their first message two ranks are connected, for which the host waits.
     void rehearse(const Batch& batch, void* stream) override { carry(batch, stream); }
@@ -27,11 +28,11 @@ class Library : public HaloCarrier {
             if (sends) bytes += static_cast<std::int64_t>(region.bytes);
         });
         const DeviceSpan span(*halo_.gpu, stream, Phase::transport, "send and receive", {0, bytes, bytes, 0});
-        ccl_->exchange(messages, stream);
+        operations_.exchange(messages, stream);
     }
 
   private:
-    std::shared_ptr<CclGroup> ccl_;
+    CclOperations operations_;
 };
 
 constexpr HaloMove moves[] = {{Deed::pack, HaloTime::first}, {Deed::exchange, HaloTime::first_by_stage}};

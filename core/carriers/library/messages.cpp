@@ -3,6 +3,7 @@
 // It knows no tags: messages between two ranks match in their order, which is that of tags within a start.
 #include "carriers/carriers.hpp"
 #include "settings/counted.hpp"
+#include "transport/ccl_operations.hpp"
 #include "transport/message_transport.hpp"
 
 #include <algorithm>
@@ -14,13 +15,13 @@ namespace {
 class Library : public MessageCarrier {
   public:
     Library(std::shared_ptr<CclGroup> ccl, std::shared_ptr<Gpu> gpu)
-        : ccl_(std::move(ccl)), gpu_(std::move(gpu)) {}
+        : operations_(std::move(ccl)), gpu_(std::move(gpu)) {}
     std::unique_ptr<MessageEnd> make(const MessageArray& array) override {
         return std::make_unique<MessageEnd>(array);
     }
     void begin(StreamProgram& program, Ends ends) override {
         program.add("a group of " + counted(ends.size(), "message") + " of the library", own, {},
-                    [this, all = messages_of(ends)](void* stream) { ccl_->exchange(all, stream); });
+                    [this, all = messages_of(ends)](void* stream) { operations_.exchange(all, stream); });
     }
     // It connects two ranks at their first message.
     void rehearse(Ends ends, void* stream) override {
@@ -30,7 +31,7 @@ class Library : public MessageCarrier {
             messages[k].at = bytes.address() + k;
             messages[k].bytes = std::min<std::size_t>(messages[k].bytes, 1);
         }
-        ccl_->exchange(messages, stream);
+        operations_.exchange(messages, stream);
     }
 
   private:
@@ -44,7 +45,7 @@ class Library : public MessageCarrier {
         return messages;
     }
 
-    std::shared_ptr<CclGroup> ccl_;
+    CclOperations operations_;
     std::shared_ptr<Gpu> gpu_;
 };
 
