@@ -222,6 +222,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
 
     // `own_pages`: no other allocation shares them, as it takes where another process maps the memory.
     GpuMemory allocate(std::size_t bytes, std::string_view label, bool own_pages = false);
+    // Likewise, on pages of its own, of the driver's ordinary memory, whatever the pool's is made of.
+    GpuMemory allocate_without_handle(std::size_t bytes, std::string_view label);
     // Likewise, on pages of its own, of memory that a running kernel sees other devices write, and they it.
     GpuMemory allocate_fine(std::size_t bytes, std::string_view label);
     std::string why_no_fine_memory(); // empty: there is; else the driver's words. Tries it.
@@ -323,6 +325,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     void give_back(GpuMemory& memory) noexcept;
     void give_back(PinnedMemory& memory) noexcept;
     std::byte* take_pinned(std::size_t size); // null if none is free
+    GpuMemory allocate_of_kind(std::size_t bytes, std::string_view label, bool own_pages, bool with_handle);
     GpuAddress from_driver(std::size_t bytes, bool with_handle);
     void take(GpuMemory& memory, std::size_t wanted, std::size_t bytes, std::string_view label,
               bool with_handle);

@@ -61,7 +61,14 @@ GpuAddress Gpu::from_driver(std::size_t bytes, bool with_handle) {
 }
 
 GpuMemory Gpu::allocate(std::size_t bytes, std::string_view label, bool own_pages) {
-    const bool with_handle = handle_type() == HandleType::descriptor;
+    return allocate_of_kind(bytes, label, own_pages, handle_type() == HandleType::descriptor);
+}
+
+GpuMemory Gpu::allocate_without_handle(std::size_t bytes, std::string_view label) {
+    return allocate_of_kind(bytes, label, true, false);
+}
+
+GpuMemory Gpu::allocate_of_kind(std::size_t bytes, std::string_view label, bool own_pages, bool with_handle) {
     const std::size_t wanted = pool_size(std::max<std::size_t>(bytes, own_pages ? big_unit : 1));
     GpuMemory memory;
     {

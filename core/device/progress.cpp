@@ -12,7 +12,7 @@ struct Recorded {
     std::size_t more = 0;
 };
 thread_local Recorded recorded;
-constexpr std::size_t most_named = 6;
+constexpr std::size_t most_named = 6, most_told = 3;
 
 } // namespace
 
@@ -49,10 +49,13 @@ std::uint64_t DeviceProgress::passed() {
     return passed_;
 }
 
-std::string DeviceProgress::first_ahead() {
+std::string DeviceProgress::ahead() {
     std::lock_guard lock(mutex_);
     look();
-    return ahead_.empty() ? "" : ahead_.front().what;
+    std::string text;
+    for (std::size_t k = 0; k < std::min(ahead_.size(), most_told); ++k)
+        text += (k == 0 ? "" : ", then ") + ahead_[k].what;
+    return text + (ahead_.size() > most_told ? ", ..." : "");
 }
 
 void DeviceProgress::begin_recording() {

@@ -27,8 +27,8 @@ class DeviceProgress {
     bool is_due() { return ++launches_ % 64 == 0; } // an event behind a short launch
     // An event behind what was put on this stream last, which is not captured.
     void mark(void* stream, const std::string& what);
-    std::uint64_t passed();    // how many events the device has passed so far
-    std::string first_ahead(); // what the first event is behind that it has not passed; empty: there is none
+    std::uint64_t passed(); // how many events the device has passed so far
+    std::string ahead(); // what the first of those are behind that it has not passed; empty: there are none
 
     // What this thread records in a graph meanwhile.
     static void begin_recording();

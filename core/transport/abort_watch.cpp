@@ -45,7 +45,7 @@ AbortWatch::AbortWatch(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> c
                        (known.empty() ? "" : " (it " + known + ")");
             });
             waits_->look(patience.waited(), [&] {
-                const std::string known = reports(), runs = gpu_->progress().first_ahead();
+                const std::string known = reports(), runs = gpu_->progress().ahead();
                 return runs + (runs.empty() || known.empty() ? "" : "; it ") + known;
             });
         } catch (const RankFailure&) {

@@ -117,7 +117,7 @@ CclGroup::CclGroup(std::shared_ptr<Communicator> control, std::shared_ptr<Gpu> g
             if (const std::uint64_t now = gpu_->progress().passed(); now != std::exchange(passed, now))
                 patience.moved();
             patience.look_at_clock([] { return "waiting for the device, where other ranks may be missing"; });
-            waits_->look(patience.waited(), [this] { return gpu_->progress().first_ahead(); });
+            waits_->look(patience.waited(), [this] { return gpu_->progress().ahead(); });
         });
     });
 }
@@ -342,9 +342,16 @@ void CclGroup::check() {
 void CclGroup::wait(const GpuEvent& event, const std::string& what) {
     check();
     unsigned rounds = 0;
+    auto moved = std::chrono::steady_clock::now();
+    std::uint64_t passed = gpu_->progress().passed();
     await(what, [&] {
         if (event.reached()) return true;
         check();
+        const auto now = std::chrono::steady_clock::now();
+        if (const std::uint64_t more = gpu_->progress().passed(); more != std::exchange(passed, more))
+            moved = now;
+        waits_->look(std::chrono::duration<double>(now - moved).count(),
+                     [&] { return what + ", " + gpu_->progress().ahead(); });
         control_->Communicator::rest(0, rounds++); // not the transport's own: no message will wake us
         return false;
     });
@@ -508,6 +515,11 @@ bool CclGroup::in_window(GpuAddress address) const {
         const GpuAddress begin = window.memory->address();
         return address >= begin && address < begin + window.memory->size();
     });
+}
+
+GpuMemory CclGroup::allocate(std::size_t bytes, std::string_view label) {
+    return with_handles_ ? gpu_->allocate_with_handle(bytes, label)
+                         : gpu_->allocate_without_handle(bytes, label);
 }
 
 bool CclGroup::takes(GpuAddress address, bool in_graph) const {

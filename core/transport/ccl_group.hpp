@@ -104,6 +104,7 @@ class CclGroup {
     // Whether memory at this address is of the kind that all ranks give to the library, outside and inside of
     // graphs.
     bool takes(GpuAddress address, bool in_graph) const;
+    GpuMemory allocate(std::size_t bytes, std::string_view label); // of that kind
 
     // Device memory of as many bytes on all ranks, which the library knows as a symmetric window: collectives
     // between such memory go by the library's kernels for it. Collective. Whole pages; what all ranks have

@@ -67,7 +67,7 @@ void CclOperations::put(std::vector<CclCall> calls, bool between_windows) {
 GpuAddress CclOperations::copy_of(GpuAddress address, std::size_t bytes, std::size_t number, bool captured) {
     constexpr const char* label = "copies for the library of collectives";
     const auto ready = [&](GpuMemory& memory) {
-        if (memory.size() < bytes) memory = group_->gpu()->allocate(bytes, label, true);
+        if (memory.size() < bytes) memory = group_->allocate(bytes, label);
         return memory.address();
     };
     if (captured) return ready(recorded_[{address, bytes}]);

@@ -24,7 +24,7 @@ std::shared_ptr<DeviceWaits> DeviceWaits::of(Communicator& ranks) {
 }
 
 DeviceWaits::DeviceWaits(std::shared_ptr<Communicator> control)
-    : control_(std::move(control)), limit_(std::min(settings().device_watchdog, watchdog_seconds())),
+    : control_(std::move(control)), limit_(settings().device_watchdog),
       interval_(std::min(longest_interval, limit_ / reports_in_time)),
       peers_(control_ ? static_cast<std::size_t>(control_->size()) : 0) {
 }
@@ -35,7 +35,7 @@ void DeviceWaits::end() noexcept {
 }
 
 void DeviceWaits::look(double waited, const std::function<std::string()>& what) {
-    if (!control_ || waited < 2 * interval_) return;
+    if (!control_ || waited < 2 * interval_ || limit_ >= watchdog_seconds()) return; // which ends it as soon
     const Clock::time_point now = Clock::now();
     const auto seconds_since = [&](Clock::time_point then) {
         return std::chrono::duration<double>(now - then).count();

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fake_cupy
 import numpy as np
 import pytest
 from by_library import ByLibrary
 from ccl_ranks import FAKE, on_device, on_host, on_ranks, to_bits
+from programs import need_mpi, run_program
+from programs import on_ranks as on_processes
 
-from jali import _core
+from jali import _core, settings
 from jali.comm import DeviceArray, current, virtual_ranks
 from jali.devices import open_device
 
@@ -102,25 +104,74 @@ def test_messages_between_symmetric_and_ordinary_arrays(use_settings: Callable[.
 
 
 @pytest.mark.parametrize("algorithm", ["nccl", "two_step"])
-def test_an_array_of_another_library_among_memory_with_handles(
-    use_settings: Callable[..., None], fake_driver: Path, algorithm: str
+def test_an_array_of_another_library_whose_memory_has_a_handle(
+    use_settings: Callable[..., None], algorithm: str
 ) -> None:
-    """Where the ranks' pools have handles, CuPy's memory has none."""
-    use_settings(peer_handles="virtual", device_carrier="nccl")
+    use_settings(device_carrier="nccl")
 
-    def run() -> None:
-        world = current()
-        gpu = open_device("cuda", world)
-        numbers = np.full(COUNT, 1.0 + world.rank)
-        x: Any = on_device(numbers, "fp64", gpu)
-        if world.rank == 1:
-            fake_cupy.use("cuda", gpu.ordinal)
-            x = fake_cupy.asarray(numbers)
-        out = DeviceArray.empty(gpu, (COUNT,), "fp64")
+    def body(gpus: ByLibrary) -> None:
+        another = ByLibrary(
+            current().duplicate(), gpus.gpu
+        )  # of whose windows the world's group knows nothing
+        x = windowed(another, np.full(COUNT, 1.0 + gpus.rank))
+        if gpus.rank == 1:
+            x = on_device(np.full(COUNT, 2.0), "fp64", gpus.gpu)
+        out = DeviceArray.empty(gpus.gpu, (COUNT,), "fp64")
+        world = gpus.communicator
         world.all_reduce(x, out, algorithm=algorithm)
         np.testing.assert_array_equal(on_host(out), 3.0)
-        gpu.fill(out.memory, 0)
-        in_graph(gpu, lambda: world.all_reduce(x, out, algorithm=algorithm))
+        gpus.gpu.fill(out.memory, 0)
+        in_graph(gpus.gpu, lambda: world.all_reduce(x, out, algorithm=algorithm))
         np.testing.assert_array_equal(on_host(out), 3.0)
 
-    virtual_ranks(2, run)
+    on_ranks(2, body)
+
+
+PLAIN = """
+import ctypes
+import numpy as np
+from jali import _core, comm, settings
+from jali.comm import DeviceArray
+from jali.devices import open_device
+from jali.fft.vendors import current_device
+
+world = comm.current()
+gpu = open_device("cuda", world)
+assert gpu.peer_handles == "virtual"
+driver = ctypes.CDLL(_core.Gpu.driver("cuda")[0])
+COUNT = 5 << 18
+
+class Plain:  # an array of another library, in memory that the driver has allocated as usual
+    def __init__(self, numbers):
+        address = ctypes.c_uint64()
+        with current_device("cuda", gpu.ordinal):
+            assert driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(numbers.nbytes)) == 0
+        gpu.upload_address(address.value, numbers.view(np.uint8))
+        gpu.synchronize()
+        self.__cuda_array_interface__ = {
+            "shape": numbers.shape, "typestr": numbers.dtype.str, "data": (address.value, False), "version": 3,
+            "stream": gpu.stream,
+        }
+
+numbers = np.full(COUNT, 1.0 + world.rank)
+own = DeviceArray.from_host(numbers, gpu)
+x = Plain(numbers) if world.rank == 1 else own
+out = DeviceArray.empty(gpu, (COUNT,), "float64")
+with settings.using(device_carrier="nccl"):
+    for algorithm in ("nccl", "two_step"):
+        gpu.fill(out.memory, 0)
+        graph = _core.GpuGraph(gpu, lambda: world.all_reduce(x, out, algorithm=algorithm))
+        gpu.launch_graph(graph)
+        assert np.all(out.to_host() == 3), (algorithm, world.rank, out.to_host())
+print("is content")
+"""
+
+
+@pytest.mark.mpi
+def test_ordinary_memory_of_another_library_where_that_of_the_ranks_has_handles(tmp_path: Path) -> None:
+    need_mpi()
+    program = tmp_path / "program.py"
+    program.write_text(PLAIN)
+    environment = settings.environment() | {"JALI_PEER_HANDLES": "virtual"}
+    done = run_program(on_processes(2, sys.executable, program), env=environment)
+    assert done.stdout.count("is content") == 2
