@@ -15,12 +15,13 @@ import numpy.typing as npt
 import pytest
 from by_library import ByLibrary
 from ccl_ranks import FAKE, on_device, on_host, on_ranks, values
-from fake_driver import current_device
+from fake_driver import current_context, current_device, primary_context
 
 from jali import _core
 from jali.comm import DeviceArray
 from jali.comm.device_arrays import stream_handle, view_of
 from jali.comm.elements import SIZES
+from jali.comm.whereabouts import memory_of
 from jali.errors import DeviceError, ParameterError
 
 pytestmark = FAKE
@@ -41,7 +42,9 @@ class Foreign:
         """An array that will hold these numbers when this library's stream comes to it."""
         memory = DeviceArray.from_host(np.zeros_like(numbers), self.gpu)
         self.put(memory, numbers)
-        return {"interface": ByInterface, "dlpack": ByDlpack}[face](self, memory, **more)
+        return {"interface": ByInterface, "dlpack": ByDlpack, "current": OfCurrentDevice}[face](
+            self, memory, **more
+        )
 
     def put(self, array: Any, numbers: npt.NDArray[Any]) -> None:
         self.keep.append(numbers)
@@ -95,6 +98,16 @@ class ByDlpack:
             assert driver.cuEventRecord(event, ctypes.c_void_p(self.library.stream)) == 0
             assert driver.cuStreamWaitEvent(theirs, event, 0) == 0
         return _core.to_dlpack(self.address, self.shape, self.memory.element, 2, self.device, self)
+
+
+class OfCurrentDevice(ByDlpack):
+    """As PyTorch's tensors, which are lent only while their device is the thread's current one."""
+
+    def __dlpack__(self, *, stream: int | None = None) -> Any:
+        driver = self.library.driver
+        if current_context(driver) != primary_context(driver, self.device).value:
+            raise BufferError("Can't export tensors on a different CUDA device index.")
+        return super().__dlpack__(stream=stream)
 
 
 # Memory is reused with what was in it, so each test adds up numbers of its own.
@@ -307,3 +320,20 @@ def test_what_jali_lends_is_lent_as_it_is() -> None:
     assert not hasattr(DeviceArray.empty(array.gpu, (3,), "bf16"), "__cuda_array_interface__")
     with pytest.raises(ParameterError, match="needs 400 bytes, not 24"):
         DeviceArray(array.gpu, array.memory, (50,), "fp64")
+
+
+def test_arrays_of_any_device_are_taken_whatever_the_current_one_is(fake_driver: Path) -> None:
+    driver = ctypes.CDLL(str(fake_driver))
+    for ordinal in range(3):
+        gpu = _core.Gpu.open("cuda", ordinal)
+        library = Foreign(fake_driver, gpu)
+        for current in range(3):
+            n = next(numbers_of_tests)
+            x = library.array(np.full(5, n + 0.0), "current")
+            with current_device(driver, current):
+                view = memory_of(x)
+                assert view.gpu is gpu
+                found = np.empty(5)
+                gpu.download_address(view.address, found.view(np.uint8))
+                np.testing.assert_array_equal(found, n)
+                assert current_context(driver) == primary_context(driver, current).value

@@ -133,7 +133,7 @@ import numpy as np
 from jali import _core, comm, settings
 from jali.comm import DeviceArray
 from jali.devices import open_device
-from jali.fft.vendors import current_device
+from jali.comm.current_device import current_device
 
 world = comm.current()
 gpu = open_device("cuda", world)

@@ -12,10 +12,18 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from jali.comm.current_device import current_device
+from jali.comm.whereabouts import place_of
 from jali.errors import LayoutError, ParameterError
 
 ANYWHERE: AbstractContextManager[None] = nullcontext()
 PIECE = 1 << 15  # elements of a sum in 32 bits
+
+
+def _device_of(x: Any) -> AbstractContextManager[None]:
+    """Inside, the device of an array is the current one: libraries lend and take arrays there."""
+    place = place_of(x)
+    return ANYWHERE if place is None else current_device(*place)
 
 
 class Library:
@@ -153,7 +161,8 @@ class Library:
         if whose == "jali":
             x = x.array
         try:
-            return self.xp.from_dlpack(x.detach() if hasattr(x, "detach") else x)
+            with _device_of(x):
+                return self.xp.from_dlpack(x.detach() if hasattr(x, "detach") else x)
         except (AttributeError, TypeError, ValueError, RuntimeError, BufferError) as error:
             raise LayoutError(
                 f"{self.name} cannot use the memory of an array of {whose} without a copy: {error}"
@@ -173,7 +182,8 @@ class Library:
 
     def of_memory(self, memory: Any, dtype: Any) -> Any:
         """A `jali.comm.DeviceArray` as an array of this library and a type of its, in the same memory: booleans are bytes for jali."""
-        found = self.xp.from_dlpack(memory)
+        with _device_of(memory):
+            found = self.xp.from_dlpack(memory)
         return found if found.dtype == dtype else found.view(dtype)
 
     def address(self, x: Any) -> int:

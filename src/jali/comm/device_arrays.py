@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jali import _core, recording
+from jali.comm.current_device import current_device
 from jali.comm.elements import NAMES, SIZES, element_name
 from jali.errors import DeviceError, ParameterError
 from jali.files import value_shown
@@ -190,7 +191,7 @@ def _from_dlpack(x: Any, gpu: _core.Gpu, stream: int | None, there: bool) -> Dev
         _check_device(gpu, int(ordinal))
     mine = gpu.stream if stream is None else stream or vendor(gpu.kind).default_stream
     try:
-        capsule = x.__dlpack__(stream=mine)
+        capsule = _lent_by(x, gpu, mine)
     except (BufferError, TypeError, ValueError, RuntimeError) as error:
         raise ParameterError(f"a {type(x).__name__} cannot lend its memory: {error}") from None
     foreign = _core.from_dlpack(capsule)
@@ -200,6 +201,15 @@ def _from_dlpack(x: Any, gpu: _core.Gpu, stream: int | None, there: bool) -> Dev
         item = SIZES[foreign.element]
         _check_contiguous(foreign.shape, [n * item for n in foreign.strides], item)
     return DeviceView(foreign.address, foreign.element, foreign.shape, None, x, gpu, foreign=foreign)
+
+
+def _lent_by(x: Any, gpu: _core.Gpu, stream: int) -> Any:
+    """What the owner of `x` lends for work on a stream. PyTorch lends arrays of the current device alone."""
+    try:
+        return x.__dlpack__(stream=stream)
+    except BufferError:
+        with current_device(gpu.kind, gpu.ordinal):
+            return x.__dlpack__(stream=stream)
 
 
 def _check_device(gpu: _core.Gpu, ordinal: int) -> None:

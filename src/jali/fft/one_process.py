@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from jali.comm.current_device import current_device
 from jali.errors import DeviceError, ParameterError
 from jali.fft import vendors
-from jali.fft.vendors import FORWARD, INVERSE, KINDS, Library, current_device
+from jali.fft.vendors import FORWARD, INVERSE, KINDS, Library
 
 IN_PLACE = 2  # cufftXtSubFormat_t: CUFFT_XT_FORMAT_INPLACE
 TO_DEVICES, TO_HOST, ON_DEVICES = 0, 1, 2  # cufftXtCopyType_t

@@ -18,7 +18,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jali import _core, vendors
+from jali import vendors
+from jali.comm.current_device import current_device, driver_functions
 from jali.errors import DeviceError, ParameterError
 from jali.fft.passes import Form
 
@@ -275,51 +276,8 @@ def _candidates(name: str) -> Iterator[tuple[str, int]]:
         yield file, ctypes.DEFAULT_MODE
 
 
-@functools.cache
-def _driver(kind: str) -> dict[str, Any]:
-    """The functions of contexts."""
-    handle, names = ctypes.CDLL(_core.Gpu.driver(kind)[0]), vendors.vendor(kind).functions
-    types: dict[str, tuple[Any, ...]] = {
-        "device_get": (ctypes.POINTER(ctypes.c_int), ctypes.c_int),
-        "context_retain": (ctypes.POINTER(ctypes.c_void_p), ctypes.c_int),
-        "context_current": (ctypes.POINTER(ctypes.c_void_p),),
-        "context_set": (ctypes.c_void_p,),
-        "context_synchronize": (),
-    }
-    found = {}
-    for name, arguments in types.items():
-        found[name] = function = getattr(handle, names[name])
-        function.restype, function.argtypes = ctypes.c_int, arguments
-    return found
-
-
-@functools.cache
-def _primary(kind: str, ordinal: int) -> int:
-    """The primary context of a device, which jali keeps."""
-    driver, device, context = _driver(kind), ctypes.c_int(), ctypes.c_void_p()
-    code = driver["device_get"](ctypes.byref(device), ordinal) or driver["context_retain"](
-        ctypes.byref(context), device.value
-    )
-    if code:
-        raise DeviceError(f"the driver gives no context of {kind} device {ordinal} (code {code})")
-    return context.value or 0
-
-
 def wait_for_device(kind: str, ordinal: int) -> None:
     """For all that its primary context has been given. Raises DeviceError."""
     with current_device(kind, ordinal):
-        if code := _driver(kind)["context_synchronize"]():
+        if code := driver_functions(kind)["context_synchronize"]():
             raise DeviceError(f"work of {kind} device {ordinal} has failed (code {code})")
-
-
-@contextlib.contextmanager
-def current_device(kind: str, ordinal: int) -> Iterator[None]:
-    """The device's primary context is the thread's inside. Raises DeviceError."""
-    driver, wanted, before = _driver(kind), _primary(kind, ordinal), ctypes.c_void_p()
-    driver["context_current"](ctypes.byref(before))
-    if before.value != wanted and (code := driver["context_set"](wanted)):
-        raise DeviceError(f"the driver does not take the context of {kind} device {ordinal} (code {code})")
-    try:
-        yield
-    finally:  # a library that works on several devices may have left another one
-        driver["context_set"](before.value)

@@ -122,7 +122,7 @@ def _as(found: Any, like: Any, what: str) -> Any:
         raise ParameterError(f"{what} gave {type(found).__name__}, not an array") from None
     wanted = library_of(like)
     if wanted.name == "torch":
-        return wanted.xp.from_dlpack(found)
+        return wanted.sharing(found)
     if wanted.name == library.name:  # a class of its own, such as a matrix
         return found
     raise ParameterError(
