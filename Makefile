@@ -130,7 +130,8 @@ test-gpu:
 	@rm -f $(GPU_PACKAGE)/jali/_core*.so
 	@cmake --install build/gpu --component python --prefix $(GPU_PACKAGE) >/dev/null
 	@status=0; unset JALI_CUDA_DRIVER JALI_NVRTC JALI_DEVICE; \
-	export PYTHONPATH=$(GPU_PACKAGE) MPLBACKEND=Agg JALI_TEST_REAL_GPU=1; \
+	export PYTHONPATH=$(GPU_PACKAGE) MPLBACKEND=Agg JALI_TEST_REAL_GPU=1 JALI_TEST_ORDER=$${JALI_TEST_ORDER:-$$RANDOM}; \
+	echo "tests in a random order: JALI_TEST_ORDER=$$JALI_TEST_ORDER repeats it"; \
 	$(GPU_PYTHON) -m jali info || status=1; \
 	$(GPU_PYTEST) tests/gpu tests/cpp $(PYTEST_ARGUMENTS) || status=1; \
 	$(GPU_PYTHON) -m pytest -o addopts=-ra -p no:cacheprovider -m "not full" tests/interposer $(PYTEST_ARGUMENTS) || status=1; \

@@ -9,6 +9,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import gc
+import random
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -16,6 +17,8 @@ from collections.abc import Callable, Generator, Iterator
 import pytest
 
 from jali import settings
+
+ORDER = "JALI_TEST_ORDER"  # its variable: the seed of a random order
 
 # Unbuffered output is written word by word, and a launcher may then put the words of two ranks on one line.
 os.environ.pop("PYTHONUNBUFFERED", None)
@@ -49,6 +52,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     rest, and two at once would take turns on the cores."""
     if os.environ.get("JALI_TEST_REAL_GPU") != "1":
         leave_combinations_to_the_long_run(items)
+    if seed := os.environ.get(ORDER):
+        shuffle(items, int(seed))
     if not config.pluginmanager.hasplugin("xdist"):
         return
     for item in items:
@@ -56,6 +61,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             continue
         alone = item.get_closest_marker("mpi") is not None
         item.add_marker(pytest.mark.xdist_group("mpi" if alone else item.path.name))
+
+
+def shuffle(items: list[pytest.Item], seed: int) -> None:
+    """Puts files in a random order, the same on all workers, and the tests of each; fixtures of a file are made once."""
+    chance, files = random.Random(seed), {item.path: [] for item in items}
+    for item in items:
+        files[item.path].append(item)
+    order = list(files)
+    chance.shuffle(order)
+    for path in order:
+        chance.shuffle(files[path])
+    items[:] = [item for path in order for item in files[path]]
+
+
+def pytest_report_header() -> list[str]:
+    """Says how to repeat the order."""
+    seed = os.environ.get(ORDER)
+    return [f"tests in a random order: {ORDER}={seed} repeats it"] if seed else []
 
 
 def leave_combinations_to_the_long_run(items: list[pytest.Item]) -> None:
