@@ -220,13 +220,12 @@ def test_second_process_compiles_nothing(fake_environment, tmp_path):
     ("name", "value"), [("launch", "many"), ("launch", "2048,1"), ("device_tile", "4,x")]
 )
 def test_experiments_say_what_they_take(name, value, use_settings):
-    use_settings(**{name: value})
-
     @jali.site_function
     def fill(X, f):
         f[X] = 1.0
 
     with pytest.raises(jali.ParameterError, match=f"{name}={value} should be"):
+        use_settings(**{name: value})
         fill(jali.Lattice(4, 4, device="cuda").field(jali.Real()))
 
 

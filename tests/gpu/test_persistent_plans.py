@@ -131,6 +131,7 @@ def test_rules_ask_whether_arrays_stay(use_settings: Callable[..., None], tmp_pa
     assert jali.virtual_ranks(2, ways) == [("bruck", "bruck")] * 2
     file.write_text("version = 1\n[[rule]]\npersistent = 1\nways = ['bruck']\n")
     use_settings(collective_rules=None)
-    use_settings(collective_rules=str(file))
+    with pytest.raises(ParameterError, match="persistent is true or false"):
+        use_settings(collective_rules=str(file))
     with pytest.raises(ParameterError, match="persistent is true or false"):
         _core.check_rules(file.read_text(), str(file))

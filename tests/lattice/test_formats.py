@@ -413,12 +413,12 @@ def test_stored_values_do_not_depend_on_ranks(grid):
 
 
 def wilson(storage_of_links, storage_of_spinors, precision="float64", **options):
-    """The Wilson operator on links and spinors that are stored so, antiperiodic in one direction."""
+    """The Wilson operator on links and spinors that are stored so, the spinors antiperiodic in one direction."""
     lattice = Lattice(4, 4, 4, 4, **options)
-    U = GaugeField(lattice, SU(3), precision=precision, storage=storage_of_links, boundary=[-1, 1, 1, 1])
+    U = GaugeField(lattice, SU(3), precision=precision, storage=storage_of_links)
     for mu, field in enumerate(U.fields):
         field[...] = random_links(3, (4, 4, 4, 4), seed=mu)
-    psi = Field(lattice, Spinor(3), precision=precision, storage=storage_of_spinors)
+    psi = Field(lattice, Spinor(3), precision=precision, storage=storage_of_spinors, boundary=[-1, 1, 1, 1])
     psi[...] = numbers((4, 4, 4, 4, 4, 3))
     out = Field(lattice, Spinor(3), precision=precision)
     jali.fermions.WilsonDirac(U, mass=0.1).apply(psi, out)
@@ -428,12 +428,35 @@ def wilson(storage_of_links, storage_of_spinors, precision="float64", **options)
 @pytest.mark.short(2)
 @pytest.mark.parametrize("links", ["float32-12", "fixed16-12", "fixed16-8", "float16"])
 def test_wilson_operator_of_stored_links_is_that_of_the_links_read_from_them(links):
-    """Boundary phases are applied to what was reconstructed: the third row of a phased link is no cross product."""
     U, psi, out = wilson(links, "fixed16")
-    plain_U = GaugeField(U.lattice, SU(3), boundary=[-1, 1, 1, 1]).assign(U)
+    plain_U = GaugeField(U.lattice, SU(3)).assign(U)
     plain_psi = psi.like(storage="float64").assign(psi)
     expected = jali.fermions.WilsonDirac(plain_U, mass=0.1).apply(plain_psi)
     assert np.array_equal(out[...], expected[...])
+
+
+@jali.site_function
+def from_behind(X, out, U):
+    for mu in X.directions():
+        out[mu][X] = U[mu][X - mu]
+
+
+@pytest.mark.short(2)
+@pytest.mark.parametrize("links", ["float32-12", "fixed16-12", "fixed16-8", "float16"])
+def test_boundary_phases_are_applied_to_what_was_reconstructed(links):
+    """The third row of a phased link is no cross product."""
+    lattice = Lattice(4, 4, 4, 4)
+    U = GaugeField(lattice, SU(3), storage=links, boundary=[-1, 1, 1, 1]).hot_start(seed=1)
+    plain = GaugeField(lattice, SU(3), boundary=[-1, 1, 1, 1]).assign(U)
+    found, expected = ([Field(lattice, jali.Matrix(3)) for _ in range(4)] for _ in range(2))
+    from_behind(found, U)
+    from_behind(expected, plain)
+    for mu in range(4):
+        rolled = np.roll(plain[mu][...], 1, axis=mu)
+        if mu == 0:
+            rolled[0] *= -1
+        assert np.array_equal(found[mu][...], expected[mu][...])
+        assert np.array_equal(found[mu][...], rolled)
 
 
 def test_wilson_operator_of_stored_links_has_the_same_bits_on_any_ranks():
