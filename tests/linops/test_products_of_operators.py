@@ -399,6 +399,17 @@ def test_vectors_of_different_orders_are_refused_with_both_layouts() -> None:
     comm.virtual_ranks(2, run)
 
 
+def test_transforms_are_inverted_in_the_order_of_vectors() -> None:
+    a = np.random.default_rng(1).normal(size=DIMS)
+
+    def run() -> None:
+        Op = FFTND(DIMS, (0, 1), real=True, dtype="float64")
+        for x in (DistributedArray.to_dist(a, axis=1).ravel(), DistributedArray.to_dist(a.ravel())):
+            np.testing.assert_allclose(whole(Op / (Op @ x)), a.ravel(), rtol=1e-12)
+
+    comm.virtual_ranks(2, run)
+
+
 def test_solvers_keep_the_order_of_vectors() -> None:
     a = np.random.default_rng(1).normal(size=DIMS)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jali.arrays.layout import C_ORDER
 from jali.arrays.libraries import is_complex, library_of
 from jali.errors import LayoutError, ParameterError, ShapeError
 
@@ -59,7 +60,7 @@ def check_alike(x: DistributedArray, y: DistributedArray, what: str) -> Layout:
             f"DistributedArray.of(x.layout, part)"
         )
     if mine.flat_of is None and theirs.flat_of is not None:
-        return mine.with_(flat_of=theirs.flat_of)
+        return mine.as_c_order if theirs.flat_of is C_ORDER else mine.with_(flat_of=theirs.flat_of)
     return mine
 
 

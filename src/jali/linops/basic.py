@@ -217,7 +217,7 @@ class Restriction(LinearOperator):
         return scattered.with_(mask=x.layout.mask, local_shapes=scattered.local_shapes)
 
     def _matvec(self, x: Any) -> Any:
-        array = shaped(x, self.dims, repr(self))
+        array = shaped(x, self.dims, self)
         where = (slice(None),) * self.axis + (self._indices(array, self._before),)
         layout = self._place(array, self._after, self.dimsd)
         found = DistributedArray.of(layout, array.local[where], x._base_comm)

@@ -71,7 +71,7 @@ class _NonStationary(LinearOperator):
         return DistributedArray.of(found, x.local.reshape(found.local_shape), x._base_comm)
 
     def _apply(self, x: DistributedArray, adjoint: bool) -> DistributedArray:
-        given, x = x, shaped(x, self.dims, repr(self))
+        given, x = x, shaped(x, self.dims, self)
         layout, local = x.layout, x.local
         if layout.scattered and len(layout.axes) > 1:
             raise ShapeError(

@@ -143,7 +143,7 @@ class FFTND(LinearOperator):
     def __truediv__(self, y: DistributedArray) -> DistributedArray:
         """The model whose transform is `y`, which is one where no axis was cut. Collective. Raises ShapeError as `rmatvec` does."""
         self._check(y, self.shape[0], "y")
-        return self._back(y, "inverse", math.sqrt(0.5))
+        return self._on_arrays(lambda y: self._back(y, "inverse", math.sqrt(0.5)), y, self.dimsd)
 
     def _back(self, y: DistributedArray, way: str, weight: float) -> DistributedArray:
         given = y

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import DistributedArray, StackedDistributedArray, communicator_of, layout_of
-from jali.arrays.layout import Layout, Partition, extents
+from jali.arrays.layout import C_ORDER, Layout, Partition, extents
 from jali.arrays.libraries import dtype_of_numpy, library_of, numpy_dtype
 from jali.comm import Communicator
 from jali.comm.given import several
@@ -152,6 +152,8 @@ class LinearOperator:
 
     def _on_arrays(self, function: Any, x: Any, dims: tuple[int, ...]) -> Any:
         """A function of arrays, of what `x` is the flattening of if it is one: then what it gives is made flat as well."""
+        if type(x) is DistributedArray and (x.layout.ndim != 1 or x.layout.flat_of is C_ORDER):
+            return in_c_order(function(x))
         if not isinstance(x, Vector):
             return function(x)
         given, one = x, x
@@ -168,7 +170,7 @@ class LinearOperator:
             parts = [self._as_array(one, dims) for one in x.distarrays]
             same = all(a is b for a, b in zip(parts, x.distarrays, strict=True))
             return x if same else StackedDistributedArray(parts, x._base_comm)
-        found = unflattened(x, dims, repr(self))
+        found = unflattened(x, dims, self)
         return x if found is None else found
 
     def _check(self, x: Any, elements: int, name: str) -> None:

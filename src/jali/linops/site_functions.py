@@ -184,7 +184,7 @@ class SiteOperator(LinearOperator):
         if isinstance(x, Field):
             return self._run(forward, self._new(x, forward), x)
         dims = self.dims if forward else self.dimsd
-        given, x = x, shaped(x, dims, repr(self))
+        given, x = x, shaped(x, dims, self)
         if isinstance(x.local, FieldPart):
             found = self._array(
                 self._run(forward, self._new(x.local.field, forward), x.local.field), x, forward

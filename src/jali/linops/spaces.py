@@ -49,7 +49,7 @@ def _made(space: Space, part: Callable[[Layout, int], np.ndarray], near: Any, fi
     return StackedDistributedArray(found)
 
 
-def shaped(x: DistributedArray, dims: tuple[int, ...], what: str) -> DistributedArray:
+def shaped(x: DistributedArray, dims: tuple[int, ...], what: Any) -> DistributedArray:
     """The same elements as an array of these extents: not a copy. Elements of flat vectors are in C order, unless these are the flattening
     of such an array.
 
@@ -75,7 +75,7 @@ def shaped(x: DistributedArray, dims: tuple[int, ...], what: str) -> Distributed
     return DistributedArray.of(found, x.local.reshape(found.local_shape), x._base_comm)
 
 
-def unflattened(x: DistributedArray, dims: tuple[int, ...], what: str) -> DistributedArray | None:
+def unflattened(x: DistributedArray, dims: tuple[int, ...], what: Any) -> DistributedArray | None:
     """The array of these extents that `x` is the flattening of, where its elements are not in C order; else None. Not a copy.
 
     Raises ShapeError where it is that of another array.
