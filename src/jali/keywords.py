@@ -48,6 +48,10 @@ ELSEWHERE = {
     "b_k": ("like",),
     "v0": ("like",),
     "comm": ("base_comm",),
+    "communicator": ("base_comm",),
+    "proc_grid_shape": ("grid",),
+    "grid_shape": ("grid",),
+    "orig_shape": ("global_shape",),
 }
 """What is called otherwise here: the words that may be meant, where the function has them."""
 

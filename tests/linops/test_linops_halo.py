@@ -47,7 +47,7 @@ def expected(x: np.ndarray, box: Any, halo: Any) -> np.ndarray:
 
 def vectors(x: np.ndarray, operator: Halo) -> Any:
     """Of the grid, and flat."""
-    array = DistributedArray.to_dist(x, axis=tuple(range(x.ndim)), grid=operator.proc_grid_shape)
+    array = DistributedArray.to_dist(x, axis=tuple(range(x.ndim)), grid=operator.grid)
     return array, array.ravel()
 
 
@@ -102,7 +102,7 @@ def test_blocks_of_uneven_parts_and_default_grid() -> None:
     def run() -> None:
         x = np.arange(30.0).reshape(3, 10)
         operator = Halo((3, 10), 1)
-        assert operator.proc_grid_shape == (1, 4)
+        assert operator.grid == (1, 4)
         flat = DistributedArray.to_dist(x, axis=1).ravel()
         found = operator.matvec(flat)
         box = layout_of(comm.current(), (3, 10), Partition.SCATTER, 1).box

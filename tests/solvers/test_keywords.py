@@ -38,7 +38,18 @@ ITERATIVE = [
     *(solvers.LSQR.setup, solvers.ISTA.setup, gauge.landau_gauge, gauge.coulomb_gauge),
 ]
 # words of other libraries that no public function has; the others of the table mean something else somewhere
-FOREIGN = set(ELSEWHERE) - {"rtol", "every", "y", "Op", "operator", "apply", "comm", "limit", "iterations"}
+FOREIGN = set(ELSEWHERE) - {
+    "rtol",
+    "every",
+    "y",
+    "Op",
+    "operator",
+    "apply",
+    "comm",
+    "communicator",
+    "limit",
+    "iterations",
+}
 
 
 def public(module: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -179,6 +190,12 @@ A, B = Matrix(np.eye(2)), np.ones(2)
         (lambda: ADMM(L2(), L2(), B, 1.0, callbackz=True), "here it is callback_pair"),
         (lambda: power_iteration(A, b_k=B), "here it is like"),
         (lambda: linops.dottest(A, B, B, verb=True), "here it is show"),
+        (
+            lambda: linops.Halo(4, 1, proc_grid_shape=(1,)),
+            "Halo has no argument 'proc_grid_shape'; here it is grid",
+        ),
+        (lambda: linops.Halo(4, 1, comm=None), "here it is base_comm"),
+        (lambda: linops.halo_block_split((4,), grid_shape=(1,)), "here it is grid"),
         (lambda: gauge.landau_gauge(links(), tolerance=1e-3), "here it is atol"),
         (lambda: gauge.landau_gauge(links(), limit=3), "here it is maxiter"),
         (lambda: gauge.coulomb_gauge(links(), every=3), "here it is look_every"),

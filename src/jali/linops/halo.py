@@ -17,19 +17,21 @@ from jali.arrays.libraries import library_of, numpy_dtype
 from jali.arrays.recycled import empty
 from jali.comm import Communicator
 from jali.errors import ShapeError
+from jali.keywords import named
 from jali.linops.operator import LinearOperator
 
 
+@named
 def halo_block_split(
-    global_shape: Sequence[int], comm: Any = None, grid_shape: Sequence[int] | None = None
+    global_shape: Sequence[int], base_comm: Any = None, grid: Sequence[int] | None = None
 ) -> tuple[slice, ...]:
     """The slices of a global array that are this rank's block in a grid of ranks; by default all ranks lie along the last axis.
 
     Raises ShapeError for a grid that does not fit.
     """
-    ranks = communicator_of(comm)
+    ranks = communicator_of(base_comm)
     shape = tuple(global_shape)
-    layout = _grid_layout(ranks, shape, _grid(ranks, shape, grid_shape))
+    layout = _grid_layout(ranks, shape, _grid(ranks, shape, grid))
     return tuple(slice(begin, end) for begin, end in layout.box)
 
 
@@ -43,7 +45,7 @@ def _grid(ranks: Communicator, shape: Shape, given: Sequence[int] | None) -> Sha
         )
     if math.prod(grid) != ranks.size or any(n < 1 for n in grid):
         raise ShapeError(
-            f"grid_shape {grid} does not match comm size: its product is {math.prod(grid)}, there are {ranks.size} ranks"
+            f"grid {grid} does not match comm size: its product is {math.prod(grid)}, there are {ranks.size} ranks"
         )
     return grid
 
@@ -60,8 +62,8 @@ class Halo(LinearOperator):
     - `halo`: so many cells on both sides of every axis, which end where the array ends; or a number for each axis, or one for each side
       of each axis (before, behind, before, behind, ...), where cells outside of the array are there, and 0. They may be more than a
       neighbour has.
-    - `proc_grid_shape`: ranks along each axis; by default all lie along the last one.
-    - `comm`: the ranks, a communicator of jali or of mpi4py.
+    - `grid`: ranks along each axis; by default all lie along the last one.
+    - `base_comm`: the ranks, a communicator of jali or of mpi4py.
 
     Vectors are flat, each part a block in C order, or arrays of shape `dims` on this grid; what comes out has the same form. One
     exchange each way, corners included: the adjoint sends halos back to where they came from, which adds them up. `crop` takes them off
@@ -72,18 +74,19 @@ class Halo(LinearOperator):
 
     takes_stacks = False
 
+    @named
     def __init__(
         self,
         dims: int | Sequence[int],
         halo: int | Sequence[int],
-        proc_grid_shape: Sequence[int] | None = None,
-        comm: Any = None,
+        grid: Sequence[int] | None = None,
+        base_comm: Any = None,
         dtype: Any = np.float64,
     ) -> None:
         shape = extents("dims of Halo", dims)
-        ranks = communicator_of(comm)
-        self.proc_grid_shape = _grid(ranks, shape, proc_grid_shape)
-        self.blocks = _grid_layout(ranks, shape, self.proc_grid_shape)
+        ranks = communicator_of(base_comm)
+        self.grid = _grid(ranks, shape, grid)
+        self.blocks = _grid_layout(ranks, shape, self.grid)
         halos = _of_all(ranks, halo, shape)
         self.halos = [widths for _, widths in halos]  # of all ranks
         self.halo = self.halos[ranks.rank]
@@ -96,7 +99,7 @@ class Halo(LinearOperator):
         self._flat, self._flat_extended = self.blocks.flat, self.extended.flat
         super().__init__(
             shape=(self._flat_extended.shape[0], math.prod(shape)), dims=shape, dimsd=self.extended.shape,
-            dtype=dtype, base_comm=comm,
+            dtype=dtype, base_comm=base_comm,
         )  # fmt: skip
 
     def _layout_of_halos(self, shapes: Sequence[Shape]) -> Layout:
@@ -142,7 +145,7 @@ class Halo(LinearOperator):
                     break
                 return library_of(x.local).contiguous(x.local).reshape(layout.local_shape), wanted is flat
         raise ShapeError(
-            f"{self!r}: parts are the blocks of the grid {self.proc_grid_shape}, {', '.join(map(str, layout.local_shapes))}, or as many "
+            f"{self!r}: parts are the blocks of the grid {self.grid}, {', '.join(map(str, layout.local_shapes))}, or as many "
             f"elements in this order, as of {layout!r}; those of x are {', '.join(map(str, given.local_shapes))}, and x is {given!r}"
         )
 

@@ -22,6 +22,7 @@ from jali.arrays.layout import Shape, near_square
 from jali.arrays.libraries import library_of
 from jali.comm import Communicator
 from jali.errors import LayoutError, ParameterError, ShapeError
+from jali.keywords import named
 from jali.linops.conversion import in_type, type_of
 from jali.linops.given import positive
 from jali.linops.operator import LinearOperator
@@ -60,14 +61,15 @@ def block_split(extent: int, parts: int) -> Shape:
     return tuple(max(0, min(extent, (part + 1) * most) - part * most) for part in range(parts))
 
 
-def local_block_split(global_shape: Sequence[int], rank: int, comm: Any) -> tuple[slice, slice]:
+@named
+def local_block_split(global_shape: Sequence[int], rank: int, base_comm: Any) -> tuple[slice, slice]:
     """Rows and columns of a matrix that a rank of a square grid has.
 
     Raises ShapeError (a ValueError) for a rank that does not exist, LayoutError for a number of ranks that is no square.
     """
-    side = _side(comm.size)
-    if isinstance(rank, bool) or not hasattr(rank, "__index__") or not 0 <= rank < comm.size:
-        raise ShapeError(f"rank {rank!r} does not exist among {comm.size} ranks")
+    side = _side(base_comm.size)
+    if isinstance(rank, bool) or not hasattr(rank, "__index__") or not 0 <= rank < base_comm.size:
+        raise ShapeError(f"rank {rank!r} does not exist among {base_comm.size} ranks")
     found = []
     for extent, place in zip(global_shape, divmod(operator.index(rank), side), strict=True):
         parts = block_split(extent, side)
@@ -76,22 +78,23 @@ def local_block_split(global_shape: Sequence[int], rank: int, comm: Any) -> tupl
     return found[0], found[1]
 
 
-def block_gather(x: DistributedArray, orig_shape: Sequence[int], comm: Any) -> Any:
+@named
+def block_gather(x: DistributedArray, global_shape: Sequence[int], base_comm: Any) -> Any:
     """The whole matrix on every rank, from blocks on a square grid, one after the other in `x`. Collective.
 
     Raises LayoutError for a number of ranks that is no square, ShapeError where parts of `x` are no such blocks.
     """
-    side = _side(comm.size)
+    side = _side(base_comm.size)
     if x.ndim == 2:
         return x.asarray()
-    blocks = [local_block_split(orig_shape, rank, comm) for rank in range(side * side)]
+    blocks = [local_block_split(global_shape, rank, base_comm) for rank in range(side * side)]
     shapes = [(rows.stop - rows.start, columns.stop - columns.start) for rows, columns in blocks]
     if [math.prod(shape) for shape in x.local_shapes] != [n * m for n, m in shapes]:
         raise ShapeError(
-            f"blocks of a {orig_shape[0]} by {orig_shape[1]} matrix on {side} by {side} ranks have shapes {shapes}, parts of x {x.local_shapes}"
+            f"blocks of a {global_shape[0]} by {global_shape[1]} matrix on {side} by {side} ranks have shapes {shapes}, parts of x {x.local_shapes}"
         )
     flat = x.asarray()
-    out = library_of(flat).empty_beside(flat, tuple(orig_shape))
+    out = library_of(flat).empty_beside(flat, tuple(global_shape))
     begin = 0
     for block, (n, m) in zip(blocks, shapes, strict=True):
         out[block] = flat[begin : begin + n * m].reshape((n, m))

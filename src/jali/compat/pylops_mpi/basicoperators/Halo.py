@@ -12,14 +12,21 @@ from typing import Any
 
 import numpy as np
 
+from jali import linops
 from jali.arrays import DistributedArray
 from jali.errors import ShapeError
-from jali.linops import Halo, halo_block_split
 
 __all__ = ["MPIHalo", "halo_block_split"]
 
 
-class MPIHalo(Halo):
+def halo_block_split(
+    global_shape: Sequence[int], comm: Any = None, grid_shape: Sequence[int] | None = None
+) -> tuple[slice, ...]:
+    """`jali.linops.halo_block_split`."""
+    return linops.halo_block_split(global_shape, comm, grid_shape)
+
+
+class MPIHalo(linops.Halo):
     """`jali.linops.Halo` whose `rmatvec` is its `crop`.
 
     As scripts are told there, halos end within the neighbouring blocks, and two neighbours have the same width: else it raises ShapeError,
@@ -35,6 +42,7 @@ class MPIHalo(Halo):
         dtype: Any = np.float64,
     ) -> None:
         super().__init__(dims, halo, proc_grid_shape, comm, dtype)
+        self.proc_grid_shape = self.grid
         self._check_halos()
 
     def _check_halos(self) -> None:

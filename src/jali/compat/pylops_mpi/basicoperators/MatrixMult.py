@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from jali import linops
 from jali.linops.matrix import BlockMatrixMult as _MPIBlockMatrixMult
-from jali.linops.matrix import MatrixMult, active_grid_comm, block_gather, local_block_split
+from jali.linops.matrix import MatrixMult, active_grid_comm
 from jali.linops.matrix import SummaMatrixMult as _MPISummaMatrixMult
 
 __all__ = [
@@ -16,6 +18,16 @@ __all__ = [
     "block_gather",
     "local_block_split",
 ]
+
+
+def local_block_split(global_shape: Sequence[int], rank: int, comm: Any) -> tuple[slice, slice]:
+    """`jali.linops.local_block_split`."""
+    return linops.local_block_split(global_shape, rank, comm)
+
+
+def block_gather(x: Any, orig_shape: Sequence[int], comm: Any) -> Any:
+    """`jali.linops.block_gather`."""
+    return linops.block_gather(x, orig_shape, comm)
 
 
 def MPIMatrixMult(
