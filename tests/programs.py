@@ -76,6 +76,14 @@ def run_jali(
     return run_program([python, "-m", "jali", *words], **options)
 
 
+def run_bench(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run `jali bench WORDS...`, which ends with 1 where it says that a goal is missed, whatever this machine is, else with 0."""
+    done = run_jali("bench", *words, status=None, **options)
+    missed = any(line.startswith("FAIL: ") for line in done.stdout.splitlines())
+    assert done.returncode == int(missed), done.stdout + done.stderr
+    return done
+
+
 def on_ranks(ranks: int, *command: object, python: str = sys.executable) -> list[object]:
     """The command that starts another one on so many MPI ranks, through jali's own launcher; `python` is the interpreter whose MPI
     library is used."""

@@ -8,6 +8,7 @@ against a driver made for tests only.
 
 from __future__ import annotations
 
+import re
 import threading
 import weakref
 from typing import Any
@@ -58,7 +59,7 @@ def parse_device(name: str) -> tuple[str, int | None]:
     kind, colon, number = name.partition(":")
     if kind == "cpu" and not colon:
         return "cpu", None
-    if kind not in vendors.names() or (colon and not number.isdigit()):
+    if kind not in vendors.names() or (colon and not re.fullmatch("[0-9]{1,9}", number)):
         raise DeviceError(f"device {value_shown(name)} is unknown; use {device_names()}")
     return kind, int(number) if colon else None
 

@@ -94,6 +94,15 @@ def test_a_side_that_breaks_is_named_with_its_last_words(tmp_path, packages):
     assert report.failing([wrong, dies]) == ["wrong", "dies"]
 
 
+def test_a_row_that_stalls_is_named_and_the_others_go_on(tmp_path, packages, monkeypatch):
+    monkeypatch.setattr(pairs, "SILENCE", 1.0)
+    record = measured(tmp_path, [packages[0], packages[0]], "hangs", "clock")
+    hangs, clock = report.results(record, ["hangs", "clock"])
+    assert (hangs["verdict"], hangs["why"]) == ("stalled", "A: no answer for 1 s")
+    assert clock["verdict"] == "same"
+    assert report.failing([hangs, clock]) == ["hangs"]
+
+
 @pytest.mark.full
 def test_a_row_that_hangs_ends_with_the_part(tmp_path, packages):
     with pytest.raises(OutOfTimeError):

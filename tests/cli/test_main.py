@@ -108,7 +108,9 @@ def test_words_that_mean_nothing_are_bad_input(words: list[str], capsys: pytest.
 
 def test_ranks_are_started_with_the_same_words(command: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
-    monkeypatch.setattr(launch, "relaunch", lambda count, words: started.append((count, list(words))) or 7)
+    monkeypatch.setattr(
+        launch, "relaunch", lambda count, words, hung: started.append((count, list(words))) or 7
+    )
     command.execute = raising(AssertionError("must run in the ranks only"))  # type: ignore[attr-defined]
     assert cli.main(["try", "a", "b", "-n", "4"]) == 7
     assert started == [(4, ["try", "a", "b", "-n", "4"])]

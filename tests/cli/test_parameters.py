@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jali.cli.parameters import load_parameters, parse_parameters, render_parameters, resolve_key
 from jali.cli.schema import REQUIRED, Parameters, Row, group_name, rows, schema_markdown, toml_value
-from jali.errors import ParameterError
+from jali.errors import FileFormatError, ParameterError
 
 SMALLEST = """\
 [lattice]
@@ -309,7 +309,7 @@ def test_file_is_read_and_unreadable_ones_are_named(tmp_path):
     assert load_parameters(str(path), ["beta=6"]).gauge.beta == 6
     with pytest.raises(ParameterError, match=r"cannot read the parameter file .*absent\.toml: No such file"):
         load_parameters(tmp_path / "absent.toml")
-    with pytest.raises(ParameterError, match="cannot read the parameter file"):
+    with pytest.raises(FileFormatError, match="is a folder; a parameter file"):
         load_parameters(tmp_path)
     path.write_bytes(b"[gauge]\n\xff\xfe")
     with pytest.raises(ParameterError, match="byte 8 is not UTF-8"):

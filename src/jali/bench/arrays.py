@@ -18,6 +18,7 @@ import numpy as np
 
 from jali.arrays.libraries import library_of
 from jali.bench.collectives import Timing, conditions
+from jali.bench.journal import Journal
 from jali.errors import ParameterError, RankError
 
 JALI, ROOF = "jali", "numpy"
@@ -307,6 +308,7 @@ def measure(
     rounds: int = 10,
     seconds: float = 1.0,
     progress: Callable[[Cell], object] | None = None,
+    journal: Journal | None = None,
 ) -> Report:
     """Times the rows of these names (all). Collective over mpi4py's `comm`. Raises ParameterError for unknown rows and libraries,
     RankError where results differ."""
@@ -321,15 +323,24 @@ def measure(
     if against:
         told[against] = getattr(modules[against], "__version__", "unknown")
     report = Report(told, against)
-    for name in names or known:
-        row = known[name]
+    journal = journal or Journal(rank=comm.rank)
+
+    def measured(row: Row) -> dict[str, Timing]:
         calls = {side: row.prepare(module, problem) for side, module in modules.items()}
         if row.roof is not None and engine == "numpy":
             calls[ROOF] = row.roof(problem)
         _compare(comm, row, {side: call() for side, call in calls.items()})
-        report.cells.append(Cell(row, _timed(problem, calls, row.steps, rounds, seconds)))
-        if progress is not None and comm.rank == 0:
-            progress(report.cells[-1])
+        return _timed(problem, calls, row.steps, rounds, seconds)
+
+    def told_of(row: Row, timings: dict[str, Timing]) -> None:
+        if progress is not None:
+            progress(Cell(row, timings))
+
+    for name in names or known:
+        row = known[name]
+        timings = journal.row(name, functools.partial(measured, row), functools.partial(told_of, row))
+        if timings is not None:
+            report.cells.append(Cell(row, timings))
     return report
 
 

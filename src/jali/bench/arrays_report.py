@@ -6,39 +6,44 @@ from pathlib import Path
 from typing import Any
 
 from jali.bench.arrays import JALI, ROOF, Cell, Report
-from jali.bench.reports import Verdict, picture, time_text, verdict_lines, write_timings
+from jali.bench.reports import Verdict, picture, timing_text, verdict_lines, write_timings
+from jali.bench.spreads import at_least, speed
 
 SHARE = 0.8  # of plain NumPy's speed
 
 
 def row_text(cell: Cell) -> str:
     """One line of the table."""
-    words = [f"{cell.row.name:26s}{JALI} {time_text(cell.timings[JALI].median):>10s}"]
+    words = [f"{cell.row.name:26s}{JALI} {timing_text(cell.timings[JALI])}"]
     for side, timing in cell.timings.items():
         if side != JALI:
-            words.append(f"{side} {time_text(timing.median):>10s}, {cell.times_as_fast(side):.2f} times")
+            words.append(f"{side} {timing_text(timing)}, {cell.times_as_fast(side):.2f} times")
     return "  ".join(words)
 
 
 def judge(report: Report) -> list[Verdict]:
     """The goals of rows: against the other library, and against plain NumPy."""
-    verdicts = []
+    said = []
     for cell in report.cells:
+        ours = cell.timings[JALI].seconds
         if report.against in cell.timings and cell.row.goal:
-            found = cell.times_as_fast(report.against)
             asks = f"{cell.row.name}: {cell.row.goal:g} times as fast as {report.against}"
-            verdicts.append(Verdict(asks, f"{found:.1f}", found >= cell.row.goal))
+            said.append(at_least(asks, speed(ours, cell.timings[report.against].seconds), cell.row.goal))
         if ROOF in cell.timings:
-            found = cell.times_as_fast(ROOF)
             asks = f"{cell.row.name}: {SHARE} of the speed of plain NumPy with MPI's buffers"
-            verdicts.append(Verdict(asks, f"{found:.2f}", found >= SHARE))
-    return verdicts
+            said.append(at_least(asks, speed(ours, cell.timings[ROOF].seconds), SHARE))
+    return said
 
 
-def summary(report: Report) -> str:
+def verdicts(report: Report) -> list[Verdict]:
+    """Those on which the benchmark fails."""
+    return judge(report)
+
+
+def summary(report: Report, *, busy: str = "") -> str:
     """Conditions and verdicts."""
     lines = [f"{key}: {value}" for key, value in report.conditions.items()]
-    return "\n".join([*lines, *verdict_lines(judge(report))])
+    return "\n".join([*lines, *verdict_lines(judge(report), busy)])
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -50,8 +55,8 @@ def as_json(report: Report) -> dict[str, Any]:
         }
         for c in report.cells
     ]
-    verdicts = [{"asks": v.asks, "found": v.found, "holds": v.holds} for v in judge(report)]
-    return {"conditions": dict(report.conditions), "cells": cells, "verdicts": verdicts}
+    said = [{"asks": v.asks, "found": v.found, "holds": v.holds} for v in judge(report)]
+    return {"conditions": dict(report.conditions), "cells": cells, "verdicts": said}
 
 
 def write_csv(report: Report, path: Path) -> None:

@@ -22,6 +22,8 @@ import numpy as np
 
 from jali import settings
 from jali.bench.cases import COLLECTIVES, ROOTED, Case
+from jali.bench.journal import Journal
+from jali.bench.reports import size_text
 from jali.errors import RankError
 
 OTHERS = ("MPIR_CVAR_", "OMPI_MCA_", "PRTE_MCA_", "UCX_", "FI_")  # whose variables matter
@@ -197,8 +199,9 @@ def measure(
     root: int = 0,
     dtype: str = "float32",
     progress: Callable[[Cell], object] | None = None,
+    journal: Journal | None = None,
 ) -> Report:
-    """Times every collective at every payload (bytes) with all sides in turn; collective over the mpi4py `comm`.
+    """Times every collective at every payload (bytes) with all sides in turn; collective over the mpi4py `comm`. Rows go into the `journal`.
 
     Cells that would be done sooner get more rounds than `rounds`, as many as fit into `seconds` and at most 200.
     Raises `RankError` on every rank when any rank's result is wrong in any round.
@@ -207,16 +210,19 @@ def measure(
     if len(set(names)) != len(names):
         raise ValueError(f"sides need different names, these are {', '.join(names)}")
     report = Report(conditions(comm, warm_ups, rounds, dtype), names)
+    journal = journal or Journal(rank=comm.rank)
+
+    def measured(collective: str, payload: int) -> Cell:
+        case = Case(collective, payload, comm.rank, comm.size, root if collective in ROOTED else 0, dtype)
+        calls = [side.prepare(case) for side in sides]
+        return Cell(collective, case.payload, _rounds(comm, case, names, calls, warm_ups, rounds, seconds))
+
     for collective in collectives:
         for payload in sizes:
-            case = Case(collective, payload, comm.rank, comm.size, root if collective in ROOTED else 0, dtype)
-            calls = [side.prepare(case) for side in sides]
-            cell = Cell(
-                collective, case.payload, _rounds(comm, case, names, calls, warm_ups, rounds, seconds)
-            )
-            report.cells.append(cell)
-            if progress is not None and comm.rank == 0:
-                progress(cell)
+            name = f"{collective} {size_text(payload)}"
+            cell = journal.row(name, partial(measured, collective, payload), progress)
+            if cell is not None:
+                report.cells.append(cell)
     return report
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ import numpy as np
 from jali import settings
 from jali.bench.cases import COLLECTIVES, PERIOD, chunks_of, contribution, elements_of
 from jali.bench.collectives import Cell, JaliSide, Report, Timing, conditions
+from jali.bench.journal import Journal
+from jali.bench.reports import size_text
 from jali.comm import algorithms
 from jali.comm.ccl import CclCommunicator
 from jali.comm.device_arrays import DeviceArray
@@ -163,6 +166,7 @@ def measure(
     rounds: int = 5,
     batch: int = 20,
     progress: Callable[[Cell, str], object] | None = None,
+    journal: Journal | None = None,
 ) -> dict[str, Report]:
     """Times every collective at every payload (bytes) with all sides in turn: a report for each of `orders`.
 
@@ -177,41 +181,49 @@ def measure(
     lattice = Lattice(
         2, 2 * communicator.size, device=gpu.kind, grid=(1, communicator.size)
     )  # graphs belong to one
+    journal = journal or Journal(communicator)
+
+    def measured(collective: str, payload: int, order: str) -> Cell:
+        of_ranks = (collective, payload, communicator.rank, communicator.size, gpu)
+        case = DeviceCase(*of_ranks)
+        cases = [
+            DeviceCase(*of_ranks, windows=windows) if (windows := getattr(side, "windows", None)) else case
+            for side in sides
+        ]
+        calls = [side.prepare(of_side) for side, of_side in zip(sides, cases, strict=True)]
+        length = batch if case.payload <= 64 << 20 else max(2, batch // 5)
+        for call, of_side, name in zip(calls, cases, names, strict=True):
+            _check(communicator, gpu, of_side, name, call)
+        batches = [batch_of(lattice, call, length, order) for call in calls]
+        times = np.zeros((len(calls), rounds))
+        for number in range(-1, rounds):  # the first warms up
+            turn = range(len(calls)) if number % 2 else reversed(range(len(calls)))
+            for side in turn:
+                communicator.barrier()
+                start = time.perf_counter()
+                batches[side]()
+                gpu.synchronize()
+                times[side, number] = (time.perf_counter() - start) / length
+        slowest = communicator.all_reduce(times, op="max")
+        timings = {n: Timing(list(map(float, row))) for n, row in zip(names, slowest, strict=True)}
+        del batches
+        for call, of_side, name in zip(calls, cases, names, strict=True):
+            _check(communicator, gpu, of_side, name, call)
+        return Cell(collective, case.payload, timings)
+
     for collective in collectives:
         for payload in sizes:
-            of_ranks = (collective, payload, communicator.rank, communicator.size, gpu)
-            case = DeviceCase(*of_ranks)
-            cases = [
-                DeviceCase(*of_ranks, windows=windows)
-                if (windows := getattr(side, "windows", None))
-                else case
-                for side in sides
-            ]
-            calls = [side.prepare(of_side) for side, of_side in zip(sides, cases, strict=True)]
-            length = batch if case.payload <= 64 << 20 else max(2, batch // 5)
-            for call, of_side, name in zip(calls, cases, names, strict=True):
-                _check(communicator, gpu, of_side, name, call)
             for order in orders:
-                batches = [batch_of(lattice, call, length, order) for call in calls]
-                times = np.zeros((len(calls), rounds))
-                for number in range(-1, rounds):  # the first warms up
-                    turn = range(len(calls)) if number % 2 else reversed(range(len(calls)))
-                    for side in turn:
-                        communicator.barrier()
-                        start = time.perf_counter()
-                        batches[side]()
-                        gpu.synchronize()
-                        times[side, number] = (time.perf_counter() - start) / length
-                slowest = communicator.all_reduce(times, op="max")
-                timings = {n: Timing(list(map(float, row))) for n, row in zip(names, slowest, strict=True)}
-                cell = Cell(collective, case.payload, timings)
-                reports[order].cells.append(cell)
-                if progress is not None and communicator.rank == 0:
-                    progress(cell, order)
-                del batches
-            for call, of_side, name in zip(calls, cases, names, strict=True):
-                _check(communicator, gpu, of_side, name, call)
+                told_of = None if progress is None else partial(_told, progress, order)
+                name = f"{collective} {size_text(payload)}, {order}"
+                cell = journal.row(name, partial(measured, collective, payload, order), told_of)
+                if cell is not None:
+                    reports[order].cells.append(cell)
     return reports
+
+
+def _told(progress: Callable[[Cell, str], object], order: str, cell: Cell) -> None:
+    progress(cell, order)
 
 
 def _about(ccl: CclCommunicator) -> dict[str, str]:

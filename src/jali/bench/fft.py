@@ -27,6 +27,7 @@ from jali.arrays.libraries import LIBRARIES, bytes_of, library_by_name, library_
 from jali.bench.collectives import Timing, conditions
 from jali.bench.device_collectives import mpi_of
 from jali.bench.fft_one_process import CLOSE, MOST_ROUNDS, ONE_PROCESS, measure_one_process, no_room
+from jali.bench.journal import Journal
 from jali.comm.whereabouts import gpu_of, place_of
 from jali.errors import ParameterError, RankError
 from jali.fft import Plan, vendors
@@ -153,6 +154,7 @@ def measure(
     rounds: int = 10,
     seconds: float = 1.0,
     progress: Callable[[Cell, Report], object] | None = None,
+    journal: Journal | None = None,
 ) -> Report:
     """Times all rows of an array. Collective. Raises ParameterError for unknown libraries, RankError where results are wrong."""
     dtype, dims = str(x.dtype).removeprefix("torch."), x.global_shape
@@ -177,16 +179,21 @@ def measure(
         told[library.name] = getattr(xp, "__version__", "unknown")
     report = Report(told, dims, list(providers), pieces, against, place is not None)
 
-    def add(*cells: Cell) -> None:
-        report.cells.extend(cells)
-        if progress is not None and ranks.rank == 0:
-            for cell in cells:
-                progress(cell, report)
+    journal = journal or Journal(ranks)
 
-    for row in ROWS:
-        if any(row in side.makes for side in sides.values()):
-            add(_timed(ranks, x, row, sides, rounds, seconds))
-    if spread:
+    def add(name: str, measured: Callable[[], list[Cell]]) -> None:
+        def told_of(cells: list[Cell]) -> None:
+            for cell in cells:
+                if progress is not None:
+                    progress(cell, report)
+
+        found = journal.row(name, measured, told_of)
+        report.cells += found or []
+
+    def one_row(row: str) -> list[Cell]:
+        return [_timed(ranks, x, row, sides, rounds, seconds)]
+
+    def in_one_process() -> list[Cell]:
         cells = [_timed(ranks, x, row, sides, rounds, seconds) for row in UNSCALED.values()]
         found, why = measure_one_process(ranks, x, rounds, seconds)
         for cell, name in zip(cells, UNSCALED, strict=True):
@@ -194,7 +201,13 @@ def measure(
                 cell.missing[ONE_PROCESS] = why
             else:
                 cell.timings[ONE_PROCESS] = Timing(found[name])
-        add(*cells)
+        return cells
+
+    for row in ROWS:
+        if any(row in side.makes for side in sides.values()):
+            add(row, partial(one_row, row))
+    if spread:
+        add(ONE_PROCESS, in_one_process)
     return report
 
 

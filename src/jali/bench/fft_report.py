@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from jali.bench.collectives import Timing
 from jali.bench.fft import EXCHANGES, LOCAL, ROWS, UNSCALED, WHOLE, Cell, Report, overlapped
 from jali.bench.fft_one_process import ONE_PROCESS
-from jali.bench.reports import Verdict, picture, time_text, verdict_lines, write_timings
+from jali.bench.reports import Verdict, picture, timing_text, verdict_lines, write_timings
+from jali.bench.spreads import at_least, at_most, interval, speed
 
 THEIR_PROVIDER = "pyfftw"  # of mpi4py-fft, too
 EXCHANGE_GOAL = 1.5  # times as fast
@@ -17,10 +19,10 @@ def row_text(cell: Cell, report: Report) -> str:
     """One line of the table."""
     words = [f"{cell.row:28s}"]
     for side, timing in cell.timings.items():
-        said = f"{side} {time_text(timing.median):>10s}"
+        said = f"{side} {timing_text(timing)}"
         if cell.row not in (LOCAL, EXCHANGES):
             ways = 2 if "back" in cell.row else 1
-            said += f" ({ways * report.operations / timing.median * 1e-9:.1f} GFLOP/s)"
+            said += f" {ways * report.operations / timing.median * 1e-9:.1f} GFLOP/s"
         words.append(said)
     words += [f"{side} not measured: {why}" for side, why in cell.missing.items()]
     return "  ".join(words)
@@ -28,33 +30,36 @@ def row_text(cell: Cell, report: Report) -> str:
 
 def judge(report: Report) -> list[Verdict]:
     """Whole transforms against their parts on devices, and against another library with the same local transforms."""
-    verdicts = []
+    said = []
     whole, local, exchanges = (report.cell(row) for row in (WHOLE, LOCAL, EXCHANGES))
     if report.on_device and whole and local and exchanges:
         for name in report.providers:
             if not all(name in cell.timings for cell in (whole, local, exchanges)):
                 continue
-            best = min(
-                whole.timings[side].median
-                for side in (name, overlapped(name, report.pieces))
-                if side in whole.timings
-            )
-            share = best / (local.timings[name].median + exchanges.timings[name].median)
-            asks = f"{name}: at most the sum of its local transforms and its exchanges"
-            verdicts.append(Verdict(asks, f"{share:.2f} of it", share <= 1.0))
+            best = _fastest(whole, name, report)
+            parts = (best.seconds, local.timings[name].seconds, exchanges.timings[name].seconds)
+            asks = f"{name}: at most the sum of its local transforms and its exchanges (share of it)"
+            said.append(at_most(asks, interval(lambda w, a, b: w / (a + b), *parts), 1.0))
     for row, goal in ((whole, 1.0), (exchanges, EXCHANGE_GOAL)):
         if row and report.against in row.timings and THEIR_PROVIDER in row.timings:
-            found = max(
-                row.times_as_fast(side, report.against)
-                for side in (THEIR_PROVIDER, overlapped(THEIR_PROVIDER, report.pieces))
-                if side in row.timings
-            )
+            ours, theirs = _fastest(row, THEIR_PROVIDER, report), row.timings[report.against]
             asks = f"{row.row}: {goal:g} times as fast as {report.against}"
-            verdicts.append(Verdict(asks, f"{found:.2f}", found >= goal))
-    return verdicts
+            said.append(at_least(asks, speed(ours.seconds, theirs.seconds), goal))
+    return said
 
 
-def summary(report: Report) -> str:
+def _fastest(cell: Cell, provider: str, report: Report) -> Timing:
+    """In one piece or in several."""
+    sides = (provider, overlapped(provider, report.pieces))
+    return min((cell.timings[side] for side in sides if side in cell.timings), key=lambda t: t.median)
+
+
+def verdicts(report: Report) -> list[Verdict]:
+    """Those on which the benchmark fails."""
+    return judge(report)
+
+
+def summary(report: Report, *, busy: str = "") -> str:
     """Conditions, what overlap gains, and verdicts."""
     lines = [f"{key}: {value}" for key, value in report.conditions.items()]
     whole = report.cell(WHOLE)
@@ -69,7 +74,7 @@ def summary(report: Report) -> str:
             if cell and {name, ONE_PROCESS} <= set(cell.timings):
                 times = cell.times_as_fast(name, ONE_PROCESS)
                 lines.append(f"{name}, {row}: {times:.2f} times as fast as {ONE_PROCESS}")
-    return "\n".join([*lines, *verdict_lines(judge(report))])
+    return "\n".join([*lines, *verdict_lines(judge(report), busy)])
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -82,8 +87,8 @@ def as_json(report: Report) -> dict[str, Any]:
         }
         for c in report.cells
     ]
-    verdicts = [{"asks": v.asks, "found": v.found, "holds": v.holds} for v in judge(report)]
-    return {"conditions": dict(report.conditions), "cells": cells, "verdicts": verdicts}
+    said = [{"asks": v.asks, "found": v.found, "holds": v.holds} for v in judge(report)]
+    return {"conditions": dict(report.conditions), "cells": cells, "verdicts": said}
 
 
 def write_csv(report: Report, path: Path) -> None:

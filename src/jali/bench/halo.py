@@ -23,6 +23,7 @@ import jali
 from jali import _core, settings
 from jali.amounts import counted
 from jali.bench.collectives import Timing
+from jali.bench.journal import Journal
 from jali.errors import DeviceError, ParameterError
 from jali.fermions.wilson import wilson_at
 from jali.gauge import SU, GaugeField
@@ -272,6 +273,7 @@ def measure(
     parts: Sequence[str] = PARTS,
     graphs: bool = True,
     progress: Callable[[Row], None] | None = None,
+    journal: Journal | None = None,
 ) -> Report:
     """Every policy (or `only` these) that works here; the others are listed with the reason. Collective."""
     ranks, lattice = case.lattice.communicator, case.lattice
@@ -279,14 +281,19 @@ def measure(
     choices = Choices(ranks)
     report = Report(conditions(case, rounds, seconds))
     layout = lattice.layout(case.precision)
+    journal = journal or Journal(ranks)
+
+    def measured(name: str, description: str) -> Row:
+        row = Row(name, description, layout.why_not_halo_policy(ranks.core, name))
+        if not row.why_not:
+            _measure_row(case, row, clock, choices, rounds, seconds, parts, graphs)
+        return row
+
     try:
         for name, description in policies(lattice.gpu.kind if lattice.gpu is not None else "cpu", only):
-            row = Row(name, description, layout.why_not_halo_policy(ranks.core, name))
-            if not row.why_not:
-                _measure_row(case, row, clock, choices, rounds, seconds, parts, graphs)
-            report.rows.append(row)
-            if progress is not None and ranks.rank == 0:
-                progress(row)
+            found = journal.row(name, functools.partial(measured, name, description), progress)
+            if found is not None:
+                report.rows.append(found)
     finally:
         choices.restore()
     return report

@@ -14,7 +14,7 @@ from typing import Any
 
 from jali.amounts import counted
 from jali.bench.halo import PARTS, Report, Row
-from jali.bench.reports import picture, time_text, write_timings
+from jali.bench.reports import Verdict, picture, time_text, timing_text, write_timings
 
 # rung, what it is, the policy that is it
 LADDER: tuple[tuple[str, str, str | None], ...] = (
@@ -34,11 +34,11 @@ def row_text(row: Row) -> str:
     """One policy in a line or two."""
     if row.why_not:
         return f"{row.policy:{WIDTH}s}not here: {row.why_not}"
-    low, high = row.times["whole"].quartiles()
+    exchange, compute = (timing_text(row.times[name]) for name in ("exchange", "compute"))
     words = [
-        f"{row.policy:{WIDTH}s}whole {time_text(row.median('whole')):>10s} ({time_text(low)} .. {time_text(high)})",
-        f"exchange {time_text(row.median('exchange')):>10s} {row.rate / 1e9:8.2f} GB/s",
-        f"compute {time_text(row.median('compute')):>10s}",
+        f"{row.policy:{WIDTH}s}whole {timing_text(row.times['whole'])}",
+        f"exchange {exchange} {row.rate / 1e9:8.2f} GB/s",
+        f"compute {compute}",
         f"hidden {row.hidden():6.1%}",
     ]
     costs = [f"{part} {_signed(row.cost(part))}" for part in PARTS if f"no {part}" in row.times]
@@ -47,8 +47,8 @@ def row_text(row: Row) -> str:
         lines.append(" " * WIDTH + "left out: " + ", ".join(costs))
     if "graph whole" in row.times:
         lines.append(
-            " " * WIDTH + f"graph: whole {time_text(row.median('graph whole'))}, exchange "
-            f"{time_text(row.median('graph exchange'))}, compute {time_text(row.median('graph compute'))}, "
+            " " * WIDTH + f"graph: whole {timing_text(row.times['graph whole']).strip()}, exchange "
+            f"{timing_text(row.times['graph exchange']).strip()}, compute {timing_text(row.times['graph compute']).strip()}, "
             f"hidden {row.hidden('graph '):.1%}"
         )
     elif row.why_no_graph:
@@ -73,15 +73,22 @@ def ladder(report: Report) -> list[tuple[str, str, str, float, float]]:
     return out
 
 
-def summary(report: Report) -> str:
+def verdicts(report: Report) -> list[Verdict]:
+    """None: policies are compared with each other, not with a goal."""
+    return []
+
+
+def summary(report: Report, *, busy: str = "") -> str:
     """Conditions, what is sent, the fastest policy and the ladder, as text."""
     lines = [f"{key}: {value}" for key, value in report.conditions.items()]
     measured = [row for row in report.rows if row.times]
+    if busy:
+        lines.append(f"no verdict: {busy}")
     if not measured:
         return "\n".join([*lines, "no policy works here"])
     best = min(measured, key=lambda row: row.median("whole"))
     lines.append(f"sent: {best.sent} bytes in {best.messages} messages per exchange and rank, at most")
-    lines.append(f"fastest: {best.policy}, {time_text(best.median('whole'))}")
+    lines.append(f"fastest: {best.policy}, {timing_text(best.times['whole']).strip()}")
     if any(report.row(policy) for _, _, policy in LADDER if policy):
         for letter, words, policy, seconds, gain in ladder(report):
             if not policy:

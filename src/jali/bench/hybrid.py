@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from jali.bench.collective_rules import DEFAULT
 from jali.bench.collective_ways import Measured, WaysOfCollectives, core_type
 from jali.bench.collectives import Cell, MpiSide, Report, Timing, conditions
 from jali.bench.device_collectives import ORDERS, DeviceCase
+from jali.bench.journal import Journal
+from jali.bench.reports import size_text
 from jali.errors import ParameterError
 
 CHOICE = "jali"
@@ -91,6 +94,7 @@ def measure(
     rounds: int = 10,
     seconds: float = 0.02,
     progress: Callable[[HybridReport, str], object] | None = None,
+    journal: Journal | None = None,
 ) -> dict[str, HybridReport]:
     """A report for each of `ORDERS` on a device, for "host" without a `gpu`. Payloads (bytes) are rounded up to whole chunks.
 
@@ -115,24 +119,34 @@ def measure(
         for order in orders
     }
     ways = WaysOfCollectives(communicator, gpu)
+    journal = journal or Journal(communicator)
+
+    def measured(collective: str, payload: int, order: str) -> tuple[Cell, str]:
+        case = ways.case(collective, payload, DTYPE, False)
+        beside: dict[str, Callable[[], object]]
+        if gpu is None:
+            beside = {CALLED: MpiSide(world).prepare(case)}
+        else:
+            beside = {
+                name: by_hand(world, case, pinned=pinned)
+                for name, pinned in ((BY_HAND, False), (PINNED, True))
+            }
+        graphs = order == "graph"
+        found = ways.measure(case, rounds, seconds, graphs=graphs, beside=beside, rules=rules)
+        return _cell(collective, found), _chosen(communicator, gpu, case, graphs)
+
     for collective in collectives:
         for payload in sizes:
             for order, report in reports.items():
-                case = ways.case(collective, payload, DTYPE, False)
-                beside: dict[str, Callable[[], object]]
-                if gpu is None:
-                    beside = {CALLED: MpiSide(world).prepare(case)}
-                else:
-                    beside = {
-                        name: by_hand(world, case, pinned=pinned)
-                        for name, pinned in ((BY_HAND, False), (PINNED, True))
-                    }
-                graphs = order == "graph"
-                found = ways.measure(case, rounds, seconds, graphs=graphs, beside=beside, rules=rules)
-                report.cells.append(_cell(collective, found))
-                report.chosen.append(_chosen(communicator, gpu, case, graphs))
-                report.sides += [name for name in report.cells[-1].timings if name not in report.sides]
-                if progress is not None and communicator.rank == 0:
+                before = len(journal.measured)
+                name = f"{collective} {size_text(payload)}, {order}"
+                found = journal.row(name, partial(measured, collective, payload, order))
+                if found is None:
+                    continue
+                report.cells.append(found[0])
+                report.chosen.append(found[1])
+                report.sides += [name for name in found[0].timings if name not in report.sides]
+                if progress is not None and communicator.rank == 0 and len(journal.measured) > before:
                     progress(report, order)
     return reports
 

@@ -16,19 +16,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One threshold: what it asks for, what was found, whether it holds, and the cells that miss it."""
+    """One threshold: what it asks for, what was found, whether it holds or may hold, and the cells that miss it.
+
+    It fails only where all of the spread is beyond it; it is not `clear` where a part is.
+    """
 
     asks: str
     found: str
     holds: bool
     missing: tuple[str, ...] = ()
+    clear: bool = True
+
+    @property
+    def word(self) -> str:
+        """pass, FAIL, or unclear."""
+        return "FAIL" if not self.holds else "pass" if self.clear else "unclear"
 
 
-def verdict_lines(verdicts: Iterable[Verdict]) -> Iterator[str]:
-    """They in words, each with the cells that miss it."""
+def verdict_lines(verdicts: Iterable[Verdict], busy: str = "") -> Iterator[str]:
+    """They in words, each with the cells that miss it; there is none where the machine was `busy`, which says how."""
+    if busy:
+        yield f"no verdict: {busy}"
     for verdict in verdicts:
-        yield f"{'pass' if verdict.holds else 'FAIL'}: {verdict.asks}: {verdict.found}"
+        yield f"{f'({verdict.word})' if busy else verdict.word}: {verdict.asks}: {verdict.found}"
         yield from (f"      {cell}" for cell in verdict.missing)
+
+
+def timing_text(timing: Timing) -> str:
+    """The median and the middle half of the rounds."""
+    low, high = timing.quartiles()
+    return f"{time_text(timing.median):>10s} ({time_text(low)} .. {time_text(high)})"
 
 
 def size_text(bytes_: int) -> str:

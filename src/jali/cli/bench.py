@@ -10,16 +10,24 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from jali import comm
-from jali.cli.options import keep_defaults, refuse_others
+from jali import comm, settings
+from jali.bench.journal import Journal, why_no_verdict
+from jali.cli import launch
+from jali.cli.options import device_argument, keep_defaults, refuse_others
 from jali.cli.plan_arguments import factors_argument, names_argument, size_argument
 from jali.devices import default_device, device_names
 from jali.errors import ParameterError
+
+DONE, FAILED, BAD_INPUT = 0, 1, 2  # as jali.cli.main has them
+JOURNAL = "--journal"
+SILENCE = 2  # times JALI_WATCHDOG, which ends waits of jali: then ranks hang elsewhere
 
 OPTIONS = {
     "collectives": ("only", "smallest", "largest", "factor", "rounds", "sides", "hybrid", "osu"),
@@ -84,6 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--device",
+        type=device_argument,
         metavar="NAME",
         help=f"{device_names('')} (default: for halos JALI_DEVICE, for collectives and arrays the host; arrays on devices are CuPy's)",
     )
@@ -146,7 +155,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N,N,...",
         help="ranks in each direction (default: all in the last, of fft in the first)",
     )
-    parser.add_argument("--precision", choices=("float64", "float32"), default="float64")
+    parser.add_argument(
+        "--precision",
+        choices=("float64", "float32"),
+        default="float64",
+        help="of the fields of halo and compare (default float64)",
+    )
     halo.add_argument(
         "--policies", type=names_argument, metavar="NAME,...", help="these rows (default: all that work here)"
     )
@@ -181,7 +195,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     compare.add_argument(
         "--turns", type=int, default=7, metavar="N", help="turns of each process (default 7)"
     )
+    parser.add_argument(JOURNAL, type=Path, metavar="FILE", help=argparse.SUPPRESS)  # of start_ranks
     keep_defaults(parser, OPTIONS)
+
+
+def start_ranks(count: int, words: Sequence[str]) -> int | None:
+    """As `jali.cli.launch.start_ranks`; where a row stalls, or ranks die, fresh ranks go on with the other rows."""
+    from jali.bench import journal
+
+    if JOURNAL in words or "compare" in words:
+        return launch.start_ranks(count, words)
+    patience = SILENCE * settings.current().watchdog
+    with tempfile.TemporaryDirectory(prefix="jali-") as folder:
+        path = Path(folder, "rows")
+        path.touch()
+        while True:
+            hung = False
+
+            def is_hung() -> bool:
+                nonlocal hung
+                hung = journal.is_hung(path, patience)
+                return hung
+
+            status = launch.start_ranks(count, [*words, JOURNAL, str(path)], is_hung)
+            if status is None or status in (DONE, BAD_INPUT) or status > 128:
+                return status
+            silent = f"{journal.STALL} {patience:g} s, and no rank says why"
+            lost = journal.give_up(path, silent if hung else f"its ranks ended with status {status}")
+            if lost is None:
+                return status
+            print(
+                f"jali: {lost[0]} {lost[1]}; fresh ranks go on with the other rows",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -196,11 +243,12 @@ def execute(arguments: argparse.Namespace) -> int:
         raise ParameterError(f"jali bench {arguments.what} takes no {arguments.commits[0]!r}; compare does")
     if arguments.seconds is None:
         arguments.seconds = 1.0 if arguments.what == "fft" else 0.02
+    journal = Journal(comm.current(), arguments.journal)
     run = {"halo": _halo, "arrays": _arrays, "fft": _fft, "collectives": _collectives}[arguments.what]
-    return run(arguments)
+    return run(arguments, journal)
 
 
-def _fft(arguments: argparse.Namespace) -> int:
+def _fft(arguments: argparse.Namespace, journal: Journal) -> int:
     from jali.bench import fft, fft_report
     from jali.devices import open_device
 
@@ -223,11 +271,12 @@ def _fft(arguments: argparse.Namespace) -> int:
         rounds=arguments.rounds,
         seconds=arguments.seconds,
         progress=None if arguments.json else progress,
+        journal=journal,
     )
-    return _publish(arguments, fft_report, report, fft_report.summary)
+    return _publish(arguments, journal, fft_report, report)
 
 
-def _arrays(arguments: argparse.Namespace) -> int:
+def _arrays(arguments: argparse.Namespace, journal: Journal) -> int:
     from jali.bench import arrays, arrays_report
 
     dtype = arguments.dtype or "float32"
@@ -253,11 +302,12 @@ def _arrays(arguments: argparse.Namespace) -> int:
             engine=engine,
             rounds=arguments.rounds,
             progress=None if arguments.json else lambda cell: print(arrays_report.row_text(cell), flush=True),
+            journal=journal,
         )
-    return _publish(arguments, arrays_report, report, arrays_report.summary)
+    return _publish(arguments, journal, arrays_report, report)
 
 
-def _halo(arguments: argparse.Namespace) -> int:
+def _halo(arguments: argparse.Namespace, journal: Journal) -> int:
     from jali.bench import halo, halo_report
 
     ranks = comm.current()
@@ -278,12 +328,13 @@ def _halo(arguments: argparse.Namespace) -> int:
         seconds=arguments.seconds,
         graphs=not arguments.no_graphs,
         progress=None if arguments.json else lambda row: print(halo_report.row_text(row), flush=True),
+        journal=journal,
     )
-    return _publish(arguments, halo_report, report, halo_report.summary)
+    return _publish(arguments, journal, halo_report, report)
 
 
-def _collectives_on_device(arguments: argparse.Namespace) -> int:
-    from jali.bench import collectives, collectives_report, device_collectives, device_report
+def _collectives_on_device(arguments: argparse.Namespace, journal: Journal) -> int:
+    from jali.bench import collectives, device_collectives, device_report
     from jali.devices import open_device
     from jali.vendors import library_of
 
@@ -305,8 +356,9 @@ def _collectives_on_device(arguments: argparse.Namespace) -> int:
         _chosen(arguments),
         rounds=arguments.rounds,
         progress=progress,
+        journal=journal,
     )
-    return _publish(arguments, collectives_report, reports, device_report.summary)
+    return _publish(arguments, journal, device_report, reports)
 
 
 # Sizes where none are given: smallest, largest, factor.
@@ -314,7 +366,7 @@ SIZES = {"plain": (8, 64 << 20, 8), "hybrid": (4, 64 << 20, 4), "osu": (4, 1 << 
 LARGEST_ON_DEVICES = 1 << 30  # of hybrid
 
 
-def _collectives_hybrid(arguments: argparse.Namespace) -> int:
+def _collectives_hybrid(arguments: argparse.Namespace, journal: Journal) -> int:
     from jali.bench import collectives, hybrid, hybrid_report
     from jali.devices import open_device
 
@@ -337,12 +389,13 @@ def _collectives_hybrid(arguments: argparse.Namespace) -> int:
         _chosen(arguments),
         rounds=arguments.rounds,
         progress=progress,
+        journal=journal,
     )
     if arguments.osu and arguments.output is not None and ranks.rank == 0:
         arguments.output.mkdir(parents=True, exist_ok=True)
         for order, report in reports.items():
             hybrid_report.write_osu(report, arguments.output / f"osu-{order}.png")
-    return _publish(arguments, hybrid_report, reports, hybrid_report.summary)
+    return _publish(arguments, journal, hybrid_report, reports)
 
 
 def _settle_sizes(arguments: argparse.Namespace) -> None:
@@ -372,13 +425,13 @@ def _chosen(arguments: argparse.Namespace) -> list[str]:
     return only
 
 
-def _collectives(arguments: argparse.Namespace) -> int:
+def _collectives(arguments: argparse.Namespace, journal: Journal) -> int:
     from jali.bench import collectives, collectives_report
 
     if arguments.hybrid or arguments.osu:
-        return _collectives_hybrid(arguments)
+        return _collectives_hybrid(arguments, journal)
     if arguments.device not in (None, "cpu"):
-        return _collectives_on_device(arguments)
+        return _collectives_on_device(arguments, journal)
     if arguments.sides is not None:
         raise ParameterError("--sides is for collectives on devices; name one, like --device cuda")
 
@@ -399,30 +452,37 @@ def _collectives(arguments: argparse.Namespace) -> int:
         progress=None
         if arguments.json
         else lambda cell: print(collectives_report.row_text(cell, "jali", "mpi"), flush=True),
+        journal=journal,
     )
-    return _publish(arguments, collectives_report, report, collectives_report.summary)
+    return _publish(arguments, journal, collectives_report, report)
 
 
-def _publish(
-    arguments: argparse.Namespace, form: ModuleType, found: Any, summary: Callable[[Any], str]
-) -> int:
-    """Write what was measured into files and print it, on rank 0. `form` is the module that knows how a report is written;
+def _publish(arguments: argparse.Namespace, journal: Journal, form: ModuleType, found: Any) -> int:
+    """Write what was measured into files and print it, on rank 0; the exit status. `form` is the module that knows how a report is written;
     `found` is one report, or several by what the names of their files end in."""
-    if comm.current().rank != 0:
-        return 0
+    ranks = comm.current()
+    if ranks.rank != 0:
+        return int(ranks.broadcast_bytes(b"", 0))
+    several = found if isinstance(found, dict) else {"": found}
+    busy = why_no_verdict(journal.load)
+    for report in several.values():
+        report.conditions = {**report.conditions, **journal.conditions()}
     if arguments.output is not None:
         arguments.output.mkdir(parents=True, exist_ok=True)
-        reports = {f"-{end}": r for end, r in found.items()} if isinstance(found, dict) else {"": found}
-        for end, report in reports.items():
-            stem = f"{arguments.what}{end}"
+        for end, report in several.items():
+            stem = f"{arguments.what}-{end}" if end else arguments.what
             form.write_csv(report, arguments.output / f"{stem}.csv")
             text = json.dumps(form.as_json(report), indent=1)
             (arguments.output / f"{stem}.json").write_text(text + "\n")
-            form.write_plot(report, arguments.output / f"{stem}.png")
+            if getattr(report, "cells", None) or getattr(report, "rows", None):
+                form.write_plot(report, arguments.output / f"{stem}.png")
     if arguments.json:
-        several = isinstance(found, dict)
-        values = {end: form.as_json(r) for end, r in found.items()} if several else form.as_json(found)
-        print(json.dumps(values, indent=1))
+        values = {end: form.as_json(r) for end, r in several.items()}
+        print(json.dumps(values if isinstance(found, dict) else values[""], indent=1))
     else:
-        print(summary(found))
-    return 0
+        print(form.summary(found, busy=busy))
+        for name, why in journal.lost.items():
+            print(f"FAIL: {name} {why}")
+    missed = not busy and any(not verdict.holds for verdict in form.verdicts(found))
+    status = FAILED if journal.lost or missed else DONE
+    return int(ranks.broadcast_bytes(str(status).encode(), 0))

@@ -1,7 +1,6 @@
 """`jali bench compare A B`: builds two commits, measures their rows in turns, and fails where B loses more than it may.
 
-A part takes ten minutes at most; `--continue` goes on. Exit status: 0 nothing is lost, 1 a row is, 2 bad input, 3 there is more to
-measure.
+A part takes ten minutes at most; `--continue` goes on. Exit status: 0 nothing is lost, 1 a row is, or has stalled, 2 bad input, 3 there is more to measure.
 """
 
 from __future__ import annotations
@@ -17,9 +16,11 @@ from typing import Any
 from jali.bench.compare import checkouts, pairs, report
 from jali.bench.compare.record import Record
 from jali.bench.compare.rows import ROWS, chosen
+from jali.bench.journal import busy_words
 from jali.codegen.cache import cache_directory
 from jali.comm.launcher import find_launcher
 from jali.errors import ParameterError, RankError
+from jali.profile import LoadMeter, loads
 
 LOST, UNFINISHED = 1, 3
 LONGEST = 10.0  # minutes of a part
@@ -55,6 +56,7 @@ def execute(arguments: argparse.Namespace) -> int:
     path = arguments.output or cache / f"{a.home.name}-{b.home.name}-{settings.precision}-{device}.jsonl"
     record = _record(path, arguments, _about(a, b, settings))
     finished = False
+    meter = LoadMeter()
     try:
         for side in (a, b):
             checkouts.build(side, until, say)
@@ -77,9 +79,13 @@ def execute(arguments: argparse.Namespace) -> int:
             else "the time is over"
         )
     found = report.results(record, names)
-    print(
-        json.dumps(report.as_json(record, names, finished), indent=1) if quiet else report.text(record, names)
-    )
+    busy = busy_words(loads([meter.reading()]))
+    if quiet:
+        print(json.dumps(report.as_json(record, names, finished) | {"busy": busy}, indent=1))
+    else:
+        print(report.text(record, names))
+        if busy:
+            print(f"{busy}; intervals are wider for it")
     if not finished:
         say(f"there is more to measure: the same command with --continue goes on ({path})")
         return UNFINISHED

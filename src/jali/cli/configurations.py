@@ -16,11 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from jali import io
+from jali.cli.file_kinds import CONFIGURATION, refuse_other_kinds
 from jali.cli.markov_chain import run_metadata
+from jali.cli.options import device_argument
 from jali.cli.parameters import parse_parameters
 from jali.comm import Communicator
-from jali.devices import device_names, parse_device
-from jali.errors import DeviceError, ParameterError
+from jali.devices import device_names
+from jali.errors import ParameterError
 from jali.files import checked_path, require_memory, shown, value_shown
 from jali.gauge import GaugeField
 from jali.gauge.field import SAVED, array_of_links
@@ -80,7 +82,7 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
 def add_device_argument(parser: argparse.ArgumentParser) -> None:
     """`--device`, checked as far as that is possible without opening it."""
     parser.add_argument(
-        "--device", type=_device, metavar="cuda", help=f"compute on this device: {device_names('')}"
+        "--device", type=device_argument, metavar="cuda", help=f"compute on this device: {device_names('')}"
     )
 
 
@@ -103,6 +105,9 @@ def load_configuration(
             asked = Asked.checked(lattice, group, None)
             folder = checkpoint_folder(path) if os.path.isdir(path) else None
             are_arrays = folder is None and holds_arrays(path)
+            if folder is None:
+                needed = "a gauge configuration (NERSC, ILDG, SciDAC, MILC, .npy, HDF5) or the folder of a run is needed"
+                refuse_other_kinds(path, [CONFIGURATION], needed)
         if folder is not None:
             checkpoint = io.open_checkpoint(folder, ranks=ranks)
             if f"{SAVED}0" in checkpoint.fields:
@@ -224,11 +229,3 @@ def _extents(text: str) -> tuple[int, ...]:
             f"{value_shown(text)} should be four extents x,y,z,t, for example 4,4,4,8"
         )
     return tuple(int(size) for size in re.split("[,x]", text.replace(" ", "")))
-
-
-def _device(text: str) -> str:
-    try:
-        parse_device(text)
-    except DeviceError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text

@@ -15,6 +15,7 @@ from typing import Any
 
 from jali import comm, examples
 from jali.arrays.places import choose_engine, on_device
+from jali.cli.options import device_argument
 from jali.cli.progress import StepProgress
 from jali.errors import ParameterError
 from jali.files import value_shown
@@ -30,7 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="compare its numbers with what they should be")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw what was found (.png, .svg, .pdf)")
     parser.add_argument(
-        "--device", default="cpu", metavar="NAME", help="cpu (default), cuda, or one such as cuda:1"
+        "--device",
+        type=device_argument,
+        default="cpu",
+        metavar="NAME",
+        help="cpu (default), cuda, or one such as cuda:1",
     )
     parser.add_argument(
         "--engine",

@@ -21,15 +21,22 @@ from jali.amounts import counted, size_text, time_text
 from jali.bench.cases import chunks_of
 from jali.bench.collective_rules import COMBINING, DEFAULT
 from jali.bench.collective_ways import Way, ways_of
-from jali.cli.plan_arguments import names_argument, size_argument, whole_argument
+from jali.cli.file_kinds import EMPTY, JSON, TEXT, refuse_other_kinds
+from jali.cli.plan_arguments import (
+    load_machine,
+    names_argument,
+    rules_file,
+    size_argument,
+    whole_argument,
+)
 from jali.comm.algorithms import ALGORITHMS, BY_MPI, CARRIERS_OF_DEVICES, COLLECTIVES, ON_DEVICES, OTHER_NAMES
 from jali.comm.elements import NAMES, OPERATIONS, SIZES
 from jali.devices import parse_device
 from jali.errors import DeviceError, ParameterError
 from jali.files import value_shown
 from jali.planner.call_costs import Cost, Costs, Times
-from jali.planner.machine import Machine
 
+TIMES_NEEDED = "what `jali tune collectives --json` prints is needed"
 MOST_NAMED = 5  # of ways without costs for the same reason
 MACHINES = {"cuda": "h200x8", "hip": "frontier"}
 """Where nobody names a machine: those whose measurements jali's own rules and model were made with."""
@@ -74,20 +81,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--machine",
-        metavar="NAME",
+        metavar="NAME|FILE",
         help="whose model says costs: a name, or a TOML file (default for devices: "
         + ", ".join(f"{name} for {kind}" for kind, name in MACHINES.items())
         + ")",
     )
     parser.add_argument(
-        "--times", type=Path, metavar="FILE", help="costs as `jali tune collectives --json` measured them"
+        "--times",
+        type=Path,
+        metavar="FILE",
+        help="costs as `jali tune collectives --json` measured them",
     )
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Explain; one rank speaks for all."""
     ranks = comm.current()
-    changed = {} if arguments.rules is None else {"collective_rules": str(arguments.rules.absolute())}
+    changed = {} if arguments.rules is None else {"collective_rules": rules_file(arguments.rules)}
     with settings.using(**changed):
         asked = Asked.of(arguments, ranks)
         facts = asked.facts()
@@ -345,6 +355,7 @@ class Asked:
         """Of all ways, the fastest first, and where the numbers come from."""
         arguments = self.arguments
         if arguments.times is not None:
+            refuse_other_kinds(arguments.times, [JSON, TEXT, EMPTY], TIMES_NEEDED)
             facts = {
                 "memory": self.kind,
                 "ranks": self.ranks,
@@ -361,7 +372,7 @@ class Asked:
             if name is None:
                 why = "no machine is described; `jali machine measure -n 4 -o here.toml` describes this one, for --machine here.toml"
                 return {"costs": [], "costs_by": None, "no_costs": why}
-            machine = Machine.load(name)
+            machine = load_machine(name)
             try:
                 costs = Costs(machine, self.call, self.hosts, self.kind)
             except ParameterError as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 from jali import _core, comm, vendors
 from jali.amounts import counted
 from jali.bench.mpich_trees import UNASKED, Imported, ImportedRule, import_tree, text_of
+from jali.cli.file_kinds import JSON, TEXT, refuse_other_kinds
 from jali.cli.tune_collectives import write_whole
 from jali.errors import FileFormatError, ParameterError
 from jali.files import read_bytes, shown, value_shown
@@ -32,6 +33,7 @@ def execute(arguments: argparse.Namespace) -> int:
         raise ParameterError(
             f"--memory: there is no memory {value_shown(arguments.memory)}; there is {', '.join(memories)}"
         )
+    refuse_other_kinds(path, [JSON, TEXT], "the JSON file of a tree of MPICH is needed")
     try:
         tree = read_bytes(path, MOST_BYTES, "a tree of MPICH").decode()
     except UnicodeDecodeError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from jali.amounts import counted
 from jali.comm.launcher import relaunch
@@ -10,8 +10,9 @@ from jali.comm.place import expected_ranks, place_under_launcher
 from jali.errors import ParameterError
 
 
-def start_ranks(count: int, arguments: Sequence[str]) -> int | None:
-    """Start `jali` with these arguments on `count` ranks and return its exit status.
+def start_ranks(count: int, arguments: Sequence[str], hung: Callable[[], bool] | None = None) -> int | None:
+    """Start `jali` with these arguments on `count` ranks and return its exit status. Where they are
+    `hung`, they are ended.
 
     Returns None if there is nothing to start: one rank is wanted, or this process is one of `count`
     already. Raises ParameterError under a launcher that has started another number of ranks.
@@ -23,4 +24,4 @@ def start_ranks(count: int, arguments: Sequence[str]) -> int | None:
             f"-n {count} asks for {counted(count, 'rank')}, but a launcher has started {started} already; "
             "give the number to one of them only"
         )
-    return None if started == count else relaunch(count, arguments)
+    return None if started == count else relaunch(count, arguments, hung)

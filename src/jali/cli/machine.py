@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jali import comm
+from jali.cli.plan_arguments import load_machine
 from jali.errors import ParameterError
 from jali.io.parallel import together
 from jali.planner.machine import Machine, shipped
@@ -53,7 +54,7 @@ def execute(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.machine is None:
         raise ParameterError(f"which machine? jali knows {', '.join(shipped())}, and reads TOML files")
-    facts = describe(Machine.load(arguments.machine))
+    facts = describe(load_machine(arguments.machine))
     if arguments.json:
         print(json.dumps(facts, indent=2))
         return 0

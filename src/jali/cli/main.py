@@ -1,7 +1,7 @@
 """The `jali` command line: finds the command, starts ranks if asked, turns exceptions into exit codes.
 
-A command is a module with `add_arguments(parser)` and `execute(arguments) -> int`; it is imported only when
-it is asked for, so that `jali --help` needs nothing. Every command takes `--json` and `-n N`. What a
+A command is a module with `add_arguments(parser)` and `execute(arguments) -> int`, and perhaps a `start_ranks` of its own; it is imported only when
+it is asked for, so that `jali --help` needs nothing. Every command takes `-n N`, and those that print results `--json`. What a
 command does is its own business; what its failure looks like to a shell is decided here, once:
 
 0 done, 1 failed, 2 bad input (arguments, parameters, files, layouts), 130 and 143 interrupted (SIGINT,
@@ -19,7 +19,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from jali import early
 from jali.cli import launch
@@ -28,7 +28,7 @@ from jali.comm.communicator import came_from_elsewhere
 from jali.comm.stopping import end_job, said_elsewhere, speaker
 from jali.comm.world import known
 from jali.errors import FileFormatError, JaliError, LayoutError, ParameterError
-from jali.files import value_shown
+from jali.files import CONTROL, shown, value_shown
 from jali.version import __version__
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -47,6 +47,9 @@ BAD_INPUT_ERRORS = (
 # What the system says of names that are too long and of links that lead to themselves.
 IMPOSSIBLE_NAMES = (errno.ENAMETOOLONG, errno.ELOOP)
 
+LONGEST_LINE = 1000  # of an error about arguments
+LONGEST_VALUE = 500  # of an option that names no file
+
 MOST_RANKS = 100_000
 """What `-n` starts at most: far more would be processes of one machine."""
 
@@ -57,7 +60,9 @@ class Command:
 
     module: str
     summary: str
-    starts_ranks: bool = True  # else `-n` says of how many ranks it speaks
+    ranks: str = "start N MPI ranks, with the launcher of the MPI library"  # what `-n` says
+    starts_ranks: bool = True  # whether `-n` starts ranks of jali
+    json: bool = True  # whether it takes --json
 
 
 COMMANDS = {
@@ -70,6 +75,7 @@ COMMANDS = {
     "explain": Command(
         "jali.cli.explain",
         "say which way a collective would take, by which rule, and what it and the others cost",
+        ranks="ranks of the call; none is started (default: as many as run here)",
         starts_ranks=False,
     ),
     "simulate": Command(
@@ -92,7 +98,9 @@ COMMANDS = {
     "mpirun": Command(
         "jali.cli.mpirun",
         "start an MPI program as it is, with jali between it and its MPI library",
+        ranks="ranks of the program (default 1)",
         starts_ranks=False,
+        json=False,
     ),
     "profile": Command("jali.cli.profile", "show where the time of a simulation goes, beside measured roofs"),
     "info": Command(
@@ -107,7 +115,7 @@ environment: JALI_CACHE_DIR, JALI_TRANSPORT, JALI_HALO_POLICY, JALI_THREADS, JAL
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose error for an unknown option names the nearest of the command that it was given to."""
+    """Says what is wrong in one line, as all errors of commands; of several ranks one does. An unknown option is told the nearest one."""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As that of argparse."""
@@ -129,6 +137,22 @@ class Parser(argparse.ArgumentParser):
             of_command.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
         return found
 
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Names of files may hold any bytes, as the system has them; other values of options are words on a line."""
+        of_file = any(word in str(action.metavar) for word in ("FILE", "DIR", "PATH", "KEY=VALUE"))
+        for text in arg_strings if action.option_strings and not of_file else ():
+            if (action.type is None and len(text) > LONGEST_VALUE) or any(
+                ord(c) in CONTROL or "\ud800" <= c <= "\udfff" for c in text
+            ):
+                raise argparse.ArgumentError(action, f"{value_shown(text)} is no value that it could have")
+        return super()._get_values(action, arg_strings)
+
+    def error(self, message: str) -> NoReturn:
+        """End with status 2."""
+        self.exit(
+            BAD_INPUT, f"{self.prog}: error: {shown(message, LONGEST_LINE)}\n" if early.is_first() else None
+        )
+
 
 def make_parser(chosen: str | None) -> argparse.ArgumentParser:
     """The parser; only the command named `chosen` is imported and has its own arguments."""
@@ -142,20 +166,22 @@ def make_parser(chosen: str | None) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
         subparser = commands.add_parser(name, help=command.summary, description=_sentence(command.summary))
-        subparser.add_argument("--json", action="store_true", help="print one JSON document instead of text")
+        if command.json:
+            subparser.add_argument(
+                "--json", action="store_true", help="print one JSON document instead of text"
+            )
         subparser.add_argument(
             "-n",
             "--ranks",
             type=_rank_count,
             metavar="N",
-            help="start N MPI ranks, with the launcher of the MPI library"
-            if command.starts_ranks
-            else "ranks of the call; none is started",
+            help=command.ranks,
         )
         if name == chosen:
             module = importlib.import_module(command.module)
             module.add_arguments(subparser)
-            subparser.set_defaults(execute=module.execute)
+            starts = getattr(module, "start_ranks", None)
+            subparser.set_defaults(execute=module.execute, start_ranks=starts)
     return parser
 
 
@@ -170,7 +196,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         chosen = next((word for word in arguments_given if not word.startswith("-")), None)
         arguments = make_parser(chosen).parse_args(arguments_given)
         if arguments.ranks is not None and COMMANDS[arguments.command].starts_ranks:
-            status = launch.start_ranks(arguments.ranks, arguments_given)
+            start_ranks = arguments.start_ranks or launch.start_ranks
+            status = start_ranks(arguments.ranks, arguments_given)
             if status is not None:
                 return status
         early.over()

@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 
 from jali import _core, settings
+from jali.cli.file_kinds import PROGRAM, refuse_other_kinds
+from jali.cli.plan_arguments import rules_file
 from jali.comm.launcher import launch
 from jali.errors import ParameterError
 
@@ -36,6 +38,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """Start the program on `-n` ranks (default: 1); returns its exit status."""
     program = shutil.which(arguments.program)
     if program is None:
+        refuse_other_kinds(arguments.program, [PROGRAM], "a program that can be run is needed")
         raise ParameterError(f"there is no program {arguments.program!r} that can be run")
     environment = {
         "LD_PRELOAD": " ".join(filter(None, [str(INTERPOSER), settings.environment().get("LD_PRELOAD")]))
@@ -43,7 +46,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.counters:
         environment["JALI_MPI_COUNTERS"] = "1"
     if arguments.rules is not None:
-        environment["JALI_COLLECTIVE_RULES"] = str(arguments.rules.resolve())
+        environment["JALI_COLLECTIVE_RULES"] = rules_file(arguments.rules)  # an error is told here, once
     # The launcher itself is not to load it.
     words = [
         "env",

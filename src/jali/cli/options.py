@@ -9,10 +9,20 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 
-from jali.errors import ParameterError
+from jali.devices import parse_device
+from jali.errors import DeviceError, ParameterError
 
 Options = Mapping[str, Sequence[str]]  # names of attributes, by what they are for
 WORDS = {"go_on": "--continue"}  # of attributes that are called otherwise
+
+
+def device_argument(text: str) -> str:
+    """The name of a device, checked as far as that is possible without opening it."""
+    try:
+        parse_device(text)
+    except DeviceError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def word_of(name: str) -> str:

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from jali.cli.file_kinds import EMPTY, PARAMETERS, TEXT, TOML, refuse_other_kinds
 from jali.cli.schema import (
     REQUIRED,
     Parameters,
@@ -46,6 +47,7 @@ def load_parameters(path: str | Path, overrides: Iterable[str] = ()) -> Paramete
     Raises:
         ParameterError: the file cannot be read, or see :func:`parse_parameters`.
     """
+    refuse_other_kinds(path, [PARAMETERS, TOML, TEXT, EMPTY], "a parameter file (TOML) is needed")
     try:
         text = read_bytes(path, MOST_BYTES, "a parameter file").decode("utf-8")
     except OSError as error:

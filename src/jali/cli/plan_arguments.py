@@ -5,15 +5,20 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from pathlib import Path
 from typing import Any
 
+from jali import settings
 from jali.amounts import counted
+from jali.cli.file_kinds import MACHINE, RULES, TEXT, TOML, refuse_other_kinds
 from jali.cli.progress import SearchProgress
 from jali.errors import ParameterError
 from jali.files import value_shown
+from jali.planner.machine import Machine, shipped
 from jali.planner.plan import Plan
 from jali.planner.standard_plans import MOST_BYTES, plan_collective
 
+LONGEST_NAME = 100
 UNITS = {
     "": 1,
     "b": 1,
@@ -32,8 +37,8 @@ def add_plan_arguments(parser: argparse.ArgumentParser, size: bool = True, other
     parser.add_argument(
         "--machine",
         required=True,
-        metavar="NAME",
-        help="delta, perlmutter, frontier, aurora, h100x8, h200x8, or a TOML file",
+        metavar="NAME|FILE",
+        help=f"{', '.join(shipped())}, or a TOML file",
     )
     parser.add_argument(
         "--nodes", type=whole_argument, metavar="N", help="nodes of the machine (default: those of its file)"
@@ -71,10 +76,8 @@ def add_plan_arguments(parser: argparse.ArgumentParser, size: bool = True, other
 
 def plan_from(arguments: argparse.Namespace, size: int | None = None, nodes: int | None = None) -> Plan:
     """The plan that the arguments describe."""
-    from jali.planner.machine import Machine
-
     nodes = nodes if nodes is not None else arguments.nodes
-    machine = Machine.load(arguments.machine, nodes)
+    machine = load_machine(arguments.machine, nodes)
     chosen: dict[str, Any] = {
         name: getattr(arguments, name)
         for name in ("hierarchy", "libraries", "stripe", "ring", "depth", "reproducible")
@@ -96,6 +99,23 @@ def plan_from(arguments: argparse.Namespace, size: int | None = None, nodes: int
         )
     finally:
         progress.done()
+
+
+def load_machine(name: str, nodes: int | None = None) -> Machine:
+    """The machine of that name, or in that file. Raises ParameterError, FileFormatError."""
+    names = ", ".join(shipped())
+    refuse_other_kinds(
+        name, [MACHINE, TOML, TEXT], f"the description of a machine (TOML) is needed, or one of {names}"
+    )
+    return Machine.load(name, nodes)
+
+
+def rules_file(path: Path) -> str:
+    """The name of a file of rules of collectives. Raises FileFormatError, ParameterError."""
+    refuse_other_kinds(path, [RULES, TOML, TEXT], "a file of rules of collectives (TOML) is needed")
+    name = str(path.absolute())
+    settings.changed(collective_rules=name)
+    return name
 
 
 def size_argument(text: str) -> int:
@@ -137,6 +157,10 @@ def factors_argument(text: str) -> list[int]:
 def names_argument(text: str) -> list[str]:
     """Names separated by commas."""
     names = [part.strip() for part in text.split(",")]
+    if max(map(len, names)) > LONGEST_NAME:
+        raise argparse.ArgumentTypeError(
+            f"{value_shown(text)} has a name of more than {LONGEST_NAME} characters"
+        )
     if not all(names):
         raise argparse.ArgumentTypeError(f"{value_shown(text)} has an empty name; write them like a,b")
     return names

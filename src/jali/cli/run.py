@@ -21,6 +21,7 @@ from typing import Any, TextIO
 
 from jali import comm, io
 from jali.cli.configurations import add_device_argument
+from jali.cli.file_kinds import FOLDER, RUN, refuse_other_kinds
 from jali.cli.interruption import EXIT_CODES, SAME_PRESS, Interrupted, Interruption
 from jali.cli.markov_chain import MarkovChain, total_sweeps
 from jali.cli.parameters import load_parameters, parse_parameters, render_parameters
@@ -204,6 +205,7 @@ class Run:
         Raises ParameterError if parameters differ in more than `CHANGEABLE`, FileFormatError for damage.
         """
         with together(ranks):
+            refuse_other_kinds(directory, [RUN, FOLDER], "the folder of a run is needed")
             if not directory.is_dir():
                 raise ParameterError(f"there is no directory {shown(directory)} to resume")
             if not (directory / CHECKPOINT / "manifest.json").exists():

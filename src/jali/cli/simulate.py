@@ -13,9 +13,8 @@ from jali import comm
 from jali.amounts import size_text, time_text
 from jali.cli import simulate_halo
 from jali.cli.options import keep_defaults, refuse_others
-from jali.cli.plan_arguments import add_plan_arguments, plan_from, sizes_argument
+from jali.cli.plan_arguments import add_plan_arguments, load_machine, plan_from, sizes_argument
 from jali.errors import ParameterError
-from jali.planner.machine import Machine
 from jali.planner.plan_text import simulation_facts, simulation_text
 
 OPTIONS = {
@@ -58,7 +57,7 @@ def execute(arguments: argparse.Namespace) -> int:
     refuse_others(arguments, OPTIONS, "halo" if halo else "collectives", command, ("--machine", "--nodes"))
     if halo:
         return simulate_halo.execute(arguments)
-    most = arguments.nodes or Machine.load(arguments.machine).nodes
+    most = arguments.nodes or load_machine(arguments.machine).nodes
     if arguments.scaling and arguments.hierarchy is not None:
         raise ParameterError(
             "--scaling changes the number of nodes, and one --hierarchy fits one number; leave it out"

@@ -11,10 +11,9 @@ import json
 import math
 
 from jali import _core, comm
-from jali.cli.plan_arguments import factors_argument, names_argument
+from jali.cli.plan_arguments import factors_argument, load_machine, names_argument
 from jali.errors import ParameterError
 from jali.lattice.lattice import Lattice
-from jali.planner.machine import Machine
 
 SMALL = 4  # sites in each direction of the lattice for which the kernel is compiled
 
@@ -62,7 +61,7 @@ def execute(arguments: argparse.Namespace) -> int:
         raise ParameterError(f"the kernel {kernel!r} needs 2 to 4 directions, not {len(arguments.lattice)}")
     if arguments.site_ns is not None and not 0 < arguments.site_ns < math.inf:
         raise ParameterError(f"--site-ns {arguments.site_ns}: a positive number of nanoseconds is needed")
-    machine = Machine.load(arguments.machine, arguments.nodes)
+    machine = load_machine(arguments.machine, arguments.nodes)
     grid = arguments.grid
     if grid is None:
         grid = _core.choose_grid(arguments.lattice, machine.ranks, 1)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jali import comm, tune, vendors
-from jali.cli.options import keep_defaults, refuse_others
+from jali.cli.options import device_argument, keep_defaults, refuse_others
 from jali.cli.plan_arguments import names_argument, size_argument
 from jali.devices import device_names
 from jali.errors import ParameterError
@@ -48,7 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "JALI_TUNE, for programs that run kernels: " + "; ".join(
         f"{name}: {words}" for name, words in tune.MODES.items()
     )
-    parser.add_argument("action", choices=tuple(OPTIONS), nargs="?", default="show")
+    parser.add_argument(
+        "action", choices=tuple(OPTIONS), nargs="?", default="show", help="what to do (default show)"
+    )
     parser.add_argument(
         "kernel",
         nargs="?",
@@ -56,7 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--why", action="store_true", help="show every candidate with its time")
     of = parser.add_argument_group("collectives")
-    of.add_argument("--device", metavar="NAME", help=f"{device_names('')} (default: the host)")
+    of.add_argument(
+        "--device", type=device_argument, metavar="NAME", help=f"{device_names('')} (default: the host)"
+    )
     of.add_argument(
         "--only", type=names_argument, metavar="NAME,...", help="these collectives (default: all eight)"
     )

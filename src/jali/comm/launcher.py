@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -81,17 +81,22 @@ class Launcher:
     library: str
 
 
-def relaunch(ranks: int, arguments: Sequence[str]) -> int:
-    """Run `python -m jali ARGUMENTS` on `ranks` MPI ranks and return the job's exit status.
+def relaunch(ranks: int, arguments: Sequence[str], hung: Callable[[], bool] | None = None) -> int:
+    """Run `python -m jali ARGUMENTS` on `ranks` MPI ranks and return the job's exit status. Where they are `hung`, they are ended.
 
     SIGINT and SIGTERM are passed on to the ranks, once; a second one ends the job. Raises `RankError` if
     this process is a rank already, mpi4py or its library is missing, or no launcher belongs to that
     library.
     """
-    return launch(ranks, [sys.executable, "-m", "jali", *arguments])
+    return launch(ranks, [sys.executable, "-m", "jali", *arguments], hung=hung)
 
 
-def launch(ranks: int, command: Sequence[str], launcher: str | None = None) -> int:
+def launch(
+    ranks: int,
+    command: Sequence[str],
+    launcher: str | None = None,
+    hung: Callable[[], bool] | None = None,
+) -> int:
     """Run any command on `ranks` MPI ranks, as `relaunch` does; with the `launcher` of another MPI library than mpi4py's, if one is
     named."""
     place = place_under_launcher()
@@ -119,16 +124,23 @@ def launch(ranks: int, command: Sequence[str], launcher: str | None = None) -> i
         )
         forwarding.start(process)
         with _ended_with_us(process.pid):
-            status = _wait(process, chosen.program)
+            status = _wait(process, chosen.program, hung)
     return forwarding.status(status)
 
 
-def _wait(process: subprocess.Popen[bytes], program: str) -> int | None:
-    """The exit status of a launcher, or None where it had to be killed since it did not notice that ranks had ended."""
+def _wait(process: subprocess.Popen[bytes], program: str, hung: Callable[[], bool] | None) -> int | None:
+    """The exit status of a launcher, or None where it had to be killed, since it did not notice that ranks had ended or since these are hung."""
     unnoticed: set[int] = set()
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(UNNOTICED)
+        if hung is not None and hung():
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(UNNOTICED)
+            process.kill()
+            process.wait()
+            return None
         parents, ended = _processes()
         of_it = {pid for pid in ended if parents[pid] == process.pid}
         if unnoticed & of_it:

@@ -24,6 +24,7 @@ WORKER = Path(__file__).with_name("worker.py")
 ROWS = Path(__file__).with_name("rows.py")
 LAUNCH = "import sys; from jali.comm.launcher import launch; sys.exit(launch(int(sys.argv[1]), sys.argv[2:]))"
 SIDES = ("A", "B")
+SILENCE = 180.0  # seconds after which a row has stalled; a turn takes less than one, its kernels are compiled in some tens
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Settings:
 
 
 class RowError(Exception):
-    """A row cannot be measured: `how` is "missing" where a side does not have it, else "failed"."""
+    """A row cannot be measured: `how` is "missing" where a side does not have it, "stalled" where no answer comes, else "failed"."""
 
     def __init__(self, how: str, why: str) -> None:
         super().__init__(why)
@@ -100,11 +101,12 @@ class Side:
         """An answer of every rank."""
         found = []
         for link, line in zip(self.sockets, self.links, strict=True):
-            link.settimeout(self._left())
+            link.settimeout(min(self._left(), SILENCE))
             try:
                 text = line.readline()
             except TimeoutError:
-                raise OutOfTimeError(f"a row of {self.name}") from None
+                self._left()
+                raise RowError("stalled", f"{self.name}: no answer for {SILENCE:g} s") from None
             except ConnectionError:
                 text = ""
             if not text:

@@ -85,7 +85,7 @@ class Record:
 
     def _take(self, line: dict[str, Any]) -> None:
         row = line["row"]
-        for how in ("missing", "failed"):
+        for how in ("missing", "failed", "stalled"):
             if how in line:
                 self.without[row] = how, line[how]
                 return

@@ -43,8 +43,8 @@ def results(record: Record, names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def failing(found: Sequence[dict[str, Any]]) -> list[str]:
-    """Rows for which the comparison fails: lost ones, and those that one side could not finish."""
-    return [row["row"] for row in found if row["verdict"] in ("lost", "failed")]
+    """Rows for which the comparison fails: lost ones, and those that one side could not finish or stalled in."""
+    return [row["row"] for row in found if row["verdict"] in ("lost", "failed", "stalled")]
 
 
 def text(record: Record, names: Sequence[str]) -> str:
@@ -63,7 +63,10 @@ def text(record: Record, names: Sequence[str]) -> str:
             )
         else:
             lines.append(f"{row['row']:24s} {row['verdict']}: {row['why']}")
-    counts = {word: sum(row["verdict"] == word for row in found) for word in (*PRECISE, "missing", "failed")}
+    counts = {
+        word: sum(row["verdict"] == word for row in found)
+        for word in (*PRECISE, "missing", "failed", "stalled")
+    }
     lines.append(
         ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "nothing measured"
     )
