@@ -115,7 +115,7 @@ def read_by(reader: str, path: str) -> Iterator[None]:
         yield
     except (FileFormatError, ParameterError):
         raise
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError, IndexError) as error:
+    except (OSError, RuntimeError, LookupError, ValueError, TypeError, ArithmeticError, MemoryError) as error:
         raise FileFormatError(f"{path}: {reader} cannot read it: {shown(error)}") from error
 
 

@@ -12,7 +12,7 @@ import pytest
 from gauge_reference import GROUPS, as_array, near_unity, warm
 
 import jali
-from jali.errors import JaliError, LayoutError, ParameterError, UnsetError
+from jali.errors import FileFormatError, JaliError, LayoutError, ParameterError, UnsetError
 from jali.gauge import (
     SU,
     Algebra,
@@ -29,7 +29,7 @@ from jali.gauge import (
     wilson_flow,
 )
 from jali.gauge.groups import gaussian_algebra, project
-from jali.io import open_arrays, open_configuration
+from jali.io import Box, open_arrays, open_configuration, write_ildg
 
 pytestmark = pytest.mark.lanes
 
@@ -286,7 +286,49 @@ def test_a_boundary_is_not_lost_on_the_way_into_a_file(tmp_path: Path, name: str
     assert file.header_mismatch(plaquette(GaugeField.from_file(file)), link_trace(U)) is None
 
 
-def test_the_shared_configurations_have_their_known_plaquette() -> None:
+@pytest.mark.parametrize("name", ["U.nersc", "U.ildg"])
+def test_links_that_are_not_those_of_the_header_are_refused(tmp_path: Path, name: str) -> None:
+    """A NERSC file with two extents exchanged has the right size and checksum, and holds another configuration."""
+    U = warm((2, 4, 2, 2), 3)
+    U.save(tmp_path / name)
+    path = tmp_path / "exchanged"
+    if name == "U.nersc":
+        text = (tmp_path / name).read_bytes()
+        path.write_bytes(
+            text.replace(b"DIMENSION_1 = 2", b"DIMENSION_1 = 4").replace(
+                b"DIMENSION_2 = 4", b"DIMENSION_2 = 2"
+            )
+        )
+    else:
+        V = U.copy().random_gauge_transform(1)  # the plaquette is right, the link trace is not
+        box = Box.whole(U.lattice.extents)
+        write_ildg(
+            path, V.local_links(), box, U.lattice.extents, plaquette=plaquette(U), link_trace=link_trace(U)
+        )
+
+    def run() -> None:
+        for verify in (True, False):
+            with pytest.raises(
+                FileFormatError, match=r"header mismatch: .*exchanged: .*, the header says .*"
+            ):
+                GaugeField.from_file(path, verify=verify)
+        assert open_configuration(path).read().shape == open_configuration(path).read(verify=False).shape
+
+    jali.virtual_ranks(1, run)
+    jali.virtual_ranks(2, run)
+
+
+@pytest.mark.parametrize("name", ["U.nersc", "U.ildg"])
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_rounding_is_no_mismatch(tmp_path: Path, name: str, bits: int, precision: str) -> None:
+    U = warm((4, 4, 2, 2), 3)
+    U.save(tmp_path / name, precision=bits)
+    V = GaugeField.from_file(tmp_path / name, precision=precision)
+    assert np.abs(as_array(V) - as_array(U)).max() < 1e-6
+
+
+def test_the_shared_configurations_have_their_known_plaquette(tmp_path: Path) -> None:
     folder = Path(__file__).resolve().parents[3] / "shared" / "data"
     if not folder.is_dir() and not os.environ.get("CI"):
         pytest.skip("the shared configurations are not beside this checkout (shared/data)")
@@ -294,6 +336,17 @@ def test_the_shared_configurations_have_their_known_plaquette() -> None:
         U = GaugeField.from_file(folder / name)
         assert plaquette(U) == pytest.approx(0.503866446950, abs=5e-13)
         assert link_trace(U) == pytest.approx(0.005406083858, abs=5e-13)
+    exchanged = open_configuration(folder / "nersc.l8t4b3360")
+    text = (folder / "nersc.l8t4b3360").read_bytes()
+    where = tmp_path / "exchanged"
+    where.write_bytes(
+        text.replace(b"DIMENSION_4 = 4", b"DIMENSION_4 = 8", 1).replace(
+            b"DIMENSION_1 = 8", b"DIMENSION_1 = 4", 1
+        )
+    )
+    assert open_configuration(where).read().size == exchanged.read().size  # the checksum is right
+    with pytest.raises(FileFormatError, match=r"exchanged: plaquette is .*, the header says 0\.5038664469"):
+        GaugeField.from_file(where)
     U = GaugeField.from_file(
         folder / "conf_00000100_4444nc2.ildg", lattice=jali.Lattice(4, 4, 4, 4), group=SU(2)
     )

@@ -154,7 +154,9 @@ def swapped(old: bytes, new: bytes, record: bytes = FORMAT) -> bytes:
         (swapped(b">64<", b">32<") + BINARY, "too many"),
         (swapped(b">64<", b">80<") + BINARY, "expected 32 or 64"),
         (swapped(b"su3gauge", b"su2gauge") + BINARY, "too many"),
-        (swapped(b"</ildgFormat>", b"</ildgFormatt>") + BINARY, "well-formed"),
+        (swapped(b"<lx> 3</lx>", b"<lx 3</lx>") + BINARY, "well-formed"),
+        (swapped(b"<lx> 3</lx>", b"<lx>3<lx>4</lx>") + BINARY, "well-formed"),  # one or the other
+        (swapped(b"<precision>64</precision>", b"<precision>&64") + BINARY, "expected 32 or 64"),
         (swapped(b"<ildgFormat", b"<!DOCTYPE a [<!ENTITY b 'c'>]><ildgFormat") + BINARY, "document type"),
         (FORMAT + lime_record("scidac-private-file-xml", private_file_xml(LINKS, 1)) + BINARY, "in parts"),
         (
@@ -182,7 +184,8 @@ def test_records_that_make_no_sense_are_refused(path, records, message) -> None:
     [
         (b"<a><suma>1</suma></a>", "lacks suma or sumb"),
         (b"<a><suma>1</suma><sumb>q</sumb></a>", "hexadecimal"),
-        (b"<a><suma>1</suma><sumb>1</sumb></b>", "not well-formed"),
+        (b"<a><suma>1</suma><sumb></sumb></b>", "not well-formed"),
+        (b"<a><suma>1</suma><sumb>1</sumb></b>", "checksum of the payload"),
     ],
 )
 def test_a_checksum_that_cannot_be_read_is_refused_unless_nobody_wants_it(path, text, message) -> None:
@@ -218,7 +221,7 @@ def test_a_declaration_that_lacks_a_quote_loses_nothing(path, both) -> None:
 
 def test_private_xml_that_lacks_a_quote_is_a_warning_where_something_else_tells(path) -> None:
     file_xml, record_xml = private_file_xml(LINKS), private_record_xml(LINKS)
-    broken = re.sub(rb"(<\w+)(>)", rb'\1 version="1.0\2', record_xml, count=1)
+    broken = record_xml.replace(b"<precision>", b"<precision &gt;")
     path.write_bytes(private_records(file_xml, broken) + lime_record("scidac-binary-data", DATA) + CHECKSUM)
     file = open_configuration(path)  # the size of the payload tells
     assert (file.extents, file.group_size, file.precision) == (LATTICE, 3, 64)
@@ -226,7 +229,7 @@ def test_private_xml_that_lacks_a_quote_is_a_warning_where_something_else_tells(
     assert "'scidac-private-record-xml' is not well-formed XML" in warning
     assert np.array_equal(file.read(), LINKS)
 
-    broken = re.sub(rb"(<\w+)(>)", rb'\1 version="1.0\2', file_xml, count=1)
+    broken = file_xml.replace(b"<dims>", b"<dims ")
     path.write_bytes(private_records(broken, record_xml) + lime_record("scidac-binary-data", DATA) + CHECKSUM)
     with pytest.raises(
         FileFormatError, match="'scidac-private-file-xml' is not well-formed.*--lattice.*--group"
@@ -238,6 +241,47 @@ def test_private_xml_that_lacks_a_quote_is_a_warning_where_something_else_tells(
     path.write_bytes(FORMAT + private_records(broken, record_xml) + BINARY + CHECKSUM)
     file = open_configuration(path)
     assert len(file.warnings) == 1
+    assert np.array_equal(file.read(), LINKS)
+
+
+NEARLY_XML = {
+    "an unbound prefix": lambda xml: xml.replace(b"<lx>", b"<a:lx>").replace(b"</lx>", b"</a:lx>"),
+    "no end": lambda xml: xml.replace(b"</ildgFormat>", b""),
+    "another end": lambda xml: xml.replace(b"</ildgFormat>", b"</ILDGFormat>"),
+    "no ends at all": lambda xml: re.sub(rb"</\w+>", b"", xml),
+    "an ampersand": lambda xml: xml.replace(b"<version>", b"<note>this & that</note><version>"),
+    "a quote that is missing": lambda xml: xml.replace(b'other="1"', b'other="1'),
+    "an attribute twice": lambda xml: xml.replace(b'other="1"', b'other="1" other="2"'),
+    "something behind": lambda xml: xml + b"<!-- end",
+    "control characters": lambda xml: xml.replace(b"<version>", b"\x01\x02<version>"),
+}
+
+
+@pytest.mark.parametrize("what", NEARLY_XML)
+def test_a_format_record_that_a_person_can_read_is_read_with_a_warning(path, what) -> None:
+    xml = NEARLY_XML[what](ildg_format(LINKS))
+    path.write_bytes(lime_record("ildg-format", xml) + BINARY + CHECKSUM)
+    file = open_configuration(path)
+    (warning,) = file.warnings
+    assert f"{path}: record 'ildg-format' is not well-formed XML" in warning
+    assert "taken: precision 64, lx 3, ly 2, lz 4, lt 5" in warning
+    assert (file.extents, file.group_size, file.precision) == (LATTICE, 3, 64)
+    assert np.array_equal(file.read(), LINKS)
+    with pytest.raises(FileFormatError, match="but 2 was asked for|not the links"):
+        open_configuration(path, group=2)
+
+
+def test_scidac_records_that_a_person_can_read_are_read_with_a_warning_each(path) -> None:
+    def broken(xml: bytes) -> bytes:
+        return re.sub(rb"(<\w+)(>)", rb'\1 version="1.0\2', xml, count=1)
+
+    records = private_records(broken(private_file_xml(LINKS)), broken(private_record_xml(LINKS)))
+    checksum = lime_record("scidac-checksum", broken(checksum_xml(DATA, 576)))
+    path.write_bytes(records + lime_record("scidac-binary-data", DATA) + checksum)
+    file = open_configuration(path)
+    assert ["not well-formed XML" in warning for warning in file.warnings] == [True] * 3
+    assert (file.extents, file.group_size, file.precision) == (LATTICE, 3, 64)
+    assert file.checksum == scidac_checksum(DATA, 576)
     assert np.array_equal(file.read(), LINKS)
 
 

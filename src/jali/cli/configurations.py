@@ -24,8 +24,8 @@ from jali.comm import Communicator
 from jali.devices import device_names
 from jali.errors import ParameterError
 from jali.files import checked_path, require_memory, shown, value_shown
-from jali.gauge import GaugeField
-from jali.gauge.field import SAVED, array_of_links
+from jali.gauge import SU, GaugeField
+from jali.gauge.field import SAVED, array_of_links, read_links, require_header
 from jali.io.arrays import holds_arrays
 from jali.io.ensemble import checkpoint_folder, links_of
 from jali.io.links import Asked
@@ -60,9 +60,10 @@ class Configuration:
     carries_checksum: bool = True
     """Whether the source has a checksum, compared or not."""
 
-    def mismatch(self, plaquette: float, link_trace: float) -> str | None:
-        """What is wrong with the header, given what the links say; None if nothing is."""
-        return None if self.file is None else self.file.header_mismatch(plaquette, link_trace)
+    def require_header(self, consequence: str = "") -> None:
+        """Raises FileFormatError where the links are not what the header of their file says."""
+        if self.file is not None:
+            require_header(self.file, self.U, consequence)
 
 
 def add_source_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,7 +95,7 @@ def load_configuration(
     device: str | None = None,
     verify: bool = True,
 ) -> Configuration:
-    """The configuration in a file, or in the checkpoint of a run directory (collective).
+    """The configuration in a file, or in the checkpoint of a run directory (collective); its header is not compared yet.
 
     Without `verify` checksums are not compared. Raises FileFormatError for damage, ParameterError where `lattice` and
     `group` make no sense or are missing and where the links do not fit into memory, OSError; the same on all ranks.
@@ -144,7 +145,8 @@ def _from_file(
     with together(ranks):
         _require_memory(path, file.extents, file.group_size**2 * _DOUBLE, ranks)
         whole = Lattice(*file.extents, communicator=ranks, device=device)
-    U = GaugeField.from_file(file, lattice=whole, verify=verify)
+    U = GaugeField(whole, SU(file.group_size))
+    read_links(file, U, verify)
     kind = file.checksum_kind if verify else None
     return Configuration(
         path,

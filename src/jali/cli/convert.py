@@ -20,7 +20,7 @@ from jali.cli.configurations import (
     load_configuration,
     warn,
 )
-from jali.errors import FileFormatError, ParameterError
+from jali.errors import ParameterError
 from jali.gauge import link_trace, plaquette
 from jali.gauge.field import link_format_named, link_formats, require_configuration
 from jali.io.formats import writers
@@ -76,10 +76,7 @@ def execute(arguments: argparse.Namespace) -> int:
                 f"{configuration.path}: {writer.title} files hold {_group(writer.n)} only, this is {_group(U.n)}; "
                 f"use --format {others}"
             )
-    mismatch = configuration.mismatch(plaquette(U), link_trace(U))
-    with together(ranks):
-        if mismatch:
-            raise FileFormatError(f"header mismatch: {mismatch}; nothing written")
+    configuration.require_header("; nothing written")
     if arguments.reunitarise:
         U.reunitarise()
     precision = arguments.precision or configuration.precision

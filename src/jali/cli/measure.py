@@ -93,15 +93,17 @@ def execute(arguments: argparse.Namespace) -> int:
             result["charge"] = _known(profile[-1][-1])
             names = ("flow_time", "energy", "energy_plaquette", "t2_energy", "charge")
             result["flow"] = [dict(zip(names, map(_known, row), strict=True)) for row in profile]
-        mismatch = configuration.mismatch(
-            *(math.nan if result[name] is None else result[name] for name in ("plaquette", "link_trace"))
-        )
-        if mismatch:
-            problems.append(FileFormatError(f"header mismatch: {mismatch}"))
+        agrees = True
+        try:
+            with raised_alike():
+                configuration.require_header()
+        except FileFormatError as error:
+            agrees = False
+            problems.append(error)
         other = source.saved.mismatch(configuration.file) if source.saved and configuration.file else None
         if other:
             problems.append(FileFormatError(other))
-        result["in_means"] = source.in_means and not mismatch and not other and _is_finite(result)
+        result["in_means"] = source.in_means and agrees and not other and _is_finite(result)
         results.append(result)
         if ranks.rank == 0 and not arguments.json:
             print(render_line(result) if source.saved else render(result), flush=True)

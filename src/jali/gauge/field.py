@@ -251,7 +251,8 @@ class GaugeField(WithoutOperators):
         """The configuration in a NERSC, ILDG, SciDAC or MILC file or one of `save`, or the newest of a run, whose folder is named.
 
         Of a run that is the last configuration that it has saved (`save_every`) or, if it saves none, its checkpoint.
-        What `jali.io.open_configuration`, `open_checkpoint` or `open_arrays` has opened is taken, too. Every rank reads its own part; checksums are verified unless `verify` is False. `lattice` and `group` are needed where the file
+        What `jali.io.open_configuration`, `open_checkpoint` or `open_arrays` has opened is taken, too. Every rank reads its own part; checksums are verified unless `verify` is False. Plaquette and link trace
+        are always compared with the header, where it has them. `lattice` and `group` are needed where the file
         does not tell, and must agree with it where it does. `precision` is that of the field, not of the
         file. Raises FileFormatError for damaged files, ParameterError and LayoutError where the arguments
         contradict the file; warns of descriptions in it that cannot be read but are not needed.
@@ -288,12 +289,13 @@ class GaugeField(WithoutOperators):
             lattice = Lattice(*extents)
         found = SU(n)
         _agree(file.path, extents, found, lattice, group)
-        box = io.Box(lattice.local_origin, lattice.local_extents)
+        U = cls(lattice, found, precision)
         if isinstance(file, io.Checkpoint):
-            links = file.read(LINKS, box, verify=verify)
-        else:
-            links = file.read(box, verify=verify)
-        return cls(lattice, found, precision).set_local_links(links)
+            box = io.Box(lattice.local_origin, lattice.local_extents)
+            return U.set_local_links(file.read(LINKS, box, verify=verify))
+        read_links(file, U, verify)
+        require_header(file, U)
+        return U
 
     @classmethod
     def _from_array(
@@ -423,6 +425,27 @@ class GaugeField(WithoutOperators):
             told = {SAVED: {**description(first), "links": 1}}
             extents = (lattice.ndim, *lattice.extents)
             io.write_arrays(path, format, extents, box, {SAVED: links}, told, ranks=lattice.communicator)
+
+
+def read_links(file: io.ConfigurationFile, U: GaugeField, verify: bool) -> None:
+    """Takes the links of a configuration file into a gauge field of its lattice and group (collective)."""
+    lattice = U.lattice
+    box = io.Box(lattice.local_origin, lattice.local_extents)
+    U.set_local_links(file.read(box, verify=verify))
+
+
+def require_header(file: io.ConfigurationFile, U: GaugeField, consequence: str = "") -> None:
+    """Raises FileFormatError where plaquette or link trace of the links of a file are not what its header says.
+
+    No checksum of NERSC knows the order of the links: this finds two extents that are exchanged.
+    """
+    found = (
+        math.nan if file.plaquette is None else mean_plaquettes(U)[0],
+        math.nan if file.link_trace is None else mean_link_trace(U),
+    )
+    mismatch = file.header_mismatch(*found, precision=32 if U.precision == "float32" else 64)
+    if mismatch:
+        raise FileFormatError(f"header mismatch: {mismatch}{consequence}")
 
 
 def link_formats() -> tuple[str, ...]:

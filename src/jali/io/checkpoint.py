@@ -196,7 +196,9 @@ class Checkpoint:
             if not names_are_safe or not 1 <= len(self.lattice) <= _MOST_DIMENSIONS:
                 raise ValueError("impossible names or lattice")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise FileFormatError(f"{path}: the manifest is not that of a checkpoint: {error!r}") from None
+            raise FileFormatError(
+                f"{path}: the manifest is not that of a checkpoint: {shown(repr(error))}"
+            ) from None
         self._directory = os.path.join(path, data)
         for name, info in self.fields.items():
             self._check_size(name, info)

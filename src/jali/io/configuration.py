@@ -195,12 +195,13 @@ class ConfigurationFile:
             self._compare(checksum)
         return links.reshape(*box.shape, DIRECTIONS, storage.n, storage.n)
 
-    def header_mismatch(self, plaquette: float, link_trace: float) -> str | None:
+    def header_mismatch(self, plaquette: float, link_trace: float, *, precision: int = 64) -> str | None:
         """What is wrong with the header, given plaquette and link trace computed from the links; None if they
         agree.
 
-        Tolerance 1e-9 for 64-bit files and 1e-5 for 32-bit files, or one unit of the last printed digit (at
-        most 1e-4) if that is coarser. Values that the header lacks are not compared.
+        Tolerance 1e-9 for 64-bit files and 1e-5 for 32-bit files and values computed in a `precision` of 32 bits,
+        or one unit of the last printed digit (at most 1e-4) if that is coarser. Values that the header lacks are not
+        compared.
         """
         complaints = []
         for name, computed, printed in (
@@ -211,7 +212,7 @@ class ConfigurationFile:
                 continue
             exponent = Decimal(printed).as_tuple().exponent
             digit = 10.0 ** min(0, exponent) if isinstance(exponent, int) else 0.0
-            tolerance = max(_HEADER_TOLERANCE[self.precision], min(digit, _COARSEST_DIGIT))
+            tolerance = max(_HEADER_TOLERANCE[min(self.precision, precision)], min(digit, _COARSEST_DIGIT))
             difference = abs(computed - float(printed))
             if not difference <= tolerance:
                 complaints.append(
@@ -222,7 +223,11 @@ class ConfigurationFile:
                     complaints.append(
                         f"the header's value is {self.group_size} times ours: another normalisation?"
                     )
-        return f"{self.path}: " + "; ".join(complaints) if complaints else None
+        if not complaints:
+            return None
+        return (
+            f"{self.path}: {'; '.join(complaints)}; open_configuration(path).read() has the links as they are"
+        )
 
     def _check_numbers(self, links: NDArray, sites: NDArray[np.int64], norms: bool) -> None:
         hint = "; the file has no checksum: wrong lattice, group or precision, or damaged" if norms else ""

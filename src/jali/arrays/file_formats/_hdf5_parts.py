@@ -14,7 +14,6 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from jali.comm import Communicator
 from jali.errors import FileFormatError
 from jali.files import checked_path, shown
 from jali.io.array_formats import Outline, array_formats
-from jali.io.array_formats.hdf5 import h5py_for
+from jali.io.array_formats.hdf5 import datasets_of, h5py_for
 from jali.io.arrays import checked_and_sealed
 from jali.io.boxes import write_all
 from jali.io.parallel import together
@@ -110,14 +109,8 @@ def _folders_of(target: str) -> list[str]:
     found: set[str] = set()
     with contextlib.suppress(OSError, FileFormatError):
         if os.path.exists(target) and _plain.starts_like("hdf5", target):
-            import h5py
-
-            def look(_: str, item: Any) -> None:
-                if isinstance(item, h5py.Dataset) and item.is_virtual:
-                    found.update(os.path.dirname(source.file_name) for source in item.virtual_sources())
-
-            with h5py.File(target, "r") as file:
-                file.visititems(look)
+            for dataset in datasets_of(target):
+                found.update(map(os.path.dirname, dataset["sources"]))
     own = re.escape(os.path.basename(target)) + r"\.parts-[0-9a-f]{12}"
     beside = os.path.dirname(target)
     return [os.path.join(beside, folder) for folder in sorted(found) if re.fullmatch(own, folder)]

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jali.errors import FileFormatError, ParameterError
+from jali.files import shown
 
 from ..boxes import Box, SiteRecords
 from ..checksums import SiteCrc
@@ -47,13 +48,14 @@ _SCIDAC_DATA = "scidac-binary-data"
 _TEXT_LIMIT = 1 << 18
 """Longest text record that is read; longer ones (whole job inputs) are left alone."""
 _INFO = "jali-info"
-_DESCRIPTIONS = {
-    "ildg-format",
-    "scidac-private-file-xml",
-    "scidac-private-record-xml",
-    "scidac-checksum",
-    _INFO,
+_NEEDED = {
+    "ildg-format": ("precision", "lx", "ly", "lz", "lt"),
+    "scidac-private-file-xml": ("dims",),
+    "scidac-private-record-xml": ("precision", "colors"),
+    "scidac-checksum": ("suma", "sumb"),
 }
+"""XML records that are read, and the elements without which one that is not well-formed is of no use."""
+_DESCRIPTIONS = {*_NEEDED, _INFO}
 
 
 def parse_lime(path: str, fd: int, size: int, asked: Asked) -> Contents:
@@ -62,9 +64,9 @@ def parse_lime(path: str, fd: int, size: int, asked: Asked) -> Contents:
     payload = _payload(path, found)
     header = _texts(path, fd, found)
     broken: dict[str, str] = {}
+    warnings: list[str] = []
     ildg, scidac_file, scidac_record, checksum = (
-        _values(path, kind, header, broken)
-        for kind in ("ildg-format", "scidac-private-file-xml", "scidac-private-record-xml", "scidac-checksum")
+        _values(path, kind, header, broken, warnings) for kind in _NEEDED
     )
     if ildg:
         scidac_record = {}
@@ -116,7 +118,7 @@ def parse_lime(path: str, fd: int, size: int, asked: Asked) -> Contents:
         make_checksum=SiteCrc,
         checksum=sums,
         checksum_fault=fault,
-        warnings=tuple(f"{text}; it is not needed here" for text in broken.values()),
+        warnings=(*warnings, *(f"{text}; it is not needed here" for text in broken.values())),
     )
 
 
@@ -258,26 +260,48 @@ def _texts(path: str, fd: int, found: list[Record]) -> dict[str, str]:
     return texts
 
 
-def _values(path: str, kind: str, header: dict[str, str], broken: dict[str, str]) -> dict[str, str]:
+def _values(
+    path: str, kind: str, header: dict[str, str], broken: dict[str, str], warnings: list[str]
+) -> dict[str, str]:
     """Text of every XML element of a record by tag, name spaces apart; empty if there is no such record.
 
-    A record that is no XML is empty too, and what is wrong with it goes to `broken`: others may say the same. The
-    declaration in front is left out, since the text is decoded already; it lacks a quote in files of old writers.
+    Of a record that is not well-formed the elements are read as a person would, with a warning, where they say all that
+    is needed. Else it is empty, and what is wrong goes to `broken`: other records may say the same. The declaration in
+    front is left out, since the text is decoded already; it lacks a quote in files of old writers.
     """
     if kind not in header:
         return {}
     text = re.sub(r"\A\s*<\?xml[^<>]*\?>", "", header[kind])
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise FileFormatError(f"{path}: record {kind!r} holds an XML document type, which it has no use for")
+    values: dict[str, str] = {}
     try:
         root = ET.fromstring(text.encode("utf-8"))
     except (ET.ParseError, LookupError, ValueError, RecursionError) as error:
-        broken[kind] = f"{path}: record {kind!r} is not well-formed XML: {error}"
-        return {}
-    values: dict[str, str] = {}
+        what = f"{path}: record {kind!r} is not well-formed XML: {error}"
+        values = _read_loosely(text)
+        if not all(values.get(name) for name in _NEEDED[kind]):
+            broken[kind] = what
+            return {}
+        said = ", ".join(f"{name} {shown(values[name], 40)}" for name in _NEEDED[kind])
+        warnings.append(f"{what}; what can be read of it is taken: {said}")
+        return values
     for element in root.iter():
         values.setdefault(element.tag.rpartition("}")[2], (element.text or "").strip())
     return values
+
+
+def _read_loosely(text: str) -> dict[str, str]:
+    """What stands behind each opening tag, up to the next one, of a text that is only nearly XML; not what has two values."""
+    found: dict[str, str] = {}
+    contradicted: set[str] = set()
+    for match in re.finditer(
+        r"<\s*(?:[\w.-]{1,40}:)?([A-Za-z]\w{0,40})(?:\s[^<>]{0,400})?>([^<>]{0,200})", text
+    ):
+        name, value = match[1], match[2].strip()
+        if value and found.setdefault(name, value) != value:
+            contradicted.add(name)
+    return {name: value for name, value in found.items() if name not in contradicted}
 
 
 def _lattice(
