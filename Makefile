@@ -152,6 +152,7 @@ recipe-%: environment-test
 
 docs: environment-docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
+	@$(BIN)/python tools/check_site.py site
 	@echo "the documentation is in site/index.html"
 
 # All four run, whatever the first ones say. mypy reads the types of jali._core from a stub that the build makes.

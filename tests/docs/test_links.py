@@ -74,6 +74,37 @@ def test_dead_links_and_anchors_are_found(tmp_path: Path) -> None:
     assert dead(page) == ["none.md", "none.png", "other.md#not-here", "#none", "gone.svg"]
 
 
+def clicks(roots: list[Path]) -> dict[Path, int]:
+    """How many links lead from one of these pages to each page."""
+    near = {root: 0 for root in roots}
+    line = list(roots)
+    for page in line:
+        for link in links(page):
+            target = (page.parent / link.partition("#")[0]).resolve()
+            if target.suffix == ".md" and target.exists() and target not in near:
+                near[target] = near[page] + 1
+                line.append(target)
+    return near
+
+
+def test_every_page_is_two_clicks_from_where_readers_begin() -> None:
+    near = clicks([ROOT / "README.md", ROOT / "docs" / "index.md"])
+    assert not {str(page.relative_to(ROOT)) for page in PAGES if near.get(page, 3) > 2}
+
+
+def test_clicks_are_counted(tmp_path: Path) -> None:
+    for name, text in {
+        "a": "[b](b.md#x)",
+        "b": "[c](c.md) [a](a.md)",
+        "c": "[d](d.md)",
+        "d": "",
+        "e": "[a](a.md)",
+    }.items():
+        (tmp_path / f"{name}.md").write_text(text)
+    found = clicks([tmp_path / "a.md"])
+    assert {page.stem: n for page, n in found.items()} == {"a": 0, "b": 1, "c": 2, "d": 3}
+
+
 def test_page_of_parameters_is_what_the_schema_says() -> None:
     assert parameters_page.PAGE.read_text() == parameters_page.text(), (
         "`python tools/parameters_page.py` writes it anew"
