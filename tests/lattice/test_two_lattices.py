@@ -241,6 +241,22 @@ def test_a_lattice_like_another_meets_it_on_any_ranks_that_can_share_them():
             assert grid == other
 
 
+def test_like_gives_one_lattice_for_the_same_extents():
+    def run():
+        fine = Lattice(8, 4, grid=(2, 1))
+        assert all(fine.like(extents) is fine for extents in [(8, 4), [8, 4], np.array([8, 4])])
+        coarse = fine.like(4, 4)
+        assert coarse is not fine
+        assert all(one is coarse for one in (fine.like(4, 4), fine.like(2, 4).like(4, 4)))
+        assert coarse.like(8, 4) is fine
+        f, g = Field(fine, Real()), Field(coarse.like(fine.extents), Real())
+        f[...] = g[...] = 1.5
+        assert (f + g).sum() == 3.0 * fine.volume
+        assert Lattice(8, 4, grid=(2, 1)).like(4, 4) is not coarse
+
+    jali.virtual_ranks(2, run)
+
+
 @pytest.mark.parametrize(
     ("grid", "extents", "others", "advice"),
     [

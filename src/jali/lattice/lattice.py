@@ -164,6 +164,9 @@ class Lattice(LatticeBase):
             raise LayoutError(
                 f"the rank grid {self.grid} has {counted(self.partition.nranks, 'rank')}, but {size} are running"
             )
+        self._relatives = weakref.WeakValueDictionary(
+            {self.extents: self}
+        )  # those that `like` has made, by extents
         self.left = LeftCounts()  # of sites that could not be stored
         self._layouts: dict[int, Any] = {}
         self.aligned: dict[
@@ -179,24 +182,27 @@ class Lattice(LatticeBase):
         return f"Lattice({', '.join(map(str, self.extents))})"
 
     def like(self, *extents: int | Sequence[int]) -> Lattice:
-        """A coarser or finer lattice of these extents on the same ranks and devices, each rank with the same part of it.
+        """The coarser or finer lattice of these extents on the same ranks and devices, each rank with the same part of it.
 
+        It is one lattice for the same extents, whichever of its relatives is asked: of its own extents this lattice itself.
         Kernels and `block_sums` read the two together. Raises LayoutError where extents are not multiples of each other, or
         ranks cannot own the same part: then the message says which grid this lattice needs.
         """
         gpu = self.gpu
         flat: tuple[Any, ...] = extents
-        if len(extents) == 1 and isinstance(extents[0], Sequence):
+        if len(extents) == 1 and isinstance(extents[0], Sequence | np.ndarray):
             flat = tuple(extents[0])
         if len(flat) != self.ndim or not all(
             isinstance(n, int | np.integer) and n > 0 and (n % m == 0 or m % n == 0)
             for n, m in zip(flat, self.extents, strict=True)
         ):
             raise LayoutError(
-                f"a lattice like {self} has extents that are multiples of its own or divide them, not {flat}"
+                f"a lattice like {self} has extents that are multiples of its own or divide them, not {value_shown(flat)}"
             )
-        made = None
-        if all(g <= n for g, n in zip(self.grid, flat, strict=True)):
+        made = self._relatives.get(tuple(map(int, flat)))
+        if made is self:
+            return self
+        if made is None and all(g <= n for g, n in zip(self.grid, flat, strict=True)):
             made = Lattice(
                 *flat,
                 grid=self.grid,
@@ -210,6 +216,8 @@ class Lattice(LatticeBase):
             raise LayoutError(
                 f"ranks cannot own the same part of {self}, whose grid is {self.grid}, and of a lattice {flat}: {how_to_share(self, flat)}"
             )
+        made._relatives = self._relatives
+        self._relatives[made.extents] = made
         return made
 
     @property
