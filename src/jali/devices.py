@@ -55,7 +55,9 @@ def open_device(name: str | None, communicator: Any) -> Any:
 def parse_device(name: str) -> tuple[str, int | None]:
     """Kind ("cpu" or the name of a vendor) and number, None where a name has none. Raises DeviceError for other names."""
     if not isinstance(name, str):
-        raise DeviceError(f"a device is named by a string such as 'cpu', 'cuda' or 'cuda:1', not {name!r}")
+        raise DeviceError(
+            f"a device is named by a string such as 'cpu', 'cuda' or 'cuda:1', not {value_shown(name)}"
+        )
     kind, colon, number = name.partition(":")
     if kind == "cpu" and not colon:
         return "cpu", None

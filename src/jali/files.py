@@ -142,13 +142,34 @@ def parse_toml(text: str, source: str) -> dict[str, Any]:
 
 
 def value_shown(value: Any) -> str:
-    """A value from a file or a command line for a message, however long or deep it is."""
+    """A value from a file, a command line or a caller for a message, however long or deep it is; of an array its shape and type."""
+    if is_array(value):
+        kind = type(value)
+        return f"a {kind.__module__}.{kind.__qualname__} of shape {tuple(value.shape)} and type {value.dtype}"
+    if isinstance(value, list | tuple) and _holds_numbers_of_arrays(value):
+        return f"a {type(value).__name__} of {len(value)}, the first {value_shown(value[0])}"
+    if type(value) is int and abs(value) >= 1 << 256:
+        return f"a number of {value.bit_length()} bits"
     try:
-        return shown(repr(value), 80)
+        return shown(repr(value), 300 if type(value).__module__.startswith("jali.") else 80)
     except RecursionError:
         return "something nested very deeply"
     except ValueError:
         return "a number with thousands of digits"
+
+
+def _holds_numbers_of_arrays(value: Any, depth: int = 3) -> bool:
+    """Whether one of the first elements of a list is an array, a number of one, or such a list."""
+    if not isinstance(value, list | tuple) or depth == 0:
+        return is_array(value) or type(value).__module__ == "numpy"
+    return any(_holds_numbers_of_arrays(one, depth - 1) for one in value[:3])
+
+
+def is_array(value: Any) -> bool:
+    """Whether this is an array of NumPy or of another library, which shows its contents; jali's own say their shapes."""
+    kind = type(value)
+    shape = getattr(value, "shape", None) if hasattr(kind, "shape") and hasattr(kind, "dtype") else None
+    return isinstance(shape, tuple) and len(shape) > 0 and not kind.__module__.startswith("jali.")
 
 
 def memory_here() -> int:

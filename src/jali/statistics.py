@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jali.errors import ParameterError
+from jali.files import value_shown
 
 __all__ = [
     "Autocorrelation",
@@ -229,7 +230,7 @@ def mean_error_of(f: Callable[[FloatArray], float], data: ArrayLike) -> Estimate
     """
     x = _checked(data, least=1, dimensions=2)
     if not callable(f):
-        raise ParameterError(f"mean_error_of takes a function of means, not {f!r}")
+        raise ParameterError(f"mean_error_of takes a function of means, not {value_shown(f)}")
     n, means = len(x), x.mean(axis=0)
     value = float(f(means))
     if n == 1:
@@ -247,7 +248,7 @@ def mean_error_of(f: Callable[[FloatArray], float], data: ArrayLike) -> Estimate
 def mean_errors(columns: Mapping[str, ArrayLike]) -> dict[str, Estimate]:
     """:func:`mean_error` of several observables, each with its own window; errors name the observable."""
     if not isinstance(columns, Mapping):
-        raise ParameterError(f"mean_errors takes a dictionary of series, not {columns!r}")
+        raise ParameterError(f"mean_errors takes a dictionary of series, not {value_shown(columns)}")
     estimates = {}
     for name, series in columns.items():
         try:
@@ -302,7 +303,7 @@ def jackknife(f: Callable[..., ArrayLike], data: ArrayLike, bin_size: int = 1) -
     x = _checked(data, least=2, dimensions=None)
     _whole(bin_size, "bin_size")
     if not callable(f):
-        raise ParameterError(f"the jackknife takes a function of means, not {f!r}")
+        raise ParameterError(f"the jackknife takes a function of means, not {value_shown(f)}")
     if bin_size < 1 or len(x) // bin_size < 2:
         raise ParameterError(
             f"bins of {bin_size} from {len(x)} measurements: the jackknife needs 2 bins or more, "
@@ -470,7 +471,7 @@ def _is_constant(x: FloatArray) -> bool:
 
 def _check_method(method: str, s: float, c: float) -> None:
     if method not in ("wolff", "madras-sokal"):
-        raise ParameterError(f"unknown window method {method!r}; use 'wolff' or 'madras-sokal'")
+        raise ParameterError(f"unknown window method {value_shown(method)}; use 'wolff' or 'madras-sokal'")
     _real(s, "s")
     _real(c, "c")
     if not (s > 0 and c > 0):
@@ -479,12 +480,12 @@ def _check_method(method: str, s: float, c: float) -> None:
 
 def _real(value: object, name: str) -> None:
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
-        raise ParameterError(f"{name} is a real number, not {value!r}")
+        raise ParameterError(f"{name} is a real number, not {value_shown(value)}")
 
 
 def _whole(value: object, name: str) -> None:
     if not isinstance(value, numbers.Integral) or isinstance(value, bool):
-        raise ParameterError(f"{name} is a whole number, not {value!r}")
+        raise ParameterError(f"{name} is a whole number, not {value_shown(value)}")
 
 
 def _checked(series: ArrayLike, least: int, dimensions: int | None = 1) -> FloatArray:

@@ -505,6 +505,50 @@ def test_odd_offset_is_a_race_over_all_sites_but_not_over_a_colour():
     jali.site_function(odd_offset)[EVEN](make(Real()))
 
 
+def test_a_race_that_colours_do_not_end_is_not_sent_to_them():
+    def both_offsets(X, a):
+        a[X] += a[X + EX] + a[X + EX + EY]
+
+    with pytest.raises(
+        TraceError, match=r"offset \(1, 1, 0\) joins sites of one parity.*use a jali.Colouring"
+    ) as caught:
+        jali.site_function(both_offsets)(make(Real()))
+    assert "Run it over" not in str(caught.value)
+
+
+def update_all(X, U):
+    for mu in X.directions():
+        U[mu][X] = sum(
+            U[nu][X + mu] + U[mu][X + nu] + U[nu][X + mu - nu] for nu in X.directions() if nu != mu
+        )
+
+
+def update_one(X, U, mu):
+    U[mu][X] = sum(U[nu][X + mu] + U[mu][X + nu] + U[nu][X + mu - nu] for nu in X.directions() if nu != mu)
+
+
+def test_links_of_all_directions_at_once_are_sent_to_one_direction_per_call():
+    links = [make(Real()) for _ in range(LATTICE.ndim)]
+    update = jali.site_function(update_all)
+    cure = r"write one per call, U\[mu\] with the direction mu as an argument, over "
+    for colour, over in ((jali.ALL, "EVEN and over ODD"), (EVEN, "EVEN"), (ODD, "ODD")):
+        with pytest.raises(TraceError, match=f"{cure}{over}\n"):
+            update[colour](links)
+    for mu in LATTICE.directions:
+        for colour in (EVEN, ODD):
+            jali.site_function(update_one)[colour](links, mu)  # the cure
+
+
+def test_fields_of_a_list_that_race_alone_are_sent_elsewhere():
+    @jali.site_function
+    def rectangles(X, U):
+        for mu in X.directions():
+            U[mu][X] = U[mu][X + 2 * EX]
+
+    with pytest.raises(TraceError, match="use a jali.Colouring"):
+        rectangles([make(Real()) for _ in range(LATTICE.ndim)])
+
+
 def step(X, new, u):
     new[X] = 0.5 * u[X] + 0.25 * (u[X + EX] + u[X - EX])  # here
 

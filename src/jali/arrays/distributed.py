@@ -22,6 +22,7 @@ from jali.arrays.libraries import library_by_name, library_of, where_its_part_is
 from jali.comm import Communicator
 from jali.comm.given import integer
 from jali.errors import LayoutError, ParameterError, ShapeError
+from jali.files import value_shown
 from jali.lattice.field import Field
 
 Scalar = Any  # a number of NumPy's
@@ -75,7 +76,9 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
             try:
                 local_array = library.part(layout, dtype)
             except (TypeError, AttributeError) as error:
-                raise ParameterError(f"{dtype!r} is no type of elements of {engine}: {error}") from None
+                raise ParameterError(
+                    f"{value_shown(dtype)} is no type of elements of {engine}: {error}"
+                ) from None
         elif isinstance(local_array, _core.PlacedArray):
             local_array = part_of_memory(layout, local_array)
         else:
@@ -581,7 +584,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
 def _cells(given: int | None) -> int:
     if (number := integer(0 if given is None else given)) is None:
-        raise ShapeError(f"a number of ghost cells is a whole number, not {given!r}")
+        raise ShapeError(f"a number of ghost cells is a whole number, not {value_shown(given)}")
     return number
 
 

@@ -20,6 +20,7 @@ from jali.arrays.recorded import assign, is_recorded
 from jali.arrays.transits import Way
 from jali.comm import Communicator
 from jali.errors import ParameterError
+from jali.files import value_shown
 
 MESSAGE_BYTES = 16384  # parts of this mean size and more are messages of their own
 
@@ -40,7 +41,7 @@ def check_workspace(given: Any) -> None:
     """Raise ParameterError for what is neither None nor a number of bytes."""
     number = isinstance(given, int | float | np.integer | np.floating) and not isinstance(given, bool)
     if given is not None and not (number and given > 0):
-        raise ParameterError(f"a workspace limit is a positive number of bytes, not {given!r}")
+        raise ParameterError(f"a workspace limit is a positive number of bytes, not {value_shown(given)}")
 
 
 class Exchange:

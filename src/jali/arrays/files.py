@@ -22,7 +22,7 @@ from jali.arrays.layout import Layout, Partition, communicator_of, layout_of
 from jali.arrays.libraries import library_by_name, library_of
 from jali.comm import Communicator
 from jali.errors import FileFormatError, ParameterError, ShapeError
-from jali.files import checked_path, require_memory, shown
+from jali.files import checked_path, require_memory, shown, value_shown
 from jali.io.parallel import raised_alike, together
 from jali.io.writing import explained
 
@@ -143,7 +143,7 @@ def contents(
 def _row(format: str) -> FileFormat:
     if format not in file_formats():
         names = ", ".join(map(repr, file_formats()))
-        raise ParameterError(f"arrays are written and read as {names}, not {format!r}")
+        raise ParameterError(f"arrays are written and read as {names}, not {value_shown(format)}")
     return file_formats()[format]
 
 

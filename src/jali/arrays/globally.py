@@ -13,6 +13,7 @@ from jali.arrays.layout import Box, Layout, shape_of
 from jali.arrays.libraries import library_of
 from jali.comm.given import integer
 from jali.errors import ParameterError, ShapeError
+from jali.files import value_shown
 
 if TYPE_CHECKING:
     from jali.arrays.distributed import DistributedArray
@@ -74,7 +75,9 @@ class Globally:
         refuse_loss(array, value)
         if not hasattr(value, "dtype") and (kind := np.asarray(value).dtype.kind) not in "biufc":
             # which those ranks that have none of these elements would not notice
-            raise ParameterError(f"elements of an array are numbers, not {value!r} (of kind {kind!r})")
+            raise ParameterError(
+                f"elements of an array are numbers, not {value_shown(value)} (of kind {kind!r})"
+            )
         if np.ndim(value) > 0:
             wanted = tuple(end - begin for axis, (begin, end) in enumerate(box) if axis not in dropped)
             if not hasattr(value, "shape"):
@@ -106,7 +109,7 @@ def _box(layout: Layout, where: Any, drop_all: bool = False) -> tuple[Box, set[i
         number = integer(index)
         if number is None:
             raise ShapeError(
-                f"global indices are whole numbers, slices and one ellipsis, not {index!r}; x[...] has local indices"
+                f"global indices are whole numbers, slices and one ellipsis, not {value_shown(index)}; x[...] has local indices"
             )
         if not -extent <= number < extent:
             raise IndexError(f"index {number} is outside of axis {axis} with {extent} elements")

@@ -22,6 +22,7 @@ from jali.arrays.asked import asked
 from jali.comm import Communicator
 from jali.comm.given import each, integer, several
 from jali.errors import LayoutError, ParameterError, ShapeError
+from jali.files import value_shown
 
 Shape = tuple[int, ...]
 Slices = tuple[slice, ...]
@@ -51,7 +52,7 @@ def communicator_of(given: Any) -> Communicator:
         return given
     if hasattr(given, "Get_attr"):
         return comm.from_mpi4py(given)
-    raise ParameterError(f"ranks are given as a communicator of jali or of mpi4py, not {given!r}")
+    raise ParameterError(f"ranks are given as a communicator of jali or of mpi4py, not {value_shown(given)}")
 
 
 def even_split(extent: int, parts: int) -> Shape:
@@ -327,7 +328,7 @@ def layout_of(
     whole = extents("a global shape", shape)
     if not isinstance(partition, Partition):
         raise ParameterError(
-            f"a partition is one of {', '.join(f'Partition.{p.name}' for p in Partition)}, not {partition!r}"
+            f"a partition is one of {', '.join(f'Partition.{p.name}' for p in Partition)}, not {value_shown(partition)}"
         )
     axes, parts = _grid(communicator.size, whole, axis, grid, partition)
     shapes = _local_shapes(communicator.size, whole, partition, axes, parts, local_shapes)
@@ -335,7 +336,7 @@ def layout_of(
     if mask is not None:
         if not several(mask):
             raise ShapeError(
-                f"a mask has a number for each of {counted(communicator.size, 'rank')}, not {mask!r}"
+                f"a mask has a number for each of {counted(communicator.size, 'rank')}, not {value_shown(mask)}"
             )
         groups = tuple(value.item() if hasattr(value, "item") else value for value in mask)
         if len(groups) != communicator.size:
@@ -370,7 +371,7 @@ def extents(what: str, given: Any) -> Shape:
         try:
             shape = tuple(operator.index(n) for n in given)
         except TypeError:
-            raise ShapeError(f"{what} is a whole number or several, not {given!r}") from None
+            raise ShapeError(f"{what} is a whole number or several, not {value_shown(given)}") from None
     if any(n < 0 for n in shape):
         raise ShapeError(f"{what} has no negative extents, this one is {shape}")
     return shape
@@ -383,7 +384,7 @@ def _grid(
     for given in each(axis):
         number = integer(given)
         if number is None:
-            raise ShapeError(f"an axis is a whole number, or several, not {axis!r}")
+            raise ShapeError(f"an axis is a whole number, or several, not {value_shown(axis)}")
         if not -len(shape) <= number < len(shape) and shape:
             raise ShapeError(f"axis {number} does not exist in an array of shape {shape}")
         axes.append(number % len(shape) if shape else 0)
@@ -417,7 +418,9 @@ def _local_shapes(
             found.append(tuple(local))
         return tuple(found)
     if not several(given):
-        raise ShapeError(f"local_shapes has a shape for each of {counted(ranks, 'rank')}, not {given!r}")
+        raise ShapeError(
+            f"local_shapes has a shape for each of {counted(ranks, 'rank')}, not {value_shown(given)}"
+        )
     shapes = tuple(extents("a local shape", one) for one in given)
     if len(shapes) != ranks:
         raise ShapeError(

@@ -15,6 +15,7 @@ import numpy as np
 from jali.comm.current_device import current_device
 from jali.comm.whereabouts import place_of
 from jali.errors import LayoutError, ParameterError
+from jali.files import value_shown
 
 ANYWHERE: AbstractContextManager[None] = nullcontext()
 PIECE = 1 << 15  # elements of a sum in 32 bits
@@ -484,12 +485,12 @@ _CLASSES = {
 def library_by_name(name: str) -> Library:
     """Raises ParameterError for an unknown one, and for one that is not installed."""
     if name not in LIBRARIES:
-        raise ParameterError(f"engine {name!r} is none; there are {', '.join(LIBRARIES)}")
+        raise ParameterError(f"engine {value_shown(name)} is none; there are {', '.join(LIBRARIES)}")
     library = LIBRARIES[name]
     try:
         library.find()
     except ImportError as error:
-        raise ParameterError(f"engine {name!r} is not installed: {error}") from None
+        raise ParameterError(f"engine {value_shown(name)} is not installed: {error}") from None
     return library
 
 
@@ -540,7 +541,7 @@ def dtype_of_numpy(dtype: Any) -> np.dtype[Any]:
         return np.dtype(name.removeprefix("torch.") if name.startswith("torch.") else dtype)
     except TypeError:
         raise ParameterError(
-            f"{name} is no type of elements that NumPy has; take one that it has, such as float32, or convert arrays (x.astype)"
+            f"{value_shown(dtype)} is no type of elements that NumPy has; take one that it has, such as float32, or convert arrays (x.astype)"
         ) from None
 
 

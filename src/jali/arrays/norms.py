@@ -11,6 +11,7 @@ from jali.arrays.libraries import library_of, numpy_dtype
 from jali.arrays.reductions import Along, kind_of, of_means, real
 from jali.comm.given import integer
 from jali.errors import ParameterError, ShapeError
+from jali.files import value_shown
 
 if TYPE_CHECKING:
     from jali.arrays.distributed import DistributedArray
@@ -20,11 +21,11 @@ def norm(x: DistributedArray, order: Any, axis: int | None) -> Any:
     """See `DistributedArray.norm`."""
     if isinstance(order, str) and order in ("fro", "nuc"):
         raise NotImplementedError(
-            f"norm {order!r} is one of matrices; distributed arrays have those of vectors"
+            f"norm {value_shown(order)} is one of matrices; distributed arrays have those of vectors"
         )
     order = 2 if order is None else order
     if not isinstance(order, int | float | np.number):
-        raise ParameterError(f"the order of a norm is a number, not {order!r}")
+        raise ParameterError(f"the order of a norm is a number, not {value_shown(order)}")
     order, kind = float(order), of_norms(kind_of(x))
     library = library_of(x.local)
     if library.complete:
@@ -32,7 +33,7 @@ def norm(x: DistributedArray, order: Any, axis: int | None) -> Any:
     if axis is None:
         return kind.type(of_vector(x, order))
     if integer(axis) is None:
-        raise ShapeError(f"a norm of vectors is one along an axis, a whole number, not {axis!r}")
+        raise ShapeError(f"a norm of vectors is one along an axis, a whole number, not {value_shown(axis)}")
     along = Along(x, axis)
     parts = _parts(floating(along.local), order, along.axes[0], along.library)
     found = _finish(along.everywhere(parts, _combination(order)), order)

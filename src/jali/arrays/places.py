@@ -10,6 +10,7 @@ from jali import comm
 from jali.arrays.libraries import LIBRARIES, library_by_name
 from jali.devices import parse_device
 from jali.errors import DeviceError, ParameterError
+from jali.files import value_shown
 
 
 def choose_engine(device: str, engine: str | None) -> str:
@@ -21,14 +22,18 @@ def choose_engine(device: str, engine: str | None) -> str:
     if engine is not None:
         library_by_name(engine)
         if (engine in ("numpy", "jax", "jali")) > (kind == "cpu") or (engine == "cupy") > (kind == "cuda"):
-            raise ParameterError(f"engine {engine!r} has no arrays on the device {device!r}")
+            raise ParameterError(
+                f"engine {value_shown(engine)} has no arrays on the device {value_shown(device)}"
+            )
         return engine
     if kind == "cpu":
         return "numpy"
     for name in ("cupy", "torch") if kind == "cuda" else ("torch",):
         if importlib.util.find_spec(name) is not None:
             return name
-    raise ParameterError(f"arrays on the device {device!r} need CuPy or PyTorch, of which none is installed")
+    raise ParameterError(
+        f"arrays on the device {value_shown(device)} need CuPy or PyTorch, of which none is installed"
+    )
 
 
 @contextmanager
@@ -45,7 +50,9 @@ def on_device(device: str, engine: str) -> Iterator[None]:
     xp = LIBRARIES[engine].xp
     count = xp.cuda.runtime.getDeviceCount() if engine == "cupy" else xp.cuda.device_count()
     if count == 0 or (number is not None and number >= count):
-        raise DeviceError(f"{engine} sees {count} devices here, and the device asked for is {device!r}")
+        raise DeviceError(
+            f"{engine} sees {count} devices here, and the device asked for is {value_shown(device)}"
+        )
     place = comm.current().rank_on_host % count if number is None else number
     if engine == "cupy":
         with xp.cuda.Device(place):

@@ -20,6 +20,7 @@ from jali.arrays.libraries import dtype_of_numpy, library_of, numpy_dtype
 from jali.comm import Communicator
 from jali.comm.given import integer, several
 from jali.errors import ParameterError, ShapeError
+from jali.files import value_shown
 
 if TYPE_CHECKING:
     from jali.arrays.distributed import DistributedArray
@@ -261,7 +262,7 @@ def _axes(x: DistributedArray, axis: Any) -> Shape:
     for given in tuple(axis) if several(axis) else (axis,):
         number = integer(given)
         if number is None:
-            raise ShapeError(f"an axis is a whole number, or several, not {axis!r}")
+            raise ShapeError(f"an axis is a whole number, or several, not {value_shown(axis)}")
         if not -x.ndim <= number < x.ndim:
             raise ShapeError(f"axis {number} does not exist in an array of shape {x.global_shape}")
         found.append(number % x.ndim)
@@ -386,7 +387,7 @@ def place_of_extreme(x: DistributedArray, name: str, axis: Any) -> Any:
     if (library := library_of(x._local)).complete:
         return library.xp
     if axis is not None and integer(axis) is None:
-        raise ShapeError(f"arg{name} takes one axis, a whole number, or none, not {axis!r}")
+        raise ShapeError(f"arg{name} takes one axis, a whole number, or none, not {value_shown(axis)}")
     along = Along(x, axis)
     _check_elements(along, f"arg{name}")
     if along.dtype.kind == "b":

@@ -14,6 +14,7 @@ from jali.arrays.layout import Layout, Partition, Shape, extents, layout_of
 from jali.arrays.libraries import library_of
 from jali.comm.given import integer
 from jali.errors import ShapeError
+from jali.files import value_shown
 
 if TYPE_CHECKING:
     from jali.arrays.distributed import DistributedArray
@@ -50,7 +51,7 @@ def transpose(x: DistributedArray, axes: Sequence[int] | None) -> DistributedArr
         )
         if sorted(order) != list(range(x.ndim)):
             raise ShapeError(
-                f"axes {tuple(axes)} are no order of the {x.ndim} axes of an array of shape {x.global_shape}"
+                f"axes {value_shown(tuple(axes))} are no order of the {x.ndim} axes of an array of shape {x.global_shape}"
             )
     after = layout_of(
         x.communicator, tuple(layout.shape[axis] for axis in order), x.partition,

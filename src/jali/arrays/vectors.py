@@ -14,6 +14,7 @@ from jali.arrays.libraries import library_of, numpy_dtype
 from jali.arrays.norms import floating
 from jali.arrays.stacked import StackedDistributedArray
 from jali.errors import LayoutError
+from jali.files import value_shown
 from jali.lattice.vectors import FieldVectors
 from jali.solvers.vectors import Assignment, Partial, WithoutGraphs, addable, assign, inner_by_library, summed
 
@@ -27,7 +28,9 @@ class DistributedVectors(WithoutGraphs):
 
     def check(self, name: str, x: Any, like: Any) -> None:
         if isinstance(x, StackedDistributedArray) != isinstance(like, StackedDistributedArray):
-            raise LayoutError(f"{name} is {x!r}, b is {like!r}: one is a stack, the other none")
+            raise LayoutError(
+                f"{name} is {value_shown(x)}, b is {value_shown(like)}: one is a stack, the other none"
+            )
         mine, theirs = _leaves(x), _leaves(like)
         if len(mine) != len(theirs):
             raise LayoutError(f"{name} is a stack of {len(mine)} arrays, b one of {len(theirs)}")

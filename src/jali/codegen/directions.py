@@ -14,6 +14,7 @@ import numpy as np
 
 from jali.amounts import counted
 from jali.codegen.lines import trace_error
+from jali.files import value_shown
 
 LARGEST_OFFSET = 1 << 29  # sites in each direction: sums of two and a coordinate fit 32 bits
 
@@ -31,7 +32,7 @@ class Offset:
         """Refuses numbers; what other classes do with an offset is their business."""
         if isinstance(other, numbers.Number):
             raise trace_error(
-                f"{self!r} {operation} {other!r}: directions are added to one another and multiplied by whole numbers, mu + 2 * nu; "
+                f"{self!r} {operation} {value_shown(other)}: directions are added to one another and multiplied by whole numbers, mu + 2 * nu; "
                 "the number of a direction is int(mu)"
             )
         return NotImplemented
@@ -78,7 +79,7 @@ class Offset:
     def _unordered(self, operation: str, other: Any) -> Any:
         if isinstance(other, Offset):
             raise trace_error(
-                f"{self!r} {operation} {other!r}: directions have no order; compare int(mu), or take X.planes()"
+                f"{self!r} {operation} {value_shown(other)}: directions have no order; compare int(mu), or take X.planes()"
             )
         return self._no(operation, other)
 

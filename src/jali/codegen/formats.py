@@ -32,6 +32,7 @@ from jali.codegen.packings import (
 )
 from jali.codegen.types import Element, Vector
 from jali.errors import LayoutError
+from jali.files import value_shown
 
 WIDEST_PACKET = 16  # bytes that a thread of a device loads at once
 PRECISIONS = ("float32", "float64")  # of arithmetic
@@ -360,7 +361,9 @@ def stored(name: str, element: Element, precision: str) -> Stored:
     """
     fitting = [row.name for row in FORMATS.values() if not _why_not(row, element, precision)]
     if not isinstance(name, str) or name not in FORMATS:
-        raise LayoutError(f"storage {name!r} is unknown; {element} can be stored as {', '.join(fitting)}")
+        raise LayoutError(
+            f"storage {value_shown(name)} is unknown; {element} can be stored as {', '.join(fitting)}"
+        )
     if why := _why_not(FORMATS[name], element, precision):
         raise LayoutError(f"{why}; {element} can be stored as {', '.join(fitting)}")
     row = FORMATS[name]

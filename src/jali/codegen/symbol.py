@@ -10,6 +10,7 @@ import numpy as np
 
 from jali.codegen.lines import trace_error
 from jali.errors import TraceError
+from jali.files import value_shown
 
 
 class Symbol:
@@ -40,7 +41,7 @@ class Symbol:
 
     def __format__(self, spec: str) -> str:
         if spec:
-            raise self._no(f"the format {spec!r} needs a value")
+            raise self._no(f"the format {value_shown(spec)} needs a value")
         return repr(self)
 
     def __copy__(self) -> Any:

@@ -16,6 +16,7 @@ from jali.codegen.state import MOST_DRAWS, Gathered, Loop, Trace, builder, curre
 from jali.codegen.symbol import Symbol, WithoutValue
 from jali.codegen.types import Element, Type
 from jali.codegen.values import Value, lift
+from jali.files import value_shown
 
 
 class Site(WithoutValue):
@@ -37,7 +38,11 @@ class Site(WithoutValue):
 
     def _shift(self, other: Any, sign: int) -> Site:
         if not isinstance(other, dirs.Offset):
-            text = f"{type(other).__name__} {other!r}" if not isinstance(other, Symbol) else repr(other)
+            text = (
+                f"{type(other).__name__} {value_shown(other)}"
+                if not isinstance(other, Symbol)
+                else repr(other)
+            )
             raise trace_error(f"a site is shifted by directions (X + mu, X - 2*mu), not by {text}")
         moved = self._offset + (other if sign > 0 else -other)
         try:
@@ -89,7 +94,7 @@ class Site(WithoutValue):
         if self._trace.capture is not None and hasattr(type(field), "stored_bytes"):
             field = self._trace.capture(field)  # a field of a method's object
         if not isinstance(field, FieldSymbol):
-            raise trace_error(f"X.on(f) takes a field, whose lattice it leads to, not {field!r}")
+            raise trace_error(f"X.on(f) takes a field, whose lattice it leads to, not {value_shown(field)}")
         if field.ratio == self.ratio:
             return self
         if self.ratio is not None:
@@ -111,7 +116,7 @@ class Site(WithoutValue):
         first = self.on(field)
         if first.ratio is None or max(first.ratio.coarser) > 1:
             raise trace_error(
-                f"X.block(f) are the sites of a field of a finer lattice; that of {field!r} is "
+                f"X.block(f) are the sites of a field of a finer lattice; that of {value_shown(field)} is "
                 f"{first.ratio or 'the lattice of the loop'}"
             )
         mus = self.directions()
@@ -122,11 +127,13 @@ class Site(WithoutValue):
         if self.ratio is not None:
             raise trace_error("coordinates and extents are those of the loop's lattice: ask X, not X.on(f)")
         if isinstance(mu, dirs.Offset) and not isinstance(mu, dirs.Direction):
-            raise trace_error(f"{mu!r} is an offset, not one direction; use X.directions()[...]")
+            raise trace_error(f"{value_shown(mu)} is an offset, not one direction; use X.directions()[...]")
         try:
             axis = operator.index(mu)
         except TypeError:
-            raise trace_error(f"{mu!r} is not a direction; use X.directions()[...] or its number") from None
+            raise trace_error(
+                f"{value_shown(mu)} is not a direction; use X.directions()[...] or its number"
+            ) from None
         if not 0 <= axis < self._trace.ndim:
             raise trace_error(
                 f"direction {axis} does not exist on a lattice of {self._trace.ndim} dimensions"
@@ -160,11 +167,11 @@ class Site(WithoutValue):
         trace = self._trace
         if not callable(attempt):
             raise trace_error(
-                f"repeat_until calls a function, attempt() -> (accepted, value); {attempt!r} is none"
+                f"repeat_until calls a function, attempt() -> (accepted, value); {value_shown(attempt)} is none"
             )
         if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= 100_000:
             raise trace_error(
-                f"repeat_until needs a fixed bound between 1 and 100000, not {limit!r}"
+                f"repeat_until needs a fixed bound between 1 and 100000, not {value_shown(limit)}"
                 + ("; capture the number" if isinstance(limit, Value) else "")
             )
         if trace.loop is not None:
@@ -285,7 +292,9 @@ class FieldSymbol(WithoutValue):
 
     def _offset(self, site: Any) -> tuple[int, ...]:
         if not isinstance(site, Site):
-            raise trace_error(f"{self.name} is indexed by a site, {self.name}[X + mu], not by {site!r}")
+            raise trace_error(
+                f"{self.name} is indexed by a site, {self.name}[X + mu], not by {value_shown(site)}"
+            )
         if not self._trace is site._trace is current_trace():
             raise trace_error(
                 "a site or field of an earlier trace: symbols cannot be kept; use the function's own X and parameters"
@@ -351,7 +360,21 @@ class ArrayValue(Value):
     def __repr__(self) -> str:
         return f"<array {self._name}: {self._argument.kind} {self._argument.shape}>"
 
+    def _named(self) -> str:
+        return f"{self._name}, an array of shape {self._argument.shape},"
+
+    def _instead_of_field(self) -> str:
+        return (
+            f"give lattice.wrap({self._name}), a field of this rank's part in the array's own memory, or a Field that is set by "
+            f"f[...] = {self._name}. An array that is an argument is indexed by whole numbers, {self._name}[X.coordinate(0)]"
+        )
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._refuse_site(index)
+        super().__setitem__(index, value)
+
     def __getitem__(self, index: Any) -> Value:
+        self._refuse_site(index)
         indices = index if isinstance(index, tuple) else (index,)
         known = not any(isinstance(i, Value) for i in indices)
         if known and (self._own is not None or self._argument.is_value):
@@ -418,6 +441,8 @@ class Fields(WithoutValue, Sequence[Any]):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, Site):
+            if self.members and all(isinstance(member, Value) for member in self.members):
+                self.members[0]._refuse_site(index)
             raise trace_error(f"{self.name} is a list of {len(self)} fields: write {self.example}")
         try:
             k = operator.index(index)
@@ -426,7 +451,7 @@ class Fields(WithoutValue, Sequence[Any]):
             if isinstance(index, dirs.Offset):
                 hint = f"; the link against mu is {self.name}[mu][X - mu].dagger()"
             raise trace_error(
-                f"{self.name} is indexed by a direction or a number, not by {index!r}{hint}"
+                f"{self.name} is indexed by a direction or a number, not by {value_shown(index)}{hint}"
             ) from None
         if not -len(self) <= k < len(self):
             raise trace_error(f"{self.name} has {len(self)} members; {k} does not exist")
@@ -494,7 +519,7 @@ class Accumulator(WithoutValue):
         if isinstance(label, Site):
             raise trace_error(self.advice())
         if isinstance(label, slice | tuple | FieldSymbol):
-            raise trace_error(f"{hint}, not {label!r}")
+            raise trace_error(f"{hint}, not {value_shown(label)}")
         node = lift(label)
         whole = node.type.kind == "int" or (node.op == "call" and node.attrs[0] in ("floor", "ceil", "round"))
         if node.type.shape or not whole:

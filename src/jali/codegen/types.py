@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from jali.errors import LayoutError, StorageError
+from jali.files import value_shown
 
 KINDS = ("bool", "int", "real", "complex")
 MOST_COMPONENTS = 1 << 16  # of an element; kernels name each, and reach their limits long before
@@ -186,12 +187,12 @@ def _reals_to_algebra(reals: np.ndarray, n: int) -> np.ndarray:
 def _positive(name: str, *numbers: Any) -> None:
     for n in numbers:
         if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-            raise LayoutError(f"{name} needs positive whole numbers, not {n!r}")
+            raise LayoutError(f"{name} needs positive whole numbers, not {value_shown(n)}")
 
 
 def _kind(kind: str) -> str:
     if kind not in ("real", "complex"):
-        raise LayoutError(f"kind is 'real' or 'complex', not {kind!r}")
+        raise LayoutError(f"kind is 'real' or 'complex', not {value_shown(kind)}")
     return kind
 
 
@@ -258,4 +259,4 @@ def element_named(name: str) -> Element:
             found = Real()
         if str(found) == name:
             return found
-    raise LayoutError(f"no element type prints as {name!r}")
+    raise LayoutError(f"no element type prints as {value_shown(name)}")

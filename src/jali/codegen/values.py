@@ -31,6 +31,7 @@ from jali.codegen.operation import OPERATIONS, Operation
 from jali.codegen.state import builder, current_trace
 from jali.codegen.symbol import Symbol, WithoutValue
 from jali.codegen.types import MOST_COMPONENTS, Element, Type
+from jali.files import value_shown
 
 
 def lift(value: Any) -> Node:
@@ -71,7 +72,7 @@ def _not_a_number(value: Any) -> str:
         return value.advice()
     if isinstance(value, Offset):
         return (
-            f"{text}: {value!r} is an offset between sites, multiplied by whole numbers that are known while tracing or are "
+            f"{text}: {value_shown(value)} is an offset between sites, multiplied by whole numbers that are known while tracing or are "
             "arguments; the number of a direction is int(mu)"
         )
     if isinstance(value, list | tuple):
@@ -403,6 +404,7 @@ class Value(Symbol):
 
     def _components(self, index: Any) -> tuple[list[int], tuple[int, ...]]:
         """Numbers of the components at an index, row by row, and the shape of what they are; `()` is one number."""
+        self._refuse_site(index)
         type = self.node.type
         indices = index if isinstance(index, tuple) else (index,)
         if len(indices) != len(type.shape):
@@ -426,6 +428,27 @@ class Value(Symbol):
         if not places:
             raise trace_error(f"the block {index} of a {type} is empty")
         return places, tuple(shape)
+
+    def _refuse_site(self, index: Any) -> None:
+        """Raises TraceError for an index that only fields have, or that is none."""
+        for i in index if isinstance(index, tuple) else (index,):
+            if isinstance(i, WithoutValue):
+                raise trace_error(
+                    f"{self._named()} is no field, and has no value at {value_shown(i)}: {self._instead_of_field()}"
+                    if hasattr(i, "vector")
+                    else i.advice()
+                )
+
+    def _named(self) -> str:
+        """What it is, with its name if it is an argument."""
+        node = self.node
+        what = f"a {node.type}" if node.type.shape else "a number"
+        given = node.op in ("scalar", "whole")
+        return f"{current_trace().scalars[node.attrs[0]][0]}, {what}," if given else what
+
+    def _instead_of_field(self) -> str:
+        """What to give where a field is meant."""
+        return "f[X] reads a field that is an argument, and gives the value itself"
 
     def copy(self) -> Value:
         """The same value in a variable of its own: to assign components that no one else is to see."""
@@ -542,7 +565,7 @@ def identity(n: int) -> Value:
         or not isinstance(n, int | np.integer | Value)
         or (not isinstance(n, Value) and n < 1)
     ):
-        raise trace_error(f"jali.identity needs a positive whole number, not {n!r}")
+        raise trace_error(f"jali.identity needs a positive whole number, not {value_shown(n)}")
     if not isinstance(n, Value) and n * n > MOST_COMPONENTS:
         raise trace_error(
             f"jali.identity({n}) has {n * n} components; a matrix has at most {MOST_COMPONENTS}"
@@ -555,6 +578,8 @@ def identity(n: int) -> Value:
 def zero(element: Element | Type) -> Value:
     """The zero of an element type, to start an accumulation: nothing is left of it in a sum."""
     if not isinstance(element, Element | Type):
-        raise trace_error(f"jali.zero needs an element type such as Real() or SU(3), not {element!r}")
+        raise trace_error(
+            f"jali.zero needs an element type such as Real() or SU(3), not {value_shown(element)}"
+        )
     type = element.type if isinstance(element, Element) else element
     return Value(conversions.zero_of(builder(), type))

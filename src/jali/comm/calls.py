@@ -112,7 +112,7 @@ def rows_of_ranks(
     if isinstance(counts, str):
         if counts != EXCHANGE or whole:
             raise ParameterError(
-                f"counts={counts!r}: give rows per rank" + ("" if whole else f", or {EXCHANGE!r}")
+                f"counts={value_shown(counts)}: give rows per rank" + ("" if whole else f", or {EXCHANGE!r}")
             )
         return [n for (n,) in _agreed_counts(ranks, collective, [mine], checked)]
     return _numbers(ranks, counts)

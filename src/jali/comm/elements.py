@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jali.errors import ParameterError
+from jali.files import value_shown
 
 Array = npt.NDArray[Any]
 
@@ -86,7 +87,7 @@ def element_name(dtype: npt.DTypeLike) -> str:
         return _OF_NUMPY[kind]
     if kind is None or kind.name not in NAMES or not kind.isnative:
         raise ParameterError(
-            f"elements of type {dtype} cannot be sent; choose one of {', '.join(sorted(set(NAMES)))}"
+            f"elements of type {value_shown(dtype)} cannot be sent; choose one of {', '.join(sorted(set(NAMES)))}"
         )
     return NAMES[kind.name]
 
@@ -97,7 +98,7 @@ def check_operation(op: Any, dtype: np.dtype[Any]) -> None:
         return
     if not isinstance(op, str) or op not in OPERATIONS:
         raise ParameterError(
-            f"operation {op!r} is not one of {', '.join(OPERATIONS)}, nor a function of two arrays"
+            f"operation {value_shown(op)} is not one of {', '.join(OPERATIONS)}, nor a function of two arrays"
         )
     if dtype == np.bool_ and op not in OF_BOOLEANS:
         raise ParameterError(

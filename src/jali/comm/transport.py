@@ -17,6 +17,7 @@ from jali.amounts import counted
 from jali.comm.communicator import Communicator
 from jali.comm.virtual import communicator_of_thread, rank_of_thread
 from jali.errors import ParameterError
+from jali.files import value_shown
 
 
 class Transport(ABC):
@@ -62,7 +63,7 @@ def over(transport: Transport, threads: int | None = None) -> Iterator[Communica
     ParameterError for what is no transport.
     """
     if not isinstance(transport, Transport):
-        raise ParameterError(f"a transport is a jali.comm.Transport, not {transport!r}")
+        raise ParameterError(f"a transport is a jali.comm.Transport, not {value_shown(transport)}")
     for attribute, kind in {"name": str, "rank": int, "size": int}.items():
         value = getattr(transport, attribute, None)
         if not isinstance(value, kind) or isinstance(value, bool):

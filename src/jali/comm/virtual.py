@@ -55,7 +55,7 @@ def virtual_ranks(ranks: int, function: Callable[..., Result], *arguments: Any, 
     number = given.integer(ranks)
     if number is None or not callable(function):
         raise ParameterError(
-            f"virtual_ranks takes a number of ranks and a function, not {ranks!r} and {function!r}"
+            f"virtual_ranks takes a number of ranks and a function, not {value_shown(ranks)} and {value_shown(function)}"
         )
     if not 1 <= number <= 1024:
         raise ParameterError(f"{value_shown(ranks)} virtual ranks: give 1 to 1024")

@@ -30,6 +30,7 @@ from jali.codegen.state import builder, tracing
 from jali.codegen.symbol import Symbol
 from jali.codegen.values import Value, matrix
 from jali.errors import ParameterError
+from jali.files import value_shown
 
 _ENTRIES = {0: "0", 1: "1", -1: "-1", 1j: "i", -1j: "-i"}
 
@@ -51,7 +52,9 @@ class SpinMatrix:
         try:
             array = np.array(rows, dtype=complex)
         except (TypeError, ValueError):
-            raise _refusal(f"a spin matrix is made of 4 x 4 fixed numbers, not of {rows!r}") from None
+            raise _refusal(
+                f"a spin matrix is made of 4 x 4 fixed numbers, not of {value_shown(rows)}"
+            ) from None
         if array.shape != (4, 4):
             raise _refusal(f"a spin matrix is 4 x 4, not {array.shape}")
         self._rows = array
@@ -134,7 +137,7 @@ def _dense(other: Any) -> np.ndarray | None:
     if other is not None and not isinstance(other, str | bytes | list | tuple | dict | set | np.ndarray):
         return None  # symbols and fields say themselves what they are not
     raise _refusal(
-        f"a spin matrix is combined with spin matrices and numbers, and acts on spinors, not on {other!r}; "
+        f"a spin matrix is combined with spin matrices and numbers, and acts on spinors, not on {value_shown(other)}; "
         "its NumPy matrix is dense()"
     )
 
@@ -185,12 +188,12 @@ def _block(mu: Any, sign: int) -> np.ndarray:
             "pass True or False and write 1 if forward else -1, or capture the number"
         )
     if not isinstance(sign, int | float | np.number) or sign not in (1, -1):
-        raise trace_error(f"the sign of a projector is 1 or -1, not {sign!r}")
+        raise trace_error(f"the sign of a projector is 1 or -1, not {value_shown(sign)}")
     try:
         axis = operator.index(mu)
     except TypeError:
         raise trace_error(
-            f"a projector has a direction, X.directions()[...] or its number, not {mu!r}"
+            f"a projector has a direction, X.directions()[...] or its number, not {value_shown(mu)}"
         ) from None
     if not 0 <= axis < 4:
         raise trace_error(f"there are gamma matrices for directions 0 to 3, not for {axis}")

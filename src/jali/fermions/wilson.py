@@ -20,6 +20,8 @@ from jali.codegen.types import Spinor
 from jali.codegen.values import Value, zero
 from jali.errors import LayoutError, ParameterError
 from jali.fermions.spin import project, reconstruct
+from jali.files import value_shown
+from jali.lattice.base import no_field
 from jali.lattice.field import Field
 from jali.lattice.sites import site_function
 
@@ -62,11 +64,13 @@ class WilsonDirac:
             or not fields
             or not all(isinstance(f, Field) for f in fields)
         ):
-            raise LayoutError(f"the links are a GaugeField or a list of one field per direction, not {U!r}")
+            raise LayoutError(
+                f"the links are a GaugeField or a list of one field per direction, not {no_field(U)}"
+            )
         if not isinstance(mass, int | float | np.number):
-            raise ParameterError(f"the mass is a real number, not {mass!r}")
+            raise ParameterError(f"the mass is a real number, not {value_shown(mass)}")
         if not math.isfinite(mass):
-            raise ParameterError(f"the mass is finite, not {mass!r}")
+            raise ParameterError(f"the mass is finite, not {value_shown(mass)}")
         self.links = list(fields)
         first = self.links[0]
         self.lattice = first.lattice
@@ -107,7 +111,7 @@ class WilsonDirac:
 
     def _check(self, psi: Any) -> None:
         if not isinstance(psi, Field):
-            raise LayoutError(f"{self!r} acts on fields of Spinor({self.colours}), not on {psi!r}")
+            raise LayoutError(f"{self!r} acts on fields of Spinor({self.colours}), not on {no_field(psi)}")
         if psi.element != Spinor(self.colours):
             raise LayoutError(
                 f"{self!r} acts on fields of Spinor({self.colours}), {psi.name} holds {psi.element}"
@@ -129,6 +133,8 @@ class WilsonDirac:
     def _run(self, operator: Any, psi: Field, out: Field | None) -> Field:
         self._check(psi)
         out = psi.like() if out is None else out
+        if not isinstance(out, Field):
+            raise LayoutError(f"{self!r} writes into a field, not into {no_field(out)}")
         if out is psi:
             raise LayoutError(
                 "the Wilson operator reads neighbours: the result needs a field other than the source"

@@ -18,7 +18,9 @@ from jali.arrays.libraries import LIBRARIES, Library, library_of, numpy_dtype
 from jali.arrays.recorded import contiguous
 from jali.codegen.types import Element
 from jali.errors import LayoutError, ParameterError, ShapeError
+from jali.files import value_shown
 from jali.lattice.arrays import element_of
+from jali.lattice.base import no_field
 from jali.lattice.field import Field
 from jali.lattice.lattice import Lattice
 
@@ -42,7 +44,7 @@ def array_of(field: Field) -> DistributedArray:
     library is installed.
     """
     if not isinstance(field, Field):
-        raise ParameterError(f"array_of takes a Field, not a {type(field).__name__}")
+        raise ParameterError(f"array_of takes a Field, not {no_field(field)}")
     return _array_of(field)[0]
 
 
@@ -111,7 +113,7 @@ def transformed_field(
     along = directions_of(lattice, s, axes)
     if out is not None and not (isinstance(out, Field) and out.lattice is lattice):
         raise ParameterError(
-            f"the result of a transform of a field goes into a field on {lattice}, not into {out!r}"
+            f"the result of a transform of a field goes into a field on {lattice}, not into {no_field(out)}"
         )
     if x.element.type.kind not in ("real", "complex", "int"):
         raise ParameterError(f"transforms are of numbers, not of a field of {x.element}")
@@ -142,7 +144,7 @@ def directions_of(lattice: Lattice, s: Any, axes: Any) -> tuple[int, ...]:
         number = operator.index(axis) if hasattr(axis, "__index__") else lattice.ndim
         if not -lattice.ndim <= number < lattice.ndim:
             raise ShapeError(
-                f"axes of a field are the {lattice.ndim} directions of its lattice, not {axis!r}"
+                f"axes of a field are the {lattice.ndim} directions of its lattice, not {value_shown(axis)}"
             )
         found.append(number % lattice.ndim)
     return tuple(found)
@@ -158,5 +160,5 @@ def _device_library(field: Field) -> Library:
         if library.installed:
             return library
     raise ParameterError(
-        f"{field!r} is on a device, where transforms are of arrays of CuPy or PyTorch; neither is installed"
+        f"{value_shown(field)} is on a device, where transforms are of arrays of CuPy or PyTorch; neither is installed"
     )

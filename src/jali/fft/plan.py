@@ -24,6 +24,7 @@ from jali.fft import steps as made
 from jali.fft.providers import PROVIDERS, Means, provider_for
 from jali.fft.routes import alike, cut_in_two, is_whole, next_layout, with_mask
 from jali.fft.steps import Run, Step
+from jali.files import value_shown
 
 KINDS = ("fft", "ifft", "rfft", "irfft")
 NORMS = ("backward", "ortho", "forward")
@@ -75,23 +76,25 @@ class Plan:
     ) -> None:
         for name, value, known in (("kind", kind, KINDS), ("layout", result, LAYOUTS), ("norm", norm, NORMS)):
             if value not in known:
-                raise ParameterError(f"{name} of a transform is one of {', '.join(known)}, not {value!r}")
+                raise ParameterError(
+                    f"{name} of a transform is one of {', '.join(known)}, not {value_shown(value)}"
+                )
         if not isinstance(layout, Layout):
             raise ParameterError(
-                f"a plan is of a layout, such as x.layout or jali.arrays.layout_of(ranks, shape), not of {layout!r}"
+                f"a plan is of a layout, such as x.layout or jali.arrays.layout_of(ranks, shape), not of {value_shown(layout)}"
             )
         if n is not None and kind != "irfft":
             raise ParameterError(
-                f"n={n!r} is of kind irfft alone, {kind} transforms the extents of its layout, {layout.shape}: jali.fft.{kind} cuts or "
+                f"n={value_shown(n)} is of kind irfft alone, {kind} transforms the extents of its layout, {layout.shape}: jali.fft.{kind} cuts or "
                 "fills arrays"
             )
         if provider is not None and provider not in tuple(PROVIDERS):
             raise ParameterError(
-                f"transforms of local arrays come from {', '.join(PROVIDERS)}, not {provider!r}"
+                f"transforms of local arrays come from {', '.join(PROVIDERS)}, not {value_shown(provider)}"
             )
         check_workspace(workspace)
         if pieces is not None and (integer(pieces) or 0) < 1:
-            raise ParameterError(f"pieces are a whole number from 1, not {pieces!r}")
+            raise ParameterError(f"pieces are a whole number from 1, not {value_shown(pieces)}")
         self.layout, self.kind, self.norm, self.workspace = layout, kind, norm, workspace
         self.provider, self.pieces = provider, pieces
         self.axes = normal_axes(layout.shape, axes)
@@ -356,7 +359,7 @@ class Plan:
         for step in self.steps:
             if not step.recordable(forward):
                 recording.refuse(
-                    f"a Fourier transform is taken that makes new arrays on the way ({step!r})",
+                    f"a Fourier transform is taken that makes new arrays on the way ({value_shown(step)})",
                     "take it before or after",
                 )
         with recording.suspended():
@@ -442,7 +445,7 @@ def normal_axes(shape: Shape, axes: int | Sequence[int] | None) -> tuple[int, ..
         try:
             number = operator.index(axis)
         except TypeError:
-            raise ShapeError(f"axes are whole numbers, not {axis!r}") from None
+            raise ShapeError(f"axes are whole numbers, not {value_shown(axis)}") from None
         if not -len(shape) <= number < len(shape):
             raise ShapeError(f"axis {number} does not exist in an array of shape {shape}")
         found.append(number % len(shape))

@@ -27,6 +27,7 @@ from jali.errors import ParameterError
 from jali.fft import vendors
 from jali.fft.passes import Form, Pass, complex_passes, real_pass
 from jali.fft.vendors import VendorPlan
+from jali.files import value_shown
 
 Axes = Sequence[int]
 
@@ -364,7 +365,9 @@ def provider_for(x: Any, name: str | None = None) -> Provider:
     if name is None:
         return next(row for row in PROVIDERS.values() if row.takes(x) and row.installed)
     if name not in PROVIDERS:
-        raise ParameterError(f"transforms of local arrays come from {', '.join(PROVIDERS)}, not {name!r}")
+        raise ParameterError(
+            f"transforms of local arrays come from {', '.join(PROVIDERS)}, not {value_shown(name)}"
+        )
     row = PROVIDERS[name]
     if not row.takes(x):
         raise ParameterError(

@@ -36,6 +36,7 @@ from jali.errors import ParameterError, ShapeError
 from jali.fft.fields import transformed_field
 from jali.fft.plan import normal_axes, plan_of
 from jali.fft.routes import alike
+from jali.files import value_shown
 from jali.lattice.field import Field
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -184,10 +185,10 @@ def _extents(s: Any, axes: tuple[int, ...], shape: tuple[int, ...]) -> list[int]
     try:
         extents = [operator.index(n) for n in ([s] if hasattr(s, "__index__") else s)]
     except TypeError:
-        raise ShapeError(f"extents of a transform are whole numbers, not {s!r}") from None
+        raise ShapeError(f"extents of a transform are whole numbers, not {value_shown(s)}") from None
     if len(extents) != len(axes) or any(n < 1 and n != -1 for n in extents):
         raise ShapeError(
-            f"a transform along axes {axes} has a positive extent for each, or -1 for that of x, not {s!r}"
+            f"a transform along axes {axes} has a positive extent for each, or -1 for that of x, not {value_shown(s)}"
         )
     return [shape[axis] if n == -1 else n for n, axis in zip(extents, axes, strict=True)]
 

@@ -22,6 +22,7 @@ from jali import vendors
 from jali.comm.current_device import current_device, driver_functions
 from jali.errors import DeviceError, ParameterError
 from jali.fft.passes import Form
+from jali.files import value_shown
 
 MOST_PLANS = 64  # that a library keeps
 FORWARD, INVERSE = -1, 1
@@ -228,7 +229,9 @@ _named: dict[str, str] = {}  # files that programs named
 def use_file(name: str, path: str | None) -> None:
     """From now on the library of this row is this file; None: the one that is found. Raises ParameterError for an unknown row."""
     if name not in ROWS:
-        raise ParameterError(f"{name!r} is no vendor's library of transforms; there are {', '.join(ROWS)}")
+        raise ParameterError(
+            f"{value_shown(name)} is no vendor's library of transforms; there are {', '.join(ROWS)}"
+        )
     if path is None:
         _named.pop(name, None)
     else:

@@ -17,12 +17,14 @@ from typing import Any
 import jali
 from jali.codegen.types import Algebra
 from jali.errors import LayoutError, ParameterError
+from jali.files import value_shown
 from jali.gauge.field import GaugeField
 from jali.gauge.groups import link_with_staple
 from jali.gauge.link_colours import PLAQUETTES, RECTANGLES, Reach, checked_reach
 from jali.gauge.open_edges import number_of_loops, weighted
 from jali.gauge.plaquettes import plaquette_sums
 from jali.gauge.staples import rectangle_staple, staple
+from jali.lattice.base import no_field
 from jali.lattice.checked import checked
 
 
@@ -37,7 +39,7 @@ def _force(X: Any, F: Any, U: Any, half_coupling: Any, staple: Any) -> None:
 def _members(out: Any, U: GaugeField) -> list[jali.Field]:
     found = list(out) if isinstance(out, Iterable) else []
     if len(found) != len(U.fields) or not all(isinstance(f, jali.Field) for f in found):
-        raise LayoutError(f"out is a list of {len(U.fields)} fields, one per direction, not {out!r}")
+        raise LayoutError(f"out is a list of {len(U.fields)} fields, one per direction, not {no_field(out)}")
     return found
 
 
@@ -110,7 +112,7 @@ def weight_of(action: Action) -> float:
     beta = _member(action, "beta")
     _check("beta", beta)
     if not beta >= 0:
-        raise ParameterError(f"updates need a beta from 0, not {beta!r}")
+        raise ParameterError(f"updates need a beta from 0, not {value_shown(beta)}")
     return float(beta)
 
 
@@ -132,7 +134,7 @@ def _member(action: Action, name: str) -> Any:
 
 def _check(name: str, value: Any) -> None:
     if not (isinstance(value, numbers.Real) and math.isfinite(value)):
-        raise ParameterError(f"{name} is a finite number, not {value!r}")
+        raise ParameterError(f"{name} is a finite number, not {value_shown(value)}")
 
 
 @dataclass(frozen=True)

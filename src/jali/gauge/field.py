@@ -20,7 +20,7 @@ from jali.codegen.lines import trace_error
 from jali.codegen.symbol import Symbol
 from jali.codegen.types import SU, Element
 from jali.errors import FileFormatError, LayoutError, ParameterError
-from jali.files import checked_path
+from jali.files import checked_path, value_shown
 from jali.gauge.groups import haar_random
 from jali.gauge.open_edges import number_of_loops, where_linked
 from jali.gauge.plaquettes import mean_link_trace, mean_plaquettes
@@ -71,11 +71,11 @@ class GaugeField(WithoutOperators):
     ):
         if not isinstance(lattice, Lattice):
             raise LayoutError(
-                f"a gauge field lives on a Lattice, not on {lattice!r}: GaugeField(lattice, SU(3))"
+                f"a gauge field lives on a Lattice, not on {value_shown(lattice)}: GaugeField(lattice, SU(3))"
             )
         if not isinstance(group, Element):
             raise LayoutError(
-                f"a gauge field holds SU(n) matrices: the group is SU(3) or the like, not {group!r}"
+                f"a gauge field holds SU(n) matrices: the group is SU(3) or the like, not {value_shown(group)}"
             )
         shape = group.type.shape
         if group != SU(shape[0] if shape else 1):
@@ -112,7 +112,7 @@ class GaugeField(WithoutOperators):
             )
         if not isinstance(mu, int | np.integer | Direction | slice):
             raise LayoutError(
-                f"the links of one direction are U[mu], mu a direction or its number, not {mu!r}"
+                f"the links of one direction are U[mu], mu a direction or its number, not {value_shown(mu)}"
             )
         if not isinstance(mu, slice) and not -len(self.fields) <= int(mu) < len(self.fields):
             raise IndexError(f"direction {mu} does not exist; {self!r} has {len(self.fields)}, from 0")
@@ -203,7 +203,7 @@ class GaugeField(WithoutOperators):
     def gauge_transform(self, g: Field) -> GaugeField:
         """U_mu(x) -> g(x) U_mu(x) g(x + mu)^dagger with a field g of SU(n) matrices. Returns self."""
         if not isinstance(g, Field):
-            raise LayoutError(f"a gauge transformation is a field of {self.group}, not {g!r}")
+            raise LayoutError(f"a gauge transformation is a field of {self.group}, not {value_shown(g)}")
         if g.element != self.group:
             raise LayoutError(
                 f"a gauge transformation of {self.group} links is a field of {self.group}, not of {g.element}"
@@ -258,14 +258,16 @@ class GaugeField(WithoutOperators):
         contradict the file; warns of descriptions in it that cannot be read but are not needed.
         """
         if not isinstance(lattice, Lattice | None):
-            raise ParameterError(f"the lattice of a configuration is a Lattice, not {lattice!r}")
+            raise ParameterError(f"the lattice of a configuration is a Lattice, not {value_shown(lattice)}")
         if group is not None and (not isinstance(group, Element) or len(group.type.shape) != 2):
-            raise ParameterError(f"the group of a configuration is SU(n), not {group!r}")
+            raise ParameterError(f"the group of a configuration is SU(n), not {value_shown(group)}")
         file: io.ConfigurationFile | io.Checkpoint | io.ArrayFile
         if isinstance(source, io.ConfigurationFile | io.Checkpoint | io.ArrayFile):
             file = source
         elif not isinstance(source, str | os.PathLike):
-            raise ParameterError(f"a configuration is read from a path or an open file, not from {source!r}")
+            raise ParameterError(
+                f"a configuration is read from a path or an open file, not from {value_shown(source)}"
+            )
         else:
             file = opened(
                 source,
@@ -375,11 +377,13 @@ class GaugeField(WithoutOperators):
         which the others keep. Raises ParameterError, LayoutError and OSError, the same on all ranks.
         """
         if not isinstance(path, str | os.PathLike):
-            raise ParameterError(f"a configuration is written to a path, not to {path!r}")
+            raise ParameterError(f"a configuration is written to a path, not to {value_shown(path)}")
         if format is None:
             format = link_format_named(path) or "ildg"
         if format not in link_formats():
-            raise ParameterError(f"the format is {' or '.join(map(repr, link_formats()))}, not {format!r}")
+            raise ParameterError(
+                f"the format is {' or '.join(map(repr, link_formats()))}, not {value_shown(format)}"
+            )
         if format not in writers():
             self._save_fields(path, format, precision, metadata)
             return
@@ -404,10 +408,10 @@ class GaugeField(WithoutOperators):
         """Writes the links as fields, or as an array of all."""
         if metadata:
             raise ParameterError(
-                f"metadata goes into files of configurations; the format {format!r} has no place for it"
+                f"metadata goes into files of configurations; the format {value_shown(format)} has no place for it"
             )
         if precision not in (None, 32, 64):
-            raise ParameterError(f"the precision of a file is 32 or 64, not {precision!r}")
+            raise ParameterError(f"the precision of a file is 32 or 64, not {value_shown(precision)}")
         first, lattice = self.fields[0], self.lattice
         wanted = f"float{precision}" if precision else self.precision
         if wanted != self.precision:

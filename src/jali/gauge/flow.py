@@ -21,6 +21,7 @@ import numpy as np
 import jali
 from jali.codegen.types import Algebra
 from jali.errors import ParameterError
+from jali.files import value_shown
 from jali.gauge.actions import Action
 from jali.gauge.clover import measure_field_strength
 from jali.gauge.field import GaugeField
@@ -170,10 +171,12 @@ def _as_points(points: Any, name: str) -> list[FlowPoint]:
     """The points as a list. Raises ParameterError for anything else."""
     found = list(points) if isinstance(points, Iterable) else [points]
     if not isinstance(points, Iterable) or not all(isinstance(p, FlowPoint) for p in found):
-        raise ParameterError(f"{name} takes the FlowPoints of wilson_flow, not {points!r}")
+        raise ParameterError(f"{name} takes the FlowPoints of wilson_flow, not {value_shown(points)}")
     for p in found:
         if not all(isinstance(x, numbers.Real) for x in (p.time, p.energy)):
-            raise ParameterError(f"{name}: time and energy of a flow point are real numbers, not {p!r}")
+            raise ParameterError(
+                f"{name}: time and energy of a flow point are real numbers, not {value_shown(p)}"
+            )
     return found
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import jali
 from jali.codegen.lines import trace_error
+from jali.files import value_shown
 from jali.gauge.groups import link_and_staple, link_with_staple
 from jali.gauge.open_edges import where_linked
 from jali.gauge.subgroups import (
@@ -50,7 +51,7 @@ def heat_bath_link(
     link, staple = link_and_staple("heat_bath_link", link, staple)
     if method not in (KENNEDY_PENDLETON, CREUTZ):
         raise trace_error(
-            f"heat_bath_link: the method is {KENNEDY_PENDLETON!r} or {CREUTZ!r}, not {method!r}"
+            f"heat_bath_link: the method is {KENNEDY_PENDLETON!r} or {CREUTZ!r}, not {value_shown(method)}"
         )
     coupling, staple = _positive(coupling, staple)
     if link.shape[0] == 1:

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from jali.errors import LayoutError
+from jali.files import value_shown
 from jali.lattice import PARITIES, Colouring, Domain, Lattice
 from jali.once import once
 
@@ -70,7 +71,7 @@ def checked_reach(reach: Reach) -> Reach:
     if not good:
         raise LayoutError(
             f"the reach of an action is a tuple of boxes, ((1, 1),) or ((1, 2), (1, 1, 1)), with two sides or more "
-            f"of whole numbers from 1, not {reach!r}"
+            f"of whole numbers from 1, not {value_shown(reach)}"
         )
     return reach
 

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jali.errors import ParameterError
+from jali.files import value_shown
 from jali.statistics import format_value
 
 __all__ = ["Reference", "plaquette_reference", "torus_plaquette"]
@@ -89,9 +90,11 @@ def plaquette_reference(group: str, beta: float, extents: Sequence[int]) -> Refe
         extents: sites per direction.
     """
     if not isinstance(extents, Sequence) or not all(isinstance(n, numbers.Integral) for n in extents):
-        raise ParameterError(f"plaquette_reference: extents are whole numbers of sites, not {extents!r}")
+        raise ParameterError(
+            f"plaquette_reference: extents are whole numbers of sites, not {value_shown(extents)}"
+        )
     if not isinstance(beta, numbers.Real):
-        raise ParameterError(f"plaquette_reference: beta is a real number, not {beta!r}")
+        raise ParameterError(f"plaquette_reference: beta is a real number, not {value_shown(beta)}")
     if len(extents) == 2 and min(extents) >= 2 and group in ("U(1)", "SU(2)", "SU(3)"):
         if beta > _LARGEST_TORUS_BETA or (group == "SU(3)" and beta > 10 * math.prod(extents)):
             return None

@@ -14,6 +14,7 @@ import jali
 from jali.codegen.directions import Direction
 from jali.codegen.types import Matrix
 from jali.errors import LayoutError
+from jali.files import value_shown
 from jali.gauge.field import GaugeField
 from jali.gauge.plaquettes import mean_link_trace, mean_plaquettes
 from jali.lattice import Colouring
@@ -70,7 +71,9 @@ def slices(axis: int, extent: int) -> Colouring:
 def _axis(U: GaugeField, mu: Any) -> int:
     """The number of a direction that is given as a Direction or a number, negative from the end; it closes upon itself."""
     if not isinstance(mu, int | np.integer | Direction) or not -U.lattice.ndim <= int(mu) < U.lattice.ndim:
-        raise LayoutError(f"direction {mu!r} does not exist on a lattice of {U.lattice.ndim} dimensions")
+        raise LayoutError(
+            f"direction {value_shown(mu)} does not exist on a lattice of {U.lattice.ndim} dimensions"
+        )
     axis = range(U.lattice.ndim)[int(mu)]
     if axis in U.open:
         raise LayoutError(

@@ -17,6 +17,7 @@ from typing import Any
 import jali
 from jali.codegen.directions import Direction
 from jali.errors import LayoutError, ParameterError
+from jali.files import value_shown
 from jali.gauge.field import GaugeField
 from jali.gauge.groups import project
 from jali.gauge.open_edges import mirrored, weighted, where_linked
@@ -122,7 +123,7 @@ def hyp_smear(
         weights = ()
     if len(weights) != len(axes) - 1 or not all(isinstance(a, numbers.Real) and 0 <= a <= 1 for a in weights):
         raise ParameterError(
-            f"HYP smearing in {len(axes)} directions needs {len(axes) - 1} weights from 0 to 1, not {alpha!r}"
+            f"HYP smearing in {len(axes)} directions needs {len(axes) - 1} weights from 0 to 1, not {value_shown(alpha)}"
         )
     out = U.copy()
     for _ in range(steps):
@@ -161,7 +162,9 @@ def _axes(U: GaugeField, directions: Iterable[Any] | None, steps: int) -> tuple[
     if directions is not None and (
         not isinstance(directions, Iterable) or not all(isinstance(mu, int | Direction) for mu in given)
     ):
-        raise LayoutError(f"smearing takes a list of directions or their numbers, not {directions!r}")
+        raise LayoutError(
+            f"smearing takes a list of directions or their numbers, not {value_shown(directions)}"
+        )
     axes = tuple(range(U.lattice.ndim)) if directions is None else tuple(sorted({int(mu) for mu in given}))
     if len(axes) < 2 or axes[0] < 0 or axes[-1] >= U.lattice.ndim:
         raise LayoutError(f"smearing needs at least two of the {U.lattice.ndim} directions, not {axes}")

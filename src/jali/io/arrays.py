@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from jali.amounts import counted
 from jali.errors import FileFormatError, ParameterError
-from jali.files import checked_path, reading, require_memory, shown
+from jali.files import checked_path, reading, require_memory, shown, value_shown
 
 from .array_formats import Outline, array_formats
 from .boxes import Box, SiteRecords
@@ -83,7 +83,7 @@ def checked_and_sealed(
     with together(ranks):
         if format not in array_formats():
             raise ParameterError(
-                f"arrays are written as {' or '.join(map(repr, array_formats()))}, not {format!r}"
+                f"arrays are written as {' or '.join(map(repr, array_formats()))}, not {value_shown(format)}"
             )
         box.check_inside(extents)
         parts = {name: _checked(name, array, box) for name, array in arrays.items()}

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from jali.amounts import counted
 from jali.errors import FileFormatError, ParameterError
-from jali.files import checked_path, reading, require_memory, shown
+from jali.files import checked_path, reading, require_memory, shown, value_shown
 
 from .boxes import Box, SiteRecords, boxes_tile, write_all
 from .checksums import MixedSum
@@ -197,7 +197,7 @@ class Checkpoint:
                 raise ValueError("impossible names or lattice")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FileFormatError(
-                f"{path}: the manifest is not that of a checkpoint: {shown(repr(error))}"
+                f"{shown(path)}: the manifest is not that of a checkpoint: {shown(repr(error))}"
             ) from None
         self._directory = os.path.join(path, data)
         for name, info in self.fields.items():
@@ -297,7 +297,7 @@ def _number_type(text: str) -> np.dtype:
     """The NumPy type of that name, if it is a number that every machine stores alike; else `ValueError`."""
     if not isinstance(text, str) or not re.fullmatch(r"[<|](b1|[iu][1248]|f[248]|c8|c16)", text):
         raise ValueError(
-            f"type {text!r} should be a boolean, integer, float or complex of at most double precision"
+            f"type {value_shown(text)} should be a boolean, integer, float or complex of at most double precision"
         )
     return np.dtype(text)
 
@@ -319,7 +319,9 @@ def _plain(where: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                raise ParameterError(f"{where} has the key {key!r}; a checkpoint keeps string keys only")
+                raise ParameterError(
+                    f"{where} has the key {value_shown(key)}; a checkpoint keeps string keys only"
+                )
         return {key: _plain(f"{where}[{key!r}]", item) for key, item in value.items()}
     raise ParameterError(
         f"{where} is a {type(value).__name__}; a checkpoint keeps None, bool, int, float, str, list and dict"

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jali.errors import FileFormatError, ParameterError
+from jali.files import value_shown
 
 from .boxes import SiteRecords
 from .checksums import Checksum
@@ -132,7 +133,9 @@ class Asked:
             if len(lattice) != DIRECTIONS or min(lattice) < 1:
                 raise ParameterError(f"lattice {lattice} should be four positive extents x, y, z, t")
         if precision not in (None, 32, 64):
-            raise ParameterError(f"precision {precision} should be 32 or 64 (bits of a real number)")
+            raise ParameterError(
+                f"precision {value_shown(precision)} should be 32 or 64 (bits of a real number)"
+            )
         return cls(lattice, None if group is None else group_order(group), precision)
 
     def agree(self, path: str, where: str, *, lattice: tuple[int, ...], n: int, precision: int) -> None:
@@ -153,7 +156,7 @@ def group_order(group: str | int) -> int:
     match = re.fullmatch(r"\s*(SU|U)\s*\(?\s*(\d{1,3})\s*\)?\s*", str(group), re.IGNORECASE)
     if match and int(match[2]) >= 1 and (match[1].upper() == "SU" or match[2] == "1"):
         return int(match[2])
-    raise ParameterError(f"unknown group {group!r}; write SU2, SU(3), U1 or the number N")
+    raise ParameterError(f"unknown group {value_shown(group)}; write SU2, SU(3), U1 or the number N")
 
 
 def storage_from_size(
@@ -227,7 +230,7 @@ def guess_byte_order(path: str, fd: int, offset: int, n: int, precision: int) ->
 def positive_integer(path: str, where: str, text: str) -> int:
     """A positive integer from a header, or `FileFormatError`."""
     if not re.fullmatch(r"[0-9]{1,18}", text.strip()) or int(text) < 1:
-        raise FileFormatError(f"{path}: {where} is {text[:40]!r}, expected a positive integer")
+        raise FileFormatError(f"{path}: {where} is {value_shown(text[:40])}, expected a positive integer")
     return int(text)
 
 
@@ -237,13 +240,15 @@ def finite_number(path: str, where: str, text: str) -> str:
     digits = r"[+-]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})([eE][+-]?[0-9]{1,3})?"
     if re.fullmatch(digits, text) and math.isfinite(float(text)):
         return text
-    raise FileFormatError(f"{path}: {where} is {text[:40]!r}, expected a finite number")
+    raise FileFormatError(f"{path}: {where} is {value_shown(text[:40])}, expected a finite number")
 
 
 def hexadecimal(path: str, where: str, text: str) -> int:
     """A 32-bit checksum printed in hexadecimal, or `FileFormatError`."""
     if not re.fullmatch(r"(0[xX])?[0-9a-fA-F]{1,8}", text.strip()):
-        raise FileFormatError(f"{path}: {where} is {text[:40]!r}, expected up to 8 hexadecimal digits")
+        raise FileFormatError(
+            f"{path}: {where} is {value_shown(text[:40])}, expected up to 8 hexadecimal digits"
+        )
     return int(text, 16)
 
 
@@ -258,11 +263,13 @@ def checked_metadata(metadata: Mapping[str, object] | None) -> dict[str, str]:
     """Metadata to be written, as text; raise `ParameterError` for what a header line cannot hold."""
     result = {}
     if not isinstance(metadata, Mapping | None):
-        raise ParameterError(f"metadata is a dictionary of keys and values, not {metadata!r}")
+        raise ParameterError(f"metadata is a dictionary of keys and values, not {value_shown(metadata)}")
     for key, value in (metadata or {}).items():
         text = str(value)
         if not isinstance(key, str) or not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", key):
-            raise ParameterError(f"metadata key {key!r} should be letters, digits, '_', '.' and '-'")
+            raise ParameterError(
+                f"metadata key {value_shown(key)} should be letters, digits, '_', '.' and '-'"
+            )
         if key.upper() in RESERVED_KEYS:
             raise ParameterError(f"metadata cannot set {key}: the writer does")
         if not text.isprintable() or not text.isascii():

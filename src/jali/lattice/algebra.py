@@ -11,7 +11,8 @@ import numbers
 from typing import Any
 
 from jali.errors import LayoutError
-from jali.lattice.base import what_differs
+from jali.files import value_shown
+from jali.lattice.base import no_field, what_differs
 from jali.lattice.field import Field
 from jali.lattice.sites import site_function
 
@@ -78,13 +79,13 @@ def _number(a: Any) -> float | complex:
         return float(a)
     if isinstance(a, numbers.Complex):
         return complex(a)
-    raise LayoutError(f"a factor of fields is a number, not {a!r}")
+    raise LayoutError(f"a factor of fields is a number, not {value_shown(a)}")
 
 
 def _same(what: str, x: Field, y: Field) -> None:
     for f in (x, y):
         if not isinstance(f, Field):
-            raise LayoutError(f"{what} takes fields, not {f!r}")
+            raise LayoutError(f"{what} takes fields, not {no_field(f)}")
     if x.lattice is not y.lattice:
         raise LayoutError(
             f"{what}: {x.name} lives on {x.lattice}, {y.name} on {y.lattice} ({what_differs(x.lattice, y.lattice)})"

@@ -15,6 +15,7 @@ from jali.codegen.lines import trace_error
 from jali.codegen.symbol import Symbol
 from jali.codegen.types import Element, Type
 from jali.errors import LayoutError
+from jali.files import value_shown
 from jali.lattice.domain import Domain
 from jali.lattice.field import Field
 from jali.lattice.field_arithmetic import FieldArithmetic
@@ -46,7 +47,7 @@ def check_function(function: Any) -> None:
             "; other decorators stand above @jali.site_function" if hasattr(function, "__wrapped__") else ""
         )
         raise trace_error(
-            f"@jali.site_function stands above a function, def f(X, ...), and without parentheses; {function!r} is none{hint}"
+            f"@jali.site_function stands above a function, def f(X, ...), and without parentheses; {value_shown(function)} is none{hint}"
         )
     code = function.__code__
     if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
@@ -164,7 +165,9 @@ def fields_of(arguments: Any) -> Any:
         elif getattr(a, "fields", None) is not None:
             yield from a.fields
         elif isinstance(a, FieldArithmetic):
-            raise trace_error(f"{a!r} is no field yet; a site function takes fields: pass (...).field()")
+            raise trace_error(
+                f"{value_shown(a)} is no field yet; a site function takes fields: pass (...).field()"
+            )
         elif isinstance(a, list | tuple):
             yield from fields_of(a)
 
@@ -245,10 +248,10 @@ def lattice_of(name: str, fields: list[Field], lattice: Any) -> Any:
     """The lattice that a call runs over: the one that is given, else that of its first field. Raises LayoutError where the others
     are neither it nor multiples of it."""
     if not isinstance(lattice, Lattice | None):
-        raise LayoutError(f"{name} runs on a Lattice, not on {lattice!r}")
+        raise LayoutError(f"{name} runs on a Lattice, not on {value_shown(lattice)}")
     if lattice is None and not fields:
         raise LayoutError(
-            f"{name} has no field argument, so its lattice is unknown; use lattice.sum or pass a field"
+            f"{name} has no field argument, so its lattice is unknown; use lattice.sum or pass a field (lattice.wrap makes one of an array)"
         )
     lattice = lattice or fields[0].lattice
     for field in fields:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from jali.files import is_array, value_shown
+
 
 class LatticeBase:
     """A `Lattice`, as fields see it."""
@@ -19,6 +21,12 @@ def what_differs(a: LatticeBase, b: LatticeBase) -> str:
         if mine != theirs:
             return f"{_NAMES.get(what, what)} {mine} and {theirs} differ"
     return "they look equal, but are two lattices, made by two calls of Lattice(...): make one and use it for all fields"
+
+
+def no_field(value: object) -> str:
+    """What was given instead of a field, for messages, and for an array what makes a field of it."""
+    makes = "; lattice.wrap(array) makes a field of an array, and f[...] = array sets the values of one"
+    return value_shown(value) + makes * is_array(value)
 
 
 _NAMES = {"grid": "rank grids", "communicator": "communicators", "gpu": "devices", "_lanes": "lanes"}

@@ -26,6 +26,7 @@ from jali.codegen.symbols import Accumulator
 from jali.codegen.values import Value
 from jali.errors import LayoutError
 from jali.lattice.arguments import fields_of
+from jali.lattice.base import no_field
 from jali.lattice.domain import ALL, Domain, as_domain
 from jali.lattice.field import Field
 from jali.lattice.functions import zero
@@ -66,7 +67,9 @@ def _checked(function: SiteFunction, arguments: tuple[Any, ...], targets: tuple[
     name = function.__name__
     for target in targets:
         if not isinstance(target, Field):
-            raise LayoutError(f"block_sums: onto= is a field, or one for each sum of {name}, not {target!r}")
+            raise LayoutError(
+                f"block_sums: onto= is a field, or one for each sum of {name}, not {no_field(target)}"
+            )
     if len(arguments) + len(targets) != len(function.parameters):
         raise trace_error(
             f"{name} takes {len(function.parameters)} arguments ({', '.join(function.parameters)}); {len(arguments)} are given, and "

@@ -22,7 +22,9 @@ from jali.codegen.stage_cache import COUNTS
 from jali.codegen.stages import Traced, programs_of
 from jali.comm import given
 from jali.errors import ParameterError, RecordingError
+from jali.files import value_shown
 from jali.lattice.arguments import randoms_of, scalars_of
+from jali.lattice.base import no_field
 from jali.lattice.binding import BoundKernel
 from jali.lattice.domain import Domain
 from jali.lattice.expressions import PendingSum, constant, number
@@ -100,17 +102,23 @@ class Call(functools.partial[Any]):
                 f"kernel=0 to {len(kernels) - 1}"
             )
         if kernel is not None and given.integer(kernel) not in range(len(kernels)):
-            raise ParameterError(f"{name} has the kernels 0 to {len(kernels) - 1}, not kernel={kernel!r}")
+            raise ParameterError(
+                f"{name} has the kernels 0 to {len(kernels) - 1}, not kernel={value_shown(kernel)}"
+            )
         if (
             isinstance(fixed, Field)
             or not isinstance(fixed, Iterable)
             or not all(isinstance(field, Field) for field in fixed)
         ):
-            raise ParameterError(f"fixed are the fields that stay, such as fixed=(a, b), not {fixed!r}")
+            raise ParameterError(
+                f"fixed are the fields that stay, such as fixed=(a, b), not {no_field(fixed)}"
+            )
         if isinstance(policies, str):
-            raise ParameterError(f"policies are several names, such as policies=[{policies!r}]")
+            raise ParameterError(f"policies are several names, such as policies=[{value_shown(policies)}]")
         if not isinstance(policies, Iterable) or not all(isinstance(name, str) for name in policies):
-            raise ParameterError(f"policies are names, such as 'remote-write-wait', not {policies!r}")
+            raise ParameterError(
+                f"policies are names, such as 'remote-write-wait', not {value_shown(policies)}"
+            )
         update = Update.of(kernels[kernel or 0], bound.domain, {field.serial for field in fixed})
         return simulate_update(
             update,

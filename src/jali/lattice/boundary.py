@@ -11,6 +11,7 @@ import numpy as np
 from jali.codegen.directions import Direction
 from jali.codegen.types import Element
 from jali.errors import LayoutError
+from jali.files import value_shown
 
 
 class Boundary:
@@ -22,7 +23,9 @@ class Boundary:
 
     def __init__(self, ndim: int, conditions: Any, element: Element):
         if not isinstance(ndim, int) or isinstance(ndim, bool):
-            raise LayoutError(f"boundary conditions are for a number of dimensions, not for {ndim!r}")
+            raise LayoutError(
+                f"boundary conditions are for a number of dimensions, not for {value_shown(ndim)}"
+            )
         self.conditions: list[Any] = ["periodic"] * ndim
         if conditions is None:
             items: Any = ()
@@ -32,7 +35,7 @@ class Boundary:
             items = [(axis, conditions) for axis in range(ndim)]
         elif not isinstance(conditions, list | tuple):
             raise LayoutError(
-                f"boundary conditions are one for all directions, a list of one each, or a dictionary, not {conditions!r}"
+                f"boundary conditions are one for all directions, a list of one each, or a dictionary, not {value_shown(conditions)}"
             )
         else:
             items = list(enumerate(conditions))
@@ -116,7 +119,7 @@ def _condition(condition: Any, axis: int, element: Element) -> Any:
         return condition
     if isinstance(condition, str) or not isinstance(condition, int | float | complex):
         raise LayoutError(
-            f"boundary condition {condition!r} in direction {axis} is unknown; use 'periodic', 'antiperiodic', 'open' or a phase"
+            f"boundary condition {value_shown(condition)} in direction {axis} is unknown; use 'periodic', 'antiperiodic', 'open' or a phase"
         )
     phase = complex(condition)
     if not math.isclose(abs(phase), 1.0, rel_tol=0, abs_tol=1e-12):

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from jali import keywords
 from jali.errors import ParameterError
+from jali.files import value_shown
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -44,7 +45,9 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
             return asked(*arguments, **named)  # which says what is missing, or what does not exist
         for name, value in given.items():
             if name in wanted and (not isinstance(value, wanted[name][0]) or isinstance(value, bool)):
-                raise ParameterError(f"{function.__qualname__}: {name} is {wanted[name][1]}, not {value!r}")
+                raise ParameterError(
+                    f"{function.__qualname__}: {name} is {wanted[name][1]}, not {value_shown(value)}"
+                )
         return function(*arguments, **named)
 
     return call

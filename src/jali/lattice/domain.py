@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from jali.errors import LayoutError
+from jali.files import value_shown
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Domain:
     def __post_init__(self) -> None:
         if not isinstance(self.parities, int) or not 0 <= self.parities <= 3:
             raise LayoutError(
-                f"the parities of a domain are 1 (even), 2 (odd) or 3 (both), not {self.parities!r}"
+                f"the parities of a domain are 1 (even), 2 (odd) or 3 (both), not {value_shown(self.parities)}"
             )
 
     def __str__(self) -> str:
@@ -57,13 +58,19 @@ class Colouring:
 
     def __post_init__(self) -> None:
         if not isinstance(self.colours, int) or isinstance(self.colours, bool) or self.colours < 1:
-            raise LayoutError(f"a colouring has a positive whole number of colours, not {self.colours!r}")
+            raise LayoutError(
+                f"a colouring has a positive whole number of colours, not {value_shown(self.colours)}"
+            )
         if not callable(self.colour_of):
-            raise LayoutError(f"a colouring needs a function of the coordinates, not {self.colour_of!r}")
+            raise LayoutError(
+                f"a colouring needs a function of the coordinates, not {value_shown(self.colour_of)}"
+            )
 
     def __getitem__(self, colour: int) -> Domain:
         if not isinstance(colour, int | np.integer):
-            raise LayoutError(f"a colour is a whole number from 0 to {self.colours - 1}, not {colour!r}")
+            raise LayoutError(
+                f"a colour is a whole number from 0 to {self.colours - 1}, not {value_shown(colour)}"
+            )
         if not 0 <= colour < self.colours:
             raise IndexError(f"colour {colour} does not exist; there are {self.colours}")
         return Domain(f"{self.name} {colour} of {self.colours}", 3, self, colour)
@@ -96,7 +103,7 @@ def as_domain(over: Any, what: str) -> Domain:
     """`over` if it is a domain. Raises LayoutError that begins with `what`."""
     if not isinstance(over, Domain):
         hint = "; one of its colours is a domain, c[0]" if isinstance(over, Colouring) else ""
-        raise LayoutError(f"{what} takes a domain such as EVEN, not {over!r}{hint}")
+        raise LayoutError(f"{what} takes a domain such as EVEN, not {value_shown(over)}{hint}")
     return over
 
 

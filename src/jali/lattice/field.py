@@ -18,6 +18,7 @@ from jali.codegen.lines import trace_error
 from jali.codegen.symbols import Site
 from jali.codegen.types import KINDS, Element
 from jali.errors import LayoutError, UnsetError
+from jali.files import value_shown
 from jali.lattice import arrays, field_arithmetic
 from jali.lattice.base import LatticeBase, what_differs
 from jali.lattice.boundary import Boundary
@@ -52,7 +53,7 @@ def precision_named(given: Any) -> str:
     """A precision by its name or as a type of NumPy's. Raises LayoutError."""
     name = np.dtype(given).name if isinstance(given, np.dtype) or given in (np.float64, np.float32) else given
     if not isinstance(name, str) or name not in PRECISIONS:
-        raise LayoutError(f"precision {given!r} is unknown; use 'float64' or 'float32'")
+        raise LayoutError(f"precision {value_shown(given)} is unknown; use 'float64' or 'float32'")
     return name
 
 
@@ -95,11 +96,15 @@ class Field(FieldArithmetic):
     ):
         recording.refuse("a field is made", "make it before, and assign to it in the graph")
         if not isinstance(lattice, LatticeBase):
-            raise LayoutError(f"a field lives on a Lattice, not on {lattice!r}: Field(lattice, element)")
+            raise LayoutError(
+                f"a field lives on a Lattice, not on {value_shown(lattice)}: Field(lattice, element)"
+            )
         if not isinstance(element, Element):
-            raise LayoutError(f"a field holds an element type such as SU(3) or Real(), not {element!r}")
+            raise LayoutError(
+                f"a field holds an element type such as SU(3) or Real(), not {value_shown(element)}"
+            )
         if not isinstance(name, str):
-            raise LayoutError(f"the name of a field is a string, not {name!r}")
+            raise LayoutError(f"the name of a field is a string, not {value_shown(name)}")
         precision = precision_named(precision)
         self.stored = plain(element, precision) if storage is None else stored(storage, element, precision)
         self.lattice = lattice
@@ -197,9 +202,7 @@ class Field(FieldArithmetic):
         Its elements are the same, or of the same shape and less than these: whole numbers go into real ones and both into complex ones.
         """
         if not isinstance(other, Field):
-            raise LayoutError(
-                f"a field is assigned, not a {type(other).__name__}; f[...] = array sets values"
-            )
+            raise LayoutError(f"a field is assigned, not {value_shown(other)}; f[...] = array sets values")
         if other.lattice is not self.lattice:
             raise LayoutError(
                 f"cannot assign a field on {other.lattice} to one on {self.lattice}: different lattices "
@@ -352,7 +355,9 @@ class Field(FieldArithmetic):
         self._not_while_tracing()
         wanted = (*self.lattice.local_extents, self.stored.site_bytes)
         if not (isinstance(format, tuple | list) and len(format) == 2):
-            raise LayoutError(f"a format is a name and a version, as Field.format gives them, not {format!r}")
+            raise LayoutError(
+                f"a format is a name and a version, as Field.format gives them, not {value_shown(format)}"
+            )
         if tuple(format) != self.format:
             raise LayoutError(
                 f"{self.name} is stored as {self.format[0]} version {self.format[1]}, the bytes are {format[0]} version "
@@ -594,9 +599,11 @@ def wrapped(
 ) -> Field:
     """A field in somebody's array; see `Lattice.wrap`. `agree`: ranks compare what they wrap."""
     if isinstance(array, Field):
-        raise LayoutError(f"{array!r} is a field already")
+        raise LayoutError(f"{value_shown(array)} is a field already")
     if element is not None and not isinstance(element, Element):
-        raise LayoutError(f"a field holds an element type such as SU(3) or Real(), not {element!r}")
+        raise LayoutError(
+            f"a field holds an element type such as SU(3) or Real(), not {value_shown(element)}"
+        )
     lent = arrays.lent(lattice, array, stream)
     box, shape = lattice.local_extents, lent.shape
     if shape[: lattice.ndim] != box:

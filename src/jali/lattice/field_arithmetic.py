@@ -20,7 +20,8 @@ from jali.codegen.formats import PRECISIONS
 from jali.codegen.lines import trace_error, user_line
 from jali.codegen.types import Complex, Element, Integer, Matrix, Real, Type, Vector
 from jali.errors import LayoutError
-from jali.lattice.base import what_differs
+from jali.files import value_shown
+from jali.lattice.base import no_field, what_differs
 from jali.lattice.formulas import BINARY, as_written, count_operands, power_of_factor
 from jali.lattice.scalars import Scalar
 
@@ -210,7 +211,7 @@ class FieldArithmetic:
         """
         given = _as_expression(other, self)
         if not isinstance(other, FieldArithmetic):
-            raise LayoutError(f"inner takes a field or an expression of fields, not {other!r}")
+            raise LayoutError(f"inner takes a field or an expression of fields, not {no_field(other)}")
         return _join("dot", _as_reals(self._expression()), _as_reals(given))._summed(fast=fast, wait=wait)
 
     def sum(self, fast: bool = False, wait: bool = True) -> Any:
@@ -408,7 +409,7 @@ def refuse_while_tracing(field: Any) -> None:
     """Raises TraceError inside a site function, where a field is a value at a site only."""
     if getattr(tracing.active, "trace", None) is not None:
         raise trace_error(
-            f"{field!r} has no arithmetic of its own in a site function: one that has it as an argument uses f[X]"
+            f"{value_shown(field)} has no arithmetic of its own in a site function: one that has it as an argument uses f[X]"
         )
 
 
@@ -427,7 +428,7 @@ def _as_expression(other: Any, beside: Any) -> Any:
         return other._expression()
     if isinstance(other, np.ndarray) and other.ndim:
         raise LayoutError(
-            f"{beside!r} and an array of NumPy do not combine: take f[...] for NumPy's arithmetic, or make a field of the array"
+            f"{value_shown(beside)} and an array of NumPy do not combine: take f[...] for NumPy's arithmetic, or make a field of the array"
         )
     if isinstance(other, np.ndarray):
         other = other[()]

@@ -17,6 +17,7 @@ from jali.codegen.symbol import Symbol, WithoutValue
 from jali.codegen.values import Value, complex_number, identity, lift, matrix, vector, zero
 from jali.codegen.values import where as where_symbols
 from jali.errors import ParameterError
+from jali.files import value_shown
 from jali.lattice.field_arithmetic import FieldArithmetic
 from jali.lattice.scalars import Condition, Scalar
 
@@ -31,7 +32,7 @@ def _at_once(name: str, plain: Callable[..., Any], *numbers_given: Any) -> Any:
                 raise TypeError("takes numbers and symbols")
         return plain(*numbers_given)
     except (TypeError, ValueError, OverflowError) as error:
-        said = f"jali.{name}({', '.join(map(repr, numbers_given))}): {error}"
+        said = f"jali.{name}({', '.join(map(value_shown, numbers_given))}): {error}"
         raise (trace_error if tracing() else ParameterError)(said) from error
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from jali import _core, recording
 from jali.errors import ParameterError, RecordingError
+from jali.files import value_shown
 from jali.lattice.expressions import in_order, settle
 from jali.lattice.lattice import Lattice
 from jali.lattice.scalars import Condition, read
@@ -160,7 +161,7 @@ class Graph:
             )
         if not isinstance(condition, Condition) and not callable(condition):
             raise ParameterError(
-                f"run_until takes a condition of Scalars, such as rr < goal, not {condition!r}"
+                f"run_until takes a condition of Scalars, such as rr < goal, not {value_shown(condition)}"
             )
         if at_most > 0:
             _asked(condition)  # what is no condition is told before anything is repeated
@@ -199,7 +200,7 @@ def _asked(condition: Condition | Callable[[], Any]) -> Condition:
 
 def _check(name: str, value: Any, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ParameterError(f"{name} is a whole number of at least {least}, not {value!r}")
+        raise ParameterError(f"{name} is a whole number of at least {least}, not {value_shown(value)}")
 
 
 def graph(step: Callable[[], Any], lattice: Lattice) -> Graph:
@@ -213,7 +214,9 @@ def graph(step: Callable[[], Any], lattice: Lattice) -> Graph:
     On several ranks all make the same graphs and run them as often, as with any call.
     """
     if not isinstance(lattice, Lattice):
-        raise ParameterError(f"a graph is recorded for a Lattice: jali.graph(step, lattice), not {lattice!r}")
+        raise ParameterError(
+            f"a graph is recorded for a Lattice: jali.graph(step, lattice), not {value_shown(lattice)}"
+        )
     if not callable(step):
-        raise ParameterError(f"a graph records a function without arguments, not {step!r}")
+        raise ParameterError(f"a graph records a function without arguments, not {value_shown(step)}")
     return Graph(step, lattice)

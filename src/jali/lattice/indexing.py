@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jali.errors import LayoutError
+from jali.files import value_shown
 
 
 class OnlyOfArraysError(LayoutError):
@@ -220,7 +221,7 @@ def _array(name: str, item: Any) -> np.ndarray:
         return array.astype(np.int64)
     if array is None or array.dtype.kind not in "iu":
         raise LayoutError(
-            f"{name}: sites are given by whole numbers and slices, lists of numbers and masks, not by {item!r}"
+            f"{name}: sites are given by whole numbers and slices, lists of numbers and masks, not by {value_shown(item)}"
         )
     return array
 
@@ -229,7 +230,9 @@ def _range(item: slice, n: int) -> range:
     try:
         return range(n)[item]
     except (TypeError, ValueError) as error:
-        raise LayoutError(f"sites are given by numbers and slices, not by {item!r}: {error}") from None
+        raise LayoutError(
+            f"sites are given by numbers and slices, not by {value_shown(item)}: {error}"
+        ) from None
 
 
 def _place(k: int, axis: int, n: int) -> int:

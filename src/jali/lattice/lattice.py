@@ -123,11 +123,11 @@ class Lattice(LatticeBase):
                 raise LayoutError(f"lattice extents are positive whole numbers, not {value_shown(n)}")
         if lanes is not None and (not isinstance(lanes, int) or isinstance(lanes, bool) or lanes < 1):
             raise LayoutError(
-                f"lanes is the most vector lanes to use, a positive whole number, not {lanes!r}"
+                f"lanes is the most vector lanes to use, a positive whole number, not {value_shown(lanes)}"
             )
         if communicator is not None and not isinstance(communicator, comm.Communicator):
             raise ParameterError(
-                f"the communicator is a jali.comm.Communicator, such as jali.comm.current(), not {communicator!r}"
+                f"the communicator is a jali.comm.Communicator, such as jali.comm.current(), not {value_shown(communicator)}"
             )
         recording.refuse("a lattice is made", "make it before")
         self.extents: tuple[int, ...] = tuple(int(n) for n in flat)  # type: ignore[arg-type]
@@ -156,7 +156,7 @@ class Lattice(LatticeBase):
                 isinstance(g, int | np.integer) and g > 0 for g in grid
             ):
                 raise LayoutError(
-                    f"a rank grid is a positive whole number per direction, such as {(1,) * (len(flat) - 1) + (size,)}, not {grid!r}"
+                    f"a rank grid is a positive whole number per direction, such as {(1,) * (len(flat) - 1) + (size,)}, not {value_shown(grid)}"
                 )
             self.grid = tuple(int(g) for g in grid)
         self.partition = _core.Partition(list(self.extents), list(self.grid))
@@ -197,7 +197,8 @@ class Lattice(LatticeBase):
             for n, m in zip(flat, self.extents, strict=True)
         ):
             raise LayoutError(
-                f"a lattice like {self} has extents that are multiples of its own or divide them, not {value_shown(flat)}"
+                f"a lattice like {self} has extents that are multiples of its own or divide them, not "
+                f"{value_shown(extents[0] if len(extents) == 1 else extents)}"
             )
         made = self._relatives.get(tuple(map(int, flat)))
         if made is self:
@@ -369,7 +370,7 @@ class Lattice(LatticeBase):
             axis = one.axis if isinstance(one, Direction) else one
             if not isinstance(axis, int | np.integer) or isinstance(axis, bool) or not 0 <= axis < self.ndim:
                 raise LayoutError(
-                    f"sums per slice of direction {one!r}, which a lattice of {self.ndim} dimensions does not have"
+                    f"sums per slice of direction {value_shown(one)}, which a lattice of {self.ndim} dimensions does not have"
                 )
             axes.append(int(axis))
         if not axes or len(set(axes)) < len(axes):
@@ -541,8 +542,8 @@ class Lattice(LatticeBase):
         with recording.suspended():
             return np.not_equal(self.communicator.all_reduce_sum(found), 0)
 
-    def why_meets(self, domain: Domain, offset: tuple[int, ...]) -> str:
-        """What to run instead where `meets` holds."""
+    def why_meets(self, domain: Domain, offset: tuple[int, ...], all_offsets: list[tuple[int, ...]]) -> str:
+        """What to run instead where `meets` holds; `all_offsets` are those at which the program reads what it writes."""
         if domain.colouring is not None:
             return f"The offset joins sites of {domain}: choose colours that separate them, or write to another field"
         odd = [axis for axis, (o, n) in enumerate(zip(offset, self.extents, strict=True)) if o and n % 2]
@@ -552,9 +553,13 @@ class Lattice(LatticeBase):
                 f"Extents are odd ({extents}), so sites that meet across the edge have the same parity, and EVEN and ODD do not "
                 "separate them: use a jali.Colouring with three colours, or write to another field"
             )
-        if domain.parities == 3:
-            return "Run it over EVEN and ODD separately if the offset is odd, or write to another field"
-        return f"The offset joins sites of {domain}: use a jali.Colouring that separates them, or write to another field"
+        even = next((o for o in all_offsets if any(o) and sum(o) % 2 == 0), None)
+        if domain.parities == 3 and even is None:
+            return "Run it over EVEN and ODD separately, or write to another field"
+        return (
+            f"The offset {even or offset} joins sites of one parity, which EVEN and ODD do not separate: use a jali.Colouring that "
+            "does, or write to another field"
+        )
 
     def slices_of(self, axes: tuple[int, ...], layout: Any) -> np.ndarray:
         """The slice of every `[block][lane]`, int32: global coordinates in these directions, the last one fastest."""

@@ -16,7 +16,7 @@ from jali import comm, io
 from jali.codegen.formats import FORMATS, PRECISIONS
 from jali.codegen.types import Element, element_named
 from jali.errors import FileFormatError, LayoutError, ParameterError
-from jali.files import checked_path, shown
+from jali.files import checked_path, shown, value_shown
 from jali.io.array_formats import Outline
 from jali.io.parallel import together
 from jali.lattice.arrays import element_of
@@ -50,11 +50,13 @@ def load(
     and LayoutError for arguments that contradict the file, StorageError for values that do not fit, OSError; the same on all ranks.
     """
     if not isinstance(path, str | os.PathLike):
-        raise ParameterError(f"a field is loaded from a path, not from {path!r}")
+        raise ParameterError(f"a field is loaded from a path, not from {value_shown(path)}")
     if not isinstance(lattice, Lattice | None):
-        raise ParameterError(f"a field is loaded onto a Lattice, not onto {lattice!r}")
+        raise ParameterError(f"a field is loaded onto a Lattice, not onto {value_shown(lattice)}")
     if not isinstance(element, Element | None):
-        raise LayoutError(f"a field holds an element type such as SU(3) or Real(), not {element!r}")
+        raise LayoutError(
+            f"a field holds an element type such as SU(3) or Real(), not {value_shown(element)}"
+        )
     ranks = comm.current() if lattice is None else lattice.communicator
     with together(ranks):
         is_folder = os.path.isdir(checked_path(path))
@@ -88,7 +90,7 @@ class _Asked:
         if self.name not in names and found == "":
             raise ParameterError(f"{path} holds one array without a name: name={self.name!r} is left out")
         if self.name not in names:
-            raise ParameterError(f"{path} holds {found}, not {self.name!r}")
+            raise ParameterError(f"{path} holds {found}, not {value_shown(self.name)}")
         return self.name
 
     def lattice_of(self, path: str, extents: tuple[int, ...]) -> Lattice:

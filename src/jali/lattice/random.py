@@ -16,6 +16,7 @@ from typing import Any
 
 from jali.codegen.lines import trace_error
 from jali.errors import ParameterError
+from jali.files import value_shown
 
 _MASK = (1 << 64) - 1
 _CALL_BITS = 44
@@ -88,7 +89,9 @@ class Random:
             seed, stream, call = state["seed"], state["stream"], state["call"]
             purpose = state.get("purpose")
         except (KeyError, TypeError, AttributeError) as error:
-            raise ParameterError(f"not the state of a random number source: {state!r} ({error!r})") from None
+            raise ParameterError(
+                f"not the state of a random number source: {value_shown(state)} ({error!r})"
+            ) from None
         if purpose not in (None, *_PURPOSES):
             raise ParameterError(
                 f"a random number source for {purpose!r} is not known here; purposes are {', '.join(_PURPOSES)}"
@@ -110,16 +113,8 @@ def _whole(name: str, value: Any, end: int, limit: str) -> int:
     except TypeError:
         number = -1
     if not 0 <= number < end:
-        raise ParameterError(f"{name} is a whole number from 0 to {limit} - 1, not {_short(value)}")
+        raise ParameterError(f"{name} is a whole number from 0 to {limit} - 1, not {value_shown(value)}")
     return number
-
-
-def _short(value: Any) -> str:
-    """The value for a message, however long it is."""
-    if isinstance(value, int) and abs(value) >= 1 << 200:
-        return f"a number of {value.bit_length()} bits"
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _key(seed: int, stream: int) -> int:

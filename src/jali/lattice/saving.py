@@ -16,9 +16,10 @@ import numpy as np
 from jali import io
 from jali.codegen.types import element_named
 from jali.errors import LayoutError, ParameterError
+from jali.files import value_shown
 from jali.io.array_formats import array_formats
 from jali.io.parallel import together
-from jali.lattice.base import LatticeBase, what_differs
+from jali.lattice.base import LatticeBase, no_field, what_differs
 
 if TYPE_CHECKING:
     from jali.lattice.field import Field
@@ -41,12 +42,12 @@ def save(path: str | os.PathLike[str], /, *, format: str | None = None, **fields
 def save_fields(path: str | os.PathLike[str], format: str | None, fields: Mapping[str, Field]) -> None:
     """`save` of fields whose names may be any."""
     if not isinstance(path, str | os.PathLike):
-        raise ParameterError(f"fields are saved under a path, not under {path!r}")
+        raise ParameterError(f"fields are saved under a path, not under {value_shown(path)}")
     if not fields:
         raise ParameterError('nothing is to be saved: give fields by name, jali.save("state.h5", phi=f)')
     for name, field in fields.items():
         if not isinstance(getattr(field, "lattice", None), LatticeBase) or not hasattr(field, "stored_bytes"):
-            raise ParameterError(f"{name} is to be saved as a field and is {field!r}")
+            raise ParameterError(f"{name} is to be saved as a field and is {no_field(field)}")
     lattice = next(iter(fields.values())).lattice
     for name, field in fields.items():
         if field.lattice is not lattice:
@@ -73,7 +74,7 @@ def save_fields(path: str | os.PathLike[str], format: str | None, fields: Mappin
         return
     if format not in array_formats():
         names = ", ".join(map(repr, (OWN, *array_formats())))
-        raise ParameterError(f"fields are saved as {names}, not as {format!r}")
+        raise ParameterError(f"fields are saved as {names}, not as {value_shown(format)}")
     with together(ranks):
         numbers = {name: field.local() for name, field in fields.items()}
     io.write_arrays(path, format, lattice.extents, box, numbers, told, ranks=ranks)

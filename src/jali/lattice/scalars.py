@@ -12,6 +12,7 @@ from typing import Any
 
 from jali import recording
 from jali.errors import LayoutError, ParameterError
+from jali.files import value_shown
 from jali.lattice.expressions import Node, Place, compute, constant, read_nodes, settle
 
 MOST_POWER = 64
@@ -50,7 +51,7 @@ class Condition(_OnPlace):
 
     def _combine(self, op: str, other: Any) -> Condition:
         if not isinstance(other, Condition):
-            raise ParameterError(f"a condition combines with conditions, not with {other!r}")
+            raise ParameterError(f"a condition combines with conditions, not with {value_shown(other)}")
         return Condition(self.gpu, (Node(op, (self.parts[0], other.parts[0])),), self._with(other))
 
     def __and__(self, other: Any) -> Condition:
@@ -214,7 +215,7 @@ class Scalar(_OnPlace):
     def __pow__(self, exponent: Any) -> Any:
         if not isinstance(exponent, numbers.Integral) or not 1 <= int(exponent) <= MOST_POWER:
             raise ParameterError(
-                f"powers of scalars are products: whole exponents from 1 to {MOST_POWER}, not {exponent!r}; there is jali.sqrt"
+                f"powers of scalars are products: whole exponents from 1 to {MOST_POWER}, not {value_shown(exponent)}; there is jali.sqrt"
             )
         result = self
         for bit in bin(int(exponent))[3:]:
@@ -317,7 +318,7 @@ def _lifted(value: Any, beside: _OnPlace) -> Scalar:
         return value
     if isinstance(value, numbers.Complex) and not isinstance(value, bool):
         return Scalar(beside.gpu, tuple(constant(x) for x in _reals(value)))
-    raise ParameterError(f"scalars combine with numbers and scalars, not with {value!r}")
+    raise ParameterError(f"scalars combine with numbers and scalars, not with {value_shown(value)}")
 
 
 def _name_of(gpu: Any) -> str:
@@ -327,7 +328,7 @@ def _name_of(gpu: Any) -> str:
 def variable(gpu: Any, value: float | complex) -> Scalar:
     """A Scalar that can be assigned."""
     if not _is_number(value):
-        raise ParameterError(f"a scalar begins as a number, not as {value!r}")
+        raise ParameterError(f"a scalar begins as a number, not as {value_shown(value)}")
     recording.refuse("a scalar is made", "make it before, and assign to it in the graph")
     nodes = [constant(x) for x in _reals(value)]
     settle(gpu, nodes)
@@ -344,7 +345,7 @@ def settle_arguments(gpu: Any, scalars: Iterable[Any], where: str) -> None:
         if isinstance(scalar, Scalar):
             if scalar.gpu is not gpu:
                 raise LayoutError(
-                    f"{where} runs on {_name_of(gpu)}, but got {scalar!r}; read it with float()"
+                    f"{where} runs on {_name_of(gpu)}, but got {value_shown(scalar)}; read it with float()"
                 )
             nodes += scalar.parts
     settle(gpu, nodes)
@@ -378,7 +379,7 @@ def read(*scalars: Any) -> list[Any]:
             nodes += s.parts
             gpus[id(s.gpu)] = s.gpu
         elif not isinstance(s, numbers.Number):
-            raise ParameterError(f"jali.read takes scalars and conditions, not {s!r}")
+            raise ParameterError(f"jali.read takes scalars and conditions, not {value_shown(s)}")
     if len(gpus) > 1:
         raise LayoutError("jali.read takes numbers of one device")
     values = iter(read_nodes(next(iter(gpus.values())), nodes) if nodes else [])

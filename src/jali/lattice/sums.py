@@ -11,6 +11,7 @@ from jali.codegen.ir import Sum
 from jali.codegen.lines import trace_error
 from jali.codegen.types import Type
 from jali.errors import ParameterError, TraceError
+from jali.files import value_shown
 from jali.lattice.domain import Domain
 from jali.lattice.expressions import MOST_SUMS
 
@@ -41,7 +42,9 @@ def as_bins(bins: Any) -> Any:
             or isinstance(count, bool)
             or not 1 <= count <= MOST_ENTRIES
         ):
-            raise ParameterError(f"bins={of} is a number of entries from 1 to {MOST_ENTRIES}, not {count!r}")
+            raise ParameterError(
+                f"bins={of} is a number of entries from 1 to {MOST_ENTRIES}, not {value_shown(count)}"
+            )
         return int(count)
 
     if not isinstance(bins, dict):
@@ -139,7 +142,7 @@ def as_site_function(function: Any, call: str) -> Any:
     """`function` if it is a site function. Raises TraceError at the user's line, a sentence that begins with `call`."""
     if hasattr(function, "__wrapped_site_function__"):
         return function
-    shown, hint = repr(function), ""
+    shown, hint = value_shown(function), ""
     if isinstance(getattr(function, "domain", None), Domain):
         shown = f"{function.function.__name__}[{function.domain}]"
         hint = f"; where it runs is an argument of its own, {call}({function.function.__name__}, ..., over={function.domain})"

@@ -26,6 +26,7 @@ import numpy as np
 from jali import _core
 from jali.amounts import counted
 from jali.errors import LayoutError, ParameterError
+from jali.files import value_shown
 from jali.lattice.updates import Message, Part, Update, Work
 from jali.planner.machine import GIGA, MICRO, Device, Machine
 
@@ -117,7 +118,7 @@ class UpdateSimulation:
             if row.policy == policy:
                 return row
         raise ParameterError(
-            f"no halo policy {policy!r} was simulated; there are {', '.join(row.policy for row in self.rows)}"
+            f"no halo policy {value_shown(policy)} was simulated; there are {', '.join(row.policy for row in self.rows)}"
         )
 
     def facts(self) -> dict[str, Any]:
@@ -566,7 +567,7 @@ def simulate_update(
             isinstance(n, int | np.integer) and n > 0 for n in numbers
         ):
             raise ParameterError(
-                f"{name} are a positive whole number for each direction, such as {(2,) * update.ndim}, not {numbers!r}"
+                f"{name} are a positive whole number for each direction, such as {(2,) * update.ndim}, not {value_shown(numbers)}"
             )
     if site_seconds is not None and (
         isinstance(site_seconds, bool)
@@ -574,7 +575,7 @@ def simulate_update(
         or not 0 < site_seconds < math.inf
     ):
         raise ParameterError(
-            f"site_seconds is a positive number of seconds, such as 1e-9, not {site_seconds!r}"
+            f"site_seconds is a positive number of seconds, such as 1e-9, not {value_shown(site_seconds)}"
         )
     split = update.on(list(map(int, extents)), list(map(int, grid)))
     device, ranks = machine.device, split.ranks
@@ -654,5 +655,5 @@ def why_not_carried(machine: Machine, carrier: str, levels: Iterable[int]) -> st
 def load_machine(machine: Machine | str | Path) -> Machine:
     """A machine, or that of a name or file. Raises ParameterError."""
     if not isinstance(machine, Machine | str | Path):
-        raise ParameterError(f"a machine is one, its name or its file, not {machine!r}")
+        raise ParameterError(f"a machine is one, its name or its file, not {value_shown(machine)}")
     return machine if isinstance(machine, Machine) else Machine.load(machine)

@@ -15,6 +15,7 @@ from jali.arrays import DistributedArray, communicator_of, layout_of
 from jali.arrays.layout import Layout, Partition, extents
 from jali.arrays.libraries import library_of, numpy_dtype
 from jali.errors import ParameterError, ShapeError
+from jali.files import value_shown
 from jali.linops.operator import LinearOperator
 from jali.linops.spaces import Space, flattened, shaped
 
@@ -155,7 +156,7 @@ class Restriction(LinearOperator):
         self.axis, self.split = axis % len(dims), split % len(dims)
         self.iava = np.asarray(iava)
         if self.iava.ndim != 1 or (self.iava.size and self.iava.dtype.kind not in "iu"):
-            raise ParameterError(f"iava is a list of indices, not {iava!r}")
+            raise ParameterError(f"iava is a list of indices, not {value_shown(iava)}")
         extent = dims[self.axis]
         self.iava = self.iava.astype(np.int64)
         outside = self.iava[(self.iava < 0) | (self.iava >= extent)]
@@ -249,7 +250,9 @@ class Transpose(LinearOperator):
         dims = extents("dims", dims)
         order = tuple(axis % len(dims) if -len(dims) <= axis < len(dims) else -1 for axis in axes)
         if sorted(order) != list(range(len(dims))):
-            raise ParameterError(f"axes {tuple(axes)} are no order of the {len(dims)} axes of shape {dims}")
+            raise ParameterError(
+                f"axes {value_shown(tuple(axes))} are no order of the {len(dims)} axes of shape {dims}"
+            )
         self.axes, self._back = order, tuple(int(n) for n in np.argsort(order))
         size = math.prod(dims)
         dimsd = tuple(dims[axis] for axis in order)

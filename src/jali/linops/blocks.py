@@ -22,6 +22,7 @@ from jali.arrays.layout import C_ORDER, Layout, Partition
 from jali.arrays.libraries import dtype_of_numpy, library_of
 from jali.comm import Communicator
 from jali.errors import ParameterError, ShapeError
+from jali.files import value_shown
 from jali.linops.local import LocalOperator
 from jali.linops.operator import MOST_KEPT, LinearOperator, lent
 from jali.linops.spaces import Space
@@ -46,7 +47,7 @@ class _Blocks(LinearOperator):
         for op in ops:
             if isinstance(op, LinearOperator):
                 raise ParameterError(
-                    f"{type(self).__name__} takes operators of local arrays; {op!r} is one of distributed arrays, for which there is "
+                    f"{type(self).__name__} takes operators of local arrays; {value_shown(op)} is one of distributed arrays, for which there is "
                     f"Stacked{type(self).__name__}"
                 )
         self.Op = self._local = None

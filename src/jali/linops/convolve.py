@@ -20,6 +20,7 @@ from jali.arrays.layout import Shape, extents
 from jali.arrays.libraries import library_of
 from jali.comm.given import integer
 from jali.errors import ShapeError
+from jali.files import value_shown
 from jali.linops.conversion import in_type, type_of
 from jali.linops.operator import LinearOperator
 from jali.linops.spaces import flattened, shaped
@@ -119,7 +120,7 @@ class NonStationaryConvolve1D(_NonStationary):
         shape = extents(f"{type(self).__name__}: dims", dims)
         number = integer(axis)
         if number is None or not -len(shape) <= number < len(shape):
-            raise ShapeError(f"axis {axis} does not exist in an array of shape {shape}")
+            raise ShapeError(f"axis {value_shown(axis)} does not exist in an array of shape {shape}")
         self.axis = number % len(shape)
         library_of(hs)  # which says what is none
         if hs.ndim != 2 or hs.shape[1] % 2 == 0:

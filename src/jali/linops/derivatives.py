@@ -15,6 +15,7 @@ import numpy as np
 from jali.arrays import DistributedArray, StackedDistributedArray
 from jali.comm.given import several
 from jali.errors import ParameterError, ShapeError
+from jali.files import value_shown
 from jali.linops.bands import Band, Entry, Term
 from jali.linops.given import distance
 from jali.linops.operator import StackedLinearOperator
@@ -25,14 +26,14 @@ KINDS = ("centered", "forward", "backward")
 
 def _check_kind(kind: str) -> None:
     if kind not in KINDS:
-        raise ParameterError(f"kind is one of {', '.join(KINDS)}, not {kind!r}")
+        raise ParameterError(f"kind is one of {', '.join(KINDS)}, not {value_shown(kind)}")
 
 
 def _check_weight(weight: Any) -> float:
     try:
         return float(weight)
     except (TypeError, ValueError):
-        raise ParameterError(f"weights of a Laplacian are real numbers, not {weight!r}") from None
+        raise ParameterError(f"weights of a Laplacian are real numbers, not {value_shown(weight)}") from None
 
 
 def _check_edge(n: int, least: int, what: str) -> None:
@@ -49,7 +50,9 @@ def first_derivative(n: int, kind: str, edge: bool, order: int, sampling: float)
     if kind == "backward":
         return Band(n, [Term(0, 1), Term(-1, -1)], (1, n), None, sampling)
     if order not in (3, 5):
-        raise ParameterError(f"order is 3 or 5, the points of a centered derivative, not {order!r}")
+        raise ParameterError(
+            f"order is 3 or 5, the points of a centered derivative, not {value_shown(order)}"
+        )
     special: dict[int, list[Entry]] = {}
     if edge:
         _check_edge(n, 2 if order == 3 else 3, f"a first derivative of order {order}")

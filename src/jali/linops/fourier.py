@@ -23,6 +23,7 @@ from jali.fft.routes import alike
 from jali.fft.shifts import fftshift_nd, ifftshift_nd
 from jali.fft.steps import complex_of, real_of
 from jali.fft.transforms import resized
+from jali.files import value_shown
 from jali.linops.given import distance, positive
 from jali.linops.operator import LinearOperator
 
@@ -69,7 +70,7 @@ class FFTND(LinearOperator):
         shape = extents(f"{type(self).__name__}: dims", dims)
         self.axes = normal_axes(shape, axes)
         if norm not in NORMS:
-            raise ParameterError(f"norm {norm!r} is not one of {', '.join(map(repr, NORMS))}")
+            raise ParameterError(f"norm {value_shown(norm)} is not one of {', '.join(map(repr, NORMS))}")
         kind = dtype_of_numpy(dtype)
         if kind.kind not in "fc":
             raise ParameterError(f"models of a transform are real or complex numbers, not {kind}")
@@ -105,7 +106,7 @@ class FFTND(LinearOperator):
         values = (given,) * len(self.axes) if given is None or np.ndim(given) == 0 else tuple(given)
         if len(values) != len(self.axes):
             raise ShapeError(
-                f"{name} of a transform along {self.axes} is one value or one for each axis, not {given!r}"
+                f"{name} of a transform along {self.axes} is one value or one for each axis, not {value_shown(given)}"
             )
         return values
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from jali.arrays import DistributedArray, StackedDistributedArray
 from jali.errors import ParameterError, ShapeError
+from jali.files import value_shown
 from jali.linops.operator import MOST_KEPT, LinearOperator
 
 Function = Callable[[Any], Any]
@@ -40,7 +41,9 @@ def from_functions(
     not so many elements as the shape says.
     """
     if not callable(matvec) or not callable(rmatvec):
-        raise ParameterError(f"an operator is made of two functions, not of {matvec!r} and {rmatvec!r}")
+        raise ParameterError(
+            f"an operator is made of two functions, not of {value_shown(matvec)} and {value_shown(rmatvec)}"
+        )
     kind = _OfParts if parts else _OfVectors
     return kind(matvec, rmatvec, shape, dtype, dims, dimsd, base_comm)
 

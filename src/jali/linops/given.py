@@ -6,13 +6,14 @@ from typing import Any
 
 from jali.comm.given import integer
 from jali.errors import ParameterError
+from jali.files import value_shown
 
 
 def positive(name: str, value: Any) -> int:
     """A whole number from 1. Raises ParameterError, by this name."""
     number = integer(value)
     if number is None or number < 1:
-        raise ParameterError(f"{name} is a positive whole number, not {value!r}")
+        raise ParameterError(f"{name} is a positive whole number, not {value_shown(value)}")
     return number
 
 
@@ -23,5 +24,7 @@ def distance(sampling: Any) -> float:
     except (TypeError, ValueError):
         step = 0.0
     if step == 0.0 or step != step:
-        raise ParameterError(f"sampling is the distance of samples, a number that is not 0; not {sampling!r}")
+        raise ParameterError(
+            f"sampling is the distance of samples, a number that is not 0; not {value_shown(sampling)}"
+        )
     return step

@@ -17,6 +17,7 @@ from jali.arrays.libraries import library_of, numpy_dtype
 from jali.arrays.recycled import empty
 from jali.comm import Communicator
 from jali.errors import ShapeError
+from jali.files import value_shown
 from jali.keywords import named
 from jali.linops.operator import LinearOperator
 
@@ -222,7 +223,9 @@ def _widths(halo: Any, ndim: int) -> tuple[bool, tuple[int, ...]]:
         try:
             given = tuple(operator.index(n) for n in halo)
         except TypeError:
-            raise ShapeError(f"Invalid halo length: whole numbers are expected, not {halo!r}") from None
+            raise ShapeError(
+                f"Invalid halo length: whole numbers are expected, not {value_shown(halo)}"
+            ) from None
     if any(n < 0 for n in given):
         raise ShapeError(f"halo has to be non-negative, not {halo}")
     if trimmed:

@@ -18,6 +18,7 @@ import numpy as np
 from jali.arrays import DistributedArray, StackedDistributedArray
 from jali.arrays.libraries import Library, dtype_of_numpy, library_of
 from jali.errors import ParameterError, ShapeError
+from jali.files import value_shown
 from jali.linops.conversion import type_of
 
 MODES = ("analytic", "byot")
@@ -68,11 +69,13 @@ class Kirchhoff:
         if not (step > 0 and (abs(np.diff(t) - step) <= 0.01 * step).all()):
             raise ParameterError("times t rise in equal steps")
         if mode not in MODES:
-            raise ParameterError(f"mode is one of {', '.join(MODES)}, not {mode!r}")
+            raise ParameterError(f"mode is one of {', '.join(MODES)}, not {value_shown(mode)}")
         points = len(x) * len(z)
         if mode == "analytic":
             if not isinstance(vel, int | float | np.number) or not vel > 0:
-                raise ParameterError(f"with mode='analytic' the velocity is a positive number, not {vel!r}")
+                raise ParameterError(
+                    f"with mode='analytic' the velocity is a positive number, not {value_shown(vel)}"
+                )
             times = [_distances(x, z, places) / vel for places in (srcs, recs)]
         else:
             if not isinstance(trav, tuple) or len(trav) != 2:

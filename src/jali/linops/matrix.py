@@ -22,6 +22,7 @@ from jali.arrays.layout import Shape, near_square
 from jali.arrays.libraries import library_of
 from jali.comm import Communicator
 from jali.errors import LayoutError, ParameterError, ShapeError
+from jali.files import value_shown
 from jali.keywords import named
 from jali.linops.conversion import in_type, type_of
 from jali.linops.given import positive
@@ -69,7 +70,7 @@ def local_block_split(global_shape: Sequence[int], rank: int, base_comm: Any) ->
     """
     side = _side(base_comm.size)
     if isinstance(rank, bool) or not hasattr(rank, "__index__") or not 0 <= rank < base_comm.size:
-        raise ShapeError(f"rank {rank!r} does not exist among {base_comm.size} ranks")
+        raise ShapeError(f"rank {value_shown(rank)} does not exist among {base_comm.size} ranks")
     found = []
     for extent, place in zip(global_shape, divmod(operator.index(rank), side), strict=True):
         parts = block_split(extent, side)
@@ -122,7 +123,7 @@ def MatrixMult(
         "block": BlockMatrixMult,
     }
     if kind not in kinds:
-        raise ParameterError(f"kind is one of {', '.join(kinds)}, not {kind!r}")
+        raise ParameterError(f"kind is one of {', '.join(kinds)}, not {value_shown(kind)}")
     return kinds[kind](A, M, saveAt, base_comm, dtype)
 
 

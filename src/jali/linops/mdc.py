@@ -15,6 +15,7 @@ from jali.arrays import DistributedArray, Layout, Partition, layout_of
 from jali.arrays.layout import C_ORDER, Shape
 from jali.arrays.libraries import is_complex, library_of
 from jali.errors import ParameterError, ShapeError
+from jali.files import value_shown
 from jali.linops.conversion import type_of
 from jali.linops.fredholm import Fredholm1
 from jali.linops.operator import LinearOperator
@@ -62,7 +63,7 @@ class MDC(LinearOperator):
         if twosided and nt % 2 == 0:
             raise ShapeError(f"nt must be an odd number when twosided=True, got nt={nt}")
         if fftengine not in ENGINES:
-            raise ParameterError(f"fftengine is one of {', '.join(ENGINES)}, not {fftengine!r}")
+            raise ParameterError(f"fftengine is one of {', '.join(ENGINES)}, not {value_shown(fftengine)}")
         if not prescaled:
             G = G * float(dr * dt * math.sqrt(nt))
         if conj:

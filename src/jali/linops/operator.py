@@ -19,6 +19,7 @@ from jali.arrays.libraries import dtype_of_numpy, library_of, numpy_dtype
 from jali.comm import Communicator
 from jali.comm.given import several
 from jali.errors import ParameterError, ShapeError
+from jali.files import value_shown
 from jali.lattice.field import Field
 from jali.lattice.field_arithmetic import FieldExpression
 from jali.linops import dense
@@ -72,7 +73,7 @@ class LinearOperator:
         self._local: LocalOperator | None = None
         if Op is not None:
             if isinstance(Op, LinearOperator):
-                raise ParameterError(f"{Op!r} is an operator of distributed arrays already")
+                raise ParameterError(f"{value_shown(Op)} is an operator of distributed arrays already")
             self._local, self.takes_stacks = LocalOperator(Op), False
             has = self._local.rows, self._local.columns
             shape = has if shape is None else shape
@@ -88,7 +89,7 @@ class LinearOperator:
         self.shape: tuple[int, int] = extents("the shape of an operator", shape)  # type: ignore[assignment]
         if len(self.shape) != 2:
             raise ShapeError(
-                f"an operator has a shape (elements that come out, elements that go in), not {shape!r}"
+                f"an operator has a shape (elements that come out, elements that go in), not {value_shown(shape)}"
             )
         self.dtype = dtype_of_numpy(np.float64 if dtype is None else dtype)
         self.dims = (self.shape[1],) if dims is None else tuple(dims)
@@ -198,7 +199,7 @@ class LinearOperator:
                 f"{self!r} takes distributed arrays, not fields: jali.arrays.from_field(x) is one in the memory of a field"
             )
         if x.size != elements:
-            raise ShapeError(f"{self!r}: {name} has {x.size} numbers ({x!r}), not {elements}")
+            raise ShapeError(f"{self!r}: {name} has {x.size} numbers ({value_shown(x)}), not {elements}")
 
     def _matvec(self, x: Any) -> Any:
         return self._whole(x, True)
@@ -265,7 +266,9 @@ class LinearOperator:
         """`div(y)` of a vector; (1 / a) A of a number."""
         if np.isscalar(y):
             if isinstance(y, str | bytes) or y == 0:
-                raise ParameterError(f"operators are divided by numbers other than 0, not by {y!r}")
+                raise ParameterError(
+                    f"operators are divided by numbers other than 0, not by {value_shown(y)}"
+                )
             return _scaled(self, 1 / y)  # type: ignore[operator]
         return self.div(y)
 
@@ -557,7 +560,7 @@ def _is_serial(x: Any) -> bool:
 def _scaled(A: LinearOperator, a: Any) -> LinearOperator:
     """Numbers of Python's do not widen what they multiply, unless they are complex."""
     if not np.isscalar(a) or isinstance(a, str | bytes):
-        raise ParameterError(f"operators are multiplied by numbers, not by {a!r}")
+        raise ParameterError(f"operators are multiplied by numbers, not by {value_shown(a)}")
     dtype = np.result_type(a.dtype if isinstance(a, np.generic) else a, A.dtype)
     return _made(ScaledLinearOperator, A.shape, dtype, A.dims, A.dimsd, A, a)
 
@@ -569,7 +572,7 @@ def _sum(A: LinearOperator, B: Any) -> LinearOperator:
             + (f": {AS_OPERATOR}" if _is_serial(B) else "")
         )
     if A.shape != B.shape:
-        raise ShapeError(f"cannot add {A!r} and {B!r}: shape mismatch")
+        raise ShapeError(f"cannot add {A!r} and {value_shown(B)}: shape mismatch")
     dtype = np.result_type(A.dtype, B.dtype)
     return _made(SumLinearOperator, A.shape, dtype, A.dims, A.dimsd, A, B)
 
@@ -585,5 +588,5 @@ def _power(A: LinearOperator, n: Any) -> LinearOperator:
     if A.shape[0] != A.shape[1]:
         raise ShapeError(f"only square operators have powers, not {A!r}")
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
-        raise ParameterError(f"powers of operators are whole numbers from 0, not {n!r}")
+        raise ParameterError(f"powers of operators are whole numbers from 0, not {value_shown(n)}")
     return _made(PowerLinearOperator, A.shape, A.dtype, A.dims, A.dimsd, A, int(n))

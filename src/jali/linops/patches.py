@@ -20,6 +20,7 @@ from jali.arrays.layout import Box, Layout, Shape, communicator_of, extents, sha
 from jali.arrays.libraries import dtype_of_numpy, library_of, numpy_dtype
 from jali.arrays.recycled import empty
 from jali.errors import ParameterError, ShapeError
+from jali.files import value_shown
 from jali.linops.local import LocalOperator
 from jali.linops.operator import LinearOperator
 
@@ -81,7 +82,9 @@ class Patch(LinearOperator):
             for name, given in (("dimsd", dimsd), ("nwin", nwin), ("nover", nover))
         )
         if tapertype is not None and tapertype not in TAPERS:
-            raise ParameterError(f"tapertype is one of {', '.join(TAPERS)} or None, not {tapertype!r}")
+            raise ParameterError(
+                f"tapertype is one of {', '.join(TAPERS)} or None, not {value_shown(tapertype)}"
+            )
         self.tapertype = tapertype
         if not 0 < len(self.nwin) == len(self.nover) <= len(data):
             raise ShapeError(f"windows {self.nwin} with overlaps {self.nover} in data of shape {data}")
@@ -206,6 +209,6 @@ class Sliding(Patch):
     ) -> None:
         if np.size(nwin) != 1 or np.size(nover) != 1:
             raise ShapeError(
-                f"Sliding has windows along one axis, not {nwin} with overlaps {nover}; Patch has several"
+                f"Sliding has windows along one axis, not {value_shown(nwin)} with overlaps {value_shown(nover)}; Patch has several"
             )
         super().__init__(Op, dimsd, nwin, nover, tapertype, base_comm, dtype)

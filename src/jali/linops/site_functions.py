@@ -20,6 +20,7 @@ from jali.arrays.libraries import library_of, numpy_dtype
 from jali.arrays.recycled import empty
 from jali.codegen.types import Complex, Element, Matrix, Real, Vector
 from jali.errors import LayoutError, ParameterError, ShapeError
+from jali.files import value_shown
 from jali.lattice.field import Field
 from jali.lattice.lattice import Lattice
 from jali.lattice.sites import SiteFunction
@@ -66,16 +67,18 @@ class SiteOperator(LinearOperator):
         for name, function in (("forward", forward), ("adjoint", adjoint)):
             if not isinstance(function, SiteFunction):
                 raise ParameterError(
-                    f"{name} is a function decorated by jali.site_function, not {function!r}: from_functions takes functions of arrays"
+                    f"{name} is a function decorated by jali.site_function, not {value_shown(function)}: from_functions takes functions of arrays"
                 )
         if isinstance(arguments, Field | DistributedArray | str) or not isinstance(arguments, Sequence):
-            raise ParameterError(f"arguments are several, such as arguments=(f, 0.5), not {arguments!r}")
+            raise ParameterError(
+                f"arguments are several, such as arguments=(f, 0.5), not {value_shown(arguments)}"
+            )
         self.element = Real() if element is None else element
         self.element_out = self.element if element_out is None else element_out
         for one in (self.element, self.element_out):
             if not isinstance(one, Element) or one.codec != "plain":
                 raise ParameterError(
-                    f"an element is one whose numbers are kept, such as Vector(3), not {one!r}"
+                    f"an element is one whose numbers are kept, such as Vector(3), not {value_shown(one)}"
                 )
         self.extents = (int(extents),) if np.ndim(extents) == 0 else tuple(int(n) for n in extents)  # type: ignore[arg-type,union-attr]
         dims = self.extents + self.element.numpy_shape
@@ -120,7 +123,7 @@ class SiteOperator(LinearOperator):
         wanted = self.dimsd if name.endswith("adjoint") else self.dims
         if x.shape != wanted:
             raise ShapeError(
-                f"{self!r}: {name} is an array of shape {wanted} to the eye, not of {x.shape} ({x!r})"
+                f"{self!r}: {name} is an array of shape {wanted} to the eye, not of {x.shape} ({value_shown(x)})"
             )
 
     # --- fields ---------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from jali.arrays import Layout, StackedDistributedArray
 from jali.arrays.asked import asked
 from jali.arrays.libraries import dtype_of_numpy
 from jali.errors import ParameterError, ShapeError
+from jali.files import value_shown
 from jali.linops.operator import LinearOperator, StackedLinearOperator
 from jali.linops.spaces import Space, knows_order, order_for, owned, space_of
 
@@ -23,7 +24,7 @@ class _Stacked(StackedLinearOperator):
 
     def __init__(self, ops: Sequence[Any], base_comm: Any = None, dtype: Any = None) -> None:
         if not isinstance(ops, list | tuple) or not ops:
-            raise ParameterError(f"{type(self).__name__} takes a list of operators, not {ops!r}")
+            raise ParameterError(f"{type(self).__name__} takes a list of operators, not {value_shown(ops)}")
         for op in ops:
             if not isinstance(op, LinearOperator):
                 raise ParameterError(

@@ -21,6 +21,7 @@ from jali.arrays.recycled import empty
 from jali.arrays.transits import Piece
 from jali.comm.given import integer
 from jali.errors import ShapeError
+from jali.files import value_shown
 from jali.linops.band_kernels import arithmetic_on
 from jali.linops.bands import Band, Rows, inner_rows, other_rows
 from jali.linops.operator import LinearOperator
@@ -82,7 +83,7 @@ class StencilOperator(LinearOperator):
         number = integer(axis)
         if number is None or not -len(self.dims) <= number < len(self.dims):
             raise ShapeError(
-                f"{type(self).__name__}: axis {axis} does not exist in an array of shape {self.dims}"
+                f"{type(self).__name__}: axis {value_shown(axis)} does not exist in an array of shape {self.dims}"
             )
         return number % len(self.dims)
 

@@ -27,6 +27,7 @@ from typing import Any, TypeVar, overload
 from jali import settings
 from jali.comm.world import known
 from jali.errors import ParameterError
+from jali.files import value_shown
 from jali.profile import recording
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -134,7 +135,7 @@ def benchmark(func: Any = None, description: str | None = "", logger: logging.Lo
 def _check_name(what: str, name: Any) -> None:
     """Here, since where times are reported it would take the place of a result, or of the exception that ended the function."""
     if not isinstance(name, str):
-        raise ParameterError(f"the {what} is a string, not {name!r}")
+        raise ParameterError(f"the {what} is a string, not {value_shown(name)}")
 
 
 def _end(call: _Call, logger: logging.Logger | None, failed: bool = False) -> None:

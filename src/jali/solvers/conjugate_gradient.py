@@ -20,6 +20,7 @@ import numpy as np
 
 from jali.comm.given import integer
 from jali.errors import ParameterError, RecordingError, SolverError
+from jali.files import value_shown
 from jali.keywords import named
 from jali.notebook import facts
 from jali.solvers.causes import gives_bad_numbers, not_finite, not_hermitian, ritz_values
@@ -115,16 +116,18 @@ def cg(
     vectors = vectors_of("cg: b", b)
     if not (callable(A) or is_operator(A)):
         raise ParameterError(
-            f"the operator has a function matvec, or is a function A(p, q) that writes A p into q, not {A!r}"
+            f"the operator has a function matvec, or is a function A(p, q) that writes A p into q, not {value_shown(A)}"
         )
     check_tolerances("cg", rtol=rtol, atol=atol)
     if rtol >= 1 or rtol == atol == 0:
-        raise ParameterError(f"cg: rtol is below 1, and rtol or atol above 0, not {rtol!r} and {atol!r}")
+        raise ParameterError(
+            f"cg: rtol is below 1, and rtol or atol above 0, not {value_shown(rtol)} and {value_shown(atol)}"
+        )
     if callback is not None and not callable(callback):
-        raise ParameterError(f"cg: a callback is a function of x, not {callback!r}")
+        raise ParameterError(f"cg: a callback is a function of x, not {value_shown(callback)}")
     for name, value in (("maxiter", maxiter), ("look_every", look_every)):
         if (value is not None or name == "maxiter") and ((number := integer(value)) is None or number < 1):
-            raise ParameterError(f"cg: {name} is a positive whole number, not {value!r}")
+            raise ParameterError(f"cg: {name} is a positive whole number, not {value_shown(value)}")
     if look_every is not None and look_every > 1 and not vectors.repeats(b):
         raise ParameterError(f"look_every={look_every}, but operations on these vectors cannot be recorded")
     if is_operator(A):

@@ -9,6 +9,7 @@ import numpy as np
 
 from jali.arrays.libraries import numpy_dtype
 from jali.errors import ParameterError, SolverError
+from jali.files import value_shown
 from jali.keywords import named
 from jali.solvers.operators import Function, forward_of, widened
 from jali.solvers.solver import MAXITER, check_tolerances
@@ -52,7 +53,9 @@ def power_iteration(
     """
     forward = forward_of("power_iteration: A", A)
     if isinstance(maxiter, bool) or not isinstance(maxiter, int | np.integer) or maxiter < 1:
-        raise ParameterError(f"power_iteration: maxiter is a positive whole number, not {maxiter!r}")
+        raise ParameterError(
+            f"power_iteration: maxiter is a positive whole number, not {value_shown(maxiter)}"
+        )
     check_tolerances("power_iteration", rtol=rtol)
     start = like if np.dtype(dtype).kind != "c" else widened(like, _Of(dtype))
     return largest(forward, widened(start, A), int(maxiter), rtol)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from jali.errors import ParameterError
+from jali.files import value_shown
 from jali.solvers.vectors import check_alike, list_like, vectors_of
 
 Function = Callable[[Any], Any]
@@ -27,7 +28,7 @@ def is_operator(Op: Any) -> bool:
 def forward_of(name: str, Op: Any) -> Function:
     """Op x as a function of x. Raises ParameterError, a sentence about `name`, for what is no operator."""
     if not is_operator(Op):
-        raise ParameterError(f"{name} is an operator with matvec and rmatvec, not {Op!r}")
+        raise ParameterError(f"{name} is an operator with matvec and rmatvec, not {value_shown(Op)}")
     function: Function = getattr(Op, "matvec_kept", None) or Op.matvec
     return function
 
@@ -36,7 +37,7 @@ def adjoint_of(name: str, Op: Any) -> Function:
     """Op^H y as a function of y. Raises ParameterError, a sentence about `name`, for what has none."""
     forward_of(name, Op)
     if not callable(getattr(Op, "rmatvec", None)):
-        raise ParameterError(f"{name} has no adjoint, a function rmatvec: {Op!r}")
+        raise ParameterError(f"{name} has no adjoint, a function rmatvec: {value_shown(Op)}")
     function: Function = getattr(Op, "rmatvec_kept", None) or Op.rmatvec
     return function
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from jali.errors import ParameterError, SolverError
+from jali.files import value_shown
 from jali.keywords import named
 from jali.solvers.eigs import bad_numbers
 from jali.solvers.least_squares import CGLS
@@ -125,14 +126,14 @@ def ProximalGradient(
     check_maxiter("ProximalGradient", maxiter)
     f, g = as_prox("ProximalGradient: proxf", proxf), as_prox("ProximalGradient: proxg", proxg)
     if not f.hasgrad:
-        raise ParameterError(f"ProximalGradient: f, {proxf!r}, has no gradient")
+        raise ParameterError(f"ProximalGradient: f, {value_shown(proxf)}, has no gradient")
     if acceleration not in (None, "vandenberghe", "fista"):
         raise ParameterError(
-            f'ProximalGradient: acceleration is None, "vandenberghe" or "fista", not {acceleration!r}'
+            f'ProximalGradient: acceleration is None, "vandenberghe" or "fista", not {value_shown(acceleration)}'
         )
     if not 0 < eta <= 1 or not 0 < beta < 1:
         raise ParameterError(
-            f"ProximalGradient: eta is in (0, 1] and beta in (0, 1), not {eta!r} and {beta!r}"
+            f"ProximalGradient: eta is in (0, 1] and beta in (0, 1), not {value_shown(eta)} and {value_shown(beta)}"
         )
     weights = (
         np.broadcast_to(np.asarray(epsg, dtype=float), (maxiter,)) if np.size(epsg) == 1 else np.asarray(epsg)

@@ -18,6 +18,7 @@ import numpy as np
 from jali.arrays.libraries import library_of, may_overlap
 from jali.arrays.stacked import StackedDistributedArray
 from jali.errors import ParameterError, ShapeError
+from jali.files import value_shown
 from jali.keywords import named
 from jali.solvers.conjugate_gradient import CG
 from jali.solvers.least_squares import CGLS
@@ -43,7 +44,9 @@ class ProxOperator:
         if prox is None:
             return
         if not callable(getattr(prox, "prox", None)):
-            raise ParameterError(f"a proximal operator of pyproximal has a function prox; {prox!r} has none")
+            raise ParameterError(
+                f"a proximal operator of pyproximal has a function prox; {value_shown(prox)} has none"
+            )
         if separable is None:
             separable = _is_separable(prox)
         if not separable:
@@ -151,7 +154,7 @@ class _Precomposition(ProxOperator):
     def __init__(self, f: ProxOperator, a: float, b: Any) -> None:
         super().__init__()
         if not isinstance(a, int | float | np.number) or a == 0:
-            raise ParameterError(f"precomposition: a is a number other than 0, not {a!r}")
+            raise ParameterError(f"precomposition: a is a number other than 0, not {value_shown(a)}")
         self.f, self.a, self.b, self.hasgrad = f, a, b, f.hasgrad
 
     def _inside(self, x: Any) -> Any:
@@ -216,7 +219,7 @@ class L2(ProxOperator):
     ) -> None:
         super().__init__()
         if solver not in ("cg", "cgls"):
-            raise ParameterError(f'L2: the solver is "cg" or "cgls", not {solver!r}')
+            raise ParameterError(f'L2: the solver is "cg" or "cgls", not {value_shown(solver)}')
         if A is not None and b is None:
             raise ParameterError("L2: with an operator there are data, b, too")
         self.A, self.b, self.q, self.sigma, self.alpha, self.qgrad = A, b, q, sigma, alpha, qgrad
@@ -365,4 +368,4 @@ def as_prox(name: str, f: Any) -> ProxOperator:
         return f
     if any(kind.__module__.startswith("pyproximal") for kind in type(f).__mro__):
         return ProxOperator(f)
-    raise ParameterError(f"{name} is a proximal operator of jali or of pyproximal, not {f!r}")
+    raise ParameterError(f"{name} is a proximal operator of jali or of pyproximal, not {value_shown(f)}")

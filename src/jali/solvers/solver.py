@@ -26,6 +26,7 @@ import numpy as np
 
 from jali.comm.given import integer
 from jali.errors import ParameterError
+from jali.files import value_shown
 from jali.keywords import named
 from jali.solvers.vectors import vectors_of
 
@@ -92,7 +93,7 @@ class Solver:
         if len(itershow) != 3 or any((number := integer(n)) is None or number < 0 for n in itershow):
             raise ParameterError(
                 f"{type(self).__name__}: itershow is three whole numbers from 0, how many of the first and last iterations are shown "
-                f"and every which between, not {itershow!r}"
+                f"and every which between, not {value_shown(itershow)}"
             )
         if self._x is None:
             raise ParameterError(f"{type(self).__name__}: there is nothing to run before setup or restore")
@@ -183,20 +184,20 @@ def check_tolerances(name: str, **tolerances: Any) -> None:
     """Raise ParameterError for what is no tolerance: nan, which nothing reaches, negative numbers, and what is no real number."""
     for word, value in tolerances.items():
         if not isinstance(value, int | float | np.integer | np.floating) or not value >= 0:
-            raise ParameterError(f"{name}: {word} is a real number from 0, not {value!r}")
+            raise ParameterError(f"{name}: {word} is a real number from 0, not {value_shown(value)}")
 
 
 def check_maxiter(name: str, given: Any) -> None:
     """Raise ParameterError for what is no number of iterations."""
     if (number := integer(given)) is None or number < 0:
-        raise ParameterError(f"{name}: maxiter is a whole number from 0, not {given!r}")
+        raise ParameterError(f"{name}: maxiter is a whole number from 0, not {value_shown(given)}")
 
 
 def positive(name: str, value: Any) -> float:
     """A number, or a NumPy array of one."""
     number = float(np.real(np.asarray(value).reshape(-1)[0])) if np.size(value) == 1 else math.nan
     if not (number > 0 and math.isfinite(number)):
-        raise ParameterError(f"{name} is a positive number, not {value!r}")
+        raise ParameterError(f"{name} is a positive number, not {value_shown(value)}")
     return number
 
 
@@ -210,7 +211,7 @@ def _callbacks(given: Any) -> list[Any]:
     for callback in found:
         if not (callable(callback) or _has_hooks(callback)):
             raise ParameterError(
-                f"a callback is a function of x, or has methods as on_step_end, not {callback!r}"
+                f"a callback is a function of x, or has methods as on_step_end, not {value_shown(callback)}"
             )
     return found
 

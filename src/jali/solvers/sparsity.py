@@ -17,6 +17,7 @@ import numpy as np
 
 from jali.comm.given import integer
 from jali.errors import ParameterError, SolverError
+from jali.files import value_shown
 from jali.keywords import named
 from jali.solvers.causes import gives_bad_numbers, not_adjoint, not_finite, step_too_long
 from jali.solvers.eigs import largest
@@ -108,9 +109,9 @@ class ISTA(Solver):
     ) -> Any:
         """Begin with x0, which is not changed, or zero. Returns x. For arguments and errors see `ista`."""
         if threshkind not in THRESHOLDS:
-            raise ThresholdError(f"threshkind must be {', '.join(THRESHOLDS)}, not {threshkind!r}")
+            raise ThresholdError(f"threshkind must be {', '.join(THRESHOLDS)}, not {value_shown(threshkind)}")
         if not 0 < beta < 1:
-            raise ParameterError(f"beta is between 0 and 1, not {beta!r}")
+            raise ParameterError(f"beta is between 0 and 1, not {value_shown(beta)}")
         name = type(self).__name__
         check_tolerances(name, rtol=rtol, atol=atol, cost_rtol=cost_rtol, cost_btol=cost_btol)
         self._call("on_setup_begin", x0)
@@ -170,7 +171,7 @@ class ISTA(Solver):
         told = {"maxiter": 100, "rtol": 1e-6} | (options or {})
         if set(told) != {"maxiter", "rtol"} or (integer(told["maxiter"]) or 0) < 1:
             raise ParameterError(
-                f"{type(self).__name__}: eigs_options may have maxiter, a positive whole number, and rtol; it is {options!r}"
+                f"{type(self).__name__}: eigs_options may have maxiter, a positive whole number, and rtol; it is {value_shown(options)}"
             )
         found = largest(lambda v: self.adjoint(self.forward(v)), x, told["maxiter"], told["rtol"])
         size = abs(found.eigenvalue)

@@ -16,6 +16,7 @@ import numpy as np
 from jali._core import assign_host_vectors, inner_of_host_vectors
 from jali.arrays.libraries import library_of, may_overlap
 from jali.errors import LayoutError, ParameterError
+from jali.files import value_shown
 from jali.lattice.field import Field
 from jali.lattice.vectors import FieldVectors
 
@@ -221,7 +222,7 @@ class ListVectors(WithoutGraphs):
         for k, (part, other) in enumerate(zip(x, like, strict=True)):
             vectors = vectors_of(f"{name}[{k}]", part)
             if type(vectors) is not type(vectors_of(f"b[{k}]", other)):
-                raise LayoutError(f"{name}[{k}] is {part!r}, b[{k}] is {other!r}")
+                raise LayoutError(f"{name}[{k}] is {value_shown(part)}, b[{k}] is {value_shown(other)}")
             vectors.check(f"{name}[{k}]", part, other)
 
     def like(self, x: Any) -> Any:
@@ -326,7 +327,9 @@ _KNOWN: dict[type, Vectors] = {}
 
 
 def register(row: Row) -> None:
-    """From now on solvers take these vectors, before all others."""
+    """From now on solvers take these vectors, before all others. Raises ParameterError for what is no `Row`."""
+    if not isinstance(row, Row):
+        raise ParameterError(f"a kind of vectors is described by a Row, not by {value_shown(row)}")
     ROWS.insert(0, row)
 
 
@@ -342,7 +345,7 @@ def vectors_of(name: str, x: Any) -> Vectors:
             if row in _OURS and kind not in (list, tuple):
                 _KNOWN[kind] = vectors
             return vectors
-    raise ParameterError(f"{name} is a vector ({', '.join(row.name for row in ROWS)}), not {x!r}")
+    raise ParameterError(f"{name} is a vector ({', '.join(row.name for row in ROWS)}), not {value_shown(x)}")
 
 
 def check_alike(name: str, x: Any, of: str, like: Any) -> None:

@@ -23,7 +23,7 @@ from jali.arrays.file_formats._plain import written_part
 from jali.arrays.layout import Box, Layout, layout_of, shape_of
 from jali.comm import Communicator
 from jali.errors import FileFormatError, ParameterError, ShapeError
-from jali.files import package_for, read_by, shown
+from jali.files import package_for, read_by, shown, value_shown
 from jali.io.boxes import write_all
 from jali.io.parallel import together
 from jali.io.writing import WRITER, explained, opened, writing_beside
@@ -97,12 +97,14 @@ def _microseconds(interval: float | None) -> int:
     try:
         exact = float(interval) * 1e6
     except (TypeError, ValueError):
-        raise ParameterError(f"the interval of samples is a number of seconds, not {interval!r}") from None
+        raise ParameterError(
+            f"the interval of samples is a number of seconds, not {value_shown(interval)}"
+        ) from None
     if not 1 <= (rounded := round(exact) if np.isfinite(exact) else 0) <= MOST_MICROSECONDS or abs(
         exact - rounded
     ) > 1e-6 * max(1.0, exact):
         raise ParameterError(
-            f"SEG-Y files have intervals of 1 to {MOST_MICROSECONDS} whole microseconds, not {interval!r} s"
+            f"SEG-Y files have intervals of 1 to {MOST_MICROSECONDS} whole microseconds, not {value_shown(interval)} s"
         )
     return rounded
 
@@ -129,9 +131,9 @@ def _numbers_of_lines(shape: tuple[int, ...], inlines: Any, crosslines: Any) -> 
     for axis, (name, value) in enumerate(given.items()):
         numbers = np.arange(1, shape[axis] + 1) if value is None else np.asarray(value)
         if numbers.shape != (shape[axis],) or numbers.dtype.kind not in "iu":
-            raise ParameterError(f"{name} are {shape[axis]} whole numbers, not {value!r}")
+            raise ParameterError(f"{name} are {shape[axis]} whole numbers, not {value_shown(value)}")
         if len(set(numbers.tolist())) < len(numbers):
-            raise ParameterError(f"{name} are different numbers, not {value!r}")
+            raise ParameterError(f"{name} are different numbers, not {value_shown(value)}")
         found.append(numbers)
     i, j = np.meshgrid(*found, indexing="ij")
     return {INLINE: i, CROSSLINE: j, OFFSET: np.ones(shape[:-1], np.int64)}
@@ -145,7 +147,7 @@ def _checked_headers(segyio: Any, headers: Any, shape: tuple[int, ...]) -> dict[
     for name, value in (headers or {}).items():
         if name not in fields:
             raise ParameterError(
-                f"{name!r} is no word of a trace's header; there are SourceX, GroupX, offset, ..., by segyio's names"
+                f"{value_shown(name)} is no word of a trace's header; there are SourceX, GroupX, offset, ..., by segyio's names"
             )
         if name in own:
             raise ParameterError(f"{name} is set by jali")

@@ -24,7 +24,7 @@ from jali.arrays.layout import Box, Layout, shape_of
 from jali.comm import Communicator
 from jali.comm.given import integer, several
 from jali.errors import FileFormatError, ParameterError
-from jali.files import checked_path, package_for, read_by, shown
+from jali.files import checked_path, package_for, read_by, shown, value_shown
 from jali.io.parallel import together
 from jali.io.writing import WRITER, explained, sync_directory
 
@@ -70,7 +70,7 @@ def _checked_chunks(given: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     numbers = [integer(n) for n in given] if several(given) else [integer(given)] if len(shape) == 1 else []
     if len(numbers) != len(shape) or any(n is None or n < 1 for n in numbers):
         raise ParameterError(
-            f"chunks of an array of shape {shape} are {len(shape)} whole numbers from 1, not {given!r}"
+            f"chunks of an array of shape {shape} are {len(shape)} whole numbers from 1, not {value_shown(given)}"
         )
     return tuple(min(int(n), whole) for n, whole in zip(numbers, shape, strict=True) if n is not None)
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jali.errors import FileFormatError, ParameterError
-from jali.files import shown
+from jali.files import shown, value_shown
 
 from ..boxes import Box, SiteRecords
 from ..checksums import SiteCrc
@@ -150,7 +150,9 @@ def write_ildg(
         if len(shape) != DIRECTIONS + 3 or shape[-1] != shape[-2] or shape[-1] < 1:
             raise ParameterError(f"links should have shape (t, z, y, x, 4, n, n), not {shape}")
         if precision not in (32, 64):
-            raise ParameterError(f"precision {precision} should be 32 or 64 (bits of a real number)")
+            raise ParameterError(
+                f"precision {value_shown(precision)} should be 32 or 64 (bits of a real number)"
+            )
         numbers = {"plaquette": plaquette, "link_trace": link_trace}
         for name, value in numbers.items():
             if value is not None and not math.isfinite(value):
@@ -348,14 +350,14 @@ def _described_storage(
     if "precision" in ildg:
         if ildg["precision"] not in ("32", "64"):
             raise FileFormatError(
-                f"{path}: ildg-format says precision {ildg['precision'][:20]!r}, expected 32 or 64"
+                f"{path}: ildg-format says precision {value_shown(ildg['precision'][:20])}, expected 32 or 64"
             )
         precision = int(ildg["precision"])
     elif "precision" in scidac:
         precision = {"F": 32, "D": 64}.get(scidac["precision"])
         if precision is None:
             raise FileFormatError(
-                f"{path}: scidac-private-record-xml says precision {scidac['precision'][:20]!r}, expected F "
+                f"{path}: scidac-private-record-xml says precision {value_shown(scidac['precision'][:20])}, expected F "
                 "or D"
             )
     if match := re.fullmatch(r"s?u([1-9][0-9]?)gauge", ildg.get("field", "").lower()):
@@ -364,7 +366,7 @@ def _described_storage(
         n = positive_integer(path, "scidac-private-record-xml colors", scidac["colors"])
     if scidac.get("datacount", "4") != "4":
         raise FileFormatError(
-            f"{path}: scidac-private-record-xml says datacount {scidac['datacount'][:20]!r}; a gauge field "
+            f"{path}: scidac-private-record-xml says datacount {value_shown(scidac['datacount'][:20])}; a gauge field "
             "has 4 links per site"
         )
     return n, precision
