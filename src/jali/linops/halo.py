@@ -32,11 +32,12 @@ def halo_block_split(
     """
     ranks = communicator_of(base_comm)
     shape = tuple(global_shape)
-    layout = _grid_layout(ranks, shape, _grid(ranks, shape, grid))
+    layout = _grid_layout(ranks, shape, grid_of_ranks(ranks, shape, grid))
     return tuple(slice(begin, end) for begin, end in layout.box)
 
 
-def _grid(ranks: Communicator, shape: Shape, given: Sequence[int] | None) -> Shape:
+def grid_of_ranks(ranks: Communicator, shape: Shape, given: Sequence[int] | None) -> Shape:
+    """The given grid, or one with all ranks along the last axis. Raises ShapeError where it does not fit."""
     if given is None:
         return (1,) * (len(shape) - 1) + (ranks.size,)
     grid = extents("a grid of ranks", given)
@@ -86,8 +87,8 @@ class Halo(LinearOperator):
     ) -> None:
         shape = extents("dims of Halo", dims)
         ranks = communicator_of(base_comm)
-        self.grid = _grid(ranks, shape, grid)
-        self.blocks = _grid_layout(ranks, shape, self.grid)
+        self.grid = grid_of_ranks(ranks, shape, grid)
+        self.blocks = self._layout_of_blocks(ranks, shape)
         halos = _of_all(ranks, halo, shape)
         self.halos = [widths for _, widths in halos]  # of all ranks
         self.halo = self.halos[ranks.rank]
@@ -102,6 +103,9 @@ class Halo(LinearOperator):
             shape=(self._flat_extended.shape[0], math.prod(shape)), dims=shape, dimsd=self.extended.shape,
             dtype=dtype, base_comm=base_comm,
         )  # fmt: skip
+
+    def _layout_of_blocks(self, ranks: Communicator, shape: Shape) -> Layout:
+        return _grid_layout(ranks, shape, self.grid)
 
     def _layout_of_halos(self, shapes: Sequence[Shape]) -> Layout:
         blocks = self.blocks

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from jali.compat.pylops_mpi._parts import ByRows
 from jali.linops import FirstDerivative
 
 __all__ = ["MPIFirstDerivative"]
 
 
-class MPIFirstDerivative(FirstDerivative):
-    """`jali.linops.FirstDerivative` with the arguments in the order of pylops_mpi."""
+class MPIFirstDerivative(ByRows, FirstDerivative):
+    """`jali.linops.FirstDerivative` with the arguments in the order of pylops_mpi, whose results are split by rows."""
 
     def __init__(
         self,

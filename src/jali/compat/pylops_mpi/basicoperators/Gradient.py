@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from jali.compat.pylops_mpi._parts import ByRows
 from jali.linops import Gradient
 
 __all__ = ["MPIGradient"]
 
 
-class MPIGradient(Gradient):
-    """`jali.linops.Gradient` with the arguments in the order of pylops_mpi."""
+class MPIGradient(ByRows, Gradient):
+    """`jali.linops.Gradient` with the arguments in the order of pylops_mpi, whose results are split by rows; `dimsd` is flat."""
 
     def __init__(
         self,
@@ -23,3 +24,4 @@ class MPIGradient(Gradient):
         dtype: Any = "float64",
     ) -> None:
         super().__init__(dims, sampling, edge, kind, dtype=dtype, base_comm=base_comm)
+        self.dimsd = (self.shape[0],)

@@ -1,6 +1,7 @@
 """Blocks with halos, under the names of pylops_mpi.basicoperators.Halo.
 
-What it calls the adjoint takes halos off, and so it is here; `jali.linops.Halo` has the true adjoint.
+What it calls the adjoint takes halos off, and so it is here; `jali.linops.Halo` has the true adjoint. Blocks are as large as the
+largest, but for the last ones along an axis, which have what is left; those of `jali.linops.Halo` are as equal as it goes.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from jali import linops
-from jali.arrays import DistributedArray
+from jali.arrays import DistributedArray, Layout, communicator_of, layout_of
+from jali.arrays.layout import Shape
+from jali.comm import Communicator
 from jali.errors import ShapeError
+from jali.linops import Halo
+from jali.linops.halo import grid_of_ranks
+from jali.linops.matrix import block_split
 
 __all__ = ["MPIHalo", "halo_block_split"]
 
@@ -22,12 +27,30 @@ __all__ = ["MPIHalo", "halo_block_split"]
 def halo_block_split(
     global_shape: Sequence[int], comm: Any = None, grid_shape: Sequence[int] | None = None
 ) -> tuple[slice, ...]:
-    """`jali.linops.halo_block_split`."""
-    return linops.halo_block_split(global_shape, comm, grid_shape)
+    """The slices of a global array that are this rank's block in a grid of ranks; by default all ranks lie along the last axis.
+
+    The end of a slice is None in blocks that are the last along an axis: scripts see by it where the array ends. Raises ShapeError for a
+    grid that does not fit.
+    """
+    ranks, shape = communicator_of(comm), tuple(global_shape)
+    grid = grid_of_ranks(ranks, shape, grid_shape)
+    layout = _layout_of_blocks(ranks, shape, grid)
+    places = np.unravel_index(ranks.rank, grid)
+    return tuple(
+        slice(begin, None if place == parts - 1 else end)
+        for (begin, end), place, parts in zip(layout.box, places, grid, strict=True)
+    )
 
 
-class MPIHalo(linops.Halo):
-    """`jali.linops.Halo` whose `rmatvec` is its `crop`.
+def _layout_of_blocks(ranks: Communicator, shape: Shape, grid: Shape) -> Layout:
+    splits = [block_split(n, parts) for n, parts in zip(shape, grid, strict=True)]
+    return layout_of(
+        ranks, shape, axis=tuple(range(len(shape))), grid=grid, local_shapes=tuple(itertools.product(*splits))
+    )
+
+
+class MPIHalo(Halo):
+    """`jali.linops.Halo` whose `rmatvec` is its `crop`, on blocks of `halo_block_split`.
 
     As scripts are told there, halos end within the neighbouring blocks, and two neighbours have the same width: else it raises ShapeError,
     on all ranks. Collective.
@@ -44,6 +67,15 @@ class MPIHalo(linops.Halo):
         super().__init__(dims, halo, proc_grid_shape, comm, dtype)
         self.proc_grid_shape = self.grid
         self._check_halos()
+        self.global_dims, self.ndim, self.dimsd = self.dims, len(self.dims), (self.shape[0],)
+        self.halo = tuple(
+            width
+            for (begin, end), (first, last) in zip(self.blocks.box, self._wanted, strict=True)
+            for width in (begin - first, last - end)
+        )
+
+    def _layout_of_blocks(self, ranks: Communicator, shape: Shape) -> Layout:
+        return _layout_of_blocks(ranks, shape, self.grid)
 
     def _check_halos(self) -> None:
         grid = self.blocks.grid

@@ -7,13 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from jali.compat.pylops_mpi._parts import ByRows
 from jali.linops import Laplacian
 
 __all__ = ["MPILaplacian"]
 
 
-class MPILaplacian(Laplacian):
-    """`jali.linops.Laplacian` with the arguments in the order of pylops_mpi."""
+class MPILaplacian(ByRows, Laplacian):
+    """`jali.linops.Laplacian` with the arguments in the order of pylops_mpi, whose results are split by rows.
+
+    As there, `dimsd` is flat unless the first of `axes` is 0.
+    """
 
     def __init__(
         self,
@@ -27,3 +31,5 @@ class MPILaplacian(Laplacian):
         dtype: Any = np.float64,
     ) -> None:
         super().__init__(dims, axes, weights, sampling, edge, kind, dtype=dtype, base_comm=base_comm)
+        if self.axes[0] != 0:
+            self.dimsd = (self.shape[0],)

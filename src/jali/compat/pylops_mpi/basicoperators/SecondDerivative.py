@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from jali.compat.pylops_mpi._parts import ByRows
 from jali.linops import SecondDerivative
 
 __all__ = ["MPISecondDerivative"]
 
 
-class MPISecondDerivative(SecondDerivative):
-    """`jali.linops.SecondDerivative` with the arguments in the order of pylops_mpi."""
+class MPISecondDerivative(ByRows, SecondDerivative):
+    """`jali.linops.SecondDerivative` with the arguments in the order of pylops_mpi, whose results are split by rows."""
 
     def __init__(
         self,
