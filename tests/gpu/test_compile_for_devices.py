@@ -80,6 +80,26 @@ def compile_all(nvrtc: GpuCompiler, texts: dict[str, str], architecture: str) ->
             )
 
 
+@pytest.mark.parametrize("precision", ["float", pytest.param("double", marks=pytest.mark.full)])
+def test_functions_of_complex_numbers_and_matrices_compile_for_sm_90(nvrtc, precision):
+    """No kernel of the library inverts a matrix by itself or divides by a complex number."""
+    text = f"""#define JALI_REAL {precision}
+#define JALI_LANES 1
+#define JALI_THREADS 128
+#define JALI_BLOCKS 1
+
+struct arguments {{ const real* in; real* out; }};
+JALI_KERNEL(kernel, arguments) {{
+    real x[50], y[50], z[2];
+    for (int e = 0; e < 50; ++e) x[e] = a.in[50 * thread_in_grid() + e];
+    inverse<2>(y, x); det<3>(z, y); inverse<3>(x, y); reunitarise<3>(y, x); put(x, 0, divided(x[0], modulus(z[0], z[1]), divisor(y[0], y[1])));
+    inverse<5>(y, x); det<5>(z, y); complex_exp(y, z); complex_log(y + 2, z); complex_sqrt(y + 4, z);
+    for (int e = 0; e < 50; ++e) a.out[50 * thread_in_grid() + e] = y[e];
+}}
+"""
+    compile_all(nvrtc, {"functions-0": with_gpu_prelude(text)}, "sm_90")
+
+
 @pytest.mark.full  # those of SU(3) compile in the short run
 def test_kernels_of_su2_compile_for_sm_90(nvrtc, texts):
     kernels = texts(2, "float32")

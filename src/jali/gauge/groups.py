@@ -104,6 +104,16 @@ def _matrix(M: Any) -> Any:
     return jali.matrix([[M]]) if getattr(M, "shape", ()) == () else M
 
 
+def _with_safe_squares(M: Any) -> Any:
+    """M itself, or divided by its largest number where the squares of its numbers would leave the range of float32."""
+    rows, columns = M.shape
+    largest = jali.maximum(abs(M[0, 0].real), abs(M[0, 0].imag))
+    for i in range(rows):
+        for j in range(columns):
+            largest = jali.maximum(largest, jali.maximum(abs(M[i, j].real), abs(M[i, j].imag)))
+    return jali.where((largest < 1e15) & (largest > 1e-15), 1.0, 1.0 / largest) * M
+
+
 def project(M: Any) -> Any:
     """The matrix of SU(n) in M: its unitary polar factor M (M^dagger M)^(-1/2), divided by det^(1/n).
 
@@ -118,6 +128,7 @@ def project(M: Any) -> Any:
     n = M.shape[0]
     if n == 1:
         return M.reunitarise()
+    M = _with_safe_squares(M)
     size = jali.sqrt(M.norm2() * (1.0 / n))
     V = M * (1.0 / size)
     for _ in range(_POLAR_STEPS):

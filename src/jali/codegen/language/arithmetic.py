@@ -222,13 +222,13 @@ def _div(w: Writer, node: Node) -> None:
         s = w.one(b)
         w.name(node, [f"{p} / {s}" for p in w.parts(a)])
         return
-    br, bi = w.parts(b)
-    norm = f"d{w.number(node)}"
-    w.line(f"const real {norm} = fma({br}, {br}, {bi} * {bi});")
+    by = f"d{w.number(node)}"
+    w.line(f"const complex_divisor {by} = divisor({', '.join(w.parts(b))});")
     out = []
-    for re, im in pairs(w.parts(a)):
-        out += [f"fma({re}, {br}, {im} * {bi}) / {norm}", f"fms({im}, {br}, {re} * {bi}) / {norm}"]
-    w.name(node, out)
+    for k, (re, im) in enumerate(pairs(w.parts(a))):
+        w.line(f"const complex_lane {by}_{k} = divided({re}, {im}, {by});")
+        out += [f"{by}_{k}.re", f"{by}_{k}.im"]
+    w.assign(node, out)
 
 
 def _div_flops(node: Node) -> int:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import COMPLEX, REAL, Node
-from jali.codegen.language.arithmetic import elementwise, neg
+from jali.codegen.language.arithmetic import neg
 from jali.codegen.language.choices import less, where
 from jali.codegen.language.conversions import convert, number_of
 from jali.codegen.language.leaves import const
-from jali.codegen.language.matrices import norm2
 from jali.codegen.language.parts import imag, real
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import operation
@@ -41,6 +40,9 @@ def _call(w: Writer, node: Node) -> None:
                 w.assign(sine, [names[0]])
                 w.assign(cosine, [names[1]])
                 return
+    if function == "abs" and node.args[0].type.kind == "complex":
+        w.name(node, [f"modulus({', '.join(w.parts(node.args[0]))})"])
+        return
     if node.type.kind == "complex":
         a = w.array(node.args[0])
         w.line(f"complex_{function}({w.result(node)}, {a});")
@@ -48,7 +50,12 @@ def _call(w: Writer, node: Node) -> None:
     w.name(node, [f"v{function}({', '.join(w.one(a) for a in node.args)})"])
 
 
-@operation("call", _call, flops=elementwise(1))
+def _call_flops(node: Node) -> int:
+    is_modulus = node.attrs == ("abs",) and node.args[0].type.kind == "complex"
+    return 4 if is_modulus else node.type.reals
+
+
+@operation("call", _call, flops=_call_flops)
 def call(nodes: Builder, name: str, args: Sequence[Node]) -> Node:
     """An elementary function of real scalars; `exp`, `log`, `sqrt`, `abs`, `arg` of complex ones too."""
     args = [number_of(nodes, a) for a in args]
@@ -59,7 +66,7 @@ def call(nodes: Builder, name: str, args: Sequence[Node]) -> Node:
         return call(nodes, "atan2", [imag(nodes, args[0]), real(nodes, args[0])])
     if any(a.type.kind == "complex" for a in args):
         if name == "abs":
-            return call(nodes, "sqrt", [norm2(nodes, args[0])])
+            return nodes.node("call", args, ("abs",), REAL)
         if name not in _OF_COMPLEX:
             raise trace_error(f"{name} of a complex number is not defined here")
         return nodes.node("call", args, (name,), COMPLEX)

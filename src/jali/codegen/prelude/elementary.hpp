@@ -133,14 +133,18 @@ JALI_INLINE two_words exp_reduced(real x, real low, real* n) {
     if (LOW) r = r + low;
     return {r, r * r * polynomial(r, EXP_P)};
 }
-// 2^SHIFT exp(x + low), |low| far below one ulp of x; 2^n is applied in two steps so that denormal results
-// are reached
+// exp(x + low) / 2^n, |low| far below one ulp of x; of x no more than EXP_LOWEST and `highest` is taken
+template <bool LOW>
+JALI_INLINE real exp_mantissa(real x, real low, JALI_REAL highest, real* n) {
+    const real inside = vmin(vmax(x, splat(EXP_LOWEST)), splat(highest));
+    const two_words p = exp_reduced<LOW>(inside, low, n), sum = quick_sum(splat(1), p.high);
+    return sum.high + (sum.low + p.low);
+}
+// 2^SHIFT exp(x + low); 2^n is applied in two steps so that denormal results are reached
 template <bool LOW, int SHIFT>
 JALI_INLINE real exp_shifted(real x, real low) {
-    const real inside = vmin(vmax(x, splat(EXP_LOWEST)), splat(EXP_HIGHEST));
     real n;
-    const two_words p = exp_reduced<LOW>(inside, low, &n), sum = quick_sum(splat(1), p.high);
-    const real mantissa = sum.high + (sum.low + p.low);
+    const real mantissa = exp_mantissa<LOW>(x, low, EXP_HIGHEST, &n);
     const real half = fma(n, splat(JALI_REAL(0.5)), splat(ROUNDING_OFFSET));
     const real rest = n - (half - splat(ROUNDING_OFFSET)) + splat(ROUNDING_OFFSET + SHIFT);
     return select(x == x, mantissa * power_of_two(half) * power_of_two(rest), x);

@@ -2,7 +2,7 @@
 //
 // Complex scalars in and out are two reals (re, im). Pivots, squarings and degenerate cases are chosen per
 // lane with select; loops that end early end when all lanes are done, and a lane that is done no longer
-// changes.
+// changes. What few lanes need is computed where one of them does, and no other takes it.
 
 struct complex_lane {
     real re, im;
@@ -39,9 +39,54 @@ JALI_INLINE complex_lane conj(complex_lane a) {
 JALI_INLINE real norm2(complex_lane a) {
     return fma(a.re, a.re, a.im * a.im);
 }
+// A power of two s that takes |re z| + |im z| to between 1/2 and 1, and for z near the ends of the range at least
+// so far from them that |s z|^2 is right to the last bit.
+JALI_INLINE real unit_scale(real re, real im) {
+    constexpr lane_integer ONE = EXPONENT_BIAS << MANTISSA_BITS;
+    constexpr lane_integer EXPONENT = -(lane_integer(1) << MANTISSA_BITS);
+    const real size = vmin(vabs(re) + vabs(im), splat(1 / (2 * SMALLEST_NORMAL)));
+    return real_of_bits((splat_integer(2 * ONE) - bits_of(size)) & splat_integer(EXPONENT));
+}
+// The same for N numbers
+template <int N>
+JALI_INLINE real unit_scale_of(const real* a) {
+    real size = splat(0);
+    for (int e = 0; e < N; ++e) size = vmax(vabs(a[e]), size);
+    return unit_scale(size, size);
+}
+// Whether a sum of squares is so far within the range that it has lost nothing to its ends
+JALI_INLINE mask is_safe(real square) {
+    constexpr JALI_REAL MOST = JALI_REAL(JALI_DOUBLE ? 0x1p900 : 0x1p90);
+    return (square < splat(MOST)) & (square > splat(1 / MOST));
+}
+// |z|
+JALI_INLINE real modulus(real re, real im) {
+    const real s = unit_scale(re, im);
+    const real inverse = real_of_bits(splat_integer(2 * EXPONENT_BIAS << MANTISSA_BITS) - bits_of(s));
+    return inverse * vsqrt(norm2(s * complex_lane{re, im}));
+}
+// Division by z: a / z = s a conj(w) / n with w = s z and n = |w|^2. No step leaves the range unless a / z does;
+// where none does without s, the bits are those of s = 1.
+struct complex_divisor {
+    real s;
+    complex_lane w;
+    real n;
+};
+JALI_INLINE complex_divisor divisor(real re, real im) {
+    const real s = unit_scale(re, im);
+    const complex_lane w = {s * re, s * im};
+    return {s, w, norm2(w)};
+}
+JALI_INLINE complex_lane divided(real re, real im, complex_divisor by) {
+    const real x = by.s * re, y = by.s * im;
+    return {fma(x, by.w.re, y * by.w.im) / by.n, fms(y, by.w.re, x * by.w.im) / by.n};
+}
 JALI_INLINE complex_lane inverse(complex_lane a) {
-    const real n = norm2(a);
-    return {a.re / n, -a.im / n};
+    const complex_divisor by = divisor(a.re, a.im);
+    return {by.s * by.w.re / by.n, -(by.s * by.w.im) / by.n};
+}
+JALI_INLINE real largest_part(complex_lane z) {
+    return vmax(vabs(z.re), vabs(z.im));
 }
 JALI_INLINE complex_lane select(mask m, complex_lane a, complex_lane b) {
     return {select(m, a.re, b.re), select(m, a.im, b.im)};
@@ -51,29 +96,36 @@ JALI_INLINE void complex_mul(real* out, const real* a, const real* b) {
     put(out, 0, at(a, 0) * at(b, 0));
 }
 JALI_INLINE void complex_div(real* out, const real* a, const real* b) {
-    const complex_lane x = at(a, 0) * conj(at(b, 0));
-    const real n = norm2(at(b, 0));
-    put(out, 0, {x.re / n, x.im / n});
+    put(out, 0, divided(a[0], a[1], divisor(b[0], b[1])));
 }
+// Where exp(re) alone is beyond the range a small sine or cosine, down to the smallest number, may take the product
+// back: the power of two is applied in three steps, the first to the sine.
 JALI_CALL void complex_exp(real* out, const real* a) {
-    real s, c;
+    constexpr JALI_REAL HIGHEST = 2 * EXP_HIGHEST + MANTISSA_BITS;
+    real s, c, n;
     vsincos(&s, &c, a[1]);
-    const real size = vexp(a[0]);
-    const mask on_axis = a[1] == splat(0); // inf times 0 would be nan
-    put(out, 0, {select(on_axis, size, size * c), select(on_axis, a[1], size * s)});
+    const real size = exp_mantissa<false>(a[0], a[0], HIGHEST, &n);
+    const real third = fma(n, splat(THIRD[0]), splat(ROUNDING_OFFSET)), part = power_of_two(third);
+    const real rest = power_of_two(n - splat(2) * (third - splat(ROUNDING_OFFSET)) + splat(ROUNDING_OFFSET));
+    const mask number = a[0] == a[0], on_axis = a[1] == splat(0); // inf times 0 would be nan
+    put(out, 0,
+        {select(number, part * c * size * part * rest, a[0]),
+         select(on_axis, a[1], select(number, part * s * size * part * rest, a[0]))});
 }
 
-// A power of two by which |z| is multiplied so that its square neither overflows nor loses bits
+// A power of two by which z is multiplied so that |z|^2 neither overflows nor loses bits, and its inverse.
+// Squares between those of 1 / BIG and BIG do neither; UNIT takes what is beyond, to the ends of the range,
+// between these.
 JALI_INLINE real square_unit(complex_lane z, real* inverse_unit) {
 #if JALI_DOUBLE
-    constexpr JALI_REAL BIG = 0x1p500;
+    constexpr JALI_REAL BIG = 0x1p500, UNIT = 0x1p600;
 #else
-    constexpr JALI_REAL BIG = 0x1p60f;
+    constexpr JALI_REAL BIG = 0x1p60f, UNIT = 0x1p100f;
 #endif
-    const real size = vmax(vabs(z.re), vabs(z.im));
+    const real size = largest_part(z);
     const mask huge = size > splat(BIG), tiny = size < splat(1 / BIG);
-    *inverse_unit = select(huge, splat(BIG), select(tiny, splat(1 / BIG), splat(1)));
-    return select(huge, splat(1 / BIG), select(tiny, splat(BIG), splat(1)));
+    *inverse_unit = select(huge, splat(UNIT), select(tiny, splat(1 / UNIT), splat(1)));
+    return select(huge, splat(1 / UNIT), select(tiny, splat(UNIT), splat(1)));
 }
 // log|z| + i arg z. Near |z| = 1 the logarithm is taken of 1 + (|z|^2 - 1).
 JALI_CALL void complex_log(real* out, const real* a) {
@@ -94,8 +146,10 @@ JALI_CALL void complex_sqrt(real* out, const real* a) {
     real inverse_unit;
     const real unit = square_unit(at(a, 0), &inverse_unit), half = splat(JALI_REAL(0.5));
     const complex_lane z = unit * at(a, 0);
-    const real large = vsqrt(half * (vabs(z.re) + vsqrt(norm2(z))));
-    const real small = keep(large > splat(0), half * z.im / large);
+    const mask infinite = vabs(z.im) == splat(INFINITE);
+    const real size = vsqrt(half * (vabs(z.re) + vsqrt(norm2(z))));
+    const real large = select(infinite, splat(INFINITE), size);
+    const real small = select(infinite, splat(INFINITE), keep(size > splat(0), half * z.im / size));
     const real root = vsqrt(inverse_unit); // an even power of two: exact
     const mask right = z.re >= splat(0);
     put(out, 0,
@@ -103,27 +157,82 @@ JALI_CALL void complex_sqrt(real* out, const real* a) {
          root * select(right, copy_sign(small, a[1]), copy_sign(large, a[1]))});
 }
 
-// Brings the row with the largest entry of column k to row k, by exchanges with the rows below. With M
-// columns.
-template <int N, int M>
-JALI_INLINE mask pivot_row(real* a, int k) {
-    mask odd = splat_integer(0);
-    for (int r = k + 1; r < N; ++r) {
-        const mask swap = norm2(at(a, r * M + k)) > norm2(at(a, k * M + k));
-        for (int j = 2 * k; j < 2 * M; ++j) {
-            const real upper = a[2 * k * M + j], lower = a[2 * r * M + j];
-            a[2 * k * M + j] = select(swap, lower, upper);
-            a[2 * r * M + j] = select(swap, upper, lower);
-        }
-        odd = odd ^ swap;
+// Exchanges rows k and r of an N x N matrix, or its columns, from element `first` on where the mask is true.
+template <int N, bool ROWS>
+JALI_INLINE void exchange(mask where, real* a, int k, int r, int first) {
+    for (int j = first; j < N; ++j) {
+        const int one = ROWS ? k * N + j : j * N + k, other = ROWS ? r * N + j : j * N + r;
+        const complex_lane x = at(a, one), y = at(a, other);
+        put(a, one, select(where, y, x));
+        put(a, other, select(where, x, y));
     }
-    return odd;
+}
+// Brings the row with the largest number in column k to row k, by exchanges with the rows r below, of which
+// exchanged[r] tells; from column `first` on.
+template <int N>
+JALI_INLINE void pivot(real* a, int k, int first, mask* exchanged) {
+    for (int r = k + 1; r < N; ++r) {
+        exchanged[r] = largest_part(at(a, r * N + k)) > largest_part(at(a, k * N + k));
+        exchange<N, true>(exchanged[r], a, k, r, first);
+    }
 }
 JALI_INLINE complex_lane minor2(const real* a, int columns, int i, int j, int k, int l) {
     return fnma(at(a, i * columns + l), at(a, j * columns + k),
                 at(a, i * columns + k) * at(a, j * columns + l));
 }
-// Determinant; for N > 3 by elimination with partial pivoting.
+// Whether formulas of cofactors serve for a matrix A of 3 x 3, given |A|^2 and a lower bound of |adjugate|^2. Their
+// rounding errors are epsilon times powers of |A|. That is what the condition number allows, unless the second
+// singular value is far below the first, which makes |adjugate| far smaller than |A|^2.
+JALI_INLINE mask cofactors_serve(real size2, real adjugate2) {
+    constexpr JALI_REAL MOST = JALI_REAL(JALI_DOUBLE ? 0x1p100 : 0x1p16); // so that |determinant|^2 is safe
+    return (size2 < splat(MOST)) & (size2 > splat(1 / MOST)) & (size2 * size2 < splat(256) * adjugate2);
+}
+JALI_INLINE integer exponent_field(real positive) {
+    return as_signed(as_unsigned(bits_of(positive)) >> MANTISSA_BITS);
+}
+// 2^e z for |z| of order one, in two steps neither of which rounds a normal result
+JALI_INLINE complex_lane times_power_of_two(complex_lane z, integer e) {
+    constexpr lane_integer MOST = 2 * EXPONENT_BIAS - MANTISSA_BITS; // beyond it the result is 0 or infinite
+    e = select(mask(e < splat_integer(MOST)), e, splat_integer(MOST));
+    e = select(mask(e > splat_integer(-MOST)), e, splat_integer(-MOST));
+    const integer biased = e + splat_integer(2 * EXPONENT_BIAS), half = as_signed(as_unsigned(biased) >> 1);
+    return real_of_bits((biased - half) << MANTISSA_BITS) * (real_of_bits(half << MANTISSA_BITS) * z);
+}
+// Determinant by elimination with partial pivoting, in place. The exponents of the pivots are added apart, so that
+// their product leaves the range only with the result.
+template <int N>
+JALI_APART void det_by_elimination(real* out, real* a) {
+    complex_lane product = {splat(1), splat(0)};
+    integer exponent = splat_integer(N * EXPONENT_BIAS);
+    mask odd = splat_integer(0);
+    for (int k = 0; k < N; ++k) {
+        mask exchanged[N];
+        pivot<N>(a, k, k, exchanged);
+        const complex_lane largest = at(a, k * N + k);
+        const real unit = unit_scale(largest.re, largest.im);
+        product = product * (unit * largest);
+        exponent = exponent - exponent_field(unit);
+        if (k == N - 1) break;
+        const complex_lane reciprocal = inverse(largest);
+        const mask regular = largest_part(largest) > splat(0);
+        for (int r = k + 1; r < N; ++r) {
+            odd = odd ^ exchanged[r];
+            const complex_lane ratio = at(a, r * N + k) * reciprocal;
+            const complex_lane factor = {keep(regular, ratio.re), keep(regular, ratio.im)};
+            for (int j = k + 1; j < N; ++j)
+                put(a, r * N + j, fnma(factor, at(a, k * N + j), at(a, r * N + j)));
+        }
+    }
+    put(out, 0, times_power_of_two(select(odd, {-product.re, -product.im}, product), exponent));
+}
+template <int N>
+JALI_CALL void det_where(mask wanted, real* out, const real* a) {
+    real work[2 * N * N], found[2];
+    copy<2 * N * N>(work, a);
+    det_by_elimination<N>(found, work);
+    choose<2>(out, wanted, found, out);
+}
+// Determinant: by cofactors up to N = 3 where they serve, else by elimination.
 template <int N>
 JALI_CALL void det(real* out, const real* a) {
     if constexpr (N == 1) {
@@ -131,72 +240,73 @@ JALI_CALL void det(real* out, const real* a) {
     } else if constexpr (N == 2) {
         put(out, 0, minor2(a, 2, 0, 1, 0, 1));
     } else if constexpr (N == 3) {
-        const complex_lane x = at(a, 0) * minor2(a, 3, 1, 2, 1, 2);
-        put(out, 0, fma(at(a, 2), minor2(a, 3, 1, 2, 0, 1), fnma(at(a, 1), minor2(a, 3, 1, 2, 0, 2), x)));
+        const complex_lane x = minor2(a, 3, 1, 2, 1, 2), y = minor2(a, 3, 1, 2, 0, 2), z = minor2(a, 3, 1, 2, 0, 1);
+        put(out, 0, fma(at(a, 2), z, fnma(at(a, 1), y, at(a, 0) * x)));
+        const real size2 = norm2<18>(a), cofactors2 = norm2(x) + norm2(y) + norm2(z);
+        const mask good = cofactors_serve(size2, cofactors2);
+        if (!all(good)) det_where<N>(~good, out, a);
     } else {
-        real work[2 * N * N];
-        copy<2 * N * N>(work, a);
-        complex_lane product = {splat(1), splat(0)};
-        for (int k = 0; k < N; ++k) {
-            const mask odd = pivot_row<N, N>(work, k);
-            const complex_lane pivot = at(work, k * N + k);
-            product = product * pivot;
-            product = select(odd, {-product.re, -product.im}, product);
-            const mask regular = norm2(pivot) > splat(0);
-            const complex_lane reciprocal = inverse(pivot);
-            for (int r = k + 1; r < N; ++r) {
-                const complex_lane ratio = at(work, r * N + k) * reciprocal;
-                const complex_lane factor = {keep(regular, ratio.re), keep(regular, ratio.im)};
-                for (int j = k + 1; j < N; ++j)
-                    put(work, r * N + j, fnma(factor, at(work, k * N + j), at(work, r * N + j)));
-            }
-        }
-        put(out, 0, product);
+        det_where<N>(all_lanes(true), out, a);
     }
 }
-// Inverse: the adjugate over the determinant up to N = 3, Gauss-Jordan elimination with partial pivoting
-// above. Lanes with a singular matrix get infinities or nan.
+// Inverse by Gauss and Jordan's elimination with partial pivoting, in place.
+template <int N>
+JALI_APART void inverse_by_elimination(real* a) {
+    mask exchanged[N][N] = {};
+    for (int k = 0; k < N; ++k) {
+        pivot<N>(a, k, 0, exchanged[k]);
+        const complex_lane reciprocal = inverse(at(a, k * N + k));
+        put(a, k * N + k, {splat(1), splat(0)});
+        for (int j = 0; j < N; ++j) put(a, k * N + j, reciprocal * at(a, k * N + j));
+        for (int r = 0; r < N; ++r) {
+            if (r == k) continue;
+            const complex_lane factor = at(a, r * N + k);
+            put(a, r * N + k, {splat(0), splat(0)});
+            for (int j = 0; j < N; ++j)
+                put(a, r * N + j, fnma(factor, at(a, k * N + j), at(a, r * N + j)));
+        }
+    }
+    for (int k = N - 2; k >= 0; --k)
+        for (int r = N - 1; r > k; --r) exchange<N, false>(exchanged[k][r], a, k, r, 0);
+}
+template <int N>
+JALI_CALL void inverse_where(mask wanted, real* c, const real* a) {
+    real work[2 * N * N];
+    copy<2 * N * N>(work, a);
+    inverse_by_elimination<N>(work);
+    choose<2 * N * N>(c, wanted, work, c);
+}
+// Inverse: the adjugate over the determinant up to N = 3 where that serves, else by elimination. Lanes with a singular
+// matrix get infinities or nan.
 template <int N>
 JALI_CALL void inverse(real* c, const real* a) {
     if constexpr (N == 1) {
         put(c, 0, inverse(at(a, 0)));
-    } else if constexpr (N == 2) {
-        const complex_lane r = inverse(minor2(a, 2, 0, 1, 0, 1)), minus = {-r.re, -r.im};
-        put(c, 0, r * at(a, 3));
-        put(c, 1, minus * at(a, 1));
-        put(c, 2, minus * at(a, 2));
-        put(c, 3, r * at(a, 0));
-    } else if constexpr (N == 3) {
-        real determinant[2];
-        det<3>(determinant, a);
-        const complex_lane r = inverse(at(determinant, 0));
-        for (int i = 0; i < 3; ++i)
-            for (int j = 0; j < 3; ++j) {
-                // cyclic rows and columns carry the sign of the cofactor
-                const int k = (j + 1) % 3, l = (j + 2) % 3, m = (i + 1) % 3, n = (i + 2) % 3;
-                put(c, 3 * i + j, r * minor2(a, 3, k, l, m, n));
+    } else if constexpr (N <= 3) {
+        real adjugate[2 * N * N];
+        complex_lane determinant;
+        if constexpr (N == 2) {
+            JALI_UNROLL
+            for (int e = 0; e < 4; ++e) put(adjugate, e, at(a, e % 3 == 0 ? 3 - e : e));
+            determinant = minor2(a, 2, 0, 1, 0, 1);
+        } else {
+            JALI_UNROLL
+            for (int e = 0; e < 9; ++e) { // cyclic rows and columns carry the sign of the cofactor
+                const int i = e / 3, j = e % 3;
+                put(adjugate, e, minor2(a, 3, (j + 1) % 3, (j + 2) % 3, (i + 1) % 3, (i + 2) % 3));
             }
-    } else {
-        constexpr int M = 2 * N;
-        real work[2 * N * M];
-        for (int i = 0; i < N; ++i)
-            for (int j = 0; j < N; ++j) {
-                put(work, i * M + j, at(a, i * N + j));
-                put(work, i * M + N + j, {splat(i == j ? 1 : 0), splat(0)});
-            }
-        for (int k = 0; k < N; ++k) {
-            pivot_row<N, M>(work, k);
-            const complex_lane reciprocal = inverse(at(work, k * M + k));
-            for (int j = k + 1; j < M; ++j) put(work, k * M + j, reciprocal * at(work, k * M + j));
-            for (int r = 0; r < N; ++r) {
-                if (r == k) continue;
-                const complex_lane factor = at(work, r * M + k);
-                for (int j = k + 1; j < M; ++j)
-                    put(work, r * M + j, fnma(factor, at(work, k * M + j), at(work, r * M + j)));
-            }
+            determinant = fma(at(a, 2), at(adjugate, 6),
+                              fnma(at(a, 1), minor2(a, 3, 1, 2, 0, 2), at(a, 0) * at(adjugate, 0)));
         }
-        for (int i = 0; i < N; ++i)
-            for (int j = 0; j < N; ++j) put(c, i * N + j, at(work, i * M + N + j));
+        const real n = norm2(determinant);
+        const complex_lane plus = {determinant.re / n, -determinant.im / n}, minus = {-plus.re, -plus.im};
+        JALI_UNROLL
+        for (int e = 0; e < N * N; ++e) put(c, e, (N == 2 && e % 3 != 0 ? minus : plus) * at(adjugate, e));
+        mask good = is_safe(n);
+        if constexpr (N == 3) good = cofactors_serve(norm2<18>(a), norm2<18>(adjugate));
+        if (!all(good)) inverse_where<N>(~good, c, a);
+    } else {
+        inverse_where<N>(all_lanes(true), c, a);
     }
 }
 
@@ -330,12 +440,18 @@ JALI_CALL void exp_antihermitian(real* c, const real* a) {
     }
 }
 
-// Rows first to last of an N x N matrix are made orthonormal (Gram-Schmidt, projected twice, which keeps them
-// orthogonal to rounding for any regular matrix).
+// The first rows of an N x N matrix are made orthonormal (Gram-Schmidt, projected twice, which keeps them
+// orthogonal to rounding for any regular matrix). Rows whose squares might leave the range are scaled before.
 template <int N>
 JALI_INLINE void orthonormal_rows(real* c, int rows) {
     for (int i = 0; i < rows; ++i) {
         real* row = c + 2 * N * i;
+        real square = norm2<2 * N>(row);
+        const mask good = is_safe(square);
+        if (!all(good)) {
+            scale<2 * N>(row, select(good, splat(1), unit_scale_of<2 * N>(row)), row);
+            square = norm2<2 * N>(row);
+        }
         for (int pass = 0; pass < (i == 0 ? 0 : 2); ++pass)
             for (int k = 0; k < i; ++k) {
                 real overlap[2];
@@ -343,7 +459,8 @@ JALI_INLINE void orthonormal_rows(real* c, int rows) {
                 const real minus[2] = {-overlap[0], -overlap[1]};
                 add_scaled_complex<2 * N>(row, minus, c + 2 * N * k);
             }
-        scale<2 * N>(row, splat(1) / vsqrt(norm2<2 * N>(row)), row);
+        if (i > 0) square = norm2<2 * N>(row);
+        scale<2 * N>(row, splat(1) / vsqrt(square), row);
     }
 }
 // The nearest-by-rows element of SU(N), of U(1) for N = 1: division by the modulus (N = 1), projection of the
@@ -352,11 +469,19 @@ JALI_INLINE void orthonormal_rows(real* c, int rows) {
 template <int N>
 JALI_CALL void reunitarise(real* c, const real* a) {
     if constexpr (N == 1) {
-        const real r = splat(1) / vsqrt(norm2(at(a, 0)));
-        put(c, 0, r * at(a, 0));
+        const complex_lane z = unit_scale(a[0], a[1]) * at(a, 0);
+        put(c, 0, splat(1) / vsqrt(norm2(z)) * z);
     } else if constexpr (N == 2) {
-        const complex_lane x = at(a, 0) + conj(at(a, 3)), y = at(a, 1) - conj(at(a, 2));
-        const real r = splat(1) / vsqrt(norm2(x) + norm2(y));
+        complex_lane x = at(a, 0) + conj(at(a, 3)), y = at(a, 1) - conj(at(a, 2));
+        real square = norm2(x) + norm2(y);
+        const mask good = is_safe(square);
+        if (!all(good)) {
+            const real unit = select(good, splat(1), unit_scale_of<8>(a));
+            x = unit * at(a, 0) + conj(unit * at(a, 3));
+            y = unit * at(a, 1) - conj(unit * at(a, 2));
+            square = norm2(x) + norm2(y);
+        }
+        const real r = splat(1) / vsqrt(square);
         put(c, 0, r * x);
         put(c, 1, r * y);
         put(c, 2, {-r * y.re, r * y.im});

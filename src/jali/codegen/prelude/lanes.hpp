@@ -301,6 +301,9 @@ JALI_INLINE bool any(mask m) {
 #if JALI_LANES > 1 && defined(JALI_NATIVE_SQRT) && JALI_NATIVE_BITS == 256 && JALI_REAL_BITS == 256
     typedef long long quads __attribute__((vector_size(32)));
     return !__builtin_ia32_ptestz256((quads)m, (quads)m);
+#elif JALI_LANES > 1 && defined(JALI_NATIVE_SQRT) && JALI_NATIVE_BITS == 512 && JALI_REAL_BITS == 512 && !defined(__clang__)
+    typedef long long quads __attribute__((vector_size(64)));
+    return __builtin_ia32_ptestmq512((quads)m, (quads)m, -1) != 0;
 #else
     lane_integer found = 0;
     JALI_UNROLL
