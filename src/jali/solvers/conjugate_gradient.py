@@ -97,7 +97,8 @@ def cg(
         A: an operator with `matvec`, or a function: `A(p, q)` writes A p into the vector q and leaves p as it is.
         b: right-hand side: a field, an array of NumPy, CuPy or PyTorch, a distributed array or a stack, or a list of these.
         x0: where to start; zero if left out. It is not changed.
-        rtol, atol: stop when |r| <= max(rtol |b|, atol). In float32 nothing below about 1e-6 |b| can be reached.
+        rtol: stop when |r| <= max(rtol |b|, atol). In float32 nothing below about 1e-6 |b| can be reached.
+        atol: the bound that does not depend on |b|.
         maxiter: give up after so many applications of A.
         callback: called with x after each iteration, or with `look_every` whenever the host looks.
         must_converge: raise SolverError when giving up; otherwise return with `converged` False.

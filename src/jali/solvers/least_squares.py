@@ -274,8 +274,9 @@ def cgls(
         A: an operator with `matvec` and `rmatvec`.
         b: data, a vector as `A.matvec` gives it.
         x0: where to start, as `A.rmatvec` gives it; zero if left out. It is not changed.
-        rtol, atol: stop when the gradient g = A^H (b - A x) - damp^2 x is as small as |g| <= max(rtol |A^H b|, atol); also where numbers
+        rtol: stop when the gradient g = A^H (b - A x) - damp^2 x is as small as |g| <= max(rtol |A^H b|, atol); also where numbers
             allow no smaller one, so that 0 and 0 ask for the best.
+        atol: the bound that does not depend on b.
         maxiter: no more iterations than this.
         M: an operator near the inverse of A^H A + damp^2; with it norms of g are sqrt(<g, M g>).
         callback: called with x after each iteration, or objects: see `Solver`.

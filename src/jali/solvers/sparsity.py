@@ -342,7 +342,8 @@ def ista(
         A: an operator with `matvec` and `rmatvec`.
         b: data, a vector as `A.matvec` gives it.
         x0: where to start; zero if left out. It is not changed.
-        rtol, atol: stop when x changes by no more than max(rtol |x|, atol).
+        rtol: stop when x changes by no more than max(rtol |x|, atol).
+        atol: the bound that does not depend on |x|.
         maxiter: no more iterations than this.
         callback: called with x after each iteration, or objects: see `Solver`.
         SOp: thresholds SOp^H x instead of x, and goes back by SOp.
