@@ -129,7 +129,9 @@ def test_a_picture_without_matplotlib_is_refused_before_computing(
 
 
 def test_an_unknown_device_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["example", "lsm", "--device", "abacus"]) == 1
+    with pytest.raises(SystemExit) as end:
+        main(["example", "lsm", "--device", "abacus"])
+    assert end.value.code == 2
     assert "device 'abacus' is unknown" in capsys.readouterr().err
 
 

@@ -170,7 +170,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         (lambda: fft.fftn(f, out=Field(other, Vector(2))), ParameterError, "goes into a field on"),
         (lambda: fft.fftn(f, (2, 2), out=f), ParameterError, "that is no field on .*, leave out= away"),
         (lambda: fft.fftn(f, out=Field(lattice, Vector(3))), LayoutError, "split as it is"),
-        (lambda: fft.array_of(3), ParameterError, "takes a Field, not a int"),
+        (lambda: fft.array_of(3), ParameterError, "takes a Field, not 3"),
         (lambda: fft.field_of(3, lattice), ParameterError, "not a int and a Lattice"),
         (lambda: jali.graph(lambda: fft.fftn(f), lattice), jali.RecordingError, "while a graph is recorded"),
     ):

@@ -379,7 +379,7 @@ def observed(U: GaugeField) -> dict[str, Any]:
         "stout": stout_smear(U, 0.1, 2),
         "HYP": hyp_smear(U),
         "flow": Flow(U, 0.05).advance(2),
-        "gauge": landau_gauge(U, 1e-8).field,
+        "gauge": landau_gauge(U, atol=1e-8).field,
     }
     return found | {name: (*plaquettes(V), *wilson_loops(V, 2, 2).ravel()) for name, V in smoothed.items()}
 
@@ -411,9 +411,9 @@ def test_nothing_depends_on_links_across_an_open_edge() -> None:
 
 def test_a_fixed_gauge_has_the_trace_of_its_links_as_functional() -> None:
     U = started(*BOX)
-    fixed = landau_gauge(U, 1e-18)
+    fixed = landau_gauge(U, atol=1e-18)
     assert fixed.functional == pytest.approx(link_trace(fixed.field), abs=1e-12)
-    assert landau_gauge(U.copy().cold_start(), 1e-18).functional == 1.0
+    assert landau_gauge(U.copy().cold_start(), atol=1e-18).functional == 1.0
 
 
 def test_ranks_do_not_change_a_bit() -> None:

@@ -32,6 +32,7 @@ TAKEN: dict[str, dict[str, object]] = {
     "nvtx": {"0": False, "1": True},
     "transport": {"mpi": "mpi", "self": "self", "thread": "thread"},
     "watchdog": {"600": 600.0, "1.5": 1.5, "1e3": 1000.0},
+    "device_watchdog": {"60": 60.0, "0.5": 0.5},
     "wait_warning": {"0": 0.0, "0.25": 0.25},
     "shm": {"auto": "auto", "0": "0", "1": "1"},
     "shm_copy": {"auto": "auto", "cma": "cma", "slots": "slots"},
@@ -510,7 +511,7 @@ def test_fewer_variables_than_there_were() -> None:
     assert (
         sum(variable.startswith("JALI_MPI_") for variable in VARIABLES) <= 3
     )  # programs that call MPI have nothing else
-    assert sum(variable.startswith("JALI_") for variable in VARIABLES) <= 30
+    assert sum(variable.startswith("JALI_") for variable in VARIABLES) <= 31
 
 
 def test_settings_are_public() -> None:

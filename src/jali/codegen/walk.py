@@ -249,7 +249,8 @@ class Walk:
         if ran:
             self.functions.add(id(value.__code__))
         names = self.seen.names
-        whole = ran or self.seen.any or not _PARTS_OF_FUNCTIONS.isdisjoint(names)
+        # what wraps another function, such as one of a cache, has it in its closure
+        whole = ran or self.seen.any or bool(value.__dict__) or not _PARTS_OF_FUNCTIONS.isdisjoint(names)
         described = self._described(_DESCRIPTIONS)
         paths = ["code", path, path, *value.__code__.co_freevars] if whole else ["type"]
         looks: list[Look] = [lambda: parts_of_function(value) if whole else (type(value),)]

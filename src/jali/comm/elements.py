@@ -87,7 +87,7 @@ def element_name(dtype: npt.DTypeLike) -> str:
         return _OF_NUMPY[kind]
     if kind is None or kind.name not in NAMES or not kind.isnative:
         raise ParameterError(
-            f"elements of type {value_shown(dtype)} cannot be sent; choose one of {', '.join(sorted(set(NAMES)))}"
+            f"elements of type {value_shown(dtype) if kind is None else kind} cannot be sent; choose one of {', '.join(sorted(set(NAMES)))}"
         )
     return NAMES[kind.name]
 

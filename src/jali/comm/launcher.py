@@ -128,7 +128,9 @@ def launch(
     return forwarding.status(status)
 
 
-def _wait(process: subprocess.Popen[bytes], program: str, hung: Callable[[], bool] | None) -> int | None:
+def _wait(
+    process: subprocess.Popen[bytes], program: str, hung: Callable[[], bool] | None = None
+) -> int | None:
     """The exit status of a launcher, or None where it had to be killed, since it did not notice that ranks had ended or since these are hung."""
     unnoticed: set[int] = set()
     while True:
