@@ -60,11 +60,9 @@ void DeviceWaits::look(double waited, const std::function<std::string()>& what) 
         all += std::string(rank == 0 ? "" : "; ") + "rank " + std::to_string(control_->outermost(rank)) +
                ": " + (report.what[0] != '\0' ? report.what : "unknown work");
     }
-    throw TransportError("the devices of all " + std::to_string(control_->size()) + " ranks stall: for " +
-                         seconds_text(limit_) +
-                         " (JALI_DEVICE_WATCHDOG) every rank has waited for its own, and none "
-                         "has moved. They run: " +
-                         all);
+    throw TransportError("the devices of all " + std::to_string(control_->size()) +
+                         " ranks stall: nothing has moved for " + seconds_text(limit_) +
+                         " (JALI_DEVICE_WATCHDOG), and every rank waits for its own. They run: " + all);
 }
 
 void DeviceWaits::exchange(const Report& mine) {

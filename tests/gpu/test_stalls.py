@@ -62,7 +62,7 @@ def test_a_stall_ends_and_names_the_algorithm_and_the_peer(
 
     start = time.monotonic()
     for end in how_it_ends(body):
-        assert "the devices of all 2 ranks stall: for 1 s (JALI_DEVICE_WATCHDOG)" in end
+        assert "the devices of all 2 ranks stall: nothing has moved for 1 s (JALI_DEVICE_WATCHDOG)" in end
         assert f"all_reduce of {8 * LARGE} bytes on devices ({algorithm}" in end
         for rank in (0, 1):
             assert f"rank {rank}: " in end

@@ -348,7 +348,7 @@ def test_mistakes_are_told() -> None:
     with pytest.raises(ShapeError, match="different size"):
         Laplacian((4, 3), axes=(0, 1), weights=(1,))
     for axis in (1.0, "a", None):
-        with pytest.raises(ShapeError, match=f"axis {axis} does not exist"):
+        with pytest.raises(ShapeError, match=f"axis {axis!r} does not exist"):
             FirstDerivative((4, 3), axis=axis)  # type: ignore[arg-type]
     for given in ({"axes": 0}, {"weights": 2}, {"sampling": 1.0}):
         with pytest.raises(ShapeError, match="several numbers each, one for each axis"):

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jali import settings
 from jali.amounts import counted
 from jali.errors import FileFormatError
 from jali.files import package_for, read_by, shown
@@ -154,7 +155,7 @@ class _Looker:
                     return self._process
         self._end()
         # h5py may have been built with MPI, which is ours to start; and algebra needs no threads there
-        environment = {**os.environ, "MPI4PY_RC_INITIALIZE": "0", "OPENBLAS_NUM_THREADS": "1"}
+        environment = {**settings.environment(), "MPI4PY_RC_INITIALIZE": "0", "OPENBLAS_NUM_THREADS": "1"}
         process = subprocess.Popen(
             [sys.executable, "-P", os.path.join(os.path.dirname(__file__), "_hdf5_walk.py")],
             env=environment, bufsize=0, start_new_session=True,
