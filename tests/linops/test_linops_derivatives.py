@@ -353,7 +353,7 @@ def test_mistakes_are_told() -> None:
     for given in ({"axes": 0}, {"weights": 2}, {"sampling": 1.0}):
         with pytest.raises(ShapeError, match="several numbers each, one for each axis"):
             Laplacian((4, 3), **given)  # type: ignore[arg-type]
-    with pytest.raises(ParameterError, match="bfloat17 is no type of elements that NumPy has"):
+    with pytest.raises(ParameterError, match="'bfloat17' is no type of elements that NumPy has"):
         FirstDerivative((4, 3), dtype="bfloat17")
     for weight in (1j, "a"):
         with pytest.raises(ParameterError, match=f"weights of a Laplacian are real numbers, not {weight!r}"):

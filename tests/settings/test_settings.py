@@ -231,7 +231,7 @@ def test_any_value_is_taken_or_is_one_short_line_with_variable_value_and_what_wo
 
 
 # Of which differing() has another spelling of the same number or flag.
-SPELT = ("watchdog", "wait_warning", "threads", "expected_ranks", "mpi_ask_from")
+SPELT = ("watchdog", "device_watchdog", "wait_warning", "threads", "expected_ranks", "mpi_ask_from")
 
 
 def test_bytes_that_are_no_text_are_an_error_by_name_in_the_environment_and_in_python() -> None:
