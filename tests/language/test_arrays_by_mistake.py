@@ -69,7 +69,7 @@ def test_an_array_that_is_read_as_a_field_is_named_with_what_makes_one_of_it(sha
             assert text.startswith(f"{name}, an array of shape {shape}, is no field"), text
             assert f"lattice.wrap({name})" in text
             assert "test_arrays_by_mistake.py" in text
-    if shape == LATTICE.extents:  # the cure
+    if shape == LATTICE.extents and LATTICE.gpu is None:  # the cure, for memory of the host
         copy(F, LATTICE.wrap(a))
         assert np.all(F[...] == a)
 
