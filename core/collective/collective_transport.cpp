@@ -79,7 +79,7 @@ void DevicePlan::run(std::span<const GpuAddress> buffers, void* stream) {
     put(buffers, stream);
     std::size_t most = 0;
     for (const std::size_t bytes : bytes_) most = std::max(most, bytes);
-    gpu_->note_progress(stream, most, what_);
+    if (gpu_->notes_progress(most)) gpu_->note_progress(stream, what_);
 }
 
 } // namespace jali

@@ -502,10 +502,10 @@ void Gpu::launch(const GpuFunction& function, unsigned blocks, unsigned threads,
         progress_.mark(stream, "kernel '" + function.name + "'");
 }
 
-void Gpu::note_progress(void* stream, std::size_t bytes, const std::string& what) const {
-    if (!is_heard_) return;
-    if (DeviceProgress::is_recording()) return DeviceProgress::note_recorded(what);
-    if ((bytes >= DeviceProgress::long_launch || progress_.is_due()) && !is_capturing(stream))
+void Gpu::note_progress(void* stream, const std::string& what) const {
+    if (DeviceProgress::is_recording())
+        DeviceProgress::note_recorded(what);
+    else if (!is_capturing(stream))
         progress_.mark(stream, what);
 }
 
@@ -680,7 +680,7 @@ void GpuGraph::launch(void* stream) {
     }
     const DeviceSpan span(*gpu_, stream, Phase::graph, "graph");
     gpu_->api().check(gpu_->api().graph_launch(instance_, stream), "launching a graph");
-    gpu_->note_progress(stream, DeviceProgress::long_launch, what_);
+    if (gpu_->notes_progress(DeviceProgress::long_launch)) gpu_->note_progress(stream, what_);
 }
 
 } // namespace jali

@@ -205,9 +205,13 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     // Until a kernel on that stream has put this value there, in pinned memory: sooner than it would be seen
     // to have ended.
     void wait_for_word(const std::int64_t* word, std::int64_t value) const;
-    // A collective of so many bytes, or messages, were put on this stream: who waits for ranks sees how far
-    // the device has come with them.
-    void note_progress(void* stream, std::size_t bytes, const std::string& what) const;
+    // A collective of so many bytes, or messages, are put on a stream: whether that is to be noted, for who
+    // waits for ranks and sees how far the device has come. If so, afterwards, with words for it.
+    bool notes_progress(std::size_t bytes) const {
+        return is_heard_ &&
+               (DeviceProgress::is_recording() || bytes >= DeviceProgress::long_launch || progress_.is_due());
+    }
+    void note_progress(void* stream, const std::string& what) const;
     DeviceProgress& progress() const { return progress_; }
     std::uint64_t times_idle() const { return times_idle_; } // how often all work before had been done
     // What a waiting host does meanwhile, with the number of looks so far that found the device busy; it may

@@ -544,7 +544,8 @@ void CclGroup::issue(std::vector<CclCall> calls) {
     void* const stream = calls.front().stream;
     std::size_t bytes = 0;
     for (const CclCall& call : calls) bytes = std::max(bytes, extent_of(call).read + extent_of(call).written);
-    const std::string noted = in_words(calls);
+    const bool is_noted = gpu_->notes_progress(bytes);
+    const std::string words = is_noted ? in_words(calls) : std::string();
     bool connected = true;
     for (const CclCall& call : calls) connected = met_before(call) && connected;
     const auto run = [api = api_, comm = comm_, calls = std::move(calls)] {
@@ -597,7 +598,7 @@ void CclGroup::issue(std::vector<CclCall> calls) {
     std::optional<DeviceSpan> span;
     if (watched()) span.emplace(*gpu_, stream, Phase::collective, std::string(api_->name()) + " " + what);
     settle(connected ? run() : patiently(what, run), what);
-    gpu_->note_progress(stream, bytes, noted);
+    if (is_noted) gpu_->note_progress(stream, words);
 }
 
 // "NCCL: a send to rank 1 and a receive from rank 1", with ranks where there are few.

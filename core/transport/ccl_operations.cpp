@@ -26,13 +26,11 @@ void CclOperations::put(std::vector<CclCall> calls, bool between_windows) {
     if (calls.empty()) return;
     void* const stream = calls.front().stream;
     const bool captured = group_->gpu()->is_capturing(stream);
-    std::vector<CclGroup::Extent> extents;
-    for (const CclCall& call : calls) extents.push_back(group_->extent_of(call));
     const auto every = [&](auto&& is) {
-        for (std::size_t k = 0; k < calls.size(); ++k)
-            if ((extents[k].read > 0 && !is(calls[k].from)) || (extents[k].written > 0 && !is(calls[k].to)))
-                return false;
-        return true;
+        return std::ranges::all_of(calls, [&](const CclCall& call) {
+            const auto [read, written] = group_->extent_of(call);
+            return (read == 0 || is(call.from)) && (written == 0 || is(call.to));
+        });
     };
     if (between_windows && every([&](GpuAddress at) { return group_->in_window(at); }))
         return group_->issue(std::move(calls));
@@ -44,16 +42,15 @@ void CclOperations::put(std::vector<CclCall> calls, bool between_windows) {
     order_->before(stream, captured);
     std::vector<Copy> results;
     std::size_t copies = 0;
-    for (std::size_t k = 0; k < calls.size(); ++k) {
-        CclCall& call = calls[k];
-        if (call.kind == CclCall::Kind::copy) continue;
-        if (const std::size_t bytes = extents[k].read; bytes > 0 && !takes(call.from)) {
-            const GpuAddress at = copy_of(call.from, bytes, copies++, captured);
-            gpu.copy(at, call.from, bytes, stream);
+    for (CclCall& call : calls) {
+        const auto [read, written] = group_->extent_of(call);
+        if (read > 0 && !takes(call.from)) {
+            const GpuAddress at = copy_of(call.from, read, copies++, captured);
+            gpu.copy(at, call.from, read, stream);
             call.from = at;
         }
-        if (const std::size_t bytes = extents[k].written; bytes > 0 && !takes(call.to)) {
-            results.push_back({call.to, copy_of(call.to, bytes, copies++, captured), bytes});
+        if (written > 0 && !takes(call.to)) {
+            results.push_back({call.to, copy_of(call.to, written, copies++, captured), written});
             call.to = results.back().at;
         }
     }

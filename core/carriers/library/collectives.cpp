@@ -193,12 +193,8 @@ class Library : public CollectiveCarrier {
   public:
     explicit Library(const CollectiveRanks& ranks, const CollectiveTransport& row = collectives_by_library)
         : CollectiveCarrier(row, *ranks.gpu), gpu_(ranks.gpu),
-          ccl_(CclGroup::shared(*ranks.communicator, ranks.gpu)), operations_(ccl_) {}
+          ccl_(CclGroup::shared(*ranks.communicator, ranks.gpu)) {}
 
-    void exchange(std::span<const StageMessage> messages, std::span<const GpuAddress> buffers,
-                  void* stream) override {
-        operations_.exchange(between(messages, buffers), stream);
-    }
     // With memory of its own for copies, since graphs of the plan may be there beside those of others.
     std::vector<StageExchange> prepare(std::span<const std::span<const StageMessage>> stages,
                                        std::span<const GpuAddress>) override {
@@ -245,7 +241,6 @@ class Library : public CollectiveCarrier {
 
     std::shared_ptr<Gpu> gpu_;
     std::shared_ptr<CclGroup> ccl_;
-    CclOperations operations_;
 };
 
 // Windows for what goes in and what comes out, which plans take in turn.
