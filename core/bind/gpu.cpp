@@ -173,6 +173,8 @@ void bind_gpu(nb::module_& m) {
         .def_prop_ro("free_memory", &Gpu::free_memory)
         .def_prop_ro("memory_held", [](const Gpu& gpu) { return gpu.ledger().held(); })
         .def_prop_ro("memory_peak", [](const Gpu& gpu) { return gpu.ledger().peak(); })
+        .def("has_handle", &Gpu::has_handle, "address"_a,
+             "Whether the memory at this address, the pool's or another library's, has a handle of its own.")
         .def_prop_ro(
             "peer_handles", [](const Gpu& gpu) { return name_of(gpu.handle_type()); },
             "The way in which other processes map this device's memory: \"ipc\" or \"virtual\".")

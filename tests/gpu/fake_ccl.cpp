@@ -249,8 +249,8 @@ struct Operation {
     int type, operation, root;
     void* stream;
 
-    bool registered = false; // see register_buffers
-    long place = 0;          // among the operations of this communicator
+    std::string registered; // see register_buffers
+    long place = 0;         // among the operations of this communicator
     std::string name;
     bool started = false, over = false, mixed = false;
     std::map<int, Bytes> came;
@@ -326,22 +326,30 @@ struct Operation {
         const bool none = kind == send || ((kind == reduce || kind == gather) && comm->rank != root);
         return none ? 0 : whole ? bytes() * comm->ranks : bytes();
     }
-    // As the real library does, this one reaches into peers' memory where all of the operation's lies in
-    // windows or, in a graph, has handles. Each rank looks at its own memory, and ranks that differ wait for
-    // ever.
+    // As the real library does, this one reaches into peers' memory where that lies in windows or, in a
+    // graph, has handles. Each rank looks at what it reads and writes, and ranks that differ in it wait for
+    // ever, as do the two ends of a message.
     void register_buffers(bool captured) {
-        const auto known = [&](const void* data, std::size_t used) {
-            if (used == 0 || comm->in_window(data, used)) return true;
+        const auto kind_of = [&](const void* data, std::size_t used) {
+            if (used == 0) return '-'; // nobody looks
+            if (comm->in_window(data, used)) return '1';
             std::uintptr_t begin = 0;
             std::size_t held = 0;
             std::uint64_t handle = 0;
             if (!captured || driver().address_range(&begin, &held, reinterpret_cast<std::uintptr_t>(data)) ||
                 driver().retain(&handle, begin))
-                return false;
+                return '0';
             driver().release(handle);
-            return true;
+            return '1';
         };
-        registered = known(from, bytes_from()) && known(to, bytes_to());
+        const char of_from = kind_of(from, bytes_from()), of_to = kind_of(to, bytes_to());
+        registered =
+            kind > receive ? std::string{of_from, of_to} : std::string{kind == send ? of_from : of_to};
+    }
+    bool meets(const std::string& theirs) const {
+        for (std::size_t k = 0; k < registered.size(); ++k)
+            if (registered[k] != '-' && theirs[k] != '-' && registered[k] != theirs[k]) return false;
+        return true;
     }
     // The bytes for a rank.
     const char* part(int target) const {
@@ -391,7 +399,7 @@ struct Operation {
             }
             std::string known;
             std::getline(in, known);
-            if (bytes() > 0 && known != std::to_string(registered)) {
+            if (!meets(known)) {
                 comm->fault("registered memory meets other memory in " + name);
                 mixed = true;
                 return false;

@@ -53,7 +53,9 @@ def test_memory_of_symmetric_arrays_that_have_gone_is_not_given_out_as_ordinary_
         gc.collect()
         gpus.symmetric((3 * COUNT,), "fp64")  # what all have let go goes
         x = on_device(np.full(COUNT, 1.0 + gpus.rank), "fp64", gpus.gpu)
+        assert not gpus.gpu.has_handle(x.address)
         out = DeviceArray.empty(gpus.gpu, (COUNT,), "fp64")
+        gpus.all_reduce(x, out)
         in_graph(gpus.gpu, lambda: gpus.all_reduce(x, out))
         np.testing.assert_array_equal(on_host(out), 3.0)
 
