@@ -1,34 +1,42 @@
-"""What HDF5 says of files, found by a process of its own: a program, which knows h5py and nothing of jali.
+"""What HDF5 finds in files, read by a process of its own: a program, which knows h5py and nothing of jali.
 
-In a file with damaged metadata the library may go round for ever, take all memory or end its process. So it looks at a file here
-first, at all that it will look at when numbers are read: objects, attributes, indices of chunks, and the files that a virtual
-dataset names.
+In a damaged file the library may go round for ever, take all memory or end its process. So it looks at files here: at objects,
+attributes, indices of chunks, the files that a virtual dataset names, and at numbers that only the library can read.
 
 A request is a line of JSON: "path", "directory" (where the program that asks runs) and "patience", seconds without a step after
-which this process ends. The answer is a line for each dataset, and in the end `{"end": true}` or `{"error": ...}`. It ends, too,
-with who asks, and when nobody has asked for some time.
+which this process ends. The answer is a line for each dataset. Where a request has "name", "shape", "dtype" and "part" (first index
+and the one behind the last of each dimension), the answer is the part's numbers instead, block by block: `{"block": ...}`, which is
+like "part", and then the bytes as NumPy has them. The last line is `{"end": true}` or `{"error": ...}`. The process ends with who
+asks, and when nobody has asked for some time.
 """
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
+import importlib
+import itertools
 import json
+import math
 import os
 import resource
 import select
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 _MOST_MEMORY = 16 << 30  # bytes of addresses, libraries included; metadata of millions of datasets take less
 _IDLE = 60.0  # seconds
+_BLOCK = 1 << 23  # bytes that are read at once, if one chunk is not more
 
 
-def _say(message: dict[str, Any]) -> None:
+def _say(message: dict[str, Any], numbers: Any = None) -> None:
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
+    if numbers is not None:
+        sys.stdout.buffer.write(numbers)
+        sys.stdout.buffer.flush()
 
 
 class _Steps:
@@ -43,6 +51,11 @@ class _Steps:
         if now >= self._next:
             faulthandler.dump_traceback_later(self._patience, exit=True, file=sys.stderr)
             self._next = now + self._patience / 4
+
+    def pause(self) -> None:
+        """Until the next step the process waits for others."""
+        faulthandler.cancel_dump_traceback_later()
+        self._next = 0.0
 
 
 def _plain(value: Any) -> Any:
@@ -111,12 +124,57 @@ def _walk(path: str, step: Callable[..., None]) -> None:
         file.visititems(look)
 
 
+def _read(request: dict[str, Any], step: _Steps) -> None:
+    import h5py
+    import numpy as np
+
+    with h5py.File(request["path"], "r", locking=False) as file:
+        dataset = file[request["name"]]
+        if [*dataset.shape] != request["shape"] or dataset.dtype.str != request["dtype"]:
+            raise ValueError(f"{request['name']!r} is another dataset than it was when the file was opened")
+        _find_filters(dataset)
+        for block in _blocks(dataset.chunks or (1,) * dataset.ndim, request["part"], dataset.dtype.itemsize):
+            step()
+            numbers = np.empty([end - begin for begin, end in block], dataset.dtype)
+            dataset.read_direct(numbers, tuple(slice(*ends) for ends in block))
+            step.pause()
+            _say({"block": block}, numbers.reshape(-1).view(np.uint8).data)
+
+
+def _find_filters(dataset: Any) -> None:
+    """Compression that HDF5 itself does not have is in a package, which takes effect where it is imported."""
+    import h5py
+
+    there = dataset.id.get_create_plist()
+    filters = [there.get_filter(number)[0] for number in range(there.get_nfilters())]
+    if not all(map(h5py.h5z.filter_avail, filters)):
+        with contextlib.suppress(ImportError):
+            importlib.import_module("hdf5plugin")
+
+
+def _blocks(chunks: Sequence[int], part: Sequence[Sequence[int]], itemsize: int) -> Iterator[list[list[int]]]:
+    """Pieces of a part, each of whole chunks, so that no chunk is decompressed twice."""
+    sizes = list(chunks)
+    for axis in reversed(range(len(sizes))):
+        begin, end = part[axis]
+        sizes[axis] *= max(1, min(-(-(end - begin) // sizes[axis]), _BLOCK // (math.prod(sizes) * itemsize)))
+    cuts = [
+        [[max(at, begin), min(at + size, end)] for at in range(begin // size * size, end, size)]
+        for size, (begin, end) in zip(sizes, part, strict=True)
+    ]
+    for block in itertools.product(*cuts):
+        yield list(block)
+
+
 def _answer(request: dict[str, Any]) -> None:
     step = _Steps(request["patience"])
     step()
     try:
         os.chdir(request["directory"])
-        _walk(request["path"], step)
+        if "part" in request:
+            _read(request, step)
+        else:
+            _walk(request["path"], step)
     except Exception as error:
         _say({"error": f"{error}" or type(error).__name__})
     else:
@@ -130,6 +188,9 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
     import h5py
 
+    # what a library says while it reads must not come in between
+    sys.stdout = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     while select.select([sys.stdin], [], [], _IDLE)[0]:
         request = sys.stdin.readline()
         if not request:

@@ -1,41 +1,34 @@
 """HDF5 through h5py: each array a dataset, with what stands beside it as the dataset's attributes.
 
 One rank makes the file. Its datasets are contiguous and allocated at once, so their bytes have places, and all ranks write
-there without HDF5. Datasets of others are read likewise where they are contiguous and of numbers as NumPy has them, else
-(chunks, compression, other files behind) by h5py on every rank.
+there without HDF5. Datasets of others are read likewise where they are contiguous and of numbers as NumPy has them.
 
-What a file says of its datasets is read by another process (`_hdf5_walk.py`): in a damaged one the library may find no end.
+What a file says of its datasets is read by another process (`_hdf5_process.py`), and so are numbers that only HDF5 can read (chunks,
+compression, other files behind), by one on every rank: in a damaged file the library may find no end, or end its process.
 
 Complex numbers are h5py's: a compound of r and i.
 """
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import errno
 import importlib.util
-import json
 import os
 import re
-import subprocess
-import sys
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jali import settings
 from jali.amounts import counted
 from jali.errors import FileFormatError
-from jali.files import package_for, read_by, shown
+from jali.files import package_for, shown
 
 from . import ArrayFormat, Outline
+from ._hdf5_process import found_in, numbers_in
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
-PATIENCE = 60.0  # seconds without a step of who looks at a file
 
 
 def h5py_for(path: str) -> Any:
@@ -97,88 +90,7 @@ def datasets_of(path: str) -> list[dict[str, Any]]:
     """
     if importlib.util.find_spec("h5py") is None:
         h5py_for(path)
-    found = _LOOKER.look(path)
-    last = found.pop() if found else {}
-    if "end" not in last:
-        raise FileFormatError(f"{path}: HDF5 cannot read it: {shown(last['error'])}")
-    return found
-
-
-class _Looker:
-    """The other process: started when it is needed, and again when a file has ended it."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._of = 0  # the process that has started it
-        self._guard = threading.Lock()
-        atexit.register(self._end)
-
-    def look(self, path: str) -> list[dict[str, Any]]:
-        """Its answer, of which the last member says how it has ended."""
-        wanted = {"path": os.path.abspath(path), "directory": os.getcwd(), "patience": PATIENCE}
-        request = json.dumps(wanted).encode() + b"\n"
-        with self._guard:
-            try:
-                found, status = self._answer(request)
-                if status == 0 and not found:  # it was about to end, since nobody asked
-                    found, status = self._answer(request)
-            except BaseException:  # the rest of an answer would be taken for that to the next question
-                self._end()
-                raise
-        if status is None:
-            return found
-        problem = f"it ended the process that looked at it, with status {status}"
-        if status == 1:
-            problem = f"it finds no end of what the file says of its datasets ({PATIENCE:g} s without a step)"
-        return [{"error": problem}]
-
-    def _answer(self, request: bytes) -> tuple[list[dict[str, Any]], int | None]:
-        """What it says, and its status where it has ended before the end."""
-        process = self._asked(request)
-        found: list[dict[str, Any]] = []
-        assert process.stdout is not None
-        for line in process.stdout:
-            found.append(json.loads(line))
-            if "end" in found[-1] or "error" in found[-1]:
-                return found, None
-        status = process.wait()
-        self._end()
-        return found, status
-
-    def _asked(self, request: bytes) -> subprocess.Popen[bytes]:
-        """The process, which has the request."""
-        if self._process is not None and self._of == os.getpid():
-            with contextlib.suppress(BrokenPipeError):  # it has ended, since nobody asked
-                assert self._process.stdin is not None
-                if self._process.poll() is None:
-                    self._process.stdin.write(request)
-                    return self._process
-        self._end()
-        # h5py may have been built with MPI, which is ours to start; and algebra needs no threads there
-        environment = {**settings.environment(), "MPI4PY_RC_INITIALIZE": "0", "OPENBLAS_NUM_THREADS": "1"}
-        process = subprocess.Popen(
-            [sys.executable, "-P", os.path.join(os.path.dirname(__file__), "_hdf5_walk.py")],
-            env=environment, bufsize=0, start_new_session=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        assert process.stdin is not None
-        self._process, self._of = process, os.getpid()
-        process.stdin.write(request)
-        return process
-
-    def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        for stream in (process.stdin, process.stdout):
-            assert stream is not None
-            stream.close()
-        if self._of == os.getpid():
-            process.kill()
-            process.wait()
-
-
-_LOOKER = _Looker()
+    return found_in(path)
 
 
 def _check_sources(path: str, name: str, files: Sequence[str]) -> None:
@@ -195,10 +107,11 @@ def _check_sources(path: str, name: str, files: Sequence[str]) -> None:
 
 
 def _read(path: str, outline: Outline, part: tuple[slice, ...]) -> NDArray[Any]:
-    h5py = h5py_for(path)
-    with read_by("HDF5", path), h5py.File(path, "r") as file:
-        values: NDArray[Any] = file[outline.name][part]
-    return values
+    if importlib.util.find_spec("h5py") is None:
+        h5py_for(path)
+    begins = [one.start for one in part] + [0] * (len(outline.shape) - len(part))
+    ends = [one.stop for one in part] + list(outline.shape[len(part) :])
+    return numbers_in(path, outline, list(zip(begins, ends, strict=True)))
 
 
 FORMAT = ArrayFormat("hdf5", (".h5", ".hdf5"), _is_hdf5, _create, _parse, _read)
