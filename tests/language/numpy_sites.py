@@ -349,7 +349,7 @@ numpy_language = SimpleNamespace(
     matrix=_matrix,
     vector=lambda parts: _stack(parts, (len(parts),)),
     complex=lambda re, im: Value(lift(re).array + 1j * lift(im).array, ()),
-    identity=lambda n: lift(np.eye(n, dtype=complex)),
+    identity=lambda n: lift(np.eye(n)),
     zero=_zero,
     exp=_function(np.exp),
     log=_function(np.log),

@@ -187,7 +187,7 @@ class Generator:
             safe = v[a] / (1 + v[a].norm2()) + 2 * J.identity(n)
             return safe.inverse()
 
-        self.add(step, "complex", (n, n))
+        self.add(step, self.types[a][0], (n, n))
 
     def _exponential(self):
         a = self.square()
@@ -209,9 +209,7 @@ class Generator:
         if a is None:
             return
         n = self.types[a][1][0]
-        self.add(
-            lambda J, v: (v[a] / (1 + v[a].norm2()) + 1.5 * J.identity(n)).reunitarise(), "complex", (n, n)
-        )
+        self.add(lambda J, v: (v[a] / (1 + v[a].norm2()) + 1.5 * J.identity(n)).reunitarise(), *self.types[a])
 
     def _norm(self):
         a = self.any()

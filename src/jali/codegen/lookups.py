@@ -85,11 +85,18 @@ def described_by(value: Any, names: Iterable[str]) -> tuple[Any, ...]:
     return tuple(found)
 
 
+def is_slot(entry: Any) -> bool:
+    """Whether an entry of a class is one of its `__slots__`, or what a type variable has in place of one since Python 3.12."""
+    return isinstance(entry, types.MemberDescriptorType) or (
+        isinstance(entry, types.GetSetDescriptorType) and entry.__objclass__.__module__ == "typing"
+    )
+
+
 def slot_of(slot: Any, value: Any) -> Any:
-    """What an object keeps in one of its `__slots__`."""
+    """What an object keeps in one of its `__slots__`. A bound that is written as `[T: bound]` can fail to be made."""
     try:
         return slot.__get__(value)
-    except AttributeError:
+    except Exception:
         return MISSING
 
 

@@ -38,6 +38,7 @@ from jali.codegen.lookups import (
     dict_of,
     everything,
     is_compiled,
+    is_slot,
     is_special_method,
     kept_by,
     lookup,
@@ -365,7 +366,7 @@ class Walk:
             (name, slot)
             for base in kind.__mro__
             for name, slot in vars(base).items()
-            if isinstance(slot, types.MemberDescriptorType) and (self.seen.any or name in names)
+            if is_slot(slot) and (self.seen.any or name in names)
         ]
         paths = [kind.__name__, *(f"{path}.{n}" for n, _ in slots)]
         looks: list[Look] = [lambda: (type(value), *[slot_of(slot, value) for _, slot in slots])]
