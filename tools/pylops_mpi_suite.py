@@ -9,27 +9,28 @@ number of tests that failed and are not among the exceptions (tests/compat/pylop
 from __future__ import annotations
 
 import argparse
-import contextlib
-import hashlib
-import json
 import os
-import shutil
-import signal
-import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-NAME, VERSION = "pylops-mpi", "0.8.0"
-SHA256 = "02c9c72beff47f781829c352c9bce072c242c8fb7aaeeb67776bed55fc5dacbf"
-EXCEPTIONS = ROOT / "tests" / "compat" / "pylops_mpi_exceptions.txt"
-STARTING = 180.0  # seconds in which ranks start, on a busy machine
+from pylops_mpi_package import (
+    COMPAT,
+    NAME,
+    ROOT,
+    STARTING,
+    VERSION,
+    Ranks,
+    add_arguments,
+    exceptions,
+    source,
+    start,
+)
+
+EXCEPTIONS = COMPAT / "pylops_mpi_exceptions.txt"
 # Of the 17 files those that the library itself also runs on 3 and 4 ranks.
 ON_MORE_RANKS = (
     "test_blockdiag.py",
@@ -38,41 +39,6 @@ ON_MORE_RANKS = (
     "test_matrixmult.py",
     "test_stack.py",
 )
-
-
-def source(cache: Path) -> Path:
-    """The folder of the unpacked source package, downloaded if it is not there. Raises OSError, CalledProcessError."""
-    folder = cache / f"pylops_mpi-{VERSION}"
-    if (folder / "tests").is_dir():
-        return folder
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as temporary:
-        subprocess.run(
-            [
-                sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:",
-                "--dest", temporary, f"{NAME}=={VERSION}",
-            ],
-            check=True,
-        )  # fmt: skip
-        archive = next(Path(temporary).glob("*.tar.gz"))
-        found = hashlib.sha256(archive.read_bytes()).hexdigest()
-        if found != SHA256:
-            raise OSError(f"{archive.name} has the SHA-256 {found}, not {SHA256}")
-        with tarfile.open(archive) as tar:
-            tar.extractall(temporary, filter="data")
-        with contextlib.suppress(FileExistsError, OSError):  # another one was faster
-            (Path(temporary) / folder.name).rename(folder)
-    return folder
-
-
-def exceptions() -> dict[str, str]:
-    """Tests that may fail, `file::test`, with the reason."""
-    rows = {}
-    for line in EXCEPTIONS.read_text(encoding="utf-8").splitlines():
-        if line.strip() and not line.startswith("#"):
-            test, _, reason = line.partition(" ")
-            rows[test] = reason.strip()
-    return rows
 
 
 @dataclass
@@ -85,47 +51,14 @@ class Outcome:
     seconds: float = 0.0
 
 
-@dataclass
-class Ranks:
-    """Ranks that run a file from a test on."""
-
-    process: subprocess.Popen[bytes]
-    folder: Path
-    size: int
-
-    def lines(self, rank: int) -> list[dict[str, Any]]:
-        path = self.folder / f"{rank}.json"
-        if not path.exists():
-            return []
-        text = path.read_text(encoding="utf-8")
-        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-
-    def end(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-
-def start(arguments: argparse.Namespace, file: Path, first: int, folder: Path) -> Ranks:
+def start_tests(arguments: argparse.Namespace, file: Path, first: int, folder: Path) -> Ranks:
     """The file's tests from number `first` on."""
-    environment = dict(os.environ) | {
-        "PYTHONPATH": os.pathsep.join([str(EXCEPTIONS.parent), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
-        "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg",
-    }  # fmt: skip
-    mpiexec = shutil.which("mpiexec", path=os.path.dirname(sys.executable)) or shutil.which("mpiexec")
-    if mpiexec is None:
-        raise OSError("there is no mpiexec, neither beside this Python nor in PATH")
-    command = [
-        mpiexec, "-n", str(arguments.n), sys.executable, "-m", "pytest", "-q", "-p", "pylops_mpi_plugin", "-p",
-        "no:cacheprovider", "-p", "no:xdist", "--noconftest", "-c", os.devnull, "--rootdir", str(file.parent),
-        "--results", str(folder), "--first", str(first), "--with-mpi", str(file),
+    words = [
+        "-m", "pytest", "-q", "-p", "pylops_mpi_plugin", "-p", "no:cacheprovider", "-p", "no:xdist", "--noconftest",
+        "-c", os.devnull, "--rootdir", str(file.parent), "--results", str(folder), "--first", str(first),
+        "--with-mpi", str(file),
     ]  # fmt: skip
-    with open(folder / "output", "wb") as output:
-        process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )  # fmt: skip
-    return Ranks(process, folder, arguments.n)
+    return start(arguments.n, words, folder, path=[COMPAT])
 
 
 def run_file(arguments: argparse.Namespace, file: Path) -> Outcome:
@@ -133,13 +66,13 @@ def run_file(arguments: argparse.Namespace, file: Path) -> Outcome:
     outcome, began, first, tests = Outcome(file.name), time.monotonic(), 0, None
     while tests is None or first < len(tests):
         with tempfile.TemporaryDirectory() as temporary:
-            ranks = start(arguments, file, first, Path(temporary))
+            ranks = start_tests(arguments, file, first, Path(temporary))
             try:
                 done, found, why = watched(ranks, arguments.timeout, arguments.behind)
                 tests = found or tests  # a rank that ends at once may take the names with it
             finally:
                 ranks.end()
-            output = (Path(temporary) / "output").read_text(encoding="utf-8", errors="replace")
+            output = ranks.output()
         for failed in done:
             name = tests[first] if tests else file.name
             if failed:
@@ -193,25 +126,16 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "files", nargs="*", help="names of test files (default: all, on more than 2 ranks five)"
     )
-    parser.add_argument("-n", type=int, default=2, help="number of ranks (default: 2)")
+    add_arguments(parser)
     parser.add_argument(
         "--timeout", type=float, default=60.0, help="seconds that a test may take (default: 60)"
     )
-    parser.add_argument(
-        "--behind",
-        type=float,
-        default=10.0,
-        help="seconds that ranks may need longer than one on which it failed (default: 10)",
-    )
-    parser.add_argument("--source", type=Path, help="the unpacked source package, instead of a download")
-    parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "jali-pylops-mpi")
-    parser.add_argument("-v", action="store_true", help="print what was said of tests that failed")
     arguments = parser.parse_args(words)
     tests = (arguments.source or source(arguments.cache)) / "tests"
     names = arguments.files or (
         ON_MORE_RANKS if arguments.n > 2 else sorted(p.name for p in tests.glob("test_*.py"))
     )
-    allowed = exceptions()
+    allowed = exceptions(EXCEPTIONS)
     passed, wrong, excused = 0, 0, 0
     print(
         f"{NAME} {VERSION} on {arguments.n} ranks\n{'file':<32}{'passed':>8}{'failed':>8}{'s':>8}", flush=True
