@@ -56,6 +56,12 @@ def shown(text: object, most: int = _LONGEST_NAME) -> str:
     return f"{words[: most // 2]}...{words[-most // 4 :]} ({len(words)} characters)"
 
 
+def name_shown(name: object) -> str:
+    """What somebody gives as one of several names, as the core can take it and an error can say it: short, in characters of UTF-8."""
+    text = name if isinstance(name, str) else value_shown(name)
+    return shown(text.encode(errors="backslashreplace").decode(), 80)
+
+
 def open_to_read(path: str) -> int:
     """A descriptor of a regular file. Raises FileFormatError for anything else, without waiting for it, and OSError."""
     _refuse_other_kinds(path, os.stat(path))
@@ -156,6 +162,8 @@ def value_shown(value: Any) -> str:
         return "something nested very deeply"
     except ValueError:
         return "a number with thousands of digits"
+    except Exception:  # of a class whose own words fail: the error at hand is the one to be told
+        return f"a {type(value).__module__}.{type(value).__qualname__} that cannot be shown"
 
 
 def _holds_numbers_of_arrays(value: Any, depth: int = 3) -> bool:

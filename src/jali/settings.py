@@ -9,11 +9,14 @@ with other settings. Nothing else in jali reads the environment, but for what la
 from __future__ import annotations
 
 import contextlib
+import numbers
 import os
 from collections.abc import Iterator
+from typing import Any
 
 from jali import _core
 from jali.errors import ParameterError
+from jali.files import name_shown, value_shown
 
 Value = str | int | float | bool | None
 
@@ -46,7 +49,8 @@ def use(**changes: Value) -> None:
 
 def changed(**changes: Value) -> _core.Settings:
     """The current settings with other values. Raises ParameterError."""
-    return _core.settings().changed({name: _text(name, value) for name, value in changes.items()})
+    texts = {name_shown(name): _text(name, value) for name, value in changes.items()}
+    return _core.settings().changed(texts)
 
 
 def environment(**changes: Value) -> dict[str, str]:
@@ -63,9 +67,15 @@ def of_others(*beginnings: str) -> dict[str, str]:
     return {name: value for name, value in sorted(os.environ.items()) if name.startswith(beginnings)}
 
 
-def _text(name: str, value: Value) -> str:
+def _text(name: str, value: Any) -> str:
+    if getattr(value, "shape", None) == ():
+        value = value.item()  # a number of NumPy's
     if isinstance(value, bool):
         return str(int(value))
+    if not (value is None or isinstance(value, str | os.PathLike | numbers.Real)):
+        raise ParameterError(
+            f"{name_shown(name)} should be a text, a number, True, False or None, not {value_shown(value)}"
+        )
     text = "" if value is None else str(value)
     try:
         text.encode()

@@ -17,13 +17,13 @@ import math
 import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jali.errors import ParameterError
-from jali.files import value_shown
+from jali.files import shown, value_shown
 
 __all__ = [
     "Autocorrelation",
@@ -232,7 +232,14 @@ def mean_error_of(f: Callable[[FloatArray], float], data: ArrayLike) -> Estimate
     if not callable(f):
         raise ParameterError(f"mean_error_of takes a function of means, not {value_shown(f)}")
     n, means = len(x), x.mean(axis=0)
-    value = float(f(means))
+
+    def of(means: FloatArray) -> float:
+        value = _result(f(means))
+        if value.ndim:
+            raise ParameterError(f"the function of means returns a number, not {value_shown(value)}")
+        return float(value)
+
+    value = of(means)
     if n == 1:
         return Estimate(value, math.nan, math.nan, math.nan, 1, 0)
     steps = x.std(axis=0) / math.sqrt(n)
@@ -240,7 +247,7 @@ def mean_error_of(f: Callable[[FloatArray], float], data: ArrayLike) -> Estimate
     for k in np.flatnonzero(steps):
         aside = np.zeros(len(means))
         aside[k] = steps[k]
-        gradient[k] = (float(f(means + aside)) - float(f(means - aside))) / (2 * steps[k])
+        gradient[k] = (of(means + aside) - of(means - aside)) / (2 * steps[k])
     projected = mean_error((x - means) @ gradient)
     return replace(projected, mean=value)
 
@@ -254,7 +261,9 @@ def mean_errors(columns: Mapping[str, ArrayLike]) -> dict[str, Estimate]:
         try:
             estimates[name] = mean_error(series)
         except ParameterError as error:
-            raise ParameterError(f"{name}: {error}") from None
+            raise ParameterError(
+                f"{shown(name) if isinstance(name, str) else value_shown(name)}: {error}"
+            ) from None
     return estimates
 
 
@@ -312,8 +321,8 @@ def jackknife(f: Callable[..., ArrayLike], data: ArrayLike, bin_size: int = 1) -
     bins = _bins(x, bin_size)
     count = len(bins)
     total = bins.sum(axis=0)
-    value = np.asarray(f(total / count), dtype=float)
-    deleted = np.array([np.asarray(f((total - one) / (count - 1)), dtype=float) for one in bins])
+    value = _result(f(total / count))
+    deleted = np.array([_result(f((total - one) / (count - 1))) for one in bins])
     error = np.sqrt((count - 1) * deleted.var(axis=0))
     return Jackknife(value, error, count, bin_size)
 
@@ -470,12 +479,24 @@ def _is_constant(x: FloatArray) -> bool:
 
 
 def _check_method(method: str, s: float, c: float) -> None:
-    if method not in ("wolff", "madras-sokal"):
+    if not isinstance(method, str) or method not in ("wolff", "madras-sokal"):
         raise ParameterError(f"unknown window method {value_shown(method)}; use 'wolff' or 'madras-sokal'")
     _real(s, "s")
     _real(c, "c")
     if not (s > 0 and c > 0):
         raise ParameterError(f"window factors must be positive, not s = {s}, c = {c}")
+
+
+def _result(value: Any) -> FloatArray:
+    """What a function of means returned."""
+    try:
+        if value is None or np.iscomplexobj(value):
+            raise TypeError
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ParameterError(
+            f"the function of means returns real numbers, not {value_shown(value)}"
+        ) from None
 
 
 def _real(value: object, name: str) -> None:

@@ -7,6 +7,7 @@ import re
 import sys
 import time
 import types
+from typing import Any
 
 import pytest
 
@@ -179,3 +180,21 @@ def test_names_that_are_no_strings_are_refused_at_once(capsys: pytest.CaptureFix
 
     assert work() == "done"
     assert [name for _, name, _ in rows(capsys.readouterr().out)] == ["work", "part"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"func": 5}, "benchmark decorates a function, not 5"),
+        ({"logger": "file.log"}, "the logger of a benchmark has a method info, .*'file.log' has none"),
+        ({"description": "\udc80"}, "the description of a function is text that UTF-8 can hold"),
+    ],
+)
+def test_what_could_not_be_called_or_told_is_refused_at_once(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ParameterError, match=words):
+        benchmark(**arguments)
+
+
+def test_benchmarks_are_switched_by_a_flag() -> None:
+    with pytest.raises(ParameterError, match="on is True or False, not 'off'"), benchmarks("off"):  # type: ignore[arg-type]
+        pass

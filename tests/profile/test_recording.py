@@ -15,6 +15,7 @@ from programs import run_python
 
 import jali
 from jali import _core, comm, profile
+from jali.errors import ParameterError
 from jali.gauge import SU, GaugeField, plaquette, sweep
 from jali.profile.spans import SPAN
 
@@ -237,3 +238,32 @@ def test_launches_allocate_nothing_each_whether_somebody_records_or_not(tmp_path
     assert spans == 1001
     # the interpreter may take a block now and then, and the memory of spans doubles; one per launch or span would be a thousand
     assert max(never, during, after) < 100
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: profile.Recording(comm.current(), 0), "capacity is a number of spans from 1, not 0"),
+        (lambda: profile.Recording(comm.current(), 1.5), "capacity is a whole number, not 1.5"),
+        (lambda: profile.recording(0).__enter__(), "takes a communicator of jali, not 0"),
+        (lambda: profile.measure_roofs(threads=0), "threads is a whole number from 1 to 4096, not 0"),
+        (lambda: profile.measure_roofs(threads=2**70), "threads 1180591620717411303424 is beyond all"),
+        (lambda: profile.measure_roofs(precisions="half"), "some of 'float64', 'float32', not 'half'"),
+        (lambda: profile.measure_roofs(precisions=[np.zeros(2)]), "some of 'float64', 'float32', not a list"),
+        (lambda: profile.make_table([], [1.0]).write_csv(1), "the path of a file is a text, not 1"),
+        (lambda: profile.make_table([], [1.0]).write_json(None), "the path of a file is a text, not None"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_named(call, words: str) -> None:
+    with pytest.raises(ParameterError, match=words):
+        call()
+
+
+@pytest.mark.parametrize("name", [3, None, b"a", "\udc80"])
+def test_the_name_of_a_span_is_text(name: Any) -> None:
+    with (
+        profile.recording() as found,
+        pytest.raises(ParameterError, match="the name of a span is"),
+        found.span(name),
+    ):
+        pass

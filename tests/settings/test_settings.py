@@ -8,7 +8,9 @@ import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from programs import run_jali, run_python
 
@@ -252,6 +254,48 @@ except Exception as error:
         assert line == rf"{name}=\xff/a should be {row.values}, written in UTF-8"
     with pytest.raises(ParameterError, match=r"cache_dir=.*should be text that UTF-8 can hold"):
         settings.changed(cache_dir="\udcff")
+
+
+class Unshown:
+    def __repr__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("name", ["threads", "cache_dir", "collective", "device_queues"])
+def test_a_value_that_is_neither_text_nor_number_is_refused(name: str) -> None:
+    words = f"{name} should be a text, a number, True, False or None, not "
+    for value in (np.zeros((100, 100)), [Unshown()], Unshown(), object(), b"4", 1j, iter([1]), len):
+        with pytest.raises(ParameterError, match=words) as caught:
+            settings.changed(**{name: value})  # type: ignore[arg-type]
+        assert len(str(caught.value)) < 250
+
+
+def test_numbers_of_numpy_and_paths_are_values() -> None:
+    found = settings.changed(threads=np.int64(3), checked=np.True_, watchdog=np.float32(1.5), cache_dir=ROOT)
+    assert (found.threads, found.checked, found.watchdog, found.cache_dir) == (3, True, 1.5, str(ROOT))
+
+
+@pytest.mark.parametrize("name", ["x" * 100_000, "\udc80", "a\nb"])
+def test_a_name_that_no_setting_has_is_one_short_line(name: str) -> None:
+    with pytest.raises(ParameterError, match="there is no setting ") as caught:
+        settings.changed(**{name: 1})
+    assert len(str(caught.value)) < 200
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        ({"halo_off": 3}, "halo_off=3 should be a list of pack, transport, bulk or boundary"),
+        ({"halo_off": [None]}, "halo_off=None should be"),
+        ({"device_tile": 7.5}, "device_tile=7.5 should be extents"),
+    ],
+)
+def test_several_choices_of_an_experiment_are_judged_by_the_table(choice: dict[str, Any], words: str) -> None:
+    with pytest.raises(ParameterError, match=words), experiment(**choice):
+        pass
+    with pytest.raises(ParameterError, match="device_tile=a .*Unshown that cannot be shown should be"):
+        experiment(device_tile=[Unshown()]).__enter__()  # type: ignore[list-item]
 
 
 def test_a_name_that_is_no_text_is_noted() -> None:

@@ -202,6 +202,8 @@ def test_unknown_window_method_and_factor_are_refused():
         mean_error([1.0, 2.0], method="sokal")
     with pytest.raises(ParameterError, match="s = 0"):
         integrated_autocorrelation_time([1.0, 2.0], s=0)
+    with pytest.raises(ParameterError, match=r"method a numpy.ndarray of shape \(2,\)"):
+        mean_error([1.0, 2.0], method=np.zeros(2))
 
 
 def test_several_observables_each_get_their_own_window_and_errors_name_the_observable():
@@ -211,3 +213,6 @@ def test_several_observables_each_get_their_own_window_and_errors_name_the_obser
     assert result["charge"].window > result["plaquette"].window
     with pytest.raises(ParameterError, match="charge: measurement 0"):
         mean_errors({"plaquette": fast, "charge": [math.nan]})
+    with pytest.raises(ParameterError, match="100000 characters.: the series has 0") as caught:
+        mean_errors({"x" * 100_000: []})
+    assert len(str(caught.value)) < 500

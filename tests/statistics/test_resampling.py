@@ -20,6 +20,10 @@ from jali.statistics import (
 )
 
 
+def repr_id(value: object) -> str:
+    return repr(value)[:8]
+
+
 def ar1(a: float, n: int, seed: int) -> np.ndarray:
     noise = np.random.default_rng(seed).standard_normal(n)
     noise[1:] *= math.sqrt(1 - a * a)
@@ -111,6 +115,19 @@ def test_gamma_method_of_a_function_of_one_measurement_has_no_error_and_of_bad_d
         mean_error_of(lambda m: 0.0, np.zeros(5))
     with pytest.raises(ParameterError, match="takes a function"):
         mean_error_of(3, np.zeros((5, 1)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", ["x" * 100_000, None, 1j, [1j], object(), {}, [[1], [2, 3]]], ids=repr_id)
+@pytest.mark.parametrize("function", [mean_error_of, jackknife])
+def test_what_a_function_of_means_returns_is_numbers(function, value):
+    with pytest.raises(ParameterError, match="the function of means returns real numbers, not") as caught:
+        function(lambda means: value, np.ones((8, 2)))
+    assert len(str(caught.value)) < 200
+
+
+def test_the_gamma_method_takes_one_number_of_the_function():
+    with pytest.raises(ParameterError, match=r"returns a number, not a numpy.ndarray of shape \(2,\)"):
+        mean_error_of(lambda means: means, np.ones((8, 2)))
 
 
 def test_jackknife_keeps_the_shape_of_the_function_and_drops_the_first_leftover():

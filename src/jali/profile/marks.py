@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
 from jali import settings
+from jali.comm import given
 from jali.comm.world import known
 from jali.errors import ParameterError
 from jali.files import value_shown
@@ -69,9 +70,9 @@ _here = _Thread()
 
 @contextmanager
 def benchmarks(on: bool) -> Iterator[None]:
-    """`benchmark` and `mark` switched on or off for a block, in all threads."""
+    """`benchmark` and `mark` switched on or off for a block, in all threads. Raises ParameterError."""
     global _on
-    before, _on = _on, on
+    before, _on = _on, given.flag("on", on, ParameterError)
     try:
         yield
     finally:
@@ -87,7 +88,7 @@ def mark(label: str) -> None:
         return
     if not _here.calls:
         raise RuntimeError("mark() called outside of a benchmarked region")
-    _check_name("label of a mark", label)
+    recording.checked_name("label of a mark", label)
     wait_for_devices()
     now = time.perf_counter_ns()
     call = _here.calls[-1]
@@ -105,9 +106,16 @@ def benchmark(
 ) -> Callable[[Function], Function]: ...
 def benchmark(func: Any = None, description: str | None = "", logger: logging.Logger | None = None) -> Any:
     """Decorates a function so that it reports how long it took, as `description` (default: its name) to `logger`. Raises ParameterError
-    for a description that is no string."""
+    for a description that is no string, and what is no function or no logger."""
+    # Here, since where times are reported an error would take the place of a result, or of the exception that ended the function.
     if description is not None:
-        _check_name("description of a function", description)
+        recording.checked_name("description of a function", description)
+    if func is not None and not callable(func):
+        raise ParameterError(f"benchmark decorates a function, not {value_shown(func)}")
+    if logger is not None and not callable(getattr(logger, "info", None)):
+        raise ParameterError(
+            f"the logger of a benchmark has a method info, as logging's have; {value_shown(logger)} has none"
+        )
 
     def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
         name = description or function.__name__
@@ -130,12 +138,6 @@ def benchmark(func: Any = None, description: str | None = "", logger: logging.Lo
         return timed
 
     return decorated if func is None else decorated(func)
-
-
-def _check_name(what: str, name: Any) -> None:
-    """Here, since where times are reported it would take the place of a result, or of the exception that ended the function."""
-    if not isinstance(name, str):
-        raise ParameterError(f"the {what} is a string, not {value_shown(name)}")
 
 
 def _end(call: _Call, logger: logging.Logger | None, failed: bool = False) -> None:

@@ -16,6 +16,9 @@ from typing import Any
 import numpy as np
 
 from jali import _core, comm
+from jali.comm import given
+from jali.errors import ParameterError
+from jali.files import value_shown
 from jali.profile.load import Load
 from jali.profile.roofs import Roofs
 from jali.profile.spans import Span, decode
@@ -33,6 +36,17 @@ def timeline_of_thread() -> _core.Timeline | None:
     return getattr(_here, "timeline", None)
 
 
+def checked_name(what: str, name: Any) -> str:
+    """A name that a trace can hold. Raises ParameterError."""
+    if not isinstance(name, str):
+        raise ParameterError(f"the {what} is a string, not {value_shown(name)}")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ParameterError(f"the {what} is text that UTF-8 can hold, not {value_shown(name)}") from None
+    return name
+
+
 class Recording:
     """The spans of a block. On rank 0 those of all ranks, on others those of this rank, once the block has ended.
 
@@ -42,6 +56,10 @@ class Recording:
     """
 
     def __init__(self, ranks: comm.Communicator, capacity: int) -> None:
+        if not isinstance(ranks, comm.Communicator):
+            raise ParameterError(f"a recording takes a communicator of jali, not {value_shown(ranks)}")
+        if (capacity := given.whole("capacity", capacity, error=ParameterError)) < 1:
+            raise ParameterError(f"capacity is a number of spans from 1, not {capacity}")
         self.ranks = ranks
         self.spans: list[Span] = []
         self.seconds: list[float] = []
@@ -52,7 +70,8 @@ class Recording:
 
     @contextmanager
     def span(self, name: str) -> Iterator[None]:
-        """Records a part of the program under a name of its own, such as "sweep 3"; a range of NVTX as well."""
+        """Records a part of the program under a name of its own, such as "sweep 3"; a range of NVTX as well. Raises ParameterError."""
+        name = checked_name("name of a span", name)
         ranged = _core.push_range(name)
         begin = _core.Timeline.now()
         try:
@@ -71,7 +90,8 @@ class Recording:
         return make_table(self.spans, self.seconds, roofs or [], sum(self.dropped), self.accuracy, loads)
 
     def write_trace(self, path: str | os.PathLike[str]) -> None:
-        """Writes the spans as JSON for Perfetto (ui.perfetto.dev) or chrome://tracing. Raises OSError."""
+        """Writes the spans as JSON for Perfetto (ui.perfetto.dev) or chrome://tracing. Raises OSError,
+        ParameterError."""
         write_trace(path, self.spans, sum(self.dropped), self.accuracy)
 
     def _begin(self) -> None:
@@ -131,9 +151,9 @@ def recording(communicator: comm.Communicator | None = None, capacity: int = CAP
     """Records what this rank and the others do in the block; collective over `communicator` (default: all ranks).
 
     The last `capacity` spans of each rank are kept. Of this thread only: threads that a program starts by itself are
-    not recorded. Raises RuntimeError where a recording is under way already.
+    not recorded. Raises RuntimeError where a recording is under way already, ParameterError.
     """
-    found = Recording(communicator or comm.current(), capacity)
+    found = Recording(comm.current() if communicator is None else communicator, capacity)
     found._begin()
     try:
         yield found

@@ -12,7 +12,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from jali.comm import given
+from jali.errors import ParameterError
+from jali.files import value_shown
 from jali.profile import device_roofs, host_roofs
+
+MOST_THREADS = 4096
+PRECISIONS = ("float64", "float32")
 
 
 @dataclass(frozen=True)
@@ -37,24 +43,30 @@ class Roofs:
         return asdict(self)
 
 
-def measure_roofs(
-    gpu: Any = None, threads: int = 1, precisions: Sequence[str] = ("float64", "float32")
-) -> Roofs:
+def measure_roofs(gpu: Any = None, threads: int = 1, precisions: Sequence[str] = PRECISIONS) -> Roofs:
     """Measures all roofs now, of a device of the core or of this host with `threads` threads; takes about a second.
 
-    Raises CompileError without a compiler, MemoryError, DeviceError.
+    Raises CompileError without a compiler, MemoryError, DeviceError, ParameterError.
     """
+    threads = given.whole("threads", threads, error=ParameterError)
+    if not 1 <= threads <= MOST_THREADS:
+        raise ParameterError(f"threads is a whole number from 1 to {MOST_THREADS}, not {threads}")
+    names = given.each(precisions)
+    if not all(isinstance(name, str) and name in PRECISIONS for name in names):
+        raise ParameterError(
+            f"precisions are some of {', '.join(map(repr, PRECISIONS))}, not {value_shown(precisions)}"
+        )
     if gpu is not None:
         return Roofs(
             f"{gpu.kind}:{gpu.ordinal} {gpu.name}",
             device_roofs.copy_rate(gpu) / 1e9,
             device_roofs.cache_rate(gpu) / 1e9,
-            {name: device_roofs.arithmetic_rate(gpu, name) / 1e9 for name in precisions},
+            {name: device_roofs.arithmetic_rate(gpu, name) / 1e9 for name in names},
         )
     return Roofs(
         f"host, {threads} thread{'' if threads == 1 else 's'}",
         host_roofs.copy_rate(threads=threads) / 1e9,
         host_roofs.cache_rate(threads=threads) / 1e9,
-        {name: host_roofs.arithmetic_rate(name, threads=threads) / 1e9 for name in precisions},
+        {name: host_roofs.arithmetic_rate(name, threads=threads) / 1e9 for name in names},
         host_roofs.last_cache_bytes(),
     )

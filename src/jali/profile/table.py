@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from jali.files import checked_path
 from jali.profile.load import Load
 from jali.profile.roofs import Roofs
 from jali.profile.spans import COMBINING, COMPUTING, EXCHANGING, Span
@@ -143,14 +144,14 @@ class Table:
         }
 
     def write_json(self, path: str | os.PathLike[str]) -> None:
-        """Writes all of it. Raises OSError."""
-        with open(path, "w") as file:
+        """Writes all of it. Raises OSError, ParameterError."""
+        with open(checked_path(path), "w") as file:
             json.dump(self.as_dict(), file, indent=1)
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:
-        """Writes the rows. Raises OSError."""
+        """Writes the rows. Raises OSError, ParameterError."""
         rows = self.as_dict()["rows"]
-        with open(path, "w", newline="") as file:
+        with open(checked_path(path), "w", newline="") as file:
             writer = csv.DictWriter(file, list(rows[0]) if rows else ["kind", "name"], lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)

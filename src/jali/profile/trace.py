@@ -12,6 +12,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from jali.files import checked_path
 from jali.profile.spans import COMPUTING, EXCHANGING, Span
 
 # In which order tracks are shown: first what a sweep is about.
@@ -34,7 +35,7 @@ def trace_events(spans: Sequence[Span]) -> list[dict[str, Any]]:
 
 
 def write_trace(path: str | os.PathLike[str], spans: Sequence[Span], dropped: int, accuracy: float) -> None:
-    """Writes a trace. Raises OSError."""
+    """Writes a trace. Raises OSError, ParameterError."""
     document = {
         "traceEvents": trace_events(spans),
         "displayTimeUnit": "ns",
@@ -44,7 +45,7 @@ def write_trace(path: str | os.PathLike[str], spans: Sequence[Span], dropped: in
             "accuracy of clocks in us": 1e6 * accuracy,
         },
     }
-    with open(path, "w") as file:
+    with open(checked_path(path), "w") as file:
         json.dump(document, file)
 
 

@@ -5,10 +5,13 @@ None changes a bit of a result, but for parts of an exchange that are left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import numbers
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 from jali import settings
+from jali.files import value_shown
 
 
 def experiment(
@@ -40,8 +43,8 @@ def experiment(
     given: dict[str, settings.Value] = {
         "launch": launch,
         "early_launch": early_launch,
-        "halo_off": ",".join(halo_off) or None,
-        "device_tile": ",".join(map(str, device_tile)) or None,
+        "halo_off": _listed(halo_off),
+        "device_tile": _listed(device_tile),
         "device_tables": device_tables,
         "device_queues": device_queues,
         "device_carrier": device_carrier,
@@ -49,3 +52,12 @@ def experiment(
         "prove_launches": prove_launches,
     }
     return settings.using(**{name: value for name, value in given.items() if value is not None})
+
+
+def _listed(values: Any) -> Any:
+    """Several values as the table of settings has them, None for no value; what is no several values is judged there."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        return values
+    return (
+        ",".join(str(v) if isinstance(v, str | numbers.Integral) else value_shown(v) for v in values) or None
+    )
