@@ -266,7 +266,7 @@ class _Traces:
         found: dict[str, Any] = {}
         with together(ranks), read_by("segyio", path):
             if ranks.rank == 0:
-                found = _look(self._segyio, path, cube, iline, xline)
+                found = _look(self._segyio, path, verify, cube, iline, xline)
         found = json.loads(ranks.broadcast_bytes(json.dumps(found).encode(), 0))
         dtype, extents, samples = np.dtype(found["dtype"]), tuple(found["extents"]), found["samples"]
         self._extents, self._inline_first = extents, found["inline first"]
@@ -347,12 +347,26 @@ def _no_cube(path: str, why: str) -> FileFormatError:
     )
 
 
-def _look(segyio: Any, path: str, cube: bool, iline: int, xline: int) -> dict[str, Any]:
+def _check_samples(segyio: Any, path: str, file: Any) -> None:
+    """That the headers of the first and the last trace agree with the file's on the number of samples, where they say one."""
+    expected = len(file.samples)
+    for trace in (0, file.tracecount - 1):
+        count = file.header[trace][segyio.TraceField.TRACE_SAMPLE_COUNT] % (MOST_SAMPLES + 1)
+        if count not in (0, expected % (MOST_SAMPLES + 1)):
+            raise FileFormatError(
+                f"{path}: the file's header says that traces have {counted(expected, 'sample')}, that of trace {trace} says {count}; "
+                "verify=False goes by the former"
+            )
+
+
+def _look(segyio: Any, path: str, verify: bool, cube: bool, iline: int, xline: int) -> dict[str, Any]:
     with segyio.open(path, ignore_geometry=True) as file:
         if file.tracecount == 0:
             raise FileFormatError(f"{path}: has no traces")
         if int(file.format) not in (1, 2, 3, 5, 6, 8, 10, 11, 12, 16):
             raise FileFormatError(f"{path}: samples have the unknown format {int(file.format)}")
+        if verify:
+            _check_samples(segyio, path, file)
         traces, microseconds = int(file.tracecount), segyio.tools.dt(file, fallback_dt=0.0)
         about = {
             "interval": microseconds / 1e6 if microseconds else None,

@@ -2,14 +2,19 @@
 
 No chunk belongs to two ranks. Chunks have one shape (a regular grid), and those of a given or chosen shape may begin inside a rank's
 part; then ranks first exchange what makes whole chunks. Chunks are compressed (Zstandard) and have checksums (CRC-32C), which are
-part of Zarr, so every reader notices damage. Stores of version 2, and of others, with any chunks, are read.
+part of Zarr, so every reader notices damage. What says how chunks become the array has no checksum in Zarr: jali's stores have a seal
+over it among their attributes. Stores of version 2, and of others, with any chunks, are read; chunks that such an array cannot have
+are an error.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import math
 import os
+import re
 import secrets
 import shutil
 import threading
@@ -18,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from jali.amounts import counted
 from jali.arrays.file_formats import Described, FileFormat
 from jali.arrays.file_formats._plain import written_part
 from jali.arrays.layout import Box, Layout, shape_of
@@ -31,6 +37,17 @@ from jali.io.writing import WRITER, explained, sync_directory
 CHUNK_BYTES = 1 << 26  # of larger parts several chunks are made
 _OPENING = threading.Lock()  # settings of zarr are those of the process, of all its virtual ranks
 _METADATA = ("zarr.json", ".zarray", ".zgroup")
+_SEALED = (
+    "shape",
+    "data_type",
+    "chunk_grid",
+    "chunk_key_encoding",
+    "fill_value",
+    "codecs",
+    "storage_transformers",
+)
+_CHUNK = re.compile(r"c(?:[/.][0-9]+)*|[0-9]+(?:[/.][0-9]+)*")
+_NUMBER = re.compile(r"[0-9]+")
 
 
 def _zarr(path: str) -> Any:
@@ -109,10 +126,11 @@ def _write(path: str, layout: Layout, part: np.ndarray, *, chunks: Sequence[int]
     with _writing_beside(path, ranks) as temporary:
         with together(ranks), explained(f"cannot write {path}"):
             if ranks.rank == 0:
-                zarr.create_array(
+                array = zarr.create_array(
                     temporary, shape=layout.shape, chunks=shape_of_chunks, dtype=part.dtype, fill_value=0,
                     compressors=(zarr.codecs.ZstdCodec(), zarr.codecs.Crc32cCodec()), attributes={"writer": WRITER},
                 )  # fmt: skip
+                array.attrs["seal"] = _seal(temporary)
         with together(ranks), explained(f"cannot write {path}"):
             if 0 not in shape_of(box):
                 with (
@@ -206,6 +224,9 @@ class _Store:
             # every rank reads the few bytes itself: what they say is taken as they are
             found = self._zarr.open(path, mode="r")
             arrays = {"": found} if isinstance(found, self._zarr.Array) else _members(found, self._zarr.Array)
+            if verify:
+                for name, array in arrays.items():
+                    _check_seal(os.path.join(path, name), array.attrs.get("seal"))
             self.arrays: Mapping[str, Described] = {
                 name: Described(tuple(array.shape), _numbers(array.dtype)) for name, array in arrays.items()
             }
@@ -215,22 +236,93 @@ class _Store:
 
     def read(self, name: str, layout: Layout) -> np.ndarray:
         """This rank's part."""
-        with together(self._ranks), read_by("zarr", self.path):
+        ranks, folder = self._ranks, os.path.join(self.path, name)
+        sparse = b""
+        with together(ranks), read_by("zarr", self.path):
             array = self._zarr.open_array(self.path, mode="r", path=name)
-            if self._verify and self._ranks.rank == 0:
-                self._check_all_there(array)
+            if ranks.rank == 0:
+                there = list(_chunks_there(folder))
+                if self._verify:
+                    _check_chunks(self.path, folder, array, there)
+                sparse = b"sparse" if 2 * len(there) < math.prod(_grid(array)) else b""
+        sparse = ranks.broadcast_bytes(sparse, 0)
+        with together(ranks), read_by("zarr", self.path):
+            if sparse:
+                return _read_chunks(array, _chunks_there(folder), layout.box)
             values: np.ndarray = np.asarray(array[tuple(slice(*ends) for ends in layout.box)])
         return values
 
-    def _check_all_there(self, array: Any) -> None:
-        """Zarr has fill values where a chunk is missing. jali writes all, others may mean it."""
-        if not str(array.attrs.get("writer", "")).startswith("jali"):
-            return
-        missing = array.nchunks - array.nchunks_initialized
-        if missing:
+
+def _seal(folder: str) -> str:
+    """SHA-256 of all that says how the bytes of an array's chunks become its numbers."""
+    with open(os.path.join(folder, "zarr.json"), "rb") as file:
+        said = json.load(file)
+    parts = [said.get(key) for key in _SEALED]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _check_seal(folder: str, seal: Any) -> None:
+    """Arrays of others, and of older jali, have none."""
+    if seal is not None and seal != _seal(folder):
+        raise FileFormatError(
+            f"{folder}: the seal does not belong to what zarr.json says of the array: damaged, or changed by another program; "
+            "verify=False takes it as it is"
+        )
+
+
+def _grid(array: Any) -> list[int]:
+    """How many files of chunks there may be in each dimension."""
+    sizes = array.shards or array.chunks
+    return [-(-extent // size) for extent, size in zip(array.shape, sizes, strict=True)]
+
+
+def _chunks_there(folder: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Files of chunks in the folder of an array, and their places in the grid: c/0/1 of version 3, 0.1 or 0/1 of version 2."""
+    for directory, folders, files in os.walk(folder):
+        inside = os.path.relpath(directory, folder)
+        folders[:] = [name for name in folders if _CHUNK.fullmatch(name)]
+        for file in files:
+            key = os.path.normpath(os.path.join(inside, file))
+            if _CHUNK.fullmatch(key):
+                yield key, tuple(map(int, _NUMBER.findall(key)))
+
+
+def _check_chunks(path: str, folder: str, array: Any, there: Sequence[tuple[str, tuple[int, ...]]]) -> None:
+    """That an array of this shape may have these chunks. Zarr has fill values where one is missing: jali writes all, others may mean
+    it."""
+    grid, of = _grid(array), f"an array of shape {array.shape} in chunks of {array.shards or array.chunks}"
+    for key, place in there:
+        if len(place) != len(grid) or any(n >= end for n, end in zip(place, grid, strict=True)):
             raise FileFormatError(
-                f"{self.path}: {missing} of {array.nchunks} chunks are missing; verify=False takes zeros in their place"
+                f"{path}: has the chunk {shown(key)}, which {of} cannot have: its metadata are damaged, or the chunk is left from an "
+                "older shape; verify=False does not look at it"
             )
+        if array.shards and not os.path.getsize(
+            os.path.join(folder, key)
+        ):  # zarr takes it for one that is missing
+            raise FileFormatError(f"{path}: the chunk {shown(key)} is empty: truncated")
+    missing = math.prod(grid) - len(there)
+    if missing and str(array.attrs.get("writer", "")).startswith("jali"):
+        raise FileFormatError(
+            f"{path}: {missing} of {counted(math.prod(grid), 'chunk')} are missing; verify=False takes zeros in their place"
+        )
+
+
+def _read_chunks(array: Any, there: Iterator[tuple[str, tuple[int, ...]]], box: Box) -> np.ndarray:
+    """A part of an array most of whose chunks are missing, each of which costs zarr as much time as one that is there."""
+    part = np.zeros(shape_of(box), array.dtype)
+    if array.fill_value:
+        part[...] = array.fill_value
+    sizes = array.shards or array.chunks
+    for _, place in there:
+        ends = [
+            (max(n * size, begin), min((n + 1) * size, end))
+            for n, size, (begin, end) in zip(place, sizes, box, strict=False)
+        ]
+        if len(place) == len(box) and all(begin < end for begin, end in ends):
+            inside = tuple(slice(a - begin, b - begin) for (a, b), (begin, _) in zip(ends, box, strict=True))
+            part[inside] = array[tuple(slice(*one) for one in ends)]
+    return part
 
 
 def _members(group: Any, kind: type) -> dict[str, Any]:

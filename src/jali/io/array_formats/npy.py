@@ -63,7 +63,7 @@ def _parse(path: str, fd: int, size: int, strict: bool) -> list[Outline]:
             raise ValueError(f"version {version}, jali reads (1, 0) and (2, 0)")
     except Exception as error:  # the header is a literal of Python, whose parser raises much
         raise FileFormatError(f"{path}: the header of the .npy file: {shown(error)}") from None
-    if dtype.hasobject or dtype.names or dtype.subdtype:
+    if dtype.kind not in "biufc":
         raise FileFormatError(f"{path}: holds {shown(dtype)}, which are not numbers")
     if shape and min(shape) < 0:
         raise FileFormatError(f"{path}: the header of the .npy file says the impossible shape {shown(shape)}")
