@@ -18,9 +18,9 @@ from jali.arrays.everywhere import assign, that_of_rank_0
 from jali.arrays.fields import FieldPart, layout_of_lattice, part_of_memory, to_field
 from jali.arrays.globally import Globally, slices_of
 from jali.arrays.layout import C_ORDER, Layout, Partition, Shape, communicator_of, layout_of
-from jali.arrays.libraries import library_by_name, library_of, where_its_part_is
+from jali.arrays.libraries import elements_of, library_by_name, library_of, where_its_part_is
 from jali.comm import Communicator
-from jali.comm.given import integer
+from jali.comm.given import flag, integer
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.files import value_shown
 from jali.lattice.field import Field
@@ -73,12 +73,8 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         )
         if local_array is None:
             library = library_by_name(engine)
-            try:
+            with elements_of(engine, dtype):
                 local_array = library.part(layout, dtype)
-            except (TypeError, AttributeError) as error:
-                raise ParameterError(
-                    f"{value_shown(dtype)} is no type of elements of {engine}: {error}"
-                ) from None
         elif isinstance(local_array, _core.PlacedArray):
             local_array = part_of_memory(layout, local_array)
         else:
@@ -105,6 +101,10 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     @classmethod
     def of(cls, layout: Layout, local: Any, base_comm: Any = None) -> DistributedArray:
         """The array of this layout whose part on this rank is `local`, as it is."""
+        if not isinstance(layout, Layout):
+            raise ParameterError(
+                f"the layout of an array is one of jali.arrays.layout_of, not {value_shown(layout)}"
+            )
         array = cls.__new__(cls)
         array._set(layout, local, base_comm)
         return array
@@ -392,7 +392,9 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def astype(self, dtype: Any) -> DistributedArray:
         """A copy with elements of another type."""
-        return self._with(library_of(self._local).astype(self._local, dtype))
+        with elements_of(self.engine, dtype):
+            found = library_of(self._local).astype(self._local, dtype)
+        return self._with(found)
 
     def copy(self) -> DistributedArray:
         """With the same values."""
@@ -437,7 +439,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def dot(self, y: DistributedArray, vdot: bool = False) -> Scalar:
         """Sum of the products of all elements; with `vdot` those of this array are conjugated. One all-reduce; of arrays that all
         ranks have, none. One of the two may be in parts where all ranks have the other."""
-        return reductions.dot(self, y, vdot)
+        return reductions.dot(self, y, flag("vdot", vdot, ParameterError))
 
     def check_same(self) -> None:
         """In checked mode LayoutError, on all ranks, where an array that all ranks have differs between them (`Communicator.checked`);
@@ -531,6 +533,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     @where_its_part_is
     def asarray(self, masked: bool = False) -> Any:
         """The whole, on every rank; with `masked` what this rank's group has. Collective where ranks have parts."""
+        flag("masked", masked, ParameterError)
         self.check_same()
         if library_of(self._local).complete:
             return self._local.whole()

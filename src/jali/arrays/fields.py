@@ -21,6 +21,7 @@ from jali.codegen.types import Complex, Element, Integer, Real
 from jali.comm.whereabouts import gpu_of, is_on_device
 from jali.devices import default_device
 from jali.errors import LayoutError, ParameterError
+from jali.files import value_shown
 from jali.lattice import functions
 from jali.lattice.field import Field, wrapped
 from jali.lattice.field_arithmetic import FieldArithmetic
@@ -392,6 +393,10 @@ def to_field(
             raise LayoutError("the array is a field, with a boundary of its own")
         return field
     if lattice is None:
+        if element is not None and not isinstance(element, Element):
+            raise LayoutError(
+                f"the element of a field is one such as jali.Vector(3), not {value_shown(element)}"
+            )
         inner = () if element is None else element.numpy_shape
         lattice = lattice_of(x.layout, x.ndim - len(inner), device_of(x.local))
     else:

@@ -21,6 +21,7 @@ from jali.arrays.file_formats import Described, FileFormat, OpenedFile, file_for
 from jali.arrays.layout import Layout, Partition, communicator_of, layout_of
 from jali.arrays.libraries import library_by_name, library_of
 from jali.comm import Communicator
+from jali.comm.given import flag
 from jali.errors import FileFormatError, ParameterError, ShapeError
 from jali.files import checked_path, require_memory, shown, value_shown
 from jali.io.parallel import raised_alike, together
@@ -141,7 +142,7 @@ def contents(
 
 
 def _row(format: str) -> FileFormat:
-    if format not in file_formats():
+    if not isinstance(format, str) or format not in file_formats():
         names = ", ".join(map(repr, file_formats()))
         raise ParameterError(f"arrays are written and read as {names}, not {value_shown(format)}")
     return file_formats()[format]
@@ -176,6 +177,7 @@ def _opened(
 ) -> tuple[FileFormat, OpenedFile]:
     with together(ranks):
         name = checked_path(path)
+        flag("verify", verify, ParameterError)
         if format is not None:
             _row(format)
     found = ""

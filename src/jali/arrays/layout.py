@@ -9,7 +9,6 @@ import contextlib
 import enum
 import itertools
 import math
-import operator
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -308,6 +307,10 @@ def layout_of(
     `local_shapes`, of all ranks, replace the even split; without a `grid` several axes get factors of the number of ranks that are
     as equal as it goes. Raises ShapeError where they make no sense together, ParameterError for what is no partition.
     """
+    if not isinstance(communicator, Communicator):
+        raise ParameterError(
+            f"a layout is one among the ranks of a communicator of jali, not {value_shown(communicator)}"
+        )
     kept = communicator.kept.setdefault("layouts of arrays", {})
     key = (shape, partition, axis, grid, local_shapes, mask, flat_of)
     try:
@@ -338,7 +341,12 @@ def layout_of(
             raise ShapeError(
                 f"a mask has a number for each of {counted(communicator.size, 'rank')}, not {value_shown(mask)}"
             )
-        groups = tuple(value.item() if hasattr(value, "item") else value for value in mask)
+        try:
+            groups = tuple(value.item() if hasattr(value, "item") else value for value in mask)
+        except (ValueError, RuntimeError):  # of several numbers
+            raise ShapeError(
+                f"a mask has a number for each of {counted(communicator.size, 'rank')}, not {value_shown(mask)}"
+            ) from None
         if len(groups) != communicator.size:
             raise ShapeError(
                 f"a mask has a number for each of {counted(communicator.size, 'rank')}, this one has {len(groups)}"
@@ -364,16 +372,14 @@ def _are_whole(given: Any) -> bool:
 
 def extents(what: str, given: Any) -> Shape:
     """Whole numbers from 0, from one or several. Raises ShapeError."""
-    shape: Shape
-    try:
-        shape = (operator.index(given),)
-    except TypeError:
-        try:
-            shape = tuple(operator.index(n) for n in given)
-        except TypeError:
-            raise ShapeError(f"{what} is a whole number or several, not {value_shown(given)}") from None
+    numbers = [integer(n) for n in each(given)]
+    shape = tuple(n for n in numbers if n is not None)
+    if len(shape) < len(numbers):
+        raise ShapeError(f"{what} is a whole number or several, not {value_shown(given)}")
     if any(n < 0 for n in shape):
-        raise ShapeError(f"{what} has no negative extents, this one is {shape}")
+        raise ShapeError(f"{what} has no negative extents, this one is {value_shown(shape)}")
+    if any(n >> 62 for n in shape):
+        raise ShapeError(f"{what} has extents below 2^62, this one is {value_shown(shape)}")
     return shape
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import math
-from collections.abc import Callable, Hashable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, cached_property, wraps
 from typing import Any, TypeVar, cast
 
@@ -15,7 +15,7 @@ import numpy as np
 from jali.comm.current_device import current_device
 from jali.comm.whereabouts import place_of
 from jali.errors import LayoutError, ParameterError
-from jali.files import value_shown
+from jali.files import shown, value_shown
 
 ANYWHERE: AbstractContextManager[None] = nullcontext()
 PIECE = 1 << 15  # elements of a sum in 32 bits
@@ -484,7 +484,7 @@ _CLASSES = {
 
 def library_by_name(name: str) -> Library:
     """Raises ParameterError for an unknown one, and for one that is not installed."""
-    if name not in LIBRARIES:
+    if not isinstance(name, str) or name not in LIBRARIES:
         raise ParameterError(f"engine {value_shown(name)} is none; there are {', '.join(LIBRARIES)}")
     library = LIBRARIES[name]
     try:
@@ -532,6 +532,17 @@ def where_its_part_is(method: Method) -> Method:
     return cast(Method, call)
 
 
+@contextmanager
+def elements_of(engine: str, dtype: Any) -> Iterator[None]:
+    """What a library says of what is no type of elements is a ParameterError."""
+    try:
+        yield
+    except (TypeError, AttributeError, UnicodeError, SyntaxError) as error:
+        raise ParameterError(
+            f"{value_shown(dtype)} is no type of elements of {engine}: {shown(error, 100)}"
+        ) from None
+
+
 def dtype_of_numpy(dtype: Any) -> np.dtype[Any]:
     """A type of elements, of NumPy or PyTorch, as NumPy calls it. Raises ParameterError for what is none."""
     if isinstance(dtype, np.dtype):
@@ -539,7 +550,7 @@ def dtype_of_numpy(dtype: Any) -> np.dtype[Any]:
     name = str(dtype)
     try:
         return np.dtype(name.removeprefix("torch.") if name.startswith("torch.") else dtype)
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):
         raise ParameterError(
             f"{value_shown(dtype)} is no type of elements that NumPy has; take one that it has, such as float32, or convert arrays (x.astype)"
         ) from None

@@ -17,16 +17,21 @@ if TYPE_CHECKING:
     from jali.arrays.distributed import DistributedArray
 
 
+def checked_order(order: Any) -> float:
+    """The order of a norm of vectors, 2 where there is none. Raises ParameterError for what is no number."""
+    order = 2 if order is None else order
+    if not isinstance(order, int | float | np.integer | np.floating) or order != order:
+        raise ParameterError(f"the order of a norm is a number, not {value_shown(order)}")
+    return float(order)
+
+
 def norm(x: DistributedArray, order: Any, axis: int | None) -> Any:
     """See `DistributedArray.norm`."""
     if isinstance(order, str) and order in ("fro", "nuc"):
         raise NotImplementedError(
             f"norm {value_shown(order)} is one of matrices; distributed arrays have those of vectors"
         )
-    order = 2 if order is None else order
-    if not isinstance(order, int | float | np.number):
-        raise ParameterError(f"the order of a norm is a number, not {value_shown(order)}")
-    order, kind = float(order), of_norms(kind_of(x))
+    order, kind = checked_order(order), of_norms(kind_of(x))
     library = library_of(x.local)
     if library.complete:
         return library.xp if axis is not None else kind.type(x.local.norm(order))

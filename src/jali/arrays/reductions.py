@@ -7,6 +7,7 @@ are added and multiplied in 32 on the way, also between ranks, and rounded once.
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -328,6 +329,8 @@ def _mean(along: Along, dtype: np.dtype[Any]) -> Any:
 
 def variance(x: DistributedArray, axis: Any, ddof: float, root: bool) -> Any:
     """The mean square of deviations from the mean, or its root, in two steps as NumPy has it."""
+    if not isinstance(ddof, numbers.Real) or isinstance(ddof, bool) or not math.isfinite(ddof):
+        raise ParameterError(f"ddof is a number that is taken off that of elements, not {value_shown(ddof)}")
     x = exact(x)
     kind = of_means(kind_of(x))
     library = library_of(x._local)

@@ -12,8 +12,8 @@ from jali.arrays import moves
 from jali.arrays.elementwise import SERIAL
 from jali.arrays.layout import Layout, Partition, Shape, extents, layout_of
 from jali.arrays.libraries import library_of
-from jali.comm.given import integer
-from jali.errors import ShapeError
+from jali.comm.given import integer, several
+from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ def transpose(x: DistributedArray, axes: Sequence[int] | None) -> DistributedArr
     if x.ndim == 1 and not axes:
         return x.of(x.layout, x._local, x._base_comm)
     layout, order = x.layout, tuple(reversed(range(x.ndim)))
+    if axes is not None and (not several(axes) or not hasattr(axes, "__len__")):
+        raise ShapeError(f"an order of axes has a whole number for each, not {value_shown(axes)}")
     if axes is not None and len(axes):
         order = tuple(
             axis % x.ndim if (axis := integer(given)) is not None and -x.ndim <= axis < x.ndim else -1
@@ -63,6 +65,8 @@ def transpose(x: DistributedArray, axes: Sequence[int] | None) -> DistributedArr
 
 def ravel(x: DistributedArray, order: str) -> DistributedArray:
     """See `DistributedArray.ravel`."""
+    if not isinstance(order, str) or order not in ("C", "F", "A", "K"):
+        raise ParameterError(f"the order of elements is 'C', 'F', 'A' or 'K', not {value_shown(order)}")
     flat = library_of(x._local).ravel(x._local, order)
     # in Fortran's order the parts are those of the transposed array
     layout = transpose(x, None).layout if order == "F" and x.ndim > 1 else x.layout
@@ -84,7 +88,7 @@ def reshape(x: DistributedArray, local_shape: int | Sequence[int], axis: int) ->
     _check_reshaped(x.layout, shapes)
     whole, number = list(shapes[0]), integer(axis)
     if number is None or not -len(whole) <= number < len(whole):
-        raise ShapeError(f"axis {axis} does not exist in an array of local shape {shape}")
+        raise ShapeError(f"axis {value_shown(axis)} does not exist in an array of local shape {shape}")
     whole[number] = sum(one[number] for one in shapes)
     layout = layout_of(
         x.communicator, tuple(whole), x.partition, number, local_shapes=shapes, mask=x.layout.mask, flat_of=flat_of

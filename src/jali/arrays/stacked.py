@@ -9,9 +9,11 @@ import numpy as np
 
 from jali.arrays.distributed import DistributedArray
 from jali.arrays.libraries import library_of, numpy_dtype
-from jali.arrays.norms import floating, of_norms, of_vector
+from jali.arrays.norms import checked_order, floating, of_norms, of_vector
 from jali.arrays.reductions import batch_of_squares, dot_of_all
+from jali.comm.given import flag
 from jali.errors import ParameterError, ShapeError
+from jali.files import value_shown
 
 
 class StackedDistributedArray:
@@ -24,6 +26,10 @@ class StackedDistributedArray:
     __array_ufunc__ = None  # so that NumPy's numbers leave operators to this class
 
     def __init__(self, distarrays: Sequence[Any], base_comm: Any = None) -> None:
+        if not hasattr(distarrays, "__len__"):
+            raise ParameterError(
+                f"what is stacked are several distributed arrays, not {value_shown(distarrays)}"
+            )
         for x in distarrays:
             if not isinstance(x, DistributedArray | StackedDistributedArray):
                 raise ParameterError(f"what is stacked are distributed arrays, not {type(x).__name__}")
@@ -210,17 +216,15 @@ class StackedDistributedArray:
         mine, theirs = self.leaves(), y.leaves()
         if len(mine) != len(theirs):
             raise ShapeError(f"stacks of {len(mine)} and {len(theirs)} arrays")
-        return dot_of_all(list(zip(mine, theirs, strict=True)), vdot)
+        return dot_of_all(list(zip(mine, theirs, strict=True)), flag("vdot", vdot, ParameterError))
 
     def norm(self, ord: Any = None) -> Any:
         """As `numpy.linalg.norm` of one long vector."""
-        order = 2 if ord is None else ord
+        order = checked_order(ord)
         leaves = self.leaves()
         kind = of_norms(np.result_type(*(numpy_dtype(x) for x in leaves)))
         if order == 2:
             squares = batch_of_squares([DistributedArray.of(x.layout, floating(x.local)) for x in leaves])
             return kind.type(np.sqrt(sum(squares)))
-        norms = [
-            x.norm(order) if library_of(x.local).complete else of_vector(x, float(order)) for x in leaves
-        ]
+        norms = [x.norm(order) if library_of(x.local).complete else of_vector(x, order) for x in leaves]
         return kind.type(sum(norms) if order == 0 else np.linalg.norm(norms, order))  # a norm is one of norms

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jali.errors import ParameterError, PlanError
-from jali.files import value_shown
+from jali.files import name_shown, value_shown
 
 
 def whole(name: str, value: Any, bits: int = 31, error: type[ParameterError] = PlanError) -> int:
@@ -34,8 +34,12 @@ def integer(value: Any) -> int | None:
 
 
 def several(value: Any) -> bool:
-    """Whether these are several things; arrays of no dimension are one."""
-    return isinstance(value, Iterable) and getattr(value, "shape", None) != ()
+    """Whether these are several things; texts, bytes and arrays of no dimension are one."""
+    return (
+        isinstance(value, Iterable)
+        and not isinstance(value, str | bytes | bytearray)
+        and getattr(value, "shape", None) != ()
+    )
 
 
 def each(value: Any) -> list[Any]:
@@ -60,18 +64,18 @@ def flag(name: str, value: Any, error: type[ParameterError] = PlanError) -> bool
 
 def names(name: str, value: Any) -> list[str]:
     """One name or several. Raises PlanError."""
-    given = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
+    given = each(value)
     for one in given:
         if not isinstance(one, str):
             raise PlanError(
                 f"{name} are names like 'mpi', one or one for each level, not {value_shown(value)}"
             )
-    return given
+    return [name_shown(one) for one in given]
 
 
 def weights(name: str, value: Any) -> list[float]:
     """Real numbers. Raises PlanError."""
-    given = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+    given = each(value)
     try:
         if any(isinstance(one, bool | np.bool_ | str) for one in given):
             raise TypeError
