@@ -6,7 +6,9 @@ import gc
 import json
 import math
 import weakref
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -254,6 +256,43 @@ def test_plans_of_what_is_no_collective_size_or_rank_are_refused() -> None:
     ):
         with pytest.raises(ParameterError, match="not 0.5|not on 3|not 3|not 'x'"):
             wrong()
+
+
+def through_one(ranks: int, source: Any = None, leaves: Any = planner.ALL) -> None:
+    c = planner.Composition(ranks)
+    x, y = c.buffer("x", 4), c.buffer("y", 4, input=False)
+    c.multicast(x if source is None else source, y, root=0, leaves=leaves)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["x" * 100_000, "\udc80", ["y" * 100_000], b"ring", {"a": 1}],
+    ids=("long", "no text", "list", "bytes", "dict"),
+)
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda wrong: planner.Composition(2, wrong),
+        lambda wrong: planner.Composition.standard(wrong, ranks=2, count=4),
+        lambda wrong: planner.Composition.standard("reduce", ranks=2, count=4, form=wrong),
+        lambda wrong: planner.Composition.standard("reduce", ranks=2, count=4, op=wrong),
+        lambda wrong: planner.Composition.standard("reduce", ranks=2, count=wrong),
+        lambda wrong: planner.Composition(2).buffer(wrong, 4),
+        lambda wrong: planner.Composition(2).buffer("a", wrong),
+        lambda wrong: planner.Composition(2).buffer("a", 4, parts=wrong),
+        lambda wrong: through_one(2, leaves=wrong),
+        lambda wrong: through_one(2, source=wrong),
+        lambda wrong: planner.Plan(wrong, wrong),
+        lambda wrong: planner.plan_collective(wrong, "delta", 64),
+        lambda wrong: planner.plan_collective("reduce", "delta", 64, progress=wrong),
+        lambda wrong: planner.plan_collective("reduce", "delta", 64, hierarchy=(16,), libraries=wrong),
+    ],
+)
+def test_names_that_are_none_are_short_errors(call: Callable[[Any], object], wrong: Any) -> None:
+    with pytest.raises(ParameterError) as caught:
+        call(wrong)
+    assert len(str(caught.value)) < 500
+    str(caught.value).encode()
 
 
 @pytest.mark.parametrize("name", ["stripe", "ring", "depth"])

@@ -228,6 +228,8 @@ def test_what_a_transport_raises_is_raised():
         (2, 2, "x", "rank 2 does not exist among 2 ranks"),
         (0, "2", "x", "size of Delayed is '2', not int"),
         (0, 1, None, "name of Delayed is None, not str"),
+        (0, 1, "\udc80", "name of Delayed is a word, not"),
+        (0, 2**70, "x", "size of Delayed 1180591620717411303424 is beyond all"),
     ],
 )
 def test_what_is_no_transport(rank, size, name, wrong):
@@ -237,6 +239,12 @@ def test_what_is_no_transport(rank, size, name, wrong):
         pass
     with pytest.raises(ParameterError, match=r"a transport is a jali\.comm\.Transport, not 3"), comm.over(3):
         pass
+    for threads, wrong in (
+        (0, "threads is a number from 1, not 0"),
+        ("2", "threads is a whole number, not '2'"),
+    ):
+        with pytest.raises(ParameterError, match=wrong), comm.over(Delayed(0, {}, 1, 0), threads):
+            pass
 
 
 def test_memory_of_a_message_is_taken_back():

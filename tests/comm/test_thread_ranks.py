@@ -200,11 +200,44 @@ def test_read_only_array_cannot_receive() -> None:
         (lambda w: w.gather_bytes("x"), "gather_bytes takes bytes, not 'x'"),
         (lambda w: w.broadcast_bytes("x", 0), "broadcast_bytes takes bytes, not 'x'"),
         (lambda w: w.broadcast_bytes(b"x", None), "root is a whole number, not None"),
+        (lambda w: w.start(["y" * 100_000]), r"persistent_receive made, not \['yyyy.*\(100004 characters\)$"),
+        (lambda w: w.wait(one for one in [3]), r"messages are what send and receive returned, not \[3\]"),
+        (lambda w: w.wait([], what=3), "what is a text, not 3"),
+        (
+            lambda w: w.gather_bytes(b"x", what=np.zeros((9, 9))),
+            r"what is a text, not a numpy.ndarray of shape",
+        ),
+        (lambda w: w.fail(None), "cause is a text, not None"),
+        (lambda w: w.barrier(checked=np.zeros(3)), "checked is True or False, not a numpy.ndarray"),
+        (lambda w: comm.Communicator(None, 1), "one of the core's, .*, not None"),
+        (lambda w: comm.CclCommunicator(w, None), "joins a communicator and a device, .* and None"),
+        (
+            lambda w: comm.DeviceArray.empty("cuda", (2,), "f8"),
+            "on a device, such as lattice.gpu, not 'cuda'",
+        ),
+        (lambda w: comm.DeviceArray.from_host([1.0], 0), "on a device, such as lattice.gpu, not 0"),
+        (lambda w: comm.from_mpi4py(None), "takes a communicator of mpi4py, not None"),
+        (lambda w: comm.place_under_launcher("PMI_RANK"), "a mapping of texts, not 'PMI_RANK'"),
+        (lambda w: comm.relaunch(0, ["info"]), "ranks is a number of ranks from 1, not 0"),
+        (lambda w: comm.relaunch(True, ["info"]), "ranks is a whole number, not True"),
+        (lambda w: comm.relaunch(1, "info"), "arguments are words of a command line, not 'info'"),
+        (lambda w: comm.relaunch(1, [None]), "arguments are words of a command line, not"),
     ],
 )
 def test_arguments_of_another_kind_are_named(call: Any, message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         call(comm.current())
+
+
+def test_a_cause_in_any_characters_reaches_the_other_ranks() -> None:
+    def stop_one() -> None:
+        c = comm.current()
+        if c.rank == 1:
+            c.fail("no file \udcff")
+        c.barrier()
+
+    with pytest.raises(RankError, match=r"no file \\udcff"):
+        comm.virtual_ranks(2, stop_one)
 
 
 def test_ranks_and_tags_may_be_numbers_of_numpy() -> None:

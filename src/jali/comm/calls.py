@@ -17,7 +17,7 @@ from jali.comm.device_arrays import lent_among
 from jali.comm.elements import element_name as element_name
 from jali.comm.whereabouts import memory_of as memory_of
 from jali.errors import ParameterError
-from jali.files import value_shown
+from jali.files import name_shown, value_shown
 
 EXCHANGE = "exchange"  # as counts: each rank knows only its own
 
@@ -102,7 +102,7 @@ def name_of_way(algorithm: Any) -> str:
         raise ParameterError(
             f"algorithm is the name of a row of jali.comm.ALGORITHMS, or None, not {value_shown(algorithm)}"
         )
-    return str(algorithm)
+    return name_shown(algorithm)
 
 
 def rows_of_ranks(

@@ -19,6 +19,7 @@ from jali.comm.communicator import Communicator
 from jali.comm.device_arrays import DeviceArray, stream_handle
 from jali.comm.elements import SIZES, element_name
 from jali.errors import ParameterError
+from jali.files import value_shown
 
 
 class CclCommunicator:
@@ -33,6 +34,11 @@ class CclCommunicator:
 
     def __init__(self, communicator: Communicator, gpu: _core.Gpu) -> None:
         """Collective at first. Raises `DeviceError` on all ranks: no library, different versions, two ranks on one GPU."""
+        if not isinstance(communicator, Communicator) or not isinstance(gpu, _core.Gpu):
+            raise ParameterError(
+                "a CclCommunicator joins a communicator and a device, such as lattice.gpu, not "
+                f"{value_shown(communicator)} and {value_shown(gpu)}"
+            )
         recording.refuse_call("CclCommunicator")
         self.communicator = communicator
         self.gpu = gpu

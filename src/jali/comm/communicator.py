@@ -62,6 +62,10 @@ class Communicator:
     """
 
     def __init__(self, core: _core.Communicator, threads: int, rank_on_host: int | None = None) -> None:
+        if not isinstance(core, _core.Communicator):
+            raise ParameterError(
+                f"a Communicator is one of the core's, as jali.comm.current() has it, not {value_shown(core)}"
+            )
         self.core = core
         self.rank: int = core.rank
         self.size: int = core.size
@@ -166,7 +170,7 @@ class Communicator:
     def barrier(self, *, checked: bool | None = None) -> None:
         """Return when every rank has called."""
         recording.refuse_call("barrier")
-        if checked or (checked is None and self.checked):
+        if self.checked if checked is None else given.flag("checked", checked, ParameterError):
             checking.compare(self.core, {"call": "barrier"})
         self.core.barrier()
 
@@ -380,10 +384,14 @@ class Communicator:
         seconds.
         """
         recording.refuse_call("wait")
+        pending = messages
+        if type(messages) is not list:
+            pending = list(messages) if given.several(messages) else messages
         try:
-            self.core.wait(list(messages), what)
+            self.core.wait(pending, what)
         except TypeError:
-            _check_pending(messages)
+            _check_pending(pending)
+            _check_text("what", what)
             raise
 
     # --- messages between devices ------------------------------------------------------------------------------
@@ -433,7 +441,11 @@ class Communicator:
         May be captured in a graph of the driver's (not where the host waits); the messages must outlive it, and on another
         stream what they have begun. A `jali.graph` records starts on jali's stream, and keeps the messages.
         """
-        _core.start_messages(messages, stream)
+        try:
+            _core.start_messages(messages, stream)
+        except ParameterError:
+            _check_ends(messages)
+            raise
 
     def check_messages(self, messages: Sequence[PersistentMessage]) -> None:
         """Prove that starts of these messages are in order: nobody waits for what never comes, bytes are neither read before they
@@ -444,6 +456,7 @@ class Communicator:
         filled. Raises `RuntimeError` on all of them, with what is not in order, and `ParameterError` where two ranks do not start
         the same messages with each other, and for messages that go by "host-staged".
         """
+        _check_ends(messages)
         _core.check_messages(messages)
 
     def explain_messages(self, messages: Sequence[PersistentMessage]) -> str:
@@ -452,6 +465,7 @@ class Communicator:
 
         It is the program that starts of these together, in this order, run, in graphs too. Waits until the other ends have been made.
         """
+        _check_ends(messages)
         return _core.explain_messages(messages)
 
     def device_messages(self, gpu: _core.Gpu) -> _core.DeviceMessages:
@@ -475,6 +489,7 @@ class Communicator:
         """
         recording.refuse_call("gather_bytes")
         _check_bytes("gather_bytes", data)
+        what = _check_text("what", what)
         self._compare(what or "gather_bytes")
         return self.core.gather_bytes(data, what)
 
@@ -508,7 +523,7 @@ class Communicator:
 
         Only the first failure in the group counts. This rank's own later calls raise as well.
         """
-        self.core.fail(cause)
+        self.core.fail(_check_text("cause", cause))
 
     def check(self) -> None:
         """Raise `RankError` if a rank has failed; for long work without communication."""
@@ -531,6 +546,23 @@ def _check_ranks(**numbers: Any) -> None:
 def _check_pending(messages: Any) -> None:
     if not given.several(messages) or not all(isinstance(one, _core.PendingMessage) for one in messages):
         raise ParameterError(f"messages are what send and receive returned, not {value_shown(messages)}")
+
+
+def _check_ends(messages: Any) -> None:
+    if not isinstance(messages, Sequence) or not all(
+        isinstance(m, _core.PersistentMessage) for m in messages
+    ):
+        raise ParameterError(
+            "messages are a list of ends that persistent_send and persistent_receive made, not "
+            f"{value_shown(messages)}"
+        )
+
+
+def _check_text(name: str, value: Any) -> str:
+    """The text, in characters that the core can hold. Raises ParameterError."""
+    if not isinstance(value, str):
+        raise ParameterError(f"{name} is a text, not {value_shown(value)}")
+    return value.encode(errors="backslashreplace").decode()
 
 
 def _check_bytes(call: str, data: Any) -> None:

@@ -212,6 +212,11 @@ def _lent_by(x: Any, gpu: _core.Gpu, stream: int) -> Any:
             return x.__dlpack__(stream=stream)
 
 
+def _check_gpu(gpu: Any) -> None:
+    if not isinstance(gpu, _core.Gpu):
+        raise ParameterError(f"an array is on a device, such as lattice.gpu, not {value_shown(gpu)}")
+
+
 def _check_device(gpu: _core.Gpu, ordinal: int) -> None:
     if ordinal != gpu.ordinal:
         raise _elsewhere(gpu, ordinal)
@@ -255,11 +260,13 @@ class DeviceArray(_core.PlacedArray):
         cls, gpu: _core.Gpu, shape: Sequence[int], dtype: npt.DTypeLike, label: str = "array"
     ) -> DeviceArray:
         """New memory with unspecified contents; `label` says in the device's memory report what it is."""
+        _check_gpu(gpu)
         return cls(gpu, gpu.allocate(math.prod(shape) * SIZES[element_name(dtype)], label), shape, dtype)
 
     @classmethod
     def from_host(cls, array: npt.ArrayLike, gpu: _core.Gpu, label: str = "array") -> DeviceArray:
         """A copy of a NumPy array. bfloat16 of ml_dtypes stays bf16."""
+        _check_gpu(gpu)
         recording.refuse("an array is copied to a device", "do it before or after")
         array = np.asarray(array, order="C")
         raw = array.view(np.uint16) if array.dtype.name == "bfloat16" else array

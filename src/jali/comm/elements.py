@@ -81,7 +81,7 @@ def element_name(dtype: npt.DTypeLike) -> str:
         return dtype
     try:
         kind = np.dtype(dtype)
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):
         kind = None
     if kind in _OF_NUMPY:
         return _OF_NUMPY[kind]

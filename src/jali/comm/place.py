@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jali import settings
+from jali.errors import ParameterError
+from jali.files import value_shown
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ def threads_of_mpi() -> str:
 
 def place_under_launcher(environment: Mapping[str, str] | None = None) -> Place | None:
     """This process's place according to the launcher that started it; None without a launcher."""
+    if not isinstance(environment, Mapping | None):
+        raise ParameterError(f"an environment is a mapping of texts, not {value_shown(environment)}")
     environment = os.environ if environment is None else environment
     found = []
     for variables in LAUNCHERS:

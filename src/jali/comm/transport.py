@@ -14,10 +14,11 @@ from typing import Any
 
 from jali import _core
 from jali.amounts import counted
+from jali.comm import given
 from jali.comm.communicator import Communicator
 from jali.comm.virtual import communicator_of_thread, rank_of_thread
 from jali.errors import ParameterError
-from jali.files import value_shown
+from jali.files import name_shown, value_shown
 
 
 class Transport(ABC):
@@ -68,8 +69,15 @@ def over(transport: Transport, threads: int | None = None) -> Iterator[Communica
         value = getattr(transport, attribute, None)
         if not isinstance(value, kind) or isinstance(value, bool):
             raise ParameterError(
-                f"{attribute} of {type(transport).__name__} is {value!r}, not {kind.__name__}"
+                f"{attribute} of {type(transport).__name__} is {value_shown(value)}, not {kind.__name__}"
             )
+    if transport.name != name_shown(transport.name):
+        raise ParameterError(
+            f"name of {type(transport).__name__} is a word, not {value_shown(transport.name)}"
+        )
+    given.whole(f"size of {type(transport).__name__}", transport.size, error=ParameterError)
+    if threads is not None and (threads := given.whole("threads", threads, error=ParameterError)) < 1:
+        raise ParameterError(f"threads is a number from 1, not {threads}")
     if not 0 <= transport.rank < transport.size:
         raise ParameterError(f"rank {transport.rank} does not exist among {counted(transport.size, 'rank')}")
     outer = communicator_of_thread()

@@ -20,6 +20,7 @@ from jali.comm.place import expected_ranks, place_under_launcher, threads_of_mpi
 from jali.comm.share_of_host import share_among, share_of_process
 from jali.comm.virtual import communicator_of_thread
 from jali.errors import ParameterError, RankError
+from jali.files import value_shown
 
 _lock = threading.RLock()
 _process: Communicator | None = None
@@ -55,6 +56,8 @@ def from_mpi4py(comm: Any) -> Communicator:
 
     Works on duplicates of it, which stay until the program ends, so its own messages are not disturbed.
     """
+    if not hasattr(comm, "Get_attr"):
+        raise ParameterError(f"from_mpi4py takes a communicator of mpi4py, not {value_shown(comm)}")
     from mpi4py import MPI
 
     global _keyval

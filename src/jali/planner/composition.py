@@ -31,7 +31,7 @@ from jali.amounts import counted
 from jali.comm import given
 from jali.comm.elements import element_name
 from jali.errors import PlanError
-from jali.files import value_shown
+from jali.files import name_shown, value_shown
 
 if TYPE_CHECKING:
     from jali.planner.machine import Machine
@@ -178,18 +178,18 @@ class Composition:
         whole vector, or all chunks, one's own at its place; for scatter and gather only the root has all,
         others have theirs alone. `op` and `commutative` as in `reduce`.
         """
-        name = str(collective).replace("-", "_")
+        name = name_shown(collective).replace("-", "_")
         made = cls.__new__(cls)
         made.collective, made.commutes = name, given.flag("commutative", commutative)
         made._take(
             _core.standard_composition(
                 given.whole("the number of ranks", ranks),
                 name,
-                ("composed" if name == "all_reduce" else "single") if form is None else str(form),
+                ("composed" if name == "all_reduce" else "single") if form is None else name_shown(form),
                 element_name(dtype),
                 _integers(count),
                 root=given.whole("root", root),
-                operation="user" if callable(op) else str(op),
+                operation="user" if callable(op) else name_shown(op),
                 user=op if callable(op) else None,
                 in_place=given.flag("in_place", in_place),
             )
@@ -226,6 +226,10 @@ class Composition:
         """
         if not isinstance(name, str):
             raise PlanError(f"the name of a buffer is a text, not {value_shown(name)}")
+        if name != name_shown(name):
+            raise PlanError(
+                f"the name of a buffer is a text of at most 80 characters on a line, not {value_shown(name)}"
+            )
         if name in NO_NAMES:
             raise PlanError(
                 f"a buffer has another name than {' and '.join(NO_NAMES)}, which say how a plan runs"
@@ -242,13 +246,13 @@ class Composition:
                 raise PlanError(
                     f"buffer '{name}' in {pieces} parts; it needs at least one, and {MOST_PARTS} are the most"
                 )
-            offsets = _core.near_equal_offsets(max(counts), pieces)
+            offsets = _core.near_equal_offsets(max(counts, default=0), pieces)
         elif parts is not None:
             sizes = _integers(parts)
-            if min(sizes, default=0) < 0 or sum(sizes) > max(counts):
+            if min(sizes, default=0) < 0 or sum(sizes) > max(counts, default=0):
                 raise PlanError(
                     f"parts of buffer '{name}' have {sizes} elements, together {sum(sizes)}; "
-                    f"it has {max(counts)}"
+                    f"it has {max(counts, default=0)}"
                 )
             offsets = [sum(sizes[:k]) for k in range(len(sizes) + 1)]
         number = self.core.add_buffer(name, counts, given.flag("input", input))
@@ -289,7 +293,7 @@ class Composition:
         root, others = self._rank(root, "root"), _ranks(sources)
         begin, end = self._place("reduce", source), self._place("reduce", target)
         count = self._agree("reduce", target, source, root, others)
-        name, user = ("user", op) if callable(op) else (str(op), None)
+        name, user = ("user", op) if callable(op) else (name_shown(op), None)
         self.core.reduce(begin, end, count, others, root, name, user)
 
     def fence(self) -> None:
@@ -390,7 +394,9 @@ class Composition:
 
     def _place(self, what: str, piece: Piece | Buffer) -> tuple[int, int]:
         if not isinstance(piece, Piece | Buffer):
-            raise PlanError(f"{what} takes buffers and pieces of them, like send[3], not {piece!r}")
+            raise PlanError(
+                f"{what} takes buffers and pieces of them, like send[3], not {value_shown(piece)}"
+            )
         buffer = piece.buffer if isinstance(piece, Piece) else piece
         if buffer.composition is not self:
             raise PlanError(f"buffer '{buffer.name}' belongs to another composition")
@@ -440,7 +446,7 @@ def _counts_on(piece: Piece | Buffer, root: int, ranks: RankNumbers) -> Iterable
 
 def _ranks(ranks: Ranks) -> RankNumbers:
     if isinstance(ranks, str):
-        return ranks
+        return name_shown(ranks)
     found = [given.integer(rank) for rank in given.each(ranks)]
     numbers = [given.whole("rank", rank) for rank in found if rank is not None]
     if len(numbers) < len(found):

@@ -14,6 +14,7 @@ import numpy as np
 
 from jali.amounts import counted, size_text
 from jali.errors import ParameterError
+from jali.files import shown
 from jali.planner.simulation import Result
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ PANELS = 6  # stages beside each other
 def draw_plan(plan: Plan, result: Result | None, path: Path) -> Path:
     """Write the picture; `result` is a simulation of the plan, or None. Returns the path."""
     if path.suffix.lower() not in FORMATS:
-        raise ParameterError(f"cannot draw into {path}; the name must end in {', '.join(FORMATS)}")
+        raise ParameterError(
+            f"cannot draw into {shown(str(path))}; the name must end in {', '.join(FORMATS)}"
+        )
     import matplotlib as mpl
     from matplotlib.figure import Figure
 

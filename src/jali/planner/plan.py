@@ -21,7 +21,7 @@ from jali.comm import given
 from jali.comm.algorithms import COLLECTIVES
 from jali.comm.communicator import Communicator
 from jali.errors import ParameterError, PlanError
-from jali.files import checked_path, value_shown
+from jali.files import checked_path, name_shown, value_shown
 from jali.planner.bounds import bound
 from jali.planner.choice import Choice
 from jali.planner.machine import Machine
@@ -61,6 +61,11 @@ class Plan:
         choice: Choice | None = None,
         collective: str | None = None,
     ) -> None:
+        if not isinstance(parameters, _core.PlanParameters) or not hasattr(composition, "core"):
+            raise PlanError(
+                "a plan is made of a composition and its parameters, by Composition.plan, not of "
+                f"{value_shown(composition)} and {value_shown(parameters)}"
+            )
         _core.check_parameters(composition.core, parameters)
         if not (composition.commutes or parameters.reproducible):
             raise PlanError(
@@ -257,7 +262,7 @@ class Plan:
         unknown = sorted(set(changes) - set(before))
         if unknown:
             raise ParameterError(
-                f"no parameter {', '.join(unknown)}; there are hierarchy, {', '.join(before)}"
+                f"no parameter {', '.join(map(name_shown, unknown))}; there are hierarchy, {', '.join(before)}"
             )
         parameters = parameters_of(self.ranks, hierarchy, **before | changes)
         return Plan(self.composition, parameters, collective=self.collective)

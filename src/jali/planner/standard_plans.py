@@ -12,7 +12,7 @@ from jali.comm import given
 from jali.comm.algorithms import COLLECTIVES
 from jali.comm.elements import element_name
 from jali.errors import ParameterError
-from jali.files import value_shown
+from jali.files import name_shown, value_shown
 from jali.planner.choice import choose
 from jali.planner.composition import Composition
 from jali.planner.machine import Machine
@@ -41,9 +41,11 @@ def plan_collective(
     Without hierarchy, libraries, stripe, ring and depth, form and parameters are searched for; otherwise they are as
     in `Composition.plan`, the hierarchy by default that of the machine. `progress` is told what is being searched. Raises ParameterError, PlanError.
     """
-    collective = str(collective).replace("-", "_")
+    collective = name_shown(collective).replace("-", "_")
     if collective not in COLLECTIVES:
-        raise ParameterError(f"no collective {collective!r}; there are {', '.join(COLLECTIVES)}")
+        raise ParameterError(f"no collective '{collective}'; there are {', '.join(COLLECTIVES)}")
+    if progress is not None and not callable(progress):
+        raise ParameterError(f"progress is a function of a text, not {value_shown(progress)}")
     target = machine if isinstance(machine, Machine) else Machine.load(machine)
     ranks = target.ranks if ranks is None else given.whole("the number of ranks", ranks)
     if ranks < 1:
