@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,13 @@ def test_updates_with_halos_are_simulated(capsys: pytest.CaptureFixture[str]) ->
         ((*PLAN[:-1], "3,3"), "ranks, but there are 8; the product must agree"),
         ((*PLAN, "--libraries", "foo,ipc"), "no library 'foo'"),
         (("plan", "all-sum", "--machine", "delta"), "no collective 'all_sum'"),
+        (("plan", "x" * 5000, "--machine", "delta"), "x (5000 characters)'; there are broadcast"),
+        ((*PLAN, "--dtype", ",,"), "elements of type ',,' cannot be sent; choose one of"),
+        ((*PLAN, "--dtype", "1_0"), "elements of type '1_0' cannot be sent"),
+        (
+            (*PLAN, "--output", __file__),
+            "test_plan_commands.py is no folder, and none can be made of this name",
+        ),
         (("plan", "reduce", "--machine", "nowhere"), "no machine 'nowhere'"),
         (("plan", "reduce", "--machine", "delta", "--root", 99), "root 99 does not exist"),
         (("simulate", "reduce", "--machine", "delta", "--scaling", "--hierarchy", "4,4"), "leave it out"),
@@ -117,6 +125,7 @@ def test_updates_with_halos_are_simulated(capsys: pytest.CaptureFixture[str]) ->
             "--smallest is for collectives; jali bench halo takes --kernel, --local",
         ),
         (("bench", "halo", "--continue"), "--continue is for compare; jali bench halo"),
+        (("bench", "fft", "--seconds", "inf"), "a positive number of --seconds"),
         (
             ("bench", "compare", ".", ".", "--rounds", "3"),
             "--rounds is for collectives, arrays, fft and halo; jali bench",
@@ -207,3 +216,30 @@ def test_a_search_says_what_it_looks_at_once_it_takes_long(
     assert ("plan 7" in stream.getvalue()) == bool(lines)
     shown.done()
     assert not terminal or not lines or stream.getvalue().endswith("\r")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (*PLAN, "--stripe", "9" * 5000),
+        ("bench", "fft", "--rounds", "9" * 5000),
+        ("tune", "collectives", "--factor", "nan"),
+        ("run", "a.toml", "--check", "9" * 5000),
+    ],
+)
+def test_a_number_of_too_many_digits_is_a_short_line_with_its_option(
+    words: tuple, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        jali_here(*words)
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert f"argument {words[-2]}: " in said
+    assert said.count("\n") == 1
+    assert len(said) < 300
+
+
+def test_a_pipe_of_rules_is_waited_for_by_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "rules")
+    assert jali_here("explain", "all-reduce", "-n", 4, "--rules", tmp_path / "rules") == 2
+    assert "is a pipe, not a file" in capsys.readouterr().err

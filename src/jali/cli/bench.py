@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -20,8 +21,8 @@ from typing import Any
 from jali import comm, settings
 from jali.bench.journal import Journal, why_no_verdict
 from jali.cli import launch
-from jali.cli.options import device_argument, keep_defaults, refuse_others
-from jali.cli.plan_arguments import factors_argument, names_argument, size_argument
+from jali.cli.options import device_argument, keep_defaults, make_folder, refuse_others
+from jali.cli.plan_arguments import factors_argument, names_argument, size_argument, whole_argument
 from jali.devices import default_device, device_names
 from jali.errors import ParameterError
 
@@ -67,7 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="default 64MiB; with --hybrid on devices 1GiB, with --osu 1MiB",
     )
     parser.add_argument(
-        "--factor", type=int, metavar="F", help="between sizes (default 8; with --hybrid 4, with --osu 2)"
+        "--factor",
+        type=whole_argument,
+        metavar="F",
+        help="between sizes (default 8; with --hybrid 4, with --osu 2)",
     )
     parser.add_argument(
         "--hybrid",
@@ -82,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "which the choice changes",
     )
     parser.add_argument(
-        "--rounds", type=int, default=10, metavar="N", help="measured rounds at least (default 10)"
+        "--rounds", type=whole_argument, default=10, metavar="N", help="measured rounds at least (default 10)"
     )
     parser.add_argument(
         "--output",
@@ -133,7 +137,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     fft.add_argument(
         "--pieces",
-        type=int,
+        type=whole_argument,
         default=4,
         metavar="N",
         help="in which transforms and exchanges overlap (default 4)",
@@ -190,10 +194,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--continue", dest="go_on", action="store_true", help="go on with what the file of results has"
     )
     compare.add_argument(
-        "--starts", type=int, default=3, metavar="N", help="fresh pairs of processes per row (default 3)"
+        "--starts",
+        type=whole_argument,
+        default=3,
+        metavar="N",
+        help="fresh pairs of processes per row (default 3)",
     )
     compare.add_argument(
-        "--turns", type=int, default=7, metavar="N", help="turns of each process (default 7)"
+        "--turns", type=whole_argument, default=7, metavar="N", help="turns of each process (default 7)"
     )
     parser.add_argument(JOURNAL, type=Path, metavar="FILE", help=argparse.SUPPRESS)  # of start_ranks
     keep_defaults(parser, OPTIONS)
@@ -252,7 +260,7 @@ def _fft(arguments: argparse.Namespace, journal: Journal) -> int:
     from jali.bench import fft, fft_report
     from jali.devices import open_device
 
-    if arguments.rounds < 1 or arguments.pieces < 1 or not arguments.seconds > 0:
+    if arguments.rounds < 1 or arguments.pieces < 1 or not 0 < arguments.seconds < math.inf:
         raise ParameterError("give --rounds and --pieces 1 or more and a positive number of --seconds")
     ranks = comm.current()
     gpu = open_device(arguments.device, ranks) if arguments.device not in (None, "cpu") else None
@@ -311,7 +319,7 @@ def _halo(arguments: argparse.Namespace, journal: Journal) -> int:
     from jali.bench import halo, halo_report
 
     ranks = comm.current()
-    if arguments.rounds < 1 or not arguments.seconds > 0:
+    if arguments.rounds < 1 or not 0 < arguments.seconds < math.inf:
         raise ParameterError("give --rounds 1 or more and a positive number of --seconds")
     grid = arguments.grid or [1] * (len(arguments.local) - 1) + [ranks.size]
     case = halo.make_case(
@@ -392,7 +400,7 @@ def _collectives_hybrid(arguments: argparse.Namespace, journal: Journal) -> int:
         journal=journal,
     )
     if arguments.osu and arguments.output is not None and ranks.rank == 0:
-        arguments.output.mkdir(parents=True, exist_ok=True)
+        make_folder("--output", arguments.output)
         for order, report in reports.items():
             hybrid_report.write_osu(report, arguments.output / f"osu-{order}.png")
     return _publish(arguments, journal, hybrid_report, reports)
@@ -468,7 +476,7 @@ def _publish(arguments: argparse.Namespace, journal: Journal, form: ModuleType, 
     for report in several.values():
         report.conditions = {**report.conditions, **journal.conditions()}
     if arguments.output is not None:
-        arguments.output.mkdir(parents=True, exist_ok=True)
+        make_folder("--output", arguments.output)
         for end, report in several.items():
             stem = f"{arguments.what}-{end}" if end else arguments.what
             form.write_csv(report, arguments.output / f"{stem}.csv")

@@ -15,7 +15,7 @@ from typing import Any
 
 from jali import comm, examples
 from jali.arrays.places import choose_engine, on_device
-from jali.cli.options import device_argument
+from jali.cli.options import device_argument, make_folder
 from jali.cli.progress import StepProgress
 from jali.errors import ParameterError
 from jali.files import value_shown
@@ -67,7 +67,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.picture is not None:
         _check_picture(arguments.picture)
         if ranks.rank == 0:
-            arguments.picture.parent.mkdir(parents=True, exist_ok=True)
+            make_folder("--picture", arguments.picture.parent)
     steps = StepProgress(sys.stdout)
     told = (steps.say, steps.advance) if ranks.rank == 0 and not arguments.json else ()
     options = examples.Options(engine, arguments.device, *told)

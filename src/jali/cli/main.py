@@ -141,7 +141,7 @@ class Parser(argparse.ArgumentParser):
         """Names of files may hold any bytes, as the system has them; other values of options are words on a line."""
         of_file = any(word in str(action.metavar) for word in ("FILE", "DIR", "PATH", "KEY=VALUE"))
         for text in arg_strings if action.option_strings and not of_file else ():
-            if (action.type is None and len(text) > LONGEST_VALUE) or any(
+            if (action.type in (None, int, float) and len(text) > LONGEST_VALUE) or any(
                 ord(c) in CONTROL or "\ud800" <= c <= "\udfff" for c in text
             ):
                 raise argparse.ArgumentError(action, f"{value_shown(text)} is no value that it could have")

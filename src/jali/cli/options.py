@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from jali.devices import parse_device
 from jali.errors import DeviceError, ParameterError
+from jali.files import shown
 
 Options = Mapping[str, Sequence[str]]  # names of attributes, by what they are for
 WORDS = {"go_on": "--continue"}  # of attributes that are called otherwise
@@ -23,6 +25,16 @@ def device_argument(text: str) -> str:
     except DeviceError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
+
+
+def make_folder(option: str, path: Path) -> None:
+    """The folder that an option names, or that what it names goes into, made if it is missing. Raises ParameterError where none can be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise ParameterError(
+            f"{option}: {shown(str(path))} is no folder, and none can be made of this name; name another one"
+        ) from None
 
 
 def word_of(name: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from jali import comm
 from jali.amounts import counted
+from jali.cli.options import make_folder
 from jali.cli.plan_arguments import add_plan_arguments, plan_from
 from jali.planner.plan import COUNTED
 
@@ -41,6 +42,7 @@ def execute(arguments: argparse.Namespace) -> int:
         result = plan.result
         machine = result.machine.name if result is not None else "ranks"
         name = f"{(plan.collective or 'plan').replace('_', '-')}-{machine}-{plan.ranks}.{arguments.format}"
+        make_folder("--output", arguments.output)
         facts["picture"] = str(plan.draw(arguments.output / name))
     if arguments.json:
         print(json.dumps(facts, indent=2))

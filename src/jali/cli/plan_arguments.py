@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from jali.amounts import counted
 from jali.cli.file_kinds import MACHINE, RULES, TEXT, TOML, refuse_other_kinds
 from jali.cli.progress import SearchProgress
 from jali.errors import ParameterError
-from jali.files import value_shown
+from jali.files import reading, value_shown
 from jali.planner.machine import Machine, shipped
 from jali.planner.plan import Plan
 from jali.planner.standard_plans import MOST_BYTES, plan_collective
@@ -114,6 +115,8 @@ def rules_file(path: Path) -> str:
     """The name of a file of rules of collectives. Raises FileFormatError, ParameterError."""
     refuse_other_kinds(path, [RULES, TOML, TEXT], "a file of rules of collectives (TOML) is needed")
     name = str(path.absolute())
+    with contextlib.suppress(OSError), reading(name):
+        pass  # a pipe is an error here; the core would wait for it
     settings.changed(collective_rules=name)
     return name
 

@@ -16,6 +16,7 @@ from typing import Any
 from jali import comm
 from jali.cli.configurations import add_device_argument
 from jali.cli.markov_chain import MarkovChain
+from jali.cli.options import make_folder
 from jali.cli.parameters import load_parameters
 from jali.cli.schema import toml_value
 from jali.errors import ParameterError
@@ -61,7 +62,7 @@ def execute(arguments: argparse.Namespace) -> int:
             arguments.overrides = [*arguments.overrides, f"run.device={toml_value(arguments.device)}"]
         parameters = load_parameters(arguments.parameters, arguments.overrides)
         if ranks.rank == 0 and arguments.output is not None:
-            arguments.output.mkdir(parents=True, exist_ok=True)
+            make_folder("--output", arguments.output)
     chain = MarkovChain.start(parameters, ranks)
     measuring = chain.parameters.run.measure_every > 0
     for _ in range(arguments.warm_up):

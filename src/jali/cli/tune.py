@@ -13,9 +13,10 @@ from typing import Any
 
 from jali import comm, tune, vendors
 from jali.cli.options import device_argument, keep_defaults, refuse_others
-from jali.cli.plan_arguments import names_argument, size_argument
+from jali.cli.plan_arguments import names_argument, size_argument, whole_argument
 from jali.devices import device_names
 from jali.errors import ParameterError
+from jali.files import value_shown
 
 OF_COLLECTIVES = (
     "device",
@@ -66,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     of.add_argument("--smallest", type=size_argument, default=8, metavar="BYTES", help="default 8")
     of.add_argument("--largest", type=size_argument, default=64 << 20, metavar="BYTES", help="default 64MiB")
-    of.add_argument("--factor", type=int, default=8, metavar="F", help="between sizes (default 8)")
+    of.add_argument("--factor", type=whole_argument, default=8, metavar="F", help="between sizes (default 8)")
     of.add_argument(
         "--dtypes",
         type=names_argument,
@@ -83,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="on devices also calls that are parts of graphs; without, rules are for other calls only",
     )
     of.add_argument(
-        "--rounds", type=int, default=20, metavar="N", help="measured rounds at least (default 20)"
+        "--rounds", type=whole_argument, default=20, metavar="N", help="measured rounds at least (default 20)"
     )
     of.add_argument(
         "--seconds",
@@ -142,7 +143,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
         if arguments.kernel is not None:
             raise ParameterError(
-                f"jali tune collectives takes no {arguments.kernel!r}; --only names collectives"
+                f"jali tune collectives takes no {value_shown(arguments.kernel)}; --only names collectives"
             )
         return collectives(arguments)
     if arguments.action == "import-mpich":
@@ -159,7 +160,7 @@ def execute(arguments: argparse.Namespace) -> int:
         found.append((store, entries))
     if arguments.kernel is not None and not any(entries for _, entries in found):
         raise ParameterError(
-            f"nothing is remembered about a kernel {arguments.kernel!r}; try: jali tune show"
+            f"nothing is remembered about a kernel {value_shown(arguments.kernel)}; try: jali tune show"
         )
     if arguments.json:
         files = [
@@ -180,7 +181,7 @@ def _forget(arguments: argparse.Namespace) -> int:
     gone = sum(store.forget(arguments.kernel) for store in tune.stores())
     if arguments.kernel is not None and gone == 0:
         raise ParameterError(
-            f"nothing is remembered about a kernel {arguments.kernel!r}; try: jali tune show"
+            f"nothing is remembered about a kernel {value_shown(arguments.kernel)}; try: jali tune show"
         )
     print(json.dumps({"forgotten": gone}) if arguments.json else f"forgot {gone} answers")
     return 0
