@@ -1,11 +1,12 @@
 """One rank of tools/pylops_mpi_scripts.py: runs a script of pylops-mpi unchanged and writes down what it computed and printed.
 
-    python pylops_mpi_recorder.py library|jali|rounded SCRIPT FOLDER
+    python pylops_mpi_recorder.py library|jali|changed SCRIPT FOLDER
 
 Into FOLDER go RANK.json, a line for each number, array, operator and slice that a global variable of the script had, RANK.npz, their
 values, and RANK.out, what was printed. A value is taken when its variable gets another one, or when the script ends: `y` is the first
 one that y had, `y#2` the second. Of long arrays every so many elements are kept. Nothing here communicates: ranks on which a script
-takes other ways are recorded as they are. `rounded` is the library with the last bits of dot products and norms changed.
+takes other ways are recorded as they are. `changed` is the library with other last bits of dot products and norms, and
+other random starts of power iterations.
 """
 
 from __future__ import annotations
@@ -134,6 +135,24 @@ def change_last_bits(kind: type) -> None:
         setattr(kind, name, changed(getattr(kind, name)))
 
 
+def change_starts(*modules: Any) -> None:
+    """Power iterations of these modules begin with other random numbers; those that the script draws stay."""
+
+    def changed(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            state = np.random.get_state()
+            np.random.seed(state[1][0] ^ 0x5BD1E995)  # type: ignore[index]
+            try:
+                return function(*arguments, **named)
+            finally:
+                np.random.set_state(state)
+
+        return call
+
+    for module in modules:
+        module.power_iteration = changed(module.power_iteration)
+
+
 def main(library: str, script: Path, folder: Path) -> None:
     if library == "jali":
         from jali.compat import stand_in
@@ -143,8 +162,10 @@ def main(library: str, script: Path, folder: Path) -> None:
     import pylops_mpi
     from mpi4py import MPI
 
-    if library == "rounded":
+    if library == "changed":
         change_last_bits(pylops_mpi.DistributedArray)
+        if hasattr(pylops_mpi, "optimization"):
+            change_starts(pylops_mpi.optimization.eigs, pylops_mpi.optimization.cls_sparsity)
     rank = MPI.COMM_WORLD.Get_rank()
     plt.show = lambda *arguments, **named: None
     sleep = time.sleep
