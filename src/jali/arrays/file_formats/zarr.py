@@ -12,12 +12,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import lzma
 import math
 import os
 import re
 import secrets
 import shutil
 import threading
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -31,6 +33,8 @@ from jali.comm import Communicator
 from jali.comm.given import integer, several
 from jali.errors import FileFormatError, ParameterError
 from jali.files import checked_path, package_for, read_by, shown, value_shown
+from jali.io.array_formats import Outline
+from jali.io.array_formats._hdf5_process import numbers_in
 from jali.io.parallel import together
 from jali.io.writing import WRITER, explained, sync_directory
 
@@ -47,6 +51,8 @@ _SEALED = (
     "storage_transformers",
 )
 _CHUNK = re.compile(r"c(?:[/.][0-9]+)*|[0-9]+(?:[/.][0-9]+)*")
+# decompressors that notice damage, or return what they make of it
+_SOUND = ("zstd", "gzip", "zlib", "bz2", "crc32c", "transpose")
 _NUMBER = re.compile(r"[0-9]+")
 
 
@@ -213,6 +219,16 @@ def _replace(temporary: str, target: str) -> None:
 # --- reading --------------------------------------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def _read_by_zarr(path: str) -> Iterator[None]:
+    """`read_by`, also for what decompressors raise."""
+    with read_by("zarr", path):
+        try:
+            yield
+        except (EOFError, SystemError, zlib.error, lzma.LZMAError) as error:
+            raise ValueError(f"a chunk cannot be decompressed: {error}") from error
+
+
 class _Store:
     """An open store: one array, named "", or those of a group by their paths."""
 
@@ -220,7 +236,7 @@ class _Store:
         self.path, self._ranks = path, ranks
         with together(ranks):
             self._zarr = _zarr(path)
-        with together(ranks), read_by("zarr", path):
+        with together(ranks), _read_by_zarr(path):
             # every rank reads the few bytes itself: what they say is taken as they are
             found = self._zarr.open(path, mode="r")
             arrays = {"": found} if isinstance(found, self._zarr.Array) else _members(found, self._zarr.Array)
@@ -238,7 +254,7 @@ class _Store:
         """This rank's part."""
         ranks, folder = self._ranks, os.path.join(self.path, name)
         sparse = b""
-        with together(ranks), read_by("zarr", self.path):
+        with together(ranks), _read_by_zarr(self.path):
             array = self._zarr.open_array(self.path, mode="r", path=name)
             if ranks.rank == 0:
                 there = list(_chunks_there(folder))
@@ -246,11 +262,10 @@ class _Store:
                     _check_chunks(self.path, folder, array, there)
                 sparse = b"sparse" if 2 * len(there) < math.prod(_grid(array)) else b""
         sparse = ranks.broadcast_bytes(sparse, 0)
-        with together(ranks), read_by("zarr", self.path):
+        with together(ranks), _read_by_zarr(self.path):
             if sparse:
-                return _read_chunks(array, _chunks_there(folder), layout.box)
-            values: np.ndarray = np.asarray(array[tuple(slice(*ends) for ends in layout.box)])
-        return values
+                return _read_chunks(self.path, name, array, _chunks_there(folder), layout.box)
+            return _read_box(self.path, name, array, layout.box)
 
 
 def _seal(folder: str) -> str:
@@ -308,7 +323,17 @@ def _check_chunks(path: str, folder: str, array: Any, there: Sequence[tuple[str,
         )
 
 
-def _read_chunks(array: Any, there: Iterator[tuple[str, tuple[int, ...]]], box: Box) -> np.ndarray:
+def _read_box(path: str, name: str, array: Any, box: Box) -> np.ndarray:
+    """A part of an array. Decompressors that may end a process where a chunk is damaged do so in another one."""
+    steps = [*(array.filters or ()), *(array.compressors or ())]
+    if all(type(step).__name__.lower().startswith(_SOUND) for step in steps):
+        return np.asarray(array[tuple(slice(*ends) for ends in box)])
+    return numbers_in(path, Outline(name, tuple(array.shape), array.dtype), box, "zarr")
+
+
+def _read_chunks(
+    path: str, name: str, array: Any, there: Iterator[tuple[str, tuple[int, ...]]], box: Box
+) -> np.ndarray:
     """A part of an array most of whose chunks are missing, each of which costs zarr as much time as one that is there."""
     part = np.zeros(shape_of(box), array.dtype)
     if array.fill_value:
@@ -321,7 +346,7 @@ def _read_chunks(array: Any, there: Iterator[tuple[str, tuple[int, ...]]], box: 
         ]
         if len(place) == len(box) and all(begin < end for begin, end in ends):
             inside = tuple(slice(a - begin, b - begin) for (a, b), (begin, _) in zip(ends, box, strict=True))
-            part[inside] = array[tuple(slice(*one) for one in ends)]
+            part[inside] = _read_box(path, name, array, tuple(ends))
     return part
 
 

@@ -1,4 +1,4 @@
-"""The process that looks at HDF5 files in place of this one (`_hdf5_walk.py`): started when it is needed, and again when a file has
+"""The process that looks at HDF5 files, and reads some Zarr stores, in place of this one (`_hdf5_walk.py`): started when it is needed, and again when a file has
 ended it. Whatever becomes of it is a FileFormatError here.
 """
 
@@ -32,11 +32,19 @@ def found_in(path: str) -> list[dict[str, Any]]:
     return _PROCESS.asked(path, {}, np.empty(0))
 
 
-def numbers_in(path: str, outline: Outline, part: Sequence[tuple[int, int]]) -> NDArray[Any]:
-    """Part of a dataset, given by first index and the one behind the last of each dimension. Raises FileFormatError."""
+def numbers_in(
+    path: str, outline: Outline, part: Sequence[tuple[int, int]], library: str = "HDF5"
+) -> NDArray[Any]:
+    """Part of a dataset, or with `library="zarr"` of an array of a store, given by first index and the one behind the last of each dimension. Raises FileFormatError."""
     out = np.empty([end - begin for begin, end in part], outline.dtype)
     if out.size:
-        wanted = {"name": outline.name, "shape": outline.shape, "dtype": out.dtype.str, "part": part}
+        wanted = {
+            "library": library,
+            "name": outline.name,
+            "shape": outline.shape,
+            "dtype": out.dtype.str,
+            "part": part,
+        }
         _PROCESS.asked(path, wanted, out)
     return out
 
@@ -54,6 +62,7 @@ class _Process:
         """Its answer; numbers go to `out`. Raises FileFormatError."""
         common = {"path": os.path.abspath(path), "directory": os.getcwd(), "patience": PATIENCE}
         request = json.dumps({**common, **wanted}).encode() + b"\n"
+        library = wanted.get("library", "HDF5")
         begins = [begin for begin, _ in wanted.get("part", ())]
         with self._guard:
             try:
@@ -65,11 +74,13 @@ class _Process:
             ) as error:  # the rest of an answer would be taken for that to the next question
                 self._end()
                 if isinstance(error, ValueError | TypeError | LookupError):
-                    raise FileFormatError(f"{path}: HDF5 makes nonsense of it: {shown(error)}") from error
+                    raise FileFormatError(
+                        f"{path}: {library} makes nonsense of it: {shown(error)}"
+                    ) from error
                 raise
         last = found.pop() if found and status is None else {"error": _ended(status)}
         if "end" not in last:
-            raise FileFormatError(f"{path}: HDF5 cannot read it: {shown(last['error'])}")
+            raise FileFormatError(f"{path}: {library} cannot read it: {shown(last['error'])}")
         return found
 
     def _answer(

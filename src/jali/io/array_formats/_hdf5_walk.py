@@ -1,4 +1,5 @@
-"""What HDF5 finds in files, read by a process of its own: a program, which knows h5py and nothing of jali.
+"""What HDF5 finds in files, read by a process of its own: a program, which knows h5py and nothing of jali. It reads Zarr arrays, too,
+whose decompressors may end a process.
 
 In a damaged file the library may go round for ever, take all memory or end its process. So it looks at files here: at objects,
 attributes, indices of chunks, the files that a virtual dataset names, and at numbers that only the library can read.
@@ -6,7 +7,7 @@ attributes, indices of chunks, the files that a virtual dataset names, and at nu
 A request is a line of JSON: "path", "directory" (where the program that asks runs) and "patience", seconds without a step after
 which this process ends. The answer is a line for each dataset. Where a request has "name", "shape", "dtype" and "part" (first index
 and the one behind the last of each dimension), the answer is the part's numbers instead, block by block: `{"block": ...}`, which is
-like "part", and then the bytes as NumPy has them. The last line is `{"end": true}` or `{"error": ...}`. The process ends with who
+like "part", and then the bytes as NumPy has them; with "library": "zarr" of an array of a Zarr store. The last line is `{"end": true}` or `{"error": ...}`. The process ends with who
 asks, and when nobody has asked for some time.
 """
 
@@ -124,19 +125,29 @@ def _walk(path: str, step: Callable[..., None]) -> None:
         file.visititems(look)
 
 
-def _read(request: dict[str, Any], step: _Steps) -> None:
+@contextlib.contextmanager
+def _opened(request: dict[str, Any]) -> Iterator[Any]:
+    """The dataset, or array of Zarr, of a request."""
+    if request["library"] == "zarr":
+        yield importlib.import_module("zarr").open_array(request["path"], mode="r", path=request["name"])
+        return
     import h5py
-    import numpy as np
 
     with h5py.File(request["path"], "r", locking=False) as file:
         dataset = file[request["name"]]
-        if [*dataset.shape] != request["shape"] or dataset.dtype.str != request["dtype"]:
-            raise ValueError(f"{request['name']!r} is another dataset than it was when the file was opened")
         _find_filters(dataset)
+        yield dataset
+
+
+def _read(request: dict[str, Any], step: _Steps) -> None:
+    import numpy as np
+
+    with _opened(request) as dataset:
+        if [*dataset.shape] != request["shape"] or dataset.dtype.str != request["dtype"]:
+            raise ValueError(f"{request['name']!r} is another array than it was when the file was opened")
         for block in _blocks(dataset.chunks or (1,) * dataset.ndim, request["part"], dataset.dtype.itemsize):
             step()
-            numbers = np.empty([end - begin for begin, end in block], dataset.dtype)
-            dataset.read_direct(numbers, tuple(slice(*ends) for ends in block))
+            numbers = np.ascontiguousarray(dataset[tuple(slice(*ends) for ends in block)], dataset.dtype)
             step.pause()
             _say({"block": block}, numbers.reshape(-1).view(np.uint8).data)
 
@@ -186,8 +197,6 @@ def main() -> None:
     """Of the program."""
     with contextlib.suppress(OSError, ValueError):  # where less is allowed already
         resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
-    import h5py
-
     # what a library says while it reads must not come in between
     sys.stdout = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -196,7 +205,10 @@ def main() -> None:
         if not request:
             break
         _answer(json.loads(request))
-        if h5py.h5f.get_obj_count(h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_FILE):  # a damaged one that cannot be closed
+        h5py = sys.modules.get("h5py")
+        if h5py and h5py.h5f.get_obj_count(
+            h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_FILE
+        ):  # a damaged one that cannot be closed
             break
 
 
