@@ -64,6 +64,7 @@ TOLERANCE = {4: 1e-4, 8: 1e-6}
 PRINTED = 1e-6
 SPREAD = 10.0  # how many times what the changes make a difference may be
 NOT_PRINTED = {"x[0]", "tau"}  # columns of tables that jali's solvers do not have
+ALSO_CALLED = {"cost": "r12norm"}  # columns of jali's, and their names in the library
 UNENDED = "did not end"
 ATTRIBUTES = (
     "kind",
@@ -117,7 +118,8 @@ class Printed:
                 if line:
                     whole = found.lines[-1].count("[") == found.lines[-1].count("]")
             elif line.startswith("Itn"):
-                columns = [column.split("=")[0] for column in re.sub(" *([=+]) *", r"\1", line).split()[1:]]
+                words = re.sub(" *([=+]) *", r"\1", line).split()[1:]
+                columns = [ALSO_CALLED.get(word, word.split("=")[0]) for word in words]
                 found.tables.append(Table())
             elif columns and "Total time" in line:
                 total = True

@@ -13,6 +13,8 @@ from jali.solvers import sparsity
 
 __all__ = ["FISTA", "ISTA"]
 
+EIGS = {"niter": 10, "tol": 1e-5}  # defaults of power_iteration, which finds the step length
+
 
 class _InTheirOrder(InTheirWords, sparsity.ISTA):
     """The arguments of pylops_mpi, in its order; `rtol` and `rtol1` of the functions may be given to the classes too. What diverges ends
@@ -45,8 +47,8 @@ class _InTheirOrder(InTheirWords, sparsity.ISTA):
         """Begin with x0. Returns x."""
         self.tol = tol
         return super().setup(
-            floating(y), floating(x0), maxiter=niter, SOp=SOp, eps=eps, alpha=alpha, eigs_options=renamed(eigsdict), atol=max(tol, 0.0),
-            cost_rtol=rtol, cost_btol=rtol1, threshkind=threshkind, decay=decay, monitorres=monitorres, show=show,
+            floating(y), floating(x0), maxiter=niter, SOp=SOp, eps=eps, alpha=alpha, eigs_options=renamed(EIGS | (eigsdict or {})),
+            atol=max(tol, 0.0), cost_rtol=rtol, cost_btol=rtol1, threshkind=threshkind, decay=decay, monitorres=monitorres, show=show,
         )  # fmt: skip
 
     def solve(  # type: ignore[override]
