@@ -218,7 +218,7 @@ def compare_printed(theirs: str, ours: str, exact: bool = False) -> Iterator[Dif
         missing = {name for _, name in table.cells.keys() - other.cells.keys()} - NOT_PRINTED
         if missing - {name for _, name in common}:
             yield Difference("printed:columns", f"table {k} has {', '.join(sorted(missing))}, not on jali")
-        for name in sorted({name for _, name in common}):
+        for name in sorted({name for _, name in common} - NOT_PRINTED):
             rows = sorted(row for row, column in common if column == name)
             scale = max(abs(float(table.cells[row, name])) for row in rows)
             apart = [abs(float(table.cells[row, name]) - float(other.cells[row, name])) for row in rows]

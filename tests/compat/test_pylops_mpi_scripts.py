@@ -88,6 +88,8 @@ def test_differences_of_the_size_that_the_library_itself_makes_are_within_its_sp
     assert scripts.within_spread(found["x:values"], spread)
     assert not scripts.within_spread(scripts.compare(theirs, recorded(x=1.01))["x:values"], spread)
     assert not scripts.within_spread(found["x:values"], scripts.compare(theirs, theirs, exact=True))
+    complex_ones = recorded(TABLE.replace("2.7357e-01", "0.00e+00+0.00e+00j"))
+    assert "printed:table-1-r1norm" in scripts.compare(complex_ones, complex_ones, exact=True)
 
 
 def test_other_local_shapes_types_names_and_partitions_are_found() -> None:
