@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <limits>
@@ -660,13 +661,11 @@ const WayNames& way_names() {
 }
 
 ChoiceRules read_rules(const std::string& file) {
+    std::error_code unknown;
+    if (!std::filesystem::is_regular_file(file, unknown)) // a pipe would be waited for
+        throw RulesError("the rules of collectives, " + file + ", cannot be read: it is no file");
     std::ifstream stream(file, std::ios::binary);
-    std::string text;
-    try { // a directory opens, and cannot be read
-        if (stream) text.assign(std::istreambuf_iterator<char>(stream), {});
-    } catch (const std::ios_base::failure&) {
-        stream.setstate(std::ios::failbit);
-    }
+    const std::string text(std::istreambuf_iterator<char>(stream), {});
     if (!stream) throw RulesError("the rules of collectives, " + file + ", cannot be read");
     return ChoiceRules(text, file, way_names());
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import os
 import re
 import tomllib
 from collections.abc import Callable
@@ -275,7 +276,8 @@ def test_who_names_a_way_is_not_asked_for_rules(use_rules, use_settings) -> None
     ("text", "said"),
     [
         (None, "the rules of collectives, .* cannot be read"),
-        ("a folder", "the rules of collectives, .*rules.toml, cannot be read"),
+        ("a folder", "the rules of collectives, .*rules.toml, cannot be read: it is no file"),
+        ("a pipe", "the rules of collectives, .*rules.toml, cannot be read: it is no file"),
         (RULE, "line 2: a rule without ways"),
     ],
 )
@@ -283,6 +285,8 @@ def test_rules_that_cannot_be_read_are_an_error_where_they_are_named(text, said,
     file = tmp_path / "rules.toml"
     if text == "a folder":
         file.mkdir()
+    elif text == "a pipe":
+        os.mkfifo(file)
     elif text is not None:
         file.write_text(text)
     with pytest.raises(

@@ -149,9 +149,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with status 2."""
-        self.exit(
-            BAD_INPUT, f"{self.prog}: error: {shown(message, LONGEST_LINE)}\n" if early.is_first() else None
-        )
+        here = known()
+        first = early.is_first() if here is None else here.rank == 0
+        self.exit(BAD_INPUT, f"{self.prog}: error: {shown(message, LONGEST_LINE)}\n" if first else None)
 
 
 def make_parser(chosen: str | None) -> argparse.ArgumentParser:
