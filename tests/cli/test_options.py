@@ -39,7 +39,7 @@ SOON: dict[str, tuple[tuple[object, ...], ...]] = {
     "info": (),
 }
 ON_ALL_RANKS = ("run", "measure", "convert", "machine", "profile")  # of the others one rank does it and speaks
-DONE_FOR_REAL = ("ranks", "output", "out", "draw", "picture")
+DONE_FOR_REAL = ("ranks", "output", "picture", "sweeps")
 ODD = (
     "",
     " ",
