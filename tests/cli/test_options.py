@@ -38,7 +38,13 @@ SOON: dict[str, tuple[tuple[object, ...], ...]] = {
     "profile": (("profile", "p.toml", "--sweeps", "0"),),
     "info": (),
 }
-ON_ALL_RANKS = ("run", "measure", "convert", "machine", "profile")  # of the others one rank does it and speaks
+ON_ALL_RANKS = (
+    "run",
+    "measure",
+    "convert",
+    "machine",
+    "profile",
+)  # of the others one rank does it and speaks
 DONE_FOR_REAL = ("ranks", "output", "picture", "sweeps")
 ODD = (
     "",

@@ -195,6 +195,14 @@ def test_smearing_leaves_its_argument_unchanged_and_none_is_a_copy() -> None:
     assert np.array_equal(as_array(twice), as_array(stout_smear(U, 0.1, 2)))
 
 
+@pytest.mark.parametrize("steps", [-1, 1.0, "1", None, True])
+def test_the_flow_goes_whole_steps_forward_or_refuses(steps):
+    flow = Flow(warm((4, 4), 2), 0.02)
+    with pytest.raises(ParameterError, match="steps is"):
+        flow.advance(steps)
+    assert flow.time == 0.0
+
+
 def test_impossible_smearing_is_refused() -> None:
     U = warm((4, 4, 4), 2)
     with pytest.raises(LayoutError, match="two of the 3 directions"):

@@ -187,6 +187,14 @@ def test_plaquette_normalised_to_three_is_named_as_such(path) -> None:
     assert "another normalisation" in open_configuration(path).header_mismatch(plaq, link_trace(LINKS))
 
 
+def test_a_boundary_that_links_do_not_have_is_a_warning(path) -> None:
+    path.write_bytes(nersc_file(LINKS, BOUNDARY_4="ANTIPERIODIC"))
+    (warning,) = open_configuration(path).warnings
+    assert "BOUNDARY_4 is 'ANTIPERIODIC'; the links are taken as periodic" in warning
+    path.write_bytes(nersc_file(LINKS, BOUNDARY_4="periodic"))
+    assert open_configuration(path).warnings == ()
+
+
 def write(path, links=LINKS, plaquette=0.5, link_trace=0.1, **arguments) -> None:
     write_nersc(
         path, links, Box.whole(LATTICE), LATTICE, plaquette=plaquette, link_trace=link_trace, **arguments

@@ -452,3 +452,17 @@ def test_a_zero_of_the_algebra_is_stored_in_a_momentum():
     p[...] = np.diag([1j, -1j, 0])
     evaluate([p], [p], [], lambda a: [jali.where(a.norm2() < 0, a, jali.zero(Algebra(3)))])
     assert p.norm2() == 0
+
+
+@pytest.mark.parametrize("name", ["exp", "sqrt", "log", "abs"])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_complex_functions_of_special_values_are_those_of_numpy(precision, name):
+    """Both parts: NumPy gives a part where the other has no value (sqrt(-inf + nan j), exp(-inf + inf j)), never 0 for nan."""
+    z = np.array([complex(re, im) for re, im in itertools.product([*NUMBERS, 1e30, 1e-30], repeat=2)])
+    field = Field(Lattice(len(z)), Complex(), precision=precision)
+    field[...] = z
+    found = (abs(field) if name == "abs" else getattr(jali, name)(field))[...]
+    with np.errstate(all="ignore"):
+        expected = getattr(np, name)(z.astype(f"c{2 * np.dtype(precision).itemsize}"))
+    for part in ("real", "imag"):
+        np.testing.assert_allclose(getattr(found, part), getattr(expected, part), rtol=1e-5, err_msg=name)

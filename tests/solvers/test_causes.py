@@ -11,7 +11,7 @@ from test_solvers_in_corner_cases import Matrix, ill
 import jali
 from jali import Field, Lattice, Real, comm
 from jali.arrays import DistributedArray
-from jali.errors import SolverError
+from jali.errors import ParameterError, SolverError
 from jali.linops import BlockDiag
 from jali.solvers import (
     ADMM,
@@ -306,3 +306,18 @@ def test_divergence_is_an_error(ranks: int) -> None:
             power_iteration(np.nan * A, x0)
 
     comm.virtual_ranks(ranks, run)
+
+
+@pytest.mark.parametrize("library", ["pylops", "scipy"])
+@pytest.mark.parametrize("name", ["cg", "cgls", "lsqr", "ista", "fista", "power_iteration"])
+def test_a_serial_operator_with_a_field_is_told_to_be_serial(library: str, name: str) -> None:
+    b = Field(Lattice(4, 4), Real())
+    b[...] = np.arange(16.0).reshape(4, 4)
+    A: Any = pytest.importorskip("pylops").MatrixMult(np.eye(16))
+    if library == "scipy":
+        A = pytest.importorskip("scipy.sparse.linalg").aslinearoperator(np.eye(16))
+    arguments = {"ista": {"maxiter": 2}, "fista": {"maxiter": 2}}.get(name, {})
+    with pytest.raises(
+        ParameterError, match=rf"is a {library}.*acts on arrays of one process, not on a Field"
+    ):
+        getattr(jali.solvers, name)(A, b, **arguments)

@@ -191,7 +191,7 @@ def _positive(name: str, *numbers: Any) -> None:
 
 
 def _kind(kind: str) -> str:
-    if kind not in ("real", "complex"):
+    if not isinstance(kind, str) or kind not in ("real", "complex"):
         raise LayoutError(f"kind is 'real' or 'complex', not {value_shown(kind)}")
     return kind
 

@@ -380,10 +380,12 @@ class GaugeField(WithoutOperators):
             raise ParameterError(f"a configuration is written to a path, not to {value_shown(path)}")
         if format is None:
             format = link_format_named(path) or "ildg"
-        if format not in link_formats():
+        if not isinstance(format, str) or format not in link_formats():
             raise ParameterError(
                 f"the format is {' or '.join(map(repr, link_formats()))}, not {value_shown(format)}"
             )
+        if precision is not None and (not isinstance(precision, int) or precision not in (32, 64)):
+            raise ParameterError(f"the precision of a file is 32 or 64, not {value_shown(precision)}")
         if format not in writers():
             self._save_fields(path, format, precision, metadata)
             return
@@ -406,12 +408,10 @@ class GaugeField(WithoutOperators):
         self, path: str | os.PathLike[str], format: str, precision: int | None, metadata: Any
     ) -> None:
         """Writes the links as fields, or as an array of all."""
-        if metadata:
+        if checked_metadata(metadata):
             raise ParameterError(
                 f"metadata goes into files of configurations; the format {value_shown(format)} has no place for it"
             )
-        if precision not in (None, 32, 64):
-            raise ParameterError(f"the precision of a file is 32 or 64, not {value_shown(precision)}")
         first, lattice = self.fields[0], self.lattice
         wanted = f"float{precision}" if precision else self.precision
         if wanted != self.precision:

@@ -74,8 +74,11 @@ class Flow:
         self._spare = U.like()
         self._algebra = [jali.Field(U.lattice, Algebra(U.n), precision=U.precision) for _ in U.fields]
 
+    @checked
     def advance(self, steps: int = 1) -> GaugeField:
-        """Integrates over `steps` steps; returns `field`, whose links move on with the next call."""
+        """Integrates over `steps` steps; returns `field`, whose links move on with the next call. Raises ParameterError for fewer than 0."""
+        if steps < 0:
+            raise ParameterError(f"the flow goes forward: steps is 0 or more, not {value_shown(steps)}")
         for _ in range(steps):
             self._integrate(self.step)
         self._steps += steps

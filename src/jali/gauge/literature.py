@@ -95,6 +95,8 @@ def plaquette_reference(group: str, beta: float, extents: Sequence[int]) -> Refe
         )
     if not isinstance(beta, numbers.Real):
         raise ParameterError(f"plaquette_reference: beta is a real number, not {value_shown(beta)}")
+    if not isinstance(group, str):
+        raise ParameterError(f"plaquette_reference: group is a name, not {value_shown(group)}")
     if len(extents) == 2 and min(extents) >= 2 and group in ("U(1)", "SU(2)", "SU(3)"):
         if beta > _LARGEST_TORUS_BETA or (group == "SU(3)" and beta > 10 * math.prod(extents)):
             return None

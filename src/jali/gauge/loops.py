@@ -69,7 +69,7 @@ def _loops(U: GaugeField, sizes: range, t_max: int, time: int | None) -> np.ndar
     if time is not None and time not in range(-lattice.ndim, lattice.ndim):
         raise ParameterError(f"direction {time} does not exist on a lattice of {lattice.ndim} dimensions")
     pairs = [(m, v) for m in axes for v in axes if m != v and (time is None or v == axes[time])]
-    if len(sizes) < 1 or sizes[0] < 1 or t_max < 1:
+    if not sizes or sizes[0] < 1 or t_max < 1:
         raise ParameterError(f"Wilson loops have sizes from 1 x 1, not {sizes[-1] if sizes else 0} x {t_max}")
     for m, v in pairs:
         if any(

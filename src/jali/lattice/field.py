@@ -51,7 +51,8 @@ def as_array(values: Any, what: str) -> np.ndarray:
 
 def precision_named(given: Any) -> str:
     """A precision by its name or as a type of NumPy's. Raises LayoutError."""
-    name = np.dtype(given).name if isinstance(given, np.dtype) or given in (np.float64, np.float32) else given
+    of_numpy = isinstance(given, np.dtype) or given is np.float64 or given is np.float32
+    name = np.dtype(given).name if of_numpy else given
     if not isinstance(name, str) or name not in PRECISIONS:
         raise LayoutError(f"precision {value_shown(given)} is unknown; use 'float64' or 'float32'")
     return name
@@ -167,6 +168,8 @@ class Field(FieldArithmetic):
         """A field of zeros with the same lattice, element, precision, storage and boundary, but for `changes`. A new element or
         precision is stored as its own numbers, unless `storage` says otherwise.
         """
+        if not isinstance(changes.get("element", self.element), Element):
+            raise LayoutError(f"like: element is an element, not {value_shown(changes['element'])}")
         options: dict[str, Any] = {
             "precision": self.precision,
             "storage": self.stored.format.name,

@@ -99,6 +99,9 @@ class FieldArithmetic:
             return self._changed(f"**{int(exponent)}")
         return self._combined("**", exponent)
 
+    def __rpow__(self, base: Any) -> Any:
+        return self._combined("**", base, swapped=True)
+
     def __mod__(self, divisor: Any) -> Any:
         return self._divided("%", divisor)
 
@@ -181,30 +184,39 @@ class FieldArithmetic:
 
     def dot(self, other: Any) -> Any:
         """The sum of conj(v_k) w_k at every site; `inner` sums it over sites."""
-        return self._combined("dot", other)
+        return self._of_two("dot", other)
 
     def outer(self, other: Any) -> Any:
         """The matrix v_i conj(w_j) at every site."""
-        return self._combined("outer", other)
+        return self._of_two("outer", other)
 
     def applied(self, name: str, *others: Any) -> Any:
         """The function `name` of the site language at every site; `jali.exp(f)` and its like call this."""
-        return self._combined(name, *others) if others else self._changed(name)
+        return self._of_two(name, *others) if others else self._changed(name)
 
     def applied_to(self, name: str, first: Any) -> Any:
         """The same of two arguments, of which this is the second."""
-        return self._combined(name, first, swapped=True)
+        return self._of_two(name, first, swapped=True)
+
+    def _of_two(self, name: str, other: Any, swapped: bool = False) -> Any:
+        """`_combined` by a function, which has no other operand to ask. Raises LayoutError for what is no field and no number."""
+        found = self._combined(name, other, swapped)
+        if found is NotImplemented:
+            raise LayoutError(
+                f"{name} takes fields, expressions of fields and numbers, not {no_field(other)}"
+            )
+        return found
 
     # ---- sums ------------------------------------------------------------------------------------
 
-    def norm2(self, fast: bool = False, wait: bool = True) -> Any:
+    def norm2(self, *, fast: bool = False, wait: bool = True) -> Any:
         """Sum over sites and components of |f|^2: a float, with `wait=False` a `Scalar`. See `Lattice.sum` for `fast`.
 
         Whole numbers are squared as float64, whatever their precision.
         """
         return _as_reals(self._expression())._summed("norm2", fast=fast, wait=wait)
 
-    def inner(self, other: Any, fast: bool = False, wait: bool = True) -> Any:
+    def inner(self, other: Any, *, fast: bool = False, wait: bool = True) -> Any:
         """Sum over sites and components of conj(f) g: a float for real fields, a complex number for complex ones.
 
         Whole numbers are multiplied as float64, whatever their precision.
@@ -214,20 +226,24 @@ class FieldArithmetic:
             raise LayoutError(f"inner takes a field or an expression of fields, not {no_field(other)}")
         return _join("dot", _as_reals(self._expression()), _as_reals(given))._summed(fast=fast, wait=wait)
 
-    def sum(self, fast: bool = False, wait: bool = True) -> Any:
+    def sum(self, axis: Any = None, *, fast: bool = False, wait: bool = True) -> Any:
         """Sum over all sites and components, as `f[...].sum()`; of each component by itself see `Lattice.sum`."""
+        _refuse_axis("sum", axis)
         return self._summed("sum", fast=fast, wait=wait)
 
-    def mean(self, fast: bool = False, wait: bool = True) -> Any:
+    def mean(self, axis: Any = None, *, fast: bool = False, wait: bool = True) -> Any:
         """Mean of all sites and components, as `f[...].mean()`."""
+        _refuse_axis("mean", axis)
         return self.sum(fast=fast, wait=wait) / self.size
 
-    def max(self, wait: bool = True) -> Any:
+    def max(self, axis: Any = None, *, wait: bool = True) -> Any:
         """The largest of all real or whole numbers, as `f[...].max()`; NaN if there is one."""
+        _refuse_axis("max", axis)
         return self._extreme("max", wait)
 
-    def min(self, wait: bool = True) -> Any:
+    def min(self, axis: Any = None, *, wait: bool = True) -> Any:
         """The smallest of all real or whole numbers, as `f[...].min()`; NaN if there is one."""
+        _refuse_axis("min", axis)
         return self._extreme("min", wait)
 
     def _extreme(self, which: str, wait: bool) -> Any:
@@ -410,6 +426,15 @@ def refuse_while_tracing(field: Any) -> None:
     if getattr(tracing.active, "trace", None) is not None:
         raise trace_error(
             f"{value_shown(field)} has no arithmetic of its own in a site function: one that has it as an argument uses f[X]"
+        )
+
+
+def _refuse_axis(name: str, axis: Any) -> None:
+    """Raises LayoutError unless `axis` is None, the only one that a field has."""
+    if axis is not None:
+        raise LayoutError(
+            f"{name} of a field is over all sites and components, not along axis {value_shown(axis)}: np.{name}(f, axis=...) makes "
+            "an array of it first"
         )
 
 

@@ -142,7 +142,7 @@ class Lattice(LatticeBase):
         self.gpu = devices.open_device(device, self.communicator)
         self._lanes = lanes
         self.halo_items = halo_items
-        if halo_wire and halo_wire not in wires():
+        if not isinstance(halo_wire, str) or (halo_wire and halo_wire not in wires()):
             raise LayoutError(
                 f"halo items do not travel as {value_shown(halo_wire)}; rows that hold them: {', '.join(wires())}, or '' for "
                 "what loses nothing"

@@ -88,7 +88,7 @@ class Random:
         try:
             seed, stream, call = state["seed"], state["stream"], state["call"]
             purpose = state.get("purpose")
-        except (KeyError, TypeError, AttributeError) as error:
+        except (LookupError, TypeError, AttributeError, ValueError) as error:
             raise ParameterError(
                 f"not the state of a random number source: {value_shown(state)} ({error!r})"
             ) from None

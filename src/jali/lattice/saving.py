@@ -56,6 +56,8 @@ def save_fields(path: str | os.PathLike[str], format: str | None, fields: Mappin
                 "file are on one lattice"
             )
     format = format_of(path) if format is None else format
+    if not isinstance(format, str):
+        raise ParameterError(f"the format of a file is a word, not {value_shown(format)}")
     box = io.Box(lattice.local_origin, lattice.local_extents)
     ranks = lattice.communicator
     told = {name: description(field) for name, field in fields.items()}

@@ -11,6 +11,7 @@ import collections
 import contextlib
 import functools
 import inspect
+import operator
 import threading
 import types
 import weakref
@@ -90,13 +91,17 @@ class SiteFunction:
                 )
         self.site = known.pop(0).name
         self.parameters = [p.name for p in known]
-        self._defaults = {p.name: p.default for p in known if p.default is not p.empty}
+        whose = inspect.unwrap(function)
+        self._whose_defaults = getattr(whose, "__func__", whose)
+        self._defaults: dict[str, Any] = {}
+        self._defaults_seen: tuple[Any, ...] = ()
         self._only_by_place = {p.name for p in known if p.kind is p.POSITIONAL_ONLY}
         self._places = sum(p.kind is not p.KEYWORD_ONLY for p in known)  # parameters that may be given so
         self._complete = -1 if self.is_method or self._places < len(known) else len(known)  # without more ado
         self._rest: dict[
             tuple[int, bool], tuple[Any, ...]
         ] = {}  # what stands for parameters that are left out
+        self._read_defaults()
         self._fixed: frozenset[str] = frozenset()  # numbers that offsets are made of
         self._guard = threading.RLock()  # of what follows; held for moments, never while anything runs
         self._exhausted_before = 0  # by launches that are gone, as far as somebody has looked
@@ -158,6 +163,7 @@ class SiteFunction:
         """
         if self.is_method:
             raise trace_error(self._unbound())
+        self._read_defaults()
         if len(arguments) > self._places:
             only = ", ".join(self.parameters[self._places :])
             raise trace_error(
@@ -187,6 +193,22 @@ class SiteFunction:
             )
         return tuple([found[n] if n in found else self._defaults.get(n, SUM) for n in self.parameters])
 
+    def _read_defaults(self) -> None:
+        """Takes the function's defaults of now, where somebody has given it others since."""
+        whose = self._whose_defaults
+        named = whose.__kwdefaults__ or {}
+        now = (whose.__defaults__, *named, *named.values())
+        if len(now) == len(self._defaults_seen) and all(map(operator.is_, now, self._defaults_seen)):
+            return
+        parameters = inspect.signature(self.function).parameters
+        self._defaults = {
+            n: parameters[n].default
+            for n in self.parameters
+            if parameters[n].default is not inspect.Parameter.empty
+        }
+        self._rest.clear()
+        self._defaults_seen = now
+
     def _unbound(self) -> str:
         return (
             f"{self.__name__} is a method: call it on an object, model.{self.__name__}(...), not on the class"
@@ -215,6 +237,11 @@ class SiteFunction:
         if named:
             arguments = self.complete(arguments, named, sums is not None)
         elif sums is not None or len(arguments) != self._complete:
+            if (
+                self._defaults_seen[0] is not self._whose_defaults.__defaults__
+                or self._whose_defaults.__kwdefaults__
+            ):
+                self._read_defaults()
             count = len(arguments)
             rest = self._rest.get((count, sums is None))
             if rest is None:

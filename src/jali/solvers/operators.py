@@ -15,7 +15,7 @@ import numpy as np
 
 from jali.errors import ParameterError
 from jali.files import value_shown
-from jali.solvers.vectors import check_alike, list_like, vectors_of
+from jali.solvers.vectors import ArrayVectors, check_alike, list_like, vectors_of
 
 Function = Callable[[Any], Any]
 
@@ -29,8 +29,7 @@ def forward_of(name: str, Op: Any) -> Function:
     """Op x as a function of x. Raises ParameterError, a sentence about `name`, for what is no operator."""
     if not is_operator(Op):
         raise ParameterError(f"{name} is an operator with matvec and rmatvec, not {value_shown(Op)}")
-    function: Function = getattr(Op, "matvec_kept", None) or Op.matvec
-    return function
+    return _of_its_vectors(name, Op, getattr(Op, "matvec_kept", None) or Op.matvec)
 
 
 def adjoint_of(name: str, Op: Any) -> Function:
@@ -38,8 +37,24 @@ def adjoint_of(name: str, Op: Any) -> Function:
     forward_of(name, Op)
     if not callable(getattr(Op, "rmatvec", None)):
         raise ParameterError(f"{name} has no adjoint, a function rmatvec: {value_shown(Op)}")
-    function: Function = getattr(Op, "rmatvec_kept", None) or Op.rmatvec
-    return function
+    return _of_its_vectors(name, Op, getattr(Op, "rmatvec_kept", None) or Op.rmatvec)
+
+
+def _of_its_vectors(name: str, Op: Any, function: Function) -> Function:
+    """The function; of an operator of pylops or SciPy, one that refuses what is no array, by name, with the cure."""
+    if not any(kind.__module__.partition(".")[0] in ("pylops", "scipy") for kind in type(Op).__mro__):
+        return function
+
+    def apply(x: Any) -> Any:
+        if not isinstance(vectors_of(f"{name}: its vector", x), ArrayVectors):
+            raise ParameterError(
+                f"{name} is a {type(Op).__module__}.{type(Op).__qualname__}, which acts on arrays of one process, not on "
+                f"a {type(x).__name__}: jali.linops.aslinearoperator makes an operator on distributed arrays of it; an operator "
+                "on fields is a class with matvec and rmatvec"
+            )
+        return function(x)
+
+    return apply
 
 
 def residual(Ax: Any, y: Any) -> Any:

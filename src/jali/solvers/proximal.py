@@ -318,6 +318,8 @@ class L21(ProxOperator):
 
     def __init__(self, ndim: int, sigma: float = 1.0) -> None:
         super().__init__()
+        if not isinstance(ndim, int) or isinstance(ndim, bool) or ndim < 1:
+            raise ParameterError(f"L21: ndim is a number of vectors, from 1 on, not {value_shown(ndim)}")
         self.ndim, self.sigma = ndim, sigma
 
     def _members(self, x: Any) -> list[Any]:

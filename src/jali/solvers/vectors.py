@@ -367,6 +367,11 @@ def sums(*terms: tuple[Any, Any]) -> list[Any]:
     A term is two vectors, (x, y), for the sum of conj(x) y, or a vector and a function, (x, f), for that of f of each array of
     `Vectors.parts`. Terms need not be of one kind. Sums of fields are exact, and reduced by themselves.
     """
+    for term in terms:
+        if not isinstance(term, tuple | list) or len(term) != 2:
+            raise ParameterError(
+                f"sums: a term is a vector with a vector or a function, not {value_shown(term)}"
+            )
     return summed([vectors_of("a vector", x).partial_sums(x, y) for x, y in terms])
 
 

@@ -59,11 +59,14 @@ JALI_INLINE mask is_safe(real square) {
     constexpr JALI_REAL MOST = JALI_REAL(JALI_DOUBLE ? 0x1p900 : 0x1p90);
     return (square < splat(MOST)) & (square > splat(1 / MOST));
 }
-// |z|
+// |z|. Where no square leaves the range, which one test of all lanes sees, scaled numbers would give the same bits.
 JALI_INLINE real modulus(real re, real im) {
+    const real square = norm2(complex_lane{re, im});
+    if (JALI_LIKELY(!any(~is_safe(square)))) return vsqrt(square);
     const real s = unit_scale(re, im);
     const real inverse = real_of_bits(splat_integer(2 * EXPONENT_BIAS << MANTISSA_BITS) - bits_of(s));
-    return inverse * vsqrt(norm2(s * complex_lane{re, im}));
+    const mask infinite = (vabs(re) == splat(INFINITE)) | (vabs(im) == splat(INFINITE)); // beside nan, too
+    return select(infinite, splat(INFINITE), inverse * vsqrt(norm2(s * complex_lane{re, im})));
 }
 // Division by z: a / z = s a conj(w) / n with w = s z and n = |w|^2. No step leaves the range unless a / z does;
 // where none does without s, the bits are those of s = 1.
@@ -108,6 +111,9 @@ JALI_CALL void complex_exp(real* out, const real* a) {
     const real third = fma(n, splat(THIRD[0]), splat(ROUNDING_OFFSET)), part = power_of_two(third);
     const real rest = power_of_two(n - splat(2) * (third - splat(ROUNDING_OFFSET)) + splat(ROUNDING_OFFSET));
     const mask number = a[0] == a[0], on_axis = a[1] == splat(0); // inf times 0 would be nan
+    const mask none = ~(vabs(a[1]) < splat(INFINITE)), low = a[0] == splat(-INFINITE); // no angle: size decides
+    c = select(none & (vabs(a[0]) == splat(INFINITE)), splat(1), c);
+    s = select(none & low, splat(1), s);
     put(out, 0,
         {select(number, part * c * size * part * rest, a[0]),
          select(on_axis, a[1], select(number, part * s * size * part * rest, a[0]))});
@@ -147,9 +153,10 @@ JALI_CALL void complex_sqrt(real* out, const real* a) {
     const real unit = square_unit(at(a, 0), &inverse_unit), half = splat(JALI_REAL(0.5));
     const complex_lane z = unit * at(a, 0);
     const mask infinite = vabs(z.im) == splat(INFINITE);
-    const real size = vsqrt(half * (vabs(z.re) + vsqrt(norm2(z))));
+    const real root2 = vsqrt(half * (vabs(z.re) + vsqrt(norm2(z))));
+    const real size = select(vabs(z.re) == splat(INFINITE), splat(INFINITE), root2);
     const real large = select(infinite, splat(INFINITE), size);
-    const real small = select(infinite, splat(INFINITE), keep(size > splat(0), half * z.im / size));
+    const real small = select(infinite, splat(INFINITE), keep(~(size == splat(0)), half * z.im / size));
     const real root = vsqrt(inverse_unit); // an even power of two: exact
     const mask right = z.re >= splat(0);
     put(out, 0,

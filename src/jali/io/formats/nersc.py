@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jali.errors import FileFormatError, ParameterError
+from jali.files import value_shown
 
 from ..boxes import Box, SiteRecords
 from ..checksums import WordSum
@@ -86,7 +87,15 @@ def parse_nersc(path: str, fd: int, size: int, asked: Asked) -> Contents:
         make_checksum=lambda: WordSum(storage.byte_order),
         checksum=sums,
         checksum_fault=fault,
+        warnings=tuple(_edges(path, header)),
     )
+
+
+def _edges(path: str, header: dict[str, str]) -> Iterator[str]:
+    """What the header says of edges that links read from it do not have; often the fermions' are meant."""
+    for key in (f"BOUNDARY_{d}" for d in range(1, 5)):
+        if header.get(key, "PERIODIC").upper() != "PERIODIC":
+            yield f"{path}: header key {key} is {value_shown(header[key])}; the links are taken as periodic, as the format stores them"
 
 
 def write_nersc(
