@@ -169,6 +169,12 @@ def test_impossible_rank_or_tag_is_refused(to: int, tag: int) -> None:
         comm.current().send(np.zeros(1), to, tag)
 
 
+def test_a_flag_is_no_rank() -> None:
+    for call in (comm.current().send, comm.current().receive):
+        with pytest.raises(ParameterError, match="False"):
+            call(np.zeros(1), False)
+
+
 @pytest.mark.parametrize("data", [np.zeros((4, 4))[:, 1], [1.0, 2.0], 3, None, "text", np.array([None])])
 def test_what_is_no_contiguous_array_is_neither_sent_nor_received(data: object) -> None:
     with pytest.raises(ParameterError, match="a message is a C-contiguous array in host memory"):

@@ -539,7 +539,8 @@ def elements_of(engine: str, dtype: Any) -> Iterator[None]:
         yield
     except (TypeError, AttributeError, UnicodeError, SyntaxError) as error:
         raise ParameterError(
-            f"{value_shown(dtype)} is no type of elements of {engine}: {shown(error, 100)}"
+            f"{value_shown(dtype)} is no type of elements of {engine}"
+            + (f": {shown(error, 100)}" if isinstance(dtype, str | type) else "")
         ) from None
 
 

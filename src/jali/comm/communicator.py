@@ -348,6 +348,8 @@ class Communicator:
         recording.refuse_call("send")
         if type(data) is not np.ndarray:
             _check_on_host(data, "persistent_send")
+        if to is True or to is False:  # which the core would take for 1 and 0
+            _check_ranks(to=to)
         try:
             return self.core.send(data, to, tag)
         except TypeError:
@@ -362,6 +364,8 @@ class Communicator:
         recording.refuse_call("receive")
         if type(data) is not np.ndarray:
             _check_on_host(data, "persistent_receive")
+        if source is True or source is False:
+            _check_ranks(source=source)
         try:
             return self.core.receive(data, source, tag)
         except TypeError:

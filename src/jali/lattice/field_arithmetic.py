@@ -20,7 +20,7 @@ from jali.codegen.formats import PRECISIONS
 from jali.codegen.lines import trace_error, user_line
 from jali.codegen.types import Complex, Element, Integer, Matrix, Real, Type, Vector
 from jali.errors import LayoutError
-from jali.files import value_shown
+from jali.files import name_shown, value_shown
 from jali.lattice.base import no_field, what_differs
 from jali.lattice.formulas import BINARY, as_written, count_operands, power_of_factor
 from jali.lattice.scalars import Scalar
@@ -203,7 +203,7 @@ class FieldArithmetic:
         found = self._combined(name, other, swapped)
         if found is NotImplemented:
             raise LayoutError(
-                f"{name} takes fields, expressions of fields and numbers, not {no_field(other)}"
+                f"{name_shown(name)} takes fields, expressions of fields and numbers, not {no_field(other)}"
             )
         return found
 
