@@ -95,6 +95,7 @@ class SiteFunction:
         self._whose_defaults = getattr(whose, "__func__", whose)
         self._defaults: dict[str, Any] = {}
         self._defaults_seen: tuple[Any, ...] = ()
+        self._by_place_seen: Any = None
         self._only_by_place = {p.name for p in known if p.kind is p.POSITIONAL_ONLY}
         self._places = sum(p.kind is not p.KEYWORD_ONLY for p in known)  # parameters that may be given so
         self._complete = -1 if self.is_method or self._places < len(known) else len(known)  # without more ado
@@ -207,7 +208,7 @@ class SiteFunction:
             if parameters[n].default is not inspect.Parameter.empty
         }
         self._rest.clear()
-        self._defaults_seen = now
+        self._defaults_seen, self._by_place_seen = now, whose.__defaults__
 
     def _unbound(self) -> str:
         return (
@@ -237,10 +238,8 @@ class SiteFunction:
         if named:
             arguments = self.complete(arguments, named, sums is not None)
         elif sums is not None or len(arguments) != self._complete:
-            if (
-                self._defaults_seen[0] is not self._whose_defaults.__defaults__
-                or self._whose_defaults.__kwdefaults__
-            ):
+            whose = self._whose_defaults
+            if whose.__defaults__ is not self._by_place_seen or (self._complete < 0 and whose.__kwdefaults__):
                 self._read_defaults()
             count = len(arguments)
             rest = self._rest.get((count, sums is None))
