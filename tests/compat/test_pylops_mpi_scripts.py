@@ -211,3 +211,11 @@ def test_the_program_compares_scripts_under_a_library_and_on_jali(tmp_path: Path
     assert re.search(r"^shapes.py +\d+ +0 +0 +1 ", result.stdout, re.M), result.stdout
     assert "DIFFERENT x:local-shape: rank 0: [5], on jali [6]" in result.stdout
     assert re.search(r"^hangs.py +\d+ +0 +0 +2 ", result.stdout, re.M), result.stdout
+
+
+def test_the_spread_of_a_part_of_a_cost_is_that_of_the_cost_too() -> None:
+    moved = {"printed:table-2-J": scripts.Difference("printed:table-2-J", "", 0.01)}
+    for column, within in (("g", True), ("f", True), ("xupdate", False)):
+        it = scripts.Difference(f"printed:table-2-{column}", "", 0.02)
+        assert scripts.within_spread(it, moved) is within
+    assert not scripts.within_spread(scripts.Difference("printed:table-1-g", "", 0.02), moved)
