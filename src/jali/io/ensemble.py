@@ -119,15 +119,15 @@ def _read(manifest: str) -> list[SavedConfiguration]:
         found = repr(lines[0]) if lines else "nothing"
         raise FileFormatError(f"{manifest}, line 1: the header is {shown(found)}, not {','.join(COLUMNS)!r}")
     saved: list[SavedConfiguration] = []
-    for line, row_text in enumerate(lines[1:], start=2):
+    for line, text_of_row in enumerate(lines[1:], start=2):
         try:
-            ((number, name, format, plaquette, checksum),) = csv.reader([row_text])
+            ((number, name, format, plaquette, checksum),) = csv.reader([text_of_row])
             row = SavedConfiguration(
                 int(number), os.path.join(os.path.dirname(manifest), name), format, float(plaquette), checksum
             )
         except (ValueError, csv.Error):
             raise FileFormatError(
-                f"{manifest}, line {line}: {shown(row_text)!r} is not {', '.join(COLUMNS)}"
+                f"{manifest}, line {line}: {shown(text_of_row)!r} is not {', '.join(COLUMNS)}"
             ) from None
         if os.path.basename(name) != name or not name:
             raise FileFormatError(

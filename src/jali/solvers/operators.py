@@ -41,8 +41,8 @@ def adjoint_of(name: str, Op: Any) -> Function:
 
 
 def _of_its_vectors(name: str, Op: Any, function: Function) -> Function:
-    """The function; of an operator of pylops or SciPy, one that refuses what is no array, by name, with the cure."""
-    if not any(kind.__module__.partition(".")[0] in ("pylops", "scipy") for kind in type(Op).__mro__):
+    """The function; where pylops or SciPy defines it, one that refuses what is no array, by name, with the cure."""
+    if str(getattr(function, "__module__", "")).partition(".")[0] not in ("pylops", "scipy"):
         return function
 
     def apply(x: Any) -> Any:

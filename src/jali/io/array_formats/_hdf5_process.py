@@ -1,5 +1,6 @@
-"""The process that looks at HDF5 files, and reads some Zarr stores, in place of this one (`_hdf5_walk.py`): started when it is needed, and again when a file has
-ended it. Whatever becomes of it is a FileFormatError here.
+"""Another process that looks at HDF5 files, and reads some Zarr stores (`_hdf5_walk.py`), since damage can end it or keep it for ever.
+
+It is started when it is needed, and again when a file has ended it. Whatever becomes of it is a FileFormatError here.
 """
 
 from __future__ import annotations
