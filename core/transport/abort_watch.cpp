@@ -34,7 +34,7 @@ AbortWatch::AbortWatch(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> c
         if (looks == 0) patience.moved();
         if (looks % 64 != 63) return pause_core();
         record_noted();
-        if (!in_graph_ && pending_.reached()) return; // nothing of ours is waited for
+        if (over_ || (!in_graph_ && pending_.reached())) return; // nothing of ours is waited for
         try {
             communicator_->check();
             if (const std::uint64_t now = gpu_->progress().passed(); now != std::exchange(passed, now))
@@ -84,16 +84,23 @@ std::string AbortWatch::reports() const {
 void AbortWatch::abort() {
     *reinterpret_cast<volatile std::int64_t*>(page_.data()) = 1;
     if (why_aborted_.empty()) why_aborted_ = "it was interrupted";
-    gpu_->set_aborted(this, [this] {
-        constexpr double for_ever = std::numeric_limits<double>::infinity();
-        return communicator_->has_left(communicator_->rank(), for_ever) ? "" : why_aborted_;
-    });
+    gpu_->set_aborted(this, [this] { return program_is_over() ? "" : why_aborted_; });
+}
+
+bool AbortWatch::program_is_over() const {
+    constexpr double for_ever = std::numeric_limits<double>::infinity();
+    return communicator_->has_left(communicator_->rank(), for_ever);
 }
 
 // In the handler of an error of the ranks: throws it, with what the device waits for. It may be that only
 // what came later, and has nothing to do with these ranks, is still under way: then it does so some time
-// later.
+// later. Where this rank's program is over it is somebody else who waits for the device: kernels stop, and the
+// error is none of theirs.
 void AbortWatch::give_up_in_time() {
+    if (program_is_over()) {
+        over_ = true;
+        return abort();
+    }
     const auto now = std::chrono::steady_clock::now();
     if (recorded_late_ && !first_failure_) first_failure_ = now;
     if (first_failure_ && now - *first_failure_ < grace) return;

@@ -48,6 +48,7 @@ class AbortWatch {
 
   private:
     void abort();
+    bool program_is_over() const;
     void give_up_in_time();
     void record_noted();
 
@@ -61,6 +62,7 @@ class AbortWatch {
     bool recorded_late_ = false; // other work may be behind `pending_` as well
     std::optional<std::chrono::steady_clock::time_point> first_failure_;
     bool in_graph_ = false;
+    bool over_ = false; // this rank's program is, and kernels were told to stop
     PinnedMemory page_;
     std::string why_aborted_; // empty: it was not
 };

@@ -8,6 +8,7 @@ import re
 import struct
 import subprocess
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -346,6 +347,7 @@ def fails_while_waited_for() -> str:
 
 
 WHAT: list[str] = []
+LEFT: list[Any] = []  # of a job that has failed
 WAITING = threading.Event()  # what rank 0 has started waits for rank 1
 
 
@@ -472,6 +474,7 @@ def test_the_watchdog_names_the_start_of_a_message(made, use_settings):
 def after_an_abort() -> None:
     lattice, x, y = fields()
     graph = _core.GpuGraph(lattice.gpu, lambda: (x.storage.mark_written(3), shifted(y, x)))
+    LEFT.extend([y, graph])
     y.local()
     if comm.current().rank == 1:
         assert WAITING.wait(60)
@@ -506,7 +509,34 @@ def test_nothing_can_be_read_or_repeated_after_an_abort(made, use_settings):
     with pytest.raises(ArithmeticError, match="rank 1 has had enough"):
         jali.virtual_ranks(2, after_an_abort)
     assert WHAT == ["refused"]
+    LEFT.clear()
     until_idle()
+
+
+def whose_device_waits() -> np.ndarray:
+    _, x, y = fields()
+    x[...] = 1.5
+    if comm.current().rank == 1:
+        time.sleep(0.3)
+    shifted(y, x)
+    return y.local()
+
+
+@TWO_DEVICES
+@pytest.mark.unproved("counts exchanges, or makes a rank wait for what never comes")
+def test_a_job_does_not_hear_of_one_that_has_failed(made, use_settings):
+    """Also where somebody keeps what the failed one had, as an interpreter does with the last error."""
+    use_settings(halo_policy="remote-write-wait")
+    WHAT.clear()
+    WAITING.clear()
+    right = jali.virtual_ranks(2, whose_device_waits)
+    with pytest.raises(ArithmeticError, match="rank 1 has had enough"):
+        jali.virtual_ranks(2, after_an_abort)
+    assert WHAT == ["refused"]
+    assert LEFT
+    for _ in range(3):
+        assert np.array_equal(jali.virtual_ranks(2, whose_device_waits), right)
+    LEFT.clear()
 
 
 # ---- kernels that give up, each run as one thread by itself ----------------------------------------------

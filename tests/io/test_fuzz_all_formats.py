@@ -420,6 +420,13 @@ def test_chunks_beyond_the_shape_are_a_contradiction(tmp_path: Path, kind: str) 
         assert load(path, verify=False).global_shape == tuple(shape)
 
 
+def test_extents_that_no_array_has_name_the_file(tmp_path: Path) -> None:
+    pytest.importorskip("zarr")
+    path = KINDS["zarr of others"].make(tmp_path)
+    edited(path, shape=[6, 10**25])
+    refused(path, r"is no array: a global shape has extents below 2\^62, this one is \(6, 10000")
+
+
 def test_an_empty_shard_is_not_one_that_is_missing(tmp_path: Path) -> None:
     pytest.importorskip("zarr")
     path = KINDS["zarr in shards"].make(tmp_path)

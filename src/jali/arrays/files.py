@@ -18,7 +18,7 @@ import numpy as np
 from jali.arrays import moves
 from jali.arrays.distributed import DistributedArray
 from jali.arrays.file_formats import Described, FileFormat, OpenedFile, file_formats
-from jali.arrays.layout import Layout, Partition, communicator_of, layout_of
+from jali.arrays.layout import Layout, Partition, communicator_of, extents, layout_of
 from jali.arrays.libraries import library_by_name, library_of
 from jali.comm import Communicator
 from jali.comm.given import flag
@@ -112,6 +112,10 @@ def load(
             raise FileFormatError(f"{file.path}: {shown(chosen)!r} is a number, not an array")
         if dtype is None:
             raise FileFormatError(f"{file.path}: {shown(chosen)!r} does not hold numbers")
+        try:
+            shape = extents("a global shape", shape)
+        except ShapeError as error:
+            raise FileFormatError(f"{file.path}: {shown(chosen)!r} is no array: {error}") from None
         layout = layout_of(ranks, shape, partition, axis, grid=grid, local_shapes=local_shapes, mask=mask)
         parts = _parts_to_read(layout, set(in_one_piece))
         with together(ranks):
