@@ -182,12 +182,6 @@ class CallArray {
     std::int64_t rows_ = 1, row_ = 1;
 };
 
-bool is_true(nb::handle value) {
-    const int truth = PyObject_IsTrue(value.ptr());
-    if (truth < 0) throw nb::python_error();
-    return truth != 0;
-}
-
 // Threads that call collectives of one communicator take turns, each until its call returns.
 class Turn {
   public:
@@ -210,7 +204,7 @@ class PreparedCall {
                  const CallArguments& a)
         : calls_(calls), communicator_(communicator), a_(a), name_(name_of(collective)),
           rank_(calls.ranks->rank()), ranks_(calls.ranks->size()),
-          checks_(a.has(checked) ? is_true(a[checked]) : calls.checked), blocks_(is_true(a[blocking])) {
+          checks_(a.has(checked) ? flag(checked, false) : calls.checked), blocks_(flag(blocking, true)) {
         call_.collective = collective;
     }
 

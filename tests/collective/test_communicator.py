@@ -214,6 +214,13 @@ def test_ranks_that_differ_in_whether_an_operation_commutes_are_told_in_checked_
     on_ranks(2, run)
 
 
+@pytest.mark.parametrize("flag", ["checked", "blocking", "reproducible"])
+def test_flags_are_true_or_false(flag: str) -> None:
+    for value in ("yes", 1, np.zeros(3), np.zeros(1)):
+        with pytest.raises(ParameterError, match=f"{flag} is True or False, not "):
+            comm.current().all_reduce(np.ones(3), **{flag: value})
+
+
 def test_user_operation_sees_arrays_and_need_not_commute_when_reproducible() -> None:
     def affine(f: np.ndarray, g: np.ndarray) -> np.ndarray:
         """(a, b) stands for x -> a x + b; f then g."""
