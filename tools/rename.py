@@ -166,9 +166,10 @@ class Texts:
     def python(self, text: str) -> str:
         lines = text.splitlines(keepends=True)
         begins = [0]
-        for line in lines:
-            begins.append(begins[-1] + len(line))
-        out, at = [], 0
+        for one in lines:
+            begins.append(begins[-1] + len(one))
+        out: list[str] = []
+        at = 0
         for kind, old, (line, column), (last, behind), _ in tokenize.generate_tokens(
             io.StringIO(text).readline
         ):
