@@ -1,10 +1,11 @@
 """Rename identifiers, words of the prose and files, by checked-in maps: `rename.py apply NAME...`, `rename.py check COMMIT NAME...`.
 
-A map, `tools/renames/NAME.toml`, has entries of three kinds, each with the folders or files for which it holds (`in`, default:
+A map, `tools/renames/NAME.toml`, has entries of four kinds, each with the folders or files for which it holds (`in`, default:
 everywhere; `not_in`), and `keep`: phrases of the prose whose words stay ("under way"):
 
 - `[[name]] old, new`: an identifier. It changes as a token of Python and C++ and as a whole string ("way"). One that no text can hold
   by chance (with an underscore, a digit or a capital inside) changes in comments, strings and pages as well.
+- `[[string]] old, new`: a whole string that becomes something else than the identifier of that name: a key of JSON or TOML.
 - `[[word]] old, new`: a word of comments, docstrings, strings that have a blank, and pages (not of their code); capitals are kept, and
   "a" becomes "an" where the new word needs it.
 - `[[file]] old, new`: a file or a folder, moved by git; paths in texts change with it.
@@ -64,6 +65,7 @@ class Entry:
 @dataclass
 class Map:
     names: list[Entry] = field(default_factory=list)
+    strings: list[Entry] = field(default_factory=list)
     words: list[Entry] = field(default_factory=list)
     files: list[Entry] = field(default_factory=list)
     keep: list[str] = field(default_factory=list)
@@ -84,7 +86,7 @@ class Map:
                 for one in said.get(kind, ())
             ]
 
-        return cls(entries("name"), entries("word"), entries("file"), said.get("keep", []))
+        return cls(entries("name"), entries("string"), entries("word"), entries("file"), said.get("keep", []))
 
     def moved(self, path: str) -> str:
         return self.texts(path).moved(path)
@@ -93,6 +95,7 @@ class Map:
         return Texts(
             {one.old: one.new for one in self.names if one.holds_for(path)},
             {one.old: one.new for one in self.names if one.holds_for(path) and not one.is_plain},
+            {one.old: one.new for one in self.strings if one.holds_for(path)},
             {one.old: one.new for one in self.words if one.holds_for(path)},
             {one.old: one.new for one in self.files},
             tuple(self.keep),
@@ -105,6 +108,7 @@ class Texts:
 
     names: dict[str, str]
     odd_names: dict[str, str]
+    strings: dict[str, str]
     words: dict[str, str]
     files: dict[str, str]
     keep: tuple[str, ...] = ()
@@ -120,8 +124,8 @@ class Texts:
 
     def string(self, text: str) -> str:
         """The inside of a string."""
-        if text in self.names:
-            return self.names[text]
+        if text in self.strings or text in self.names:
+            return self.strings.get(text) or self.names[text]
         return self.prose(text) if re.search(r"\s", text) else self.odd(text)
 
     def odd(self, text: str) -> str:
