@@ -1,7 +1,7 @@
 """MkDocs hook: what differs between the site and the files of a clone.
 
-The architecture and the changelog are the files at the root of the repository; a link to them, or to a source, which a reader
-of the clone can follow, leads to the site's page or becomes plain words. `--quiet` hides what MkDocs tells, not its warnings,
+The architecture, the guide of contributors and the changelog are files at the root of the repository; a link to them, or to a source,
+which a reader of the clone can follow, leads to the site's page or becomes plain words. `--quiet` hides what MkDocs tells, not its warnings,
 which `--strict` could not count then.
 """
 
@@ -16,7 +16,11 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-ROOT_PAGES = {"architecture.md": "ARCHITECTURE.md", "changelog.md": "CHANGELOG.md"}
+ROOT_PAGES = {
+    "architecture.md": "ARCHITECTURE.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "changelog.md": "CHANGELOG.md",
+}
 LINK = re.compile(r"\[([^\]\n]*)\]\(([^()\s]+)\)")
 
 

@@ -1,10 +1,9 @@
-"""Applies a recipe of CONTRIBUTING.md to a fresh checkout and runs its tests: `python tools/recipes.py operation`.
+"""Applies a recipe of docs/recipes to a fresh checkout and runs its tests: `python tools/recipes.py operation`.
 
-A recipe is a section whose heading ends with its name in code (`## Add an operation: `recipe-operation``). Its steps are
-code blocks under a line that says where they go: "New file `path`:", "At the end of `path`:" or "Before the line `text` of `path`:",
-where one line has this text, white space apart. The checkout is made of the files that git does not ignore, with the core that this
-Python has; where a step changes the core, that of the checkout is built instead. Its tests are the new files under `tests/`. Nothing
-of this checkout changes.
+A recipe is a page, `docs/recipes/NAME.md`. Its steps are code blocks under a line that says where they go: "New file `path`:",
+"At the end of `path`:" or "Before the line `text` of `path`:", where exactly one line has this text, white space aside. The checkout
+is made of the files that git does not ignore, with the core of this Python; where a step changes the core, the core of the checkout
+is built instead. The tests of a recipe are its new files under `tests/`. Nothing in this checkout changes.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from shutil import copy2
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = "CONTRIBUTING.md"
-HEADING = re.compile(r"^#+ .*`recipe-([\w-]+)`$", re.MULTILINE)
+FOLDER = "docs/recipes"
 STEP = re.compile(
     r"^(New file|At the end of|Before the line `([^`\n]+)` of) `([^`\n]+)`:\n\n```\w*\n(.*?)^```$",
     re.MULTILINE | re.DOTALL,
@@ -52,27 +50,20 @@ class Step(NamedTuple):
         if not self.before:
             return f"{found}\n\n{self.text}"
         lines = found.splitlines(keepends=True)
-        places = [n for n, line in enumerate(lines) if line.strip() == self.before]
-        if len(places) != 1:
-            sys.exit(f"{PAGE}: {self.path} has the line {self.before!r} {len(places)} times, not once")
-        return "".join([*lines[: places[0]], self.text, *lines[places[0] :]])
+        found_at = [n for n, line in enumerate(lines) if line.strip() == self.before]
+        if len(found_at) != 1:
+            sys.exit(f"{FOLDER}: {self.path} has the line {self.before!r} {len(found_at)} times, not once")
+        return "".join([*lines[: found_at[0]], self.text, *lines[found_at[0] :]])
 
 
-def recipes(page: str) -> dict[str, list[Step]]:
-    """The recipes of a page by name."""
-    found = {}
-    headings = list(HEADING.finditer(page))
-    for heading in headings:
-        ends = [
-            m.start()
-            for m in (*headings, *re.finditer("^## ", page, re.MULTILINE))
-            if m.start() > heading.start()
-        ]
-        section = page[heading.end() : min(ends, default=len(page))]
-        found[heading[1]] = [
-            Step(path, how == "New file", text, before) for how, before, path, text in STEP.findall(section)
-        ]
-    return found
+def recipes(root: Path = ROOT) -> dict[str, list[Step]]:
+    """The steps of each recipe of a checkout, by name."""
+    return {page.stem: steps(page.read_text()) for page in sorted((root / FOLDER).glob("*.md"))}
+
+
+def steps(page: str) -> list[Step]:
+    """The steps of a page, in order."""
+    return [Step(path, how == "New file", text, before) for how, before, path, text in STEP.findall(page)]
 
 
 def changes_core(steps: list[Step]) -> bool:
@@ -106,7 +97,7 @@ def apply(steps: list[Step], folder: Path) -> list[str]:
     for step in steps:
         path = folder / step.path
         if path.exists() == step.new:
-            sys.exit(f"{PAGE}: {step.path} {'is there already' if step.new else 'does not exist'}")
+            sys.exit(f"{FOLDER}: {step.path} {'is there already' if step.new else 'does not exist'}")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(step.apply("" if step.new else path.read_text()))
     return [step.path for step in steps if step.new and step.path.startswith("tests/")]
@@ -133,13 +124,13 @@ def build(folder: Path) -> None:
         done = subprocess.run(command, env={**os.environ, "PATH": path}, capture_output=True, text=True)
         if done.returncode != 0:
             sys.exit(
-                f"{PAGE}: the core with the recipe does not build:\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
+                f"{FOLDER}: the core with the recipe does not build:\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
             )
 
 
 def main() -> int:
     """Applies the recipe that is named and returns the status of its tests."""
-    known = recipes((ROOT / PAGE).read_text())
+    known = recipes()
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("name", choices=sorted(known))
     name = parser.parse_args().name
@@ -150,7 +141,7 @@ def main() -> int:
         if changes_core(known[name]):
             build(folder)
         if not tests:
-            sys.exit(f"{PAGE}: recipe-{name} has no new file under tests/")
+            sys.exit(f"{FOLDER}/{name}.md has no new file under tests/")
         return subprocess.run(
             [sys.executable, "-c", RUN, str(folder), *tests], cwd=folder, check=False
         ).returncode

@@ -20,7 +20,7 @@ INHERIT: {ROOT}/mkdocs.yml
 docs_dir: docs
 site_dir: site
 hooks: [{ROOT}/tools/docs_hook.py]
-nav: [index.md, architecture.md, changelog.md]
+nav: [index.md, architecture.md, contributing.md, changelog.md]
 plugins:
   mkdocstrings:
     handlers: {{python: {{paths: [src]}}}}
@@ -50,6 +50,7 @@ def build(project: Path, page: str, module: str, *words: str) -> subprocess.Comp
         (project / folder).mkdir()
     (project / "mkdocs.yml").write_text(SETTINGS)
     (project / "ARCHITECTURE.md").write_text("# Architecture\n\n## How\n\n[a page](docs/index.md#page)\n")
+    (project / "CONTRIBUTING.md").write_text("# Contributing\n")
     (project / "CHANGELOG.md").write_text("# Changes\n")
     (project / "docs" / "index.md").write_text(page)
     (project / "src" / "well.py").write_text(module)

@@ -1,7 +1,8 @@
-"""Recipes of CONTRIBUTING.md are found as they are written, applied as they say, and do what they promise."""
+"""Recipes of docs/recipes are found as they are written, applied as they say, and do what they promise."""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -13,9 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import recipes
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = """# Page
-
-### First: `recipe-one`
+ONE = """# First
 
 At the end of `a/old.py`:
 
@@ -29,8 +28,8 @@ New file `tests/test_new.py`:
 ```python
 y = 2
 ```
-
-### Second: `recipe-two`
+"""
+TWO = """# Second
 
 New file `b`:
 
@@ -44,18 +43,21 @@ Before the line `"k": (` of `c/table.py`:
     "j": 1,
 ```
 
-## Other
-
-New file `c`:
+A block without a step:
 
 ```
-no recipe
+no step
 ```
 """
 
 
-def test_steps_belong_to_the_recipe_above_them():
-    found = recipes.recipes(PAGE)
+def test_each_page_is_the_recipe_of_its_name(tmp_path):
+    folder = tmp_path / recipes.FOLDER
+    folder.mkdir(parents=True)
+    (folder / "one.md").write_text(ONE)
+    (folder / "two.md").write_text(TWO)
+    found = recipes.recipes(tmp_path)
+    assert [*found] == ["one", "two"]
     assert [step.path for step in found["one"]] == ["a/old.py", "tests/test_new.py"]
     assert found["one"][0] == recipes.Step("a/old.py", False, "# a comment\nx = 1\n")
     assert found["two"] == [
@@ -65,7 +67,7 @@ def test_steps_belong_to_the_recipe_above_them():
 
 
 def test_steps_are_applied_and_their_tests_are_named(tmp_path):
-    steps = recipes.recipes(PAGE)["one"]
+    steps = recipes.steps(ONE)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "old.py").write_text("w = 0\n")
     assert recipes.apply(steps, tmp_path) == ["tests/test_new.py"]
@@ -74,7 +76,7 @@ def test_steps_are_applied_and_their_tests_are_named(tmp_path):
 
 
 def test_a_step_before_a_line_needs_that_line_once(tmp_path):
-    step, table = recipes.recipes(PAGE)["two"][1], tmp_path / "c" / "table.py"
+    step, table = recipes.steps(TWO)[1], tmp_path / "c" / "table.py"
     table.parent.mkdir()
     table.write_text('T = {\n    "k": (\n    ),\n}\n')
     assert recipes.apply([step], tmp_path) == []
@@ -86,15 +88,22 @@ def test_a_step_before_a_line_needs_that_line_once(tmp_path):
 
 
 def test_a_step_that_does_not_fit_is_an_error(tmp_path):
-    steps = recipes.recipes(PAGE)["one"]
+    steps = recipes.steps(ONE)
     with pytest.raises(SystemExit, match=r"a/old\.py does not exist"):
         recipes.apply(steps, tmp_path)
     with pytest.raises(SystemExit, match=r"test_new\.py is there already"):
         recipes.apply([steps[1], steps[1]], tmp_path)
 
 
+def test_contributing_lists_every_recipe():
+    listed = re.findall(
+        r"^\| \[`recipe-([\w-]+)`\]\(docs/recipes/\1\.md\)", (ROOT / "CONTRIBUTING.md").read_text(), re.M
+    )
+    assert sorted(listed) == [*recipes.recipes()]
+
+
 # One that changes the core builds it. Of the others the short run has every second: most of its time goes into the checkout.
-ALL = recipes.recipes((ROOT / recipes.PAGE).read_text())
+ALL = recipes.recipes()
 OF_PYTHON = [name for name, steps in ALL.items() if not recipes.changes_core(steps)]
 NAMES = [
     pytest.param(name, marks=[] if name in OF_PYTHON[::2] else [pytest.mark.full, pytest.mark.timeout(1800)])
