@@ -39,9 +39,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links between docs/ and the rest of the repository to where the site has them."""
+    """Lead links between docs/ and the rest of the repository to where the site has them; the first page is as wide as the window."""
     root, docs = Path(config.config_file_path).parent, Path(config.docs_dir)
     name = page.file.src_uri
+    if name == "index.md":
+        page.meta["hide"] = ["navigation", "toc"]  # the landing page has its own doors
     here = root if name in ROOT_PAGES else (docs / name).parent
     pages = {root / file: uri for uri, file in ROOT_PAGES.items()}
 

@@ -48,6 +48,19 @@ def test_a_site_without_a_fault_has_none(tmp_path: Path) -> None:
         ("<p>see [the name][jali.gauge]</p>", "a link in Markdown was left"),
         ("<p>| a | b |\n|---|---|\n| 1 | 2 |</p>", "a table in Markdown was left"),
         ("<p>{{ name }}</p>", "a template was left"),
+        (r"<p>S = \frac{1}{2} x</p>", "a formula in TeX was left"),
+        ("<p>$$ x $$</p>", "a formula in TeX was left"),
+        ('<script src="https://x.y/z.js"></script>', "https://x.y/z.js is loaded from another host"),
+        ('<link rel="stylesheet" href="//x.y/z.css">', "//x.y/z.css is loaded from another host"),
+        ('<link href="https://x.y" rel="preconnect">', "https://x.y is loaded from another host"),
+        ('<img srcset="../p.png 1x, https://x.y/p.png 2x">', "https://x.y/p.png is loaded from another host"),
+        ("<style>@import 'https://x.y/z.css';</style>", "https://x.y/z.css is loaded from another host"),
+        (
+            '<p style="background: url(http://x.y/p.png)">x</p>',
+            "http://x.y/p.png is loaded from another host",
+        ),
+        ('<iframe src="https://x.y/"></iframe>', "https://x.y/ is loaded from another host"),
+        ('<pre class="mermaid">x</pre>', "a script for mermaid is loaded from another host"),
     ],
 )
 def test_what_is_broken_is_found(broken: str, fault: str, tmp_path: Path) -> None:
@@ -73,3 +86,25 @@ def test_clicks_are_those_of_texts_and_not_of_the_navigation(tmp_path: Path) -> 
 
 def test_a_folder_that_is_no_site_is_a_fault(tmp_path: Path) -> None:
     assert check_site.faults(tmp_path) == [f"{tmp_path} has no index.html"]
+
+
+def test_style_sheets_load_nothing_from_elsewhere(tmp_path: Path) -> None:
+    folder = site(tmp_path)
+    (folder / "here.css").write_text(
+        "@import 'b.css'; a { mask: url(\"data:image/svg+xml,<svg xmlns='http://www.w3.org/'/>\") }"
+    )
+    (folder / "there.css").write_text("@font-face { src: url(https://x.y/f.woff2) }")
+    found = [one for one in check_site.faults(folder) if "another host" in one]
+    assert found == ["there.css: https://x.y/f.woff2 is loaded from another host"]
+
+
+def test_links_to_elsewhere_load_nothing(tmp_path: Path) -> None:
+    page = '<link rel="canonical" href="https://x.y/"><article><a href="https://x.y/">z</a></article>'
+    assert not [one for one in check_site.faults(site(tmp_path, **{"a/far": page})) if "another host" in one]
+
+
+def test_a_search_that_needs_a_server_is_found(tmp_path: Path) -> None:
+    folder = site(tmp_path)
+    (folder / "search").mkdir()
+    (folder / "search" / "search_index.json").write_text("{}")
+    assert "the search has no search/search_index.js" in check_site.faults(folder)
