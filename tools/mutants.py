@@ -94,6 +94,10 @@ AREAS = {
 }
 
 
+def each(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
 class Token(NamedTuple):
     """One of a stripped stream: what it is, where it stands in the text, and what a mutant of it changes."""
 
@@ -125,8 +129,8 @@ CPP_TOKEN = re.compile(
     | (?P<operator><=>|<<=|>>=|->\*|\.\.\.|::|->|\+\+|--|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^]=|[^\s\w])""",
     re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
-CPP_CONTROL = set("if else for while do switch case default return break continue".split())
-SPACED = set("< > <= >= == != + - * / % & | ^ << >> && || = += -= *= /= %= &= |= ^= <<= >>= ?".split())
+CPP_CONTROL = each("if else for while do switch case default return break continue")
+SPACED = each("< > <= >= == != + - * / % & | ^ << >> && || = += -= *= /= %= &= |= ^= <<= >>= ?")
 OPENING, CLOSING = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
 
 
@@ -174,7 +178,9 @@ def cpp_functions(text: str) -> list[Function]:
             word = words[k]
             if word.text in ("(", "[") and word.sort == "operator":
                 k = ends.get(k, k)
-            elif word.text == ";" or (word.text == ":" and words[k - 1].text in ("public", "private", "protected")):
+            elif word.text == ";" or (
+                word.text == ":" and words[k - 1].text in ("public", "private", "protected")
+            ):
                 head = k + 1
             elif word.text == "{" and word.sort == "operator":
                 close = ends.get(k, end)
@@ -239,12 +245,10 @@ def head_of(words: list[Word], head: int, brace: int, ends: dict[int, int]) -> t
     if texts[first - 1] == ">" and "<" in texts[:first]:  # arguments of a template
         first = first - 1 - texts[:first][::-1].index("<")
     for word in reversed(texts[:first]):
-        if re.fullmatch(r"[A-Za-z_]\w*|::|~", word) and not (name[:1].isalnum() and word.isidentifier()):
-            name = word + name
-        elif "operator" in texts and "operator" not in name:
-            name = word + name
-        else:
+        part = re.fullmatch(r"[A-Za-z_]\w*|::|~", word) and not (name[:1].isalnum() and word.isidentifier())
+        if not part and ("operator" not in texts or "operator" in name):
             break
+        name = word + name
     return "function", name
 
 
@@ -265,7 +269,9 @@ def cpp_function(
         if word.sort == "name" and begins_statement(words, k, ends):
             last = call_statement(words, k, ends)
             if last:
-                stream.append(Token("call", word.start, word.start, "call", (word.start, words[last].end - 1)))
+                stream.append(
+                    Token("call", word.start, word.start, "call", (word.start, words[last].end - 1))
+                )
                 wide.append("call")
         made = cpp_token(text, words, k, ends)
         if made is not None:
@@ -355,11 +361,11 @@ def call_statement(words: list[Word], k: int, ends: dict[int, int]) -> int:
 
 # --- Python --------------------------------------------------------------------------------------------------------------------
 
-PYTHON_CONTROL = set(
-    "if elif else for while and or not in is return yield lambda try except finally with break continue pass True False None "
-    "assert".split()
+PYTHON_CONTROL = each(
+    "if elif else for while and or not in is return yield lambda try except finally with break continue pass "
+    "True False None assert"
 )
-DROPPED = set("( ) [ ] { } , . : ; @ ->".split())
+DROPPED = each("( ) [ ] { } , . : ; @ ->")
 
 
 def python_functions(text: str) -> list[Function]:
@@ -469,7 +475,7 @@ def in_line_with_string(words: list[Word], at: int) -> bool:
 # --- Mutants -------------------------------------------------------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def functions(path: Path) -> tuple[Function, ...]:
     text = path.read_text()
     return tuple(python_functions(text) if path.suffix == ".py" else cpp_functions(text))
@@ -529,7 +535,11 @@ def places(name: str, root: Path) -> Iterator[dict[str, Any]]:
         pattern = next((p for start, p in area.words.items() if relative.startswith(start)), "")
         for function in functions(path):
             named = function.name.strip("#0123456789")
-            if not named or not re.search(pattern, function.text) or TEXTS.search(f"{relative}:{function.name}"):
+            if (
+                not named
+                or not re.search(pattern, function.text)
+                or TEXTS.search(f"{relative}:{function.name}")
+            ):
                 continue
             for ordinal, token in enumerate(function.stream):
                 if token.kind:
@@ -560,7 +570,9 @@ def find(mutant: dict[str, Any], root: Path = ROOT) -> tuple[Path, Function, Tok
     path = root / table.get("files", {}).get(old_file, old_file)
     name = table.get("functions", {}).get(f"{old_file}:{old_name}", old_name)
     here = [(path, f) for f in (functions(path) if path.exists() else ())]
-    known = [(p, f) for p, f in here if f.name.split("#")[0] == name.split("#")[0] and f.digest == mutant["digest"]]
+    known = [
+        (p, f) for p, f in here if f.name.split("#")[0] == name.split("#")[0] and f.digest == mutant["digest"]
+    ]
     known = known[:1] or [(p, f) for p, f in here if f.name == name]
     if not known:
         known = [
@@ -586,12 +598,10 @@ def find(mutant: dict[str, Any], root: Path = ROOT) -> tuple[Path, Function, Tok
     return path, function, token
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def sources(root: Path) -> tuple[Path, ...]:
     folders = ("core", "src/jali")
-    return tuple(
-        sorted(p for f in folders for s in ("cpp", "hpp", "py") for p in (root / f).rglob(f"*.{s}"))
-    )
+    return tuple(sorted(p for f in folders for s in ("cpp", "hpp", "py") for p in (root / f).rglob(f"*.{s}")))
 
 
 # --- Running -------------------------------------------------------------------------------------------------------------------
@@ -658,7 +668,16 @@ class Checkout:
     def test(self, targets: list[str], seconds: float, single: float, log: Any) -> tuple[str, str, float]:
         """Runs tests until the first failure: "passed", "failed", "hung" (one test) or "late" (all), the test, seconds."""
         command = [str(self.python), "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider"]
-        command += ["-m", "not full", "--timeout", str(int(single)), "--timeout-method", "thread", "-rfE", *targets]
+        command += [
+            "-m",
+            "not full",
+            "--timeout",
+            str(int(single)),
+            "--timeout-method",
+            "thread",
+            "-rfE",
+            *targets,
+        ]
         begin = time.monotonic()
         running = subprocess.Popen(
             command,
@@ -705,7 +724,9 @@ def prepared(folder: Path | None) -> Checkout:
         command = [sys.executable, "tools/environment.py", ".venv", "mpich", "test", "cuda"]
         subprocess.run(command, cwd=root, check=True)
     made = Checkout(root)
-    dirty = subprocess.run(["git", "-C", str(root), "status", "--porcelain", "core", "src"], capture_output=True)
+    dirty = subprocess.run(
+        ["git", "-C", str(root), "status", "--porcelain", "core", "src"], capture_output=True
+    )
     if dirty.stdout:
         raise SystemExit(f"{root} has changes: {dirty.stdout.decode()}")
     return made
@@ -832,7 +853,9 @@ def in_order(record: dict[str, Any]) -> None:
     """Mutants by area and candidate, with numbers from 0 on in each area, and no more than wanted."""
     kept: list[dict[str, Any]] = []
     for name in AREAS:
-        mine = sorted((m for m in record["mutants"] if m["area"] == name), key=lambda m: m["candidate"])[:COUNT]
+        mine = sorted((m for m in record["mutants"] if m["area"] == name), key=lambda m: m["candidate"])[
+            :COUNT
+        ]
         kept += [{**m, "number": number} for number, m in enumerate(mine)]
     record["mutants"] = kept
 
@@ -873,7 +896,19 @@ def verify(checkout: Checkout, chosen: list[dict[str, Any]]) -> int:
     tests = sorted({m["test"] for m in chosen if "::" in m.get("test", "")})
     checkout.compile()
     checkout.fresh_work()
-    command = [str(checkout.python), "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-m", "not full", *tests]
+    command = [
+        str(checkout.python),
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not full",
+        *tests,
+    ]
     return subprocess.run(command, cwd=checkout.root, env=checkout.environment).returncode
 
 
@@ -887,7 +922,9 @@ def main() -> int:
     parser.add_argument("--area", action="append", choices=tuple(AREAS))
     parser.add_argument("--number", type=int, action="append")
     parser.add_argument("--checkout", type=Path, help="where mutants are applied; it has an environment")
-    parser.add_argument("--share", default="0/1", metavar="K/N", help="of --make: every Nth candidate, from the Kth on")
+    parser.add_argument(
+        "--share", default="0/1", metavar="K/N", help="of --make: every Nth candidate, from the Kth on"
+    )
     parser.add_argument("--record", type=Path, default=ROOT / RECORD)
     options = parser.parse_args()
     areas = options.area or list(AREAS)
