@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ from jali import settings
 from jali.bench.compare import checkouts, pairs, report
 from jali.bench.compare.checkouts import OutOfTimeError
 from jali.bench.compare.record import Record
-from jali.bench.compare.rows import ROWS, chosen
+from jali.bench.compare.rows import ROWS, chosen, first_of
 from jali.errors import CompileError, FileFormatError, ParameterError
 
 FAKE = Path(__file__).with_name("fake_rows.py")
@@ -296,6 +297,66 @@ def test_what_is_no_side_is_said_in_one_line(repository, tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(ParameterError, match="is no git repository"):
         checkouts.take("HEAD", cache, repository)
+
+
+RENAMED_CASES = """
+from collections.abc import Callable
+from pkgutil import resolve_name
+from typing import Any
+
+import jali
+
+{first_of}
+
+class Work:
+    per, unit, own_clock = 1, "ms", True
+
+    def __init__(self, seconds):
+        self.call = lambda: seconds
+
+
+def set_up(name, precision, device):
+    if name == "renamed":
+        return Work(first_of(lambda: jali.TIMER, lambda: jali.CLOCK))
+    if name == "moved":
+        return Work(first_of("jali.times:TIMER", "jali:CLOCK"))
+    return Work(first_of(lambda: jali.TIMER, "jali.times:CLOCK"))
+"""
+
+
+def test_one_file_of_cases_runs_on_two_commits_in_which_a_public_name_differs(repository, tmp_path):
+    if shutil.which("cmake") is None:
+        pytest.skip("no CMake here")
+    pytest.importorskip("nanobind")
+    sources = repository / "src" / "jali"
+    (sources / "__init__.py").write_text("TIMER = 0.5\n")
+    (sources / "times.py").write_text("TIMER = 0.25\n")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-q", "-m", "CLOCK is called TIMER")
+    sides = [checkouts.take(name, tmp_path / "cache", repository) for name in ("old", "HEAD")]
+    for side in sides:
+        checkouts.build(side, later(), lambda _: None)
+    cases = tmp_path / "cases.py"
+    cases.write_text(RENAMED_CASES.format(first_of=inspect.getsource(first_of)))
+    record = Record.begin(tmp_path / "found.jsonl", ABOUT)
+    names = ["renamed", "moved", "only new"]
+    pairs.measure(record, [side.package for side in sides], names, SETTINGS, later(), rows=cases)
+    renamed, moved, only_new = report.results(record, names)
+    assert (renamed["A"], renamed["B"]) == (pytest.approx(1000), pytest.approx(500))
+    assert (moved["A"], moved["B"]) == (pytest.approx(1000), pytest.approx(250))
+    assert only_new["verdict"] == "missing"
+    assert only_new["why"].startswith(
+        "A: AttributeError: none of these is there: module 'jali' has no attribute 'TIMER'"
+    )
+
+
+def test_the_first_that_is_there_is_chosen_and_other_errors_are_not_hidden():
+    assert first_of("os:nothing", "nowhere.at_all:x", "os.path:join") is os.path.join
+    assert first_of(lambda: 1, lambda: 1 / 0) == 1
+    with pytest.raises(ZeroDivisionError):
+        first_of("os:nothing", lambda: 1 / 0)
+    with pytest.raises(AttributeError, match="none of these is there: .*nothing"):
+        first_of("os:nothing")
 
 
 # ---- the command ------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """What is measured: the rows of `jali bench compare`, and the work that scripts of `benchmarks/` time by the same text.
 
-A row sets up its fields and gives a call. Rows run with the jali of other commits as well, so they keep to functions that have long been
-public; a side that does not have one of them does not have the row. With `--device` the same rows run on a device.
+A row sets up its fields and gives a call. Both sides of a comparison run this file, each with its own jali, so rows keep to functions that
+have long been public; what one side has under another name is chosen by `first_of`. A side that does not have one of them does not have
+the row. With `--device` the same rows run on a device.
 """
 
 from __future__ import annotations
@@ -15,11 +16,27 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import jali
 
 BETA = 5.7
+
+
+def first_of(*choices: str | Callable[[], Any]) -> Any:
+    """What the first of these finds that this side has, for what has been renamed: `first_of("jali.gauge:sweep", "jali.gauge:update")`,
+    or `first_of(lambda: jali.new, lambda: jali.old)`. Choose while a row is set up, not in its call, which is timed.
+
+    Raises AttributeError where this side has none of them.
+    """
+    missing = []
+    for choice in choices:
+        try:
+            return resolve_name(choice) if isinstance(choice, str) else choice()
+        except (ImportError, AttributeError) as error:
+            missing.append(str(error))
+    raise AttributeError("none of these is there: " + "; ".join(missing))
 
 
 @dataclass
