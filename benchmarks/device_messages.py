@@ -46,7 +46,13 @@ class Cell:
     """Arrays of one size, the messages on them and what each side does with them."""
 
     def __init__(
-        self, ranks: Any, gpu: Any, nbytes: int, both: bool, ways: Sequence[str], library: Communicator | None
+        self,
+        ranks: Any,
+        gpu: Any,
+        nbytes: int,
+        both: bool,
+        transports: Sequence[str],
+        library: Communicator | None,
     ) -> None:
         self.ranks, self.gpu, self.nbytes, self.both = ranks, gpu, nbytes, both
         self.length = 10 if nbytes <= 128 * MIB else 3
@@ -59,17 +65,19 @@ class Cell:
         self.sides: dict[str, Work] = {}
         out, into = self.out, self.into
 
-        def messages(way: str | None, between: Any = ranks) -> list[Any]:
-            ends: list[Any] = [between.persistent_send(x, peer, k, way=way) for k, x in enumerate(out)]
+        def messages(transport: str | None, between: Any = ranks) -> list[Any]:
+            ends: list[Any] = [
+                between.persistent_send(x, peer, k, transport=transport) for k, x in enumerate(out)
+            ]
             ends += [between.persistent_receive(x, peer, k) for k, x in enumerate(into)]
             return ends
 
         ends = messages(None)
-        self.way = ends[0].way
+        self.transport = ends[0].transport
         self.sides["together"] = lambda: ranks.start(ends)
-        for way in ways:
-            of_way = messages(way)
-            self.sides[way] = lambda of_way=of_way: ranks.start(of_way)
+        for transport in transports:
+            of_transport = messages(transport)
+            self.sides[transport] = lambda of_transport=of_transport: ranks.start(of_transport)
         first = [ends[0], ends[self.length]] if both else ends[:1]
 
         def single() -> None:
@@ -77,7 +85,7 @@ class Cell:
                 ranks.start(first)
 
         self.sides["single"] = single
-        if self.way in ("remote-write", "copy-engine"):
+        if self.transport in ("remote-write", "copy-engine"):
             copied = ends[: self.length] if self.sends else []
 
             def plain() -> None:
@@ -185,7 +193,7 @@ def main() -> int:
     library: Communicator | None = ranks.duplicate()
     try:
         CclCommunicator(library, gpu)
-        with tune.experiment(message_way=library_of(gpu.kind)):
+        with tune.experiment(message_transport=library_of(gpu.kind)):
             library.device_messages(gpu)
     except DeviceError as error:
         library = None
@@ -194,7 +202,7 @@ def main() -> int:
     verdicts = []
     for direction in options.directions.split(","):
         for nbytes in map(int, options.sizes.split(",")):
-            cell = Cell(ranks, gpu, nbytes, direction == "both", options.ways.split(","), library)
+            cell = Cell(ranks, gpu, nbytes, direction == "both", options.transports.split(","), library)
             for order in options.orders.split(","):
                 for name in cell.sides:
                     cell.check(name)
@@ -208,7 +216,9 @@ def main() -> int:
                     ratios += f", {plain / ours:5.2f} of plain (single {plain / times['single']:5.2f})"
                 if "library" in times:
                     ratios += f", {min(times['library'], times['library one']) / ours:5.2f} of the library"
-                say(f"{order:6s} {direction:4s} {size_text(nbytes):>8s} {cell.way:12s} | {told} | {ratios}")
+                say(
+                    f"{order:6s} {direction:4s} {size_text(nbytes):>8s} {cell.transport:12s} | {told} | {ratios}"
+                )
                 if options.csv and ranks.rank == 0:
                     with open(options.csv, "a") as file:
                         for name, t in times.items():

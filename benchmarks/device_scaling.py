@@ -276,10 +276,10 @@ def messages(bench: Bench) -> None:
     ratios: dict[tuple[str, str], list[float]] = {}
     try:
         library: Any = bench.ranks.duplicate()
-        way = library_of(bench.gpu.kind)
+        transport = library_of(bench.gpu.kind)
         try:
             told = comm.CclCommunicator(library, bench.gpu).library
-            with jali.tune.experiment(message_way=way):
+            with jali.tune.experiment(message_transport=transport):
                 library.device_messages(bench.gpu)
             bench.say(f"messages against {' '.join(told[:2])}, bandwidth is what a rank sends")
         except DeviceError as error:
@@ -294,9 +294,9 @@ def messages(bench: Bench) -> None:
                 ]
                 ahead, behind = (rank + 1) % n, (rank - 1) % n
                 ends = [
-                    library.persistent_send(arrays[0], ahead, 0, way=way),
+                    library.persistent_send(arrays[0], ahead, 0, transport=transport),
                     library.persistent_receive(arrays[1], behind, 0),
-                    library.persistent_send(arrays[2], behind, 1, way=way),
+                    library.persistent_send(arrays[2], behind, 1, transport=transport),
                     library.persistent_receive(arrays[3], ahead, 1),
                 ]
 

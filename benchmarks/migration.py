@@ -48,21 +48,21 @@ def run(ranks: int, arguments: argparse.Namespace, collective: str) -> tuple[flo
 
 def alone(arguments: argparse.Namespace) -> None:
     """Measure jali, and say what was found."""
-    ways = list(dict.fromkeys(["", *arguments.collective]))
+    specs = list(dict.fromkeys(["", *arguments.collective]))
     found: dict[tuple[int, str], list[tuple[float, float]]] = {}
     for _ in range(arguments.repeat):
         for ranks in arguments.ranks:
-            for way in ways:
-                found.setdefault((ranks, way), []).append(run(ranks, arguments, way))
+            for spec in specs:
+                found.setdefault((ranks, spec), []).append(run(ranks, arguments, spec))
     first = statistics.median(step for step, _ in found[arguments.ranks[0], ""])
     print(
-        f"{'ranks':>5}  {'way':24}{'ms a step':>10}{'range':>20}{'communication':>15}{'roof':>10}{'efficiency':>12}"
+        f"{'ranks':>5}  {'spec':24}{'ms a step':>10}{'range':>20}{'communication':>15}{'roof':>10}{'efficiency':>12}"
     )
-    for (ranks, way), times in found.items():
+    for (ranks, spec), times in found.items():
         steps = sorted(step for step, _ in times)
         step, communication = statistics.median(steps), statistics.median(part for _, part in times)
         print(
-            f"{ranks:5}  {way or 'as chosen':24}{step:10.3f}{f'{steps[0]:.3f} to {steps[-1]:.3f}':>20}{communication:12.3f} ms"
+            f"{ranks:5}  {spec or 'as chosen':24}{step:10.3f}{f'{steps[0]:.3f} to {steps[-1]:.3f}':>20}{communication:12.3f} ms"
             f"{step - communication:10.3f}{first / step:11.1%}",
             flush=True,
         )

@@ -47,7 +47,7 @@ RULES = """version = 1
 memory = "host"
 mpi_program = true
 collective = "all_reduce"
-ways = ["one_shot"]
+algorithms = ["one_shot"]
 """
 VERSION = (
     "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"

@@ -206,7 +206,11 @@ class Texts:
         def done() -> None:
             nonlocal piece
             if depth:
-                out.append(WORD.sub(lambda m: self.name(m[0]), piece))
+                # keys in quotes are strings, all else is code
+                parts = re.split(r"('[^']*'|\"[^\"]*\")", piece)
+                parts[::2] = [WORD.sub(lambda m: self.name(m[0]), one) for one in parts[::2]]
+                parts[1::2] = [one[0] + self.string(one[1:-1]) + one[0] for one in parts[1::2]]
+                out.append("".join(parts))
             else:
                 out.append(self.prose(piece) if re.search(r"\s", inside) else self.odd(piece))
             piece = ""

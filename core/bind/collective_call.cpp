@@ -480,12 +480,12 @@ class PreparedCall {
     }
 
     void set_flags() {
-        const nb::handle way = a_[algorithm];
+        const nb::handle spec = a_[algorithm];
         // what does not commute is combined in the order of ranks
         call_.reproducible = flag(reproducible, false) || !flag(commutative, true);
-        if (way.is_none()) return;
+        if (spec.is_none()) return;
         const nb::object name =
-            PyUnicode_CheckExact(way.ptr()) ? nb::borrow(way) : asked_of_python("name_of_way")(way);
+            PyUnicode_CheckExact(spec.ptr()) ? nb::borrow(spec) : asked_of_python("name_of_algorithm")(spec);
         Py_ssize_t size = 0;
         const char* text = PyUnicode_AsUTF8AndSize(name.ptr(), &size);
         if (text == nullptr) PyErr_Clear();
@@ -552,8 +552,8 @@ class PreparedCall {
 
     nb::object explanation(const PlacedArray* placed) {
         if (placed == nullptr) {
-            const CollectiveChoice choice = calls_.there->way_of(call_);
-            return nb::cast(text_of(choice.way) + " (" + choice.why + ")");
+            const CollectiveChoice choice = calls_.there->algorithm_of(call_);
+            return nb::cast(text_of(choice.spec) + " (" + choice.why + ")");
         }
         DeviceCollectives& there = *collectives_on(*calls_.there, placed->kind->gpu_object);
         std::string text;

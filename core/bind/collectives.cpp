@@ -147,7 +147,7 @@ void bind_collectives(nb::module_& m) {
         .def_prop_ro("hosts", &Collectives::hosts, "Ranks of each, in the order of their first ranks.")
         .def("pretend_hosts", &Collectives::pretend_hosts, "hosts"_a,
              "As if ranks were on these hosts; the same on all ranks, before any call. ParameterError.")
-        .def("way_of", &Collectives::way_of, "call"_a,
+        .def("algorithm_of", &Collectives::algorithm_of, "call"_a,
              "What a call on arrays of the host takes, and why. ParameterError.")
         .def("plan_of", &Collectives::idle_plan_of, "call"_a, nb::call_guard<nb::gil_scoped_release>(),
              "What does a call on arrays of the host, ready to run. ParameterError.")

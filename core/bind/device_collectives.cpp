@@ -158,7 +158,7 @@ void bind_device_collectives(nb::module_& m) {
         .def("why_not",
              nb::overload_cast<const std::string&, const CollectiveCall&>(&DeviceCollectives::why_not),
              "row"_a, "call"_a, Released(), "Why it has not this collective itself; empty if it has.")
-        .def("way_of", &DeviceCollectives::way_of, "call"_a, "persistent"_a = false, Released(),
+        .def("algorithm_of", &DeviceCollectives::algorithm_of, "call"_a, "persistent"_a = false, Released(),
              "What a call takes, and why. ParameterError.")
         .def("explain", &DeviceCollectives::explain, "call"_a, Released(),
              "How a call runs on this rank, a line per instruction where it is one launch. Collective where "

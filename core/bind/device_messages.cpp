@@ -121,22 +121,23 @@ std::int64_t tag_of(nb::handle given) {
     return *number;
 }
 
-std::string way_of(nb::handle given) {
+std::string transport_name_of(nb::handle given) {
     if (!nb::isinstance<nb::str>(given))
-        throw MessageError("way=" + std::string(nb::repr(given).c_str()) +
-                           ": the way of a message is a name, such as 'copy-engine'");
+        throw MessageError("transport=" + std::string(nb::repr(given).c_str()) +
+                           ": the transport of a message is a name, such as 'copy-engine'");
     auto name = nb::cast<std::string>(given);
     if (name.empty())
-        throw MessageError("way='': the way of a message is a name, or None for that of its size");
+        throw MessageError(
+            "transport='': the transport of a message is a name, or None for that of its size");
     return name;
 }
 
 PersistentMessage make(std::shared_ptr<DeviceMessages> all, const PlacedArray& x, nb::handle peer,
-                       nb::handle tag, bool sends, nb::handle way) {
+                       nb::handle tag, bool sends, nb::handle transport_name) {
     const ArrayKind& kind = *x.kind;
     const MessageArray array{rank_of(peer, all->size()), tag_of(tag), sends, kind.nbytes > 0 ? x.address : 0,
                              kind.nbytes};
-    const std::string name = way.is_none() ? "" : way_of(way);
+    const std::string name = transport_name.is_none() ? "" : transport_name_of(transport_name);
     const std::string shape = nb::repr(kind.shape).c_str(), element = nb::cast<std::string>(kind.element);
     auto* const owner = reinterpret_cast<void*>(x.owner_stream);
     std::unique_ptr<DeviceMessage> end;
@@ -172,16 +173,19 @@ void bind_device_messages(nb::module_& m) {
         .def_prop_ro("gpu", &DeviceMessages::gpu)
         .def(
             "why_not",
-            [](const DeviceMessages& self, nb::handle way, nb::handle rank) {
+            [](const DeviceMessages& self, nb::handle transport_name, nb::handle rank) {
                 const int peer = rank_of(rank, self.size());
-                return self.why_not(way_of(way), peer);
+                return self.why_not(transport_name_of(transport_name), peer);
             },
-            "way"_a.none(), "rank"_a.none(), nb::sig("def why_not(self, way: str, rank: int) -> str"),
-            "Why messages with `rank` cannot go this way; empty if they can. Raises ParameterError for ways "
+            "transport"_a.none(), "rank"_a.none(),
+            nb::sig("def why_not(self, transport: str, rank: int) -> str"),
+            "Why messages with `rank` cannot go by this transport; empty if they can. Raises ParameterError "
+            "for transports "
             "that are none.")
-        .def("make", &make, "x"_a, "peer"_a.none(), "tag"_a.none(), "sends"_a, "way"_a.none(),
-             nb::sig("def make(self, x: PlacedArray, peer: int, tag: int, sends: bool, way: str | None) -> "
-                     "PersistentMessage"),
+        .def("make", &make, "x"_a, "peer"_a.none(), "tag"_a.none(), "sends"_a, "transport"_a.none(),
+             nb::sig(
+                 "def make(self, x: PlacedArray, peer: int, tag: int, sends: bool, transport: str | None) -> "
+                 "PersistentMessage"),
              "See `Communicator.persistent_send` and `persistent_receive`.");
 
     nb::class_<PersistentMessage> message(
@@ -214,12 +218,12 @@ void bind_device_messages(nb::module_& m) {
             "view", [](const PersistentMessage& self) { return self.array; },
             nb::for_getter(nb::sig("def view(self) -> PlacedArray")), "Where the array is.")
         .def_prop_ro(
-            "way", [](const PersistentMessage& self) { return self.met().way(); },
+            "transport", [](const PersistentMessage& self) { return self.met().transport_name(); },
             "How it goes, by the sender's choice: \"remote-write\", \"copy-engine\", \"nccl\" or \"rccl\", "
             "\"gpu-aware-mpi\", \"host-staged\", or \"local\". Waits for the other end to be made.")
         .def_prop_ro(
             "why", [](const PersistentMessage& self) { return self.met().why(); },
-            "Why it goes that way, in words; waits for the other end to be made.")
+            "Why it goes by that transport, in words; waits for the other end to be made.")
         .def_prop_ro(
             "recordable",
             [](const PersistentMessage& self) { return self.met().transport().traits.recordable; },

@@ -1,4 +1,4 @@
-// core/collective/algorithms and rules in Python: the table of ways, and which is chosen.
+// core/collective/algorithms and rules in Python: the table of algorithms, and which is chosen.
 #include "collective/rules.hpp"
 #include "bind/errors.hpp"
 #include "collective/algorithms.hpp"
@@ -52,16 +52,17 @@ void bind_rules(nb::module_& m) {
             "call"_a, "hosts"_a, "inside"_a = "", "between"_a = "", "on_devices"_a = false,
             "Composition and parameters of a call between ranks of these hosts, whose messages these carry.");
     m.def(
-        "way_aliases",
+        "algorithm_aliases",
         [] {
             nb::list rows;
-            for (const WayAlias& row : way_aliases())
+            for (const AlgorithmAlias& row : algorithm_aliases())
                 rows.append(nb::make_tuple(std::string(row.name), std::string(name_of(row.collective)),
                                            std::string(row.algorithm), row.one_host));
             return rows;
         },
-        nb::sig("def way_aliases() -> list[tuple[str, str, str, bool]]"),
-        "Other names of ways: (name, collective, algorithm or nothing where it is the usual one that knows "
+        nb::sig("def algorithm_aliases() -> list[tuple[str, str, str, bool]]"),
+        "Other names of algorithms: (name, collective, algorithm or nothing where it is the usual one that "
+        "knows "
         "of no "
         "hosts, whether all ranks are to be on one host).");
     m.def("algorithms", [] {
@@ -72,44 +73,44 @@ void bind_rules(nb::module_& m) {
 
     translate_error<RulesError>("ParameterError");
     nb::class_<CollectiveChoice>(m, "CollectiveChoice", "What a collective takes, and the rule that says so.")
-        .def_prop_ro("name", [](const CollectiveChoice& choice) { return choice.way.name; })
+        .def_prop_ro("name", [](const CollectiveChoice& choice) { return choice.spec.name; })
         .def_prop_ro(
-            "carrier", [](const CollectiveChoice& choice) { return choice.way.carrier; },
+            "carrier", [](const CollectiveChoice& choice) { return choice.spec.carrier; },
             "Who carries its messages; empty: the usual one.")
         .def_prop_ro(
-            "between", [](const CollectiveChoice& choice) { return choice.way.between; },
+            "between", [](const CollectiveChoice& choice) { return choice.spec.between; },
             "Who carries those between hosts; empty: the same.")
-        .def_prop_ro("way", [](const CollectiveChoice& choice) { return text_of(choice.way); })
-        .def_prop_ro("one_host", [](const CollectiveChoice& choice) { return choice.way.one_host; })
+        .def_prop_ro("spec", [](const CollectiveChoice& choice) { return text_of(choice.spec); })
+        .def_prop_ro("one_host", [](const CollectiveChoice& choice) { return choice.spec.one_host; })
         .def_ro("why", &CollectiveChoice::why);
     m.def(
         "choose_on_host",
         [](const CollectiveCall& call, const std::vector<int>& ranks_of_hosts) {
             return choose_on_host(call, ranks_of_hosts);
         },
-        "call"_a, "ranks_of_hosts"_a, "The way of a collective in host memory. ParameterError.");
-    nb::class_<RuledWay>(m, "RuledWay", "A way of a rule that holds for a call.")
-        .def_prop_ro("name", [](const RuledWay& self) { return self.way.name; })
-        .def_prop_ro("carrier", [](const RuledWay& self) { return self.way.carrier; })
-        .def_prop_ro("between", [](const RuledWay& self) { return self.way.between; })
-        .def_prop_ro("way", [](const RuledWay& self) { return text_of(self.way); })
-        .def_prop_ro("one_host", [](const RuledWay& self) { return self.way.one_host; })
-        .def_ro("file", &RuledWay::file)
-        .def_ro("line", &RuledWay::line)
-        .def_ro("why", &RuledWay::reason, "What the rule says of itself.")
-        .def_ro("conditions", &RuledWay::conditions, "Of the rule, as its file has them.");
+        "call"_a, "ranks_of_hosts"_a, "The algorithm of a collective in host memory. ParameterError.");
+    nb::class_<MatchedRule>(m, "MatchedRule", "An algorithm of a rule that holds for a call.")
+        .def_prop_ro("name", [](const MatchedRule& self) { return self.spec.name; })
+        .def_prop_ro("carrier", [](const MatchedRule& self) { return self.spec.carrier; })
+        .def_prop_ro("between", [](const MatchedRule& self) { return self.spec.between; })
+        .def_prop_ro("spec", [](const MatchedRule& self) { return text_of(self.spec); })
+        .def_prop_ro("one_host", [](const MatchedRule& self) { return self.spec.one_host; })
+        .def_ro("file", &MatchedRule::file)
+        .def_ro("line", &MatchedRule::line)
+        .def_ro("why", &MatchedRule::reason, "What the rule says of itself.")
+        .def_ro("conditions", &MatchedRule::conditions, "Of the rule, as its file has them.");
     m.def(
-        "ruled_ways",
+        "matched_rules",
         [](const CollectiveCall& call, const std::vector<int>& ranks_of_hosts, const std::string& memory,
            const LibraryVersions& versions, bool persistent) {
             CollectiveFacts facts = facts_of(call, ranks_of_hosts, versions);
             facts.memory = memory;
             facts.persistent = persistent;
-            return collective_rules()->ways(facts);
+            return collective_rules()->specs(facts);
         },
         "call"_a, "ranks_of_hosts"_a, "memory"_a = "host", "versions"_a = LibraryVersions(),
         "persistent"_a = false,
-        "All ways that the rules in use have for a call, in the order in which they are tried. "
+        "All algorithms that the rules in use have for a call, in the order in which they are tried. "
         "ParameterError where the rules cannot be read.");
     m.def(
         "why_not_between",
@@ -119,9 +120,10 @@ void bind_rules(nb::module_& m) {
                                    ranks_of_hosts);
         },
         "name"_a, "one_host"_a, "collective"_a, "ranks_of_hosts"_a,
-        "Why a way does not apply to ranks that are spread over hosts so; empty if it does.");
+        "Why an algorithm does not apply to ranks that are spread over hosts so; empty if it does.");
     m.def(
-        "asked_way", [](const CollectiveCall& call, bool on_devices) { return asked_way(call, on_devices); },
+        "requested_algorithm",
+        [](const CollectiveCall& call, bool on_devices) { return requested_algorithm(call, on_devices); },
         "call"_a, "on_devices"_a,
         "What a call asks for by name, or JALI_COLLECTIVE; no name where neither does. ParameterError.");
     m.attr("BY_MPI") = std::string(by_mpi);
@@ -130,18 +132,18 @@ void bind_rules(nb::module_& m) {
         "call"_a, "ranks"_a,
         "Why MPI has no such collective between so many ranks, whatever its library; empty if it has.");
     m.def(
-        "names_of_ways",
+        "names_of_algorithms",
         [](const std::string& collective, bool on_devices) {
-            return names_of_ways(collective_of(collective), on_devices);
+            return names_of_algorithms(collective_of(collective), on_devices);
         },
-        "collective"_a, "on_devices"_a, "Ways of a collective on the host, or on devices.");
+        "collective"_a, "on_devices"_a, "Algorithms of a collective on the host, or on devices.");
     m.def(
         "rules_digest", [] { return collective_rules()->digest(); },
         "Equal where the rules of collectives are. ParameterError where they cannot be read.");
     m.def(
         "check_rules",
         [](const std::string& text, const std::string& file) {
-            return ChoiceRules(text, file, way_names()).size();
+            return ChoiceRules(text, file, algorithm_names()).size();
         },
         "text"_a, "file"_a,
         "How many rules a file of this name and text has. ParameterError names what is wrong.");

@@ -21,31 +21,31 @@ void detail::name_rows() {
     std::vector<std::string> policies = halo_policy_names(libraries);
     policies.insert(policies.begin(), {"auto", "auto-graph"});
 
-    std::vector<const Transport*> carriers, itself, ways;
+    std::vector<const Transport*> carriers, itself, messages;
     for (const CollectiveTransport* row : collective_transports()) {
         if (row->rules.carries != nullptr) carriers.push_back(row);
         if (row->rules.itself) itself.push_back(row);
     }
     for (const MessageTransport* row : message_transports())
-        if (!row->rules.to_oneself) ways.push_back(row);
+        if (!row->rules.to_oneself) messages.push_back(row);
     const std::vector<std::string> carrying = names_of(carriers, libraries),
                                    having = names_of(itself, libraries);
     std::vector<std::string> collectives;
     for (const Algorithm& row : algorithms())
         if (std::ranges::find(collectives, row.name) == collectives.end()) collectives.emplace_back(row.name);
-    for (const WayAlias& row : way_aliases())
+    for (const AlgorithmAlias& row : algorithm_aliases())
         if (std::ranges::find(collectives, row.name) == collectives.end()) collectives.emplace_back(row.name);
     collectives.insert(collectives.end(), having.begin(), having.end());
     collectives.emplace_back(by_mpi);
 
     set_device_kinds(vendor_names());
     set_names("halo_policy", policies);
-    set_way_names({{having.begin(), having.end()}, {carrying.begin(), carrying.end()}});
-    set_algorithms(collectives, [](const std::string& way, const std::string& collective) -> std::string {
+    set_algorithm_names({{having.begin(), having.end()}, {carrying.begin(), carrying.end()}});
+    set_algorithms(collectives, [](const std::string& spec, const std::string& collective) -> std::string {
         std::vector<Collective> of;
         if (!collective.empty()) of.push_back(collective_of(collective));
         try {
-            read_way(way, of, way_names());
+            read_algorithm(spec, of, algorithm_names());
         } catch (const CollectiveError& error) {
             return error.what();
         }
@@ -60,7 +60,7 @@ void detail::name_rows() {
         return "";
     });
     set_names("device_carrier", carrying);
-    set_names("message_way", names_of(ways, libraries));
+    set_names("message_transport", names_of(messages, libraries));
 }
 
 } // namespace jali

@@ -108,14 +108,14 @@ const std::vector<Algorithm>& table() {
 
 // MPICH's compositions by its names, which mean something else for each collective, and ours for what has no
 // row of its own.
-const std::vector<WayAlias>& alias_table() {
-    static const std::vector<WayAlias> rows = [] {
-        std::vector<WayAlias> made;
+const std::vector<AlgorithmAlias>& alias_table() {
+    static const std::vector<AlgorithmAlias> rows = [] {
+        std::vector<AlgorithmAlias> made;
         for (int k = 0; k < jali::collectives; ++k) {
             made.push_back({"flat", static_cast<Collective>(k), ""});
             made.push_back({"node_only", static_cast<Collective>(k), "", true});
         }
-        const WayAlias greek[] = {
+        const AlgorithmAlias greek[] = {
             {"alpha", all_reduce, "two_level"},
             {"beta", all_reduce, ""},
             {"gamma", all_reduce, "", true},
@@ -244,12 +244,12 @@ AlgorithmPlan plan_of(const Algorithm& row, const CollectiveCall& call, const Ho
     return {composition_of(row, call, hosts), std::move(parameters)};
 }
 
-std::span<const WayAlias> way_aliases() {
+std::span<const AlgorithmAlias> algorithm_aliases() {
     return alias_table();
 }
 
-const WayAlias* find_alias(std::string_view name, Collective collective) {
-    for (const WayAlias& row : alias_table())
+const AlgorithmAlias* find_alias(std::string_view name, Collective collective) {
+    for (const AlgorithmAlias& row : alias_table())
         if (row.name == name && row.collective == collective) return &row;
     return nullptr;
 }

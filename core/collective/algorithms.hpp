@@ -1,12 +1,12 @@
-// Ways of doing a standard collective, as rows of a table: what the planner is asked for. Names are those of
-// the field.
+// Algorithms of the standard collectives, as entries of a table: what the planner is asked for. Names are
+// those of the field.
 //
 // Which is taken where nobody names one is said by rules.hpp. On devices there are the rows without chunks of
 // host memory; carriers with collectives of their own (collective_transport.hpp) come beside them.
 //
 // Rows of the shape `hosts` are compositions of collectives inside hosts and between them, each with a
-// carrier of its own. Other names of ways (flat, node_only, and MPICH's Greek letters, which mean something
-// else for each collective) stand in a table of their own.
+// carrier of its own. Other names of algorithms (flat, node_only, and MPICH's Greek letters, which mean
+// something else for each collective) stand in a table of their own.
 #pragma once
 
 #include "collective/plan.hpp"
@@ -55,16 +55,16 @@ AlgorithmPlan plan_of(const Algorithm& row, const CollectiveCall& call, const Ho
                       const std::string& inside, const std::string& between, bool on_devices);
 Composition composition_of(const Algorithm& row, const CollectiveCall& call, const Hosts& hosts);
 
-// Another name of a way of a collective: of an algorithm, or (no algorithm) of who has the collective himself
-// where he is named as carrier, else of the usual algorithm that knows of no hosts.
-struct WayAlias {
+// Another name: of an algorithm of a collective, or (no algorithm) of a library that has the collective
+// itself where he is named as carrier, else of the usual algorithm that knows of no hosts.
+struct AlgorithmAlias {
     std::string_view name;
     Collective collective;
     std::string_view algorithm;
     bool one_host = false; // only where all ranks are on one
 };
-std::span<const WayAlias> way_aliases();
-const WayAlias* find_alias(std::string_view name, Collective collective);
+std::span<const AlgorithmAlias> algorithm_aliases();
+const AlgorithmAlias* find_alias(std::string_view name, Collective collective);
 
 // The row of that name for a collective, on the host or on devices; null: there is none.
 const Algorithm* find_algorithm(std::string_view name, Collective collective, bool on_devices);

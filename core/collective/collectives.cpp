@@ -119,7 +119,7 @@ void Collectives::compare(const CollectiveCall& call, const std::source_location
     if (settings().checked) compare_calls(*ranks_, describe(call, false, place));
 }
 
-CollectiveChoice Collectives::way_of(const CollectiveCall& call) const {
+CollectiveChoice Collectives::algorithm_of(const CollectiveCall& call) const {
     return choose_on_host(call, ranks_of_hosts_, have_);
 }
 
@@ -141,19 +141,19 @@ std::shared_ptr<PersistentPlan> Collectives::idle_plan_of(const CollectiveCall& 
 }
 
 std::shared_ptr<PersistentPlan> Collectives::make_plan(const CollectiveCall& call) const {
-    HostWays have = have_;
+    HostAlgorithms have = have_;
     have.hands_over = false;
-    const CollectiveWay way = choose_on_host(call, ranks_of_hosts_, have).way;
+    const AlgorithmSpec spec = choose_on_host(call, ranks_of_hosts_, have).spec;
     const auto schedule = [&] {
-        if (way.name == by_mpi) return schedule_by_mpi(call, ranks_->size(), ranks_->rank());
-        const Algorithm& row = *find_algorithm(way.name, call.collective, false);
-        const AlgorithmPlan made = plan_of(row, call, hosts_, way.carrier, way.between, false);
+        if (spec.name == by_mpi) return schedule_by_mpi(call, ranks_->size(), ranks_->rank());
+        const Algorithm& row = *find_algorithm(spec.name, call.collective, false);
+        const AlgorithmPlan made = plan_of(row, call, hosts_, spec.carrier, spec.between, false);
         return plan_rank(made.composition, made.parameters, ranks_->rank());
     };
     return PersistentPlan::make(std::make_shared<const Schedule>(schedule()), space_,
                                 std::string(name_of(call.collective)) + " of " +
                                     std::to_string(payload(call, ranks_->size())) + " bytes (" +
-                                    text_of(way) + ")");
+                                    text_of(spec) + ")");
 }
 
 void Collectives::pretend_hosts(Hosts hosts) {

@@ -1,5 +1,5 @@
-// What a communicator keeps for its collectives: who carries their messages, which way each call takes, and
-// the plans that are ready to run on memory of the host and of devices.
+// What a communicator keeps for its collectives: who carries their messages, which algorithm each call takes,
+// and the plans that are ready to run on memory of the host and of devices.
 //
 // Equal calls share a plan. Which are kept needs no agreement between ranks, since plans take their tags when
 // they start. Used by one thread at a time, as communicators are.
@@ -43,16 +43,16 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
     const Hosts& hosts() const { return hosts_; } // ranks of each
     // Of MPI's library, if it is the same on all ranks.
     const LibraryVersions& versions() const { return have_.versions; }
-    // As if ranks were on these hosts, in the order of their first ranks: for tests and trials of ways
+    // As if ranks were on these hosts, in the order of their first ranks: for tests and trials of algorithms
     // between hosts on one. The same on all ranks, before any call. Throws CollectiveError.
     void pretend_hosts(Hosts hosts);
 
     // Calls are those of a program that calls MPI: the rules are told so.
     void serve_mpi_program() { have_.mpi_program = have_.hands_over = true; }
 
-    // The way that a call on memory of the host takes, and why. In a program that calls MPI, `by_mpi` says
-    // that the call is to be handed to MPI as it came. Throws CollectiveError, RulesError.
-    CollectiveChoice way_of(const CollectiveCall& call) const;
+    // The algorithm that a call on memory of the host takes, and why. In a program that calls MPI, `by_mpi`
+    // says that the call is to be handed to MPI as it came. Throws CollectiveError, RulesError.
+    CollectiveChoice algorithm_of(const CollectiveCall& call) const;
 
     // Begins a call on these addresses, one for each of its buffers (standard.hpp; null where this rank has
     // no bytes of one), which stay until it has ended: test() and wait() of what this returns. Calls are
@@ -96,7 +96,7 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
     std::shared_ptr<MessageSpace> space_;
     Hosts hosts_;
     std::vector<int> ranks_of_hosts_;
-    HostWays have_;
+    HostAlgorithms have_;
     KeptPlans<SamePlans> plans_;
     std::map<const Gpu*, std::shared_ptr<DeviceCollectives>> on_devices_;
 };

@@ -106,27 +106,27 @@ std::string DeviceCollectives::why_not(Row& row, const CollectiveCall& call) {
 }
 
 // `closed`: the same, where it is not this call but the row that is not possible here.
-std::string DeviceCollectives::why_not(const CollectiveWay& way, const CollectiveCall& call,
+std::string DeviceCollectives::why_not(const AlgorithmSpec& spec, const CollectiveCall& call,
                                        std::string& closed) {
-    const bool algorithm = find_algorithm(way.name, call.collective, true) != nullptr;
-    if (!algorithm && std::ranges::none_of(rows_, [&](const Row& r) { return r.name == way.name; }))
-        return "'" + way.name + "' is not for " + ranks_.gpu->kind() + " devices";
-    if (std::string why = why_not_between(way, call.collective, ranks_of_hosts_); !why.empty()) return why;
+    const bool algorithm = find_algorithm(spec.name, call.collective, true) != nullptr;
+    if (!algorithm && std::ranges::none_of(rows_, [&](const Row& r) { return r.name == spec.name; }))
+        return "'" + spec.name + "' is not for " + ranks_.gpu->kind() + " devices";
+    if (std::string why = why_not_between(spec, call.collective, ranks_of_hosts_); !why.empty()) return why;
     if (!algorithm) {
-        Row& row = named(way.name);
+        Row& row = named(spec.name);
         if (!takes(*row.transport, call)) return "'" + row.name + "' has no operations of the user";
         if (!open(row).empty()) return closed = row.why_not;
         return why_not(row, call);
     }
     const std::string& forced = settings().device_carrier; // in any case
-    for (const std::string& carrier : {way.carrier, way.between}) {
+    for (const std::string& carrier : {spec.carrier, spec.between}) {
         if (carrier.empty()) continue;
         if (std::ranges::none_of(rows_, [&](const Row& r) { return r.name == carrier; }))
             return "'" + carrier + "' is not for " + ranks_.gpu->kind() + " devices";
         if (!forced.empty() && carrier != forced) return "'" + forced + "' is to carry all messages";
     }
-    const Algorithm& algorithm_row = *find_algorithm(way.name, call.collective, true);
-    auto [first, second] = carriers_of(algorithm_row, way);
+    const Algorithm& algorithm_row = *find_algorithm(spec.name, call.collective, true);
+    auto [first, second] = carriers_of(algorithm_row, spec);
     if (first.empty()) { // the carrier in front of all others, whether it is open or not
         const auto carries = [](const Row& r) { return r.transport->rules.carries != nullptr; };
         first = forced.empty() ? std::ranges::find_if(rows_, carries)->name : forced;
@@ -142,8 +142,8 @@ std::string DeviceCollectives::why_not(const CollectiveWay& way, const Collectiv
 }
 
 std::pair<std::string, std::string> DeviceCollectives::carriers_of(const Algorithm& algorithm,
-                                                                   const CollectiveWay& way) {
-    std::string first = way.carrier, second = way.between.empty() ? way.carrier : way.between;
+                                                                   const AlgorithmSpec& spec) {
+    std::string first = spec.carrier, second = spec.between.empty() ? spec.carrier : spec.between;
     if (algorithm.hierarchy != Algorithm::Shape::hosts || !are_nested(hosts_))
         return {hosts_.size() > 1 ? second : first, ""};
     if (first.empty()) {
@@ -154,21 +154,21 @@ std::pair<std::string, std::string> DeviceCollectives::carriers_of(const Algorit
     return {first, second};
 }
 
-CollectiveChoice DeviceCollectives::way_of(const CollectiveCall& call, bool persistent) {
-    CollectiveChoice asked = asked_way(call, true);
-    const std::string& name = asked.way.name;
-    const bool of_others = way_names().itself.contains(name) &&
+CollectiveChoice DeviceCollectives::algorithm_of(const CollectiveCall& call, bool persistent) {
+    CollectiveChoice asked = requested_algorithm(call, true);
+    const std::string& name = asked.spec.name;
+    const bool of_others = algorithm_names().itself.contains(name) &&
                            std::ranges::none_of(rows_, [&](const Row& row) { return row.name == name; });
     if (!name.empty() && !of_others) {
         std::string why =
-            asked.way.one_host ? why_not_between(asked.way, call.collective, ranks_of_hosts_) : "";
-        for (const std::string& carrier : {asked.way.carrier, asked.way.between})
+            asked.spec.one_host ? why_not_between(asked.spec, call.collective, ranks_of_hosts_) : "";
+        for (const std::string& carrier : {asked.spec.carrier, asked.spec.between})
             if (!carrier.empty() && why.empty() &&
                 std::ranges::none_of(rows_, [&](const Row& row) { return row.name == carrier; }))
                 why = "'" + carrier + "' is not for " + ranks_.gpu->kind() + " devices";
         if (why.empty()) return asked;
         throw CollectiveError(std::string(name_of(call.collective)) + " on devices, " + asked.why + " as '" +
-                              (asked.way.written.empty() ? text_of(asked.way) : asked.way.written) +
+                              (asked.spec.written.empty() ? text_of(asked.spec) : asked.spec.written) +
                               "': " + why);
     }
     if (of_others && !call.algorithm.empty()) {
@@ -188,9 +188,9 @@ CollectiveChoice DeviceCollectives::choose(const CollectiveCall& call, bool pers
     facts.memory = ranks_.gpu->kind();
     facts.persistent = persistent;
     std::vector<std::string> closed;
-    CollectiveChoice choice = rules->choose(facts, [&](const CollectiveWay& way) {
+    CollectiveChoice choice = rules->choose(facts, [&](const AlgorithmSpec& spec) {
         std::string reason;
-        std::string why = why_not(way, call, reason);
+        std::string why = why_not(spec, call, reason);
         const auto says_it = [&](const std::string& other) {
             return other.find(reason) != std::string::npos;
         };
@@ -198,7 +198,7 @@ CollectiveChoice DeviceCollectives::choose(const CollectiveCall& call, bool pers
         return why;
     });
     if (!closed.empty() && ranks_.control->rank() == 0) {
-        std::string text = "collectives on devices go by way of '" + text_of(choice.way) + "', since ";
+        std::string text = "collectives on devices go by way of '" + text_of(choice.spec) + "', since ";
         for (const std::string& reason : closed) text += (&reason == closed.data() ? "" : "; ") + reason;
         tell_once(text);
     }
@@ -235,21 +235,21 @@ const std::string& DeviceCollectives::default_carrier(bool inside_hosts) {
 
 std::shared_ptr<DevicePlan> DeviceCollectives::plan_of(const CollectiveCall& call, bool checked) {
     if (std::shared_ptr<DevicePlan> kept = find(call, checked)) return kept;
-    std::shared_ptr<DevicePlan> made = make_plan(call, way_of(call), checked);
+    std::shared_ptr<DevicePlan> made = make_plan(call, algorithm_of(call), checked);
     kept_[checked].add(call, made).reset();
     return made;
 }
 
 std::shared_ptr<DevicePlan> DeviceCollectives::persistent_plan(const CollectiveCall& call,
                                                                std::span<const GpuAddress> buffers) {
-    const CollectiveChoice choice = way_of(call, true);
-    const bool algorithm = find_algorithm(choice.way.name, call.collective, true) != nullptr;
+    const CollectiveChoice choice = algorithm_of(call, true);
+    const bool algorithm = find_algorithm(choice.spec.name, call.collective, true) != nullptr;
     const auto into_arrays = [&] {
         const auto into = [&](const std::string& carrier) {
             return named(carrier.empty() ? default_carrier() : carrier).transport->rules.into_arrays;
         };
         const auto [first, second] =
-            carriers_of(*find_algorithm(choice.way.name, call.collective, true), choice.way);
+            carriers_of(*find_algorithm(choice.spec.name, call.collective, true), choice.spec);
         return into(first) || (!second.empty() && into(second));
     };
     if (!algorithm || !into_arrays()) {
@@ -279,9 +279,9 @@ void DeviceCollectives::start(const CollectiveCall& call, std::span<const GpuAdd
 }
 
 std::string DeviceCollectives::explain(const CollectiveCall& call) {
-    const CollectiveChoice choice = way_of(call);
+    const CollectiveChoice choice = algorithm_of(call);
     const std::string text = make_plan(call, choice, false)->describe();
-    return text_of(choice.way) + " (" + choice.why + ")" + (text.empty() ? "" : ": " + text);
+    return text_of(choice.spec) + " (" + choice.why + ")" + (text.empty() ? "" : ": " + text);
 }
 
 void DeviceCollectives::prove_once(const CollectiveCall& call, DevicePlan& plan,
@@ -307,10 +307,10 @@ std::shared_ptr<DevicePlan> DeviceCollectives::make_plan(const CollectiveCall& c
                                                          std::span<const GpuAddress> fixed) {
     const int ranks = ranks_.control->size();
     std::string what = std::string(name_of(call.collective)) + " of " + std::to_string(payload(call, ranks)) +
-                       " bytes on devices (" + text_of(choice.way) + ")";
-    const Algorithm* row = find_algorithm(choice.way.name, call.collective, true);
-    if (row == nullptr) return plan_of_row(choice.way.name, call, std::move(what));
-    const auto [first, second] = carriers_of(*row, choice.way);
+                       " bytes on devices (" + text_of(choice.spec) + ")";
+    const Algorithm* row = find_algorithm(choice.spec.name, call.collective, true);
+    if (row == nullptr) return plan_of_row(choice.spec.name, call, std::move(what));
+    const auto [first, second] = carriers_of(*row, choice.spec);
     AlgorithmPlan parts = jali::plan_of(*row, call, hosts_, first, second, true);
     const std::shared_ptr<GpuPlan> made = plan(parts.composition, std::move(parts.parameters),
                                                std::move(what), checked, fixed, second.empty() ? "" : first);

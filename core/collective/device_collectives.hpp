@@ -2,7 +2,7 @@
 // and the plans that are ready to run.
 //
 // Which row of collective_transport.hpp carries a plan's messages where its parameters name none, and which
-// way of the rules (rules.hpp) is possible, is decided here, in the same way on all ranks.
+// algorithm of the rules (rules.hpp) is possible, is decided here, in the same way on all ranks.
 #pragma once
 
 #include "collective/algorithms.hpp"
@@ -43,9 +43,9 @@ class DeviceCollectives {
         return why_not(named(row), call);
     }
 
-    // The way of a call: what is asked for, else by the rules. Says so on rank 0 where a row in front is
-    // closed. Collective where it opens a row. Throws CollectiveError, RulesError.
-    CollectiveChoice way_of(const CollectiveCall& call, bool persistent = false);
+    // The algorithm of a call: what is asked for, else by the rules. Says so on rank 0 where a row in front
+    // is closed. Collective where it opens a row. Throws CollectiveError, RulesError.
+    CollectiveChoice algorithm_of(const CollectiveCall& call, bool persistent = false);
     // How a call runs on this rank, a line per instruction where it is one launch. Likewise.
     std::string explain(const CollectiveCall& call);
 
@@ -109,8 +109,8 @@ class DeviceCollectives {
     const std::string& default_carrier(bool inside_hosts = false);
     // Who carries messages of an algorithm inside hosts and between them; the second is empty where nothing
     // tells them apart.
-    std::pair<std::string, std::string> carriers_of(const Algorithm& algorithm, const CollectiveWay& way);
-    std::string why_not(const CollectiveWay& way, const CollectiveCall& call, std::string& closed);
+    std::pair<std::string, std::string> carriers_of(const Algorithm& algorithm, const AlgorithmSpec& spec);
+    std::string why_not(const AlgorithmSpec& spec, const CollectiveCall& call, std::string& closed);
     CollectiveChoice choose(const CollectiveCall& call, bool persistent);
     std::shared_ptr<DevicePlan> make_plan(const CollectiveCall& call, const CollectiveChoice& choice,
                                           bool checked, std::span<const GpuAddress> fixed = {});

@@ -1,4 +1,4 @@
-// The way "mpi" of collectives in the host's memory: the MPI library's own.
+// The algorithm "mpi" of collectives in the host's memory: the MPI library's own.
 //
 // In programs that call MPI, with jali in between (core/interposer), the call itself is handed on. In jali's
 // own it is one step of a schedule (LibraryCollective), begun by the nonblocking function of MPI, which a

@@ -1,4 +1,4 @@
-// Which way a piece takes from a root to its targets: stripe, then ring, then tree.
+// Which route a piece takes from a root to its targets: stripe, then ring, then tree.
 //
 // A route is a tree of hops over positions of the hierarchy. find() gives one rank's place in it (whom it
 // hears from, whom it tells) without building the rest. Reductions take the same routes backwards.

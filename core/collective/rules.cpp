@@ -51,8 +51,8 @@ std::string listed(const std::set<std::string, std::less<>>& names) {
     return text.empty() ? "none" : text;
 }
 
-std::string written(const CollectiveWay& way) {
-    return way.written.empty() ? text_of(way) : way.written;
+std::string written(const AlgorithmSpec& spec) {
+    return spec.written.empty() ? text_of(spec) : spec.written;
 }
 
 bool is_nested(std::span<const int> ranks_of_hosts) {
@@ -66,90 +66,92 @@ std::string_view flat_algorithm(Collective collective) {
 
 } // namespace
 
-std::string text_of(const CollectiveWay& way) {
-    return way.name + (way.carrier.empty() ? "" : " by " + way.carrier) +
-           (way.between.empty() ? "" : " and " + way.between);
+std::string text_of(const AlgorithmSpec& spec) {
+    return spec.name + (spec.carrier.empty() ? "" : " by " + spec.carrier) +
+           (spec.between.empty() ? "" : " and " + spec.between);
 }
 
-CollectiveWay read_way(std::string_view text, std::span<const Collective> collectives,
-                       const WayNames& names) {
+AlgorithmSpec read_algorithm(std::string_view text, std::span<const Collective> collectives,
+                             const AlgorithmNames& names) {
     constexpr std::string_view by = " by ", both = " and ";
     const std::string whole(text);
     const auto refuse = [&](const std::string& what) { throw CollectiveError(what); };
     const auto at = text.find(by);
-    CollectiveWay way;
-    way.name = text.substr(0, at);
+    AlgorithmSpec spec;
+    spec.name = text.substr(0, at);
     if (at != text.npos) {
         const std::string_view carriers = text.substr(at + by.size());
         const auto next = carriers.find(both);
-        way.carrier = carriers.substr(0, next);
-        if (next != carriers.npos) way.between = carriers.substr(next + both.size());
-        if (way.carrier.empty() || (next != carriers.npos && way.between.empty()))
+        spec.carrier = carriers.substr(0, next);
+        if (next != carriers.npos) spec.between = carriers.substr(next + both.size());
+        if (spec.carrier.empty() || (next != carriers.npos && spec.between.empty()))
             refuse("'" + whole + "' does not say by which carrier; there are " + listed(names.carriers) +
                    ", on hosts " + listed(names.of_hosts));
     }
-    for (const std::string& carrier : {way.carrier, way.between})
+    for (const std::string& carrier : {spec.carrier, spec.between})
         if (!carrier.empty() && !names.carriers.contains(carrier) && !names.of_hosts.contains(carrier))
             refuse("'" + carrier + "' carries no messages; " + listed(names.carriers) + ", and on hosts " +
                    listed(names.of_hosts) + " do");
-    if (!way.between.empty() && names.carriers.contains(way.carrier) != names.carriers.contains(way.between))
-        refuse("of '" + way.carrier + "' and '" + way.between +
+    if (!spec.between.empty() &&
+        names.carriers.contains(spec.carrier) != names.carriers.contains(spec.between))
+        refuse("of '" + spec.carrier + "' and '" + spec.between +
                "' one carries messages between devices, and the other on hosts");
-    if (way.carrier.empty() && (names.itself.contains(way.name) || names.itself_on_hosts.contains(way.name)))
-        return way;
+    if (spec.carrier.empty() &&
+        (names.itself.contains(spec.name) || names.itself_on_hosts.contains(spec.name)))
+        return spec;
     std::set<std::string, std::less<>> all;
-    if (way.carrier.empty()) {
+    if (spec.carrier.empty()) {
         all = names.itself;
         all.insert(names.itself_on_hosts.begin(), names.itself_on_hosts.end());
     }
     bool known = false, serves = false, on_devices = false, of_hosts = false;
     for (const Algorithm& row : algorithms()) {
-        if (row.on_devices || way.carrier.empty()) all.insert(std::string(row.name));
-        if (row.name != way.name) continue;
+        if (row.on_devices || spec.carrier.empty()) all.insert(std::string(row.name));
+        if (row.name != spec.name) continue;
         known = true;
         on_devices = on_devices || row.on_devices;
         of_hosts = of_hosts || row.hierarchy == Algorithm::Shape::hosts;
         serves = serves || collectives.empty();
         for (const Collective collective : collectives) serves = serves || row.has(collective);
     }
-    for (const WayAlias& row : way_aliases()) {
+    for (const AlgorithmAlias& row : algorithm_aliases()) {
         all.insert(std::string(row.name));
-        if (row.name != way.name) continue;
+        if (row.name != spec.name) continue;
         known = on_devices = true;
         of_hosts = of_hosts || row.algorithm == "two_level" || row.algorithm == "slices";
         serves = serves || collectives.empty() ||
                  std::ranges::find(collectives, row.collective) != collectives.end();
     }
-    if (!known) refuse("there is no way '" + way.name + "'; there are " + listed(all));
+    if (!known) refuse("there is no algorithm '" + spec.name + "'; there are " + listed(all));
     if (!serves) {
         std::string asked;
         for (const Collective collective : collectives)
             asked += (asked.empty() ? "" : ", ") + std::string(name_of(collective));
-        refuse("'" + way.name + "' is no way of " + asked);
+        refuse("'" + spec.name + "' is no algorithm of " + asked);
     }
-    if (!on_devices && names.carriers.contains(way.carrier))
-        refuse("'" + way.name + "' is for hosts; '" + way.carrier + "' carries messages between devices");
-    if (!way.between.empty() && !of_hosts)
-        refuse("'" + way.name +
+    if (!on_devices && names.carriers.contains(spec.carrier))
+        refuse("'" + spec.name + "' is for hosts; '" + spec.carrier + "' carries messages between devices");
+    if (!spec.between.empty() && !of_hosts)
+        refuse("'" + spec.name +
                "' does not tell messages inside hosts from those between them, as two_level and "
                "slices do; it has one carrier");
-    return way;
+    return spec;
 }
 
-std::optional<CollectiveWay> way_for(const CollectiveWay& way, Collective collective, bool on_devices,
-                                     const WayNames& names) {
-    if (names.itself.contains(way.name) || names.itself_on_hosts.contains(way.name)) return way;
-    CollectiveWay found = way;
-    if (const WayAlias* alias = find_alias(way.name, collective)) {
+std::optional<AlgorithmSpec> spec_for(const AlgorithmSpec& spec, Collective collective, bool on_devices,
+                                      const AlgorithmNames& names) {
+    if (names.itself.contains(spec.name) || names.itself_on_hosts.contains(spec.name)) return spec;
+    AlgorithmSpec found = spec;
+    if (const AlgorithmAlias* alias = find_alias(spec.name, collective)) {
         found.one_host = alias->one_host;
-        found.written = text_of(way);
+        found.written = text_of(spec);
         found.name = alias->algorithm;
-        if (found.name.empty() && names.itself.contains(way.carrier)) {
+        if (found.name.empty() && names.itself.contains(spec.carrier)) {
             found.name = std::exchange(found.carrier, "");
             return found;
         }
         if (found.name.empty()) {
-            if (!way.between.empty()) return std::nullopt; // of another collective's letter
+            if (!spec.between.empty()) return std::nullopt; // of another collective's letter
             found.name = flat_algorithm(collective);
         }
     }
@@ -157,14 +159,14 @@ std::optional<CollectiveWay> way_for(const CollectiveWay& way, Collective collec
     return found;
 }
 
-std::string why_not_between(const CollectiveWay& way, Collective collective,
+std::string why_not_between(const AlgorithmSpec& spec, Collective collective,
                             std::span<const int> ranks_of_hosts) {
     const std::string hosts = std::to_string(ranks_of_hosts.size());
-    if (way.one_host && ranks_of_hosts.size() > 1)
-        return "'" + written(way) + "' is for the ranks of one host, and these are on " + hosts;
-    const Algorithm* row = find_algorithm(way.name, collective, false);
+    if (spec.one_host && ranks_of_hosts.size() > 1)
+        return "'" + written(spec) + "' is for the ranks of one host, and these are on " + hosts;
+    const Algorithm* row = find_algorithm(spec.name, collective, false);
     if (row == nullptr || row->hierarchy != Algorithm::Shape::hosts || is_nested(ranks_of_hosts)) return "";
-    return "'" + way.name + "' is for several hosts with several ranks, and " +
+    return "'" + spec.name + "' is for several hosts with several ranks, and " +
            (ranks_of_hosts.size() > 1 ? "each of these has one" : "there is one host");
 }
 
@@ -190,7 +192,7 @@ std::optional<std::vector<int>> version_numbers(std::string_view text) {
 // Of one file.
 class RulesReader {
   public:
-    RulesReader(ChoiceRules& into, const std::string& file, const WayNames& names)
+    RulesReader(ChoiceRules& into, const std::string& file, const AlgorithmNames& names)
         : into_(into), file_(file), names_(names) {}
 
     void read(std::string_view text) {
@@ -230,11 +232,13 @@ class RulesReader {
         if (table.name != "rule" || !table.of_array)
             fail(table.line, "a table '" + table.name + "'; there are only rules, which begin with [[rule]]");
         Rule found{file_, "", table.line, {}, {}};
-        const TomlValue* ways = nullptr;
+        const TomlValue* specs = nullptr;
         std::vector<Collective> collectives;
         for (const auto& [key, value] : table.entries) {
-            if (key == "ways") {
-                ways = &value;
+            if (key == "algorithms") {
+                specs = &value;
+            } else if (key == "ways") { // what it was called once
+                fail(value.line, "'ways' is called 'algorithms': algorithms = " + toml_text(value));
             } else if (key == "why") {
                 found.reason = text_of(key, value);
             } else {
@@ -246,18 +250,18 @@ class RulesReader {
                 into_.ask_for_devices_library_ = into_.ask_for_devices_library_ || is_devices_library(key);
             }
         }
-        if (ways == nullptr) fail(table.line, "a rule without ways, such as ways = [\"ring\"]");
-        for (const std::string& way : words_of("ways", *ways))
-            found.ways.push_back(way_of(way, *ways, collectives));
+        if (specs == nullptr) fail(table.line, "a rule without algorithms, such as algorithms = [\"ring\"]");
+        for (const std::string& spec : words_of("algorithms", *specs))
+            found.specs.push_back(algorithm_of(spec, *specs, collectives));
         into_.rules_.push_back(std::move(found));
     }
 
-    CollectiveWay way_of(const std::string& text, const TomlValue& value,
-                         std::span<const Collective> collectives) const {
+    AlgorithmSpec algorithm_of(const std::string& text, const TomlValue& value,
+                               std::span<const Collective> collectives) const {
         try {
-            return read_way(text, collectives, names_);
+            return read_algorithm(text, collectives, names_);
         } catch (const CollectiveError& error) {
-            fail(value.line, std::string("ways: ") + error.what());
+            fail(value.line, std::string("algorithms: ") + error.what());
         }
     }
 
@@ -340,7 +344,7 @@ class RulesReader {
                  "power_of_two, hosts, ranks_per_host, in_place, reproducible, even, persistent, mpi_program "
                  "and versions of "
                  "libraries (" +
-                 libraries() + "), beside ways and why");
+                 libraries() + "), beside algorithms and why");
     }
 
     // Those of devices' vendors carry messages, and have collectives themselves.
@@ -452,7 +456,7 @@ class RulesReader {
 
     ChoiceRules& into_;
     const std::string& file_;
-    const WayNames& names_;
+    const AlgorithmNames& names_;
 };
 
 namespace {
@@ -468,7 +472,7 @@ std::string digest_of(std::string_view text) {
 
 } // namespace
 
-ChoiceRules::ChoiceRules(std::string_view text, const std::string& file, const WayNames& names)
+ChoiceRules::ChoiceRules(std::string_view text, const std::string& file, const AlgorithmNames& names)
     : names_(names), digest_(digest_of(text)) {
     RulesReader(*this, file, names).read(text);
 }
@@ -479,23 +483,23 @@ void ChoiceRules::append(const ChoiceRules& others) {
     ask_for_devices_library_ = ask_for_devices_library_ || others.ask_for_devices_library_;
 }
 
-void ChoiceRules::for_each_way(
+void ChoiceRules::for_each_spec(
     const CollectiveFacts& facts,
-    const std::function<bool(const Rule& rule, const CollectiveWay& way)>& told) const {
+    const std::function<bool(const Rule& rule, const AlgorithmSpec& spec)>& told) const {
     for (const Rule& rule : rules_) {
         if (!std::ranges::all_of(rule.conditions, [&](const Condition& c) { return c.holds(facts); }))
             continue;
-        for (const CollectiveWay& way : rule.ways) {
-            const auto here = way_for(way, facts.collective, facts.on_devices(), names_);
+        for (const AlgorithmSpec& spec : rule.specs) {
+            const auto here = spec_for(spec, facts.collective, facts.on_devices(), names_);
             if (here && told(rule, *here)) return;
         }
     }
 }
 
-std::vector<RuledWay> ChoiceRules::ways(const CollectiveFacts& facts) const {
-    std::vector<RuledWay> found;
-    for_each_way(facts, [&](const Rule& rule, const CollectiveWay& way) {
-        RuledWay& one = found.emplace_back(way, rule.file, rule.reason, rule.line);
+std::vector<MatchedRule> ChoiceRules::specs(const CollectiveFacts& facts) const {
+    std::vector<MatchedRule> found;
+    for_each_spec(facts, [&](const Rule& rule, const AlgorithmSpec& spec) {
+        MatchedRule& one = found.emplace_back(spec, rule.file, rule.reason, rule.line);
         for (const Condition& condition : rule.conditions) one.conditions.push_back(condition.text);
         return false;
     });
@@ -506,14 +510,14 @@ CollectiveChoice ChoiceRules::choose(const CollectiveFacts& facts, const WhyNot&
     std::vector<std::string> reasons; // each once
     std::string skipped;
     std::optional<CollectiveChoice> choice;
-    for_each_way(facts, [&](const Rule& rule, const CollectiveWay& way) {
-        const std::string reason = why_not(way);
+    for_each_spec(facts, [&](const Rule& rule, const AlgorithmSpec& spec) {
+        const std::string reason = why_not(spec);
         if (reason.empty()) {
-            choice = {way, "line " + std::to_string(rule.line) + " of " + rule.file +
-                               (rule.reason.empty() ? "" : ": " + rule.reason) + skipped};
+            choice = {spec, "line " + std::to_string(rule.line) + " of " + rule.file +
+                                (rule.reason.empty() ? "" : ": " + rule.reason) + skipped};
         } else if (std::ranges::find(reasons, reason) == reasons.end()) {
             reasons.push_back(reason);
-            skipped += "; not " + written(way) + ": " + reason;
+            skipped += "; not " + written(spec) + ": " + reason;
         }
         return choice.has_value();
     });
@@ -526,8 +530,8 @@ CollectiveChoice ChoiceRules::choose(const CollectiveFacts& facts, const WhyNot&
 
 namespace {
 
-WayNames& known_names() {
-    static WayNames names;
+AlgorithmNames& known_names() {
+    static AlgorithmNames names;
     return names;
 }
 
@@ -535,42 +539,43 @@ bool is_among(const std::vector<std::string>& names, std::string_view name) {
     return std::ranges::find(names, name) != names.end();
 }
 
-// Whether the name of a way is one of this collective there, whoever carries its messages.
-bool is_way(std::string_view text, Collective collective, bool on_devices) {
+// Whether the name of an algorithm is one of this collective there, whoever carries its messages.
+bool is_algorithm(std::string_view text, Collective collective, bool on_devices) {
     const std::string_view name = text.substr(0, text.find(" by "));
-    return is_among(names_of_ways(collective, on_devices), name) || find_alias(name, collective) != nullptr;
+    return is_among(names_of_algorithms(collective, on_devices), name) ||
+           find_alias(name, collective) != nullptr;
 }
 
 // Also whether its carriers are those there.
-bool is_way_there(std::string_view text, Collective collective, bool on_devices) {
-    if (!is_way(text, collective, on_devices)) return false;
+bool has_algorithm(std::string_view text, Collective collective, bool on_devices) {
+    if (!is_algorithm(text, collective, on_devices)) return false;
     const auto at = text.find(" by ");
     if (at == text.npos) return true;
-    const WayNames& names = way_names();
+    const AlgorithmNames& names = algorithm_names();
     const std::string_view carrier = text.substr(at + 4, text.find(" and ", at) - at - 4);
     return !(on_devices ? names.of_hosts : names.carriers).contains(carrier);
 }
 
-CollectiveWay checked_way(std::string_view text, Collective collective, bool on_devices) {
-    if (is_way(text, collective, on_devices)) {
-        const CollectiveWay way = read_way(text, std::span(&collective, 1), way_names());
+AlgorithmSpec checked_algorithm(std::string_view text, Collective collective, bool on_devices) {
+    if (is_algorithm(text, collective, on_devices)) {
+        const AlgorithmSpec spec = read_algorithm(text, std::span(&collective, 1), algorithm_names());
         const auto of_wrong = [&](const std::string& carrier) {
             return !carrier.empty() &&
-                   !(on_devices ? way_names().carriers : way_names().of_hosts).contains(carrier);
+                   !(on_devices ? algorithm_names().carriers : algorithm_names().of_hosts).contains(carrier);
         };
-        for (const std::string& carrier : {way.carrier, way.between})
+        for (const std::string& carrier : {spec.carrier, spec.between})
             if (of_wrong(carrier))
                 throw CollectiveError("algorithm '" + std::string(text) + "': '" + carrier +
                                       "' carries no messages " +
-                                      (on_devices ? "between devices; " + listed(way_names().carriers)
-                                                  : "on hosts; " + listed(way_names().of_hosts)) +
+                                      (on_devices ? "between devices; " + listed(algorithm_names().carriers)
+                                                  : "on hosts; " + listed(algorithm_names().of_hosts)) +
                                       " do");
-        if (const auto here = way_for(way, collective, on_devices, way_names())) return *here;
+        if (const auto here = spec_for(spec, collective, on_devices, algorithm_names())) return *here;
     }
     std::string all, others;
-    for (const std::string& one : names_of_ways(collective, on_devices))
+    for (const std::string& one : names_of_algorithms(collective, on_devices))
         all += (all.empty() ? "" : ", ") + one;
-    for (const WayAlias& row : way_aliases())
+    for (const AlgorithmAlias& row : algorithm_aliases())
         if (row.collective == collective) others += (others.empty() ? "" : ", ") + std::string(row.name);
     throw CollectiveError("there is no algorithm '" + std::string(text) + "' for " +
                           std::string(name_of(collective)) + (on_devices ? " on devices" : "") +
@@ -578,7 +583,7 @@ CollectiveWay checked_way(std::string_view text, Collective collective, bool on_
 }
 
 // Of the setting: names for all collectives or for one, with commas between them.
-std::optional<CollectiveWay> way_by_setting(Collective collective, bool on_devices) {
+std::optional<AlgorithmSpec> algorithm_by_setting(Collective collective, bool on_devices) {
     const std::string_view setting = settings().collective;
     for (std::size_t begin = 0; begin < setting.size();) {
         const std::size_t end = std::min(setting.find(',', begin), setting.size());
@@ -588,12 +593,12 @@ std::optional<CollectiveWay> way_by_setting(Collective collective, bool on_devic
         while (part.ends_with(' ')) part.remove_suffix(1);
         const std::size_t equals = part.rfind('=');
         const std::string_view name = equals == part.npos ? part : part.substr(equals + 1);
-        const bool here = is_way_there(name, collective, on_devices);
+        const bool here = has_algorithm(name, collective, on_devices);
         if (equals == part.npos) {
-            if (here) return checked_way(name, collective, on_devices);
+            if (here) return checked_algorithm(name, collective, on_devices);
         } else if (part.substr(0, equals) == name_of(collective) &&
-                   (here || !is_way_there(name, collective, !on_devices))) {
-            return checked_way(name, collective, on_devices);
+                   (here || !has_algorithm(name, collective, !on_devices))) {
+            return checked_algorithm(name, collective, on_devices);
         }
     }
     return std::nullopt;
@@ -601,28 +606,28 @@ std::optional<CollectiveWay> way_by_setting(Collective collective, bool on_devic
 
 } // namespace
 
-std::vector<std::string> names_of_ways(Collective collective, bool on_devices) {
+std::vector<std::string> names_of_algorithms(Collective collective, bool on_devices) {
     std::vector<std::string> names;
     for (const Algorithm& row : algorithms())
         if (row.has(collective) && (row.on_devices || !on_devices)) names.emplace_back(row.name);
-    const auto& itself = on_devices ? way_names().itself : way_names().itself_on_hosts;
+    const auto& itself = on_devices ? algorithm_names().itself : algorithm_names().itself_on_hosts;
     names.insert(names.end(), itself.begin(), itself.end());
     return names;
 }
 
-CollectiveChoice asked_way(const CollectiveCall& call, bool on_devices) {
+CollectiveChoice requested_algorithm(const CollectiveCall& call, bool on_devices) {
     if (!call.algorithm.empty())
-        return {checked_way(call.algorithm, call.collective, on_devices), "asked for"};
-    return {way_by_setting(call.collective, on_devices).value_or(CollectiveWay()), "JALI_COLLECTIVE"};
+        return {checked_algorithm(call.algorithm, call.collective, on_devices), "asked for"};
+    return {algorithm_by_setting(call.collective, on_devices).value_or(AlgorithmSpec()), "JALI_COLLECTIVE"};
 }
 
 CollectiveChoice choose_on_host(const CollectiveCall& call, std::span<const int> ranks_of_hosts,
-                                const HostWays& have) {
+                                const HostAlgorithms& have) {
     const CollectiveFacts facts = facts_of(call, ranks_of_hosts, have.versions, have.mpi_program);
-    const auto why_no_carrier = [&](const CollectiveWay& way) -> std::string {
+    const auto why_no_carrier = [&](const AlgorithmSpec& spec) -> std::string {
         std::string all;
         for (const std::string& name : have.carriers) all += (all.empty() ? "" : ", ") + name;
-        for (const std::string& carrier : {way.carrier, way.between})
+        for (const std::string& carrier : {spec.carrier, spec.between})
             if (!carrier.empty() && !have.carriers.empty() && !is_among(have.carriers, carrier))
                 return "'" + carrier + "' carries no messages between these ranks; " + all +
                        (have.carriers.size() > 1 ? " do" : " does");
@@ -632,31 +637,31 @@ CollectiveChoice choose_on_host(const CollectiveCall& call, std::span<const int>
         if (have.hands_over) return "";
         return have.why_not_mpi.empty() ? why_mpi_has_not(call, facts.ranks) : have.why_not_mpi;
     };
-    if (CollectiveChoice asked = asked_way(call, false); !asked.way.name.empty()) {
-        std::string why = asked.way.name == by_mpi ? why_not_itself() : why_no_carrier(asked.way);
-        if (why.empty() && asked.way.one_host)
-            why = why_not_between(asked.way, call.collective, ranks_of_hosts);
+    if (CollectiveChoice asked = requested_algorithm(call, false); !asked.spec.name.empty()) {
+        std::string why = asked.spec.name == by_mpi ? why_not_itself() : why_no_carrier(asked.spec);
+        if (why.empty() && asked.spec.one_host)
+            why = why_not_between(asked.spec, call.collective, ranks_of_hosts);
         if (why.empty()) return asked;
         throw CollectiveError(std::string(name_of(call.collective)) + ", " + asked.why + " as '" +
-                              written(asked.way) + "': " + why);
+                              written(asked.spec) + "': " + why);
     }
-    return collective_rules()->choose(facts, [&](const CollectiveWay& way) -> std::string {
-        if (way.name == by_mpi) return why_not_itself();
-        if (find_algorithm(way.name, call.collective, false) == nullptr)
-            return "'" + way.name + "' is for devices";
-        for (const std::string& carrier : {way.carrier, way.between})
-            if (way_names().carriers.contains(carrier))
+    return collective_rules()->choose(facts, [&](const AlgorithmSpec& spec) -> std::string {
+        if (spec.name == by_mpi) return why_not_itself();
+        if (find_algorithm(spec.name, call.collective, false) == nullptr)
+            return "'" + spec.name + "' is for devices";
+        for (const std::string& carrier : {spec.carrier, spec.between})
+            if (algorithm_names().carriers.contains(carrier))
                 return "'" + carrier + "' carries messages between devices";
-        if (const std::string why = why_not_between(way, call.collective, ranks_of_hosts); !why.empty())
+        if (const std::string why = why_not_between(spec, call.collective, ranks_of_hosts); !why.empty())
             return why;
-        return why_no_carrier(way);
+        return why_no_carrier(spec);
     });
 }
 
-void set_way_names(WayNames names) {
+void set_algorithm_names(AlgorithmNames names) {
     known_names() = std::move(names);
 }
-const WayNames& way_names() {
+const AlgorithmNames& algorithm_names() {
     return known_names();
 }
 
@@ -667,7 +672,7 @@ ChoiceRules read_rules(const std::string& file) {
     std::ifstream stream(file, std::ios::binary);
     const std::string text(std::istreambuf_iterator<char>(stream), {});
     if (!stream) throw RulesError("the rules of collectives, " + file + ", cannot be read");
-    return ChoiceRules(text, file, way_names());
+    return ChoiceRules(text, file, algorithm_names());
 }
 
 std::shared_ptr<const ChoiceRules> collective_rules() {
@@ -675,7 +680,7 @@ std::shared_ptr<const ChoiceRules> collective_rules() {
     static std::string file;
     static std::shared_ptr<const ChoiceRules> held;
     const std::lock_guard lock(mutex);
-    const WayNames& names = way_names();
+    const AlgorithmNames& names = algorithm_names();
     const std::string& wanted = settings().collective_rules;
     if (held != nullptr && file == wanted) return held;
     const ChoiceRules shipped(shipped_rules(), "jali's own rules", names);

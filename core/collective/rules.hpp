@@ -1,5 +1,5 @@
-// Which way a collective takes where nobody names one: rules, which are rows of a file (rules.toml), and what
-// they ask about.
+// Which algorithm a collective takes where nobody names one: rules, which are rows of a file (rules.toml),
+// and what they ask about.
 //
 // All that a rule may ask is equal on all ranks, and so are the rules (their digest is compared), so ranks
 // choose alike without a word. What is not possible is skipped with its reason; the choice says which rule it
@@ -53,62 +53,64 @@ CollectiveFacts facts_of(const CollectiveCall& call, std::span<const int> ranks_
 
 // An algorithm and who carries its messages (empty: the usual one), or who has collectives itself. Of an
 // algorithm inside hosts and between them `carrier` is inside, and `between` (empty: the same) is between.
-struct CollectiveWay {
+struct AlgorithmSpec {
     std::string name, carrier, between;
     bool one_host = false;    // only where all ranks are on one
     std::string written = {}; // where somebody wrote another name for it
 
-    bool operator==(const CollectiveWay&) const = default;
+    bool operator==(const AlgorithmSpec&) const = default;
 };
 // As it is written: "ring", "ring by nccl", "two_level by shm and mpi".
-std::string text_of(const CollectiveWay& way);
+std::string text_of(const AlgorithmSpec& spec);
 
 struct CollectiveChoice {
-    CollectiveWay way;
+    AlgorithmSpec spec;
     std::string why; // the rule, and what was skipped
 };
 
-// A way of a rule that holds for a call.
-struct RuledWay {
-    CollectiveWay way;
+// An algorithm of a rule that holds for a call.
+struct MatchedRule {
+    AlgorithmSpec spec;
     std::string file, reason; // of the rule
     int line = 0;
     std::vector<std::string> conditions; // of the rule, as its file has them
 };
 
-// Names that ways may have, besides those of algorithms: who has collectives, and who carries messages
-// between devices and in memory of hosts.
-struct WayNames {
+// Names that a spec may have, besides those of algorithms: libraries that have collectives, and what carries
+// messages between devices and in memory of hosts.
+struct AlgorithmNames {
     std::set<std::string, std::less<>> itself, carriers;
     std::set<std::string, std::less<>> of_hosts = {"mpi", "shm", "thread"};
     std::set<std::string, std::less<>> itself_on_hosts = {std::string(by_mpi)};
 };
 
-// A way as it is written, of these collectives (none: of any). Throws CollectiveError that says what is wrong
-// and what there is.
-CollectiveWay read_way(std::string_view text, std::span<const Collective> collectives, const WayNames& names);
+// A spec as it is written, of these collectives (none: of any). Throws CollectiveError that says what is
+// wrong and what there is.
+AlgorithmSpec read_algorithm(std::string_view text, std::span<const Collective> collectives,
+                             const AlgorithmNames& names);
 
-// What a way is for this collective: other names (way_aliases) are replaced. None: it is no way of it.
-std::optional<CollectiveWay> way_for(const CollectiveWay& way, Collective collective, bool on_devices,
-                                     const WayNames& names);
+// What a spec is for this collective: other names (algorithm_aliases) are replaced. None: it has no such
+// algorithm.
+std::optional<AlgorithmSpec> spec_for(const AlgorithmSpec& spec, Collective collective, bool on_devices,
+                                      const AlgorithmNames& names);
 
-// Why a way does not apply to ranks that are spread over hosts so; empty if it does.
-std::string why_not_between(const CollectiveWay& way, Collective collective,
+// Why an algorithm does not apply to ranks that are spread over hosts so; empty if it does.
+std::string why_not_between(const AlgorithmSpec& spec, Collective collective,
                             std::span<const int> ranks_of_hosts);
 
 class ChoiceRules {
   public:
     // Those of a file's text in front of others. Throws RulesError.
-    ChoiceRules(std::string_view text, const std::string& file, const WayNames& names);
+    ChoiceRules(std::string_view text, const std::string& file, const AlgorithmNames& names);
 
-    // The first possible way of the first rule that holds. `why_not(way)`: empty where it is possible. Throws
-    // RulesError if there is none.
-    using WhyNot = std::function<std::string(const CollectiveWay& way)>;
+    // The first possible algorithm of the first rule that holds. `why_not(algorithm)`: empty where it is
+    // possible. Throws RulesError if there is none.
+    using WhyNot = std::function<std::string(const AlgorithmSpec& spec)>;
     CollectiveChoice choose(const CollectiveFacts& facts, const WhyNot& why_not) const;
 
-    // All ways of the rules that hold, in the order in which they are tried; those of other collectives are
-    // left out.
-    std::vector<RuledWay> ways(const CollectiveFacts& facts) const;
+    // All algorithms of the rules that hold, in the order in which they are tried; those of other collectives
+    // are left out.
+    std::vector<MatchedRule> specs(const CollectiveFacts& facts) const;
 
     // Appends those of another file, which come after these.
     void append(const ChoiceRules& others);
@@ -127,13 +129,13 @@ class ChoiceRules {
         std::string file, reason;
         int line;
         std::vector<Condition> conditions;
-        std::vector<CollectiveWay> ways;
+        std::vector<AlgorithmSpec> specs;
     };
     // Tells `told` each of them until that returns true.
-    void for_each_way(const CollectiveFacts& facts,
-                      const std::function<bool(const Rule& rule, const CollectiveWay& way)>& told) const;
+    void for_each_spec(const CollectiveFacts& facts,
+                       const std::function<bool(const Rule& rule, const AlgorithmSpec& spec)>& told) const;
     std::vector<Rule> rules_;
-    WayNames names_;
+    AlgorithmNames names_;
     std::string digest_;
     bool ask_for_devices_library_ = false;
 
@@ -141,19 +143,19 @@ class ChoiceRules {
 };
 
 // Said once, before rules are asked for: who there may be, of all vendors.
-void set_way_names(WayNames names);
-const WayNames& way_names();
+void set_algorithm_names(AlgorithmNames names);
+const AlgorithmNames& algorithm_names();
 
-// Names of the ways that a collective has on the host, or on devices, of all vendors.
-std::vector<std::string> names_of_ways(Collective collective, bool on_devices);
+// Names of the algorithms that a collective has on the host, or on devices, of all vendors.
+std::vector<std::string> names_of_algorithms(Collective collective, bool on_devices);
 
 // What a call asks for by name, or the setting where it names none. No name: neither does, or the setting
 // names one that there is only on the host, or only on devices, and the call is on the other. Throws
-// CollectiveError that lists the ways there are.
-CollectiveChoice asked_way(const CollectiveCall& call, bool on_devices);
+// CollectiveError that lists the algorithms there are.
+CollectiveChoice requested_algorithm(const CollectiveCall& call, bool on_devices);
 
 // What ranks have for calls in the host's memory.
-struct HostWays {
+struct HostAlgorithms {
     std::vector<std::string> carriers; // of messages (none: whoever is named)
     LibraryVersions versions = {};
     bool mpi_program = false; // that calls MPI, and jali is between them
@@ -162,13 +164,13 @@ struct HostWays {
     bool hands_over = false; // whoever asks can hand any call to MPI as it came
 };
 
-// The way of a call in the host's memory: what is asked for, else by the rules. Throws CollectiveError,
+// The algorithm of a call in the host's memory: what is asked for, else by the rules. Throws CollectiveError,
 // RulesError.
 CollectiveChoice choose_on_host(const CollectiveCall& call, std::span<const int> ranks_of_hosts,
-                                const HostWays& have = {});
+                                const HostAlgorithms& have = {});
 
-// Those of a file, by the names of ways that there are (set_way_names). Throws RulesError, also where it
-// cannot be read.
+// Those of a file, by the names of algorithms that there are (set_algorithm_names). Throws RulesError, also
+// where it cannot be read.
 ChoiceRules read_rules(const std::string& file);
 
 // The rules in use: those of the file that the settings name, if they do, then those that come with jali.

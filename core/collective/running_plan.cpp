@@ -10,7 +10,7 @@
 namespace jali {
 
 bool is_for_devices(const PlanParameters& parameters) {
-    const auto& carriers = way_names().carriers;
+    const auto& carriers = algorithm_names().carriers;
     return std::ranges::any_of(parameters.libraries,
                                [&](const std::string& name) { return carriers.contains(name); });
 }

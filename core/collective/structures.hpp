@@ -17,7 +17,7 @@ namespace jali {
 
 // Prime factors, largest first.
 std::vector<int> prime_factors(int n);
-// Ways to split n nodes: at once, by prime factors, and in two near-equal steps.
+// Algorithms to split n nodes: at once, by prime factors, and in two near-equal steps.
 std::vector<std::vector<int>> factorings(int n);
 
 // Structures of one kind differ only in the number of nodes.

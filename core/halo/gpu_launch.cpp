@@ -337,7 +337,7 @@ void GpuLaunch::fall_back(const HaloTransport* transport, const std::string& tro
     auto& d = definition_;
     d.policy = &with_transport(*d.policy, *transport, d.layout->vendor());
     if (d.communicator->rank() != 0) return;
-    tell_once("halos between devices go by way of " + std::string(transport->way) + " (policy " +
+    tell_once("halos between devices go by way of " + std::string(transport->via) + " (policy " +
               d.policy->name + "), since " + trouble);
 }
 

@@ -55,7 +55,7 @@ class Builder {
     Builder(const HaloMessages& halo, const HaloPolicy& policy, const HaloShape& shape,
             const std::vector<FieldStorage*>& written, Kernel::Body body)
         : halo_(halo), layout_(*halo.layout), shape_(shape), written_(written),
-          rooms_(static_cast<int>(layout_.slabs().size())), ways_(halo.messages.size()) {
+          rooms_(static_cast<int>(layout_.slabs().size())), steps_(halo.messages.size()) {
         std::vector<const HaloTransport*> transports{policy.transport};
         for (const Message& m : halo_.messages)
             for (const HaloTransport* by : {m.goes_by, m.comes_by})
@@ -85,7 +85,7 @@ class Builder {
 
   private:
     // What has been done for a message, and where it is.
-    struct Way {
+    struct MessageSteps {
         std::vector<Port> packed, put, arrived;
         std::vector<Port> admitted;
         Region out, in;
@@ -163,50 +163,51 @@ class Builder {
         const bool comes = message.receive_bytes > 0 && message.comes_by == transport;
         const Slab& slab = layout_.slabs()[message.slab];
         const std::string name = slab_name(slab);
-        Way& way = ways_[m];
+        MessageSteps& steps = steps_[m];
         switch (deed) {
         case Deed::produce:
-            return produce(message, slab, way);
+            return produce(message, slab, steps);
         case Deed::offer:
-            if (comes) add("open " + name, deed, Signal{message.from, rooms_ + message.slab}, way.arrived);
+            if (comes) add("open " + name, deed, Signal{message.from, rooms_ + message.slab}, steps.arrived);
             return;
         case Deed::pack: // where it is put, then
             if (goes && !as_one(*message.goes_by, Deed::pack, Deed::put)) {
-                way.out = room(Of::packed, message.send_bytes);
-                pack(m, slab, way, [&](std::size_t p, std::size_t bytes) {
-                    return part_of(way.out, message.parts[p].send_offset, bytes);
+                steps.out = room(Of::packed, message.send_bytes);
+                pack(m, slab, steps, [&](std::size_t p, std::size_t bytes) {
+                    return part_of(steps.out, message.parts[p].send_offset, bytes);
                 });
             }
             return;
         case Deed::admit:
             if (goes)
-                way.admitted = {add("room for " + name, deed, Wait{message.to, rooms_ + message.slab}, {})};
+                steps.admitted = {add("room for " + name, deed, Wait{message.to, rooms_ + message.slab}, {})};
             return;
         case Deed::put:
-            if (goes) put(m, slab, way);
+            if (goes) put(m, slab, steps);
             return;
         case Deed::signal:
-            if (goes) add("say that " + name + " is there", deed, Signal{message.to, message.slab}, way.put);
+            if (goes)
+                add("say that " + name + " is there", deed, Signal{message.to, message.slab}, steps.put);
             return;
         case Deed::wait:
-            if (comes) way.arrived = {add("await " + name, deed, Wait{message.from, message.slab}, {})};
+            if (comes) steps.arrived = {add("await " + name, deed, Wait{message.from, message.slab}, {})};
             return;
         case Deed::place:
         case Deed::bring:
-            if (comes) place(message, name, deed, way);
+            if (comes) place(message, name, deed, steps);
             return;
         case Deed::fetch:
             if (goes) {
                 const Region to = room(Of::fetched, message.send_bytes);
-                way.packed = {add("fetch " + name, deed,
-                                  Copy{{{way.out, to, message.send_bytes, nullptr, 0}}}, way.packed)};
-                way.out = to;
+                steps.packed = {add("fetch " + name, deed,
+                                    Copy{{{steps.out, to, message.send_bytes, nullptr, 0}}}, steps.packed)};
+                steps.out = to;
             }
             return;
         case Deed::exchange:
         case Deed::message:
-            if (comes) receive(message, name, deed, way);
-            if (goes) send(message, name, deed, way);
+            if (comes) receive(message, name, deed, steps);
+            if (goes) send(message, name, deed, steps);
             return;
         case Deed::bulk:
         case Deed::boundary:
@@ -214,11 +215,11 @@ class Builder {
         }
     }
 
-    void produce(const Message& message, const Slab& slab, Way& way) {
+    void produce(const Message& message, const Slab& slab, MessageSteps& steps) {
         for (const HaloMessages::Part& part : message.parts) {
             if (part.field->producer() == nullptr || part.send_count == 0) continue;
             const Region to = part_of(region(Of::items, part.produced, part.send_bytes), 0, bytes_sent(part));
-            way.packed.push_back(
+            steps.packed.push_back(
                 add(pack_name("produce", part, slab), Deed::produce, producing(part, slab, to), {}));
         }
     }
@@ -234,10 +235,10 @@ class Builder {
 
     // Each part to where `place` says that it begins.
     template <class Place>
-    void pack(std::size_t m, const Slab& slab, Way& way, Place place) {
+    void pack(std::size_t m, const Slab& slab, MessageSteps& steps, Place place) {
         const Message& message = halo_.messages[m];
-        std::vector<Port> needs = way.admitted, done;
-        needs.insert(needs.end(), way.packed.begin(), way.packed.end()); // what was produced
+        std::vector<Port> needs = steps.admitted, done;
+        needs.insert(needs.end(), steps.packed.begin(), steps.packed.end()); // what was produced
         for (std::size_t p = 0; p < message.parts.size(); ++p) {
             const HaloMessages::Part& part = message.parts[p];
             if (part.send_count == 0) continue;
@@ -263,7 +264,7 @@ class Builder {
             if (changes(part.field)) packed_.push_back(done.back());
             result_.packs.push_back({static_cast<int>(m), &part, from, to});
         }
-        way.packed = way.put = std::move(done);
+        steps.packed = steps.put = std::move(done);
     }
 
     // Whether the kernel writes what is packed.
@@ -303,7 +304,7 @@ class Builder {
     }
 
     // Into the slot of the receiver the message goes as it is; into its ghosts part by part.
-    void put(std::size_t m, const Slab& slab, Way& way) {
+    void put(std::size_t m, const Slab& slab, MessageSteps& steps) {
         const Message& message = halo_.messages[m];
         const bool buffered = message.goes_by->traits.buffered;
         const auto place = [&](std::size_t p, std::size_t bytes) {
@@ -314,16 +315,16 @@ class Builder {
             const auto block = static_cast<std::size_t>(message.their_ghosts[p]);
             return region(Of::their_ghosts, block * part.field->block_bytes(), bytes, part.field, message.to);
         };
-        if (as_one(*message.goes_by, Deed::pack, Deed::put)) return pack(m, slab, way, place);
+        if (as_one(*message.goes_by, Deed::pack, Deed::put)) return pack(m, slab, steps, place);
         Copy copy;
         for (std::size_t p = 0; p < (buffered ? 1 : message.parts.size()); ++p) {
             const std::size_t bytes = buffered ? message.send_bytes : message.parts[p].send_bytes;
-            const Region from = part_of(way.out, message.parts[p].send_offset, bytes);
+            const Region from = part_of(steps.out, message.parts[p].send_offset, bytes);
             copy.rows.push_back({from, place(p, bytes), bytes, nullptr, 0});
         }
-        std::vector<Port> needs = way.packed;
-        needs.insert(needs.end(), way.admitted.begin(), way.admitted.end());
-        way.put = {add("put " + slab_name(slab), Deed::put, std::move(copy), std::move(needs))};
+        std::vector<Port> needs = steps.packed;
+        needs.insert(needs.end(), steps.admitted.begin(), steps.admitted.end());
+        steps.put = {add("put " + slab_name(slab), Deed::put, std::move(copy), std::move(needs))};
     }
 
     // What is placed has come here before; else it lands in the ghosts at once.
@@ -334,42 +335,42 @@ class Builder {
         return as_one(*message.comes_by, Deed::message, Deed::place) && pieces_of(message).size() == 1;
     }
 
-    void receive(const Message& message, const std::string& name, Deed deed, Way& way) {
+    void receive(const Message& message, const std::string& name, Deed deed, MessageSteps& steps) {
         std::vector<Region> into;
         if (comes_here(*message.comes_by) && !lands(message)) {
-            into = {way.in = room(Of::received, message.receive_bytes)};
+            into = {steps.in = room(Of::received, message.receive_bytes)};
         } else {
             for (const Piece& piece : pieces_of(message))
                 if (piece.receive_bytes > 0) into.push_back(ghosts_of(piece));
         }
         for (const Region& region : into)
-            way.arrived.push_back(
+            steps.arrived.push_back(
                 add("receive " + name, deed, Receive{region, message.from, message.slab}, {}));
     }
-    void send(const Message& message, const std::string& name, Deed deed, const Way& way) {
+    void send(const Message& message, const std::string& name, Deed deed, const MessageSteps& steps) {
         std::vector<Region> from;
         if (comes_here(*message.goes_by)) {
-            from = {way.out};
+            from = {steps.out};
         } else {
             for (const Piece& piece : pieces_of(message))
                 if (piece.send_bytes > 0)
-                    from.push_back(part_of(way.out, piece.send_offset, piece.send_bytes));
+                    from.push_back(part_of(steps.out, piece.send_offset, piece.send_bytes));
         }
         for (const Region& region : from)
-            add("send " + name, deed, Send{region, message.to, message.slab}, way.packed);
+            add("send " + name, deed, Send{region, message.to, message.slab}, steps.packed);
     }
 
-    void place(const Message& message, const std::string& name, Deed deed, Way& way) {
+    void place(const Message& message, const std::string& name, Deed deed, MessageSteps& steps) {
         if (lands(message)) return;
         if (message.comes_by->traits.buffered)
-            way.in = region(Of::slot, message.receive_offset, message.receive_bytes);
+            steps.in = region(Of::slot, message.receive_offset, message.receive_bytes);
         Copy copy;
         for (const Piece& piece : pieces_of(message))
             if (piece.receive_bytes > 0)
-                copy.rows.push_back({part_of(way.in, piece.receive_offset, piece.receive_bytes),
+                copy.rows.push_back({part_of(steps.in, piece.receive_offset, piece.receive_bytes),
                                      ghosts_of(piece), piece.first->field->block_bytes(), nullptr, 0});
-        way.arrived = {
-            add((deed == Deed::place ? "unpack " : "bring ") + name, deed, std::move(copy), way.arrived)};
+        steps.arrived = {
+            add((deed == Deed::place ? "unpack " : "bring ") + name, deed, std::move(copy), steps.arrived)};
     }
 
     // ---- the kernel around which halos are exchanged: only boundaries read what arrives.
@@ -383,9 +384,9 @@ class Builder {
         for (int s = 0; s < halo_.stages(); ++s) {
             Part& part = parts.emplace_back(Part{bulk ? "boundary" : "", packed_});
             if (halo_.stages() > 1) part.name += " of stage " + std::to_string(s);
-            for (std::size_t m = 0; m < ways_.size(); ++m)
+            for (std::size_t m = 0; m < steps_.size(); ++m)
                 if (halo_.messages[m].stage <= s)
-                    part.needs.insert(part.needs.end(), ways_[m].arrived.begin(), ways_[m].arrived.end());
+                    part.needs.insert(part.needs.end(), steps_[m].arrived.begin(), steps_[m].arrived.end());
         }
         kernel.reads.resize(parts.size());
         kernel.writes.resize(parts.size());
@@ -405,7 +406,7 @@ class Builder {
     const HaloShape& shape_;
     const std::vector<FieldStorage*>& written_;
     int rooms_; // tags of signals that memory may be written
-    std::vector<Way> ways_;
+    std::vector<MessageSteps> steps_;
     std::vector<Buffer> buffers_;
     std::vector<Port> packed_;             // what the kernel may change
     std::vector<std::vector<Port>> parts_; // [batch]

@@ -68,7 +68,7 @@ struct HaloTransport : Transport {
     std::span<const Fusion> fusions;      // in every policy
     const HaloTransport* where_unreached; // instead, where it is not possible and nobody asked for it by name
     const HaloTransport* where_unmapped;  // instead, where a field's memory cannot be mapped; may be null
-    const char* way;                      // "the host"
+    const char* via;                      // "the host"
     std::unique_ptr<HaloCarrier> (*make)(HaloOnDevice& halo); // null: between hosts (exchange.hpp)
 };
 

@@ -38,7 +38,7 @@ struct Served {
     std::optional<GpuStream> stream;
     std::optional<GpuEvent> meeting;
     bool device_closed = false; // some rank's has no room for plans
-    KeptPlans<const CollectiveChoice> ways;
+    KeptPlans<const CollectiveChoice> choices;
 };
 
 constexpr int most_served = 64; // communicators at a time
@@ -233,11 +233,11 @@ std::string run_on_device(Served& served, const std::shared_ptr<Gpu>& gpu, Colle
             buffers[1] = own.address();
         }
     }
-    const std::string way = collectives->way_of(call).way.name;
+    const std::string spec = collectives->algorithm_of(call).spec.name;
     collectives->start(call, buffers, stream);
     served.meeting->record(stream);
     served.meeting->wait();
-    return way + " on " + gpu->kind();
+    return spec + " on " + gpu->kind();
 }
 
 } // namespace
@@ -329,16 +329,16 @@ std::optional<std::string> serve(H comm, const PlannedCall& planned, const void*
         if (const std::shared_ptr<Gpu> gpu = agreed_device(*served, parts, devices);
             gpu && has_room(*served, gpu, call))
             return run_on_device(*served, gpu, call, planned, parts);
-    std::shared_ptr<const CollectiveChoice> way = served->ways.find(call);
-    if (way == nullptr) {
-        way = std::make_shared<const CollectiveChoice>(served->collectives->way_of(call));
-        (void)served->ways.add(call, way);
+    std::shared_ptr<const CollectiveChoice> spec = served->choices.find(call);
+    if (spec == nullptr) {
+        spec = std::make_shared<const CollectiveChoice>(served->collectives->algorithm_of(call));
+        (void)served->choices.add(call, spec);
     }
-    if (way->way.name == by_mpi) return std::nullopt;
+    if (spec->spec.name == by_mpi) return std::nullopt;
     OnHost on_host(*call_here, planned, parts, rank, devices);
     served->collectives->run(call, on_host.buffers());
     on_host.finish();
-    return way->way.name;
+    return spec->spec.name;
 }
 
 void forget(H comm) {

@@ -139,9 +139,9 @@ SettingValues a_device(const Names& kinds) {
             }};
 }
 
-using WayCheck = std::function<std::string(const std::string& way, const std::string& collective)>;
+using AlgorithmCheck = std::function<std::string(const std::string& spec, const std::string& collective)>;
 
-SettingValues algorithms(const Names& names, const WayCheck& why_not) {
+SettingValues algorithms(const Names& names, const AlgorithmCheck& why_not) {
     const Names collectives = {"broadcast",  "reduce",  "all_gather", "reduce_scatter",
                                "all_reduce", "scatter", "gather",     "all_to_all"};
     const auto why = [collectives, why_not](const std::string& text) -> std::string {
@@ -211,7 +211,7 @@ std::vector<SettingRow> table() {
     add(&S::halo_policy, "halo_policy", "JALI_HALO_POLICY", one_of({"auto", "auto-graph"}),
         "the first of the table",
         "how halos are exchanged; a policy of devices says nothing about lattices on the host, and the other "
-        "way "
+        "algorithm "
         "round",
         "tuning.md");
     add(&S::collective, "collective", "JALI_COLLECTIVE", algorithms({}, {}), "by rules",
@@ -295,8 +295,8 @@ std::vector<SettingRow> table() {
     add(&S::device_carrier, "device_carrier", "", one_of({}),
         "`remote-write` where devices reach each other's memory",
         "who carries the messages of collectives between GPUs", "tuning.md");
-    add(&S::message_way, "message_way", "", one_of({}), "by size",
-        "the way of messages between GPUs, the same on all ranks", "tuning.md");
+    add(&S::message_transport, "message_transport", "", one_of({}), "by size",
+        "the transport of messages between GPUs, the same on all ranks", "tuning.md");
     add(&S::prove_launches, "prove_launches", "", on_or_off(), "0",
         "what launches with halos, collectives and starts of messages give to devices is proved before their "
         "first run, as in checked mode, though ranks compare no calls",
@@ -320,7 +320,7 @@ void set_device_kinds(const std::vector<std::string>& kinds) {
         if (row.name == "device") row.values = a_device(kinds);
 }
 
-void set_algorithms(const std::vector<std::string>& names, WayCheck why_not) {
+void set_algorithms(const std::vector<std::string>& names, AlgorithmCheck why_not) {
     for (SettingRow& row : rows())
         if (row.name == "collective") row.values = algorithms(names, why_not);
 }

@@ -57,7 +57,7 @@ struct Settings {
     std::string device_tables; // of neighbours on GPUs: "codes" or "entries"
     std::string device_queues;
     std::string device_carrier;
-    std::string message_way;
+    std::string message_transport;
     bool prove_launches = false; // before their first run, without comparing calls of ranks
 };
 
@@ -92,11 +92,11 @@ std::string text_of_setting(const std::string& name);
 // Devices that can be named besides the processor ("cuda"): the vendors'. Said before the settings are read.
 void set_device_kinds(const std::vector<std::string>& kinds);
 // The algorithms of collectives, and what has collectives itself between devices, likewise. `why_not`: what
-// is wrong with the way of a collective (empty: of any) as people write it ("ring by nccl"); empty if nothing
-// is.
+// is wrong with the algorithm of a collective (empty: of any) as people write it ("ring by nccl"); empty if
+// nothing is.
 void set_algorithms(
     const std::vector<std::string>& names,
-    std::function<std::string(const std::string& way, const std::string& collective)> why_not);
+    std::function<std::string(const std::string& spec, const std::string& collective)> why_not);
 // What is wrong with a file of rules of collectives, likewise.
 void set_rules_check(std::function<std::string(const std::string& file)> why_not);
 // What a setting may be that names rows of another table, likewise.

@@ -189,7 +189,7 @@ std::shared_ptr<Communicator> make_mpi_communicator(std::uintptr_t handle, const
 // The ranks of `base`, with messages between processes of one host through memory that they share and all
 // others through a duplicate of `base`; transport "shm". Collective. Where ranks share no memory (JALI_SHM=0,
 // one rank per host, virtual ranks) it is a duplicate of `base`. JALI_SHM_COPY=cma or slots chooses how long
-// messages are copied. Throws TransportError, on all ranks, if the chosen way is not open.
+// messages are copied. Throws TransportError, on all ranks, if what was chosen is not possible.
 std::shared_ptr<Communicator> make_host_communicator(Communicator& base);
 
 // Called by waiting ranks a few times per second; may throw to end the wait (Python: pending signals).

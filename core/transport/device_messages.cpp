@@ -48,7 +48,7 @@ DeviceMessages::DeviceMessages(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communi
         const MessageTransport* transport = message_transports()[k];
         rows_.push_back({name_of(*transport, &ranks_.gpu->vendor()), transport, nullptr, k, ""});
     }
-    if (const std::string& name = settings().message_way; !name.empty()) for_all_ = &row_named(name);
+    if (const std::string& name = settings().message_transport; !name.empty()) for_all_ = &row_named(name);
     const std::string no_kernels =
         first_told(*ranks_.control, GpuCompiler::why_not(ranks_.gpu->vendor()), "setting up device messages");
     bool all_reached = false; // by rows in front
@@ -64,8 +64,9 @@ DeviceMessages::DeviceMessages(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communi
             continue;
         }
         if (transport.rules.costly && all_reached && for_all_ != &row)
-            row.why_no_carrier = "devices reach each other's memory; jali.tune.experiment(message_way='" +
-                                 row.name + "') on all ranks makes it";
+            row.why_no_carrier =
+                "devices reach each other's memory; jali.tune.experiment(message_transport='" + row.name +
+                "') on all ranks makes it";
         else if (!transport.traits.maps_memory && !transport.rules.to_oneself) // those say it rank by rank
             row.why_no_carrier = transport.why_not(ranks_.gpu, *ranks_.communicator);
         else if (transport.traits.maps_memory) // who writes into the memory of peers signals by kernels
@@ -83,8 +84,8 @@ const DeviceMessages::Row& DeviceMessages::row_named(const std::string& name) co
         if (row.name == name) return row;
         known += (known.empty() ? "" : ", ") + row.name;
     }
-    throw MessageError("way=" + name + ": ways of a message on " + ranks_.gpu->kind() + " devices are " +
-                       known);
+    throw MessageError("transport=" + name + ": transports of a message on " + ranks_.gpu->kind() +
+                       " devices are " + known);
 }
 
 std::string DeviceMessages::why_not(const Row& row, int peer) const {
@@ -103,7 +104,7 @@ const DeviceMessages::Row& DeviceMessages::choose(const MessageArray& array, con
         if (const std::string closed = why_not(*row, array.peer); !closed.empty())
             throw GpuError("messages of " + rank_text(rank()) + " with " + rank_text(array.peer) +
                            " cannot go by '" + row->name + "': " + closed);
-        why = named != nullptr ? "it was named" : "message_way";
+        why = named != nullptr ? "it was named" : "message_transport";
         return *row;
     }
     std::string closed, size;
@@ -184,10 +185,11 @@ const DeviceMessages::Told& DeviceMessages::told_to(const DeviceMessage& message
 }
 
 DeviceMessage::DeviceMessage(std::shared_ptr<DeviceMessages> all, const MessageArray& array,
-                             const std::string& element, const std::string& shape, const std::string& way,
-                             void* owner_stream)
+                             const std::string& element, const std::string& shape,
+                             const std::string& transport_name, void* owner_stream)
     : all_(required(std::move(all), "what a message shares with others, DeviceMessages,")), array_(array),
-      element_(element), shape_(shape.substr(0, 79)), named_(way.empty() ? nullptr : &all_->row_named(way)),
+      element_(element), shape_(shape.substr(0, 79)),
+      named_(transport_name.empty() ? nullptr : &all_->row_named(transport_name)),
       owner_stream_(owner_stream), number_(++all_->made_) {
     if (array_.peer < 0 || array_.peer >= all_->size())
         throw MessageError(rank_text(array_.peer) + " does not exist among " + counted(all_->size(), "rank"));
@@ -363,7 +365,7 @@ void DeviceMessages::put(std::span<DeviceMessage* const> messages, std::optional
                 "a message is started twice at once; start it again when this start is on its stream");
         m->meet();
         if (!m->transport().traits.recordable && gpu.is_capturing(stream))
-            throw GpuError("messages that go by '" + m->way() +
+            throw GpuError("messages that go by '" + m->transport_name() +
                            "' take the host, so that they cannot be recorded in a graph");
         if (!theirs && m->owner_stream_ != stream &&
             std::ranges::find(owners, m->owner_stream_) == owners.end())

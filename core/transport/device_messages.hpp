@@ -134,11 +134,11 @@ class DeviceMessages {
 // One end, and the array that it sends or receives.
 class DeviceMessage {
   public:
-    // Tells the other end, also when it throws because this one cannot be made: GpuError, OutOfMemory. `way`
-    // names a row, or is empty; on `owner_stream` whoever has the array goes on with it. Throws MessageError
-    // for a name that is none.
+    // Tells the other end, also when it throws because this one cannot be made: GpuError, OutOfMemory.
+    // `transport_name` names a row, or is empty; on `owner_stream` whoever has the array goes on with it.
+    // Throws MessageError for a name that is none.
     DeviceMessage(std::shared_ptr<DeviceMessages> all, const MessageArray& array, const std::string& element,
-                  const std::string& shape, const std::string& way, void* owner_stream);
+                  const std::string& shape, const std::string& transport_name, void* owner_stream);
     DeviceMessage(const DeviceMessage&) = delete;
 
     // Waits until the other end has been made too. Throws MessageError if the two do not fit.
@@ -147,7 +147,7 @@ class DeviceMessage {
 
     const MessageArray& array() const { return array_; }
     // The sender's choice, when they have met.
-    const std::string& way() const { return row_->name; }
+    const std::string& transport_name() const { return row_->name; }
     const MessageTransport& transport() const { return *row_->transport; }
     const std::string& why() const { return why_; }
     GpuAddress sent_from() const { return sent_from_; } // the array's address at its sender

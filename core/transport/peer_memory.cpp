@@ -95,7 +95,7 @@ DevicePlaces::DevicePlaces(const std::shared_ptr<Gpu>& gpu, Communicator& commun
                 gpu->api().check(
                     gpu->api().can_access_peer(&can, gpu->ordinal(), static_cast<int>(other.ordinal)),
                     "asking for peer access");
-                if (can == 0) obstacle = no_way;
+                if (can == 0) obstacle = no_access;
             }
         }
         obstacles_.push_back(obstacle);

@@ -110,7 +110,7 @@ class PeerMapping {
 // the memory. Made by all ranks.
 class DevicePlaces {
   public:
-    enum Obstacle { none, other_host, no_way, same_device, kinds };
+    enum Obstacle { none, other_host, no_access, same_device, kinds };
 
     DevicePlaces(const std::shared_ptr<Gpu>& gpu, Communicator& communicator);
     Obstacle obstacle(int rank) const { return obstacles_[rank]; } // of this rank's device and that one's

@@ -23,7 +23,7 @@ std::string SymmetricBuffer::why_not(const std::shared_ptr<Gpu>& gpu, Communicat
         if (const auto obstacle = places.obstacle(r); obstacle != DevicePlaces::none) met[obstacle] = 1;
     communicator.all_reduce_sum(met);
     if (met[DevicePlaces::other_host] > 0) return "ranks run on several hosts";
-    if (met[DevicePlaces::no_way] > 0)
+    if (met[DevicePlaces::no_access] > 0)
         return "the driver lets some device of a process not reach another's memory";
     if (met[DevicePlaces::same_device] > 0)
         return places.crowd().empty() ? "ranks of one process share a device" : places.crowd();
@@ -99,7 +99,7 @@ void SymmetricBuffer::map_whom_it_can() {
             why_not_[r] = places.crowd().empty() ? rank + " is in the same process and has the same device"
                                                  : places.crowd();
             continue;
-        case DevicePlaces::no_way:
+        case DevicePlaces::no_access:
             why_not_[r] = "the memory of " + rank +
                           " cannot be mapped: the driver lets the two devices not access each other";
             continue;

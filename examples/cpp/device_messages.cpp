@@ -33,13 +33,14 @@ void program(const std::shared_ptr<Communicator>& world, const std::string& kind
     // Arrays are used on the device's own stream before and afterwards. Type and shape are compared, or are
     // in errors; the way is chosen where none is named.
     const auto messages = std::make_shared<DeviceMessages>(gpu, world); // by all ranks
-    const std::string type = "fp32", shape = "(10000,)", way;
-    DeviceMessage to_next(messages, {next, 0, true, x.address(), x.size()}, type, shape, way, gpu->stream());
-    DeviceMessage from_before(messages, {before, 0, false, y.address(), y.size()}, type, shape, way,
+    const std::string type = "fp32", shape = "(10000,)", transport;
+    DeviceMessage to_next(messages, {next, 0, true, x.address(), x.size()}, type, shape, transport,
+                          gpu->stream());
+    DeviceMessage from_before(messages, {before, 0, false, y.address(), y.size()}, type, shape, transport,
                               gpu->stream());
     const std::array<DeviceMessage*, 2> ends = {&to_next, &from_before};
     const std::string how = messages->describe(ends);
-    if (rank == 0) std::printf("by '%s'\n%s", to_next.way().c_str(), how.c_str());
+    if (rank == 0) std::printf("by '%s'\n%s", to_next.transport().c_str(), how.c_str());
 
     // Once around: what arrived is sent next. Nobody waits on the host.
     for (int step = 0; step < ranks; ++step) {

@@ -30,8 +30,8 @@ void program(const std::shared_ptr<Communicator>& world) {
     std::vector<double> x(count, rank + 1.0), total(count);
     collectives->run(sum, buffers_of(x.data(), total.data()));
     for (const double value : total) require(value == ranks * (ranks + 1) / 2.0, "a wrong sum");
-    const CollectiveChoice choice = collectives->way_of(sum);
-    if (rank == 0) std::printf("a sum goes by '%s': %s\n", choice.way.name.c_str(), choice.why.c_str());
+    const CollectiveChoice choice = collectives->algorithm_of(sum);
+    if (rank == 0) std::printf("a sum goes by '%s': %s\n", choice.spec.name.c_str(), choice.why.c_str());
 
     // Rows of different lengths, gathered while the rank does something else.
     CollectiveCall gathering;

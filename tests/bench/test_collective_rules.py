@@ -32,11 +32,11 @@ PLAIN = Variant("gather", "fp32", None)
 
 
 def times(
-    default: float = 1.0, spread: float = 0.0, rounds: int = ROUNDS, **ways: float
+    default: float = 1.0, spread: float = 0.0, rounds: int = ROUNDS, **specs: float
 ) -> dict[str, list[float]]:
-    """Rounds that all ways share: a slow one is slow for all, as on a busy machine."""
+    """Rounds that all algorithms share: a slow one is slow for all, as on a busy machine."""
     busy = 1 + spread * np.abs(np.random.default_rng(3).normal(size=rounds))
-    return {way: list(seconds * busy) for way, seconds in {DEFAULT: default, **ways}.items()}
+    return {spec: list(seconds * busy) for spec, seconds in {DEFAULT: default, **specs}.items()}
 
 
 @pytest.mark.parametrize("error", [FIRST, AGAIN])
@@ -77,12 +77,12 @@ def test_a_busy_machine_hides_no_winner_since_rounds_are_compared() -> None:
 
 @pytest.mark.parametrize("sigma", [0.01, 0.1, 0.5])
 def test_noise_makes_no_rules(sigma: float) -> None:
-    """Ten times as many cells as are measured by default, of eight equal ways."""
+    """Ten times as many cells as are measured by default, of eight equal algorithms."""
     random = np.random.default_rng(7)
-    ways = [DEFAULT, *"abcdefgh"]
+    specs = [DEFAULT, *"abcdefgh"]
     for _ in range(720):
-        noisy = np.exp(sigma * random.normal(size=(len(ways), ROUNDS)))
-        assert possible_winners({way: list(row) for way, row in zip(ways, noisy, strict=True)}) == {}
+        noisy = np.exp(sigma * random.normal(size=(len(specs), ROUNDS)))
+        assert possible_winners({spec: list(row) for spec, row in zip(specs, noisy, strict=True)}) == {}
 
 
 def test_what_is_faster_is_found_within_noise() -> None:
@@ -119,10 +119,10 @@ def test_ways_that_nothing_tells_apart_make_one_stretch() -> None:
     """Of two that are as fast as each other here, the one that wins next door."""
     random = np.random.default_rng(9)
 
-    def cell(**ways: float) -> dict[str, list[float]]:
+    def cell(**specs: float) -> dict[str, list[float]]:
         return {
-            way: list(seconds * np.exp(0.02 * random.normal(size=ROUNDS)))
-            for way, seconds in {DEFAULT: 1.0, **ways}.items()
+            spec: list(seconds * np.exp(0.02 * random.normal(size=ROUNDS)))
+            for spec, seconds in {DEFAULT: 1.0, **specs}.items()
         }
 
     for ring, chain in ((0.5, 0.501), (0.501, 0.5)):
@@ -143,7 +143,7 @@ def test_what_is_lost_splits_stretches() -> None:
 
 
 def ranges(found: list[Stretch], sizes: list[int]) -> list[tuple[str, int, int]]:
-    return [(rule.way, rule.least, rule.most) for rule in rules_of({PLAIN: found}, {PLAIN: sizes})]
+    return [(rule.spec, rule.least, rule.most) for rule in rules_of({PLAIN: found}, {PLAIN: sizes})]
 
 
 def test_rules_reach_as_far_as_was_measured_and_meet_in_the_middle() -> None:
@@ -156,8 +156,8 @@ def test_rules_reach_as_far_as_was_measured_and_meet_in_the_middle() -> None:
 
 def test_what_changes_nothing_is_not_asked_for() -> None:
     def asked(found: dict[tuple[str, bool | None], str]) -> set[tuple[str | None, bool | None, str]]:
-        of = {Variant("reduce", t, p): [Stretch(way, (8,))] for (t, p), way in found.items()}
-        return {(r.type, r.in_place, r.way) for r in rules_of(of, {variant: [8] for variant in of})}
+        of = {Variant("reduce", t, p): [Stretch(spec, (8,))] for (t, p), spec in found.items()}
+        return {(r.type, r.in_place, r.spec) for r in rules_of(of, {variant: [8] for variant in of})}
 
     both = {("fp32", False): "ring", ("fp32", True): "ring", ("fp64", False): "ring", ("fp64", True): "ring"}
     assert asked(both) == {(None, None, "ring")}
@@ -179,8 +179,8 @@ def test_what_changes_nothing_is_not_asked_for() -> None:
 
 def test_graphs_are_asked_for_where_they_differ() -> None:
     def asked(found: dict[tuple[bool, bool | None], str]) -> set[tuple[bool | None, bool | None, str]]:
-        of = {Variant("reduce", "fp32", p, g): [Stretch(way, (8,))] for (p, g), way in found.items()}
-        return {(r.in_place, r.persistent, r.way) for r in rules_of(of, {variant: [8] for variant in of})}
+        of = {Variant("reduce", "fp32", p, g): [Stretch(spec, (8,))] for (p, g), spec in found.items()}
+        return {(r.in_place, r.persistent, r.spec) for r in rules_of(of, {variant: [8] for variant in of})}
 
     assert asked({(False, None): "ring"}) == {(False, None, "ring")}
     assert asked({(False, False): "ring"}) == {(False, False, "ring")}
@@ -193,8 +193,8 @@ def test_graphs_are_asked_for_where_they_differ() -> None:
 
 
 def test_rules_by_a_library_ask_for_its_version() -> None:
-    ways = ("nccl", "nccl-windows", "ring by nccl", "ring", "ring by copy-engine")
-    rules = [Rule("all_gather", None, None, None, 8, 8, way) for way in ways]
+    specs = ("nccl", "nccl-windows", "ring by nccl", "ring", "ring by copy-engine")
+    rules = [Rule("all_gather", None, None, None, 8, 8, spec) for spec in specs]
     text = rules_text(rules, {"memory": "cuda"}, [], Library("nccl", "2.28.3", "nccl"))
     assert _core.check_rules(text, "mine.toml") == 5
     assert [rule.get("nccl") for rule in tomllib.loads(text)["rule"]] == ["2.28"] * 3 + [None] * 2
@@ -231,10 +231,10 @@ def test_the_file_is_read_and_holds_the_conditions() -> None:
         "type": "fp64",
         "in_place": False,
         "reproducible": False,
-        "ways": ["ring"],
+        "algorithms": ["ring"],
         "why": "twice as fast",
     }
-    assert (second["bytes"], second["even"], second["ways"]) == (512, True, ["pairwise by copy-engine"])
+    assert (second["bytes"], second["even"], second["algorithms"]) == (512, True, ["pairwise by copy-engine"])
     assert [r["bytes"] for r in tomllib.loads(rules_text(map(row, LIMITS), {}, []))["rule"]] == list(
         LIMITS.values()
     )

@@ -167,7 +167,7 @@ def test_rules_choose_what_the_tree_does(seed: int, tmp_path: Path) -> None:
             if not call.differ:
                 continue
             leaf = selected(tree, call)
-            first = _core.ruled_ways(call.call, call.hosts)[0]
+            first = _core.matched_rules(call.call, call.hosts)[0]
             if leaf is not None:
                 assert first.why.startswith(f"MPICH: {leaf.partition('=')[2]}, line "), (
                     call.name,
@@ -177,7 +177,7 @@ def test_rules_choose_what_the_tree_does(seed: int, tmp_path: Path) -> None:
                 found.add(leaf)
             elif f"collective={call.name}" in tree:
                 assert first.why.startswith("MPICH: no leaf"), (call.name, vars(call), first.why)
-                assert first.way == "mpi"
+                assert first.spec == "mpi"
             else:
                 assert first.file == "jali's own rules"
     assert found
@@ -215,16 +215,16 @@ def leaf(text: str, **parameters: str) -> dict[str, Any]:
 )  # fmt: skip
 def test_leaves_become_ways(collective: str, text: str, on_hosts: tuple[str, ...], on_devices: Any) -> None:
     tree = {f"collective={collective}": leaf(text)}
-    assert [rule.ways for rule in rules(tree)] == [on_hosts]
-    assert [rule.ways for rule in rules(tree, memory="cuda")] == ([] if on_devices is None else [on_devices])
+    assert [rule.specs for rule in rules(tree)] == [on_hosts]
+    assert [rule.specs for rule in rules(tree, memory="cuda")] == ([] if on_devices is None else [on_devices])
 
 
 def test_every_algorithm_of_the_table_is_one_of_jali() -> None:
     for collective, of in ALGORITHMS.items():
         ours, _ = COLLECTIVES[collective]
-        text = "version = 1\n[[rule]]\ncollective = '{}'\nways = ['{}']\n"
-        for way in of.values():
-            _core.check_rules(text.format(ours, way), "table")
+        text = "version = 1\n[[rule]]\ncollective = '{}'\nalgorithms = ['{}']\n"
+        for spec in of.values():
+            _core.check_rules(text.format(ours, spec), "table")
 
 
 def test_libraries_of_devices() -> None:
@@ -235,10 +235,10 @@ def test_libraries_of_devices() -> None:
             )
         }
 
-    assert rules(of("rccl"), memory="device")[0].ways == ("rccl",)
+    assert rules(of("rccl"), memory="device")[0].specs == ("rccl",)
     assert (
-        rules(of("auto"), memory="device")[0].ways
-        == rules(of(None), memory="device")[0].ways
+        rules(of("auto"), memory="device")[0].specs
+        == rules(of(None), memory="device")[0].specs
         == ("nccl", "rccl")
     )
     (left,) = import_tree(json.dumps(of("nccl")), "tree.json").left_out
@@ -274,7 +274,7 @@ def test_what_is_left_out_is_said_with_its_place() -> None:
     assert text.index("line 7:") < text.index("recursive_doubling") < text.index("line 9:")
     assert _core.check_rules(text, "rules") == 1
     assumed = import_tree(tree, "tree.json", assumed={"is_node_consecutive": "no"})
-    assert [rule.ways[0] for rule in assumed.rules] == ["two_level by shm and mpi"]
+    assert [rule.specs[0] for rule in assumed.rules] == ["two_level by shm and mpi"]
     assert not any(one.order for one in assumed.left_out)
 
 

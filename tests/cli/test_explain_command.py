@@ -1,4 +1,4 @@
-"""`jali explain`: the way that a call would take, and what all ways cost, without ranks and devices."""
+"""`jali explain`: the algorithm that a call would take, and what all algorithms cost, without ranks and devices."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_way_is_that_which_the_core_chooses(explained: Any) -> None:
         )
         choice = _core.choose_on_host(call, of_hosts)
         assert facts["takes"] == choice.name
-        assert choice.why.startswith(facts["ways"][-1]["rule"])
+        assert choice.why.startswith(facts["algorithms"][-1]["rule"])
         assert (facts["bytes"], facts["ranks_of_hosts"]) == (-(-size // per_rank) * per_rank, of_hosts)
         seen.add(choice.name)
     assert len(seen) > 4
@@ -72,16 +72,16 @@ RULES = """version = 1
 memory = "cuda"
 bytes = "..64 KiB"
 hosts = 2
-ways = ["rccl", "ring by nccl", "recursive_doubling by nccl", "nccl"]
+algorithms = ["rccl", "ring by nccl", "recursive_doubling by nccl", "nccl"]
 why = "measured on Sunday"
 
 [[rule]]
 mpich = "5.."
-ways = ["pipelined"]
+algorithms = ["pipelined"]
 
 [[rule]]
 nccl = "2.28"
-ways = ["ring"]
+algorithms = ["ring"]
 """
 
 
@@ -96,20 +96,20 @@ def test_rules_say_where_they_stand_and_what_held(explained: Any, rules: Path) -
     facts = explained(
         "all-reduce", "--size", "64KiB", "-n", 4, "--hosts", 2, "--device", "cuda", "--rules", rules
     )
-    first, ring, doubling, nccl, *_ = facts["ways"]
+    first, ring, doubling, nccl, *_ = facts["algorithms"]
     assert first["rule"] == f"line 2 of {rules}"
     assert first["conditions"] == ['memory = "cuda"', 'bytes = "..64 KiB"', "hosts = 2"]
     assert first["why"] == "measured on Sunday"
     assert (first["verdict"], first["impossible"]) == ("not", "'rccl' is not for cuda devices")
-    assert facts["takes"] == ring["way"] == "ring by nccl"
+    assert facts["takes"] == ring["algorithm"] == "ring by nccl"
     assert ring["verdict"] == "if"
     assert "not reached" in doubling["impossible"]  # it needs the same
     assert nccl["verdict"] == "if"  # it needs no kernels
-    assert facts["ways"][-1]["verdict"] == "takes"
+    assert facts["algorithms"][-1]["verdict"] == "takes"
     other = explained(
         "all-reduce", "--size", "65KiB", "-n", 4, "--hosts", 2, "--device", "cuda", "--rules", rules
     )
-    assert all("jali's own" in way["rule"] for way in other["ways"])
+    assert all("jali's own" in spec["rule"] for spec in other["algorithms"])
 
 
 def test_versions_are_those_that_are_said(explained: Any, rules: Path) -> None:
@@ -122,15 +122,15 @@ def test_versions_are_those_that_are_said(explained: Any, rules: Path) -> None:
 
 def test_what_is_asked_for_by_name_or_setting(explained: Any, use_settings: Any) -> None:
     facts = explained("reduce", "-n", 3, "--algorithm", "two-step")
-    assert (facts["takes"], facts["ways"][0]["rule"]) == ("two_step", "asked for")
+    assert (facts["takes"], facts["algorithms"][0]["rule"]) == ("two_step", "asked for")
     use_settings(collective="rccl,broadcast=chain")
     assert explained("broadcast", "-n", 3)["takes"] == "chain"
     of_cuda = explained("all-reduce", "-n", 3, "--device", "cuda")  # the setting is for other devices
-    assert "jali's own" in of_cuda["ways"][0]["rule"]
+    assert "jali's own" in of_cuda["algorithms"][0]["rule"]
     use_settings(collective="", device_carrier="copy-engine")
     facts = explained("all-reduce", "-n", 3, "--device", "cuda")
-    assert facts["ways"][0]["by"] == "copy-engine"
-    assert {row["words"] for row in facts["costs"] if row["way"].endswith(" by nccl")} == {
+    assert facts["algorithms"][0]["by"] == "copy-engine"
+    assert {row["words"] for row in facts["costs"] if row["algorithm"].endswith(" by nccl")} == {
         "JALI_DEVICE_CARRIER=copy-engine is to carry all messages"
     }
 
@@ -141,29 +141,29 @@ def test_operations_of_the_user_go_by_the_host(explained: Any) -> None:
 
 def test_costs_are_those_of_the_same_plan_simulated(explained: Any) -> None:
     facts = explained("all-reduce", "--size", "4MiB", "-n", 8, "--device", "cuda", "--machine", "h200x8")
-    times = {row["way"]: row["time"] for row in facts["costs"]}
+    times = {row["algorithm"]: row["time"] for row in facts["costs"]}
     known = [row["time"] for row in facts["costs"] if row["time"] is not None]
     assert known == sorted(known)
     assert len(known) > 10
     machine = Machine.load("h200x8")
     composition = Composition.standard("all_reduce", ranks=8, count=1 << 20, dtype="float32", form="composed")
     core = machine.core_of_halos()
-    for way, ring in (("two_step", 1), ("ring", 8)):
+    for spec, ring in (("two_step", 1), ("ring", 8)):
         parameters = _core.PlanParameters(
             _core.Hierarchy(8), libraries=["remote-write"], ring=ring, pack_below=0
         )
-        assert times[way] == pytest.approx(
+        assert times[spec] == pytest.approx(
             _core.simulate_plan(composition.core, parameters, core).result.time
         )
     by_engine = _core.PlanParameters(_core.Hierarchy(8), libraries=["copy-engine"], pack_below=0)
     messages = _core.simulate_plan(composition.core, by_engine, core).result.time
     assert times["two_step by copy-engine"] == pytest.approx(messages + 2 * 20e-6)  # two stages, of 9 + 11 us
-    assert times["nccl"] == min(t for way, t in times.items() if way.endswith(" by nccl"))
+    assert times["nccl"] == min(t for spec, t in times.items() if spec.endswith(" by nccl"))
 
 
 def test_between_hosts_only_what_goes_there_has_a_cost(explained: Any) -> None:
     facts = explained("all-gather", "-n", 16, "--hosts", 2, "--device", "cuda")
-    times = {row["way"]: row["time"] for row in facts["costs"]}
+    times = {row["algorithm"]: row["time"] for row in facts["costs"]}
     assert times["direct"] is None  # remote-write stays in a host
     assert times["direct by nccl"] is not None
     assert (facts["takes"], facts["takes_there"]) == ("direct", "nccl")
@@ -204,9 +204,9 @@ def test_times_of_a_file_are_interpolated(explained: Any, tmp_path: Path) -> Non
     file = tmp_path / "times.json"
     file.write_text(json.dumps(told))
     asked = ("reduce", "-n", 4, "--hosts", 2, "--times", file, "--size")
-    at = {row["way"]: row["time"] for row in explained(*asked, 4096)["costs"]}
+    at = {row["algorithm"]: row["time"] for row in explained(*asked, 4096)["costs"]}
     assert at == pytest.approx({"default": 2e-4, "two_step": 6e-5, "chain": 4096e-6})
-    between = {row["way"]: row["time"] for row in explained(*asked, 2048)["costs"]}
+    between = {row["algorithm"]: row["time"] for row in explained(*asked, 2048)["costs"]}
     assert between == pytest.approx({"default": 2**0.5 * 1e-4, "two_step": 3e-5, "chain": 2048e-6})
     for words, said in (
         (("reduce", "-n", 4, "--hosts", 1), "was measured with hosts 2, not 1; ranks_per_host 2, not 4"),
@@ -281,7 +281,7 @@ def test_ranks_that_were_started_say_what_they_take(capsys: pytest.CaptureFixtur
     assert jali_here("explain", "broadcast", "--size", "1MiB", "--json", ranks=3) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["ranks"] == 3
-    assert facts["here"]["way"] == facts["takes"]
+    assert facts["here"]["algorithm"] == facts["takes"]
     assert jali_here("explain", "broadcast", "-n", 2, ranks=3) == 2
     assert "-n 2 where 3 ranks were started" in capsys.readouterr().err
 
@@ -289,11 +289,11 @@ def test_ranks_that_were_started_say_what_they_take(capsys: pytest.CaptureFixtur
 def test_compositions_are_explained(explained: Any) -> None:
     asked = ("all-reduce", "--size", "64MiB", "-n", 16, "--hosts", 2, "--device", "cuda")
     facts = explained(*asked, "--algorithm", "two-level by remote-write and nccl")
-    (way,) = facts["ways"]
-    assert way["way"] == facts["takes"] == "two_level by remote-write and nccl"
-    assert way["by"] == "remote-write inside hosts, nccl between them"
-    assert "devices of the ranks map each other's memory inside hosts (remote-write)" in way["needs"]
-    times = {row["way"]: row["time"] for row in facts["costs"]}
+    (spec,) = facts["algorithms"]
+    assert spec["algorithm"] == facts["takes"] == "two_level by remote-write and nccl"
+    assert spec["by"] == "remote-write inside hosts, nccl between them"
+    assert "devices of the ranks map each other's memory inside hosts (remote-write)" in spec["needs"]
+    times = {row["algorithm"]: row["time"] for row in facts["costs"]}
     assert times["two_level by remote-write and nccl"] > 0
     assert (
         times["slices by remote-write and nccl"] < times["two_level by remote-write and nccl"]
@@ -301,11 +301,11 @@ def test_compositions_are_explained(explained: Any) -> None:
     assert times["slices"] == times["slices by remote-write and nccl"]
     assert times["slices by nccl and remote-write"] is None  # which stays in a host
     alone = explained("all-reduce", "-n", 4, "--hosts", 1, "--algorithm", "alpha")
-    assert (alone["takes"], alone["ways"][0]["verdict"]) == ("two_level", "takes")  # without levels
+    assert (alone["takes"], alone["algorithms"][0]["verdict"]) == ("two_level", "takes")  # without levels
     assert "two_level" not in {
-        row["way"] for row in explained("all-reduce", "-n", 4, "--device", "cuda")["costs"]
+        row["algorithm"] for row in explained("all-reduce", "-n", 4, "--device", "cuda")["costs"]
     }
-    (refused_,) = explained("all-reduce", "-n", 4, "--hosts", 2, "--algorithm", "node-only")["ways"]
+    (refused_,) = explained("all-reduce", "-n", 4, "--hosts", 2, "--algorithm", "node-only")["algorithms"]
     assert refused_["verdict"] == "not"
     assert "for the ranks of one host, and these are on 2" in refused_["impossible"]
     assert (
@@ -324,14 +324,14 @@ def test_the_mpi_librarys_own_is_for_ranks_of_mpi_and_calls_that_it_has(
     explained: Any, tmp_path: Path
 ) -> None:
     file = tmp_path / "mine.toml"
-    file.write_text("version = 1\n[[rule]]\nways = ['mpi', 'chain']\n")
-    own, chain = explained("reduce", "-n", 3, "--rules", file)["ways"]
+    file.write_text("version = 1\n[[rule]]\nalgorithms = ['mpi', 'chain']\n")
+    own, chain = explained("reduce", "-n", 3, "--rules", file)["algorithms"]
     assert (own["verdict"], own["by"], own["needs"]) == ("if", "its own", ["the ranks are MPI's"])
     assert chain["verdict"] == "takes"
-    own, chain = explained("reduce", "--op", "avg", "-n", 3, "--rules", file)["ways"]
+    own, chain = explained("reduce", "--op", "avg", "-n", 3, "--rules", file)["algorithms"]
     assert (own["verdict"], own["impossible"]) == ("not", "MPI has no operation 'avg' of its own")
     asked = explained("reduce", "-n", 16, "--hosts", 4, "--algorithm", "mpi", "--machine", "perlmutter")
-    cost = next(row for row in asked["costs"] if row["way"] == "mpi")
+    cost = next(row for row in asked["costs"] if row["algorithm"] == "mpi")
     assert asked["takes"] == "mpi"
     assert cost["takes"]
     assert cost["words"].startswith("its own choice is not known: as ")

@@ -63,7 +63,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     jali.gauge.GaugeField(jali.Lattice(2, 2), jali.SU(2)).cold_start().save(str(path / "c.npy"))
     (path / "p.toml").write_text(PARAMETERS)
     shutil.copy(ROOT / "machines" / "delta.toml", path / "machine.toml")
-    (path / "rules.toml").write_text("version = 1\n[[rule]]\nways = ['ring']\n")
+    (path / "rules.toml").write_text("version = 1\n[[rule]]\nalgorithms = ['ring']\n")
     (path / "x.json").write_text(' {"a": 1}')
     (path / "empty").write_bytes(b"")
     (path / "picture.toml").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))

@@ -57,7 +57,7 @@ def test_rules_are_written_and_taken(tree: Path, use_settings, capsys: pytest.Ca
     assert text.index("line 5: ") < text.index("MPIDI_Allreduce_intra_composition_alpha")
     use_settings(collective_rules=str(Path("tree.toml").absolute()))
 
-    def ways() -> list[str]:
+    def specs() -> list[str]:
         world = comm.current()
         world.collectives.pretend_hosts([[0, 1], [2]])
         assert np.array_equal(world.all_reduce(np.ones(100)), np.full(100, 3.0))
@@ -65,7 +65,7 @@ def test_rules_are_written_and_taken(tree: Path, use_settings, capsys: pytest.Ca
         assert (x == 0).all()
         return [world.explain("all_reduce", np.ones(100)), world.explain("broadcast", x)]
 
-    reduced, copied = comm.virtual_ranks(3, ways)[0]
+    reduced, copied = comm.virtual_ranks(3, specs)[0]
     assert (
         "not two_level by shm and mpi: 'shm' carries no messages between these ranks" in reduced
     )  # virtual ones
@@ -86,7 +86,7 @@ def test_on_devices(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert jali_here("tune", *words) == 0
     told = json.loads(capsys.readouterr().out)
-    assert [rule["ways"] for rule in told["rules"]] == [
+    assert [rule["algorithms"] for rule in told["rules"]] == [
         ["node_only", "flat"],
         ["slices", "node_only", "flat"],
         ["binomial"],

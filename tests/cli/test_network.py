@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jali.cli import info
-from jali.cli.network import infiniband_devices, plug_in, plug_in_names, way_between_hosts
+from jali.cli.network import algorithm_between_hosts, infiniband_devices, plug_in, plug_in_names
 
 LIBM = ctypes.util.find_library("m")
 NONE = {"missing": "libnccl-net.so: cannot open"}
@@ -64,10 +64,15 @@ def test_plug_ins_are_looked_for_as_nccl_does() -> None:
 def test_the_way_between_hosts(
     devices: Any, environment: dict[str, str], words: str, tcp: bool, tmp_path: Path
 ) -> None:
-    found, is_tcp = way_between_hosts(NONE, infiniband_devices(machine(tmp_path, **devices)), environment)
+    found, is_tcp = algorithm_between_hosts(
+        NONE, infiniband_devices(machine(tmp_path, **devices)), environment
+    )
     assert words in found
     assert is_tcp == tcp
-    assert way_between_hosts({"path": "libnccl-net.so"}, [], {}) == ("its plug-in libnccl-net.so", False)
+    assert algorithm_between_hosts({"path": "libnccl-net.so"}, [], {}) == (
+        "its plug-in libnccl-net.so",
+        False,
+    )
 
 
 def report(gpus: int, tcp: bool = True, missing: bool = False) -> dict[str, Any]:

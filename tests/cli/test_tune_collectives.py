@@ -16,7 +16,7 @@ from programs import PATIENCE, need_mpi, run_jali
 
 import jali
 from jali import _core, comm
-from jali.bench.collective_ways import WaysOfCollectives, ways_of
+from jali.bench.collective_algorithms import AlgorithmBenchmark, specs_of
 from jali.cli.interruption import Interruption
 
 SMALL = ("--only", "all_reduce,broadcast", "--largest", "4KiB", "--rounds", "11", "--seconds", "0")
@@ -31,15 +31,15 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def made_up(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[object, str], float]], None]:
-    """Every call is made, and what it is said to take is a function of its case and its way."""
-    timed = WaysOfCollectives._timed
+    """Every call is made, and what it is said to take is a function of its case and its algorithm."""
+    timed = AlgorithmBenchmark._timed
 
     def use(seconds: Callable[[object, str], float]) -> None:
         def made_up(self, case, calls, *arguments, **more):  # type: ignore[no-untyped-def]
             rounds = timed(self, case, calls, *arguments, **more)
-            return {way: [seconds(case, way)] * len(rounds[way]) for way in rounds}
+            return {spec: [seconds(case, spec)] * len(rounds[spec]) for spec in rounds}
 
-        monkeypatch.setattr(WaysOfCollectives, "_timed", made_up)
+        monkeypatch.setattr(AlgorithmBenchmark, "_timed", made_up)
 
     return use
 
@@ -56,11 +56,11 @@ def chosen(
     return str(_core.choose_on_host(call, [ranks]).name)
 
 
-def ring_and_chain(case: object, way: str) -> float:
+def ring_and_chain(case: object, spec: str) -> float:
     """A ring is the fastest all-reduce from 64 to 512 bytes, a chain the fastest broadcast of 4 KiB."""
     collective, payload = case.collective, case.payload  # type: ignore[attr-defined]
     fast = {"all_reduce": ("ring", 64 <= payload <= 512), "broadcast": ("chain", payload == 4096)}[collective]
-    return 0.5 if fast[1] and way in (fast[0], "rules") else 1.0
+    return 0.5 if fast[1] and spec in (fast[0], "rules") else 1.0
 
 
 def test_rules_are_written_read_and_used(made_up, capsys, use_settings) -> None:
@@ -91,9 +91,9 @@ def test_rules_are_written_read_and_used(made_up, capsys, use_settings) -> None:
 
 
 def test_what_is_not_faster_again_is_left_out(made_up, capsys) -> None:
-    def seconds(case, way):  # type: ignore[no-untyped-def]
-        again = way == "rules" and case.payload == 64
-        return 1.0 if again else ring_and_chain(case, way)
+    def seconds(case, spec):  # type: ignore[no-untyped-def]
+        again = spec == "rules" and case.payload == 64
+        return 1.0 if again else ring_and_chain(case, spec)
 
     made_up(seconds)
     assert tune() == 0
@@ -105,7 +105,7 @@ def test_what_is_not_faster_again_is_left_out(made_up, capsys) -> None:
 
 
 def test_types_and_places_that_change_nothing_make_one_rule(made_up) -> None:
-    made_up(lambda case, way: 0.5 if way in ("ring", "rules") else 1.0)
+    made_up(lambda case, spec: 0.5 if spec in ("ring", "rules") else 1.0)
     words = (
         "--only",
         "all_reduce",
@@ -126,7 +126,7 @@ def test_types_and_places_that_change_nothing_make_one_rule(made_up) -> None:
 
 
 def test_nothing_faster_is_a_file_without_rules(made_up, capsys) -> None:
-    made_up(lambda case, way: 1.0)
+    made_up(lambda case, spec: 1.0)
     assert tune("--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert told["rules"] == told["verified"] == []
@@ -137,14 +137,14 @@ def test_nothing_faster_is_a_file_without_rules(made_up, capsys) -> None:
 @pytest.mark.parametrize(("ranks", "keep"), [(2, 1 << 20), (3, 0)])
 def test_every_way_is_measured_and_right(ranks: int, keep: int, monkeypatch, capsys) -> None:
     """With the times that there are, whether plans are kept or made anew."""
-    monkeypatch.setattr("jali.bench.collective_ways.KEEP", keep)
+    monkeypatch.setattr("jali.bench.collective_algorithms.KEEP", keep)
     words = ("--only", "all_reduce,reduce,all_gather,reduce-scatter,all-to-all,gather,scatter", "--in-place")
     assert tune(*words, "--largest", "64", "--output", "a.toml", "--json", ranks=ranks) == 0
     told = json.loads(capsys.readouterr().out)
     assert len(told["cells"]) == 2 * (4 * 2 + 3)
     for cell in told["cells"]:
         names = {*cell["times"], *cell["far"], *cell["impossible"]}
-        assert names == {"default", *map(str, ways_of(cell["collective"], "host"))}
+        assert names == {"default", *map(str, specs_of(cell["collective"], "host"))}
         assert list(cell["impossible"]) == ["mpi"]
         assert "default" in cell["times"]
     assert _core.check_rules(Path("a.toml").read_text(), "a.toml") == len(told["rules"])
@@ -186,13 +186,13 @@ def test_an_interrupted_run_goes_on(cells: int, kept: int, made_up, monkeypatch,
     assert "was measured under other conditions (rounds: 11 then, 12 now)" in capsys.readouterr().err
 
     measured = []
-    measure = WaysOfCollectives.measure
+    measure = AlgorithmBenchmark.measure
 
     def counted(self, case, *arguments, **more):  # type: ignore[no-untyped-def]
         measured.append((case.rank, case.payload))
         return measure(self, case, *arguments, **more)
 
-    monkeypatch.setattr(WaysOfCollectives, "measure", counted)
+    monkeypatch.setattr(AlgorithmBenchmark, "measure", counted)
     assert tune("--continue") == 0
     assert len(measured) == 2 * (8 - kept)
     assert f"{kept} of 8 cells are known" in capsys.readouterr().out
@@ -222,7 +222,7 @@ def test_a_damaged_state_is_told_from_one(text: str, made_up, monkeypatch, capsy
 
 
 def test_files_that_are_there_stay_unless_forced(made_up, capsys) -> None:
-    made_up(lambda case, way: 1.0)
+    made_up(lambda case, spec: 1.0)
     Path("mine.toml").write_text("mine")
     assert tune("--output", "mine.toml") == 2
     assert "mine.toml exists; --force writes over it" in capsys.readouterr().err
@@ -274,7 +274,7 @@ def test_a_way_that_is_forced_leaves_nothing_to_choose(use_settings, capsys) -> 
 
 
 def test_rules_of_the_user_are_not_what_ways_are_compared_with(made_up, use_settings, capsys) -> None:
-    Path("mine.toml").write_text("version = 1\n[[rule]]\nmemory = 'host'\nways = ['ring', 'chain']\n")
+    Path("mine.toml").write_text("version = 1\n[[rule]]\nmemory = 'host'\nalgorithms = ['ring', 'chain']\n")
     use_settings(collective_rules=str(Path("mine.toml").resolve()))
     made_up(ring_and_chain)
     assert tune() == 0

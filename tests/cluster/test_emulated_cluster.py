@@ -195,7 +195,7 @@ def test_ways_are_tuned_between_nodes_and_the_mpi_librarys_own_is_among_them(
         assert cell["impossible"] == {}
     for rule in tomllib.loads(rules.read_text()).get("rule", []):
         assert (rule["memory"], rule["ranks"], rule["hosts"], rule["ranks_per_host"]) == ("host", 4, 2, 2)
-        assert ("mpich" in rule) == (rule["ways"] == ["mpi"])
+        assert ("mpich" in rule) == (rule["algorithms"] == ["mpi"])
 
 
 @pytest.mark.full

@@ -468,9 +468,9 @@ def mutants(plan: Plan, fault: str, count: int, seed: int) -> Iterator[Mutant]:
     for attempt in range(20 * count):
         if len(seen) == count:
             return
-        way = FAULTS[fault][attempt % len(FAULTS[fault])]
+        spec = FAULTS[fault][attempt % len(FAULTS[fault])]
         try:
-            mutant = way(copy.deepcopy(plan), dice)
+            mutant = spec(copy.deepcopy(plan), dice)
         except DoesNotApplyError:
             continue
         if mutant.text not in seen:

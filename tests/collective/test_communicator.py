@@ -411,7 +411,7 @@ def test_a_setting_forces_an_algorithm(use_settings: Callable[..., None]) -> Non
 
     def run(world: comm.Communicator) -> list[str]:
         calls = [CollectiveCall(c, np.dtype("float64"), 8, 0, "sum", False, None, False) for c in COLLECTIVES]
-        return [world.collectives.way_of(call).name for call in calls]
+        return [world.collectives.algorithm_of(call).name for call in calls]
 
     use_settings(collective="all_reduce=ring,binomial")
     (names,) = on_ranks(1, run)

@@ -157,7 +157,7 @@ def test_slices_cross_between_ranks_of_the_same_place() -> None:
 
 
 def test_other_names_are_those_of_mpich_for_each_collective() -> None:
-    greek = {(name, collective): (way, one) for name, collective, way, one in OTHER_NAMES}
+    greek = {(name, collective): (spec, one) for name, collective, spec, one in OTHER_NAMES}
     assert greek["alpha", "all_reduce"] == ("two_level", False)
     assert greek["gamma", "all_reduce"] == ("", True)
     assert greek["gamma", "broadcast"] == ("", False)  # the letters differ
@@ -186,7 +186,7 @@ def test_arguments_settings_and_rules_mean_the_same(
     asked: str, reduces: str | None, copies: str | None, use_settings: Any, tmp_path: Path
 ) -> None:
     rules = tmp_path / "rules.toml"
-    rules.write_text(f"version = 1\n[[rule]]\nways = ['{asked}', 'ring', 'chain']\n")
+    rules.write_text(f"version = 1\n[[rule]]\nalgorithms = ['{asked}', 'ring', 'chain']\n")
 
     def told(world: comm.Communicator, named: str | None) -> list[tuple[str, str]]:
         found = []
@@ -200,8 +200,8 @@ def test_arguments_settings_and_rules_mean_the_same(
                 reproducible=False,
             )
             try:
-                choice = world.collectives.way_of(call)
-                found.append((choice.way, choice.why))
+                choice = world.collectives.algorithm_of(call)
+                found.append((choice.spec, choice.why))
                 x = data(0, 100)
                 expected = x * (world.size if collective == "all_reduce" else 1)
                 result = getattr(world, collective)(x, algorithm=named)
@@ -212,17 +212,17 @@ def test_arguments_settings_and_rules_mean_the_same(
 
     wanted = [reduces or "", copies or ""]
     for world in on_hosts(EVEN, lambda world: told(world, asked)):
-        assert [way for way, _ in world] == wanted
-        for way, why in world:
-            assert why == "asked for" if way else "for the ranks of one host, and these are on 2" in why
+        assert [spec for spec, _ in world] == wanted
+        for spec, why in world:
+            assert why == "asked for" if spec else "for the ranks of one host, and these are on 2" in why
     use_settings(collective=asked)
     for world in on_hosts(EVEN, lambda world: told(world, None)):
-        assert [way for way, _ in world] == wanted
+        assert [spec for spec, _ in world] == wanted
     use_settings(collective=None, collective_rules=str(rules))
     for world in on_hosts(EVEN, lambda world: told(world, None)):
-        assert [way for way, _ in world] == [reduces or "ring", copies or "chain"]
-        for (_, why), way in zip(world, wanted, strict=True):
-            assert way or "is for the ranks of one host, and these are on 2" in why
+        assert [spec for spec, _ in world] == [reduces or "ring", copies or "chain"]
+        for (_, why), spec in zip(world, wanted, strict=True):
+            assert spec or "is for the ranks of one host, and these are on 2" in why
 
 
 def test_settings_name_carriers_of_one_collective(use_settings: Any) -> None:
@@ -230,14 +230,14 @@ def test_settings_name_carriers_of_one_collective(use_settings: Any) -> None:
         collective="all_reduce=two_level by thread and thread, broadcast=alpha,gather=flat by thread"
     )
 
-    def ways(world: comm.Communicator) -> list[str]:
+    def specs(world: comm.Communicator) -> list[str]:
         calls = [
             CollectiveCall(c, "fp64", 10, in_place=c == "broadcast")
             for c in ("all_reduce", "broadcast", "gather", "reduce")
         ]
-        return [world.collectives.way_of(call).way for call in calls]
+        return [world.collectives.algorithm_of(call).spec for call in calls]
 
-    assert on_hosts(EVEN, ways)[0] == [
+    assert on_hosts(EVEN, specs)[0] == [
         "two_level by thread and thread",
         "two_level",
         "direct by thread",
@@ -248,7 +248,7 @@ def test_settings_name_carriers_of_one_collective(use_settings: Any) -> None:
 def test_what_does_not_apply_is_skipped_with_its_reason(use_settings: Any, tmp_path: Path) -> None:
     rules = tmp_path / "rules.toml"
     rules.write_text(
-        "version = 1\n[[rule]]\nways = ['two_level by remote-write and nccl', 'slices', 'two_level by shm and mpi', 'node_only by thread', "
+        "version = 1\n[[rule]]\nalgorithms = ['two_level by remote-write and nccl', 'slices', 'two_level by shm and mpi', 'node_only by thread', "
         "'halving_doubling']\n"
     )
     use_settings(collective_rules=str(rules))
@@ -340,10 +340,10 @@ def test_any_call_on_any_hosts(seed: int) -> None:
 
     def run(world: comm.Communicator) -> None:
         me = world.rank
-        for collective, way, root, counts, dtype in calls:
+        for collective, spec, root, counts, dtype in calls:
             try:
-                world.collectives.way_of(
-                    CollectiveCall(collective, dtype, 1, algorithm=way, in_place=collective == "broadcast")
+                world.collectives.algorithm_of(
+                    CollectiveCall(collective, dtype, 1, algorithm=spec, in_place=collective == "broadcast")
                 )
             except ParameterError:
                 continue  # no way of this collective
@@ -352,7 +352,7 @@ def test_any_call_on_any_hosts(seed: int) -> None:
             wholes = [data(r, total, dtype, salt=1) for r in range(ranks)]
             vectors = [data(r, n, dtype, salt=2) for r in range(ranks)]
             mine = slice(at[me], at[me + 1])
-            how: dict[str, Any] = {"algorithm": way}
+            how: dict[str, Any] = {"algorithm": spec}
             if collective in ("gather", "all_gather", "scatter", "reduce_scatter"):
                 how["counts"] = counts
             if collective in ("gather", "scatter", "reduce", "broadcast"):
@@ -383,6 +383,6 @@ def test_any_call_on_any_hosts(seed: int) -> None:
             if wanted is None:
                 assert found is None
             else:
-                np.testing.assert_array_equal(found, wanted, err_msg=f"{collective} {way} {hosts} {counts}")
+                np.testing.assert_array_equal(found, wanted, err_msg=f"{collective} {spec} {hosts} {counts}")
 
     on_hosts(hosts, run)

@@ -1,4 +1,4 @@
-"""Rules by which collectives choose their ways: what a file may say, which rule is taken, and that ranks have the same."""
+"""Rules by which collectives choose their algorithms: what a file may say, which rule is taken, and that ranks have the same."""
 
 from __future__ import annotations
 
@@ -26,69 +26,70 @@ WRONG = [  # a file, and what is said of it
     ("", "line 1: rules begin with version = 1"),
     ("version = 2\n", "line 1: version = 1 is the only one"),
     ("version = true\n", "line 1: version = 1 is the only one"),
-    (HEAD + "ways = ['ring']\n", "line 2: 'ways' stands in no rule"),
-    (HEAD + "[rule]\nways = ['ring']\n", "line 2: a table 'rule'; there are only rules"),
-    (HEAD + "[[rules]]\nways = ['ring']\n", "line 2: a table 'rules'; there are only rules"),
-    (RULE + "bytes = 8\n", "line 2: a rule without ways"),
-    (RULE + "ways = []\n", "line 3: ways is an empty list"),
-    (RULE + "ways = 3\n", "line 3: ways is a text in quotes"),
-    (RULE + "ways = ['ring', 'ring']\n", "line 3: ways: 'ring' twice"),
-    (RULE + "ways = ['rings']\n", "line 3: ways: there is no way 'rings'; there are alpha, beta, binomial, bruck"),
-    (RULE + "ways = ['ring by pigeon']\n", "line 3: ways: 'pigeon' carries no messages; array-write, copy-engine"),
-    (RULE + "ways = ['ring by ']\n", "line 3: ways: 'ring by ' does not say by which carrier; there are array-write, copy-engine"),
-    (RULE + "memory = 'gpu'\nways = ['ring']\n", "line 3: memory: there is no memory 'gpu'; there is cuda, device, hip, host"),
-    (RULE + "memory = ['host', 'Cuda']\nways = ['ring']\n", "line 3: memory: there is no memory 'Cuda'"),
-    (RULE + "mpich = '5.x'\nways = ['ring']\n", 'line 3: mpich is a version or a range'),
-    (RULE + "openmpi = '99999999999..'\nways = ['ring']\n", 'line 3: openmpi is a version or a range'),
-    (RULE + "ways = ['pipelined by nccl']\n", "line 3: ways: 'pipelined' is for hosts; 'nccl' carries messages"),
-    (RULE + "ways = ['slices by ']\n", "line 3: ways: 'slices by ' does not say by which carrier; there are array-write,"),
-    (RULE + "ways = ['slices by shm and ']\n", "line 3: ways: 'slices by shm and ' does not say by which carrier"),
-    (RULE + "ways = ['slices by shm and pigeon']\n", "line 3: ways: 'pigeon' carries no messages; array-write"),
-    (RULE + "ways = ['slices by shm and nccl']\n", "line 3: ways: of 'shm' and 'nccl' one carries messages between devices"),
-    (RULE + "ways = ['ring by remote-write and nccl']\n", "line 3: ways: 'ring' does not tell messages inside hosts from"),
-    (RULE + "ways = ['flat by mpi and mpi']\n", "line 3: ways: 'flat' does not tell messages inside hosts from"),
-    (RULE + "ways = ['slice']\n", "line 3: ways: there is no way 'slice'; there are alpha, beta, binomial, bruck"),
-    (RULE + "collective = 'gather'\nways = ['two_level']\n", "line 4: ways: 'two_level' is no way of gather"),
-    (RULE + "collective = ['gather', 'reduce']\nways = ['delta']\n", "line 4: ways: 'delta' is no way of gather, reduce"),
-    (RULE + "ways = ['nccl by nccl']\n", "line 3: ways: there is no way 'nccl'"),
+    (HEAD + "algorithms = ['ring']\n", "line 2: 'algorithms' stands in no rule"),
+    (HEAD + "[rule]\nalgorithms = ['ring']\n", "line 2: a table 'rule'; there are only rules"),
+    (HEAD + "[[rules]]\nalgorithms = ['ring']\n", "line 2: a table 'rules'; there are only rules"),
+    (RULE + "ways = ['ring']\n", "line 3: 'ways' is called 'algorithms': algorithms = [\"ring\"]"),
+    (RULE + "bytes = 8\n", "line 2: a rule without algorithms"),
+    (RULE + "algorithms = []\n", "line 3: algorithms is an empty list"),
+    (RULE + "algorithms = 3\n", "line 3: algorithms is a text in quotes"),
+    (RULE + "algorithms = ['ring', 'ring']\n", "line 3: algorithms: 'ring' twice"),
+    (RULE + "algorithms = ['rings']\n", "line 3: algorithms: there is no algorithm 'rings'; there are alpha, beta, binomial, bruck"),
+    (RULE + "algorithms = ['ring by pigeon']\n", "line 3: algorithms: 'pigeon' carries no messages; array-write, copy-engine"),
+    (RULE + "algorithms = ['ring by ']\n", "line 3: algorithms: 'ring by ' does not say by which carrier; there are array-write, copy-engine"),
+    (RULE + "memory = 'gpu'\nalgorithms = ['ring']\n", "line 3: memory: there is no memory 'gpu'; there is cuda, device, hip, host"),
+    (RULE + "memory = ['host', 'Cuda']\nalgorithms = ['ring']\n", "line 3: memory: there is no memory 'Cuda'"),
+    (RULE + "mpich = '5.x'\nalgorithms = ['ring']\n", 'line 3: mpich is a version or a range'),
+    (RULE + "openmpi = '99999999999..'\nalgorithms = ['ring']\n", 'line 3: openmpi is a version or a range'),
+    (RULE + "algorithms = ['pipelined by nccl']\n", "line 3: algorithms: 'pipelined' is for hosts; 'nccl' carries messages"),
+    (RULE + "algorithms = ['slices by ']\n", "line 3: algorithms: 'slices by ' does not say by which carrier; there are array-write,"),
+    (RULE + "algorithms = ['slices by shm and ']\n", "line 3: algorithms: 'slices by shm and ' does not say by which carrier"),
+    (RULE + "algorithms = ['slices by shm and pigeon']\n", "line 3: algorithms: 'pigeon' carries no messages; array-write"),
+    (RULE + "algorithms = ['slices by shm and nccl']\n", "line 3: algorithms: of 'shm' and 'nccl' one carries messages between devices"),
+    (RULE + "algorithms = ['ring by remote-write and nccl']\n", "line 3: algorithms: 'ring' does not tell messages inside hosts from"),
+    (RULE + "algorithms = ['flat by mpi and mpi']\n", "line 3: algorithms: 'flat' does not tell messages inside hosts from"),
+    (RULE + "algorithms = ['slice']\n", "line 3: algorithms: there is no algorithm 'slice'; there are alpha, beta, binomial, bruck"),
+    (RULE + "collective = 'gather'\nalgorithms = ['two_level']\n", "line 4: algorithms: 'two_level' is no algorithm of gather"),
+    (RULE + "collective = ['gather', 'reduce']\nalgorithms = ['delta']\n", "line 4: algorithms: 'delta' is no algorithm of gather, reduce"),
+    (RULE + "algorithms = ['nccl by nccl']\n", "line 3: algorithms: there is no algorithm 'nccl'"),
     (
-        RULE + "collective = 'broadcast'\nways = ['bruck']\n",
-        "line 4: ways: 'bruck' is no way of broadcast",
+        RULE + "collective = 'broadcast'\nalgorithms = ['bruck']\n",
+        "line 4: algorithms: 'bruck' is no algorithm of broadcast",
     ),
-    (RULE + "collective = 'all_reduces'\nways = ['ring']\n", "line 3: collective: "),
-    (RULE + "type = 'fp8'\nways = ['ring']\n", "line 3: type: "),
-    (RULE + "operation = 'plus'\nways = ['ring']\n", "line 3: operation: "),
-    (RULE + "bytes = '64 KB..'\nways = ['ring']\n", 'line 3: bytes is a number or a range'),
-    (RULE + "bytes = '..'\nways = ['ring']\n", "line 3: bytes is a number or a range"),
-    (RULE + "bytes = -1\nways = ['ring']\n", "line 3: bytes is a number or a range"),
-    (RULE + "bytes = 1.5\nways = ['ring']\n", "line 3: bytes is a number or a range"),
-    (RULE + "bytes = '9999999999 GiB..'\nways = ['ring']\n", "line 3: bytes is a number or a range"),
-    (RULE + "bytes = '8..4'\nways = ['ring']\n", "line 3: bytes: nothing is in \"8..4\""),
-    (RULE + "ranks = '2..4..8'\nways = ['ring']\n", "line 3: ranks is a number or a range"),
-    (RULE + "ranks = '2..4 KiB'\nways = ['ring']\n", 'line 3: ranks is a number or a range such as "3..", "..8" or'),
-    (RULE + "power_of_two = 2\nways = ['ring']\n", "line 3: power_of_two is true or false"),
-    (RULE + "elements = '8 KiB'\nways = ['ring']\n", "line 3: elements is a number or a range"),
-    (RULE + "in_place = 'yes'\nways = ['ring']\n", "line 3: in_place is true or false"),
-    (RULE + "nccl = 2.27\nways = ['ring']\n", 'line 3: nccl is a version or a range of them such as "2.27.."'),
-    (RULE + "nccl = '..'\nways = ['ring']\n", 'line 3: nccl is a version or a range'),
-    (RULE + "nccl = '>=2.27'\nways = ['ring']\n", 'line 3: nccl is a version or a range'),
-    (RULE + "nccl = '2..3..4'\nways = ['ring']\n", 'line 3: nccl is a version or a range'),
-    (RULE + "nccl = '2.'\nways = ['ring']\n", 'line 3: nccl is a version or a range'),
-    (RULE + "rccl = '2.-1'\nways = ['ring']\n", 'line 3: rccl is a version or a range'),
-    (RULE + "rccl = '2.29..2.28.9'\nways = ['ring']\n", 'line 3: rccl: nothing is in "2.29..2.28.9"'),
-    (RULE + "copy-engine = '2'\nways = ['ring']\n", "line 3: no condition 'copy-engine'"),
-    (RULE + "host-staged = '2'\nways = ['ring']\n", "line 3: no condition 'host-staged'"),
-    (RULE + "size = 8\nways = ['ring']\n", "line 3: no condition 'size'; there are collective, type"),
-    (RULE + "ways = ['ring']\nways = ['chain']\n", "line 4: 'ways' was said in line 3 already"),
-    (RULE + "ways = ['ring'\n", "line 4: an array without an end"),
-    (RULE + "ways = ['ring\n", "line 3: a string without an end"),
-    (RULE + "ways = [\"ri\\ng\"]\n", "line 3: ways: there is no way 'ri\ng'"),
-    (RULE + "ways = [\"ri\\u0041\"]\n", "line 3: '\\u' in a string"),
-    (RULE + "ways = ring\n", "line 3: 'ring' is neither a string in quotes"),
-    (RULE + "ways = ['ring'] bytes = 8\n", "line 3: more than one thing on a line"),
-    (RULE + "ways ['ring']\n", "line 3: 'ways' lacks its '='"),
+    (RULE + "collective = 'all_reduces'\nalgorithms = ['ring']\n", "line 3: collective: "),
+    (RULE + "type = 'fp8'\nalgorithms = ['ring']\n", "line 3: type: "),
+    (RULE + "operation = 'plus'\nalgorithms = ['ring']\n", "line 3: operation: "),
+    (RULE + "bytes = '64 KB..'\nalgorithms = ['ring']\n", 'line 3: bytes is a number or a range'),
+    (RULE + "bytes = '..'\nalgorithms = ['ring']\n", "line 3: bytes is a number or a range"),
+    (RULE + "bytes = -1\nalgorithms = ['ring']\n", "line 3: bytes is a number or a range"),
+    (RULE + "bytes = 1.5\nalgorithms = ['ring']\n", "line 3: bytes is a number or a range"),
+    (RULE + "bytes = '9999999999 GiB..'\nalgorithms = ['ring']\n", "line 3: bytes is a number or a range"),
+    (RULE + "bytes = '8..4'\nalgorithms = ['ring']\n", "line 3: bytes: nothing is in \"8..4\""),
+    (RULE + "ranks = '2..4..8'\nalgorithms = ['ring']\n", "line 3: ranks is a number or a range"),
+    (RULE + "ranks = '2..4 KiB'\nalgorithms = ['ring']\n", 'line 3: ranks is a number or a range such as "3..", "..8" or'),
+    (RULE + "power_of_two = 2\nalgorithms = ['ring']\n", "line 3: power_of_two is true or false"),
+    (RULE + "elements = '8 KiB'\nalgorithms = ['ring']\n", "line 3: elements is a number or a range"),
+    (RULE + "in_place = 'yes'\nalgorithms = ['ring']\n", "line 3: in_place is true or false"),
+    (RULE + "nccl = 2.27\nalgorithms = ['ring']\n", 'line 3: nccl is a version or a range of them such as "2.27.."'),
+    (RULE + "nccl = '..'\nalgorithms = ['ring']\n", 'line 3: nccl is a version or a range'),
+    (RULE + "nccl = '>=2.27'\nalgorithms = ['ring']\n", 'line 3: nccl is a version or a range'),
+    (RULE + "nccl = '2..3..4'\nalgorithms = ['ring']\n", 'line 3: nccl is a version or a range'),
+    (RULE + "nccl = '2.'\nalgorithms = ['ring']\n", 'line 3: nccl is a version or a range'),
+    (RULE + "rccl = '2.-1'\nalgorithms = ['ring']\n", 'line 3: rccl is a version or a range'),
+    (RULE + "rccl = '2.29..2.28.9'\nalgorithms = ['ring']\n", 'line 3: rccl: nothing is in "2.29..2.28.9"'),
+    (RULE + "copy-engine = '2'\nalgorithms = ['ring']\n", "line 3: no condition 'copy-engine'"),
+    (RULE + "host-staged = '2'\nalgorithms = ['ring']\n", "line 3: no condition 'host-staged'"),
+    (RULE + "size = 8\nalgorithms = ['ring']\n", "line 3: no condition 'size'; there are collective, type"),
+    (RULE + "algorithms = ['ring']\nalgorithms = ['chain']\n", "line 4: 'algorithms' was said in line 3 already"),
+    (RULE + "algorithms = ['ring'\n", "line 4: an array without an end"),
+    (RULE + "algorithms = ['ring\n", "line 3: a string without an end"),
+    (RULE + "algorithms = [\"ri\\ng\"]\n", "line 3: algorithms: there is no algorithm 'ri\ng'"),
+    (RULE + "algorithms = [\"ri\\u0041\"]\n", "line 3: '\\u' in a string"),
+    (RULE + "algorithms = ring\n", "line 3: 'ring' is neither a string in quotes"),
+    (RULE + "algorithms = ['ring'] bytes = 8\n", "line 3: more than one thing on a line"),
+    (RULE + "algorithms ['ring']\n", "line 3: 'algorithms' lacks its '='"),
     (RULE + "a.b = 3\n", "line 3: dotted keys are not read here"),
-    (RULE + "ways = {a = 3}\n", "line 3: inline tables are not read here"),
+    (RULE + "algorithms = {a = 3}\n", "line 3: inline tables are not read here"),
     (RULE + 'why = """\nx"""\n', "line 3: strings of several lines are not read here"),
     (HEAD + "[[rule]\n", "line 2: the name of a table ends with ']'"),
     (HEAD + "[rule.more]\n", "line 2: tables within tables are not read here"),
@@ -111,15 +112,15 @@ def test_rules_that_come_with_jali_are_toml() -> None:
 
 def test_every_call_finds_a_way_of_its_collective_by_the_rules_that_come_with_jali() -> None:
     random_ = random.Random(2)
-    ways: dict[str, set[str]] = {}
+    specs: dict[str, set[str]] = {}
     for _ in range(4000):
         collective = random_.choice(COLLECTIVES)
         hosts = [random_.randrange(1, 9) for _ in range(random_.choice([1, 1, 2, 5]))]
-        way = chosen(collective, int(2 ** random_.uniform(0, 27)), hosts, in_place=random_.random() < 0.5)
-        assert way in names(collective)
-        ways.setdefault(collective, set()).add(way)
-    assert min(map(len, ways.values())) >= 2  # of few bytes and many, of few ranks and many
-    assert sum(map(len, ways.values())) > 20
+        spec = chosen(collective, int(2 ** random_.uniform(0, 27)), hosts, in_place=random_.random() < 0.5)
+        assert spec in names(collective)
+        specs.setdefault(collective, set()).add(spec)
+    assert min(map(len, specs.values())) >= 2  # of few bytes and many, of few ranks and many
+    assert sum(map(len, specs.values())) > 20
 
 
 def test_what_is_read_means_the_same_to_every_reader_of_toml() -> None:
@@ -188,7 +189,7 @@ CONDITIONS = [  # a condition, calls that it holds for, and calls that it does n
 @pytest.mark.parametrize(("condition", "true", "false"), CONDITIONS)
 def test_rules_hold_where_all_they_ask_is_so(condition, true, false, use_rules) -> None:
     """Among so few ranks and bytes jali's own rules do not name this way."""
-    use_rules(f"[[rule]]\n{condition}\nways = ['chain', 'binomial']\n")
+    use_rules(f"[[rule]]\n{condition}\nalgorithms = ['chain', 'binomial']\n")
     for calls, there in ((true, True), (false, False)):
         for collective, count, hosts in calls:
             assert (chosen(collective, count, hosts) in ("chain", "binomial")) == there
@@ -204,20 +205,20 @@ def test_rules_hold_where_all_they_ask_is_so(condition, true, false, use_rules) 
     ],
 )
 def test_rules_ask_about_types_operations_and_flags(condition, asked, other, use_rules) -> None:
-    use_rules(f"[[rule]]\n{condition}\nways = ['pipelined']\n")
+    use_rules(f"[[rule]]\n{condition}\nalgorithms = ['pipelined']\n")
     assert chosen("reduce", 8, [2], **asked) == "pipelined"
     assert chosen("reduce", 8, [2], **other) == "direct"
 
 
 def test_rules_ask_whether_counts_are_even(use_rules) -> None:
-    use_rules("[[rule]]\neven = false\nways = ['ring']\n")
-    for counts, way in (([4], "direct"), ([4, 4], "direct"), ([4, 5], "ring")):
+    use_rules("[[rule]]\neven = false\nalgorithms = ['ring']\n")
+    for counts, spec in (([4], "direct"), ([4, 4], "direct"), ([4, 5], "ring")):
         choice = _core.choose_on_host(CollectiveCall("all_gather", "fp64", counts), [2])
-        assert choice.name == way
+        assert choice.name == spec
 
 
 def test_the_mpi_librarys_own_is_a_name_of_rules(use_rules) -> None:
-    use_rules("[[rule]]\nways = ['mpi', 'chain']\n")
+    use_rules("[[rule]]\nalgorithms = ['mpi', 'chain']\n")
     choice = _core.choose_on_host(CollectiveCall("reduce", "fp64", 8), [2])
     assert choice.name == "chain"
     assert "; not mpi: the ranks are not MPI's" in choice.why
@@ -225,7 +226,7 @@ def test_the_mpi_librarys_own_is_a_name_of_rules(use_rules) -> None:
 
 def test_the_first_rule_that_holds_says_why(use_rules) -> None:
     use_rules(
-        "[[rule]]\nranks = 2\nways = ['nccl', 'chain']\nwhy = 'measured on Sunday'\n\n[[rule]]\nways = ['pipelined']\n"
+        "[[rule]]\nranks = 2\nalgorithms = ['nccl', 'chain']\nwhy = 'measured on Sunday'\n\n[[rule]]\nalgorithms = ['pipelined']\n"
     )
     choice = _core.choose_on_host(CollectiveCall("reduce", "fp64", 8), [2])
     assert (choice.name, choice.carrier) == ("chain", "")
@@ -241,34 +242,34 @@ def sums(count: int) -> tuple[str, np.ndarray]:
     c = comm.current()
     x = np.arange(count, dtype=np.float64) * (c.rank + 1)
     call = CollectiveCall("all_reduce", x.dtype, count, 0, "sum", False, None, False)
-    return c.collectives.way_of(call).name, c.all_reduce(x)
+    return c.collectives.algorithm_of(call).name, c.all_reduce(x)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_collectives_follow_a_file_of_rules(ranks, use_rules) -> None:
-    use_rules("[[rule]]\nbytes = '100..'\nways = ['halving_doubling']\n")
-    for count, way in ((4, None), (13, "halving_doubling"), (1000, "halving_doubling")):
+    use_rules("[[rule]]\nbytes = '100..'\nalgorithms = ['halving_doubling']\n")
+    for count, spec in ((4, None), (13, "halving_doubling"), (1000, "halving_doubling")):
         for name, found in jali.virtual_ranks(ranks, sums, count):
-            assert (name == "halving_doubling") == (way is not None)
+            assert (name == "halving_doubling") == (spec is not None)
             assert np.array_equal(found, np.arange(count) * sum(range(1, ranks + 1)))
 
 
 def test_who_names_a_way_is_not_asked_for_rules(use_rules, use_settings) -> None:
-    use_rules("[[rule]]\nways = ['halving_doubling', 'chain']\n")
+    use_rules("[[rule]]\nalgorithms = ['halving_doubling', 'chain']\n")
 
-    def ways() -> list[tuple[str, str]]:
+    def specs() -> list[tuple[str, str]]:
         there = comm.current().collectives
         asked = [
-            CollectiveCall("all_reduce", np.dtype("f8"), 8, 0, "sum", False, way, False)
-            for way in (None, "ring")
+            CollectiveCall("all_reduce", np.dtype("f8"), 8, 0, "sum", False, spec, False)
+            for spec in (None, "ring")
         ]
-        return [(choice.name, choice.why) for choice in map(there.way_of, asked)]
+        return [(choice.name, choice.why) for choice in map(there.algorithm_of, asked)]
 
-    (by_rules, by_name), *_ = jali.virtual_ranks(2, ways)
+    (by_rules, by_name), *_ = jali.virtual_ranks(2, specs)
     assert by_rules[0] == "halving_doubling"
     assert by_name == ("ring", "asked for")
     use_settings(collective="two_step")
-    (by_setting, by_name), *_ = jali.virtual_ranks(2, ways)
+    (by_setting, by_name), *_ = jali.virtual_ranks(2, specs)
     assert (by_setting, by_name) == (("two_step", "JALI_COLLECTIVE"), ("ring", "asked for"))
 
 
@@ -278,7 +279,7 @@ def test_who_names_a_way_is_not_asked_for_rules(use_rules, use_settings) -> None
         (None, "the rules of collectives, .* cannot be read"),
         ("a folder", "the rules of collectives, .*rules.toml, cannot be read: it is no file"),
         ("a pipe", "the rules of collectives, .*rules.toml, cannot be read: it is no file"),
-        (RULE, "line 2: a rule without ways"),
+        (RULE, "line 2: a rule without algorithms"),
     ],
 )
 def test_rules_that_cannot_be_read_are_an_error_where_they_are_named(text, said, tmp_path) -> None:

@@ -125,8 +125,8 @@ def test_peer_that_dies_in_a_collective_ends_the_others(any_mpi, late: float) ->
 def test_rules_ask_for_the_version_of_the_mpi_library(any_mpi, tmp_path) -> None:
     other = tmp_path / "other.toml"
     other.write_text(
-        "version = 1\n[[rule]]\nmpich = '0..1'\nopenmpi = '0..'\nways = ['chain']\n"
-        "[[rule]]\nmpich = '99..'\nways = ['chain']\n[[rule]]\nopenmpi = '..0'\nways = ['chain']\n"
+        "version = 1\n[[rule]]\nmpich = '0..1'\nopenmpi = '0..'\nalgorithms = ['chain']\n"
+        "[[rule]]\nmpich = '99..'\nalgorithms = ['chain']\n[[rule]]\nopenmpi = '..0'\nalgorithms = ['chain']\n"
     )
     ended = any_mpi.run(
         f"""
@@ -145,7 +145,7 @@ def test_rules_ask_for_the_version_of_the_mpi_library(any_mpi, tmp_path) -> None
             file = {str(tmp_path)!r} + f"/own{{k}}.toml"
             if world.rank == 0:
                 with open(file, "w") as stream:
-                    stream.write(f"version = 1\\n[[rule]]\\n{{name}} = '{{own}}'\\nways = ['chain']\\n")
+                    stream.write(f"version = 1\\n[[rule]]\\n{{name}} = '{{own}}'\\nalgorithms = ['chain']\\n")
             world.barrier()
             with jali.settings.using(collective_rules=file):
                 print("own", world.duplicate().explain("reduce", np.ones(8)), flush=True)

@@ -199,7 +199,7 @@ def test_several_are_under_way_beside_plans_and_are_waited_for_in_any_order(mpi)
 @ON_MPI
 def test_rules_choose_it_and_say_so_and_settings_ask_for_it(any_mpi) -> None:
     (any_mpi.folder / "rules.toml").write_text(
-        "version = 1\n[[rule]]\nmemory = 'host'\nbytes = '1 KiB..'\nways = ['mpi']\nwhy = 'measured on Sunday'\n"
+        "version = 1\n[[rule]]\nmemory = 'host'\nbytes = '1 KiB..'\nalgorithms = ['mpi']\nwhy = 'measured on Sunday'\n"
     )
     ended = any_mpi.run(
         f"""
@@ -350,7 +350,7 @@ def test_virtual_ranks_have_it_not_and_say_why(tmp_path: Path) -> None:
         told = on_two_ranks(lambda world: world.all_reduce(x))
     assert told == ["refused: all_reduce, JALI_COLLECTIVE as 'mpi': the ranks are not MPI's"] * 2
     file = tmp_path / "rules.toml"
-    file.write_text("version = 1\n[[rule]]\nways = ['mpi', 'ring']\n")
+    file.write_text("version = 1\n[[rule]]\nalgorithms = ['mpi', 'ring']\n")
     with jali.settings.using(collective_rules=str(file)):
         told = on_two_ranks(lambda world: world.explain("all_reduce", x))
         assert told == [f"ring (line 2 of {file}; not mpi: the ranks are not MPI's)"] * 2

@@ -15,7 +15,7 @@ def test_ranks_with_other_rules_hear_of_it(mpi) -> None:
         world = comm.current()
         file = os.path.join(tempfile.mkdtemp(), f"rules{world.rank}.toml")
         with open(file, "w") as stream:
-            stream.write("version = 1\\n[[rule]]\\nways = ['ring']\\n" if world.rank else "version = 1\\n")
+            stream.write("version = 1\\n[[rule]]\\nalgorithms = ['ring']\\n" if world.rank else "version = 1\\n")
         jali.settings.use(collective_rules=os.path.abspath(file))
         try:
             world.duplicate().all_reduce(np.ones(4))

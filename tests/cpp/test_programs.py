@@ -110,11 +110,11 @@ def test_devices_do_collectives_and_compositions(programs, no_python, kind, devi
 def test_devices_send_in_a_ring_and_first_starts_are_proved(programs, no_python, devices):
     driver = str(make_fake_driver())
     named = {"JALI_CUDA_DRIVER": driver, "JALI_NVRTC": driver, "JALI_FAKE_GPUS": str(devices)}
-    way = "remote-write" if devices > 1 else "local"
+    transport = "remote-write" if devices > 1 else "local"
     for checked in range(2):
         env = {**no_python, **named, "JALI_CHECKED": str(checked)}
         said = run_program([programs / "device_messages"], env=env).stdout
-        assert said.startswith(f"by '{way}'\nstream 0: ")
+        assert said.startswith(f"by '{transport}'\nstream 0: ")
         assert f"all is right; first starts that were proved: {devices * checked}\n" in said
 
 

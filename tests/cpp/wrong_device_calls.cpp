@@ -57,12 +57,13 @@ void collectives_of(const std::shared_ptr<Communicator>& world, const std::share
     call("arrays that overlap", {x.address(), inside});
     call("arrays that overlap the other way round", {inside, x.address()});
 
-    for (const char* way : {"", "two_step", "nccl", "host-staged"}) {
+    for (const char* transport : {"", "two_step", "nccl", "host-staged"}) {
         const auto plan_of = [&](const char* mistake, const std::function<void(CollectiveCall&)>& make) {
             CollectiveCall wrong = sum;
-            wrong.algorithm = way;
+            wrong.algorithm = transport;
             make(wrong);
-            refused(std::string(mistake) + " by '" + way + "'", [&] { on_device.plan_of(wrong, false); });
+            refused(std::string(mistake) + " by '" + transport + "'",
+                    [&] { on_device.plan_of(wrong, false); });
         };
         plan_of("no count", [](auto& c) { c.counts = {}; });
         plan_of("a negative count", [](auto& c) { c.counts = {-7}; });
@@ -112,9 +113,9 @@ void messages_of(const std::shared_ptr<Communicator>& world, const std::shared_p
     const GpuMemory x = gpu->upload(values.data(), count * sizeof(float), "test");
     const GpuMemory y = gpu->upload(values.data(), count * sizeof(float), "test");
     const std::string type = "fp32", shape = "(100,)";
-    const auto end = [&](const char* what, int peer, GpuAddress address, const std::string& way) {
+    const auto end = [&](const char* what, int peer, GpuAddress address, const std::string& transport) {
         refused(what, [&] {
-            DeviceMessage(all, {peer, 0, true, address, x.size()}, type, shape, way, gpu->stream());
+            DeviceMessage(all, {peer, 0, true, address, x.size()}, type, shape, transport, gpu->stream());
         });
     };
     end("a rank too many", ranks, x.address(), "");

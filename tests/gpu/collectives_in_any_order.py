@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jali.bench.cases import COLLECTIVES
-from jali.bench.collective_ways import DEVICE_CARRIERS, in_force, ranks_per_host, ways_of
+from jali.bench.collective_algorithms import DEVICE_CARRIERS, in_force, ranks_per_host, specs_of
 from jali.bench.collectives import JaliSide
 from jali.bench.device_collectives import ORDERS, DeviceCase, batch_of
 from jali.comm import CclCommunicator, current
@@ -53,18 +53,18 @@ def any_order(turns: int, seed: int, sizes: Sequence[int], kind: str = "cuda") -
     has_windows = not agree(reason or "")
     for _ in range(turns):
         collective, size, order = rng.choice(COLLECTIVES), rng.choice(sizes), rng.choice(ORDERS)
-        way = rng.choice(ways_of(collective, kind, hosts))
+        spec = rng.choice(specs_of(collective, kind, hosts))
         symmetric = has_windows and rng.random() < 0.25  # of these, memory goes and comes back as any other
-        carriers = f"{way.carrier} {way.between}".strip()
+        carriers = f"{spec.carrier} {spec.between}".strip()
         if carriers not in by_carrier:
             by_carrier[carriers] = world.duplicate()
         ranks = by_carrier[carriers]
-        what = f"{collective} of {size} bytes ({way}), {order}{', symmetric' if symmetric else ''}"
+        what = f"{collective} of {size} bytes ({spec}), {order}{', symmetric' if symmetric else ''}"
         case = DeviceCase(
             collective, size, world.rank, world.size, gpu, windows=windows if symmetric else None
         )
-        carrier = None if way.between else way.carrier or DEVICE_CARRIERS[0]
-        name, reason = str(way) if way.between else way.name, ""
+        carrier = None if spec.between else spec.carrier or DEVICE_CARRIERS[0]
+        name, reason = str(spec) if spec.between else spec.name, ""
         with in_force(control, collective_rules=None, collective=None, device_carrier=carrier):
             call = JaliSide(ranks, "", {collective: name}).prepare(case)
             try:
@@ -75,7 +75,7 @@ def any_order(turns: int, seed: int, sizes: Sequence[int], kind: str = "cuda") -
             if agree(reason):
                 continue
             check(what, case, run)
-        ran[f"{way}, {order}"] += 1
+        ran[f"{spec}, {order}"] += 1
         if order == "graph":
             graphs.append((what, case, run))
         if graphs and rng.random() < 0.5:

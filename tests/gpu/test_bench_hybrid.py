@@ -51,7 +51,7 @@ def test_on_devices_programs_copy_by_hand(
     words = [*WORDS, "--device", "cuda", "--smallest", "4KiB", "--largest", "4KiB"]
     words += ["--only", ",".join(collectives)]
     # batches of one call, whose times nobody reads
-    text = "from jali.bench.collective_ways import WaysOfCollectives as W\nW._length = lambda self, case: 1\n"
+    text = "from jali.bench.collective_algorithms import AlgorithmBenchmark as W\nW._length = lambda self, case: 1\n"
     text += f"from jali.cli.main import main\nassert main({[*words, '--output', str(tmp_path)]!r}) == 0"
     said = run_on_devices(2, text, fake_environment).stdout
     for order in ("stream", "graph"):

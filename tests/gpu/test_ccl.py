@@ -173,7 +173,7 @@ def test_uneven_and_empty_parts_move_too(
 def test_messages_in_turn_that_are_not_started_together_lose_patience(
     use_settings: Callable[..., None],
 ) -> None:
-    use_settings(watchdog="1", message_way="nccl")
+    use_settings(watchdog="1", message_transport="nccl")
 
     def body(gpus: ByLibrary) -> None:
         ranks, peer = gpus.communicator, 1 - gpus.rank

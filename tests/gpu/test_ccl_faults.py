@@ -107,8 +107,8 @@ def test_copies_to_the_host_hear_of_failures_too(
 def test_different_collectives_are_an_error_not_a_hang() -> None:
     def body(gpus: ByLibrary) -> None:
         x = on_device(np.ones(4), "fp32", gpus.gpu)
-        for way in (gpus.all_reduce, gpus.all_gather):  # to set up collectives is one of its own
-            way(x)
+        for spec in (gpus.all_reduce, gpus.all_gather):  # to set up collectives is one of its own
+            spec(x)
         gpus.all_reduce(x) if gpus.rank == 0 else gpus.all_gather(x)
         gpus.synchronize()
 
@@ -267,7 +267,7 @@ part = comm.DeviceArray.from_host(parts[world.rank], gpus.gpu)
 stacked = world.all_gather(part, counts=[5, 2], algorithm="nccl")
 np.testing.assert_array_equal(stacked.to_host(), np.concatenate(parts))
 y = comm.DeviceArray.empty(gpus.gpu, (1000,), "fp64")
-with jali.tune.experiment(message_way="nccl"):
+with jali.tune.experiment(message_transport="nccl"):
     world.start([world.persistent_send(x, 1 - world.rank), world.persistent_receive(y, 1 - world.rank)])
 world.barrier()  # with work under way
 gpus.synchronize()

@@ -63,8 +63,8 @@ def add_up(ranks: Communicator, gpu: Any, algorithm: str) -> None:
     """A sum of the library's, and one whose messages it carries; in a graph, too."""
     x = on_device(np.arange(5.0) + ranks.rank, "fp64", gpu)
     total = ranks.size * np.arange(5.0) + sum(range(ranks.size))
-    for way in (algorithm, "two_step"):
-        np.testing.assert_array_equal(on_host(ranks.all_reduce(x, algorithm=way)), total)
+    for spec in (algorithm, "two_step"):
+        np.testing.assert_array_equal(on_host(ranks.all_reduce(x, algorithm=spec)), total)
     out = DeviceArray.empty(gpu, (5,), "fp64")
     graph = _core.GpuGraph(gpu, lambda: ranks.all_reduce(x, out, algorithm=algorithm))
     gpu.launch_graph(graph)
@@ -86,7 +86,7 @@ def test_halos_messages_and_collectives_of_a_group_share_one_communicator(
     kind: str, use_settings: Callable[..., None], tmp_path: Path
 ) -> None:
     name = KINDS[kind]
-    use_settings(halo_policy=f"{name}-overlap", message_way=name, device_carrier=name)
+    use_settings(halo_policy=f"{name}-overlap", message_transport=name, device_carrier=name)
 
     def run() -> list[int]:
         counts = []
@@ -146,7 +146,7 @@ def test_operations_run_in_the_order_in_which_they_were_issued_whatever_their_st
 def test_different_orders_on_two_ranks_end_with_the_watchdog(
     use_settings: Callable[..., None], fake_driver: Path
 ) -> None:
-    use_settings(watchdog="1", message_way="nccl")
+    use_settings(watchdog="1", message_transport="nccl")
 
     def run() -> None:
         world = current()

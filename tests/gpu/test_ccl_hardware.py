@@ -122,7 +122,7 @@ def check_uneven_parts(gpus: ByLibrary) -> None:
 def check_messages(gpus: ByLibrary) -> None:
     right, left = (gpus.rank + 1) % gpus.size, (gpus.rank - 1) % gpus.size
     ranks = gpus.communicator.duplicate()
-    with jali.tune.experiment(message_way="nccl"):
+    with jali.tune.experiment(message_transport="nccl"):
         ranks.device_messages(gpus.gpu)
     for rows in ROWS:
         x = on_device(values("fp32", (rows,), gpus.rank), "fp32", gpus.gpu)

@@ -36,7 +36,7 @@ def four_devices(monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., No
 
 def call_of(
     name: str,
-    way: str,
+    spec: str,
     count: int,
     dtype: str = "fp32",
     *,
@@ -52,7 +52,7 @@ def call_of(
         elements = tuple((count + i + 2 * j) % (count + 1) for i in range(ranks) for j in range(ranks))
     elif uneven:
         elements = tuple((count + 3 * r) % (count + 2) for r in range(ranks))
-    return CollectiveCall(name, dtype, elements, ranks - 1, op, in_place, way, reproducible)
+    return CollectiveCall(name, dtype, elements, ranks - 1, op, in_place, spec, reproducible)
 
 
 def there() -> _core.DeviceCollectives:
@@ -79,24 +79,24 @@ def checked(*arguments: Any, **named: Any) -> None:
     recorded(*arguments, **named).check_together(comm.current().core)
 
 
-def ways_of(name: str) -> list[str]:
-    return [way for way in algorithms.names(name, on_device=True) if way not in algorithms.ON_DEVICES]
+def specs_of(name: str) -> list[str]:
+    return [spec for spec in algorithms.names(name, on_device=True) if spec not in algorithms.ON_DEVICES]
 
 
-def form_of(name: str, way: str) -> str:
-    return next(row.form for row in algorithms.ALGORITHMS if row.name == way and name in row.collectives)
+def form_of(name: str, spec: str) -> str:
+    return next(row.form for row in algorithms.ALGORITHMS if row.name == spec and name in row.collectives)
 
 
-def all_ways(name: str, counts: list[int], dtypes: list[str]) -> set[str]:
+def all_algorithms(name: str, counts: list[int], dtypes: list[str]) -> set[str]:
     """Proves every way of a collective; the wires that they took."""
     wires = set()
-    for way in ways_of(name):
+    for spec in specs_of(name):
         for count in counts:
             for dtype in dtypes:
-                checked(name, way, count, dtype)
+                checked(name, spec, count, dtype)
                 if name in UNEVEN:
-                    checked(name, way, count, dtype, uneven=True)
-                call = call_of(name, way, count, dtype)
+                    checked(name, spec, count, dtype, uneven=True)
+                call = call_of(name, spec, count, dtype)
                 wires.add(there().plan_of(call).program().wire)
     return wires
 
@@ -107,7 +107,7 @@ def all_ways(name: str, counts: list[int], dtypes: list[str]) -> set[str]:
 def test_every_way_of_a_collective_is_proved(name, ranks):
     """Both wires; one element, odd numbers, several channels, several iterations."""
     counts = [1, 7, 333, 5003]
-    for wires in comm.virtual_ranks(ranks, all_ways, name, counts, ["fp32"]):
+    for wires in comm.virtual_ranks(ranks, all_algorithms, name, counts, ["fp32"]):
         assert wires == {"flagged", "slotted"}
 
 
@@ -115,19 +115,21 @@ def test_every_way_of_a_collective_is_proved(name, ranks):
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 @pytest.mark.parametrize("name", algorithms.COLLECTIVES)
 def test_every_way_of_a_collective_is_proved_for_other_types(name, ranks):
-    comm.virtual_ranks(ranks, all_ways, name, [5, 100, 1023, 12345], ["fp64", "uint8", "fp16", "complex128"])
+    comm.virtual_ranks(
+        ranks, all_algorithms, name, [5, 100, 1023, 12345], ["fp64", "uint8", "fp16", "complex128"]
+    )
 
 
 def further_calls() -> None:
-    for way in ways_of("all_reduce"):
-        checked("all_reduce", way, 777, "fp64", reproducible=True)
-        checked("all_reduce", way, 4000, "fp16", reproducible=True)
-        checked("all_reduce", way, 100, op="avg")
-        checked("all_reduce", way, 3333, op="max", in_place=True)
+    for spec in specs_of("all_reduce"):
+        checked("all_reduce", spec, 777, "fp64", reproducible=True)
+        checked("all_reduce", spec, 4000, "fp16", reproducible=True)
+        checked("all_reduce", spec, 100, op="avg")
+        checked("all_reduce", spec, 3333, op="max", in_place=True)
     for name in ("broadcast", "reduce", "all_gather", "reduce_scatter"):
-        for way in ways_of(name):
-            checked(name, way, 500, in_place=True)
-            checked(name, way, 5000, in_place=True)
+        for spec in specs_of(name):
+            checked(name, spec, 500, in_place=True)
+            checked(name, spec, 5000, in_place=True)
 
 
 @pytest.mark.parametrize("ranks", [3, pytest.param(4, marks=pytest.mark.full)])
@@ -136,7 +138,7 @@ def test_averages_orders_and_calls_in_place_are_proved(ranks):
 
 
 def test_one_rank_is_proved():
-    comm.virtual_ranks(1, all_ways, "all_reduce", [333], ["fp32"])
+    comm.virtual_ranks(1, all_algorithms, "all_reduce", [333], ["fp32"])
 
 
 def after_messages_of_some() -> None:
@@ -250,17 +252,17 @@ def test_plans_of_the_user_are_checked_as_they_run(libraries):
 @pytest.mark.parametrize("carrier", ["nccl", "copy-engine"])
 def test_messages_between_launches_are_proved(name, carrier, use_settings):
     use_settings(device_carrier=carrier)
-    comm.virtual_ranks(4, all_ways, name, [7, 333], ["fp32"])
+    comm.virtual_ranks(4, all_algorithms, name, [7, 333], ["fp32"])
 
 
 def against(name: str, plan: dict[str, Any], meaning: dict[str, Any]) -> str:
     """What is found when a call's plan is held against the meaning of another."""
-    way = ways_of(name)[0]
-    mine = call_of(name, way, 400, **plan)
-    other = call_of(name, way, 400, **meaning)
+    spec = specs_of(name)[0]
+    mine = call_of(name, spec, 400, **plan)
+    other = call_of(name, spec, 400, **meaning)
     c, of = comm.current(), there()
     made = of.plan_of(mine)
-    composition = other.composition(c.size, form_of(name, way))
+    composition = other.composition(c.size, form_of(name, spec))
     record = made.recorded(arrays_for(made), composition, other.reproducible, c.core)
     try:
         record.check_together(c.core)
@@ -290,11 +292,11 @@ def test_what_a_plan_does_is_held_against_its_composition(name, plan, meaning, s
 
 def test_a_plan_that_is_not_reproducible_is_told_from_one_that_is():
     def run() -> str:
-        name, way = "all_reduce", "recursive_doubling"
+        name, spec = "all_reduce", "recursive_doubling"
         of, c = there(), comm.current()
-        made = of.plan_of(call_of(name, way, 100))
-        call = call_of(name, way, 100, reproducible=True)
-        composition = call.composition(c.size, form_of(name, way))
+        made = of.plan_of(call_of(name, spec, 100))
+        call = call_of(name, spec, 100, reproducible=True)
+        composition = call.composition(c.size, form_of(name, spec))
         try:
             made.recorded(arrays_for(made), composition, True, c.core).check_together(c.core)
         except RuntimeError as error:

@@ -28,32 +28,32 @@ def four_devices(monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., No
     use_fake_ccl(use_settings)
 
 
-def ring(way: str | None) -> list[Any]:
+def ring(transport: str | None) -> list[Any]:
     """To the next rank, from the one before, twice, with one array that is sent in both; and one message to oneself."""
     c = comm.current()
     sent, mine = on_device(np.arange(SIZE, dtype=np.int8)), on_device(np.zeros(SIZE, np.int8))
     messages = []
     for tag in (3, 7):
-        messages.append(c.persistent_send(sent, (c.rank + 1) % c.size, tag, way=way))
+        messages.append(c.persistent_send(sent, (c.rank + 1) % c.size, tag, transport=transport))
         messages.append(c.persistent_receive(on_device(np.zeros(SIZE, np.int8)), (c.rank - 1) % c.size, tag))
     messages += [c.persistent_send(sent, c.rank, 1), c.persistent_receive(mine, c.rank, 1)]
     return messages
 
 
-def checked(way: str | None) -> list[str]:
-    messages = ring(way)
+def checked(transport: str | None) -> list[str]:
+    messages = ring(transport)
     comm.current().check_messages(messages)
     comm.current().check_messages(messages[:4])
     assert all(m.array.to_host().tobytes() == np.arange(SIZE, dtype=np.int8).tobytes() for m in messages)
-    return [m.way for m in messages[:4]]
+    return [m.transport for m in messages[:4]]
 
 
-@pytest.mark.parametrize("way", ["remote-write", "copy-engine", "nccl"])
+@pytest.mark.parametrize("transport", ["remote-write", "copy-engine", "nccl"])
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_messages_are_in_order(way, ranks):
-    with experiment(message_way=way):
+def test_messages_are_in_order(transport, ranks):
+    with experiment(message_transport=transport):
         ways = comm.virtual_ranks(ranks, checked, None)
-    assert {w for of_rank in ways for w in of_rank} == {way}
+    assert {w for of_rank in ways for w in of_rank} == {transport}
 
 
 def test_messages_through_the_host_are_refused():
@@ -97,7 +97,7 @@ def into_one_array() -> str:
     x = on_device(np.zeros(SIZE, np.int8))
     ends = [
         (c.persistent_send if c.rank == 0 else c.persistent_receive)(
-            x, 1 - c.rank, tag, **({"way": "remote-write"} if c.rank == 0 else {})
+            x, 1 - c.rank, tag, **({"transport": "remote-write"} if c.rank == 0 else {})
         )
         for tag in (0, 1)
     ]
@@ -231,16 +231,16 @@ EQUIVALENT = [
 ]
 
 
-def recorded(way: str) -> _core.RecordedCalls:
-    messages = ring(way)[:4]
+def recorded(transport: str) -> _core.RecordedCalls:
+    messages = ring(transport)[:4]
     return _core.recorded_messages(messages)
 
 
 @pytest.mark.skipif(REAL, reason="the same on every driver")
-@pytest.mark.parametrize("way", ["remote-write", "copy-engine"])
+@pytest.mark.parametrize("transport", ["remote-write", "copy-engine"])
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_seeded_faults_are_found(way, ranks):
-    records = comm.virtual_ranks(ranks, recorded, way)
+def test_seeded_faults_are_found(transport, ranks):
+    records = comm.virtual_ranks(ranks, recorded, transport)
     _core.check_recorded(records)
     found: dict[str, bool] = {}
     for run in (2, 3):
@@ -250,7 +250,7 @@ def test_seeded_faults_are_found(way, ranks):
                 _core.check_recorded([mutant, *records[1:]])
             except RuntimeError:
                 found[what] = True
-    harmless = [fault for of, fault, _ in EQUIVALENT if of == way]
+    harmless = [fault for of, fault, _ in EQUIVALENT if of == transport]
     missed = [what for what, one in found.items() if not one]
     assert [what for what in missed if not any(re.fullmatch(fault, what) for fault in harmless)] == []
     assert len(found) > 10

@@ -109,7 +109,7 @@ def run(call: CollectiveCall, dtype: str) -> None:
                 assert np.array_equal(array.to_host()[looked_at], right[looked_at]), (call, k)
 
 
-def calls(name: str, way: str | None, op: str, element: str) -> list[CollectiveCall]:
+def calls(name: str, spec: str | None, op: str, element: str) -> list[CollectiveCall]:
     ranks = comm.current().size
     found = []
     for uneven, in_place in itertools.product((False, name in UNEVEN), (False, name in IN_PLACE)):
@@ -119,20 +119,20 @@ def calls(name: str, way: str | None, op: str, element: str) -> list[CollectiveC
         elif uneven:
             elements = tuple((7 + 3 * r) % 8 for r in range(ranks))
         in_place = in_place or name == "broadcast"
-        found.append(CollectiveCall(name, element, elements, (ranks - 1) % ranks, op, in_place, way, False))
+        found.append(CollectiveCall(name, element, elements, (ranks - 1) % ranks, op, in_place, spec, False))
     return list(dict.fromkeys(found))
 
 
-def every_call(name: str, way: str | None, kinds: list[tuple[str, str, str]]) -> int:
+def every_call(name: str, spec: str | None, kinds: list[tuple[str, str, str]]) -> int:
     """Runs what the row has, and sees that it refuses the rest with the reason that it gives; how many it has."""
     done = 0
     for op, element, dtype in kinds:
-        for call in calls(name, way, op, element):
+        for call in calls(name, spec, op, element):
             core = there()
-            if way in core_rows_that_do() and (why := core.why_not(way, call)):
+            if spec in core_rows_that_do() and (why := core.why_not(spec, call)):
                 with pytest.raises((ParameterError, DeviceError), match="has no|cannot combine|knows no"):
                     there().plan_of(call)
-                assert way in ("nccl", *HAVE), why
+                assert spec in ("nccl", *HAVE), why
                 continue
             run(call, dtype)
             done += 1
@@ -157,12 +157,12 @@ KINDS += [("sum", "uint8", "uint8"), ("sum", "int16", "int16"), ("bit_xor", "uin
 def test_every_row_does_what_numpy_does(
     name: str, row: str, ranks: int, use_settings: Callable[..., None]
 ) -> None:
-    carrier, way = (
+    carrier, spec = (
         (row, None) if row in ("remote-write", "copy-engine", "array-write", "nccl") else ("", row.split()[0])
     )
     use_settings(device_carrier=carrier)
     reduces = name in ("all_reduce", "reduce", "reduce_scatter")
-    done = comm.virtual_ranks(ranks, every_call, name, way, KINDS if reduces else KINDS[:2] + KINDS[4:5])
+    done = comm.virtual_ranks(ranks, every_call, name, spec, KINDS if reduces else KINDS[:2] + KINDS[4:5])
     assert len(set(done)) == 1
     if name not in HAVE.get(row, algorithms.COLLECTIVES):
         assert done[0] == 0
@@ -322,12 +322,12 @@ def what_the_library_lacks() -> None:
         ParameterError, match="'nccl' has no reduce_scatter of parts that differ; choose another"
     ):
         c.reduce_scatter(x, counts=[5, 3] + [4] * (c.size - 2), algorithm="nccl")
-    for way in ("nccl", "nccl-windows"):  # counts that say what would be so without them
-        if way == "nccl-windows" and (closed := core.why_not(way)):
+    for spec in ("nccl", "nccl-windows"):  # counts that say what would be so without them
+        if spec == "nccl-windows" and (closed := core.why_not(spec)):
             assert "handle" in closed  # of memory, which this device had not when it was opened
             continue
         ones = DeviceArray.from_host(np.ones(4 * c.size, np.float32), core.gpu)
-        part = c.reduce_scatter(ones, counts=[4] * c.size, algorithm=way)
+        part = c.reduce_scatter(ones, counts=[4] * c.size, algorithm=spec)
         assert part.to_host().tolist() == [c.size] * 4
     # not asked for by name, they find another row
     assert c.all_reduce(x, op=lambda a, b: a + b).to_host()[0] == c.size
@@ -358,12 +358,12 @@ def test_a_collective_of_the_library_says_whether_symmetric_windows_may_be_used(
         assert "lies in memory of CclCommunicator.symmetric" in text
 
 
-def recorded_or_refused(way: str) -> bool:
+def recorded_or_refused(spec: str) -> bool:
     c, collectives = comm.current(), there()
     gpu = collectives.gpu
     x = DeviceArray.from_host(np.arange(6.0) + c.rank, gpu)
     out = DeviceArray.empty(gpu, (6,), np.float64)
-    call = CollectiveCall("all_reduce", "fp64", 6, 0, "sum", False, way, False)
+    call = CollectiveCall("all_reduce", "fp64", 6, 0, "sum", False, spec, False)
     plan = collectives.plan_of(call)
     plan((x, out))  # the fake driver records what this thread does; the library connects ranks in another
     if plan.recordable:
@@ -373,7 +373,7 @@ def recorded_or_refused(way: str) -> bool:
             gpu.launch_graph(graph)
             assert np.array_equal(out.to_host(), c.size * np.arange(6.0) + sum(range(c.size)))
     else:
-        words = rf"all_reduce of 48 bytes on devices \({way}\) takes the host, so that it cannot be recorded"
+        words = rf"all_reduce of 48 bytes on devices \({spec}\) takes the host, so that it cannot be recorded"
         with pytest.raises(DeviceError, match=words):
             _core.GpuGraph(gpu, lambda: plan.run([x.address, out.address]))
         plan((x, out))  # no harm was done
@@ -382,14 +382,14 @@ def recorded_or_refused(way: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    "way",
+    "spec",
     ["two_step", "two_step by copy-engine", "two_step by array-write", "nccl", *HAVE, "host-staged"],
 )
 @pytest.mark.unproved("runs plans of the core by themselves")
-def test_rows_are_recorded_in_graphs_or_refuse_it(way: str, use_settings: Callable[..., None]) -> None:
-    way, _, carrier = way.partition(" by ")
+def test_rows_are_recorded_in_graphs_or_refuse_it(spec: str, use_settings: Callable[..., None]) -> None:
+    spec, _, carrier = spec.partition(" by ")
     use_settings(device_carrier=carrier)
-    assert comm.virtual_ranks(3, recorded_or_refused, way) == [way != "host-staged"] * 3
+    assert comm.virtual_ranks(3, recorded_or_refused, spec) == [spec != "host-staged"] * 3
 
 
 def too_large() -> str:
@@ -418,10 +418,10 @@ def test_where_a_rank_has_no_memory_for_messages_all_say_so(
     assert elsewhere == [f"making the messages of a plan: rank 0: {at_root}"] * (ranks - 1)
 
 
-def wrong_buffers(way: str) -> None:
+def wrong_buffers(spec: str) -> None:
     collectives = there()
     gpu = collectives.gpu
-    call = CollectiveCall("all_reduce", "fp64", 6, 0, "sum", False, way, False)
+    call = CollectiveCall("all_reduce", "fp64", 6, 0, "sum", False, spec, False)
     plan = collectives.plan_of(call)
     x, short = DeviceArray.empty(gpu, (6,), "fp64"), DeviceArray.empty(gpu, (5,), "fp64")
     with pytest.raises(PlanError, match="has 2 buffers, 1 were given"):
@@ -434,9 +434,9 @@ def wrong_buffers(way: str) -> None:
         plan((x, None))
 
 
-@pytest.mark.parametrize("way", ["two_step", "nccl", *HAVE, "host-staged"])
-def test_plans_of_all_rows_refuse_other_buffers(way: str) -> None:
-    comm.virtual_ranks(2, wrong_buffers, way)
+@pytest.mark.parametrize("spec", ["two_step", "nccl", *HAVE, "host-staged"])
+def test_plans_of_all_rows_refuse_other_buffers(spec: str) -> None:
+    comm.virtual_ranks(2, wrong_buffers, spec)
 
 
 def test_names_of_rows_are_those_of_settings_and_algorithms() -> None:

@@ -100,7 +100,7 @@ def one_call(c: Any, name: str, x: Any, make: Any, uneven: bool, **more: Any) ->
     return c.all_to_all(make(x[: ranks * rows]), **more)
 
 
-def compare(device: str, name: str, sizes: list[int], ways: list[str], uneven: bool) -> None:
+def compare(device: str, name: str, sizes: list[int], specs: list[str], uneven: bool) -> None:
     c = comm.current()
     gpu = open_gpu(device)
     reduces = name in ("all_reduce", "reduce", "reduce_scatter")
@@ -111,16 +111,16 @@ def compare(device: str, name: str, sizes: list[int], ways: list[str], uneven: b
 
     for count in sizes:
         x = numbers(c.rank, count, dtype)
-        for way in ways:
-            if way in algorithms.ON_DEVICES:
+        for spec in specs:
+            if spec in algorithms.ON_DEVICES:
                 continue
-            wanted = one_call(c, name, x.copy(), np.ascontiguousarray, uneven, algorithm=way)
+            wanted = one_call(c, name, x.copy(), np.ascontiguousarray, uneven, algorithm=spec)
             for _ in range(2):  # queues go round
-                got = one_call(c, name, x.copy(), on_device, uneven, algorithm=way)
+                got = one_call(c, name, x.copy(), on_device, uneven, algorithm=spec)
                 if wanted is None:
                     assert got is None
                 else:
-                    assert raw(got) == raw(wanted), (name, way, count, uneven)
+                    assert raw(got) == raw(wanted), (name, spec, count, uneven)
 
 
 @pytest.mark.parametrize(
@@ -128,10 +128,10 @@ def compare(device: str, name: str, sizes: list[int], ways: list[str], uneven: b
 )
 @pytest.mark.parametrize("name", algorithms.COLLECTIVES)
 def test_every_algorithm_gives_the_bits_of_the_host(name: str, ranks: int) -> None:
-    ways = algorithms.names(name, on_device=True)
-    comm.virtual_ranks(ranks, compare, "cuda", name, [1, 7, 64, 1000], ways, False)
+    specs = algorithms.names(name, on_device=True)
+    comm.virtual_ranks(ranks, compare, "cuda", name, [1, 7, 64, 1000], specs, False)
     if name in ("reduce_scatter", "all_gather", "gather", "scatter", "all_to_all"):
-        comm.virtual_ranks(ranks, compare, "cuda", name, [8, 1000], ways, True)
+        comm.virtual_ranks(ranks, compare, "cuda", name, [8, 1000], specs, True)
 
 
 def combine(device: str, dtype: str, op: str) -> None:
@@ -139,16 +139,16 @@ def combine(device: str, dtype: str, op: str) -> None:
     gpu = open_gpu(device)
     for count in (3, 100, 1000):
         x = numbers(c.rank, count, dtype)
-        for name, way in (
+        for name, spec in (
             ("all_reduce", "one_shot"),
             ("all_reduce", "two_step"),
             ("reduce_scatter", "direct"),
         ):
             if name == "reduce_scatter":
                 x = numbers(c.rank, count * c.size, dtype)
-            wanted = getattr(c, name)(x, op=op, algorithm=way)
-            got = getattr(c, name)(DeviceArray.from_host(x, gpu), op=op, algorithm=way)
-            assert raw(got) == raw(wanted), (name, way, count)
+            wanted = getattr(c, name)(x, op=op, algorithm=spec)
+            got = getattr(c, name)(DeviceArray.from_host(x, gpu), op=op, algorithm=spec)
+            assert raw(got) == raw(wanted), (name, spec, count)
 
 
 TYPES = (
@@ -205,9 +205,9 @@ def test_reproducible_sums_do_not_depend_on_the_algorithm() -> None:
         c, gpu = comm.current(), open_gpu()
         x = numbers(c.rank, 777, "float32") * np.float32(1000.0) ** (np.arange(777, dtype=np.float32) % 5)
         wanted = raw(c.all_reduce(x, reproducible=True, algorithm="one_shot"))
-        for way in ("one_shot", "two_step", "recursive_doubling", "ring"):
-            got = c.all_reduce(DeviceArray.from_host(x, gpu), reproducible=True, algorithm=way)
-            assert raw(got) == wanted, way
+        for spec in ("one_shot", "two_step", "recursive_doubling", "ring"):
+            got = c.all_reduce(DeviceArray.from_host(x, gpu), reproducible=True, algorithm=spec)
+            assert raw(got) == wanted, spec
 
     comm.virtual_ranks(4, run)
 
@@ -221,9 +221,9 @@ def in_place(name: str) -> None:
         c.broadcast(a)
         c.broadcast(b)
     else:
-        way = {"all_reduce": "two_step", "reduce": "two_step"}.get(name, "direct")  # in one order
-        getattr(c, name)(a, a, algorithm=way)
-        assert getattr(c, name)(b, b, algorithm=way) is (b if name != "reduce" or c.rank == 0 else None)
+        spec = {"all_reduce": "two_step", "reduce": "two_step"}.get(name, "direct")  # in one order
+        getattr(c, name)(a, a, algorithm=spec)
+        assert getattr(c, name)(b, b, algorithm=spec) is (b if name != "reduce" or c.rank == 0 else None)
     mine = slice(c.rank * rows, (c.rank + 1) * rows) if name == "reduce_scatter" else slice(None)
     if name != "reduce" or c.rank == 0:
         assert b.to_host()[mine].tobytes() == a[mine].tobytes()
@@ -467,16 +467,16 @@ def fake_nccl(use_settings: Callable[..., None]) -> None:
 def over_the_library(carrier: str) -> None:
     c, gpu = comm.current(), open_gpu()
     x = numbers(c.rank, 240, "float32")
-    for name, way in (
+    for name, spec in (
         ("all_reduce", "two_step"),
         ("all_gather", "ring"),
         ("broadcast", "binomial"),
         ("reduce", "chain"),
     ):
-        wanted = getattr(c, name)(x.copy(), algorithm=way)
+        wanted = getattr(c, name)(x.copy(), algorithm=spec)
         there = DeviceArray.from_host(x, gpu)
-        got = getattr(c, name)(there, algorithm=way)
-        assert (wanted is None and got is None) or raw(got) == raw(wanted), (name, way)
+        got = getattr(c, name)(there, algorithm=spec)
+        assert (wanted is None and got is None) or raw(got) == raw(wanted), (name, spec)
     if carrier != "remote-write":
         assert f"{carrier}: send" in c.collectives.on_device(gpu).explain(
             CollectiveCall("all_reduce", "fp32", 240, 0, "sum", False, "two_step", False)
@@ -514,7 +514,7 @@ def test_one_schedule_over_the_library_and_the_memory_of_peers(fake_nccl: None) 
     comm.virtual_ranks(4, both_carriers)
 
 
-def chosen_way() -> None:
+def chosen_algorithm() -> None:
     c, gpu = comm.current(), open_gpu()
     x = numbers(c.rank, 24, "float32")
     for name in algorithms.COLLECTIVES:
@@ -557,4 +557,4 @@ def test_the_library_of_another_vendor_is_not_taken(
 
 @pytest.mark.ranks(3)
 def test_the_vendors_collectives_are_rows(fake_nccl: None) -> None:
-    comm.virtual_ranks(3, chosen_way)
+    comm.virtual_ranks(3, chosen_algorithm)

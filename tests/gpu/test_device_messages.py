@@ -53,14 +53,14 @@ def pattern(rank: int, number: int, count: int) -> Any:
     return (np.arange(count, dtype=np.int64) * 7 + 1000 * rank + 13 * number) % 127
 
 
-def one_way(way: str | None, counts: tuple[int, ...], rounds: int = 4) -> list[str]:
+def one_way(transport: str | None, counts: tuple[int, ...], rounds: int = 4) -> list[str]:
     """Rank 0 sends to rank 1, changing what it sends; the receiver looks at every arrival."""
     c = comm.current()
-    ways = []
+    transports = []
     for count in counts:
         x = on_device(np.full(count, -1, np.int8))
         if c.rank == 0:
-            message = c.persistent_send(x, 1, tag=5, way=way)
+            message = c.persistent_send(x, 1, tag=5, transport=transport)
         else:
             message = c.persistent_receive(x, 0, tag=5)
         for number in range(rounds):
@@ -70,9 +70,9 @@ def one_way(way: str | None, counts: tuple[int, ...], rounds: int = 4) -> list[s
                 message.start()
             else:
                 message.start()
-                assert x.to_host().tobytes() == wanted.tobytes(), (way, count, number)
-        ways.append(message.way)
-    return ways
+                assert x.to_host().tobytes() == wanted.tobytes(), (transport, count, number)
+        transports.append(message.transport)
+    return transports
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,11 @@ def one_way(way: str | None, counts: tuple[int, ...], rounds: int = 4) -> list[s
         ({"to": 0.0}, "rank 0.0 does not exist among 1 rank"),
         ({"to": "0"}, "rank '0' does not exist"),
         ({"to": 1}, "rank 1 does not exist"),
-        ({"way": 5}, "way=5: the way of a message is a name, such as 'copy-engine'"),
-        ({"way": ""}, "way='': the way of a message is a name, or None for that of its size"),
+        ({"transport": 5}, "transport=5: the transport of a message is a name, such as 'copy-engine'"),
+        (
+            {"transport": ""},
+            "transport='': the transport of a message is a name, or None for that of its size",
+        ),
     ],
 )
 def test_arguments_that_are_none_are_refused_by_name(named: dict[str, Any], message: str) -> None:
@@ -162,10 +165,10 @@ def test_what_is_no_list_of_messages_is_not_started() -> None:
 SIZES = (0, 1, 8, 13, 1024, 16384, 100_003)
 
 
-@pytest.mark.parametrize("way", [*PEER, "host-staged", None])
-def test_what_is_sent_arrives_at_every_start(way: str | None) -> None:
-    told = comm.virtual_ranks(2, one_way, way, SIZES)
-    assert told[0] == told[1] == [way or "remote-write"] * len(SIZES)
+@pytest.mark.parametrize("transport", [*PEER, "host-staged", None])
+def test_what_is_sent_arrives_at_every_start(transport: str | None) -> None:
+    told = comm.virtual_ranks(2, one_way, transport, SIZES)
+    assert told[0] == told[1] == [transport or "remote-write"] * len(SIZES)
 
 
 @pytest.mark.skipif(REAL, reason="needs a fake library")
@@ -174,7 +177,7 @@ def test_the_library_carries_messages_if_it_must_or_shall(
     peers: bool, monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None]
 ) -> None:
     if peers:
-        use_settings(message_way="nccl")
+        use_settings(message_transport="nccl")
     else:
         monkeypatch.setenv("JALI_FAKE_NO_PEERS", "1")
     told = comm.virtual_ranks(2, one_way, None, (8, 1000))
@@ -203,14 +206,14 @@ def test_without_peers_and_library_messages_go_through_the_host_and_say_why(
                 raise DeviceError("a receive cannot be recorded in a graph")
         c.barrier()
         with pytest.raises(DeviceError, match="cannot go by 'remote-write'"):
-            c.persistent_send(x, 1 - c.rank, way="remote-write")
+            c.persistent_send(x, 1 - c.rank, transport="remote-write")
         with pytest.raises(DeviceError, match="cannot go by 'nccl'"):
-            c.persistent_send(x, 1 - c.rank, tag=1, way="nccl")
+            c.persistent_send(x, 1 - c.rank, tag=1, transport="nccl")
 
     comm.virtual_ranks(2, run)
 
 
-def both_ways(way: str, ranks: int) -> None:
+def both_ways(transport: str, ranks: int) -> None:
     """Everybody with everybody, several tags, started together; again and again, in a graph as well."""
     c = comm.current()
     gpu = open_gpu()
@@ -220,7 +223,9 @@ def both_ways(way: str, ranks: int) -> None:
         for tag in range(tags):
             out[peer, tag] = on_device(np.zeros(count + tag, np.int64))
             into[peer, tag] = on_device(np.zeros(count + tag, np.int64))
-            ends.append(c.persistent_send(out[peer, tag], peer, tag, way=way if tag % 2 else None))
+            ends.append(
+                c.persistent_send(out[peer, tag], peer, tag, transport=transport if tag % 2 else None)
+            )
             ends.append(c.persistent_receive(into[peer, tag], peer, tag))
 
     def data(source: int, to: int, tag: int, number: int) -> Any:
@@ -253,9 +258,11 @@ def both_ways(way: str, ranks: int) -> None:
     c.barrier()
 
 
-@pytest.mark.parametrize(("way", "ranks"), [("remote-write", 2), ("copy-engine", 2), ("copy-engine", 3)])
-def test_messages_between_all_ranks_both_ways_with_tags_and_graphs(way: str, ranks: int) -> None:
-    comm.virtual_ranks(ranks, both_ways, way, ranks)
+@pytest.mark.parametrize(
+    ("transport", "ranks"), [("remote-write", 2), ("copy-engine", 2), ("copy-engine", 3)]
+)
+def test_messages_between_all_ranks_both_ways_with_tags_and_graphs(transport: str, ranks: int) -> None:
+    comm.virtual_ranks(ranks, both_ways, transport, ranks)
 
 
 PROGRAMS = {
@@ -282,9 +289,9 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize(("way", "pairs"), PROGRAMS)
-def test_a_start_says_what_it_puts_on_streams(way: str, pairs: int, use_settings: Any) -> None:
-    use_settings(message_way=way)
+@pytest.mark.parametrize(("transport", "pairs"), PROGRAMS)
+def test_a_start_says_what_it_puts_on_streams(transport: str, pairs: int, use_settings: Any) -> None:
+    use_settings(message_transport=transport)
 
     def run() -> None:
         c = comm.current()
@@ -294,7 +301,7 @@ def test_a_start_says_what_it_puts_on_streams(way: str, pairs: int, use_settings
             ends.append(c.persistent_send(on_device(np.zeros(8)), peer, tag))
             ends.append(c.persistent_receive(on_device(np.zeros(8)), peer, tag))
         assert c.explain_messages(ends).splitlines() == [
-            line.format(peer=peer) for line in PROGRAMS[way, pairs]
+            line.format(peer=peer) for line in PROGRAMS[transport, pairs]
         ]
 
     comm.virtual_ranks(2, run)
@@ -319,12 +326,15 @@ def test_more_lists_of_messages_than_programs_are_kept_may_be_started() -> None:
     comm.virtual_ranks(2, run)
 
 
-def in_turn(way: str) -> None:
+def in_turn(transport: str) -> None:
     """A round trip: a rank answers with what it got, on its stream alone, ten times in a graph."""
     c = comm.current()
     x = on_device(np.full(1000, c.rank, np.float32))
     y = on_device(np.zeros(1000, np.float32))
-    there, back = c.persistent_send(x, 1 - c.rank, 1, way=way), c.persistent_receive(y, 1 - c.rank, 1)
+    there, back = (
+        c.persistent_send(x, 1 - c.rank, 1, transport=transport),
+        c.persistent_receive(y, 1 - c.rank, 1),
+    )
 
     def trip() -> None:
         for _ in range(5):
@@ -348,9 +358,9 @@ def in_turn(way: str) -> None:
     c.barrier()
 
 
-@pytest.mark.parametrize("way", PEER)
-def test_answers_wait_for_what_they_answer_on_the_stream_alone(way: str) -> None:
-    comm.virtual_ranks(2, in_turn, way)
+@pytest.mark.parametrize("transport", PEER)
+def test_answers_wait_for_what_they_answer_on_the_stream_alone(transport: str) -> None:
+    comm.virtual_ranks(2, in_turn, transport)
 
 
 def test_more_messages_at_once_than_a_launch_takes() -> None:
@@ -358,7 +368,7 @@ def test_more_messages_at_once_than_a_launch_takes() -> None:
         c = comm.current()
         x = [on_device(np.full(40, 100 * c.rank + k)) for k in range(40)]
         y = [on_device(np.zeros(40, np.int64)) for _ in range(40)]
-        ends = [c.persistent_send(a, 1 - c.rank, k, way=PEER[k % 2]) for k, a in enumerate(x)]
+        ends = [c.persistent_send(a, 1 - c.rank, k, transport=PEER[k % 2]) for k, a in enumerate(x)]
         ends += [c.persistent_receive(a, 1 - c.rank, k) for k, a in enumerate(y)]
         for _ in range(3):
             c.start(ends)
@@ -375,20 +385,20 @@ def test_the_way_is_chosen_by_size_by_argument_and_by_setting(use_settings: Call
     def run(expected: list[str]) -> None:
         c = comm.current()
         found = []
-        for tag, (count, way) in enumerate(
+        for tag, (count, transport) in enumerate(
             [(most, None), (most + 1, None), (most + 1, "remote-write"), (5, "copy-engine")]
         ):
             x = on_device(np.zeros(count, np.uint8))
             if c.rank == 0:
-                found.append(c.persistent_send(x, 1, tag, way=way).way)
+                found.append(c.persistent_send(x, 1, tag, transport=transport).transport)
             else:
-                found.append((end := c.persistent_receive(x, 0, tag)).way)
-                if way is None and not settings.current().message_way:
+                found.append((end := c.persistent_receive(x, 0, tag)).transport)
+                if transport is None and not settings.current().message_transport:
                     assert end.why == f"{count} bytes, and 'remote-write' is for up to {most} bytes"
         assert found == expected
 
     comm.virtual_ranks(2, run, ["remote-write", "copy-engine", "remote-write", "copy-engine"])
-    use_settings(message_way="copy-engine")
+    use_settings(message_transport="copy-engine")
     comm.virtual_ranks(2, run, ["copy-engine", "copy-engine", "remote-write", "copy-engine"])
 
 
@@ -398,9 +408,9 @@ def test_the_library_that_is_not_made_here_says_how_it_is() -> None:
         c = comm.current()
         make = c.persistent_send if c.rank == 0 else c.persistent_receive
         with pytest.raises(
-            DeviceError, match=r"jali.tune.experiment\(message_way='nccl'\) on all ranks makes"
+            DeviceError, match=r"jali.tune.experiment\(message_transport='nccl'\) on all ranks makes"
         ):
-            make(on_device(np.zeros(4)), 1 - c.rank, way="nccl").start()
+            make(on_device(np.zeros(4)), 1 - c.rank, transport="nccl").start()
 
     comm.virtual_ranks(2, run)
 
@@ -423,17 +433,17 @@ def test_ends_that_do_not_fit_are_refused_on_both_ranks() -> None:
         with pytest.raises(ParameterError, match=r"32 bytes \(shape \(8,\), int32\) receives"):
             end.start()
         end = (
-            c.persistent_send(y, 1, 4, way="copy-engine")
+            c.persistent_send(y, 1, 4, transport="copy-engine")
             if c.rank == 0
-            else c.persistent_receive(x, 0, 4, way="host-staged")
+            else c.persistent_receive(x, 0, 4, transport="host-staged")
         )
         with pytest.raises(ParameterError):
             end.start()
         z = on_device(np.zeros(8))
         end = (
-            c.persistent_send(z, 1, 4, way="copy-engine")
+            c.persistent_send(z, 1, 4, transport="copy-engine")
             if c.rank == 0
-            else c.persistent_receive(z, 0, 4, way="host-staged")
+            else c.persistent_receive(z, 0, 4, transport="host-staged")
         )
         with pytest.raises(
             ParameterError, match="by 'copy-engine' at its sender, and by 'host-staged' at its receiver"
@@ -451,18 +461,19 @@ def test_arguments_are_checked() -> None:
             c.persistent_send(x, 2)
         with pytest.raises(ParameterError, match="tag -1"):
             c.persistent_receive(x, 0, -1)
-        ways = "remote-write, copy-engine, nccl, gpu-aware-mpi, host-staged"
+        transports = "remote-write, copy-engine, nccl, gpu-aware-mpi, host-staged"
         for name in ("raven", "local", "rccl"):
             with pytest.raises(
-                ParameterError, match=f"way={name}: ways of a message on cuda devices are {ways}$"
+                ParameterError,
+                match=f"transport={name}: transports of a message on cuda devices are {transports}$",
             ):
-                c.persistent_send(x, 1, way=name)
-        row = next(row for row in settings.rows() if row.name == "message_way")
-        assert all(name in row.values for name in ways.split(", "))
+                c.persistent_send(x, 1, transport=name)
+        row = next(row for row in settings.rows() if row.name == "message_transport")
+        assert all(name in row.values for name in transports.split(", "))
         with pytest.raises(
             DeviceError, match="by 'gpu-aware-mpi': messages of transport 'thread' are copied"
         ):
-            c.persistent_send(x, 1 - c.rank, 5, way="gpu-aware-mpi")
+            c.persistent_send(x, 1 - c.rank, 5, transport="gpu-aware-mpi")
         with pytest.raises(ParameterError, match="made once, by persistent_send"):
             c.send(x, 1 - c.rank)
         with pytest.raises(ParameterError, match="made once, by persistent_receive"):
@@ -478,7 +489,9 @@ def test_arguments_are_checked() -> None:
         ):
             c.start([end, elsewhere])
         staged = (
-            c.persistent_send(x, 1, 2, way="host-staged") if c.rank == 0 else c.persistent_receive(x, 0, 2)
+            c.persistent_send(x, 1, 2, transport="host-staged")
+            if c.rank == 0
+            else c.persistent_receive(x, 0, 2)
         )
         for one in (staged, *([] if c.rank == 0 else [end])):
             with pytest.raises(ParameterError, match="is none that is put into the memory of a peer"):
@@ -498,7 +511,7 @@ def test_a_message_to_oneself_is_a_copy(ranks: int) -> None:
             lonely.start()
         there = c.persistent_send(x, c.rank, 7)
         back = c.persistent_receive(y, c.rank, 7)
-        assert there.way == back.way == "local"
+        assert there.transport == back.transport == "local"
         for number in range(3):
             fill(x, np.arange(10) * number)
             c.start([back, there] if number % 2 else [there, back])
@@ -573,10 +586,10 @@ def test_an_end_that_is_gone_before_the_other_was_made_does_not_meet_the_next_on
     comm.virtual_ranks(2, run)
 
 
-def left_alone(way: str) -> None:
+def left_alone(transport: str) -> None:
     c = comm.current()
     x = on_device(np.zeros(100))
-    end = c.persistent_receive(x, 1, 2) if c.rank == 0 else c.persistent_send(x, 0, 2, way=way)
+    end = c.persistent_receive(x, 1, 2) if c.rank == 0 else c.persistent_send(x, 0, 2, transport=transport)
     end.start()
     x.gpu.synchronize()
     c.barrier()
@@ -589,10 +602,10 @@ def left_alone(way: str) -> None:
 
 
 @pytest.mark.short(1)
-@pytest.mark.parametrize("way", PEER)
-def test_a_rank_whose_device_waits_for_one_that_failed_stops(way: str) -> None:
+@pytest.mark.parametrize("transport", PEER)
+def test_a_rank_whose_device_waits_for_one_that_failed_stops(transport: str) -> None:
     with pytest.raises(ArithmeticError, match="rank 1 has had enough"):
-        comm.virtual_ranks(2, left_alone, way)
+        comm.virtual_ranks(2, left_alone, transport)
     until_idle()
 
 
@@ -631,12 +644,12 @@ for way in t.PEER:
     )
 
 
-def by_mpi(way: str | None) -> list[str]:
+def by_mpi(transport: str | None) -> list[str]:
     """The MPI library gets the addresses of arrays; in order with jali's stream, and never in a graph."""
-    told = one_way(way, (0, 1, 13, 100_003))
+    told = one_way(transport, (0, 1, 13, 100_003))
     c = comm.current()
     x, y = on_device(np.full(1000, c.rank + 1.0)), on_device(np.zeros(1000))
-    ends = [c.persistent_send(x, 1 - c.rank, 9, way=way), c.persistent_receive(y, 1 - c.rank, 9)]
+    ends = [c.persistent_send(x, 1 - c.rank, 9, transport=transport), c.persistent_receive(y, 1 - c.rank, 9)]
     with pytest.raises(DeviceError, match="'gpu-aware-mpi' take the host, so that they cannot be recorded"):
         _core.GpuGraph(x.gpu, lambda: c.start(ends))
     c.check_messages(ends)
@@ -644,7 +657,7 @@ def by_mpi(way: str | None) -> list[str]:
         c.start(ends)
         x.gpu.copy(x.memory, y.memory)
         assert np.all(x.to_host() == (c.rank + number + 1) % 2 + 1)
-    return [*told, ends[0].way]
+    return [*told, ends[0].transport]
 
 
 @pytest.mark.mpi
@@ -666,7 +679,7 @@ def interrupted_receive() -> str:
     c = comm.current()
     x = on_device(np.full(1000, float(c.rank)))
     make = c.persistent_send if c.rank == 1 else c.persistent_receive
-    end = make(x, 1 - c.rank, tag=3, way="gpu-aware-mpi")
+    end = make(x, 1 - c.rank, tag=3, transport="gpu-aware-mpi")
     end.meet()
 
     def interrupt(*_: Any) -> None:
@@ -728,14 +741,14 @@ class Foreign:
         }
 
 
-def from_elsewhere(way: str, exported: bool) -> None:
+def from_elsewhere(transport: str, exported: bool) -> None:
     """Arrays of another library, which lie at odd addresses."""
     c, gpu = comm.current(), open_gpu()
     c.device_messages(gpu)
     if not exported:
         os.environ["JALI_FAKE_NOT_EXPORTED"] = "70001"
     x = Foreign(70001, 5)
-    end = c.persistent_receive(x, 0) if c.rank else c.persistent_send(x, 1, way=way)
+    end = c.persistent_receive(x, 0) if c.rank else c.persistent_send(x, 1, transport=transport)
     address = x.__cuda_array_interface__["data"][0]
     for number in range(3):
         wanted = pattern(0, number, 69996).astype(np.uint8)

@@ -102,8 +102,8 @@ def test_ghosts_that_lack_room_are_found(made, use_settings):
 
 def test_messages_that_are_too_long_are_found():
     """By a launch that puts them, and by copies: behind an array of the user the pool may have room."""
-    for way in ("remote-write", "copy-engine"):
-        records = comm.virtual_ranks(2, messages.recorded, way)
+    for transport in ("remote-write", "copy-engine"):
+        records = comm.virtual_ranks(2, messages.recorded, transport)
         assert refused(records) == ""
         for record in longer(records[0]):
             assert "left" in refused([record, records[1]])
@@ -122,7 +122,7 @@ def test_collectives_in_memory_that_is_too_small_are_found(carrier, use_settings
     use_settings(device_carrier=carrier)
 
     def body() -> Any:
-        return collectives.recorded("all_gather", collectives.ways_of("all_gather")[0], 333)
+        return collectives.recorded("all_gather", collectives.specs_of("all_gather")[0], 333)
 
     records = comm.virtual_ranks(2, body)
     assert refused(records) == ""

@@ -28,8 +28,8 @@ def test_ranks_take_what_is_said_without_them(
     use_settings(device_carrier=forced)
     assert jali.virtual_ranks(3, explained, [collective, "--size", size]) == [0] * 3
     facts = json.loads(capsys.readouterr().out)
-    assert facts["here"]["way"] == facts["takes"]
-    assert facts["ways"][0]["by"] == (forced or "remote-write")
+    assert facts["here"]["algorithm"] == facts["takes"]
+    assert facts["algorithms"][0]["by"] == (forced or "remote-write")
     assert main(["explain", collective, "--size", size, "--device", "cuda", "-n", "3", "--json"]) == 0
     alone = json.loads(capsys.readouterr().out)
     del facts["here"]

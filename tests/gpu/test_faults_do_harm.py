@@ -125,18 +125,18 @@ class Messages:
 
     steps, at = 5, 2
 
-    def __init__(self, way: str, ranks: int) -> None:
-        self.way, self.ranks = way, ranks
+    def __init__(self, transport: str, ranks: int) -> None:
+        self.transport, self.ranks = transport, ranks
 
     def faults(self, record: _core.RecordedCalls) -> list[tuple[str, Seeded]]:
         return list(messages.mutants(Seeded(record), 2))
 
     def record(self) -> _core.RecordedCalls:
-        return messages.recorded(self.way)
+        return messages.recorded(self.transport)
 
     def body(self, number: int | None) -> bool:
         c = comm.current()
-        ring = messages.ring(self.way)[:4]
+        ring = messages.ring(self.transport)[:4]
         gpu = ring[0].owner.gpu
         size = messages.SIZE
 
@@ -169,7 +169,7 @@ class Collectives:
 
     def __init__(self, shape: str) -> None:
         self.shape = shape
-        self.name, self.way, self.count, self.ranks, self.more = collectives.SHAPES[shape]
+        self.name, self.transport, self.count, self.ranks, self.more = collectives.SHAPES[shape]
 
     def faults(self, record: _core.RecordedCalls) -> list[tuple[str, Seeded]]:
         """Of the order of launches, and of words in their tables; not of where memory lies, which is this process's."""
@@ -185,14 +185,14 @@ class Collectives:
         ]
 
     def _plan(self) -> Any:
-        return there().plan_of(call_of(self.name, self.way, self.count, **self.more))
+        return there().plan_of(call_of(self.name, self.transport, self.count, **self.more))
 
     def record(self) -> _core.RecordedCalls:
-        return collectives.recorded(self.name, self.way, self.count, **self.more)
+        return collectives.recorded(self.name, self.transport, self.count, **self.more)
 
     def body(self, number: int | None) -> bool:
         c, plan, gpu = comm.current(), self._plan(), there().gpu
-        call = call_of(self.name, self.way, self.count, **self.more)
+        call = call_of(self.name, self.transport, self.count, **self.more)
         rng = np.random.default_rng(3)
         inputs = rng.integers(0, 1 << 20, (self.steps, c.size, self.count)).astype(np.float32)
         x = DeviceArray.from_host(inputs[0, c.rank], gpu)
@@ -364,15 +364,15 @@ def test_faults_in_graphs_do_harm(policy, shape, every, made, monkeypatch, use_s
 
 
 @pytest.mark.parametrize(
-    ("way", "ranks", "every"),
+    ("transport", "ranks", "every"),
     sampled(
         ("remote-write", 2, 2),
         whole=[("remote-write", 3), ("nccl", 2), ("copy-engine", 2), ("copy-engine", 3)],
     ),
 )
-def test_faults_in_messages_do_harm(way, ranks, every, made, monkeypatch):
-    with experiment(message_way="nccl" if way == "nccl" else None):
-        hold(Messages(way, ranks), every, ONLY_TOLD, monkeypatch)
+def test_faults_in_messages_do_harm(transport, ranks, every, made, monkeypatch):
+    with experiment(message_transport="nccl" if transport == "nccl" else None):
+        hold(Messages(transport, ranks), every, ONLY_TOLD, monkeypatch)
 
 
 @pytest.mark.parametrize(

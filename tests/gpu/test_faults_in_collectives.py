@@ -145,10 +145,10 @@ class Recorded:
     sizes: list[int]  # bytes of the buffers of the user
 
 
-def recorded_with_sizes(name: str, way: str, count: int, more: dict[str, Any]) -> Recorded:
-    plan = there().plan_of(call_of(name, way, count, **more))
+def recorded_with_sizes(name: str, spec: str, count: int, more: dict[str, Any]) -> Recorded:
+    plan = there().plan_of(call_of(name, spec, count, **more))
     sizes = [plan.bytes_of(k) for k in range(plan.user_buffers)]
-    return Recorded(recorded(name, way, count, **more), plan.program().wire, sizes)
+    return Recorded(recorded(name, spec, count, **more), plan.program().wire, sizes)
 
 
 def launches_of(calls: _core.RecordedCalls) -> list[bytes]:
@@ -252,8 +252,8 @@ EQUIVALENT = [  # faults that change nothing, and why: shape, fault
 def test_seeded_faults_are_found(shape, most, use_settings):
     """And what is not found changes no byte, in whatever order threads take turns."""
     use_settings(device_queues=SMALL_QUEUES)
-    name, way, count, size, more = SHAPES[shape]
-    ranks = comm.virtual_ranks(size, recorded_with_sizes, name, way, count, more)
+    name, spec, count, size, more = SHAPES[shape]
+    ranks = comm.virtual_ranks(size, recorded_with_sizes, name, spec, count, more)
     assert {one.wire for one in ranks} == {"flagged" if shape.startswith("flagged") else "slotted"}
     right = [one.calls for one in ranks]
     assert head_of(launches_of(right[0])[0])["channels"] == CHANNELS

@@ -33,7 +33,7 @@ HARM = ("right", "other bits", "fault", "stuck")
 MADE_OF = {
     "halos": lambda policy: harm.Halos(noted(), "pair", policy),
     "graphs": lambda policy: harm.Graphs(noted(), "pair", policy),
-    "messages": lambda way: harm.Messages(way, 2),
+    "messages": lambda transport: harm.Messages(transport, 2),
     "collectives": harm.Collectives,
 }
 

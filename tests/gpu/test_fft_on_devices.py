@@ -128,7 +128,7 @@ def test_a_transform_puts_no_copy_to_the_host_on_a_stream(
         np.testing.assert_allclose(whole(y), np.fft.fftn(a), atol=1e-4)
         there = current().collectives.on_device(gpu)
         call = jali._core.CollectiveCall("all_to_all", "complex64", 20, 0, "sum", False, None, False)
-        return str(there.way_of(call).name)
+        return str(there.algorithm_of(call).name)
 
     assert "host-staged" not in jali.virtual_ranks(3, body)
 

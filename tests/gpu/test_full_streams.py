@@ -61,7 +61,7 @@ def messages(c: Any) -> SimpleNamespace:
     back = c.persistent_send if c.rank == 0 else c.persistent_receive
     found = SimpleNamespace(gpu=gpu, x=x, y=y, there=make(x, 1 - c.rank), back=back(y, 1 - c.rank))
     found.event, found.room = _core.GpuEvent(gpu), gpu.allocate(64, "room")
-    found.staged = [make(x, 1 - c.rank, tag=1, way="host-staged") for _ in range(TIMES)]
+    found.staged = [make(x, 1 - c.rank, tag=1, transport="host-staged") for _ in range(TIMES)]
     for message in (found.there, found.back, *found.staged):
         message.meet()
     return found

@@ -86,9 +86,9 @@ def test_ghost_cells_are_those_of_the_host_and_never_there(case: Any, dtype: str
 
 
 @pytest.mark.short(2)
-@pytest.mark.parametrize("way", [None, "copy-engine", "host-staged"])
+@pytest.mark.parametrize("transport", [None, "copy-engine", "host-staged"])
 @pytest.mark.parametrize("case", SPLITS, ids=str)
-def test_derivatives_have_the_bits_of_the_host(case: Any, way: str | None, device: str) -> None:
+def test_derivatives_have_the_bits_of_the_host(case: Any, transport: str | None, device: str) -> None:
     ranks, shape, split = case
 
     def body() -> None:
@@ -111,7 +111,7 @@ def test_derivatives_have_the_bits_of_the_host(case: Any, way: str | None, devic
                 same(u, right)
                 same(v, op.H @ right)
 
-    with experiment(message_way=way):
+    with experiment(message_transport=transport):
         jali.virtual_ranks(ranks, body)
 
 
@@ -169,8 +169,8 @@ def test_the_library_may_change_its_stream_between_applications(device: str) -> 
     jali.virtual_ranks(3, body)
 
 
-@pytest.mark.parametrize("way", [None, "copy-engine", "host-staged"])
-def test_pieces_are_sent_before_another_stream_puts_others_there(way: str | None, device: str) -> None:
+@pytest.mark.parametrize("transport", [None, "copy-engine", "host-staged"])
+def test_pieces_are_sent_before_another_stream_puts_others_there(transport: str | None, device: str) -> None:
     """The first rank gets nothing, so nothing that it computes has waited for what it sends."""
 
     def body() -> None:
@@ -189,7 +189,7 @@ def test_pieces_are_sent_before_another_stream_puts_others_there(way: str | None
         for factor, one in enumerate(found, 1):
             same(one, on_host(factor * a).add_ghost_cells(1, 0))
 
-    with experiment(message_way=way):
+    with experiment(message_transport=transport):
         jali.virtual_ranks(3, body)
 
 

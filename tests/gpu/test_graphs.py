@@ -279,7 +279,7 @@ def test_what_takes_the_host_is_refused_on_devices_of_every_rank(monkeypatch):
         assert c.collectives.on_device(gpu).plans["made"] == 1
         request = c.all_reduce(x, y, blocking=False)
         make = c.persistent_send if c.rank == 0 else c.persistent_receive
-        staged = make(x, 1 - c.rank, way="host-staged")
+        staged = make(x, 1 - c.rank, transport="host-staged")
         staged.start()
         refused_in_graphs(
             {

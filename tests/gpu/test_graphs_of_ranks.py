@@ -377,11 +377,11 @@ def in_a_loop(in_graph, look_every=None):
 
 
 @pytest.mark.short(2)
-@pytest.mark.parametrize("way", ["remote-write", "copy-engine", "nccl"])
+@pytest.mark.parametrize("transport", ["remote-write", "copy-engine", "nccl"])
 @pytest.mark.parametrize("ranks", [2] if REAL else [2, 4])
 @pytest.mark.parametrize("look_every", [None, 5])
-def test_collectives_plans_and_messages_are_parts_of_graphs(ranks, look_every, way, use_settings):
-    use_settings(message_way=way, device_carrier=way)
+def test_collectives_plans_and_messages_are_parts_of_graphs(ranks, look_every, transport, use_settings):
+    use_settings(message_transport=transport, device_carrier=transport)
     wanted = jali.virtual_ranks(ranks, in_a_loop, False)
     assert jali.virtual_ranks(ranks, in_a_loop, True, look_every) == wanted
 
@@ -409,10 +409,10 @@ def test_the_library_connects_before_it_is_recorded():
 
 
 @pytest.mark.short(1)
-@pytest.mark.parametrize("way", ["remote-write", "copy-engine", "nccl"])
-def test_a_rank_that_makes_a_graph_ready_keeps_no_other_from_recording(way, monkeypatch, use_settings):
+@pytest.mark.parametrize("transport", ["remote-write", "copy-engine", "nccl"])
+def test_a_rank_that_makes_a_graph_ready_keeps_no_other_from_recording(transport, monkeypatch, use_settings):
     """The device of rank 0 waits for the rehearsal of rank 1, which comes to it when rank 0 has recorded all of its own."""
-    use_settings(message_way=way, device_carrier=way)
+    use_settings(message_transport=transport, device_carrier=transport)
     append = recording.Tape.append
 
     def late(tape, *arguments):

@@ -45,12 +45,12 @@ def there(hosts: list[list[int]]) -> tuple[Any, Any]:
     return world, open_device("cuda", world)
 
 
-def check(hosts: list[list[int]], ways: list[str], sizes: tuple[int, ...] = (1, 1000)) -> None:
+def check(hosts: list[list[int]], specs: list[str], sizes: tuple[int, ...] = (1, 1000)) -> None:
     """Results of all collectives that have the ways, against NumPy."""
     world, gpu = there(hosts)
     p, me, root = world.size, world.rank, world.size - 1
-    for way, collective, count in itertools.product(ways, COLLECTIVES, sizes):
-        name = way.split(" ")[0]
+    for spec, collective, count in itertools.product(specs, COLLECTIVES, sizes):
+        name = spec.split(" ")[0]
         if not any(row.name == name and collective in row.collectives for row in ALGORITHMS):
             continue
         chunks = [np.arange(count, dtype=np.float32) % 97 + 100 * r for r in range(p)]
@@ -75,12 +75,12 @@ def check(hosts: list[list[int]], ways: list[str], sizes: tuple[int, ...] = (1, 
             more["out"] = DeviceArray.from_host(np.zeros(count, np.float32), gpu)
             x = x if me == root else None
         for _ in range(2):  # queues go round
-            found = getattr(world, collective)(x, algorithm=way, **more)
+            found = getattr(world, collective)(x, algorithm=spec, **more)
             if wanted is None:
                 assert found is None
             else:
                 np.testing.assert_array_equal(
-                    found.to_host(), wanted, err_msg=f"{way}, {collective}, {count}"
+                    found.to_host(), wanted, err_msg=f"{spec}, {collective}, {count}"
                 )
 
 
@@ -97,23 +97,23 @@ def test_each_pair_of_carriers(inside, algorithm, hosts, monkeypatch, use_settin
 
 @pytest.mark.short(2)
 @pytest.mark.parametrize(
-    "way",
+    "spec",
     ["slices", "two_level", "slices by nccl and remote-write", "two_level by copy-engine and remote-write",
      "two_level by remote-write and copy-engine", "slices by gpu-aware-mpi and copy-engine"],
 )  # fmt: skip
-def test_where_all_devices_reach_each_other(way, monkeypatch, use_settings, tmp_path) -> None:
+def test_where_all_devices_reach_each_other(spec, monkeypatch, use_settings, tmp_path) -> None:
     use_fake_gpus(monkeypatch, 4, folder=tmp_path)
     use_fake_ccl(use_settings)
-    if "gpu-aware-mpi" in way:
+    if "gpu-aware-mpi" in spec:
 
         def refused() -> None:
             world, gpu = there(EVEN)
             with pytest.raises(DeviceError, match="MPI"):
-                world.all_reduce(DeviceArray.from_host(np.ones(3, np.float32), gpu), algorithm=way)
+                world.all_reduce(DeviceArray.from_host(np.ones(3, np.float32), gpu), algorithm=spec)
 
         comm.virtual_ranks(4, refused)
     else:
-        comm.virtual_ranks(4, check, EVEN, [way])
+        comm.virtual_ranks(4, check, EVEN, [spec])
 
 
 def test_the_usual_carriers_are_one_inside_hosts_and_one_between(monkeypatch, use_settings, tmp_path) -> None:
@@ -137,16 +137,16 @@ RULES = """version = 1
 [[rule]]
 memory = "device"
 collective = "all_reduce"
-ways = ["two_level by shm and mpi", "slices by rccl and nccl", "two_level by remote-write and copy-engine",
+algorithms = ["two_level by shm and mpi", "slices by rccl and nccl", "two_level by remote-write and copy-engine",
         "node_only by nccl", "alpha by remote-write and nccl"]
 [[rule]]
 memory = "device"
 collective = "broadcast"
-ways = ["flat by nccl"]
+algorithms = ["flat by nccl"]
 [[rule]]
 memory = "device"
 collective = "reduce"
-ways = ["flat by copy-engine", "gamma by nccl"]
+algorithms = ["flat by copy-engine", "gamma by nccl"]
 """
 
 
@@ -158,25 +158,25 @@ def test_rules_name_compositions_and_skip_what_is_closed(monkeypatch, use_settin
     file.write_text(RULES)
     use_settings(collective_rules=str(file))
 
-    def ways(hosts: list[list[int]]) -> list[tuple[str, str]]:
+    def specs(hosts: list[list[int]]) -> list[tuple[str, str]]:
         world, gpu = there(hosts)
         calls = [
             CollectiveCall(c, "fp32", 500, in_place=c == "broadcast")
             for c in ("all_reduce", "broadcast", "reduce")
         ]
-        choices = [world.collectives.on_device(gpu).way_of(call) for call in calls]
+        choices = [world.collectives.on_device(gpu).algorithm_of(call) for call in calls]
         x = DeviceArray.from_host(np.full(500, world.rank, np.float32), gpu)
         assert world.all_reduce(x).to_host()[0] == 6
-        return [(choice.way, choice.why) for choice in choices]
+        return [(choice.spec, choice.why) for choice in choices]
 
-    for (all_reduce, why), (broadcast, _), (reduce, _) in comm.virtual_ranks(4, ways, EVEN):
+    for (all_reduce, why), (broadcast, _), (reduce, _) in comm.virtual_ranks(4, specs, EVEN):
         assert all_reduce == "two_level by remote-write and nccl"
         assert "not two_level by shm and mpi: 'shm' is not for cuda devices" in why
         assert "not slices by rccl and nccl: 'rccl' is not for cuda devices" in why
         assert "not two_level by remote-write and copy-engine: the driver lets some device" in why
         assert "not node_only by nccl: 'node_only by nccl' is for the ranks of one host" in why
         assert (broadcast, reduce) == ("nccl", "nccl")
-    for (all_reduce, why), *_ in comm.virtual_ranks(4, ways, [[0, 1, 2, 3]]):
+    for (all_reduce, why), *_ in comm.virtual_ranks(4, specs, [[0, 1, 2, 3]]):
         assert all_reduce == "nccl"
         assert "there is one host" in why
 
@@ -188,7 +188,7 @@ def test_mistakes(monkeypatch, use_settings, tmp_path) -> None:
     def run() -> None:
         world, gpu = there(EVEN)
         x = DeviceArray.from_host(np.ones(5, np.float32), gpu)
-        for way, said in (
+        for spec, said in (
             (
                 "two_level by shm and mpi",
                 "'shm' carries no messages between devices; array-write, copy-engine",
@@ -201,7 +201,7 @@ def test_mistakes(monkeypatch, use_settings, tmp_path) -> None:
             ("ring by nccl and nccl", "does not tell messages inside hosts from those between them"),
         ):
             with pytest.raises(ParameterError, match=said):
-                world.all_reduce(x, algorithm=way)
+                world.all_reduce(x, algorithm=spec)
         assert world.all_reduce(x).to_host()[0] == 4
 
     comm.virtual_ranks(4, run)

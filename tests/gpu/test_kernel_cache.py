@@ -180,13 +180,13 @@ def without_kernels(library: bool) -> str:
     x = DeviceArray.from_host(np.arange(8.0) + c.rank, gpu)
     assert np.array_equal(c.all_reduce(x).to_host(), 2 * np.arange(8.0) + 1)
     call = _core.CollectiveCall("all_reduce", "fp64", 8)
-    assert c.collectives.on_device(gpu).way_of(call).name == ("nccl" if library else "host-staged")
+    assert c.collectives.on_device(gpu).algorithm_of(call).name == ("nccl" if library else "host-staged")
     with pytest.raises(CompileError) as refusal:
         c.all_reduce(x, algorithm="two_step")
     assert np.array_equal(c.all_reduce(x).to_host(), 2 * np.arange(8.0) + 1)  # no harm was done
     message = c.persistent_send(x, 1) if c.rank == 0 else c.persistent_receive(x, 0)
     message.start()
-    assert message.way == ("nccl" if library else "host-staged")
+    assert message.transport == ("nccl" if library else "host-staged")
     assert np.array_equal(x.to_host(), np.arange(8.0))
     why = c.device_messages(gpu).why_not("remote-write", 1 - c.rank)
     assert "need NVRTC" in why

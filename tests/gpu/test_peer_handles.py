@@ -19,7 +19,7 @@ from jali.comm.device_arrays import DeviceArray
 from jali.devices import open_device
 
 # How the second way comes to be used: named, or because the driver does not export, or does not open.
-SECOND_WAY = {
+SECOND_ALGORITHM = {
     "named": {"JALI_PEER_HANDLES": "virtual"},
     "not exported": {"JALI_FAKE_NO_IPC": "1"},
     "not opened": {"JALI_FAKE_NO_IPC_OPEN": "1"},
@@ -80,22 +80,22 @@ def messages(device: str) -> None:
     """Round a ring, short and long, by both ways of peers, some in a graph."""
     c, gpu = comm.current(), open_device(device, comm.current())
     right, left = (c.rank + 1) % c.size, (c.rank - 1) % c.size
-    for way in ("remote-write", "copy-engine"):
+    for transport in ("remote-write", "copy-engine"):
         for count in (1, 1000, 3 << 20):
             x, y = (DeviceArray.from_host(np.zeros(count, np.uint8), gpu) for _ in range(2))
-            ends = [c.persistent_send(x, right, way=way), c.persistent_receive(y, left)]
+            ends = [c.persistent_send(x, right, transport=transport), c.persistent_receive(y, left)]
             for number in range(3):
                 gpu.upload_address(x.address, np.full(count, 10 * c.rank + number, np.uint8))
                 if number < 2:
                     c.start(ends)
                 else:
                     gpu.launch_graph(_core.GpuGraph(gpu, lambda ends=ends: c.start(ends)))
-                assert np.all(y.to_host() == 10 * left + number), (way, count, number)
+                assert np.all(y.to_host() == 10 * left + number), (transport, count, number)
             assert not ends[1].lands_beside
             c.barrier()
 
 
-def everything(device: str, way: str, rows: tuple[str, ...] = ROWS) -> None:
+def everything(device: str, transport: str, rows: tuple[str, ...] = ROWS) -> None:
     """What the tests of both ways run: the same bits as on the host."""
     wanted = halos("cpu")
     for row in rows:
@@ -106,7 +106,7 @@ def everything(device: str, way: str, rows: tuple[str, ...] = ROWS) -> None:
         with jali.settings.using(device_carrier=carrier):
             assert collectives(device) == wanted, carrier
     messages(device)
-    print(open_device(device, comm.current()).peer_handles == way, flush=True)
+    print(open_device(device, comm.current()).peer_handles == transport, flush=True)
 
 
 @pytest.mark.mpi
@@ -128,7 +128,7 @@ def everything(device: str, way: str, rows: tuple[str, ...] = ROWS) -> None:
 )
 def test_processes_map_memory_with_handles(device: str, how: str, fake_environment: dict[str, str]) -> None:
     text = f"t.everything({device!r}, 'virtual')" if device == "cuda" else "t.why_not('hip')"
-    environment = {**fake_environment, **SECOND_WAY[how]}
+    environment = {**fake_environment, **SECOND_ALGORITHM[how]}
     assert on_processes(text, environment).split() == ["True", "True"]
 
 
@@ -171,12 +171,12 @@ def why_not(device: str) -> None:
 
 @pytest.mark.mpi
 @pytest.mark.gpu
-@pytest.mark.parametrize("way", ["ipc", "virtual"])
-def test_two_real_devices_by_either_way(way: str) -> None:
+@pytest.mark.parametrize("transport", ["ipc", "virtual"])
+def test_two_real_devices_by_either_way(transport: str) -> None:
     if _core.Gpu.count("cuda") < 2:
         pytest.skip("needs two GPUs")
-    environment = {**os.environ, "JALI_PEER_HANDLES": way}
-    assert on_processes(f"t.everything('cuda', {way!r})", environment).split() == ["True", "True"]
+    environment = {**os.environ, "JALI_PEER_HANDLES": transport}
+    assert on_processes(f"t.everything('cuda', {transport!r})", environment).split() == ["True", "True"]
 
 
 def alone(text: str, environment: dict[str, str]) -> str:
@@ -327,7 +327,7 @@ with jali.settings.using(halo_policy="remote-write-wait"):
 c, gpu = t.comm.current(), t.open_device("cuda", t.comm.current())
 x = t.DeviceArray.from_host(t.np.zeros(4), gpu)
 try:
-    c.persistent_send(x, 1 - c.rank, way="remote-write")
+    c.persistent_send(x, 1 - c.rank, transport="remote-write")
 except jali.DeviceError as error:
     print(error, flush=True)
 """

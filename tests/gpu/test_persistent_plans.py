@@ -112,24 +112,24 @@ def test_a_plan_of_a_graph_is_for_its_arrays_and_found_again_where_all_ranks_hav
     jali.virtual_ranks(3, held)
 
 
-def ways() -> tuple[str, str]:
+def specs() -> tuple[str, str]:
     lattice = Lattice(4, 4, device="cuda")
     there = lattice.communicator.collectives.on_device(lattice.gpu)
     call = CollectiveCall("all_to_all", "fp64", 6, 0, "sum", False, None, False)
-    eager, in_graph = there.way_of(call), there.way_of(call, persistent=True)
+    eager, in_graph = there.algorithm_of(call), there.algorithm_of(call, persistent=True)
     return f"{eager.name} {eager.carrier}".strip(), f"{in_graph.name} {in_graph.carrier}".strip()
 
 
 def test_rules_ask_whether_arrays_stay(use_settings: Callable[..., None], tmp_path: Any) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(
-        "version = 1\n[[rule]]\npersistent = true\nways = ['pairwise by nccl']\n[[rule]]\nways = ['bruck']\n"
+        "version = 1\n[[rule]]\npersistent = true\nalgorithms = ['pairwise by nccl']\n[[rule]]\nalgorithms = ['bruck']\n"
     )
     use_settings(collective_rules=str(file), device_carrier=None)
-    assert jali.virtual_ranks(2, ways) == [("bruck", "pairwise nccl")] * 2
+    assert jali.virtual_ranks(2, specs) == [("bruck", "pairwise nccl")] * 2
     use_settings(device_carrier="copy-engine")  # carries all messages, whatever rules say
-    assert jali.virtual_ranks(2, ways) == [("bruck", "bruck")] * 2
-    file.write_text("version = 1\n[[rule]]\npersistent = 1\nways = ['bruck']\n")
+    assert jali.virtual_ranks(2, specs) == [("bruck", "bruck")] * 2
+    file.write_text("version = 1\n[[rule]]\npersistent = 1\nalgorithms = ['bruck']\n")
     use_settings(collective_rules=None)
     with pytest.raises(ParameterError, match="persistent is true or false"):
         use_settings(collective_rules=str(file))

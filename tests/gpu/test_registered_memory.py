@@ -84,7 +84,7 @@ def test_a_symmetric_array_of_one_rank_among_ordinary_ones(
 
 
 def test_messages_between_symmetric_and_ordinary_arrays(use_settings: Callable[..., None]) -> None:
-    use_settings(message_way="nccl")
+    use_settings(message_transport="nccl")
 
     def run() -> None:
         world = current()

@@ -16,24 +16,24 @@ from jali.devices import open_device
 FILE = """version = 1
 [[rule]]
 memory = "hip"
-ways = ["one_shot"]
+algorithms = ["one_shot"]
 
 [[rule]]
 memory = "device"
 bytes = "..64"
-ways = ["rccl", "ring by copy-engine"]
+algorithms = ["rccl", "ring by copy-engine"]
 
 [[rule]]
 memory = "cuda"
 collective = "all_reduce"
 bytes = "..128"
-ways = ["recursive_doubling by nccl"]
+algorithms = ["recursive_doubling by nccl"]
 
 [[rule]]
 memory = "device"
 collective = "all_reduce"
 bytes = "..256"
-ways = ["nccl"]
+algorithms = ["nccl"]
 """
 
 
@@ -50,10 +50,10 @@ def sums(count: int) -> tuple[str, str, str, bool]:
     c = comm.current()
     gpu = open_device("cuda", c)
     there = c.collectives.on_device(gpu)
-    way = there.way_of(CollectiveCall("all_reduce", "fp32", count, 0, "sum", False, None, False))
+    spec = there.algorithm_of(CollectiveCall("all_reduce", "fp32", count, 0, "sum", False, None, False))
     x = np.arange(count, dtype=np.float32) + c.rank
     found = c.all_reduce(DeviceArray.from_host(x, gpu)).to_host()
-    return way.name, way.carrier, way.why, bool(np.array_equal(found, c.all_reduce(x)))
+    return spec.name, spec.carrier, spec.why, bool(np.array_equal(found, c.all_reduce(x)))
 
 
 @pytest.mark.skipif(REAL, reason="a fake library is named")
@@ -78,7 +78,7 @@ def test_ways_and_carriers_of_a_file_are_taken(count, name, carrier, why, two_de
 def chosen() -> str:
     c = comm.current()
     there = c.collectives.on_device(open_device("cuda", c))
-    return there.way_of(CollectiveCall("broadcast", "fp32", 8, 0, "sum", True, None, False)).name
+    return there.algorithm_of(CollectiveCall("broadcast", "fp32", 8, 0, "sum", True, None, False)).name
 
 
 @pytest.mark.skipif(REAL, reason="a fake library is named")
@@ -106,7 +106,7 @@ def test_rules_ask_for_versions_of_the_library(
     use_fake_gpus(monkeypatch, 2)
     use_settings(nccl=str(make_fake_ccl(*(["-DJALI_OLD"] if old else []))))
     file = tmp_path / "mine.toml"
-    file.write_text(f"version = 1\n[[rule]]\nnccl = '{versions}'\nways = ['chain']\n")
+    file.write_text(f"version = 1\n[[rule]]\nnccl = '{versions}'\nalgorithms = ['chain']\n")
     use_settings(collective_rules=str(file))
     expected = "chain" if (old_one if old else new_one) else "direct"
     assert jali.virtual_ranks(2, chosen) == [expected] * 2
@@ -118,7 +118,7 @@ def test_without_a_library_no_version_is_asked_for(monkeypatch, use_settings, tm
     use_settings(nccl=str(tmp_path / "missing.so"))
     file = tmp_path / "mine.toml"
     file.write_text(
-        "version = 1\n[[rule]]\nnccl = '0..'\nways = ['chain']\n[[rule]]\nrccl = '0..'\nways = ['chain']\n"
+        "version = 1\n[[rule]]\nnccl = '0..'\nalgorithms = ['chain']\n[[rule]]\nrccl = '0..'\nalgorithms = ['chain']\n"
     )
     use_settings(collective_rules=str(file))
     assert jali.virtual_ranks(2, chosen) == ["direct"] * 2
@@ -129,7 +129,7 @@ def test_without_a_library_no_version_is_asked_for(monkeypatch, use_settings, tm
 def test_of_different_versions_none_is_that_of_all_ranks(fake_environment, tmp_path) -> None:
     need_mpi()
     file = tmp_path / "mine.toml"
-    file.write_text("version = 1\n[[rule]]\nnccl = '2..'\nways = ['chain']\n")
+    file.write_text("version = 1\n[[rule]]\nnccl = '2..'\nalgorithms = ['chain']\n")
     text = f"""
 import jali
 from jali import comm
@@ -140,7 +140,7 @@ world = comm.current()
 if world.rank and {{other}}:
     jali.settings.use(nccl={str(make_fake_ccl("-DJALI_OLD"))!r})
 there = world.collectives.on_device(open_device("cuda", world))
-way = there.way_of(CollectiveCall("broadcast", "fp32", 8, 0, "sum", True, None, False))
+way = there.algorithm_of(CollectiveCall("broadcast", "fp32", 8, 0, "sum", True, None, False))
 print(f"{{{{world.rank}}}}: {{{{way.name}}}}", flush=True)
 """
     for other, name in ((False, "chain"), (True, "direct")):

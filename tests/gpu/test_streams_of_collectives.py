@@ -41,7 +41,7 @@ WAYS = (
 
 
 @pytest.fixture(params=WAYS)
-def way(
+def spec(
     request: pytest.FixtureRequest, use_settings: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> str | None:
     """As `algorithm`."""
@@ -63,21 +63,21 @@ def busy(other: Foreign) -> None:
     assert other.driver.cuLaunchHostFunc(stream, usleep, ctypes.c_void_p(30_000)) == 0  # us
 
 
-def usual(c: comm.Communicator, name: str, way: str | None) -> dict[str, Any]:
+def usual(c: comm.Communicator, name: str, spec: str | None) -> dict[str, Any]:
     """Keywords of a call; where jali chooses, of an algorithm that every collective has on devices."""
     rows = algorithms.names(name, on_device=True)
-    return {"algorithm": way or next(row for row in rows if row not in algorithms.ON_DEVICES)} | (
+    return {"algorithm": spec or next(row for row in rows if row not in algorithms.ON_DEVICES)} | (
         {"root": 1} if name in ("reduce", "gather", "scatter", "broadcast") else {}
     )
 
 
-def every_collective(fake_driver: Path, way: str | None) -> None:
+def every_collective(fake_driver: Path, spec: str | None) -> None:
     c = comm.current()
     gpu = open_device("cuda", c)
     theirs, user = (Foreign(fake_driver, gpu) for _ in range(2))
     rows = {"all_gather": 12, "gather": 12, "scatter": 3, "reduce_scatter": 3}
-    for name in HAVE.get(way or "", algorithms.COLLECTIVES):
-        call, more = getattr(c, name), usual(c, name, way)
+    for name in HAVE.get(spec or "", algorithms.COLLECTIVES):
+        call, more = getattr(c, name), usual(c, name, spec)
         count, mine = rows.get(name, 6), numbers(c.rank, 6)
         sends = name != "scatter" or c.rank == 1
         gets = name not in ("reduce", "gather") or c.rank == 1
@@ -98,8 +98,8 @@ def every_collective(fake_driver: Path, way: str | None) -> None:
                 np.testing.assert_array_equal(user.take(out), wanted, err_msg=name)
 
 
-def test_every_collective_is_in_the_order_of_the_users_stream(fake_driver: Path, way: str | None) -> None:
-    comm.virtual_ranks(RANKS, every_collective, fake_driver, way)
+def test_every_collective_is_in_the_order_of_the_users_stream(fake_driver: Path, spec: str | None) -> None:
+    comm.virtual_ranks(RANKS, every_collective, fake_driver, spec)
 
 
 @pytest.mark.parametrize("handle", [0, 1])
@@ -122,7 +122,7 @@ def test_default_streams_of_ranks_that_are_threads_are_those_of_their_devices(
     comm.virtual_ranks(RANKS, run)
 
 
-def overlapping(way: str | None) -> None:
+def overlapping(spec: str | None) -> None:
     c = comm.current()
     gpu = open_device("cuda", c)
     x = DeviceArray.from_host(numbers(c.rank, 4 * RANKS), gpu)
@@ -134,23 +134,23 @@ def overlapping(way: str | None) -> None:
         ("all_gather", (part, x)),
         ("reduce_scatter", (x, part)),
     ):
-        if call in HAVE.get(way or "", algorithms.COLLECTIVES):
+        if call in HAVE.get(spec or "", algorithms.COLLECTIVES):
             with refused:
-                getattr(c, call)(*arrays, **usual(c, call, way))
+                getattr(c, call)(*arrays, **usual(c, call, spec))
     np.testing.assert_array_equal(x.to_host(), numbers(c.rank, 4 * RANKS))
-    total = c.all_reduce(x, x, **usual(c, "all_reduce", way))  # in place is said by the same object
+    total = c.all_reduce(x, x, **usual(c, "all_reduce", spec))  # in place is said by the same object
     np.testing.assert_array_equal(total.to_host(), numbers(0, 4 * RANKS) + numbers(1, 4 * RANKS))
 
 
-def test_arrays_that_overlap_are_refused_on_devices_as_on_hosts(way: str | None) -> None:
-    comm.virtual_ranks(RANKS, overlapping, way)
+def test_arrays_that_overlap_are_refused_on_devices_as_on_hosts(spec: str | None) -> None:
+    comm.virtual_ranks(RANKS, overlapping, spec)
 
 
-def several_streams(fake_driver: Path, way: str | None) -> None:
+def several_streams(fake_driver: Path, spec: str | None) -> None:
     c = comm.current()
     gpu = open_device("cuda", c)
     users = [Foreign(fake_driver, gpu) for _ in range(2)]
-    more = usual(c, "all_reduce", way)
+    more = usual(c, "all_reduce", spec)
     for turn in range(4):
         calls = []
         for k, user in enumerate(users):
@@ -170,15 +170,15 @@ def several_streams(fake_driver: Path, way: str | None) -> None:
 
 
 @pytest.mark.short(3)
-def test_runs_of_one_plan_on_several_streams_do_not_meet(fake_driver: Path, way: str | None) -> None:
-    comm.virtual_ranks(RANKS, several_streams, fake_driver, way)
+def test_runs_of_one_plan_on_several_streams_do_not_meet(fake_driver: Path, spec: str | None) -> None:
+    comm.virtual_ranks(RANKS, several_streams, fake_driver, spec)
 
 
-def jalis_arrays(fake_driver: Path, way: str | None) -> None:
+def jalis_arrays(fake_driver: Path, spec: str | None) -> None:
     c = comm.current()
     gpu = open_device("cuda", c)
     user = Foreign(fake_driver, gpu)
-    more = usual(c, "all_reduce", way)
+    more = usual(c, "all_reduce", spec)
     x, y, z = (DeviceArray.from_host(numbers(c.rank, 50), gpu) for _ in range(3))
     busy(user)
     c.all_reduce(x, y, **more)
@@ -187,8 +187,8 @@ def jalis_arrays(fake_driver: Path, way: str | None) -> None:
     np.testing.assert_array_equal(x.to_host(), 4 * (numbers(0, 50) + numbers(1, 50)))
 
 
-def test_arrays_of_jali_are_in_order_with_its_stream(fake_driver: Path, way: str | None) -> None:
-    comm.virtual_ranks(RANKS, jalis_arrays, fake_driver, way)
+def test_arrays_of_jali_are_in_order_with_its_stream(fake_driver: Path, spec: str | None) -> None:
+    comm.virtual_ranks(RANKS, jalis_arrays, fake_driver, spec)
 
 
 def plans(fake_driver: Path, library: str) -> None:
@@ -289,19 +289,19 @@ def test_graphs_of_jali_are_in_order_with_calls_on_other_streams(fake_driver: Pa
     comm.virtual_ranks(RANKS, graphs, fake_driver)
 
 
-def captured(fake_driver: Path, way: str) -> None:
+def captured(fake_driver: Path, spec: str) -> None:
     c = comm.current()
     gpu = open_device("cuda", c)
     user = Foreign(fake_driver, gpu)
     driver, stream = user.driver, ctypes.c_void_p(user.stream)
     x = DeviceArray.from_host(numbers(c.rank, 30), gpu)
     out = DeviceArray.from_host(np.zeros(30, np.float32), gpu)
-    c.all_reduce(x, out, algorithm=way, stream=user.stream)
+    c.all_reduce(x, out, algorithm=spec, stream=user.stream)
     gpu.fill(out.memory, 3)
     gpu.let_wait(user.stream)
     with current_device(driver, gpu.ordinal):
         assert driver.cuStreamBeginCapture_v2(stream, 1) == 0
-        c.all_reduce(x, out, algorithm=way, stream=user.stream)  # jali's stream takes no part
+        c.all_reduce(x, out, algorithm=spec, stream=user.stream)  # jali's stream takes no part
         recorded, graph = ctypes.c_void_p(), ctypes.c_void_p()
         assert driver.cuStreamEndCapture(stream, ctypes.byref(recorded)) == 0
         assert driver.cuGraphInstantiateWithFlags(ctypes.byref(graph), recorded, ctypes.c_uint64(0)) == 0
@@ -309,9 +309,9 @@ def captured(fake_driver: Path, way: str) -> None:
     np.testing.assert_array_equal(user.take(out), numbers(0, 30) + numbers(1, 30))
 
 
-@pytest.mark.parametrize("way", ["two_step", "nccl"])
-def test_a_users_graph_may_hold_calls_on_its_stream(fake_driver: Path, way: str) -> None:
-    comm.virtual_ranks(RANKS, captured, fake_driver, way)
+@pytest.mark.parametrize("spec", ["two_step", "nccl"])
+def test_a_users_graph_may_hold_calls_on_its_stream(fake_driver: Path, spec: str) -> None:
+    comm.virtual_ranks(RANKS, captured, fake_driver, spec)
 
 
 def test_requests_know_the_stream(fake_driver: Path) -> None:

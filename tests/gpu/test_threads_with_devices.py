@@ -149,7 +149,7 @@ gpu = open_device("cuda", world)
 other = 1 - world.rank
 x, y = (DeviceArray.from_host(np.full(30, world.rank + 1.0), gpu) for _ in range(2))
 plan = planner.Composition.standard("all_reduce", ranks=2, count=30, dtype="float64").plan().on(world)
-staged = [world.persistent_send(x, other, 1, way="host-staged"), world.persistent_receive(y, other, 1)]
+staged = [world.persistent_send(x, other, 1, transport="host-staged"), world.persistent_receive(y, other, 1)]
 world.all_reduce(x, y)
 plan.run(x, y)
 world.start(staged)

@@ -16,7 +16,7 @@ from fake_driver import REAL, TWO_DEVICES, use_fake_ccl, use_fake_gpus
 import jali
 from jali import comm
 from jali._core import CollectiveCall
-from jali.bench.collective_ways import WaysOfCollectives, ways_of
+from jali.bench.collective_algorithms import AlgorithmBenchmark, specs_of
 from jali.cli.main import main
 from jali.comm import DeviceArray
 from jali.devices import open_device
@@ -33,11 +33,11 @@ def small(monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None], tm
 
 @pytest.fixture
 def short_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(WaysOfCollectives, "_length", lambda self, case: 1)
+    monkeypatch.setattr(AlgorithmBenchmark, "_length", lambda self, case: 1)
 
 
 def test_ways_are_algorithms_by_each_carrier_and_who_has_collectives() -> None:
-    found = list(map(str, ways_of("broadcast", "cuda")))
+    found = list(map(str, specs_of("broadcast", "cuda")))
     assert len(found) == len(set(found))
     assert {
         "nccl",
@@ -56,11 +56,11 @@ def test_ways_are_algorithms_by_each_carrier_and_who_has_collectives() -> None:
         "direct by remote-write",
         "nccl by nccl",
     } & {*found}
-    assert {"rccl", "chain by rccl"} <= set(map(str, ways_of("broadcast", "hip")))
+    assert {"rccl", "chain by rccl"} <= set(map(str, specs_of("broadcast", "hip")))
 
 
 def test_between_hosts_there_are_ways_with_two_carriers() -> None:
-    found = set(map(str, ways_of("all_reduce", "cuda", [2, 2])))
+    found = set(map(str, specs_of("all_reduce", "cuda", [2, 2])))
     assert {
         "two_level",
         "slices by nccl",
@@ -72,13 +72,13 @@ def test_between_hosts_there_are_ways_with_two_carriers() -> None:
         & found
     )
     for hosts in ([4], [1, 1, 1]):
-        assert not any(way.name in ("two_level", "slices") for way in ways_of("all_reduce", "cuda", hosts))
+        assert not any(spec.name in ("two_level", "slices") for spec in specs_of("all_reduce", "cuda", hosts))
 
 
 def measured_between_hosts() -> dict[str, Any]:
     c = comm.current()
-    ways = WaysOfCollectives(c, open_device("cuda", c))
-    found = ways.measure(ways.case("all_reduce", 64, "float32", False), 1, 0.0)
+    specs = AlgorithmBenchmark(c, open_device("cuda", c))
+    found = specs.measure(specs.case("all_reduce", 64, "float32", False), 1, 0.0)
     return {**found.times, **found.far, **found.impossible}
 
 
@@ -86,7 +86,7 @@ def test_ways_with_two_carriers_are_measured(short_batches, monkeypatch, use_set
     """Ranks of one host that are said to be on two: such ways run, without levels."""
     use_fake_gpus(monkeypatch, 4)
     use_fake_ccl(use_settings)
-    monkeypatch.setattr("jali.bench.collective_ways.ranks_per_host", lambda communicator: [2, 2])
+    monkeypatch.setattr("jali.bench.collective_algorithms.ranks_per_host", lambda communicator: [2, 2])
     for found in jali.virtual_ranks(4, measured_between_hosts):
         assert {"slices by remote-write and nccl", "two_level by nccl and copy-engine"} <= set(found)
         assert "MPI" in found["slices by gpu-aware-mpi and nccl"]
@@ -95,8 +95,10 @@ def test_ways_with_two_carriers_are_measured(short_batches, monkeypatch, use_set
 def chosen(collective: str, bytes_: int, in_place: bool) -> tuple[str, str]:
     c = comm.current()
     there = c.collectives.on_device(open_device("cuda", c))
-    way = there.way_of(CollectiveCall(collective, "fp32", bytes_ // 4, 0, "sum", in_place, None, False))
-    return way.name, way.carrier
+    spec = there.algorithm_of(
+        CollectiveCall(collective, "fp32", bytes_ // 4, 0, "sum", in_place, None, False)
+    )
+    return spec.name, spec.carrier
 
 
 def sums(count: int) -> bool:
@@ -110,17 +112,17 @@ def sums(count: int) -> bool:
 def test_rules_name_carriers_and_are_used(short_batches, use_settings, monkeypatch, capsys) -> None:
     """Every way runs and is right; what it is said to take is made up."""
     use_fake_ccl(use_settings)
-    timed = WaysOfCollectives._timed
+    timed = AlgorithmBenchmark._timed
 
-    def seconds(collective: str, payload: int, way: str) -> float:
+    def seconds(collective: str, payload: int, spec: str) -> float:
         fast = "ring by copy-engine" if payload < 1000 else "nccl"
-        return 0.5 if collective == "all_reduce" and way in (fast, "rules") else 1.0
+        return 0.5 if collective == "all_reduce" and spec in (fast, "rules") else 1.0
 
     def made_up(self, case, calls, *arguments, **more):  # type: ignore[no-untyped-def]
         rounds = timed(self, case, calls, *arguments, **more)
         return {w: [seconds(case.collective, case.payload, w)] * len(rounds[w]) for w in rounds}
 
-    monkeypatch.setattr(WaysOfCollectives, "_timed", made_up)
+    monkeypatch.setattr(AlgorithmBenchmark, "_timed", made_up)
     words = [
         "--only",
         "all_reduce,broadcast",
@@ -136,35 +138,35 @@ def test_rules_name_carriers_and_are_used(short_batches, use_settings, monkeypat
     told = json.loads(capsys.readouterr().out)
     assert told["conditions"]["library"] == "nccl 2.28.3"
     for cell in told["cells"]:
-        of_mpi = {str(w) for w in ways_of(cell["collective"], "cuda") if w.carrier == "gpu-aware-mpi"}
+        of_mpi = {str(w) for w in specs_of(cell["collective"], "cuda") if w.carrier == "gpu-aware-mpi"}
         of_windows = {"nccl-windows"} if cell["collective"] == "broadcast" else set()
         assert set(cell["impossible"]) == of_mpi | of_windows
         assert all(re.search("MPI|has no broadcast", why) for why in cell["impossible"].values())
     text = Path("mine.toml").read_text()
     rules = tomllib.loads(text)["rule"]
-    assert [(r["collective"], r["bytes"], r["ways"]) for r in rules] == [
+    assert [(r["collective"], r["bytes"], r["algorithms"]) for r in rules] == [
         ("all_reduce", "64..362", ["ring by copy-engine"]),
         ("all_reduce", "363..4 KiB", ["nccl"]),
     ]
     assert [r.get("nccl") for r in rules] == [None, "2.28"]
     assert all(r["memory"] == "cuda" and r["ranks"] == 2 and r["hosts"] == 1 for r in rules)
     use_settings(collective_rules=str(Path("mine.toml").resolve()))
-    for bytes_, in_place, way in (
+    for bytes_, in_place, spec in (
         (64, False, ("ring", "copy-engine")),
         (4096, False, ("nccl", "")),
         (64, True, ("one_shot", "")),
         (4100, False, ("one_shot", "")),
     ):
-        assert jali.virtual_ranks(2, chosen, "all_reduce", bytes_, in_place) == [way, way]
+        assert jali.virtual_ranks(2, chosen, "all_reduce", bytes_, in_place) == [spec, spec]
     assert jali.virtual_ranks(2, sums, 16) == [True, True]
 
 
 @TWO_DEVICES
 def test_graphs_have_rules_of_their_own(short_batches, use_settings, monkeypatch, capsys) -> None:
     """Batches are graphs whose results are compared; what they are said to take is made up."""
-    timed = WaysOfCollectives._timed
+    timed = AlgorithmBenchmark._timed
     graphs: list[bool] = []
-    measure = WaysOfCollectives.measure
+    measure = AlgorithmBenchmark.measure
 
     def noted(self, case, *arguments, graphs: bool, **more):  # type: ignore[no-untyped-def]
         case.in_graphs = graphs
@@ -176,13 +178,13 @@ def test_graphs_have_rules_of_their_own(short_batches, use_settings, monkeypatch
         graphs.append(getattr(case, "in_graphs", False))
         return {w: [0.5 if w in fast else 1.0] * len(rounds[w]) for w in rounds}
 
-    monkeypatch.setattr(WaysOfCollectives, "measure", noted)
-    monkeypatch.setattr(WaysOfCollectives, "_timed", made_up)
+    monkeypatch.setattr(AlgorithmBenchmark, "measure", noted)
+    monkeypatch.setattr(AlgorithmBenchmark, "_timed", made_up)
     words = ["--graphs", "--only", "all_reduce", "--smallest", "64", "--largest", "64", "--out", "mine.toml"]
     assert jali.virtual_ranks(2, main, [*WORDS, *words]) == [0, 0]
     assert {*graphs} == {False, True}
     rules = tomllib.loads(Path("mine.toml").read_text())["rule"]
-    assert [(r["persistent"], r["ways"]) for r in rules] == [(False, ["ring"]), (True, ["two_step"])]
+    assert [(r["persistent"], r["algorithms"]) for r in rules] == [(False, ["ring"]), (True, ["two_step"])]
     assert re.search("^all_reduce in a graph +64 B", capsys.readouterr().out, re.MULTILINE)
 
 
@@ -195,7 +197,7 @@ def test_graphs_are_of_devices(capsys) -> None:
 @pytest.mark.parametrize("keep", [0, 1 << 20])
 def test_all_collectives_are_measured_in_place_too(keep: int, short_batches, monkeypatch, capsys) -> None:
     """With the times that there are, and without a fake vendor's library; plans are kept or made anew."""
-    monkeypatch.setattr("jali.bench.collective_ways.KEEP", keep)
+    monkeypatch.setattr("jali.bench.collective_algorithms.KEEP", keep)
     words = [
         "--in-place",
         "--largest",

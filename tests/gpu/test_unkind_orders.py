@@ -114,9 +114,9 @@ def round_and_round() -> bool:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("way", ["remote-write", "copy-engine", "nccl"])
-def test_messages(way, seed):
-    with experiment(message_way=way):
+@pytest.mark.parametrize("transport", ["remote-write", "copy-engine", "nccl"])
+def test_messages(transport, seed):
+    with experiment(message_transport=transport):
         assert comm.virtual_ranks(3, round_and_round) == [True] * 3
 
 

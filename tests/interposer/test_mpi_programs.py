@@ -16,11 +16,11 @@ PLANS = """version = 1
 memory = "host"
 mpi_program = true
 collective = ["all_reduce", "reduce_scatter", "broadcast", "reduce", "all_gather"]
-ways = ["two_step", "direct"]
+algorithms = ["two_step", "direct"]
 [[rule]]
 memory = "host"
 mpi_program = true
-ways = ["direct"]
+algorithms = ["direct"]
 """
 
 

@@ -101,7 +101,7 @@ def test_other_settings_on_one_rank_end_the_job_at_its_begin(mpi: MpiPrograms, t
 
 def test_settings_that_cannot_be_end_the_job(mpi: MpiPrograms, tmp_path: Path) -> None:
     rules = tmp_path / "rules.toml"
-    rules.write_text("version = 1\n[[rule]]\nways = ['nothing']\n")
+    rules.write_text("version = 1\n[[rule]]\nalgorithms = ['nothing']\n")
     _, errors = mpi.run(
         mpi.build("safety"), "plain", status=None, timeout=120, JALI_COLLECTIVE_RULES=str(rules)
     )

@@ -66,7 +66,7 @@ TAKEN: dict[str, dict[str, object]] = {
     "device_carrier": {
         name: name for name in ("remote-write", "copy-engine", "array-write", "nccl", "rccl", "gpu-aware-mpi")
     },
-    "message_way": {
+    "message_transport": {
         name: name for name in ("remote-write", "copy-engine", "nccl", "rccl", "gpu-aware-mpi", "host-staged")
     },
     "prove_launches": {"0": False, "1": True},
@@ -129,7 +129,7 @@ REFUSED = {
     "early_launch": ("maybe",),
     "halo_off": ("bulk,weather", "bulk,"),
     "device_carrier": ("staged", "peer", "ccl"),
-    "message_way": ("pigeon",),
+    "message_transport": ("pigeon",),
     "prove_launches": ("maybe",),
 }
 
@@ -168,7 +168,7 @@ def test_what_a_setting_does_not_take_is_an_error_that_says_what_it_takes(name: 
     ("name", "text", "why"),
     [
         ("collective", "ring by by", "'by' carries no messages; array-write, "),
-        ("collective", "ring, broadcast=bruck", "'bruck' is no way of broadcast"),
+        ("collective", "ring, broadcast=bruck", "'bruck' is no algorithm of broadcast"),
         ("collective", "reduce_all=ring", "there is no collective 'reduce_all'"),
         ("cxx", 'g++ -DX="a b', 'a " is opened and not closed'),
         ("cxx", "g++ \\", "a \\ stands at its end"),
@@ -304,7 +304,7 @@ def test_a_name_that_is_no_text_is_noted() -> None:
     assert r"FutureWarning: JALI_\xff is no setting of jali; did you mean JALI_" in done.stderr
 
 
-RULES_HEAD = "version = 1\n[[rule]]\nways = ['ring']\nwhy = "
+RULES_HEAD = "version = 1\n[[rule]]\nalgorithms = ['ring']\nwhy = "
 
 
 @pytest.mark.parametrize(
@@ -411,7 +411,7 @@ def test_experiments_have_no_variable() -> None:
         ("JALI_LAUNCH", "JALI_LAUNCH is not read any more; use jali.tune.experiment(launch=...)"),
         (
             "JALI_PEER_PUT",
-            "JALI_PEER_PUT is not read any more; use way=... at the sender, or jali.tune.experiment(message_way=...)",
+            "JALI_PEER_PUT is not read any more; use transport=... at the sender, or jali.tune.experiment(message_transport=...)",
         ),
     ],
 )

@@ -1,12 +1,12 @@
-"""From times of ways to rules of collectives: which way replaces jali's choice, for which sizes, and the file that says so.
+"""From times of algorithms to rules of collectives: which algorithm replaces jali's choice, for which sizes, and the file that says so.
 
-A cell is a collective at one size; its times are rounds in which all ways took turns, so that those of one round belong together.
-What is compared is the ratio of such pairs, by its median and the order statistics around it. A way may replace the default where it
+A cell is a collective at one size; its times are rounds in which all algorithms took turns, so that those of one round belong together.
+What is compared is the ratio of such pairs, by its median and the order statistics around it. An algorithm may replace the default where it
 is faster by GAIN at least, at 99.9 % confidence (FIRST); among those that may and that nothing tells from the fastest, the one
 that its neighbours take as well. What was chosen so is measured anew and stays where it is faster again, at 95 % (AGAIN). Where
 nothing is faster there is no rule: the default goes on to choose.
 
-Nothing here measures; times come from `jali.bench.collective_ways`.
+Nothing here measures; times come from `jali.bench.collective_algorithms`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,19 @@ from jali.bench.collectives import order_of_median
 from jali.bench.reports import size_text, time_text
 
 DEFAULT = "default"
-FIRST, AGAIN = 0.001, 0.05  # how often noise alone may say that one of two equal ways is faster, or slower
+FIRST, AGAIN = (
+    0.001,
+    0.05,
+)  # how often noise alone may say that one of two equal algorithms is faster, or slower
 GAIN = 1.02  # faster by less is not worth a rule; as of the tuner of kernels
 LEAST_ROUNDS = 11  # fewer say nothing at FIRST, whatever they are
 
-Times = Mapping[str, Sequence[float]]  # seconds of rounds, by way
+Times = Mapping[str, Sequence[float]]  # seconds of rounds, by algorithm
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as fast one way is as another: of the median pair, and its interval."""
+    """How many times as fast one algorithm is as another: of the median pair, and its interval."""
 
     value: float
     low: float
@@ -43,35 +46,35 @@ class Ratio:
         return f"{self.value:.2f} ({self.low:.2f} .. {self.high:.2f})"
 
 
-def ratio(times: Times, way: str, other: str = DEFAULT, error: float = AGAIN) -> Ratio:
-    """Speed of `way` over `other`, round by round; outside of the interval is the median with probability `error` at most.
+def ratio(times: Times, spec: str, other: str = DEFAULT, error: float = AGAIN) -> Ratio:
+    """Speed of `spec` over `other`, round by round; outside of the interval is the median with probability `error` at most.
 
     Without enough rounds to say that, the interval is everything.
     """
-    pairs = np.sort(np.asarray(times[other]) / np.asarray(times[way]))
+    pairs = np.sort(np.asarray(times[other]) / np.asarray(times[spec]))
     k = order_of_median(len(pairs), error / 2)
     middle = float(np.median(pairs))
     return Ratio(middle, 0.0, math.inf) if k is None else Ratio(middle, float(pairs[k]), float(pairs[-1 - k]))
 
 
 def possible_winners(times: Times) -> dict[str, float]:
-    """The ways that may replace the default in a cell, with their median times; empty where the default stays.
+    """The algorithms that may replace the default in a cell, with their median times; empty where the default stays.
 
     Those that are faster than the default beyond noise, but for what is slower than the fastest of them beyond noise.
     """
     faster = [w for w in times if w != DEFAULT and ratio(times, w, error=FIRST).low > GAIN]
     if not faster:
         return {}
-    medians = {way: float(np.median(times[way])) for way in faster}
-    best = min(faster, key=lambda way: medians[way])
-    return {way: medians[way] for way in faster if way == best or ratio(times, way, best).high >= 1}
+    medians = {spec: float(np.median(times[spec])) for spec in faster}
+    best = min(faster, key=lambda spec: medians[spec])
+    return {spec: medians[spec] for spec in faster if spec == best or ratio(times, spec, best).high >= 1}
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Neighbouring sizes (bytes, as measured) that take one way."""
+    """Neighbouring sizes (bytes, as measured) that take one algorithm."""
 
-    way: str
+    spec: str
     sizes: tuple[int, ...]
 
 
@@ -79,16 +82,16 @@ def stretches(cells: Sequence[tuple[int, Times]]) -> list[Stretch]:
     """The sizes of one collective, in their order, in as few stretches as winners allow; sizes where the default stays are in none."""
     found: list[Stretch] = []
     sizes: list[int] = []
-    common: dict[str, float] = {}  # ways that may win in all of `sizes`: product of medians
+    common: dict[str, float] = {}  # algorithms that may win in all of `sizes`: product of medians
 
     def end() -> None:
         if sizes:
-            found.append(Stretch(min(common, key=lambda way: common[way]), tuple(sizes)))
+            found.append(Stretch(min(common, key=lambda spec: common[spec]), tuple(sizes)))
         sizes.clear()
 
     for size, times in cells:
         here = possible_winners(times)
-        both = {way: common[way] * here[way] for way in common if way in here} if sizes else {}
+        both = {spec: common[spec] * here[spec] for spec in common if spec in here} if sizes else {}
         if not both:
             end()
         common = both or here
@@ -140,7 +143,7 @@ class Rule:
     persistent: bool | None
     least: int
     most: int
-    way: str
+    spec: str
     why: str = ""
 
 
@@ -176,7 +179,7 @@ def rules_of(
                     after[0] = before[1] + 1
             for stretch, (least, most) in zip(ordered, bounds, strict=True):
                 asked = (type_, in_place, persistent, least, most)
-                rules.append(Rule(collective, *asked, stretch.way, why(variant, stretch)))
+                rules.append(Rule(collective, *asked, stretch.spec, why(variant, stretch)))
     return rules
 
 
@@ -198,11 +201,11 @@ def _folded(said: list[Said], found: Mapping[Variant, Sequence[Stretch]], condit
 
 @dataclass(frozen=True)
 class Library:
-    """Who has collectives itself where rules are made: that of the devices' vendor, or MPI's; and how its name begins in ways."""
+    """Who has collectives itself where rules are made: that of the devices' vendor, or MPI's; and how its name begins in algorithms."""
 
     name: str
     version: str
-    in_ways: str
+    in_specs: str
 
 
 COMBINING = ("all_reduce", "reduce", "reduce_scatter")
@@ -217,7 +220,7 @@ def rules_text(
 ) -> str:
     """The file: comments, then rules, each with the conditions (memory, ranks, ...) that all of them were measured under.
 
-    Rules whose way takes the `library` ask for the first two numbers of its version.
+    Rules whose algorithm takes the `library` ask for the first two numbers of its version.
     """
     lines = [f"# {line}".rstrip() for line in comments] + ["version = 1"]
     for rule in rules:
@@ -235,11 +238,11 @@ def rules_text(
             asked["reproducible"] = False
         if rule.collective in WITH_COUNTS:
             asked["even"] = True
-        takes = re.split(" by | and ", str(rule.way))  # whose messages
-        if library is not None and any(name.startswith(library.in_ways) for name in takes):
+        takes = re.split(" by | and ", str(rule.spec))  # whose messages
+        if library is not None and any(name.startswith(library.in_specs) for name in takes):
             asked[library.name] = ".".join(library.version.split(".")[:2])
         lines += ["", "[[rule]]", *(f"{key} = {_toml(value)}" for key, value in asked.items())]
-        lines.append(f"ways = [{_toml(rule.way)}]")
+        lines.append(f"algorithms = [{_toml(rule.spec)}]")
         if rule.why:
             lines.append(f"why = {_toml(rule.why)}")
     return "\n".join(lines) + "\n"
@@ -259,20 +262,20 @@ def _toml(value: object) -> str:
 
 
 def gain_text(measured: Iterable[Times]) -> str:
-    """How much faster than the default fresh rounds of some cells were, which are of the ways DEFAULT and "rules"."""
+    """How much faster than the default fresh rounds of some cells were, which are of the algorithms DEFAULT and "rules"."""
     pairs = [ratio(times, "rules") for times in measured]
     low, high = min(p.value for p in pairs), max(p.value for p in pairs)
     return f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
 
 
-def cell_text(variant: Variant, size: str, times: Times, ways: int) -> str:
-    """A line about a cell as it was measured first: the default, the fastest other way, and what may replace the default."""
-    medians = {way: float(np.median(rounds)) for way, rounds in times.items() if way != DEFAULT}
+def cell_text(variant: Variant, size: str, times: Times, specs: int) -> str:
+    """A line about a cell as it was measured first: the default, the fastest other algorithm, and what may replace the default."""
+    medians = {spec: float(np.median(rounds)) for spec, rounds in times.items() if spec != DEFAULT}
     words = [f"{variant!s:32s}{size:>9s}  {time_text(float(np.median(times[DEFAULT]))):>10s}"]
     if medians:
-        best = min(medians, key=lambda way: medians[way])
+        best = min(medians, key=lambda spec: medians[spec])
         words.append(f"{best} {time_text(medians[best])}, ratio {ratio(times, best, error=FIRST)}")
-    words.append(f"{len(times[DEFAULT])} rounds, {len(medians)} of {ways} ways")
+    words.append(f"{len(times[DEFAULT])} rounds, {len(medians)} of {specs} algorithms")
     winners = possible_winners(times)
     if winners:
         words.append("may be replaced by " + ", ".join(winners))

@@ -35,9 +35,9 @@ from jali.fft.providers import PROVIDERS, Means, provider_for
 from jali.fft.steps import Move, Run
 
 WHOLE, NATURAL = "transposed", "natural"
-BOTH_WAYS = "transposed, there and back"
+THERE_AND_BACK = "transposed, there and back"
 LOCAL, EXCHANGES = "local transforms", "exchanges"
-ROWS = (WHOLE, BOTH_WAYS, NATURAL, LOCAL, EXCHANGES)
+ROWS = (WHOLE, THERE_AND_BACK, NATURAL, LOCAL, EXCHANGES)
 UNSCALED = {WHOLE: "transposed, not scaled", NATURAL: "natural, not scaled"}  # as cuFFT does it
 OTHERS = {"mpi4py-fft": "pip install mpi4py-fft pyfftw"}
 VISITS = 2  # of a side, for one row
@@ -224,7 +224,7 @@ def _ours(x: DistributedArray, provider: str, pieces: int, unscaled: bool) -> Si
         side.makes[result] = whole
         if unscaled:
             side.makes[UNSCALED[result]] = partial(whole, norm="backward")
-    side.makes[BOTH_WAYS] = partial(_whole, x, provider, pieces, WHOLE, back=True)
+    side.makes[THERE_AND_BACK] = partial(_whole, x, provider, pieces, WHOLE, back=True)
     if pieces == 1:
         side.makes[LOCAL] = partial(_parts, x, provider, False)
         if any(isinstance(step, Move) for step in Plan(x.layout, result=WHOLE).steps):
@@ -325,7 +325,7 @@ def _theirs(x: DistributedArray, name: str) -> Side:
     a, b = np.ones(before.subshape, dtype), np.zeros(after.subshape, dtype)
     calls: dict[str, Call] = {
         WHOLE: lambda: fft.forward(u, v, normalize=True),
-        BOTH_WAYS: lambda: fft.backward(fft.forward(u, v, normalize=True), w),
+        THERE_AND_BACK: lambda: fft.backward(fft.forward(u, v, normalize=True), w),
         EXCHANGES: lambda: transfer.forward(a, b),
     }
     return Side(0, {row: lambda compare, call=call: call for row, call in calls.items()})  # type: ignore[misc]

@@ -1,9 +1,9 @@
-"""Collectives as jali chooses them beside every single way, and beside what a program that calls MPI has without jali.
+"""Collectives as jali chooses them beside every single algorithm, and beside what a program that calls MPI has without jali.
 
 On hosts that is the MPI library's own collective. On devices it is what such programs do by hand, since not every MPI library
 takes their memory: copy to the host, call MPI, copy back; once with ordinary memory of the host, once with page-locked memory.
 
-Ways are timed as for rules (`jali.bench.collective_ways`); on devices on streams and in graphs, where what is done by hand, which
+Algorithms are timed as for rules (`jali.bench.collective_algorithms`); on devices on streams and in graphs, where what is done by hand, which
 no graph can hold, is called as it is.
 """
 
@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from jali import _core, settings
+from jali.bench.collective_algorithms import AlgorithmBenchmark, Measured, core_type
 from jali.bench.collective_rules import DEFAULT
-from jali.bench.collective_ways import Measured, WaysOfCollectives, core_type
 from jali.bench.collectives import Cell, MpiSide, Report, Timing, conditions
 from jali.bench.device_collectives import ORDERS, DeviceCase
 from jali.bench.journal import Journal
@@ -27,19 +27,19 @@ from jali.errors import ParameterError
 
 CHOICE = "jali"
 BY_HAND, PINNED = "by hand", "by hand, pinned"
-CALLED = "mpi, called"  # by the program itself; jali's own way of that name goes through jali
+CALLED = "mpi, called"  # by the program itself; jali's own algorithm of that name goes through jali
 DTYPE = "float32"
 
 
 @dataclass
 class HybridReport(Report):
-    """All cells, which way was chosen for each, and what they are compared with: the first of `baselines`."""
+    """All cells, which algorithm was chosen for each, and what they are compared with: the first of `baselines`."""
 
     baselines: list[str] = field(default_factory=list)
     chosen: list[str] = field(default_factory=list)
 
     def best(self, cell: Cell) -> str:
-        """The fastest single way of jali's."""
+        """The fastest single algorithm of jali's."""
         single = [name for name in cell.timings if name not in (CHOICE, *self.baselines)]
         return min(single, key=lambda name: cell.timings[name].median)
 
@@ -118,11 +118,11 @@ def measure(
         order: HybridReport({**told, "order": order}, [CHOICE, *baselines], baselines=baselines)
         for order in orders
     }
-    ways = WaysOfCollectives(communicator, gpu)
+    specs = AlgorithmBenchmark(communicator, gpu)
     journal = journal or Journal(communicator)
 
     def measured(collective: str, payload: int, order: str) -> tuple[Cell, str]:
-        case = ways.case(collective, payload, DTYPE, False)
+        case = specs.case(collective, payload, DTYPE, False)
         beside: dict[str, Callable[[], object]]
         if gpu is None:
             beside = {CALLED: MpiSide(world).prepare(case)}
@@ -132,7 +132,7 @@ def measure(
                 for name, pinned in ((BY_HAND, False), (PINNED, True))
             }
         graphs = order == "graph"
-        found = ways.measure(case, rounds, seconds, graphs=graphs, beside=beside, rules=rules)
+        found = specs.measure(case, rounds, seconds, graphs=graphs, beside=beside, rules=rules)
         return _cell(collective, found), _chosen(communicator, gpu, case, graphs)
 
     for collective in collectives:
@@ -159,9 +159,9 @@ def _cell(collective: str, found: Measured) -> Cell:
 
 
 def _chosen(communicator: Any, gpu: Any, case: Any, graphs: bool) -> str:
-    """The way of a call as the case has it."""
+    """The algorithm of a call as the case has it."""
     in_place = case.collective == "broadcast"
     call = _core.CollectiveCall(case.collective, core_type(DTYPE), case.chunk, case.root, "sum", in_place)
     if gpu is None:
-        return str(communicator.collectives.way_of(call).way)
-    return str(communicator.collectives.on_device(gpu).way_of(call, graphs).way)
+        return str(communicator.collectives.algorithm_of(call).spec)
+    return str(communicator.collectives.on_device(gpu).algorithm_of(call, graphs).spec)

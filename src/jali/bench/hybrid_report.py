@@ -1,8 +1,8 @@
-"""What choices amount to beside every single way and beside MPI called by hand: a table, our thresholds, files and pictures.
+"""What choices amount to beside every single algorithm and beside MPI called by hand: a table, our thresholds, files and pictures.
 
-The thresholds: a choice takes at most 5 %, or 0.3 us, longer than the fastest single way, and nowhere longer than what it is compared
+The thresholds: a choice takes at most 5 %, or 0.3 us, longer than the fastest single algorithm, and nowhere longer than what it is compared
 with; all-reduce of 1 MiB on devices is 20 times as fast as by hand. A cell counts as missed only if the whole 95 % interval of its
-ratio does, where there is one: of ways that were far behind, a few rounds are all that is known.
+ratio does, where there is one: of algorithms that were far behind, a few rounds are all that is known.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def judge(report: HybridReport, order: str) -> list[Verdict]:
     slower = missing(lambda cell: baseline, 1.0)
     said = [
         Verdict(
-            f"{order}: at most {WITHIN} times, or {MICROSECONDS} us more than, the time of the fastest single way",
+            f"{order}: at most {WITHIN} times, or {MICROSECONDS} us more than, the time of the fastest single algorithm",
             f"{len(report.cells) - len(slow)} of {counted(len(report.cells), 'cell')}",
             not slow,
             slow,
@@ -105,7 +105,7 @@ def of_collectives(report: HybridReport) -> Iterator[tuple[str, list[int]]]:
 
 
 def crossover(report: HybridReport, numbers: list[int], other: str) -> int | None:
-    """The size from which on the choice is faster than another way at all sizes (cells by their numbers); None where it is not."""
+    """The size from which on the choice is faster than another algorithm at all sizes (cells by their numbers); None where it is not."""
     found = None
     for number in reversed(numbers):
         if speed(report.cells[number], other) <= 1:
@@ -115,7 +115,7 @@ def crossover(report: HybridReport, numbers: list[int], other: str) -> int | Non
 
 
 def changes(report: HybridReport, numbers: list[int]) -> list[tuple[int, str, str]]:
-    """Sizes at which another way is chosen than at the size before, and the two."""
+    """Sizes at which another algorithm is chosen than at the size before, and the two."""
     return [
         (report.cells[b].payload, report.chosen[a], report.chosen[b])
         for a, b in pairwise(numbers)
@@ -131,7 +131,7 @@ def summary(reports: Mapping[str, HybridReport], *, busy: str = "") -> str:
         for collective, numbers in of_collectives(report):
             chosen = [
                 report.chosen[numbers[0]],
-                *(f"{way} from {size_text(n)}" for n, _, way in changes(report, numbers)),
+                *(f"{spec} from {size_text(n)}" for n, _, spec in changes(report, numbers)),
             ]
             at = [
                 f"faster than {name} " + ("nowhere" if n is None else f"from {size_text(n)}")
@@ -143,7 +143,7 @@ def summary(reports: Mapping[str, HybridReport], *, busy: str = "") -> str:
 
 
 def as_json(report: HybridReport) -> dict[str, Any]:
-    """Everything measured, which ways were chosen, and the verdicts."""
+    """Everything measured, which algorithms were chosen, and the verdicts."""
     found = collectives_report.as_json(report)
     for row, chosen in zip(found["cells"], report.chosen, strict=True):
         row["chosen"] = chosen
@@ -158,7 +158,7 @@ def as_json(report: HybridReport) -> dict[str, Any]:
 
 
 def write_plot(report: HybridReport, path: Path) -> None:
-    """Time over size: a panel per collective, a curve per way, the choice in bold."""
+    """Time over size: a panel per collective, a curve per algorithm, the choice in bold."""
     cells = {
         Variant(collective, "fp32", None): [_Curve(report.cells[n]) for n in numbers]
         for collective, numbers in of_collectives(report)
@@ -176,7 +176,7 @@ class _Curve:
 
 
 def write_osu(report: HybridReport, path: Path) -> None:
-    """Latency over size as the OSU benchmarks draw it, a panel per collective: what is compared with, the fastest single ways, the
+    """Latency over size as the OSU benchmarks draw it, a panel per collective: what is compared with, the fastest single algorithms, the
     choice, at which sizes it changes, and how many times as fast it is as the first of what it is compared with."""
     panels = list(of_collectives(report))
     columns = min(2, len(panels))
@@ -188,7 +188,7 @@ def write_osu(report: HybridReport, path: Path) -> None:
             cells = [report.cells[n] for n in numbers]
             x = [cell.payload for cell in cells]
             single = [cell.timings[report.best(cell)].median * 1e6 for cell in cells]
-            axes.plot(x, single, ":", color="#222222", lw=1, label="fastest single way")
+            axes.plot(x, single, ":", color="#222222", lw=1, label="fastest single algorithm")
             for name, colour in zip(report.baselines, greys, strict=False):
                 axes.plot(
                     x,

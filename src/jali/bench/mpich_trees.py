@@ -7,7 +7,7 @@ a rule behind them says that the MPI library chooses.
 
 Predicates become conditions of rules. Some have none: the branches under them are left out, said with their place (`Imported.left_out`),
 and calls that MPICH would send there take the rules that follow. `assumed` says what such a predicate is on the machine at hand, and then
-nothing is left out. Leaves become jali's ways of the same name and meaning; what has no counterpart is "mpi", the MPI library's own.
+nothing is left out. Leaves become jali's algorithms of the same name and meaning; what has no counterpart is "mpi", the MPI library's own.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class ImportedRule:
     """A row of the file. `line` is the leaf's in the tree."""
 
     conditions: Conditions
-    ways: tuple[str, ...]
+    specs: tuple[str, ...]
     why: str
     line: int
 
@@ -488,17 +488,17 @@ class TreeImporter:
         if not collective:
             self.fail(node, f"{shown(node.key)!r} is under no collective=")
         parameters = self._parameters(node)
-        ways, why_not = self._ways(node, kind, name, collective, parameters)
-        if not ways:
+        specs, why_not = self._ways(node, kind, name, collective, parameters)
+        if not specs:
             yield LeftOut(" > ".join(path), node.line, why_not, order=True)
             return
         lost = [key for key in parameters if not key.startswith("ccl=")]
-        if lost and ways != ("mpi",):
+        if lost and specs != ("mpi",):
             self.notes[f"parameters of leaves have no counterpart: {', '.join(lost)} in line {node.line}"] = (
                 None
             )
         for conditions in alternatives:
-            yield ImportedRule(conditions, ways, f"MPICH: {name}, line {node.line}", node.line)
+            yield ImportedRule(conditions, specs, f"MPICH: {name}, line {node.line}", node.line)
 
     def _parameters(self, node: Node) -> list[str]:
         for child in node.children:
@@ -509,7 +509,7 @@ class TreeImporter:
     def _ways(
         self, node: Node, kind: str, name: str, collective: str, parameters: list[str]
     ) -> tuple[tuple[str, ...], str]:
-        """jali's ways for a leaf; or none, and why."""
+        """jali's algorithms for a leaf; or none, and why."""
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             self.fail(
                 node,
@@ -522,13 +522,13 @@ class TreeImporter:
             return self._of_library(node, parameters)
         return self._named(ALGORITHMS[collective].get(short, "mpi") if name.startswith("MPIR_") else "mpi")
 
-    def _named(self, way: str) -> tuple[tuple[str, ...], str]:
-        ways = COMPOSITIONS.get(way, (way,))
+    def _named(self, spec: str) -> tuple[tuple[str, ...], str]:
+        specs = COMPOSITIONS.get(spec, (spec,))
         if self.memory == "host":
-            return tuple(name for one in ways for name in ON_HOSTS.get(one, (one,))), ""
-        if way == BY_MPI:
+            return tuple(name for one in specs for name in ON_HOSTS.get(one, (one,))), ""
+        if spec == BY_MPI:
             return (), "arrays of devices are no business of the MPI library's own algorithms"
-        return ways, ""
+        return specs, ""
 
     def _of_library(self, node: Node, parameters: list[str]) -> tuple[tuple[str, ...], str]:
         asked = [key.partition("=")[2] for key in parameters if key.startswith("ccl=")]
@@ -586,8 +586,8 @@ def text_of(imported: Imported, comments: list[str]) -> str:
             lines += ["", f"# left out: {_plain(str(entry))}"]
             continue
         lines += ["", "[[rule]]", *(f"{key} = {_value(key, is_)}" for key, is_ in entry.conditions.items())]
-        ways = ", ".join(f'"{way}"' for way in entry.ways)
-        lines += [f"ways = [{ways}]", f'why = "{_plain(entry.why)}"']
+        specs = ", ".join(f'"{spec}"' for spec in entry.specs)
+        lines += [f"algorithms = [{specs}]", f'why = "{_plain(entry.why)}"']
     return "\n".join(lines) + "\n"
 
 

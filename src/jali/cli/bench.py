@@ -1,7 +1,7 @@
 """`jali bench`: measurements on these ranks.
 
 `collectives`: jali's beside those of the MPI library, on the same data; with `--device` on arrays in device memory, beside
-those of the device's vendor (NCCL, RCCL); with `--hybrid` or `--osu` jali's choice beside every single way and MPI by hand. `halo`: every policy of halo exchange for a
+those of the device's vendor (NCCL, RCCL); with `--hybrid` or `--osu` jali's choice beside every single algorithm and MPI by hand. `halo`: every policy of halo exchange for a
 kernel with neighbours, part by part. `arrays`: distributed arrays beside another library and plain NumPy. `fft`: Fourier transforms by every provider, beside their parts
 and another library. `compare A B`: how much faster or slower one commit of jali is than another.
 """
@@ -42,7 +42,7 @@ OPTIONS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `jali bench`."""
     parser.description = (
-        "Time collectives against the MPI library's own (p*d/t, results compared in every round), or every way of "
+        "Time collectives against the MPI library's own (p*d/t, results compared in every round), or every algorithm of "
         "exchanging the halos of a kernel, part by part; both need ranks (-n). Or distributed arrays and Fourier transforms beside other "
         "libraries. Or compare the speed of two commits of jali."
     )
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hybrid",
         action="store_true",
-        help="of collectives: what jali chooses beside every single way, and beside MPI: on hosts the library's own, on devices "
+        help="of collectives: what jali chooses beside every single algorithm, and beside MPI: on hosts the library's own, on devices "
         "what programs do by hand, copies to the host and back around it",
     )
     parser.add_argument(
@@ -379,7 +379,9 @@ def _collectives_hybrid(arguments: argparse.Namespace, journal: Journal) -> int:
     from jali.devices import open_device
 
     if arguments.sides is not None:
-        raise ParameterError("--sides is for collectives without --hybrid and --osu, which take all ways")
+        raise ParameterError(
+            "--sides is for collectives without --hybrid and --osu, which take all algorithms"
+        )
     ranks = comm.current()
     gpu = open_device(arguments.device, ranks) if arguments.device not in (None, "cpu") else None
     _settle_sizes(arguments)

@@ -1,7 +1,7 @@
-"""`jali explain`: which way a collective would take, by which rule, and what it and the other ways cost.
+"""`jali explain`: which algorithm a collective would take, by which rule, and what it and the other algorithms cost.
 
 No rank is started and no device opened: what rules ask is said by the arguments. What only ranks with their devices can know
-(whether these map each other's memory, whether a library is there) is said as a condition, and the ways that are taken if it does not
+(whether these map each other's memory, whether a library is there) is said as a condition, and the algorithms that are taken if it does not
 hold come behind it. Costs are those of a described machine, by the planner's model, or times that `jali tune collectives` left. Under
 a launcher the ranks that were started say what they take here, too.
 """
@@ -19,8 +19,8 @@ import numpy as np
 from jali import _core, comm, settings, vendors
 from jali.amounts import counted, size_text, time_text
 from jali.bench.cases import chunks_of
+from jali.bench.collective_algorithms import AlgorithmSpec, specs_of
 from jali.bench.collective_rules import COMBINING, DEFAULT
-from jali.bench.collective_ways import Way, ways_of
 from jali.cli.file_kinds import EMPTY, JSON, TEXT, refuse_other_kinds
 from jali.cli.plan_arguments import (
     load_machine,
@@ -37,7 +37,7 @@ from jali.files import value_shown
 from jali.planner.call_costs import Cost, Costs, Times
 
 TIMES_NEEDED = "what `jali tune collectives --json` prints is needed"
-MOST_NAMED = 5  # of ways without costs for the same reason
+MOST_NAMED = 5  # of algorithms without costs for the same reason
 MACHINES = {"cuda": "h200x8", "hip": "frontier"}
 """Where nobody names a machine: those whose measurements jali's own rules and model were made with."""
 
@@ -45,8 +45,8 @@ MACHINES = {"cuda": "h200x8", "hip": "frontier"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `jali explain`."""
     parser.description = (
-        "Say which way a collective would take between ranks that need not be there, by which line of the rules, what was passed "
-        "over and why, and what all ways cost."
+        "Say which algorithm a collective would take between ranks that need not be there, by which line of the rules, what was passed "
+        "over and why, and what all algorithms cost."
     )
     parser.add_argument("collective", help=", ".join(name.replace("_", "-") for name in COLLECTIVES))
     parser.add_argument(
@@ -160,7 +160,9 @@ class Asked:
             arguments.root,
             op,
             arguments.in_place or collective == "broadcast",
-            None if arguments.algorithm is None else way_as_written(arguments.algorithm, collective, kind),
+            None
+            if arguments.algorithm is None
+            else algorithm_as_written(arguments.algorithm, collective, kind),
             arguments.reproducible,
         )
         return Asked(call, hosts, kind, arguments)
@@ -188,23 +190,25 @@ class Asked:
             "versions": self.versions,
         }
         facts["versions_asked"] = _core.rules_ask_for_library()
-        facts["ways"] = self.ways()
-        facts["takes"] = next((way["way"] for way in facts["ways"] if way["verdict"] != "not"), None)
+        facts["algorithms"] = self.specs()
+        facts["takes"] = next(
+            (spec["algorithm"] for spec in facts["algorithms"] if spec["verdict"] != "not"), None
+        )
         facts |= self.costs(facts["takes"])
-        cost = {row["way"]: row["time"] for row in facts["costs"]}
-        possible = [way["way"] for way in facts["ways"] if way["verdict"] != "not"]
-        facts["takes_there"] = next((way for way in possible if cost.get(way) is not None), None)
+        cost = {row["algorithm"]: row["time"] for row in facts["costs"]}
+        possible = [spec["algorithm"] for spec in facts["algorithms"] if spec["verdict"] != "not"]
+        facts["takes_there"] = next((spec for spec in possible if cost.get(spec) is not None), None)
         return facts
 
-    # --- which way ------------------------------------------------------------------------------------------
+    # --- which algorithm ------------------------------------------------------------------------------------------
 
-    def ways(self) -> list[dict[str, Any]]:
-        """The ways that are tried, in their order, down to the first that is possible in any case."""
-        asked = _core.asked_way(self.call, self.kind != "host")
+    def specs(self) -> list[dict[str, Any]]:
+        """The algorithms that are tried, in their order, down to the first that is possible in any case."""
+        asked = _core.requested_algorithm(self.call, self.kind != "host")
         if asked.name and (asked.why == "asked for" or not self._is_of_others(asked.name)):
             return [self._told(asked, asked.why, [], "", [])]
         found: list[dict[str, Any]] = []
-        for ruled in _core.ruled_ways(
+        for ruled in _core.matched_rules(
             self.call, self.hosts, self.kind, self.versions, self.arguments.persistent
         ):
             place = f"line {ruled.line} of {ruled.file}"
@@ -215,23 +219,23 @@ class Asked:
 
     def _told(
         self,
-        chosen: _core.RuledWay | _core.CollectiveChoice,
+        chosen: _core.MatchedRule | _core.CollectiveChoice,
         rule: str,
         conditions: list[str],
         why: str,
         before: list[dict[str, Any]],
     ) -> dict[str, Any]:
-        """A way as it is told, behind those that are tried `before`."""
-        way = Way(chosen.name, chosen.carrier, chosen.between)
+        """An algorithm as it is reported, behind those that are tried `before`."""
+        spec = AlgorithmSpec(chosen.name, chosen.carrier, chosen.between)
         needs, impossible = self.needs(
-            way, chosen.one_host, asked_for=isinstance(chosen, _core.CollectiveChoice)
+            spec, chosen.one_host, asked_for=isinstance(chosen, _core.CollectiveChoice)
         )
         for other in before:
             if other["verdict"] == "if" and set(other["needs"]) <= set(needs):
-                impossible = impossible or f"it needs what {other['way']} needs, and is not reached"
+                impossible = impossible or f"it needs what {other['algorithm']} needs, and is not reached"
         return {
-            "way": str(way),
-            "by": self.carrier_words(way),
+            "algorithm": str(spec),
+            "by": self.carrier_words(spec),
             "rule": rule,
             "conditions": conditions,
             "why": why,
@@ -245,34 +249,36 @@ class Asked:
         return {row for row, *_ in _core.collective_rows([vendors.library_of(self.kind)])}
 
     def _is_of_others(self, name: str) -> bool:
-        """Whether a way is that of another vendor's devices."""
+        """Whether an algorithm is that of another vendor's devices."""
         everybodys = {row for row, *_ in _core.collective_rows(vendors.libraries())}
         return self.kind != "host" and name in everybodys - self._rows_here
 
-    def needs(self, way: Way, one_host: bool = False, asked_for: bool = False) -> tuple[list[str], str]:
-        """What a way needs that only ranks and devices know, and why it is impossible in any case (else empty)."""
-        between = _core.why_not_between(way.name, one_host, self.call.collective, self.hosts)
+    def needs(
+        self, spec: AlgorithmSpec, one_host: bool = False, asked_for: bool = False
+    ) -> tuple[list[str], str]:
+        """What an algorithm needs that only ranks and devices know, and why it is impossible in any case (else empty)."""
+        between = _core.why_not_between(spec.name, one_host, self.call.collective, self.hosts)
         if between and (
             one_host or not asked_for
         ):  # who asks for levels gets them where there is one host, too
             return [], between
-        carriers = [name for name in (way.carrier, way.between) if name]
-        if self.kind != "host" and not carriers and self._has_levels(way.name):
+        carriers = [name for name in (spec.carrier, spec.between) if name]
+        if self.kind != "host" and not carriers and self._has_levels(spec.name):
             return [self._compiles], ""
         if self.kind == "host":
-            if way.name == BY_MPI:
+            if spec.name == BY_MPI:
                 has_not = _core.why_mpi_has_not(self.call, self.ranks)
                 return ([], has_not) if has_not else (["the ranks are MPI's"], "")
-            if way.name not in _core.names_of_ways(self.call.collective, False):
-                return [], f"'{way.name}' is for devices"
+            if spec.name not in _core.names_of_algorithms(self.call.collective, False):
+                return [], f"'{spec.name}' is for devices"
             wrong = [name for name in carriers if name in CARRIERS_OF_DEVICES]
             return [], f"'{wrong[0]}' carries messages between devices" if wrong else ""
         traits = {row: more for row, *more in _core.collective_traits(vendors.libraries())}
-        algorithm = way.name not in traits
+        algorithm = spec.name not in traits
         forced = settings.current().device_carrier
         rows = carriers or [forced or usual_carrier(self.kind)]
         if not algorithm:
-            rows = [way.name]
+            rows = [spec.name]
         needs: list[str] = []
         for number, row in enumerate(rows):
             if row not in self._rows_here:
@@ -282,10 +288,10 @@ class Asked:
             maps_memory, of_library, user = traits[row]
             if self.call.operation == "user" and not user:
                 return [], f"'{row}' has no operations of the user"
-            everywhere = len(self.hosts) > 1 and (number > 0 or not way.between)
+            everywhere = len(self.hosts) > 1 and (number > 0 or not spec.between)
             if maps_memory:
                 where = (
-                    ", also those of other hosts" if everywhere else " inside hosts" if way.between else ""
+                    ", also those of other hosts" if everywhere else " inside hosts" if spec.between else ""
                 )
                 needs.append(f"devices of the ranks map each other's memory{where} ({row})")
             elif of_library:
@@ -304,24 +310,24 @@ class Asked:
         return f"{vendors.vendor(self.kind).compiler.library.title} compiles kernels on all ranks"
 
     def _has_levels(self, name: str) -> bool:
-        """Whether a way does one thing inside the hosts of the call, and another between them."""
+        """Whether an algorithm does one thing inside the hosts of the call, and another between them."""
         nested = 1 < len(self.hosts) < self.ranks
         return nested and any(row.name == name and row.hierarchy == "hosts" for row in ALGORITHMS)
 
-    def carrier_words(self, way: Way) -> str:
+    def carrier_words(self, spec: AlgorithmSpec) -> str:
         """Who carries messages."""
-        if way.between:
-            return f"{way.carrier} inside hosts, {way.between} between them"
+        if spec.between:
+            return f"{spec.carrier} inside hosts, {spec.between} between them"
         if self.kind != "host":
-            if way.name in ON_DEVICES:
+            if spec.name in ON_DEVICES:
                 return "its own"
-            if not way.carrier and self._has_levels(way.name) and not settings.current().device_carrier:
+            if not spec.carrier and self._has_levels(spec.name) and not settings.current().device_carrier:
                 return "the first that is open inside hosts, and the first between all"
-            return settings.current().device_carrier or way.carrier or usual_carrier(self.kind)
-        if way.name == BY_MPI:
+            return settings.current().device_carrier or spec.carrier or usual_carrier(self.kind)
+        if spec.name == BY_MPI:
             return "its own"
-        if way.carrier:
-            return way.carrier
+        if spec.carrier:
+            return spec.carrier
         if len(self.hosts) == self.ranks > 1:
             return "mpi"
         return "shm" if len(self.hosts) == 1 else "shm inside hosts, mpi between them"
@@ -329,30 +335,30 @@ class Asked:
     def here(self, ranks: Any) -> dict[str, str]:
         """What the ranks that were started take. Collective."""
         if self.kind == "host":
-            choice = ranks.collectives.way_of(self.call)
+            choice = ranks.collectives.algorithm_of(self.call)
             by = ", ".join(ranks.libraries)
         else:
             from jali.devices import open_device
 
             try:
                 gpu = open_device(self.arguments.device, ranks)
-                choice = ranks.collectives.on_device(gpu).way_of(self.call, self.arguments.persistent)
+                choice = ranks.collectives.on_device(gpu).algorithm_of(self.call, self.arguments.persistent)
             except DeviceError as error:
                 return {"missing": str(error)}
             by = choice.carrier
-        return {"way": choice.way, "by": by, "why": choice.why}
+        return {"algorithm": choice.spec, "by": by, "why": choice.why}
 
-    def _cost(self, costs: Costs, way: Way) -> Cost:
-        if self.kind == "host" or way.carrier or not self._has_levels(way.name):
-            return costs.of(way.name, way.carrier, way.between)
+    def _cost(self, costs: Costs, spec: AlgorithmSpec) -> Cost:
+        if self.kind == "host" or spec.carrier or not self._has_levels(spec.name):
+            return costs.of(spec.name, spec.carrier, spec.between)
         inside, between = usual_carrier(self.kind), vendors.library_of(self.kind)
-        cost = costs.of(way.name, inside, between)
+        cost = costs.of(spec.name, inside, between)
         return cost if cost.time is None else Cost(cost.time, f"as by {inside} and {between}")
 
     # --- what it costs --------------------------------------------------------------------------------------
 
     def costs(self, takes: str | None) -> dict[str, Any]:
-        """Of all ways, the fastest first, and where the numbers come from."""
+        """Of all algorithms, the fastest first, and where the numbers come from."""
         arguments = self.arguments
         if arguments.times is not None:
             refuse_other_kinds(arguments.times, [JSON, TEXT, EMPTY], TIMES_NEEDED)
@@ -363,7 +369,7 @@ class Asked:
                 "ranks_per_host": max(self.hosts),
             }
             times = Times.read(arguments.times).of(self.call, facts, self.size)
-            rows = [{"way": way, "time": time, "words": ""} for way, time in times.items()]
+            rows = [{"algorithm": spec, "time": time, "words": ""} for spec, time in times.items()]
             source = f"measured, by {arguments.times}"
             if arguments.machine is not None:
                 raise ParameterError("--times and --machine both say costs; give one of them")
@@ -384,24 +390,24 @@ class Asked:
                     "no_costs": str(error),
                 }  # nobody asked for that machine
             rows = []
-            for way in ways_of(self.call.collective, self.kind, self.hosts):
-                _, impossible = self.needs(way)
-                cost = Cost(None, impossible) if impossible else self._cost(costs, way)
-                rows.append({"way": str(way), "time": cost.time, "words": cost.words})
+            for spec in specs_of(self.call.collective, self.kind, self.hosts):
+                _, impossible = self.needs(spec)
+                cost = Cost(None, impossible) if impossible else self._cost(costs, spec)
+                rows.append({"algorithm": str(spec), "time": cost.time, "words": cost.words})
             fitted = costs.machine
             source = f"the planner's model of {machine.name}, {counted(fitted.nodes, 'node')} of {counted(fitted.ranks_per_node, 'rank')}"
         rows.sort(key=lambda row: (row["time"] is None, row["time"] or 0.0))
         for row in rows:
-            row["takes"] = row["way"] == takes
+            row["takes"] = row["algorithm"] == takes
         return {"costs": rows, "costs_by": source}
 
 
-def way_as_written(text: str, collective: str, kind: str) -> str:
-    """A way whose algorithm may be written with dashes."""
+def algorithm_as_written(text: str, collective: str, kind: str) -> str:
+    """A spec whose algorithm may be written with dashes."""
     name, by, carriers = text.partition(" by ")
     plain = name.replace("-", "_")
     known = {
-        *_core.names_of_ways(collective, kind != "host"),
+        *_core.names_of_algorithms(collective, kind != "host"),
         *(row for row, of, *_ in OTHER_NAMES if of == collective),
     }
     return f"{plain if plain in known else name}{by}{carriers}"
@@ -464,18 +470,22 @@ def text_of(facts: dict[str, Any]) -> str:
     if facts["bytes"] != facts["asked_bytes"]:
         lines.append(f"  ({facts['asked_bytes']} bytes are no whole elements on all ranks)")
     first = True
-    for way in facts["ways"]:
-        label = "not" if way["verdict"] == "not" else "takes" if first else "else"
-        by = f", messages by {way['by']}" if way["by"] != "its own" and " by " not in way["way"] else ""
-        lines.append(f"  {label:<6} {way['way']}{by}: {way['rule']}{_colon(way['why'])}")
-        if way["verdict"] == "not":
-            lines.append(f"         {way['impossible']}")
+    for spec in facts["algorithms"]:
+        label = "not" if spec["verdict"] == "not" else "takes" if first else "else"
+        by = (
+            f", messages by {spec['by']}"
+            if spec["by"] != "its own" and " by " not in spec["algorithm"]
+            else ""
+        )
+        lines.append(f"  {label:<6} {spec['algorithm']}{by}: {spec['rule']}{_colon(spec['why'])}")
+        if spec["verdict"] == "not":
+            lines.append(f"         {spec['impossible']}")
             continue
         first = False
-        if way["conditions"]:
-            lines.append(f"         where {', '.join(way['conditions'])}")
-        if way["needs"]:
-            lines.append(f"         if {' and '.join(way['needs'])}: only the ranks can know")
+        if spec["conditions"]:
+            lines.append(f"         where {', '.join(spec['conditions'])}")
+        if spec["needs"]:
+            lines.append(f"         if {' and '.join(spec['needs'])}: only the ranks can know")
     if facts["takes"] is None:
         lines.append("  which is an error")
     if facts["versions_asked"] and not facts["versions"] and facts["memory"] != "host":
@@ -487,7 +497,7 @@ def text_of(facts: dict[str, Any]) -> str:
         lines.append(
             f"  here   {here['missing']}"
             if "missing" in here
-            else f"  here   {here['way']}{_by(here['by'])}: {here['why']}"
+            else f"  here   {here['algorithm']}{_by(here['by'])}: {here['why']}"
         )
     if facts["costs_by"] is None:
         lines.append(f"  no costs: {facts['no_costs']}")
@@ -498,9 +508,9 @@ def text_of(facts: dict[str, Any]) -> str:
         )
     lines.append(f"  costs, by {facts['costs_by']}:")
     known = [row for row in facts["costs"] if row["time"] is not None]
-    width = max((len(row["way"]) for row in known), default=0)
+    width = max((len(row["algorithm"]) for row in known), default=0)
     for row in known:
-        name = "jali's own choice" if row["way"] == DEFAULT else row["way"]
+        name = "jali's own choice" if row["algorithm"] == DEFAULT else row["algorithm"]
         mark = "  <- taken" if row["takes"] else ""
         line = (
             f"    {name:<{width}} {time_text(row['time']):>9} {_ratio(row['time'], known[0]['time'])}{mark}"
@@ -509,7 +519,9 @@ def text_of(facts: dict[str, Any]) -> str:
     unknown: dict[str, list[str]] = {}
     for row in facts["costs"]:
         if row["time"] is None:
-            unknown.setdefault(row["words"], []).append(row["way"] + ("  <- taken" if row["takes"] else ""))
+            unknown.setdefault(row["words"], []).append(
+                row["algorithm"] + ("  <- taken" if row["takes"] else "")
+            )
     for why, names in unknown.items():
         names.sort(key=lambda name: "<-" not in name)
         more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""

@@ -102,7 +102,7 @@ def document(imported: Imported, out: Path) -> dict[str, object]:
 
     def plain(rule: ImportedRule) -> dict[str, object]:
         conditions = {key: sorted(v) if isinstance(v, frozenset) else v for key, v in rule.conditions.items()}
-        return {"line": rule.line, "conditions": conditions, "ways": rule.ways, "why": rule.why}
+        return {"line": rule.line, "conditions": conditions, "algorithms": rule.specs, "why": rule.why}
 
     return {
         "path": str(out),

@@ -337,7 +337,7 @@ def _collectives(answers: dict[str, dict[str, Any]]) -> dict[str, Any]:
         if library is None:
             continue
         plug = library.get("plug_in", {"missing": "not looked for"})
-        words, is_tcp = network.way_between_hosts(plug, devices, environment)
+        words, is_tcp = network.algorithm_between_hosts(plug, devices, environment)
         found[kind] = {**library, "plug_in": plug, "between_hosts": words, "tcp": is_tcp}
     return found
 

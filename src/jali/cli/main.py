@@ -74,7 +74,7 @@ COMMANDS = {
     "plan": Command("jali.cli.plan", "explain how a collective is done on a described machine, and draw it"),
     "explain": Command(
         "jali.cli.explain",
-        "say which way a collective would take, by which rule, and what it and the others cost",
+        "say which algorithm a collective would take, by which rule, and what it and the others cost",
         ranks="ranks of the call; none is started (default: as many as run here)",
         starts_ranks=False,
     ),

@@ -76,7 +76,7 @@ def plug_in(library: str, environment: Mapping[str, str]) -> dict[str, Any]:
     return {"missing": "; ".join(why)}
 
 
-def way_between_hosts(
+def algorithm_between_hosts(
     found_plug_in: Mapping[str, Any], devices: list[dict[str, Any]], environment: Mapping[str, str]
 ) -> tuple[str, bool]:
     """What the library takes between hosts, in words, and whether that is TCP."""

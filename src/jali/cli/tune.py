@@ -41,7 +41,7 @@ OPTIONS = {"show": ("why",), "forget": (), "collectives": OF_COLLECTIVES, "impor
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `jali tune`."""
     parser.description = (
-        "Show what was found fastest on the devices here, and why, or forget it. Or (collectives) measure every way of every "
+        "Show what was found fastest on the devices here, and why, or forget it. Or (collectives) measure every algorithm of every "
         "collective between the ranks (-n), and write rules for those sizes where one is faster than jali's own choice; "
         "JALI_COLLECTIVE_RULES names their file to programs. Or (import-mpich) write such rules from a tree of MPICH's, which its "
         "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE or the like names."
@@ -101,7 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where rules go (default: collective-rules-MEMORY-N-ranks.toml, here; of import-mpich: TREE.toml, here)",
     )
     of.add_argument(
-        "--picture", type=Path, metavar="FILE", help="draw times of all ways over sizes, a PNG or PDF"
+        "--picture", type=Path, metavar="FILE", help="draw times of all algorithms over sizes, a PNG or PDF"
     )
     of.add_argument(
         "--continue",

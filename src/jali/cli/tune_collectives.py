@@ -1,4 +1,4 @@
-"""`jali tune collectives`: measures every way of every collective beside jali's choice, and writes rules where another way is faster.
+"""`jali tune collectives`: measures every algorithm of every collective beside jali's choice, and writes rules where another algorithm is faster.
 
 Cells (a collective, a type, in place or not, called or part of a graph, a size) are measured one after the other; after each a file beside the rules has
 all of them, so that an interrupted run goes on with `--continue`. Then rules are made (`jali.bench.collective_rules`), the cells that
@@ -29,6 +29,14 @@ from jali import _core, comm, settings
 from jali.amounts import counted
 from jali.bench import collectives
 from jali.bench.cases import chunks_of
+from jali.bench.collective_algorithms import (
+    IN_PLACE,
+    AlgorithmBenchmark,
+    Measured,
+    core_type,
+    ranks_per_host,
+    specs_of,
+)
 from jali.bench.collective_rules import (
     DEFAULT,
     LEAST_ROUNDS,
@@ -43,14 +51,6 @@ from jali.bench.collective_rules import (
     rules_text,
     stretches,
     without,
-)
-from jali.bench.collective_ways import (
-    IN_PLACE,
-    Measured,
-    WaysOfCollectives,
-    core_type,
-    ranks_per_host,
-    ways_of,
 )
 from jali.bench.reports import size_text, time_text
 from jali.cli.interruption import EXIT_CODES, Interrupted, Interruption
@@ -131,7 +131,7 @@ def _check(arguments: argparse.Namespace, ranks: int) -> None:
         raise ParameterError("give --factor 2 or more, and --largest not below --smallest")
     if arguments.rounds < LEAST_ROUNDS:
         raise ParameterError(
-            f"give --rounds {LEAST_ROUNDS} or more: {arguments.rounds} cannot tell a way that is faster from noise"
+            f"give --rounds {LEAST_ROUNDS} or more: {arguments.rounds} cannot tell an algorithm that is faster from noise"
         )
     if arguments.graphs and arguments.device in (None, "cpu"):
         raise ParameterError("--graphs is for collectives on devices; name one, like --device cuda")
@@ -170,8 +170,8 @@ class Tuning:
         self.done: dict[Cell, Measured] = {}
         self.verified: dict[Cell, dict[str, list[float]]] = {}
         self.found: dict[Variant, list[Stretch]] = {}
-        self.told: set[str] = set()  # carriers that are not possible, and why ways are not
-        self.ways = WaysOfCollectives(ranks, gpu)
+        self.told: set[str] = set()  # carriers that are not possible, and why algorithms are not
+        self.specs = AlgorithmBenchmark(ranks, gpu)
 
     @property
     def asked(self) -> dict[str, object]:
@@ -216,7 +216,7 @@ class Tuning:
             )
         if settings.current().collective_rules:
             self.say(
-                "ways are compared with what jali's own rules choose; those of JALI_COLLECTIVE_RULES are left out"
+                "algorithms are compared with what jali's own rules choose; those of JALI_COLLECTIVE_RULES are left out"
             )
         if self.done:
             self.say(f"{len(self.done)} of {counted(len(self.wanted), 'cell')} are known from {self.state}")
@@ -265,23 +265,23 @@ class Tuning:
             return
         case = self._case(cell)
         graphs = bool(cell.variant.persistent)
-        found = self.ways.measure(case, self.arguments.rounds, self._seconds, graphs=graphs)
+        found = self.specs.measure(case, self.arguments.rounds, self._seconds, graphs=graphs)
         self.done[cell] = found
         self._write_state()
-        ways = ways_of(cell.variant.collective, self.kind, self.hosts)
-        for way in ways:
-            why = found.impossible.get(str(way))
-            if why is not None and (way.carrier or why) not in self.told:
-                self.told.add(way.carrier or why)
-                self.say(f"not possible: {way}{', ...' if way.carrier else ''}: {shown(why)}")
-        self.say(cell_text(cell.variant, size_text(cell.payload), found.times, len(ways)))
+        specs = specs_of(cell.variant.collective, self.kind, self.hosts)
+        for spec in specs:
+            why = found.impossible.get(str(spec))
+            if why is not None and (spec.carrier or why) not in self.told:
+                self.told.add(spec.carrier or why)
+                self.say(f"not possible: {spec}{', ...' if spec.carrier else ''}: {shown(why)}")
+        self.say(cell_text(cell.variant, size_text(cell.payload), found.times, len(specs)))
 
     @property
     def _seconds(self) -> float:
         return float(self.arguments.seconds)
 
     def _case(self, cell: Cell) -> Any:
-        return self.ways.case(cell.variant.collective, cell.payload, cell.dtype, bool(cell.variant.in_place))
+        return self.specs.case(cell.variant.collective, cell.payload, cell.dtype, bool(cell.variant.in_place))
 
     @contextlib.contextmanager
     def rules_in_files(self) -> Iterator[str]:
@@ -307,7 +307,7 @@ class Tuning:
     def verify(self, cell: Cell, file: str) -> None:
         """Fresh rounds of a cell that the rules change."""
         graphs = bool(cell.variant.persistent)
-        times = self.ways.compare(self._case(cell), file, self.arguments.rounds, self._seconds, graphs)
+        times = self.specs.compare(self._case(cell), file, self.arguments.rounds, self._seconds, graphs)
         self.verified[cell] = times
         self.say(f"{self._line(cell)}  {'stays' if self._stays(cell) else 'is left out'}")
 
@@ -316,11 +316,11 @@ class Tuning:
 
     def _line(self, cell: Cell) -> str:
         times = self.verified[cell]
-        way = next(s.way for s in self.found[cell.variant] if cell.payload in s.sizes)
+        spec = next(s.spec for s in self.found[cell.variant] if cell.payload in s.sizes)
         ours, default = (float(np.median(times[name])) for name in ("rules", DEFAULT))
         type_ = f" {cell.variant.type}" if len(self.arguments.dtypes) > 1 else ""
         return (
-            f"{cell.variant!s}{type_} {size_text(cell.payload)}: {way} {time_text(ours)}, jali's choice {time_text(default)}, "
+            f"{cell.variant!s}{type_} {size_text(cell.payload)}: {spec} {time_text(ours)}, jali's choice {time_text(default)}, "
             f"ratio {ratio(times, 'rules')}, {len(times[DEFAULT])} rounds"
         )
 
@@ -394,7 +394,7 @@ class Tuning:
     def _comments(self, lines: Sequence[str]) -> list[str]:
         return [
             f"Rules of collectives, by `jali tune collectives` on {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}.",
-            "Where another way was faster than jali's own choice beyond noise, and again in fresh rounds; elsewhere jali chooses.",
+            "Where another algorithm was faster than jali's own choice beyond noise, and again in fresh rounds; elsewhere jali chooses.",
             "",
             *(shown(f"{key}: {value}") for key, value in self.conditions.items()),
             f"load before: {self.load:.1f}",
@@ -500,7 +500,7 @@ def _check_row(row: dict[str, Any]) -> None:
     if DEFAULT not in row["times"] or not all(t.ndim == 1 and t.size and (t > 0).all() for t in rounds):
         raise ValueError("times of rounds are numbers above 0")
     if len({t.size for t in rounds}) > 1 or not isinstance(row["bytes"], int):
-        raise ValueError("ways of a cell have as many rounds as each other")
+        raise ValueError("algorithms of a cell have as many rounds as each other")
     for value in row["far"].values():
         float(value)
     dict(row["impossible"])

@@ -1,11 +1,11 @@
-"""Ways of doing a standard collective, and the one that somebody asks for by name.
+"""Algorithms of doing a standard collective, and the one that somebody asks for by name.
 
-The table is core/collective/algorithms.cpp. Which way is taken where nobody names one is said by rules
+The table is core/collective/algorithms.cpp. Which algorithm is taken where nobody names one is said by rules
 (core/collective/rules.toml, and the file of JALI_COLLECTIVE_RULES before them), which ask about numbers that are equal on all ranks
 only, so ranks agree without a word. JALI_COLLECTIVE=ring, or JALI_COLLECTIVE=all_reduce=ring,broadcast=binomial, or the argument
 `algorithm`, overrules them.
 
-A way is written as rules have it: an algorithm, "ring by nccl" with the carrier of its messages, "two_level by shm and mpi" with one
+A spec is written as rules have it: an algorithm, "ring by nccl" with the carrier of its messages, "two_level by shm and mpi" with one
 inside hosts and one between them, or who has collectives himself.
 """
 
@@ -26,8 +26,8 @@ COLLECTIVES = (
     "all_to_all",
 )
 ALGORITHMS = tuple(_core.algorithms())
-# Other names of ways: (name, collective, algorithm, whether all ranks are to be on one host).
-OTHER_NAMES = tuple(_core.way_aliases())
+# Other names of algorithms: (name, collective, algorithm, whether all ranks are to be on one host).
+OTHER_NAMES = tuple(_core.algorithm_aliases())
 
 # The MPI library's own collectives on arrays in host memory, where ranks are MPI's (core/collective/mpi_collectives.hpp).
 BY_MPI = _core.BY_MPI
@@ -40,5 +40,5 @@ ON_DEVICES = tuple(name for name, _, _, itself in _OF_DEVICES if itself)
 
 
 def names(collective: str, on_device: bool = False) -> list[str]:
-    """The ways of a collective on the host or on devices."""
-    return _core.names_of_ways(collective, on_device)
+    """The algorithms of a collective on the host or on devices."""
+    return _core.names_of_algorithms(collective, on_device)

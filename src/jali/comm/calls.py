@@ -79,7 +79,7 @@ def record(
     with recording.suspended():
         plan = there.persistent_plan(call, arrays)
     if not plan.recordable:
-        recording.refuse_for_host(call.collective, f"by way of {there.way_of(call).name!r}")
+        recording.refuse_for_host(call.collective, f"by way of {there.algorithm_of(call).name!r}")
     tape.append(call.collective, there.gpu, functools.partial(plan, arrays), arrays, lent_among(arrays))
     with recording.suspended():
         there.prove_once(call, plan, arrays)
@@ -96,7 +96,7 @@ def flag_of(name: str, value: Any) -> bool:
     return given.flag(name, value, ParameterError)
 
 
-def name_of_way(algorithm: Any) -> str:
+def name_of_algorithm(algorithm: Any) -> str:
     """Raise ParameterError for what is no name."""
     if not isinstance(algorithm, str):
         raise ParameterError(

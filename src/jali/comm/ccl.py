@@ -1,7 +1,7 @@
 """The communicator of NCCL (CUDA) or RCCL (HIP) that ranks with a GPU each share: its symmetric windows, and waits that it ends.
 
 What goes by the library is called as everything else: `Communicator.all_reduce(x, algorithm="nccl")` and the other collectives,
-`persistent_send(x, to, way="nccl")`, halo policies. It is found at run time: JALI_NCCL or JALI_RCCL, the nvidia-nccl package, or
+`persistent_send(x, to, transport="nccl")`, halo policies. It is found at run time: JALI_NCCL or JALI_RCCL, the nvidia-nccl package, or
 where the machine has it.
 
 RCCL has never run on hardware.

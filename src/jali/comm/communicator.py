@@ -45,7 +45,7 @@ class Communicator:
       ranks, as with `reproducible`; else in any order.
     - `counts`: rows (along the first axis) of each rank, where ranks differ: the same list on all ranks.
     - `reproducible`: combine in the order of ranks, so that any algorithm gives the same bits.
-    - `algorithm`: a way, as rules write it: the name of a row of `jali.comm.algorithms`, with the carrier of its messages if need be
+    - `algorithm`: as rules write it: the name of an entry of `jali.comm.algorithms`, with the carrier of its messages if need be
       ("ring by nccl"), or one inside hosts and one between them ("two_level by shm and mpi"); by default rules choose.
     - `checked`: compare the calls of all ranks first, and raise `ParameterError` on every rank if they differ;
       by default whether JALI_CHECKED is set, which goes for every other call of all ranks as well. On devices, what
@@ -158,7 +158,7 @@ class Communicator:
         object. A duplicate where no two ranks share memory: virtual ranks, one rank per host, or JALI_SHM=0.
         JALI_SHM_COPY chooses how messages above 8 KiB are copied: `cma` (once, by the kernel, at the request of both
         ends) or `slots` (twice, in pieces through the shared memory); unset, `cma` where the kernel permits it.
-        Raises `RankError` on all ranks if the chosen way is not open.
+        Raises `RankError` on all ranks if what was chosen is not possible.
         """
         if self._sharing_memory is None:
             recording.refuse_call("sharing_memory")
@@ -316,7 +316,7 @@ class Communicator:
         """
 
     def explain(self, collective: str, *arguments: Any, **named: Any) -> str:
-        """Which way the call `self.<collective>(*arguments, **named)` takes, and why; on devices also what it runs on this rank.
+        """Which algorithm the call `self.<collective>(*arguments, **named)` takes, and why; on devices also what it runs on this rank.
 
         `world.explain("all_reduce", x, op="max")` says the algorithm or who carries it, the line of the rules that chose it, and what
         was skipped for which reason. Nothing is sent of the arrays and nothing written. Collective, like the call. Raises
@@ -400,7 +400,9 @@ class Communicator:
 
     # --- messages between devices ------------------------------------------------------------------------------
 
-    def persistent_send(self, x: Any, to: int, tag: int = 0, *, way: str | None = None) -> PersistentMessage:
+    def persistent_send(
+        self, x: Any, to: int, tag: int = 0, *, transport: str | None = None
+    ) -> PersistentMessage:
         """The sending end of a message between devices, to be started again and again: C-contiguous `x` goes to rank `to`.
 
         Rank `to` makes the other end with `persistent_receive`, the same tag (any number from 0) and an array of the same
@@ -408,26 +410,26 @@ class Communicator:
         is started: a driver may want an idle device to map memory. The first message of a communicator and device is
         collective (or `device_messages`), later ones concern the two ranks alone, and making one waits for nobody.
 
-        `way`: "remote-write" (a kernel stores into the receiver's array; by default up to 4 MiB) or "copy-engine" where
+        `transport`: "remote-write" (a kernel stores into the receiver's array; by default up to 4 MiB) or "copy-engine" where
         devices reach each other's memory; where they do not, the first that there is of "nccl" ("rccl" on AMD's),
         "gpu-aware-mpi" (an MPI library that takes addresses of devices) and "host-staged" (through the host).
-        `jali.tune.experiment(message_way="nccl")` names one for all messages that do not; where devices reach each other's
+        `jali.tune.experiment(message_transport="nccl")` names one for all messages that do not; where devices reach each other's
         memory the library is made only inside it. Raises `DeviceError` if what was named cannot be, on both
         ranks. Raises `ParameterError`, on both ranks at the first start, for arrays that differ in bytes or type.
         """
         recording.refuse_call("persistent_send")
-        return self._end(x, to, tag, True, way)
+        return self._end(x, to, tag, True, transport)
 
     def persistent_receive(
-        self, x: Any, source: int, tag: int = 0, *, way: str | None = None
+        self, x: Any, source: int, tag: int = 0, *, transport: str | None = None
     ) -> PersistentMessage:
-        """The receiving end of a message between devices, into `x`; see `persistent_send`, whose way counts."""
+        """The receiving end of a message between devices, into `x`; see `persistent_send`, whose transport counts."""
         recording.refuse_call("persistent_receive")
-        return self._end(x, source, tag, False, way)
+        return self._end(x, source, tag, False, transport)
 
-    def _end(self, x: Any, peer: int, tag: int, sends: bool, way: str | None) -> PersistentMessage:
+    def _end(self, x: Any, peer: int, tag: int, sends: bool, transport: str | None) -> PersistentMessage:
         messages = self.device_messages(gpu_of(x))
-        return messages.make(view_of(x, messages.gpu, writable=not sends), peer, tag, sends, way)
+        return messages.make(view_of(x, messages.gpu, writable=not sends), peer, tag, sends, transport)
 
     def start(self, messages: Sequence[PersistentMessage], stream: Any = None) -> None:
         """Put a start of each of these messages on jali's stream, or on `stream` (a handle, or one of CuPy or PyTorch).

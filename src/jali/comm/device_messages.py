@@ -22,7 +22,7 @@ def record(tape: recording.Tape, messages: tuple[PersistentMessage, ...], stream
         _core.rehearse_messages(messages)
     for message in messages:
         if not message.recordable:
-            recording.refuse_for_host("start", f"of a message by way of {message.way!r}")
+            recording.refuse_for_host("start", f"of a message by way of {message.transport!r}")
     start = functools.partial(_core.start_messages, messages)
     lent = [message.view for message in messages]
     tape.append("start", messages[0].owner.gpu, start, messages, lent)

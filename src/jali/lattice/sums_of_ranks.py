@@ -20,7 +20,9 @@ def why_ranks_need_the_host(lattice: Any) -> str:
     with recording.suspended():  # what is made by the first use is no part of a graph
         there, call = lattice.communicator.collectives.on_device(lattice.gpu), _call("sum", 1)
         return (
-            "" if there.plan_of(call).recordable else f"ranks add them by way of {there.way_of(call).name!r}"
+            ""
+            if there.plan_of(call).recordable
+            else f"ranks add them by way of {there.algorithm_of(call).name!r}"
         )
 
 

@@ -1,6 +1,6 @@
-"""What the ways of a call cost on a described machine, or cost when they were measured.
+"""What the algorithms of a call cost on a described machine, or cost when they were measured.
 
-By the model a way is the plan that it makes: the composition of its row, over the row's hierarchy, with the messages of its
+By the model an algorithm costs what its plan costs: its composition, over its hierarchy, with the messages of its
 carrier, simulated for all ranks (`jali.planner.simulation`). Devices' carriers are those that the machine's file describes for
 halos; who has collectives itself (NCCL, the host) is taken for the cheapest algorithm over his own messages, since his own choice is
 not known. What the machine's file says nothing of has no cost, and a reason instead.
@@ -213,7 +213,7 @@ class Times:
         return Times(path, conditions, cells)
 
     def of(self, call: _core.CollectiveCall, facts: Mapping[str, Any], size: int) -> dict[str, float]:
-        """Seconds by way at this size; "default" is what jali's own rules choose.
+        """Seconds by algorithm at this size; "default" is what jali's own rules choose.
 
         Raises ParameterError where the file is of other conditions, or has no such call, or not such sizes.
         """
@@ -245,13 +245,13 @@ class Times:
             )
         above = next(k for k, n in enumerate(sizes) if n >= size)
         ends = [found[above]] if sizes[above] == size else [found[above - 1], found[above]]
-        ways = set.intersection(*({*cell["times"], *cell["far"]} for cell in ends))
+        specs = set.intersection(*({*cell["times"], *cell["far"]} for cell in ends))
         times = {}
-        for way in ways:
+        for spec in specs:
             logs = np.interp(
-                math.log(size), [math.log(c["bytes"]) for c in ends], [math.log(_time(c, way)) for c in ends]
+                math.log(size), [math.log(c["bytes"]) for c in ends], [math.log(_time(c, spec)) for c in ends]
             )
-            times[way] = math.exp(float(logs))
+            times[spec] = math.exp(float(logs))
         return times
 
 
@@ -259,8 +259,8 @@ def _kind(cell: Mapping[str, Any]) -> str:
     return f"{cell['collective']} of {cell['type']}{' in place' if cell['in_place'] else ''}"
 
 
-def _time(cell: Mapping[str, Any], way: str) -> float:
-    return float(np.median(cell["times"][way])) if way in cell["times"] else float(cell["far"][way])
+def _time(cell: Mapping[str, Any], spec: str) -> float:
+    return float(np.median(cell["times"][spec])) if spec in cell["times"] else float(cell["far"][spec])
 
 
 def _check(cell: Mapping[str, Any]) -> None:
@@ -268,6 +268,6 @@ def _check(cell: Mapping[str, Any]) -> None:
     if not isinstance(cell["bytes"], int) or cell["bytes"] < 1 or cell["in_place"] not in (True, False, None):
         raise ValueError("a cell has bytes, and is in place or not")
     _kind(cell)
-    for way in (*cell["times"], *cell["far"]):
-        if not _time(cell, way) > 0 or not math.isfinite(_time(cell, way)):
+    for spec in (*cell["times"], *cell["far"]):
+        if not _time(cell, spec) > 0 or not math.isfinite(_time(cell, spec)):
             raise ValueError("times are numbers above 0")

@@ -233,7 +233,7 @@ class Machine:
         return self._core(self.libraries, math.inf)
 
     def core_of_halos(self) -> _core.Machine:
-        """The same with the carriers of halos as its libraries, and ways to memory that kernels and messages share: those through
+        """The same with the carriers of halos as its libraries, and paths to memory that kernels and messages share: those through
         caches, if these are known, since no kernel is bound by memory alone."""
         carriers = {name: carrier.messages for name, carrier in self.carriers.items()}
         shared = math.inf

@@ -23,7 +23,7 @@ def experiment(
     device_tables: str | None = None,
     device_queues: str | None = None,
     device_carrier: str | None = None,
-    message_way: str | None = None,
+    message_transport: str | None = None,
     prove_launches: bool | None = None,
 ) -> AbstractContextManager[object]:
     """Run what stands inside with these choices; enter it on all ranks alike, outside of `virtual_ranks`.
@@ -35,7 +35,7 @@ def experiment(
     in which sites on GPUs are stored; for lattices that are made inside. `device_tables`: "codes" (where there are few) or "entries", how
     tables of neighbours are kept on GPUs; for kernels that are bound inside. `device_queues`: sizes of the queues of collectives between
     GPUs, like "channels=32,slot_bytes=65536"; for communicators that are made inside. `device_carrier`: "remote-write", "copy-engine",
-    "array-write", "nccl" or "rccl" (the vendor's library), or "gpu-aware-mpi". `message_way`: one of these but "array-write", or
+    "array-write", "nccl" or "rccl" (the vendor's library), or "gpu-aware-mpi". `message_transport`: one of these but "array-write", or
     "host-staged".
     `prove_launches`: launches with halos, collectives and starts of messages are proved to be in order before their first
     run, as in checked mode, though ranks compare no calls. Raises ParameterError, at once or where a value is used first.
@@ -48,7 +48,7 @@ def experiment(
         "device_tables": device_tables,
         "device_queues": device_queues,
         "device_carrier": device_carrier,
-        "message_way": message_way,
+        "message_transport": message_transport,
         "prove_launches": prove_launches,
     }
     return settings.using(**{name: value for name, value in given.items() if value is not None})

@@ -1,12 +1,12 @@
-"""Every way of a collective timed beside what jali chooses, on hosts and on devices: what rules are made from.
+"""Every algorithm of a collective timed beside what jali chooses, on hosts and on devices: what rules are made from.
 
-A way is an algorithm, on devices with a carrier of its messages, or who has collectives itself (`jali.comm.algorithms`). Ranks are
-those of any communicator, processes or threads. All ways of a cell take turns on the same buffers, in an order that is drawn anew for
+A spec is an algorithm, on devices with a carrier of its messages, or a library that has collectives itself (`jali.comm.algorithms`). Ranks are
+those of any communicator, processes or threads. All algorithms of a cell take turns on the same buffers, in an order that is drawn anew for
 each round; the time of a round is that of the slowest rank. On the host a round is one call on fresh data, from a barrier on; on
-devices a batch of calls, on streams or in graphs, as in `jali.bench.device_collectives`. A few rounds tell which ways are near the
+devices a batch of calls, on streams or in graphs, as in `jali.bench.device_collectives`. A few rounds tell which algorithms are near the
 default at all; only these, and it, go through the rest.
 
-Results are compared before ways are timed, and after; on the host also in the rounds of the first look. What is not possible here is
+Results are compared before algorithms are timed, and after; on the host also in the rounds of the first look. What is not possible here is
 left out with its reason. Who decides from the times is `jali.bench.collective_rules`.
 """
 
@@ -38,7 +38,7 @@ IN_PLACE = ("all_reduce", "all_gather", "reduce_scatter", "reduce")  # have the 
 LOOK, NEAR = (
     3,
     1.5,
-)  # rounds of the first look; a way whose best was slower than so many times the default is left
+)  # rounds of the first look; an algorithm whose best was slower than so many times the default is left
 MOST_ROUNDS = 200
 BATCH, LARGE = 20, 64 << 20  # calls of a batch on devices; beyond so many bytes a fifth
 KEEP = 16 << 20  # plans of more bytes are given up after their cell: some have as much memory of their own
@@ -61,7 +61,7 @@ def in_force(communicator: Any, **changes: settings.Value) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Way:
+class AlgorithmSpec:
     """An algorithm and the carrier of its messages (empty: the usual one), or who has collectives itself. `between` carries those
     between hosts, where it is another."""
 
@@ -74,31 +74,33 @@ class Way:
         return f"{inside} and {self.between}" if self.between else inside
 
 
-def ways_of(collective: str, kind: str, ranks_of_hosts: Sequence[int] = (1,)) -> list[Way]:
-    """All ways of a collective in the host's memory ("host") or in that of devices of a kind, whether they are possible or not.
+def specs_of(collective: str, kind: str, ranks_of_hosts: Sequence[int] = (1,)) -> list[AlgorithmSpec]:
+    """All algorithms of a collective in the host's memory ("host") or in that of devices of a kind, whether they are possible or not.
 
     Those that do one thing inside hosts and another between them are left out where the ranks are not on such hosts.
     """
 
-    def applies(way: Way) -> bool:
-        return not _core.why_not_between(way.name, False, collective, list(ranks_of_hosts))
+    def applies(spec: AlgorithmSpec) -> bool:
+        return not _core.why_not_between(spec.name, False, collective, list(ranks_of_hosts))
 
-    return [way for way in _ways_of(collective, kind) if applies(way)]
+    return [spec for spec in _specs_of(collective, kind) if applies(spec)]
 
 
-def _ways_of(collective: str, kind: str) -> list[Way]:
+def _specs_of(collective: str, kind: str) -> list[AlgorithmSpec]:
     if kind == "host":
-        return [Way(name) for name in algorithms.names(collective)]
+        return [AlgorithmSpec(name) for name in algorithms.names(collective)]
     everybodys, here = _core.collective_rows(libraries()), _core.collective_rows([library_of(kind)])
     of_others = {name for name, *_ in everybodys} - {name for name, *_ in here}
     names = [name for name in algorithms.names(collective, on_device=True) if name not in of_others]
-    itself = [Way(name) for name in names if name in algorithms.ON_DEVICES]
+    itself = [AlgorithmSpec(name) for name in names if name in algorithms.ON_DEVICES]
     usual, *others = [name for name in DEVICE_CARRIERS if name not in of_others]
     carriers = ["", *others] if usual else []
-    found = itself + [Way(n, c) for n in names if n not in algorithms.ON_DEVICES for c in carriers]
+    found = itself + [AlgorithmSpec(n, c) for n in names if n not in algorithms.ON_DEVICES for c in carriers]
     levels = {row.name for row in algorithms.ALGORITHMS if row.hierarchy == "hosts"}
     named = [usual, *others]
-    return found + [Way(n, a, b) for n in names if n in levels for a in named for b in named if a != b]
+    return found + [
+        AlgorithmSpec(n, a, b) for n in names if n in levels for a in named for b in named if a != b
+    ]
 
 
 class InPlaceSide(JaliSide):
@@ -167,7 +169,7 @@ class InPlaceDeviceCase(DeviceCase):
 
 @dataclass
 class Measured:
-    """A cell: seconds of rounds by way, the default among them; why others were left out; medians of those that were far behind."""
+    """A cell: seconds of rounds by algorithm, the default among them; why others were left out; medians of those that were far behind."""
 
     payload: int
     times: dict[str, list[float]]
@@ -186,8 +188,8 @@ class _Run:
 Runs = Mapping[str, _Run]
 
 
-class WaysOfCollectives:
-    """The ways between the ranks of a communicator. Everything is collective.
+class AlgorithmBenchmark:
+    """The algorithms between the ranks of a communicator. Everything is collective.
 
     Jali's choice and all algorithms by the usual carrier are plans of one communicator, so that none has its slots of messages to itself,
     colder or warmer than those of the others. Other carriers have communicators of their own, for which each was the usual one
@@ -220,7 +222,7 @@ class WaysOfCollectives:
         beside: Mapping[str, Callable[[], object]] | None = None,
         rules: str = "",
     ) -> Measured:
-        """All ways beside the default, and what else is to be timed `beside` them, to the last round. More rounds than asked for, as
+        """All algorithms beside the default, and what else is to be timed `beside` them, to the last round. More rounds than asked for, as
         many as fit into `seconds`, where a cell is done sooner. With `graphs` every batch is one, but what is beside is called as
         it is. The default is what a file of `rules` chooses, or jali's own."""
         measured = self._measured(case, rounds, seconds, graphs, beside or {}, rules)
@@ -241,10 +243,10 @@ class WaysOfCollectives:
         for name, call in beside.items():
             runs[name] = self._run(case, call)
             self._check(case, name, runs[name])
-        for way in ways_of(case.collective, self.kind, self.ranks_of_hosts):
-            run = self._forced(case, way, impossible, graphs)
+        for spec in specs_of(case.collective, self.kind, self.ranks_of_hosts):
+            run = self._forced(case, spec, impossible, graphs)
             if run is not None:
-                runs[str(way)] = run
+                runs[str(spec)] = run
         look = self._timed(case, runs, 0, LOOK, compare=True)
         limit = NEAR * float(np.median(look[DEFAULT]))
         always = {DEFAULT, *beside}
@@ -291,11 +293,13 @@ class WaysOfCollectives:
             self._check(case, "what the rules choose" if rules else "jali's choice", run)
         return run
 
-    def _forced(self, case: Any, way: Way, impossible: dict[str, str], graphs: bool) -> _Run | None:
-        itself = way.name in algorithms.ON_DEVICES
+    def _forced(
+        self, case: Any, spec: AlgorithmSpec, impossible: dict[str, str], graphs: bool
+    ) -> _Run | None:
+        itself = spec.name in algorithms.ON_DEVICES
         usual = "" if self.gpu is None or itself else DEVICE_CARRIERS[0]
-        carrier = None if way.between else way.carrier or usual or None
-        name, carriers = str(way) if way.between else way.name, f"{way.carrier} {way.between}".strip()
+        carrier = None if spec.between else spec.carrier or usual or None
+        name, carriers = str(spec) if spec.between else spec.name, f"{spec.carrier} {spec.between}".strip()
         with in_force(self._control, collective_rules=None, collective=None, device_carrier=carrier):
             reason = ""
             self._ready(case)
@@ -307,9 +311,9 @@ class WaysOfCollectives:
                 reason = str(error) or type(error).__name__
             told = [text.decode() for text in self._control.gather_bytes(reason.encode()) if text]
             if told:
-                impossible[str(way)] = told[0]
+                impossible[str(spec)] = told[0]
                 return None
-            self._check(case, str(way), run)
+            self._check(case, str(spec), run)
         return run
 
     def _run(self, case: Any, call: Callable[[], object], graphs: bool = False) -> _Run:
