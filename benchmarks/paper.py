@@ -1,8 +1,8 @@
 """The figures of the HiCCL paper, simulated with its own parameters on described machines, beside its numbers.
 
-`python benchmarks/paper.py` writes docs/collectives-paper.md and its plots: bounds (Table 3), peaks of eight collectives
-on four machines (Fig. 8), our own choice of parameters against the paper's, pipeline depths (Fig. 9), scaling to 2,048
-GPUs (Fig. 10), and where we differ, with causes.
+`python benchmarks/paper.py` writes docs/collectives-paper.md, with bounds (Table 3) and peaks of eight collectives on four machines
+(Fig. 8), its plots, and three notes: where we differ, with causes (docs/notes/paper-ratios.md), our own choice of parameters against
+the paper's (paper-choice.md), pipeline depths (Fig. 9) and scaling to 2,048 GPUs (Fig. 10, paper-depths.md).
 `--quick` leaves out the largest machines and writes nothing.
 """
 
@@ -232,16 +232,15 @@ def peaks_table(peaks: dict[tuple[str, str, str], float]) -> str:
     return table(("machine", "collective", *VARIANTS, "bound"), rows)
 
 
-def page(
+def pages(
     peaks: dict[tuple[str, str, str], float],
     curves: dict[tuple[str, float], list[float]],
     depths: tuple[int, ...],
     scaling: list[tuple[str, int, float, float, float]],
     chosen: list[tuple[str, str, float, float, str]],
-) -> str:
-    """The text of docs/collectives-paper.md."""
+) -> dict[str, str]:
+    """The text of each page, by its path in docs/."""
     exceptions, pairs = compare(peaks)
-    turned = sum(e.order for e in exceptions)
     listed = [
         (
             e.machine,
@@ -267,54 +266,103 @@ def page(
         for name, collective, best, ours, parameters in chosen
     ]
     gains = [ours / best for _, _, best, ours, _ in chosen]
-    return f"""# The HiCCL paper, simulated
+    tables = {
+        "bounds": bounds_table(),
+        "peaks": peaks_table(peaks),
+        "ratios": table(
+            ("machine", "collective", "variants", "our ratio", "theirs", "order", "cause"), listed
+        ),
+        "choices": table(
+            ("machine", "collective", "paper's parameters", "our choice", "ratio", "what is chosen"),
+            choice_rows,
+        ),
+        "depths": table(("collective", "size", *(f"m = {m}" for m in depths)), depth_rows),
+        "scaling": table(("machine", "GPUs", "GB/s", "bound", "of bound", "simulated in s"), scaling_rows),
+    }
+    counts = {
+        "pairs": str(pairs),
+        "turned": str(sum(e.order for e in exceptions)),
+        "exceptions": str(len(exceptions)),
+        "lowest": f"{min(gains):.3f}",
+        "faster": str(sum(g > 1.005 for g in gains)),
+        "cases": str(len(gains)),
+    }
+    return texts(tables, counts)
 
-Written by `python benchmarks/paper.py`. The collectives of the paper run with the paper's own parameters (its Table 5,
-stripe = GPUs per node) through our planner and our simulator on machines that are only described
-(`src/jali/machines`). Nothing here was measured on those machines. Throughput is p * d / t in GB/s. Each constant of a
-machine belongs to a card, a wire or a library at one level and serves all collectives and variants.
+
+def texts(tables: dict[str, str], counts: dict[str, str]) -> dict[str, str]:
+    """The text of each page from its tables and what was counted."""
+    return {
+        "collectives-paper.md": f"""# The HiCCL paper, simulated
+
+This page has the bounds and the peak throughputs of the HiCCL paper beside those of jali's simulator, for eight collectives on four machines.
+
+Written by `python benchmarks/paper.py`. The collectives of the paper run with the paper's own parameters (its Table 5, stripe = GPUs per node)
+through jali's planner and simulator on machines that are only described (`src/jali/machines`). Nothing here was measured on those
+machines. Throughput is p * d / t in GB/s. Each constant of a machine belongs to a card, a wire or a library at one level and serves all
+collectives and variants.
+
+- Of {counts["pairs"]} pairs of variants of one collective on one machine, {counts["turned"]} stand in another order than the paper's (where the
+  paper's values differ by more than 15 %), and {counts["exceptions"]} ratios are off by more than 25 %:
+  [where the simulation differs](notes/paper-ratios.md).
+- The parameters that the planner chooses by itself are never slower than the paper's, and more than half a percent faster in {counts["faster"]}
+  of {counts["cases"]} cases: [the planner's choice](notes/paper-choice.md).
+- [Pipeline depth and scaling](notes/paper-depths.md) (Fig. 9 and 10) go up to 128 chunks and 2,048 GPUs.
 
 ## Bounds
 
-The paper's Table 3 from the machine description; what is left if every GPU moves the same through the card it is bound
-to (Aurora: twelve tiles on eight cards); the same with the cards' measured bandwidth (one direction for gather and
-scatter, half of both for the rest).
+The paper's Table 3 from the machine description; what is left if every GPU moves the same through the card it is bound to (Aurora: twelve
+tiles on eight cards); the same with the cards' measured bandwidth (one direction for gather and scatter, half of both for the rest).
 
-{bounds_table()}
+{tables["bounds"]}
 ## Peaks on four nodes (Fig. 8)
 
-Ours, in brackets the paper's. Variants without "ring" use trees between nodes.
+Simulated, in brackets the paper's. Variants without "ring" use trees between nodes.
 
-{peaks_table(peaks)}
+{tables["peaks"]}
 ![peaks](images/collectives-paper-8.svg)
+""",
+        "notes/paper-ratios.md": f"""# Where the simulation differs from the HiCCL paper
 
-Of {pairs} pairs of variants of one collective on one machine, {turned} stand in another order (where the paper's values
-differ by more than 15 %), and {len(exceptions)} ratios are off by more than 25 %:
+The simulated peaks of [the HiCCL paper](../collectives-paper.md#peaks-on-four-nodes-fig-8) keep the paper's order of variants, and most of
+its ratios. Written by `python benchmarks/paper.py`.
 
-{table(("machine", "collective", "variants", "our ratio", "theirs", "order", "cause"), listed)}
-## Our choice against the paper's parameters
+Of {counts["pairs"]} pairs of variants of one collective on one machine, {counts["turned"]} stand in another order (where the paper's values differ
+by more than 15 %), and {counts["exceptions"]} ratios are off by more than 25 %:
 
-`plan(machine=...)` searches by the model alone; the paper's parameters are not among its seeds. Both columns are simulated,
-the paper's with the best of its variants and of depths {", ".join(map(str, DEPTHS))}. The choice is never slower (lowest ratio
-{min(gains):.3f}) and more than half a percent faster in {sum(g > 1.005 for g in gains)} of {len(gains)} cases.
+{tables["ratios"]}""",
+        "notes/paper-choice.md": f"""# The planner's choice beside the HiCCL paper
 
-{table(("machine", "collective", "paper's parameters", "our choice", "ratio", "what is chosen"), choice_rows)}
+The planner chooses parameters that are never slower than [the paper's](../collectives-paper.md). Written by `python benchmarks/paper.py`;
+simulated, GB/s.
+
+`plan(machine=...)` searches by the model alone; the paper's parameters are not among its seeds. Both columns are simulated, the paper's with
+the best of its variants and of depths {", ".join(map(str, DEPTHS))}. The choice is never slower (lowest ratio {counts["lowest"]}) and more
+than half a percent faster in {counts["faster"]} of {counts["cases"]} cases.
+
+{tables["choices"]}""",
+        "notes/paper-depths.md": f"""# Pipeline depth and scaling of the HiCCL paper
+
+How many chunks a pipeline needs, and how far an all-reduce scales, on the machines of [the HiCCL paper](../collectives-paper.md). Written by
+`python benchmarks/paper.py`; simulated, GB/s.
+
 ## Pipeline depth (Fig. 9)
 
-Four nodes of Perlmutter. Trees (gather, scatter) are saturated with a few chunks, rings (broadcast, reduce) gain up
-to many; chunks that are too small for the latency cost throughput.
+Four nodes of Perlmutter. Trees (gather, scatter) are saturated with a few chunks, rings (broadcast, reduce) gain up to many; chunks that are
+too small for the latency cost throughput.
 
-{table(("collective", "size", *(f"m = {m}" for m in depths)), depth_rows)}
-![depth](images/collectives-paper-9.svg)
+{tables["depths"]}
+![depth](../images/collectives-paper-9.svg)
 
 ## Scaling of the all-reduce (Fig. 10)
 
-Reduce-scatter, then all-gather, down binary trees between nodes, 16 chunks; 8.6 GB (Perlmutter), 17.2 GB (Frontier).
-The last column is the time that planning and simulating took, in seconds, on one core that was shared with other work.
+Reduce-scatter, then all-gather, down binary trees between nodes, 16 chunks; 8.6 GB (Perlmutter), 17.2 GB (Frontier). The last column is the
+time that planning and simulating took, in seconds, on one core that was shared with other work.
 
-{table(("machine", "GPUs", "GB/s", "bound", "of bound", "simulated in s"), scaling_rows)}
-![scaling](images/collectives-paper-10.svg)
-"""
+{tables["scaling"]}
+![scaling](../images/collectives-paper-10.svg)
+""",
+    }
 
 
 def plots(
@@ -394,11 +442,12 @@ def main() -> None:
     peaks = figure_8()
     curves = figure_9(depths, (1e6, 16e6, 256e6, 4e9))
     scaling = figure_10((16, 64, 256) if quick else (16, 32, 64, 128, 256, 512, 1024, 2048))
-    text = page(peaks, curves, depths, scaling, choices(peaks))
+    written = pages(peaks, curves, depths, scaling, choices(peaks))
     if quick:
-        print(text)
+        print("\n".join(written.values()))
         return
-    (DOCS / "collectives-paper.md").write_text(text)
+    for page, text in written.items():
+        (DOCS / page).write_text(text)
     plots(peaks, curves, depths, scaling)
 
 
