@@ -139,7 +139,7 @@ SettingValues a_device(const Names& kinds) {
             }};
 }
 
-using AlgorithmCheck = std::function<std::string(const std::string& spec, const std::string& collective)>;
+using AlgorithmCheck = std::function<std::string(const std::string& algorithm, const std::string& collective)>;
 
 SettingValues algorithms(const Names& names, const AlgorithmCheck& why_not) {
     const Names collectives = {"broadcast",  "reduce",  "all_gather", "reduce_scatter",

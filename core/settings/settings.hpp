@@ -96,7 +96,7 @@ void set_device_kinds(const std::vector<std::string>& kinds);
 // nothing is.
 void set_algorithms(
     const std::vector<std::string>& names,
-    std::function<std::string(const std::string& spec, const std::string& collective)> why_not);
+    std::function<std::string(const std::string& algorithm, const std::string& collective)> why_not);
 // What is wrong with a file of rules of collectives, likewise.
 void set_rules_check(std::function<std::string(const std::string& file)> why_not);
 // What a setting may be that names rows of another table, likewise.
