@@ -1,6 +1,6 @@
 """Claim: operators of distributed arrays are many times faster than those of pylops-mpi 0.8.0, and near what NumPy and MPI do by hand.
 
-Two ranks on a core each. A row has a call for each side; sides take turns, results are compared, and times are medians of the slowest
+Two ranks on a core each. A case has a call for each side; sides take turns, results are compared, and times are medians of the slowest
 rank. `--rows` picks some; pylops-mpi is left out where it is not installed.
 """
 
@@ -23,7 +23,7 @@ Sides = dict[str, Call | None]
 
 
 class Setting:
-    """What rows are about: the ranks (mpi4py's), the modules, the shape of the array and the type of its elements."""
+    """What cases are about: the ranks (mpi4py's), the modules, the shape of the array and the type of its elements."""
 
     def __init__(self, comm: Any, dims: tuple[int, ...], dtype: str) -> None:
         import jali.arrays
@@ -147,7 +147,7 @@ def _halo(s: Setting, adjoint: bool) -> Sides:
     return calls
 
 
-ROWS: dict[str, Callable[[Setting], Sides]] = {
+CASES: dict[str, Callable[[Setting], Sides]] = {
     "FirstDerivative": lambda s: {**s.both("FirstDerivative"), ROOF: _by_hand(s, False)},
     "FirstDerivative, adjoint": lambda s: {**s.both("FirstDerivative", True), ROOF: _by_hand(s, True)},
     "FirstDerivative, forward kind": lambda s: s.both("FirstDerivative", kind="forward"),
@@ -188,7 +188,7 @@ def child(names: list[str], dims: tuple[int, ...], dtype: str, rounds: int) -> N
     take_core(ranks.rank)
     setting = Setting(ranks, dims, dtype)
     for name in names:
-        calls = {side: call for side, call in ROWS[name](setting).items() if call is not None}
+        calls = {side: call for side, call in CASES[name](setting).items() if call is not None}
         values = {side: _values(call()) for side, call in calls.items()}
         for side, found in values.items():
             if not np.allclose(found, values[JALI], rtol=1e-5, atol=1e-5):
@@ -208,7 +208,7 @@ def child(names: list[str], dims: tuple[int, ...], dtype: str, rounds: int) -> N
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=list(ROWS))
+    parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
     parser.add_argument("--dims", type=int, nargs="*", default=[256, 256, 256])
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--rounds", type=int, default=15)
@@ -216,10 +216,10 @@ def main() -> None:
     if is_rank():
         child(options.rows, tuple(options.dims), options.dtype, options.rounds)
         return
-    arguments = ["--rounds", str(options.rounds), "--dtype", options.dtype, "--rows", *options.rows]
+    arguments = ["--rounds", str(options.rounds), "--dtype", options.dtype, "--cases", *options.rows]
     arguments += ["--dims", *map(str, options.dims)]
     out = run_ranks(__file__, *arguments, stdout=subprocess.PIPE).stdout
-    print(f"| row | {JALI}, ms (fastest) | {OTHER} | times | {ROOF} | share |\n|---|---|---|---|---|---|")
+    print(f"| case | {JALI}, ms (fastest) | {OTHER} | times | {ROOF} | share |\n|---|---|---|---|---|---|")
     for line in out.splitlines():
         if line.startswith("["):
             name, row = json.loads(line)

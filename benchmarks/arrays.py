@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from jali import Complex, Field, Lattice, Real, Vector
-from jali.bench.compare.rows import laplacian
+from jali.bench.compare.cases import laplacian
 from jali.bench.timing import Result, arguments, pin, show, time_call
 from jali.codegen.types import Element
 from jali.comm import DeviceArray
@@ -30,7 +30,7 @@ def time_per_site(lattice: Lattice, call: Callable[[], object]) -> tuple[float, 
     return median * scale, median * (1 - spread / 2) * scale, median * (1 + spread / 2) * scale
 
 
-def row(element: Element, box: tuple[int, ...], precision: str, device: str) -> Result:
+def case(element: Element, box: tuple[int, ...], precision: str, device: str) -> Result:
     lattice = Lattice(*box, device=device)
     field, out = Field(lattice, element, precision), Field(lattice, element, precision)
     numbers = np.random.default_rng(1).normal(size=box + element.numpy_shape)
@@ -59,11 +59,11 @@ def main() -> None:
         pin()
     else:
         elements.append(Vector(3))
-    rows = [
-        row(element, box, options.precision, options.device)
+    cases = [
+        case(element, box, options.precision, options.device)
         for element, box in itertools.product(elements, boxes)
     ]
-    show(rows, options)
+    show(cases, options)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 SU(3) update at 70 % of the lowest roof.
 
 Compulsory bytes: every number that a kernel needs is counted once, however often it is read. The denominator is a copy by the
-driver of two arrays of 1 GiB, measured before and after all rows. Times are medians over batches between two events. Kernels are
+driver of two arrays of 1 GiB, measured before and after all cases. Times are medians over batches between two events. Kernels are
 tuned by their first run; `--tune off` shows what that is worth, `--launch` forces one way.
 """
 
@@ -14,7 +14,7 @@ import gc
 import numpy as np
 
 import jali
-from jali.bench.compare.rows import axpy, copy, laplacian, norm2, plaquette
+from jali.bench.compare.cases import axpy, copy, laplacian, norm2, plaquette
 from jali.codegen.types import Element
 from jali.fermions import WilsonDirac
 from jali.gauge import SU, GaugeField, heat_bath_sweep, overrelaxation_sweep
@@ -33,7 +33,7 @@ def injection(X, fine, coarse):
     fine[X] = coarse[X.on(coarse)]
 
 
-def rows_of_small(lattice: jali.Lattice, element: Element, precision: str) -> list[tuple]:
+def cases_of_small(lattice: jali.Lattice, element: Element, precision: str) -> list[tuple]:
     """Fields whose neighbouring sites share 16 bytes."""
     x, y = (jali.Field(lattice, element, precision=precision) for _ in range(2))
     for field in (x, y):
@@ -48,7 +48,7 @@ def rows_of_small(lattice: jali.Lattice, element: Element, precision: str) -> li
     ]
 
 
-def rows_of_storage(lattice: jali.Lattice, storage: str, precision: str) -> list[tuple]:
+def cases_of_storage(lattice: jali.Lattice, storage: str, precision: str) -> list[tuple]:
     """Spinors that are kept so, and the Wilson operator on them with links of 12 reals that are."""
     x, y = (jali.Field(lattice, jali.Spinor(3), precision=precision, storage=storage) for _ in range(2))
     x[...] = np.random.default_rng(1).normal(size=(*lattice.extents, 4, 3))
@@ -68,7 +68,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--sizes", default="16,32")
-    parser.add_argument("--rows", default="", help="only rows whose name contains one of these words")
+    parser.add_argument("--cases", default="", help="only cases whose name contains one of these words")
     parser.add_argument("--precisions", default="float64,float32")
     parser.add_argument(
         "--small", action="store_true", help="also copy, axpy and norm of real and complex fields"
@@ -101,7 +101,7 @@ def main() -> None:
             rng = jali.Random(3)
             matrix = 18 * real * volume
             mu = lattice.directions[0]
-            rows = [
+            cases = [
                 ("copy", lambda: copy(y, x), 2 * matrix),
                 ("axpy", lambda: axpy(y, x, 0.5), 3 * matrix),
                 ("norm", lambda: lattice.sum(norm2, x), matrix),
@@ -114,11 +114,11 @@ def main() -> None:
                 ("heat bath", lambda: heat_bath_sweep(U, 5.7, rng), 8 * 5 * matrix / 2),
             ]
             for element in (jali.Real(), jali.Complex()) if arguments.small else ():
-                rows += rows_of_small(lattice, element, precision)
+                cases += cases_of_small(lattice, element, precision)
             for storage in filter(None, arguments.storages.split(",")):
-                rows += rows_of_storage(lattice, storage, precision)
-            for name, work, moved in rows:
-                if arguments.rows and not any(word in name for word in arguments.rows.split(",")):
+                cases += cases_of_storage(lattice, storage, precision)
+            for name, work, moved in cases:
+                if arguments.cases and not any(word in name for word in arguments.cases.split(",")):
                     continue
                 time, spread = seconds_on(gpu, work)
                 print(
@@ -131,7 +131,7 @@ def main() -> None:
         if isinstance(bound, BoundKernel):
             key = bound.program.name, bound.program.precision, bound.lattice.extents
             seen[key] = bound.function, bound.chosen.launch
-    for (name, precision, extents), (function, choice) in sorted(seen.items(), key=lambda row: row[0]):
+    for (name, precision, extents), (function, choice) in sorted(seen.items(), key=lambda case: case[0]):
         print(
             f"{precision} {name}: {function.registers} registers, {function.local_bytes} bytes of local memory; "
             f"{'x'.join(map(str, extents))}: {choice}"

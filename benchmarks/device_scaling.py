@@ -38,7 +38,7 @@ from jali import _core, comm, devices
 from jali.bench import halo
 from jali.bench.collectives import Timing
 from jali.bench.collectives_report import geometric_mean
-from jali.bench.compare.rows import neighbours
+from jali.bench.compare.measurements import neighbours
 from jali.errors import DeviceError
 from jali.gauge import SU, GaugeField, heat_bath_sweep, overrelaxation_sweep
 from jali.vendors import library_of
@@ -118,23 +118,23 @@ def strong(bench: Bench) -> None:
     for words, grid in bench.grids():
         case = halo.make_case("staple", [local] * 4, grid, bench.options.device)
         report = halo.measure(case, rounds=bench.options.rounds, seconds=bench.options.seconds, parts=())
-        rows = [row for row in report.rows if row.times]
+        measurements = [measurement for measurement in report.measurements if measurement.times]
         staged = min(
-            (row.median("whole") for row in rows if row.policy.startswith("host-staged")), default=math.nan
+            (measurement.median("whole") for measurement in measurements if measurement.policy.startswith("host-staged")), default=math.nan
         )
         bench.say(f"strong scaling, staple sum, {local}^4 per rank, split in {words}")
-        for row in report.rows:
-            if row.why_not:
-                bench.say(f"  {row.policy:18s} not here: {row.why_not}")
+        for measurement in report.measurements:
+            if measurement.why_not:
+                bench.say(f"  {measurement.policy:18s} not here: {measurement.why_not}")
                 continue
-            whole, recorded = row.times["whole"], row.times.get("graph whole")
+            whole, recorded = measurement.times["whole"], measurement.times.get("graph whole")
             best = min(whole.median, recorded.median if recorded else math.inf)
             bench.say(
-                f"  {row.policy:18s} whole {us(whole)}  graph {us(recorded)}  exchange {us(row.times['exchange'])}  "
-                f"compute {us(row.times['compute'])}  {staged / whole.median:5.2f} times staged, "
+                f"  {measurement.policy:18s} whole {us(whole)}  graph {us(recorded)}  exchange {us(measurement.times['exchange'])}  "
+                f"compute {us(measurement.times['compute'])}  {staged / whole.median:5.2f} times staged, "
                 f"{staged / best:5.2f} with graph"
             )
-            bench.line("strong", words, row.policy, whole.median, best, staged / best)
+            bench.line("strong", words, measurement.policy, whole.median, best, staged / best)
         del case
         gc.collect()
 
@@ -155,10 +155,10 @@ def weak(bench: Bench) -> None:
         report = halo.measure(
             case, OVERLAPPED, rounds=bench.options.rounds, seconds=bench.options.seconds, parts=()
         )
-        for row in report.rows:
-            if row.why_not:
+        for measurement in report.measurements:
+            if measurement.why_not:
                 continue
-            whole, recorded = row.times["whole"], row.times.get("graph whole")
+            whole, recorded = measurement.times["whole"], measurement.times.get("graph whole")
             share = alone.median / whole.median
             more = (
                 f", graph {alone_recorded.median / recorded.median:6.1%}"
@@ -166,10 +166,10 @@ def weak(bench: Bench) -> None:
                 else ""
             )
             bench.say(
-                f"  {words:15s} {row.policy:15s} {us(whole)}  {share:6.1%} of the speed alone{more}  "
-                f"(exchange {us(row.times['exchange'])}, {row.rate / 1e9:.0f} GB/s, hidden {row.hidden():.0%})"
+                f"  {words:15s} {measurement.policy:15s} {us(whole)}  {share:6.1%} of the speed alone{more}  "
+                f"(exchange {us(measurement.times['exchange'])}, {measurement.rate / 1e9:.0f} GB/s, hidden {measurement.hidden():.0%})"
             )
-            bench.line("weak", words, row.policy, whole.median, share)
+            bench.line("weak", words, measurement.policy, whole.median, share)
         del case
         gc.collect()
 
@@ -258,11 +258,11 @@ def _say_whether_fast_enough(bench: Bench, size: str, times: dict[tuple[str, str
     """The fastest row of this size against the library, on streams and in graphs."""
     for how in ("stream", "graph"):
         against = times.get(("library", how))
-        rows = {name: t.median for (name, h), t in times.items() if h == how and t and name != "library"}
-        if against is None or not rows:
+        measurements = {name: t.median for (name, h), t in times.items() if h == how and t and name != "library"}
+        if against is None or not measurements:
             continue
-        best = min(rows, key=lambda name: rows[name])
-        ratio = against.median / rows[best]
+        best = min(measurements, key=lambda name: measurements[name])
+        ratio = against.median / measurements[best]
         verdict = "pass" if ratio >= AIM else "FAIL"
         bench.say(
             f"  {size:>8s}  {how:6s} {verdict}: {best} is {ratio:.2f} times the library, wanted {AIM:g}"

@@ -69,7 +69,7 @@ def main() -> None:
     steps = 8000
     alone = _core.make_self_communicator()
     data = [np.zeros(8, np.uint8)]
-    rows = []
+    cases = []
     for name, make in (("chain", chain), ("fan", fan), ("messages to itself", messages)):
         executor = _core.Executor(make(steps))
 
@@ -77,15 +77,15 @@ def main() -> None:
             executor.start(data, [alone])
             executor.wait()
 
-        rows.append(
+        cases.append(
             Result(f"{name} of {steps} empty steps, per step", *time_call(run, 1, scale=1e9 / steps), "ns")
         )
     world = _core.VirtualRanks([chain(steps // 8) for _ in range(8)])
     call = time_call(lambda: world.run([data] * 8), 1, scale=1e9 / steps)
-    rows.append(Result("8 virtual ranks in random order, per step", *call, "ns"))
+    cases.append(Result("8 virtual ranks in random order, per step", *call, "ns"))
     reuse = scratch_reuse(steps)
-    rows.append(Result(f"check of {steps} steps", *time_call(reuse.check, 1, scale=1e3), "ms"))
-    show(rows, options)
+    cases.append(Result(f"check of {steps} steps", *time_call(reuse.check, 1, scale=1e3), "ms"))
+    show(cases, options)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 Four virtual ranks split a Laplacian in two directions; every halo policy that is possible, on hosts and on devices. These are
 the fake ones of the tests (tests/gpu/fake_driver.py; so pytest has to be there), of host memory: the launches that a check
 records run there too, one after the other, which takes most of the time where ranks have many sites. With
-JALI_TEST_REAL_GPU=1 "cuda" is what the machine has: four GPUs, or two, which then share one direction. A row is the slowest rank's time by the clock, its
+JALI_TEST_REAL_GPU=1 "cuda" is what the machine has: four GPUs, or two, which then share one direction. A case is the slowest rank's time by the clock, its
 median over the repeats and its range; `own`: milliseconds of processor time of that rank's thread, which has no part of what
 fake devices compute, and which other processes disturb less.
 """
@@ -44,7 +44,7 @@ def checked(device: str, size: int, grid: tuple[int, ...]) -> list[tuple[float, 
     return found
 
 
-def row(name: str, of_ranks: list[list[tuple[float, float]]]) -> Result:
+def result(name: str, of_ranks: list[list[tuple[float, float]]]) -> Result:
     """Of the slowest rank of each check."""
     clock, own = ([max(rank[k] for rank in of_one) for of_one in zip(*of_ranks, strict=True)] for k in (0, 1))
     return Result(
@@ -73,7 +73,7 @@ def main() -> int:
     from jali import _core, settings
     from jali.errors import JaliError
 
-    rows = []
+    results = []
     settings.use(tune="off")
     ranks = max((n for n in GRIDS if n <= _core.Gpu.count("cuda")), default=max(GRIDS))
     grid = GRIDS[ranks]
@@ -82,19 +82,19 @@ def main() -> int:
             settings.use(halo_policy=policy)
             for size in map(int, options.sizes.split(",")):
                 with contextlib.suppress(JaliError):  # not possible between ranks that are threads
-                    rows.append(
-                        row(
+                    results.append(
+                        result(
                             f"{device} {policy}, {size}^4",
                             jali.virtual_ranks(ranks, checked, device, size, grid),
                         )
                     )
-    show(rows, options, f"{ranks} virtual ranks as {'x'.join(map(str, grid))}, {REPEATS} checks")
+    show(results, options, f"{ranks} virtual ranks as {'x'.join(map(str, grid))}, {REPEATS} checks")
     if not options.json:
         clock, own = (
             sum(ms < AIM for ms in of)
-            for of in zip(*((r.median, r.remarks["own"]) for r in rows), strict=True)
+            for of in zip(*((r.median, r.remarks["own"]) for r in results), strict=True)
         )
-        print(f"under {AIM:g} ms: {clock} of {len(rows)} by the clock, {own} by the processor time of a rank")
+        print(f"under {AIM:g} ms: {clock} of {len(results)} by the clock, {own} by the processor time of a rank")
     return 0
 
 

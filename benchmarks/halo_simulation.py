@@ -9,7 +9,7 @@ than the one measured best. Aims: median 15 %, worst 35 %.
 `python benchmarks/halo_simulation.py` starts ranks itself: one for each GPU up to four, else two on this host
 (`--ranks`). GPUs get the machine file of their name, or `--machine`; hosts are measured first, as by `jali machine
 measure`. Times are medians over batches, on hosts the fastest batch of short ones, since others may use them;
-`--statistic` chooses. `--csv FILE` keeps all rows. `--measured FILE` simulates again what such a file has, on no GPU and
+`--statistic` chooses. `--csv FILE` keeps all comparisons. `--measured FILE` simulates again what such a file has, on no GPU and
 one rank: `python benchmarks/halo_simulation.py --measured benchmarks/halo_simulation_h100.csv --machine h100x8`.
 """
 
@@ -67,21 +67,21 @@ def main() -> int:
         "--sizes", help="sites per rank in each direction (default 8,12,16,24,32; hosts 6,8,12)"
     )
     parser.add_argument("--precisions", default="float64")
-    parser.add_argument("--policies", default="", help="these rows (default: all possible)")
+    parser.add_argument("--policies", default="", help="these comparisons (default: all possible)")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seconds", type=float, help="of a batch (default 0.02; hosts 0.001)")
     parser.add_argument("--statistic", choices=("median", "fastest"), help="default median; hosts fastest")
     parser.add_argument("--csv", type=Path)
-    parser.add_argument("--measured", type=Path, help="rows of --csv to be simulated again, with --machine")
+    parser.add_argument("--measured", type=Path, help="comparisons of --csv to be simulated again, with --machine")
     options = parser.parse_args()
     if options.measured:
         if not options.machine:
             parser.error(
                 "--measured FILE needs --machine: the name or file of the machine that it was measured on"
             )
-        rows = again(options.measured, options.machine)
+        comparisons = again(options.measured, options.machine)
         return kept(
-            options, rows, [rung(list(case)) for _, case in itertools.groupby(rows, lambda r: r.case)]
+            options, comparisons, [rung(list(case)) for _, case in itertools.groupby(comparisons, lambda r: r.case)]
         )
     if os.environ.get(CHILD):
         return child(options)
@@ -138,7 +138,7 @@ def child(options: argparse.Namespace) -> int:
     fastest = (options.statistic or ("fastest" if on_host else "median")) == "fastest"
     rounds = options.rounds * (10 if fastest else 1)
     grids = [(1, 1, 1, ranks.size)] + ([(1, 1, 2, ranks.size // 2)] if ranks.size in (4, 8) else [])
-    rows: list[Compared] = []
+    comparisons: list[Compared] = []
     best: list[float] = []
     say(
         ranks,
@@ -155,15 +155,15 @@ def child(options: argparse.Namespace) -> int:
                     case = halo.make_case(kernel, [size] * 4, grid, options.device, precision)
                     report = halo.measure(case, only, rounds, seconds, parts=(), graphs=False)
                     found = compare(case, report, machine, words, fastest)
-                    rows += found
+                    comparisons += found
                     best.append(rung(found))
-                    for row in found:
-                        alone, told = row.errors()
+                    for comparison in found:
+                        alone, told = comparison.errors()
                         say(
                             ranks,
-                            f"{words:38}{row.policy:26}{row.measured * 1e6:10.1f} us  "
-                            f"alone {row.alone * 1e6:10.1f} {alone:+6.0%}"
-                            f"  told {row.told * 1e6:10.1f} {told:+6.0%}",
+                            f"{words:38}{comparison.policy:26}{comparison.measured * 1e6:10.1f} us  "
+                            f"alone {comparison.alone * 1e6:10.1f} {alone:+6.0%}"
+                            f"  told {comparison.told * 1e6:10.1f} {told:+6.0%}",
                         )
                     if found:
                         say(
@@ -173,20 +173,20 @@ def child(options: argparse.Namespace) -> int:
                     del case
                     gc.collect()
     if ranks.rank == 0:
-        kept(options, rows, best)
+        kept(options, comparisons, best)
         for note in notes:
             print(note)
     return 0
 
 
-def kept(options: argparse.Namespace, rows: list[Compared], best: list[float]) -> int:
+def kept(options: argparse.Namespace, comparisons: list[Compared], best: list[float]) -> int:
     """Keeps and sums up."""
     if options.csv:
         lines = [
-            f"{r.case},{r.policy},{r.measured:.6g},{r.kernel:.6g},{r.alone:.6g},{r.told:.6g}" for r in rows
+            f"{r.case},{r.policy},{r.measured:.6g},{r.kernel:.6g},{r.alone:.6g},{r.told:.6g}" for r in comparisons
         ]
         options.csv.write_text("\n".join([",".join(COLUMNS), *lines]) + "\n")
-    summary(rows, best)
+    summary(comparisons, best)
     return 0
 
 
@@ -198,14 +198,14 @@ def say(ranks: object, text: str) -> None:
 def compare(case: object, report: object, machine: object, words: str, fastest: bool) -> list[Compared]:
     """What was measured of a case beside what is simulated."""
 
-    def seconds(row: object, name: str) -> float:
-        timing = row.times[name]  # type: ignore[attr-defined]
+    def seconds(comparison: object, name: str) -> float:
+        timing = comparison.times[name]  # type: ignore[attr-defined]
         return min(timing.seconds) if fastest else timing.median
 
-    times = {row.policy: seconds(row, "whole") for row in report.rows if row.times}  # type: ignore[attr-defined]
+    times = {comparison.policy: seconds(comparison, "whole") for comparison in report.comparisons if comparison.times}  # type: ignore[attr-defined]
     if not times:
         return []
-    kernel = statistics.median(seconds(row, "compute") for row in report.rows if row.times)  # type: ignore[attr-defined]
+    kernel = statistics.median(seconds(comparison, "compute") for comparison in report.comparisons if comparison.times)  # type: ignore[attr-defined]
     lattice = case.lattice  # type: ignore[attr-defined]
     return simulated(case, machine, words, lattice.extents, lattice.grid, times, kernel)
 
@@ -227,9 +227,9 @@ def simulated(
         for own in (None, per_site)
     )
     return [
-        Compared(words, policy, measured, kernel, alone.row(policy).time, told.row(policy).time)
+        Compared(words, policy, measured, kernel, alone.comparison(policy).time, told.comparison(policy).time)
         for policy, measured in times.items()
-        if not alone.row(policy).why_not
+        if not alone.comparison(policy).why_not
     ]
 
 
@@ -240,14 +240,14 @@ def again(path: Path, machine: str) -> list[Compared]:
 
     with path.open(newline="") as file:
         lines = list(csv.DictReader(file))
-    rows: list[Compared] = []
+    comparisons: list[Compared] = []
     for words, case in itertools.groupby(lines, lambda line: line["case"]):
         kernel, local, cut, precision = words.split()
         grid = [int(n) for n in cut.split("x")]
         of_rank, directions = (int(n) for n in local.split("^"))
         small = KERNELS[kernel](jali.Lattice([4] * directions), precision)
         measured = list(case)
-        rows += simulated(
+        comparisons += simulated(
             small,
             machine,
             words,
@@ -256,22 +256,22 @@ def again(path: Path, machine: str) -> list[Compared]:
             {line["policy"]: float(line["measured_s"]) for line in measured},
             float(measured[0]["kernel_s"]),
         )
-    return rows
+    return comparisons
 
 
-def rung(rows: list[Compared]) -> float:
+def rung(comparisons: list[Compared]) -> float:
     """Measured time of the policy predicted best over that of the one measured best."""
-    if not rows:
+    if not comparisons:
         return 1.0
-    return min(rows, key=lambda row: row.alone).measured / min(row.measured for row in rows)
+    return min(comparisons, key=lambda comparison: comparison.alone).measured / min(comparison.measured for comparison in comparisons)
 
 
-def summary(rows: list[Compared], best: list[float]) -> None:
+def summary(comparisons: list[Compared], best: list[float]) -> None:
     for number, words in enumerate(("by the machine's file alone", "told what the kernel takes on one rank")):
-        errors = [abs(row.errors()[number]) for row in rows]
+        errors = [abs(comparison.errors()[number]) for comparison in comparisons]
         median, worst = statistics.median(errors), max(errors)
         print(
-            f"{words}: {len(errors)} rows, median error {median:.1%} (aim {AIM:.0%}), worst {worst:.1%} "
+            f"{words}: {len(errors)} comparisons, median error {median:.1%} (aim {AIM:.0%}), worst {worst:.1%} "
             f"(aim {WORST:.0%}): {'pass' if median <= AIM and worst <= WORST else 'FAIL'}"
         )
     near = sum(ratio <= NEAR for ratio in best)

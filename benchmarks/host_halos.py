@@ -15,7 +15,7 @@ from typing import Any
 
 from on_two_ranks import is_rank, run_ranks, take_core
 
-ROWS = ("remote-write-wait", "messages-wait")
+POLICIES = ("remote-write-wait", "messages-wait")
 
 
 def child(batches: int, extents: list[int]) -> None:
@@ -33,36 +33,36 @@ def child(batches: int, extents: list[int]) -> None:
         x, out = (jali.Field(lattice, jali.Vector(3)) for _ in range(2))
         bytes_each_way = extent**3 * 48
         calls: dict[str, Any] = {}
-        for row in ROWS:
+        for policy in POLICIES:
             world.barrier()
-            settings.use(halo_policy=row)
+            settings.use(halo_policy=policy)
             world.barrier()
-            calls[row] = laplace.bind(out, x)
-            calls[row]()
+            calls[policy] = laplace.bind(out, x)
+            calls[policy]()
         source = np.random.default_rng(1).random(2 * bytes_each_way // 8)
         target = np.empty_like(source)
 
-        def exchange(row: str, x: Any = x, out: Any = out, calls: Any = calls) -> None:
+        def exchange(policy: str, x: Any = x, out: Any = out, calls: Any = calls) -> None:
             x.storage.mark_written(3)
-            calls[row]()
+            calls[policy]()
 
         rounds = max(2, min(200, (16 << 20) // bytes_each_way))
-        times: dict[str, list[float]] = {row: [] for row in (*ROWS, "copy")}
+        times: dict[str, list[float]] = {policy: [] for policy in (*POLICIES, "copy")}
         for batch in range(batches + 1):
-            for row, taken in times.items():
+            for policy, taken in times.items():
                 world.barrier()
                 start = time.perf_counter()
                 for _ in range(rounds):
-                    if row == "copy":
+                    if policy == "copy":
                         target[:] = source
                     else:
-                        exchange(row)
+                        exchange(policy)
                 world.barrier()
                 if batch > 0:
                     taken.append((time.perf_counter() - start) / rounds)
         if world.rank == 0:
-            put, sent, copied = (statistics.median(times[row]) for row in times)
-            best = min(times[ROWS[1]]) / min(times[ROWS[0]])
+            put, sent, copied = (statistics.median(times[policy]) for policy in times)
+            best = min(times[POLICIES[1]]) / min(times[POLICIES[0]])
             print(
                 f"{bytes_each_way / 1024:9.0f} KiB  put {put * 1e6:9.1f} us  messages {sent * 1e6:9.1f} us  "
                 f"ratio {sent / put:5.2f} (fastest batches {best:5.2f})  copy {copied * 1e6:9.1f} us, {copied / put:4.0%}",

@@ -5,7 +5,7 @@ sum reads 18 matrices per link and writes one, a plaquette 16 per site).
 """
 
 import jali
-from jali.bench.compare.rows import links, plaquette, plaquette_sum, staple_sum
+from jali.bench.compare.cases import links, plaquette, plaquette_sum, staple_sum
 from jali.bench.timing import Result, arguments, pin, roofs_of_one_core, show, time_call
 from jali.profile.host_roofs import cache_rate
 
@@ -17,7 +17,7 @@ def main() -> None:
     pin()
     roofs = roofs_of_one_core(options.precision)
     size_of = 8 if options.precision == "float64" else 4
-    rows = []
+    cases = []
     for size in map(int, options.sizes.split(",")):
         volume = size**4
         work = staple_sum(size, options.precision)
@@ -31,13 +31,13 @@ def main() -> None:
             "GB/s into L1": through,
             "of read": through / read,
         }
-        rows.append(Result(f"staple sum {size}^4", *time, work.unit, remarks))
+        cases.append(Result(f"staple sum {size}^4", *time, work.unit, remarks))
         lattice, U = links(size, options.precision)
         flops = jali.inspect(plaquette, U, lattice=lattice).flops
         work = plaquette_sum(size, options.precision)
         time = time_call(work.call, work.per)
         rate, moved = flops / time[0], 72 * size_of / time[0]
-        rows.append(
+        cases.append(
             Result(
                 f"plaquette {size}^4",
                 *time,
@@ -51,7 +51,7 @@ def main() -> None:
                 },
             )
         )
-    show(rows, options, roofs)
+    show(cases, options, roofs)
 
 
 if __name__ == "__main__":

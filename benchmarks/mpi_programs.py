@@ -76,7 +76,7 @@ class Table:
     verdicts: list[str] = field(default_factory=list)
     held: bool = True
 
-    def row(
+    def case(
         self,
         name: str,
         without: list[float],
@@ -84,7 +84,7 @@ class Table:
         differences: list[float],
         bound: float | None = None,
     ) -> None:
-        """A row; one with a bound gets a verdict."""
+        """A case; one with a bound gets a verdict."""
         spread, fastest = Spread(differences), min(with_jali) - min(without)
         columns = (f"{spread!s:28s}" for spread in (Spread(without), Spread(with_jali), spread))
         print(f"{name:32s}", *columns, f"{fastest:8.0f}", flush=True)
@@ -195,11 +195,11 @@ def passed(table: Table, program: Program, options: argparse.Namespace, called: 
                     library += times["PMPI"]
                     ours += times["MPI"]
                     driver += times.get("driver", [])
-        table.row(name, library, ours, minus(ours, library), PASSED)
+        table.case(name, library, ours, minus(ours, library), PASSED)
         if driver:
             print(f"{'  the driver alone':90s} {Spread(driver)!s:28s} {min(driver):8.0f}")
         without, with_jali = medians[False], medians[True]
-        table.row("  control: pairs of processes", without, with_jali, minus(with_jali, without))
+        table.case("  control: pairs of processes", without, with_jali, minus(with_jali, without))
 
 
 def served(table: Table, program: Program, options: argparse.Namespace, folder: Path) -> None:
@@ -219,7 +219,7 @@ def served(table: Table, program: Program, options: argparse.Namespace, folder: 
             times, _ = program.run(2, "served", options.batches, calls, size, **given)
             direct += times["direct"]
             ours += times["MPI"]
-        table.row(f"served, {size} B", direct, ours, minus(ours, direct), SERVED)
+        table.case(f"served, {size} B", direct, ours, minus(ours, direct), SERVED)
 
 
 def asked(table: Table, program: Program, options: argparse.Namespace, driver: str) -> None:
@@ -241,7 +241,7 @@ def asked(table: Table, program: Program, options: argparse.Namespace, driver: s
             )
             less += times["less"]
             asks += times["asks"]
-        table.row(name, less, asks, minus(asks, less), bound)
+        table.case(name, less, asks, minus(asks, less), bound)
 
 
 def main() -> int:

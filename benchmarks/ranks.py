@@ -18,7 +18,7 @@ CHILD = "JALI_BENCHMARK_CHILD"
 
 def child(size: int, repeats: int) -> None:
     from jali import comm
-    from jali.bench.compare.rows import full_update
+    from jali.bench.compare.cases import full_update
 
     ranks = comm.current()
     cores = sorted(os.sched_getaffinity(0))

@@ -36,8 +36,8 @@ def child(batches: int, sizes: list[int]) -> None:
                 if batch > 0:
                     times[name].append(time)
         if world.rank == 0:
-            row = {name: (statistics.median(t), min(t), max(t)) for name, t in times.items()}
-            print(json.dumps([size, row]), flush=True)
+            case = {name: (statistics.median(t), min(t), max(t)) for name, t in times.items()}
+            print(json.dumps([size, case]), flush=True)
 
 
 def main() -> None:
@@ -50,13 +50,13 @@ def main() -> None:
         return
     arguments = ["--batches", str(options.batches), "--sizes", *map(str, options.sizes)]
     out = run_ranks(__file__, *arguments, stdout=subprocess.PIPE).stdout
-    rows = [json.loads(line) for line in out.splitlines() if line.startswith("[")]
-    names = list(rows[0][1])
+    cases = [json.loads(line) for line in out.splitlines() if line.startswith("[")]
+    names = list(cases[0][1])
     print("| bytes | " + " | ".join(f"{name}, us (fastest)" for name in names) + " | GB/s of the fastest |")
     print("|---" * (len(names) + 2) + "|")
-    for size, row in rows:
-        cells = [f"{row[name][0] * 1e6:.2f} ({row[name][1] * 1e6:.2f})" for name in names]
-        best = min(row[name][1] for name in names)
+    for size, case in cases:
+        cells = [f"{case[name][0] * 1e6:.2f} ({case[name][1] * 1e6:.2f})" for name in names]
+        best = min(case[name][1] for name in names)
         print(f"| {size} | " + " | ".join(cells) + f" | {size / best / 1e9:.2f} |")
 
 

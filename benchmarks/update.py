@@ -4,7 +4,7 @@ Bars: 361 ns (8^4) and 372 ns (12^4) by the best plain C++ known to us; ours 75 
 One core, pinned; beta 5.7; thermalised by 10 sweeps first, since acceptance depends on it.
 """
 
-from jali.bench.compare.rows import full_update, heat_bath, overrelaxation
+from jali.bench.compare.cases import full_update, heat_bath, overrelaxation
 from jali.bench.timing import Result, arguments, pin, roofs_of_one_core, show, time_call
 
 
@@ -12,16 +12,16 @@ def main() -> None:
     options = arguments(__doc__)
     pin()
     roofs = roofs_of_one_core(options.precision)
-    rows = []
+    cases = []
     for size in map(int, options.sizes.split(",")):
         for name, make in (("overrelaxation", overrelaxation), ("heat bath", heat_bath)):
             work = make(size, options.precision)
-            rows.append(Result(f"{name} {size}^4", *time_call(work.call, work.per), work.unit))
+            cases.append(Result(f"{name} {size}^4", *time_call(work.call, work.per), work.unit))
         work = full_update(size, options.precision)
         full = time_call(work.call, work.per, seconds=0.1)
         bar = {"times faster than 361 ns": 361 / full[0]}
-        rows.append(Result(f"full update (4 OR + 1 HB) {size}^4", *full, work.unit, bar))
-    show(rows, options, roofs)
+        cases.append(Result(f"full update (4 OR + 1 HB) {size}^4", *full, work.unit, bar))
+    show(cases, options, roofs)
 
 
 if __name__ == "__main__":

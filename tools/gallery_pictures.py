@@ -1,7 +1,7 @@
 """Draw the pictures of examples/ for the gallery: `python tools/gallery_pictures.py [NAME ...]`, some minutes for all.
 
 An example is run as it is, in an empty folder, and drawn from what it printed and the variables that it ends with. Programs of C++ are
-drawn by the plan of what they do. `jali example NAME --picture FILE` draws the applications. A new example is a row of `PICTURES`.
+drawn by the plan of what they do. `jali example NAME --picture FILE` draws the applications. A new example is an entry of `PICTURES`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def run(name: str, *words: str) -> tuple[dict[str, Any], str]:
 
 
 def numbers(pattern: str, text: str) -> np.ndarray:
-    """The numbers of each place that fits, a row for each."""
+    """The numbers of each place that fits, an entry for each."""
     return np.array([[float(number) for number in row] for row in re.findall(pattern, text)])
 
 

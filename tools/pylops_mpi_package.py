@@ -54,12 +54,12 @@ def source(cache: Path) -> Path:
 
 def exceptions(file: Path) -> dict[str, str]:
     """What may differ or fail, the first word of each line, with the reason, its other words."""
-    rows = {}
+    entries = {}
     for line in file.read_text(encoding="utf-8").splitlines():
         if line.strip() and not line.startswith("#"):
             what, _, reason = line.partition(" ")
-            rows[what] = reason.strip()
-    return rows
+            entries[what] = reason.strip()
+    return entries
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -48,15 +48,15 @@ a thread of it. Choices that only experiments make have no variable: [`jali.tune
 def text() -> str:
     """The page as the table is now."""
     page, group = INTRODUCTION, ""
-    for row in settings.rows():
-        if row.group == EXPERIMENTS:
+    for spec in settings.specs():
+        if spec.group == EXPERIMENTS:
             continue
-        if row.group != group:
-            group = row.group
+        if spec.group != group:
+            group = spec.group
             page += f"\n## {group}\n\n| variable | meaning | may be | default |\n|---|---|---|---|\n"
-        title = {"gpus.md": "GPUs"}.get(row.page, row.page.removesuffix(".md").capitalize())
-        more = f" ([{title}](../{row.page}))" if row.page else ""
-        page += f"| `{row.variable}` | {row.meaning}{more} | {row.values} | {row.otherwise} |\n"
+        title = {"gpus.md": "GPUs"}.get(spec.page, spec.page.removesuffix(".md").capitalize())
+        more = f" ([{title}](../{spec.page}))" if spec.page else ""
+        page += f"| `{spec.variable}` | {spec.meaning}{more} | {spec.values} | {spec.otherwise} |\n"
     return with_names(page + END)
 
 

@@ -51,21 +51,21 @@ nb::dict dict_of(const Step& step) {
         result = message("send", a->from, a->to, a->tag, a->library);
     } else if (const auto* a = std::get_if<Copy>(&step.action)) {
         result["kind"] = "copy";
-        nb::list rows;
-        for (const CopyRows& row : a->rows) {
+        nb::list specs;
+        for (const CopySpec& spec : a->specs) {
             nb::list gathered;
-            if (row.rows) {
-                const std::size_t count = row.row_bytes ? row.to.bytes / row.row_bytes : 0;
-                for (std::size_t k = 0; k < count; ++k) gathered.append(row.rows->at(row.first_row + k));
+            if (spec.specs) {
+                const std::size_t count = spec.row_bytes ? spec.to.bytes / spec.row_bytes : 0;
+                for (std::size_t k = 0; k < count; ++k) gathered.append(spec.specs->at(spec.first_row + k));
             }
             nb::dict entry;
-            entry["from"] = tuple_of(row.from);
-            entry["to"] = tuple_of(row.to);
-            entry["row_bytes"] = row.row_bytes;
-            entry["rows"] = row.rows ? nb::object(gathered) : nb::none();
-            rows.append(entry);
+            entry["from"] = tuple_of(spec.from);
+            entry["to"] = tuple_of(spec.to);
+            entry["row_bytes"] = spec.row_bytes;
+            entry["specs"] = spec.specs ? nb::object(gathered) : nb::none();
+            specs.append(entry);
         }
-        result["rows"] = rows;
+        result["specs"] = specs;
     } else if (const auto* a = std::get_if<Reduce>(&step.action)) {
         if (a->how.user)
             throw ScheduleError("step '" + step.name + "' has a user's operation: no plain data");
@@ -73,16 +73,16 @@ nb::dict dict_of(const Step& step) {
         result["type"] = std::string(name_of(a->how.type));
         result["operation"] = std::string(name_of(a->how.operation));
         result["divide_by"] = a->how.divide_by;
-        nb::list rows;
-        for (const ReduceRow& row : a->rows) {
+        nb::list specs;
+        for (const ReduceSpec& spec : a->specs) {
             nb::list from;
-            for (const Region& source : row.from) from.append(tuple_of(source));
+            for (const Region& source : spec.from) from.append(tuple_of(source));
             nb::dict entry;
-            entry["into"] = tuple_of(row.into);
+            entry["into"] = tuple_of(spec.into);
             entry["from"] = from;
-            rows.append(entry);
+            specs.append(entry);
         }
-        result["rows"] = rows;
+        result["specs"] = specs;
     } else {
         throw ScheduleError("step '" + step.name + "' is a kernel: no plain data");
     }
@@ -136,13 +136,13 @@ std::shared_ptr<Schedule> schedule_from_dict(const nb::dict& dict) {
                 schedule->add(name, Receive{region, peer, tag, library}, needs, mark);
         } else if (kind == "copy") {
             Copy copy;
-            for (const auto& entry : step["rows"]) {
-                const auto row = nb::cast<nb::dict>(entry);
-                const auto rows = get<std::optional<std::vector<std::int32_t>>>(row, "rows");
-                copy.rows.push_back(
-                    {region_of(get<RegionTuple>(row, "from")), region_of(get<RegionTuple>(row, "to")),
-                     get<std::size_t>(row, "row_bytes"),
-                     rows ? std::make_shared<const std::vector<std::int32_t>>(*rows) : nullptr, 0});
+            for (const auto& entry : step["specs"]) {
+                const auto spec = nb::cast<nb::dict>(entry);
+                const auto specs = get<std::optional<std::vector<std::int32_t>>>(spec, "specs");
+                copy.specs.push_back(
+                    {region_of(get<RegionTuple>(spec, "from")), region_of(get<RegionTuple>(spec, "to")),
+                     get<std::size_t>(spec, "row_bytes"),
+                     specs ? std::make_shared<const std::vector<std::int32_t>>(*specs) : nullptr, 0});
             }
             schedule->add(name, std::move(copy), needs, mark);
         } else if (kind == "reduce") {
@@ -150,12 +150,12 @@ std::shared_ptr<Schedule> schedule_from_dict(const nb::dict& dict) {
             reduce.how = {data_type_of(get<std::string>(step, "type")),
                           operation_of(get<std::string>(step, "operation")), get<int>(step, "divide_by"),
                           nullptr};
-            for (const auto& entry : step["rows"]) {
-                const auto row = nb::cast<nb::dict>(entry);
-                ReduceRow result{region_of(get<RegionTuple>(row, "into")), {}};
-                for (const auto& source : get<std::vector<RegionTuple>>(row, "from"))
+            for (const auto& entry : step["specs"]) {
+                const auto spec = nb::cast<nb::dict>(entry);
+                ReduceSpec result{region_of(get<RegionTuple>(spec, "into")), {}};
+                for (const auto& source : get<std::vector<RegionTuple>>(spec, "from"))
                     result.from.push_back(region_of(source));
-                reduce.rows.push_back(std::move(result));
+                reduce.specs.push_back(std::move(result));
             }
             schedule->add(name, std::move(reduce), needs, mark);
         } else {

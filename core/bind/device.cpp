@@ -49,10 +49,10 @@ void bind_device(nb::module_& m) {
     m.def(
         "memory_usage",
         [] {
-            nb::list rows;
-            for (const auto& row : Arena::host().ledger().usage())
-                rows.append(nb::make_tuple(row.label, row.bytes, row.blocks));
-            return rows;
+            nb::list entries;
+            for (const auto& entry : Arena::host().ledger().usage())
+                entries.append(nb::make_tuple(entry.label, entry.bytes, entry.blocks));
+            return entries;
         },
         "[(label, bytes, blocks)], largest first.");
 

@@ -124,13 +124,13 @@ void bind_device_collectives(nb::module_& m) {
         .def_prop_ro("proved", &GpuPlan::proved, "By check().");
 
     m.def(
-        "collective_rows",
+        "collective_transports",
         [](const std::vector<std::string>& libraries) {
-            std::vector<std::tuple<std::string, std::string, bool, bool>> rows;
-            for (const CollectiveTransport* row : collective_transports())
-                for (const std::string& name : names_of(std::array<const Transport*, 1>{row}, libraries))
-                    rows.emplace_back(name, row->words, row->rules.carries != nullptr, row->rules.itself);
-            return rows;
+            std::vector<std::tuple<std::string, std::string, bool, bool>> entries;
+            for (const CollectiveTransport* transport : collective_transports())
+                for (const std::string& name : names_of(std::array<const Transport*, 1>{transport}, libraries))
+                    entries.emplace_back(name, transport->words, transport->rules.carries != nullptr, transport->rules.itself);
+            return entries;
         },
         "libraries"_a,
         "What carries collectives between devices of all vendors, by the names of their libraries: (name, "
@@ -139,30 +139,30 @@ void bind_device_collectives(nb::module_& m) {
     m.def(
         "collective_traits",
         [](const std::vector<std::string>& libraries) {
-            std::vector<std::tuple<std::string, bool, bool, bool>> rows;
-            for (const CollectiveTransport* row : collective_transports())
-                for (const std::string& name : names_of(std::array<const Transport*, 1>{row}, libraries))
-                    rows.emplace_back(name, row->traits.maps_memory, row->of_library(),
-                                      row->rules.user_operations);
-            return rows;
+            std::vector<std::tuple<std::string, bool, bool, bool>> entries;
+            for (const CollectiveTransport* transport : collective_transports())
+                for (const std::string& name : names_of(std::array<const Transport*, 1>{transport}, libraries))
+                    entries.emplace_back(name, transport->traits.maps_memory, transport->of_library(),
+                                      transport->rules.user_operations);
+            return entries;
         },
         "libraries"_a,
-        "What these rows are like: (name, whether it maps the memory of peers, whether it is a vendor's "
+        "What these transports are like: (name, whether it maps the memory of peers, whether it is a vendor's "
         "library, whether it takes operations of the user).");
 
     nb::class_<DeviceCollectives>(m, "DeviceCollectives",
                                   "What the collectives of a communicator share on one device.")
         .def_prop_ro("gpu", &DeviceCollectives::gpu)
-        .def("why_not", nb::overload_cast<const std::string&>(&DeviceCollectives::why_not), "row"_a,
-             Released(), "Why this row carries nothing between these devices; empty if it does.")
+        .def("why_not", nb::overload_cast<const std::string&>(&DeviceCollectives::why_not), "transport"_a,
+             Released(), "Why this transport carries nothing between these devices; empty if it does.")
         .def("why_not",
              nb::overload_cast<const std::string&, const CollectiveCall&>(&DeviceCollectives::why_not),
-             "row"_a, "call"_a, Released(), "Why it has not this collective itself; empty if it has.")
+             "transport"_a, "call"_a, Released(), "Why it has not this collective itself; empty if it has.")
         .def("algorithm_of", &DeviceCollectives::algorithm_of, "call"_a, "persistent"_a = false, Released(),
              "What a call takes, and why. ParameterError.")
         .def("explain", &DeviceCollectives::explain, "call"_a, Released(),
              "How a call runs on this rank, a line per instruction where it is one launch. Collective where "
-             "it uses a row first.")
+             "it uses a transport first.")
         .def(
             "plan_of",
             [](DeviceCollectives& self, const CollectiveCall& call, bool checked) {

@@ -79,7 +79,7 @@ void bind_gpu(nb::module_& m) {
         .def_ro("note", &GpuVendor::note);
     m.def("vendor_names", &vendor_names, "Of all vendors, in alphabetical order.");
     m.def("vendor", &vendor_named, "name"_a, nb::rv_policy::reference,
-          "The row of this name; ValueError where there is none.");
+          "The vendor of this name; ValueError where there is none.");
     m.def(
         "suggest_library",
         [](const std::string& kind, const std::string& part, std::vector<std::string> files) {
@@ -146,10 +146,10 @@ void bind_gpu(nb::module_& m) {
         .def_static(
             "links",
             [](const std::string& kind) {
-                std::vector<std::tuple<int, int, int, int, int>> rows;
+                std::vector<std::tuple<int, int, int, int, int>> entries;
                 for (const Gpu::Link& link : Gpu::links(vendor_of(kind)))
-                    rows.emplace_back(link.device, link.peer, link.reaches, link.atomics, link.rank);
-                return rows;
+                    entries.emplace_back(link.device, link.peer, link.reaches, link.atomics, link.rank);
+                return entries;
             },
             "kind"_a,
             "Of all pairs of devices: (device, peer, whether they reach each other's memory, whether with "
@@ -182,8 +182,8 @@ void bind_gpu(nb::module_& m) {
             "why_not_peer_handles",
             [](const Gpu& gpu) {
                 std::map<std::string, std::string> types;
-                for (const HandleTypeRow& row : handle_types)
-                    types[row.name] = gpu.allows(row.type) ? gpu.why_not_handle_type(row.type)
+                for (const HandleTypeSpec& entry : handle_types)
+                    types[entry.name] = gpu.allows(entry.type) ? gpu.why_not_handle_type(entry.type)
                                                            : std::string("JALI_PEER_HANDLES leaves it out");
                 return types;
             },
@@ -191,10 +191,10 @@ void bind_gpu(nb::module_& m) {
         .def_prop_ro("memory_cached", &Gpu::cached)
         .def("memory_usage",
              [](const Gpu& gpu) {
-                 nb::list rows;
-                 for (const auto& row : gpu.ledger().usage())
-                     rows.append(nb::make_tuple(row.label, row.bytes, row.blocks));
-                 return rows;
+                 nb::list entries;
+                 for (const auto& entry : gpu.ledger().usage())
+                     entries.append(nb::make_tuple(entry.label, entry.bytes, entry.blocks));
+                 return entries;
              })
         .def("trim", &Gpu::trim, Released(), "Gives memory that is kept for reuse back to the driver.")
         .def_prop_ro(

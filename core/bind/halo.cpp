@@ -244,13 +244,13 @@ void bind_storage(nb::module_& m) {
     m.def(
         "halo_policies",
         [](const std::string& device) {
-            nb::list rows;
+            nb::list entries;
             const GpuVendor* vendor = device == "cpu" ? nullptr : &vendor_of(device);
-            for (const auto& row : halo_policies(vendor))
-                rows.append(nb::make_tuple(row.name, row.description, row.transport->traits.recordable,
-                                           row.carried_by, row.overlap, row.per_direction,
-                                           why_never(row, vendor)));
-            return rows;
+            for (const auto& entry : halo_policies(vendor))
+                entries.append(nb::make_tuple(entry.name, entry.description, entry.transport->traits.recordable,
+                                           entry.carried_by, entry.overlap, entry.per_direction,
+                                           why_never(entry, vendor)));
+            return entries;
         },
         "device"_a = "cpu",
         "[(name, description, whether its exchanges can be parts of graphs, who carries, whether the bulk is "
@@ -263,10 +263,10 @@ void bind_storage(nb::module_& m) {
         "halo_batches",
         [](const std::string& device, const std::string& policy, int stages, bool produces, bool has_bulk,
            bool bulk_waits_for_packing, bool boundary_fills) {
-            const HaloPolicy& row = halo_policy(policy, &vendor_of(device));
+            const HaloPolicy& entry = halo_policy(policy, &vendor_of(device));
             HaloShape shape{stages, produces, has_bulk, bulk_waits_for_packing, boundary_fills, true, {}};
             nb::list steps;
-            for (const Batch& batch : halo_batches(row, shape)) {
+            for (const Batch& batch : halo_batches(entry, shape)) {
                 nb::list deeds;
                 for (Deed deed : batch.deeds) deeds.append(name_of(deed));
                 steps.append(nb::make_tuple(nb::tuple(deeds), batch.stage, batch.stream, batch.needs));

@@ -233,7 +233,7 @@ void bind_launch(nb::module_& m) {
                 self.launch->set_policy(halo_policy(name, self.launch->definition().layout->vendor()));
             },
             "name"_a,
-            "Another row for halos, on all ranks alike. Graphs keep the row that they were recorded with.")
+            "Another policy for halos, on all ranks alike. Graphs keep the policy that they were recorded with.")
         .def(
             "set_kernel",
             [](BoundLaunch& self, const GpuFunction& kernel, int threads, int waves, int sites) {
@@ -255,7 +255,7 @@ void bind_launch(nb::module_& m) {
             "compile"_a,
             "compile() -> (function, threads of a block, sites of a thread) of the kernel that exchanges "
             "halos as "
-            "well; called when a row of halo policies first asks for it.")
+            "well; called when a policy of halo policies first asks for it.")
         .def_prop_ro(
             "halos_stale", [](const BoundLaunch& self) { return self.launch->halos_stale(); },
             "Whether a run would exchange halos now; the same on all ranks.")

@@ -234,21 +234,21 @@ void bind_layout(nb::module_& m) {
         .def_prop_ro(
             "slabs",
             [](const PlacedLayout& l) {
-                nb::list rows;
+                nb::list slabs;
                 for (const Slab& s : l.slabs()) {
-                    rows.append(nb::make_tuple(tuple_of(s.box.key), l.first_ghost() + s.first[0], s.count[0],
+                    slabs.append(nb::make_tuple(tuple_of(s.box.key), l.first_ghost() + s.first[0], s.count[0],
                                                s.count[1], s.box.from, s.box.to));
                 }
-                return rows;
+                return slabs;
             },
             "[(key, first ghost block, even blocks, odd blocks, from rank, to rank)]")
         .def(
             "why_not_halo_policy",
             [](const std::shared_ptr<PlacedLayout>& l, const std::shared_ptr<Communicator>& communicator,
                const std::string& name) -> std::string {
-                const HaloPolicy& row = halo_policy(name, l->vendor());
+                const HaloPolicy& policy = halo_policy(name, l->vendor());
                 nb::gil_scoped_release released;
-                return why_no_halo_policy(row, *l, *communicator);
+                return why_no_halo_policy(policy, *l, *communicator);
             },
             "communicator"_a, "policy"_a,
             "Why these ranks cannot exchange halos in this way, empty if they can. Collective.")

@@ -119,7 +119,7 @@ void bind_recorded_calls(nb::module_& m) {
                 other.memory.change(address, {data, data + contents.size()});
                 return other;
             },
-            "address"_a, "contents"_a, nb::keep_alive<0, 1>(), "The same, and a table had other rows.")
+            "address"_a, "contents"_a, nb::keep_alive<0, 1>(), "The same, and a table had other entries.")
         .def_prop_ro(
             "blocks",
             [](const RecordedCalls& self) {

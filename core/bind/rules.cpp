@@ -26,14 +26,14 @@ void bind_rules(nb::module_& m) {
         "hosts; `ring` over all ranks or hosts; `chunk` bytes of a chunk of the pipeline (0: all in one).")
         .def_ro("name", &Algorithm::name)
         .def_prop_ro("collectives",
-                     [](const Algorithm& row) {
+                     [](const Algorithm& entry) {
                          nb::list names;
-                         for (const Collective collective : row.collectives)
+                         for (const Collective collective : entry.collectives)
                              names.append(std::string(name_of(collective)));
                          return nb::tuple(names);
                      })
-        .def_prop_ro("form", [](const Algorithm& row) { return std::string(name_of(row.form)); })
-        .def_prop_ro("hierarchy", [](const Algorithm& row) { return std::string(name_of(row.hierarchy)); })
+        .def_prop_ro("form", [](const Algorithm& entry) { return std::string(name_of(entry.form)); })
+        .def_prop_ro("hierarchy", [](const Algorithm& entry) { return std::string(name_of(entry.hierarchy)); })
         .def_ro("summary", &Algorithm::summary)
         .def_ro("ring", &Algorithm::ring)
         .def_ro("striped", &Algorithm::striped, "Roots are spread over the ranks of their host.")
@@ -44,9 +44,9 @@ void bind_rules(nb::module_& m) {
         .def("depth", &Algorithm::depth, "payload"_a, "Chunks of the pipeline, for a payload in bytes.")
         .def(
             "plan",
-            [](const Algorithm& row, const CollectiveCall& call, const Hosts& hosts,
+            [](const Algorithm& entry, const CollectiveCall& call, const Hosts& hosts,
                const std::string& inside, const std::string& between, bool on_devices) {
-                AlgorithmPlan made = plan_of(row, call, hosts, inside, between, on_devices);
+                AlgorithmPlan made = plan_of(entry, call, hosts, inside, between, on_devices);
                 return std::pair(std::move(made.composition), std::move(made.parameters));
             },
             "call"_a, "hosts"_a, "inside"_a = "", "between"_a = "", "on_devices"_a = false,
@@ -54,11 +54,11 @@ void bind_rules(nb::module_& m) {
     m.def(
         "algorithm_aliases",
         [] {
-            nb::list rows;
-            for (const AlgorithmAlias& row : algorithm_aliases())
-                rows.append(nb::make_tuple(std::string(row.name), std::string(name_of(row.collective)),
-                                           std::string(row.algorithm), row.one_host));
-            return rows;
+            nb::list entries;
+            for (const AlgorithmAlias& entry : algorithm_aliases())
+                entries.append(nb::make_tuple(std::string(entry.name), std::string(name_of(entry.collective)),
+                                           std::string(entry.algorithm), entry.one_host));
+            return entries;
         },
         nb::sig("def algorithm_aliases() -> list[tuple[str, str, str, bool]]"),
         "Other names of algorithms: (name, collective, algorithm or nothing where it is the usual one that "
@@ -66,9 +66,9 @@ void bind_rules(nb::module_& m) {
         "of no "
         "hosts, whether all ranks are to be on one host).");
     m.def("algorithms", [] {
-        nb::list rows;
-        for (const Algorithm& row : algorithms()) rows.append(nb::cast(&row, nb::rv_policy::reference));
-        return rows;
+        nb::list entries;
+        for (const Algorithm& entry : algorithms()) entries.append(nb::cast(&entry, nb::rv_policy::reference));
+        return entries;
     });
 
     translate_error<RulesError>("ParameterError");

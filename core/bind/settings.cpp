@@ -17,20 +17,20 @@ using namespace jali;
 void bind_settings(nb::module_& m) {
     translate_error<SettingsError>("ParameterError");
 
-    nb::class_<SettingRow>(m, "SettingRow", "One setting: what it may be, and what it means.")
-        .def_ro("name", &SettingRow::name)
-        .def_ro("variable", &SettingRow::variable, "In the environment; empty: an experiment.")
-        .def_ro("group", &SettingRow::group)
+    nb::class_<SettingSpec>(m, "SettingSpec", "One setting: what it may be, and what it means.")
+        .def_ro("name", &SettingSpec::name)
+        .def_ro("variable", &SettingSpec::variable, "In the environment; empty: an experiment.")
+        .def_ro("group", &SettingSpec::group)
         .def_prop_ro(
-            "values", [](const SettingRow& row) { return row.values.words; }, "What it may be, in words.")
-        .def_ro("otherwise", &SettingRow::otherwise, "The default, in words.")
-        .def_ro("meaning", &SettingRow::meaning)
-        .def_ro("page", &SettingRow::page, "Of the documentation that says more; may be empty.");
+            "values", [](const SettingSpec& spec) { return spec.values.words; }, "What it may be, in words.")
+        .def_ro("otherwise", &SettingSpec::otherwise, "The default, in words.")
+        .def_ro("meaning", &SettingSpec::meaning)
+        .def_ro("page", &SettingSpec::page, "Of the documentation that says more; may be empty.");
 
     nb::class_<Settings> settings_class(m, "Settings", "All settings of a process; never changes.");
-    for (const SettingRow& row : setting_rows())
-        std::visit([&](auto member) { settings_class.def_ro(row.name.c_str(), member, row.meaning.c_str()); },
-                   row.member);
+    for (const SettingSpec& spec : setting_specs())
+        std::visit([&](auto member) { settings_class.def_ro(spec.name.c_str(), member, spec.meaning.c_str()); },
+                   spec.member);
     settings_class
         .def("changed", &changed_settings, "changes"_a,
              "The same with other values, as texts by name; an empty text is the default. Raises "
@@ -38,11 +38,11 @@ void bind_settings(nb::module_& m) {
         .def(
             "differing",
             [](const Settings& settings) {
-                std::vector<std::pair<std::string, std::string>> rows;
-                for (const SettingRow& row : setting_rows())
-                    if (const std::string text = text_of(row, settings); text != text_of(row, Settings()))
-                        rows.emplace_back(row.variable.empty() ? row.name : row.variable, text);
-                return rows;
+                std::vector<std::pair<std::string, std::string>> entries;
+                for (const SettingSpec& spec : setting_specs())
+                    if (const std::string text = text_of(spec, settings); text != text_of(spec, Settings()))
+                        entries.emplace_back(spec.variable.empty() ? spec.name : spec.variable, text);
+                return entries;
             },
             "[(variable, or name of an experiment, and text)] of what is not the default.");
 
@@ -66,9 +66,9 @@ void bind_settings(nb::module_& m) {
         "environment"_a, "Settings from variables by name, and notes. Raises ParameterError.");
     m.def("tell_once", &tell_once, "words"_a,
           "'jali: ' and these words on stderr, once in a process however often it is said.");
-    m.def("setting_rows", [] {
-        nb::list rows;
-        for (const SettingRow& row : setting_rows()) rows.append(nb::cast(&row, nb::rv_policy::reference));
-        return rows;
+    m.def("setting_specs", [] {
+        nb::list entries;
+        for (const SettingSpec& spec : setting_specs()) entries.append(nb::cast(&spec, nb::rv_policy::reference));
+        return entries;
     });
 }

@@ -140,15 +140,15 @@ void bind_simulator(nb::module_& m) {
         .def_prop_ro(
             "content",
             [](const TransferGraph& self) {
-                using Row = std::tuple<int, int, int, std::string, int, int, double, std::vector<int>>;
-                std::vector<Row> rows;
+                using Entry = std::tuple<int, int, int, std::string, int, int, double, std::vector<int>>;
+                std::vector<Entry> entries;
                 for (int k = 0; k < self.nodes(); ++k) {
                     const auto& node = self.node(k);
-                    rows.emplace_back(static_cast<int>(node.kind), node.rank, node.peer,
+                    entries.emplace_back(static_cast<int>(node.kind), node.rank, node.peer,
                                       node.peer < 0 ? "" : self.libraries()[node.library], node.mark.stage,
                                       node.mark.chunk, node.bytes, self.needs(k));
                 }
-                return rows;
+                return entries;
             },
             "(kind, rank, peer, library, stage, chunk, bytes, needs) of every node");
 

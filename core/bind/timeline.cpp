@@ -62,10 +62,10 @@ void bind_timeline(nb::module_& m) {
                 nb::gil_scoped_release released;
                 offsets = clock_offsets(communicator);
             }
-            nb::list rows;
+            nb::list entries;
             for (const ClockOffset& one : offsets)
-                rows.append(nb::make_tuple(one.nanoseconds, one.uncertainty));
-            return rows;
+                entries.append(nb::make_tuple(one.nanoseconds, one.uncertainty));
+            return entries;
         },
         "communicator"_a,
         "[(ns that a rank's clock is ahead of rank 0's, ns by which that may be wrong)]; collective, the "

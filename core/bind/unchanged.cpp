@@ -1,7 +1,7 @@
 // Whether Python objects still hold the very objects that they held: what a traced function saw, compared
 // before every run.
 //
-// A row is one object and what was seen in it. Everything is compared by identity, in tens of nanoseconds;
+// A guard is one object and what was seen in it. Everything is compared by identity, in tens of nanoseconds;
 // whether other objects mean the same is for Python to find out (jali.codegen.captured).
 #include <string>
 #include <vector>
@@ -16,15 +16,15 @@ namespace {
 
 enum class Holder { names, function, list, dictionary, object, type };
 
-struct Row {
+struct Guard {
     Holder holder;
     nb::object of;
     nb::tuple names; // looked up in `of`, or in its dictionary
     nb::tuple seen;
 };
 
-PyObject* seen_at(const Row& row, Py_ssize_t k) {
-    return PyTuple_GET_ITEM(row.seen.ptr(), k);
+PyObject* seen_at(const Guard& guard, Py_ssize_t k) {
+    return PyTuple_GET_ITEM(guard.seen.ptr(), k);
 }
 
 Py_ssize_t length(const nb::tuple& tuple) {
@@ -39,7 +39,7 @@ class Unchanged {
         static constexpr const char* words[] = {"names", "function", "list", "dictionary", "object", "type"};
         for (int k = 0; k < 6; ++k)
             if (holder == words[k]) {
-                rows_.push_back({static_cast<Holder>(k), std::move(of), std::move(names), std::move(seen)});
+                guards_.push_back({static_cast<Holder>(k), std::move(of), std::move(names), std::move(seen)});
                 return;
             }
         throw nb::value_error("no such holder");
@@ -47,117 +47,117 @@ class Unchanged {
 
     bool check() const {
         // By number and by copies: looking into a dictionary may run code of its keys, which may do anything.
-        for (std::size_t k = 0; k < rows_.size(); ++k) {
-            const Row row = rows_[k];
-            if (!holds(row)) return false;
+        for (std::size_t k = 0; k < guards_.size(); ++k) {
+            const Guard guard = guards_[k];
+            if (!holds(guard)) return false;
         }
         return true;
     }
 
     int traverse(visitproc visit, void* arg) const {
         Py_VISIT(missing_.ptr());
-        for (const Row& row : rows_) {
-            Py_VISIT(row.of.ptr());
-            Py_VISIT(row.names.ptr());
-            Py_VISIT(row.seen.ptr());
+        for (const Guard& guard : guards_) {
+            Py_VISIT(guard.of.ptr());
+            Py_VISIT(guard.names.ptr());
+            Py_VISIT(guard.seen.ptr());
         }
         return 0;
     }
 
     void clear() {
-        const auto rows = std::move(rows_);
-        rows_.clear();
+        const auto guards = std::move(guards_);
+        guards_.clear();
     }
 
   private:
-    bool holds(const Row& row) const {
-        PyObject* of = row.of.ptr();
-        switch (row.holder) {
+    bool holds(const Guard& guard) const {
+        PyObject* of = guard.of.ptr();
+        switch (guard.holder) {
         case Holder::names:
-            return in_dictionary(of, row, 0);
+            return in_dictionary(of, guard, 0);
         case Holder::function:
-            return in_function(of, row);
+            return in_function(of, guard);
         case Holder::list:
-            return in_list(of, row);
+            return in_list(of, guard);
         case Holder::dictionary:
-            return whole_dictionary(of, row);
+            return whole_dictionary(of, guard);
         case Holder::object: {
-            if (reinterpret_cast<PyObject*>(Py_TYPE(of)) != seen_at(row, 0)) return false;
+            if (reinterpret_cast<PyObject*>(Py_TYPE(of)) != seen_at(guard, 0)) return false;
             const nb::object dictionary = nb::steal(PyObject_GenericGetDict(of, nullptr));
             if (!dictionary.is_valid()) {
                 PyErr_Clear();
                 return false;
             }
-            return in_dictionary(dictionary.ptr(), row, 1);
+            return in_dictionary(dictionary.ptr(), guard, 1);
         }
         case Holder::type:
-            return in_type(reinterpret_cast<PyTypeObject*>(of), row);
+            return in_type(reinterpret_cast<PyTypeObject*>(of), guard);
         }
         return false;
     }
 
-    bool in_dictionary(PyObject* dictionary, const Row& row, Py_ssize_t first) const {
-        const Py_ssize_t count = length(row.names);
+    bool in_dictionary(PyObject* dictionary, const Guard& guard, Py_ssize_t first) const {
+        const Py_ssize_t count = length(guard.names);
         const bool empty =
             dictionary == nullptr || PyDict_Size(dictionary) == 0; // as those of most functions are
         for (Py_ssize_t k = 0; k < count; ++k) {
             PyObject* now =
-                empty ? nullptr : PyDict_GetItemWithError(dictionary, PyTuple_GET_ITEM(row.names.ptr(), k));
+                empty ? nullptr : PyDict_GetItemWithError(dictionary, PyTuple_GET_ITEM(guard.names.ptr(), k));
             if (now == nullptr && !empty && PyErr_Occurred()) {
                 PyErr_Clear();
                 return false;
             }
-            if ((now == nullptr ? missing_.ptr() : now) != seen_at(row, first + k)) return false;
+            if ((now == nullptr ? missing_.ptr() : now) != seen_at(guard, first + k)) return false;
         }
         return true;
     }
 
-    bool in_function(PyObject* function, const Row& row) const {
+    bool in_function(PyObject* function, const Guard& guard) const {
         const auto or_none = [](PyObject* object) { return object == nullptr ? Py_None : object; };
-        if (PyFunction_GetCode(function) != seen_at(row, 0) ||
-            or_none(PyFunction_GetDefaults(function)) != seen_at(row, 1) ||
-            or_none(PyFunction_GetKwDefaults(function)) != seen_at(row, 2))
+        if (PyFunction_GetCode(function) != seen_at(guard, 0) ||
+            or_none(PyFunction_GetDefaults(function)) != seen_at(guard, 1) ||
+            or_none(PyFunction_GetKwDefaults(function)) != seen_at(guard, 2))
             return false;
         PyObject* closure = PyFunction_GetClosure(function);
         const Py_ssize_t cells = closure == nullptr ? 0 : PyTuple_GET_SIZE(closure);
         for (Py_ssize_t k = 0; k < cells; ++k) {
             PyObject* now = PyCell_GET(PyTuple_GET_ITEM(closure, k));
-            if ((now == nullptr ? missing_.ptr() : now) != seen_at(row, 3 + k)) return false;
+            if ((now == nullptr ? missing_.ptr() : now) != seen_at(guard, 3 + k)) return false;
         }
-        return in_dictionary(reinterpret_cast<PyFunctionObject*>(function)->func_dict, row, 3 + cells);
+        return in_dictionary(reinterpret_cast<PyFunctionObject*>(function)->func_dict, guard, 3 + cells);
     }
 
-    static bool in_list(PyObject* list, const Row& row) {
+    static bool in_list(PyObject* list, const Guard& guard) {
         const Py_ssize_t count = PyList_GET_SIZE(list);
-        if (count != length(row.seen)) return false;
+        if (count != length(guard.seen)) return false;
         for (Py_ssize_t k = 0; k < count; ++k)
-            if (PyList_GET_ITEM(list, k) != seen_at(row, k)) return false;
+            if (PyList_GET_ITEM(list, k) != seen_at(guard, k)) return false;
         return true;
     }
 
-    static bool whole_dictionary(PyObject* dictionary, const Row& row) {
+    static bool whole_dictionary(PyObject* dictionary, const Guard& guard) {
         const Py_ssize_t count = PyDict_Size(dictionary);
-        if (2 * count != length(row.seen)) return false;
+        if (2 * count != length(guard.seen)) return false;
         Py_ssize_t position = 0;
         PyObject *key = nullptr, *value = nullptr;
         for (Py_ssize_t k = 0; k < count && PyDict_Next(dictionary, &position, &key, &value); ++k)
-            if (key != seen_at(row, k) || value != seen_at(row, count + k)) return false;
+            if (key != seen_at(guard, k) || value != seen_at(guard, count + k)) return false;
         return true;
     }
 
-    bool in_type(PyTypeObject* type, const Row& row) const {
-        const Py_ssize_t names = length(row.names);
-        if (!in_dictionary(type->tp_dict, row, 0)) return false;
+    bool in_type(PyTypeObject* type, const Guard& guard) const {
+        const Py_ssize_t names = length(guard.names);
+        if (!in_dictionary(type->tp_dict, guard, 0)) return false;
         PyObject* bases = type->tp_bases;
         const Py_ssize_t count = PyTuple_GET_SIZE(bases);
-        if (names + count + 1 != length(row.seen)) return false;
+        if (names + count + 1 != length(guard.seen)) return false;
         for (Py_ssize_t k = 0; k < count; ++k)
-            if (PyTuple_GET_ITEM(bases, k) != seen_at(row, names + k)) return false;
-        return reinterpret_cast<PyObject*>(Py_TYPE(type)) == seen_at(row, names + count);
+            if (PyTuple_GET_ITEM(bases, k) != seen_at(guard, names + k)) return false;
+        return reinterpret_cast<PyObject*>(Py_TYPE(type)) == seen_at(guard, names + count);
     }
 
     nb::object missing_;
-    std::vector<Row> rows_;
+    std::vector<Guard> guards_;
 };
 
 // Objects hold what they were seen in, which may hold them: the collector has to see through.

@@ -1,4 +1,4 @@
-// Rows of vendors for what Python names.
+// Entries of vendors for what Python names.
 #pragma once
 
 #include "device/vendor.hpp"

@@ -50,10 +50,10 @@ void SlotCarrier::make_tables() {
         batch.for_each(schedule(), Deed::place, [&](const Step& step) {
             const Step& arrival = schedule().steps()[step.parts[0].needs[0].step];
             const GpuAddress arrived = pad_->arrived(channel_, me, std::get<Wait>(arrival.action).tag);
-            for (const CopyRows& row : std::get<Copy>(step.action).rows) {
-                deal_out(jobs, sections.size(), message, row.to.bytes, halo_.receive_bytes, halo_blocks);
+            for (const CopySpec& spec : std::get<Copy>(step.action).specs) {
+                deal_out(jobs, sections.size(), message, spec.to.bytes, halo_.receive_bytes, halo_blocks);
                 sections.push_back(
-                    {halo_.at(row.from), halo_.at(row.to), static_cast<std::int64_t>(row.to.bytes), arrived});
+                    {halo_.at(spec.from), halo_.at(spec.to), static_cast<std::int64_t>(spec.to.bytes), arrived});
             }
             ++message;
         });

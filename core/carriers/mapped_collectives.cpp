@@ -23,9 +23,9 @@ struct Told {
 
 class Mapped final : public CollectiveCarrier {
   public:
-    Mapped(const CollectiveRanks& ranks, const CollectiveTransport& row, const MessageTransport& by,
+    Mapped(const CollectiveRanks& ranks, const CollectiveTransport& transport, const MessageTransport& by,
            std::shared_ptr<MessageCarrier> messages)
-        : CollectiveCarrier(row, *ranks.gpu), by_(by), control_(ranks.control),
+        : CollectiveCarrier(transport, *ranks.gpu), by_(by), control_(ranks.control),
           messages_(std::move(messages)), beside_(std::make_shared<GpuStream>(ranks.gpu)), gpu_(ranks.gpu) {}
 
     std::vector<StageExchange> prepare(std::span<const std::span<const StageMessage>> stages,
@@ -122,16 +122,16 @@ class Mapped final : public CollectiveCarrier {
 } // namespace
 
 std::shared_ptr<CollectiveCarrier> make_mapped_collectives(const CollectiveRanks& ranks,
-                                                           const CollectiveTransport& row,
+                                                           const CollectiveTransport& transport,
                                                            const MessageTransport& by) {
-    std::string trouble = ranks.wanted.empty() ? row.why_not(ranks.gpu, *ranks.communicator) : "";
+    std::string trouble = ranks.wanted.empty() ? transport.why_not(ranks.gpu, *ranks.communicator) : "";
     if (!trouble.empty()) throw GpuError(trouble);
     auto messages = by.make({ranks.gpu, ranks.communicator, ranks.control, nullptr, {}});
     for (int r = 0; r < ranks.control->size() && trouble.empty(); ++r)
         if (ranks.wanted.empty() || ranks.wanted[r] != 0) trouble = messages->why_not(r);
-    trouble = first_told(*ranks.control, trouble, "setting up collectives by " + std::string(row.words));
+    trouble = first_told(*ranks.control, trouble, "setting up collectives by " + std::string(transport.words));
     if (!trouble.empty()) throw GpuError(trouble);
-    return std::make_shared<Mapped>(ranks, row, by, std::move(messages));
+    return std::make_shared<Mapped>(ranks, transport, by, std::move(messages));
 }
 
 } // namespace jali

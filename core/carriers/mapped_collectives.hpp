@@ -12,9 +12,9 @@
 
 namespace jali {
 
-// Of a row whose messages go like these. Collective. Throws GpuError, on all ranks.
+// Of an entry whose messages go like these. Collective. Throws GpuError, on all ranks.
 std::shared_ptr<CollectiveCarrier> make_mapped_collectives(const CollectiveRanks& ranks,
-                                                           const CollectiveTransport& row,
+                                                           const CollectiveTransport& transport,
                                                            const MessageTransport& by);
 
 } // namespace jali

@@ -92,7 +92,7 @@ class MappedMessage : public MessageEnd {
     GpuAddress other_ = 0;    // the word at the other end
 };
 
-// Of all rows whose bytes are put into the memory of a peer: a start of several is then one launch.
+// Of all transports whose bytes are put into the memory of a peer: a start of several is then one launch.
 std::shared_ptr<MessageCarrier> make_mapped_messages(const MessageRanks& ranks);
 
 } // namespace jali

@@ -16,7 +16,7 @@ const std::vector<Collective> but_all_reduce{broadcast, reduce, all_gather, redu
                                              scatter,   gather, all_to_all};
 
 const std::vector<Algorithm>& table() {
-    static const std::vector<Algorithm> rows{
+    static const std::vector<Algorithm> entries{
         {"direct", but_all_reduce, single, flat, "everything straight from its source to its destination"},
         {"one_shot", {all_reduce}, single, flat, "every rank sends all it has to all others and combines"},
         {"two_step",
@@ -103,13 +103,13 @@ const std::vector<Algorithm>& table() {
          .striped = true,
          .chunk = 2 * MiB},
     };
-    return rows;
+    return entries;
 }
 
 // MPICH's compositions by its names, which mean something else for each collective, and ours for what has no
-// row of its own.
+// entry of its own.
 const std::vector<AlgorithmAlias>& alias_table() {
-    static const std::vector<AlgorithmAlias> rows = [] {
+    static const std::vector<AlgorithmAlias> entries = [] {
         std::vector<AlgorithmAlias> made;
         for (int k = 0; k < jali::collectives; ++k) {
             made.push_back({"flat", static_cast<Collective>(k), ""});
@@ -135,7 +135,7 @@ const std::vector<AlgorithmAlias>& alias_table() {
         made.insert(made.end(), std::begin(greek), std::end(greek));
         return made;
     }();
-    return rows;
+    return entries;
 }
 
 // Leaders are the first ranks of their hosts. Their all-reduce is a reduce-scatter and an all-gather, in
@@ -191,9 +191,9 @@ int count_ranks(const Hosts& hosts) {
     return ranks;
 }
 
-Hierarchy hierarchy_of(const Algorithm& row, const Hosts& hosts, int ranks) {
-    if (row.hierarchy == binary) return Hierarchy::binary(ranks);
-    if (row.hierarchy == flat || !are_nested(hosts)) return Hierarchy(ranks);
+Hierarchy hierarchy_of(const Algorithm& entry, const Hosts& hosts, int ranks) {
+    if (entry.hierarchy == binary) return Hierarchy::binary(ranks);
+    if (entry.hierarchy == flat || !are_nested(hosts)) return Hierarchy(ranks);
     std::vector<int> sizes, order;
     for (const std::vector<int>& host : hosts) {
         sizes.push_back(static_cast<int>(host.size()));
@@ -210,21 +210,21 @@ bool are_nested(const Hosts& hosts) {
     return hosts.size() > 1 && static_cast<int>(hosts.size()) < count_ranks(hosts);
 }
 
-Composition composition_of(const Algorithm& row, const CollectiveCall& call, const Hosts& hosts) {
+Composition composition_of(const Algorithm& entry, const CollectiveCall& call, const Hosts& hosts) {
     const int ranks = count_ranks(hosts);
-    Composition made = make_composition(ranks, call, row.form); // throws for what cannot be
+    Composition made = make_composition(ranks, call, entry.form); // throws for what cannot be
     // Leaders combine host by host, so what is to be combined in the order of ranks goes by way of them as it
     // is; and an average of averages is none.
-    if (!row.leaders || !are_nested(hosts) || call.reproducible || call.operation == Operation::avg)
+    if (!entry.leaders || !are_nested(hosts) || call.reproducible || call.operation == Operation::avg)
         return made;
     return by_leaders(call, hosts, ranks);
 }
 
-AlgorithmPlan plan_of(const Algorithm& row, const CollectiveCall& call, const Hosts& hosts,
+AlgorithmPlan plan_of(const Algorithm& entry, const CollectiveCall& call, const Hosts& hosts,
                       const std::string& inside, const std::string& between, bool on_devices) {
     const int ranks = count_ranks(hosts);
-    PlanParameters parameters(hierarchy_of(row, hosts, ranks));
-    const bool nested = row.hierarchy == Algorithm::Shape::hosts && are_nested(hosts);
+    PlanParameters parameters(hierarchy_of(entry, hosts, ranks));
+    const bool nested = entry.hierarchy == Algorithm::Shape::hosts && are_nested(hosts);
     const std::string& across = between.empty() ? inside : between;
     if (!inside.empty()) {
         if (nested)
@@ -232,16 +232,16 @@ AlgorithmPlan plan_of(const Algorithm& row, const CollectiveCall& call, const Ho
         else
             parameters.libraries = {hosts.size() > 1 ? across : inside};
     }
-    if (nested && row.striped &&
+    if (nested && entry.striped &&
         (call.collective == Collective::broadcast || call.collective == Collective::reduce))
         parameters.stripe = static_cast<int>(hosts.front().size());
-    if (row.ring) parameters.ring = ranks;
+    if (entry.ring) parameters.ring = ranks;
     parameters.reproducible = call.reproducible;
     if (on_devices)
         parameters.pack_below = 0;
     else
-        parameters.depth = row.depth(payload(call, ranks));
-    return {composition_of(row, call, hosts), std::move(parameters)};
+        parameters.depth = entry.depth(payload(call, ranks));
+    return {composition_of(entry, call, hosts), std::move(parameters)};
 }
 
 std::span<const AlgorithmAlias> algorithm_aliases() {
@@ -249,8 +249,8 @@ std::span<const AlgorithmAlias> algorithm_aliases() {
 }
 
 const AlgorithmAlias* find_alias(std::string_view name, Collective collective) {
-    for (const AlgorithmAlias& row : alias_table())
-        if (row.name == name && row.collective == collective) return &row;
+    for (const AlgorithmAlias& entry : alias_table())
+        if (entry.name == name && entry.collective == collective) return &entry;
     return nullptr;
 }
 
@@ -272,8 +272,8 @@ std::span<const Algorithm> algorithms() {
 }
 
 const Algorithm* find_algorithm(std::string_view name, Collective collective, bool on_devices) {
-    for (const Algorithm& row : table())
-        if (row.name == name && row.has(collective) && (row.on_devices || !on_devices)) return &row;
+    for (const Algorithm& entry : table())
+        if (entry.name == name && entry.has(collective) && (entry.on_devices || !on_devices)) return &entry;
     return nullptr;
 }
 

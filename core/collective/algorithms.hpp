@@ -1,10 +1,10 @@
 // Algorithms of the standard collectives, as entries of a table: what the planner is asked for. Names are
 // those of the field.
 //
-// Which is taken where nobody names one is said by rules.hpp. On devices there are the rows without chunks of
+// Which is taken where nobody names one is said by rules.hpp. On devices there are the entries without chunks of
 // host memory; carriers with collectives of their own (collective_transport.hpp) come beside them.
 //
-// Rows of the shape `hosts` are compositions of collectives inside hosts and between them, each with a
+// Entries of the shape `hosts` are compositions of collectives inside hosts and between them, each with a
 // carrier of its own. Other names of algorithms (flat, node_only, and MPICH's Greek letters, which mean
 // something else for each collective) stand in a table of their own.
 #pragma once
@@ -44,16 +44,16 @@ std::span<const Algorithm> algorithms();
 using Hosts = std::vector<std::vector<int>>;
 bool are_nested(const Hosts& hosts); // several, of which one has several ranks
 
-// What a row makes of a call between the ranks of these hosts. `inside` and `between` carry messages inside
-// hosts and between them; empty: the usual carriers, or `inside` between hosts, too. Rows that know of no
+// What an entry makes of a call between the ranks of these hosts. `inside` and `between` carry messages inside
+// hosts and between them; empty: the usual carriers, or `inside` between hosts, too. Entries that know of no
 // hosts have one carrier, and so have all where hosts are not nested.
 struct AlgorithmPlan {
     Composition composition;
     PlanParameters parameters;
 };
-AlgorithmPlan plan_of(const Algorithm& row, const CollectiveCall& call, const Hosts& hosts,
+AlgorithmPlan plan_of(const Algorithm& entry, const CollectiveCall& call, const Hosts& hosts,
                       const std::string& inside, const std::string& between, bool on_devices);
-Composition composition_of(const Algorithm& row, const CollectiveCall& call, const Hosts& hosts);
+Composition composition_of(const Algorithm& entry, const CollectiveCall& call, const Hosts& hosts);
 
 // Another name: of an algorithm of a collective, or (no algorithm) of a library that has the collective
 // itself where he is named as carrier, else of the usual algorithm that knows of no hosts.
@@ -66,7 +66,7 @@ struct AlgorithmAlias {
 std::span<const AlgorithmAlias> algorithm_aliases();
 const AlgorithmAlias* find_alias(std::string_view name, Collective collective);
 
-// The row of that name for a collective, on the host or on devices; null: there is none.
+// The entry of that name for a collective, on the host or on devices; null: there is none.
 const Algorithm* find_algorithm(std::string_view name, Collective collective, bool on_devices);
 
 } // namespace jali

@@ -139,7 +139,7 @@ class Checker : public ProofWords {
         if (const auto* a = std::get_if<Receive>(&step.action)) {
             check_may_write(rank, s, a->into, meaning);
         } else if (const auto* a = std::get_if<Copy>(&step.action)) {
-            for (const CopyRows& rows : a->rows) check_may_write(rank, s, rows.to, meaning);
+            for (const CopySpec& specs : a->specs) check_may_write(rank, s, specs.to, meaning);
         } else if (const auto* a = std::get_if<Reduce>(&step.action)) {
             if (a->how.type != composition_.type())
                 fail(Fault::contribution, rank, s,
@@ -147,7 +147,7 @@ class Checker : public ProofWords {
                          "; the composition is of " + std::string(name_of(composition_.type())));
             if (a->how.divide_by < 1)
                 fail(Fault::contribution, rank, s, "divides by " + std::to_string(a->how.divide_by));
-            for (const ReduceRow& row : a->rows) check_may_write(rank, s, row.into, meaning);
+            for (const ReduceSpec& spec : a->specs) check_may_write(rank, s, spec.into, meaning);
         }
     }
 

@@ -1,5 +1,5 @@
 // The kernel of collectives, compiled for a wire and a reduction, and what it takes: the same structure as in
-// src/jali/codegen/prelude/collective.hpp. Rows of its table are those of device_program.hpp.
+// src/jali/codegen/prelude/collective.hpp. Entries of its table are those of device_program.hpp.
 #pragma once
 
 #include "collective/device_program.hpp"

@@ -6,7 +6,7 @@ namespace jali {
 
 namespace {
 
-constexpr const CollectiveTransport* rows[] = {
+constexpr const CollectiveTransport* transports[] = {
     &collectives_by_remote_write,     &collectives_by_library,     &collectives_by_librarys_windows,
     &collectives_by_librarys_streams, &collectives_by_copy_engine, &collectives_by_array_write,
     &collectives_by_gpu_aware_mpi,    &collectives_by_staging};
@@ -14,11 +14,11 @@ constexpr const CollectiveTransport* rows[] = {
 } // namespace
 
 std::span<const CollectiveTransport* const> collective_transports() {
-    return rows;
+    return transports;
 }
 
-CollectiveCarrier::CollectiveCarrier(const CollectiveTransport& row, const Gpu& gpu)
-    : row(row), name(name_of(row, &gpu.vendor())) {
+CollectiveCarrier::CollectiveCarrier(const CollectiveTransport& transport, const Gpu& gpu)
+    : transport(transport), name(name_of(transport, &gpu.vendor())) {
 }
 
 void CollectiveCarrier::exchange(std::span<const StageMessage>, std::span<const GpuAddress>, void*) {

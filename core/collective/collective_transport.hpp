@@ -1,10 +1,10 @@
-// What transports do for collectives between devices: rows, and the carrier that a row makes for all
+// What transports do for collectives between devices: entries, and the carrier that an entry makes for all
 // collectives of a communicator on one device.
 //
 // A carrier may carry the messages of plans (gpu_plan.hpp), and so do any algorithm: those of the kernel's
 // own queues within a launch (collective_queues.hpp), others between launches, all of a stage at once. Or it
 // has collectives itself, and then its name is that of an algorithm. A new transport is a file with a carrier
-// and a row, and the row's name in the table of collective_transport.cpp.
+// and an entry, and the entry's name in the table of collective_transport.cpp.
 #pragma once
 
 #include "collective/device_plan.hpp"
@@ -41,7 +41,7 @@ using StageExchange = std::function<void(std::span<const GpuAddress> buffers, vo
 
 class CollectiveCarrier {
   public:
-    CollectiveCarrier(const CollectiveTransport& row, const Gpu& gpu);
+    CollectiveCarrier(const CollectiveTransport& transport, const Gpu& gpu);
     virtual ~CollectiveCarrier() = default;
     CollectiveCarrier(const CollectiveCarrier&) = delete;
 
@@ -59,11 +59,11 @@ class CollectiveCarrier {
     // `what` names it in errors.
     virtual std::shared_ptr<DevicePlan> plan(const CollectiveCall& call, std::string what);
 
-    const CollectiveTransport& row;
+    const CollectiveTransport& transport;
     const std::string name; // as devices of this vendor have it
 };
 
-// Which collectives take a row.
+// Which collectives take an entry.
 struct CollectiveRules {
     const char* carries = nullptr; // messages of plans, and where they go through; null: none
     bool itself = false;           // has collectives, which are taken where no algorithm is

@@ -146,8 +146,8 @@ std::shared_ptr<PersistentPlan> Collectives::make_plan(const CollectiveCall& cal
     const AlgorithmSpec spec = choose_on_host(call, ranks_of_hosts_, have).spec;
     const auto schedule = [&] {
         if (spec.name == by_mpi) return schedule_by_mpi(call, ranks_->size(), ranks_->rank());
-        const Algorithm& row = *find_algorithm(spec.name, call.collective, false);
-        const AlgorithmPlan made = plan_of(row, call, hosts_, spec.carrier, spec.between, false);
+        const Algorithm& algorithm = *find_algorithm(spec.name, call.collective, false);
+        const AlgorithmPlan made = plan_of(algorithm, call, hosts_, spec.carrier, spec.between, false);
         return plan_rank(made.composition, made.parameters, ranks_->rank());
     };
     return PersistentPlan::make(std::make_shared<const Schedule>(schedule()), space_,

@@ -237,14 +237,14 @@ class CollectiveKernels : public KernelFamily {
             }
         check_collective(queues.channels <= static_cast<std::int64_t>(plan_.stands_for.size()),
                          "has " + to_string(queues.channels) + " channels");
-        queues.numbers = d_.rows<std::int64_t>(a.numbers, 2 * queues.channels * a.ranks);
+        queues.numbers = d_.entries<std::int64_t>(a.numbers, 2 * queues.channels * a.ranks);
         check_alike(a, queues);
         return queues;
     }
 
     // Every channel begins like the one that is looked at for it.
     void check_alike(const CollectiveArguments& a, const Queues& queues) {
-        const GpuAddress mine = d_.rows<GpuAddress>(a.memories, a.ranks)[static_cast<std::size_t>(a.rank)];
+        const GpuAddress mine = d_.entries<GpuAddress>(a.memories, a.ranks)[static_cast<std::size_t>(a.rank)];
         const std::int64_t pairs = queues.channels * a.ranks;
         const auto freed = words_at(mine + static_cast<std::uint64_t>(a.freed), pairs);
         std::vector<std::int64_t> arrived;
@@ -259,7 +259,7 @@ class CollectiveKernels : public KernelFamily {
 
     // Words of this rank's memory when the recording began; looked at together.
     std::vector<std::int64_t> words_at(GpuAddress address, std::int64_t count) {
-        const auto found = d_.rows<std::int64_t>(address, count);
+        const auto found = d_.entries<std::int64_t>(address, count);
         for (std::int64_t k = 0; k < count; ++k)
             words_.emplace(address + static_cast<std::uint64_t>(8 * k), found[static_cast<std::size_t>(k)]);
         return found;

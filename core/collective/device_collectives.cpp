@@ -18,8 +18,8 @@ namespace jali {
 
 namespace {
 
-bool takes(const CollectiveTransport& row, const CollectiveCall& call) {
-    return call.operation != Operation::user || row.rules.user_operations;
+bool takes(const CollectiveTransport& entry, const CollectiveCall& call) {
+    return call.operation != Operation::user || entry.rules.user_operations;
 }
 
 } // namespace
@@ -43,45 +43,45 @@ DeviceCollectives::DeviceCollectives(std::shared_ptr<Gpu> gpu,
     }
     const GpuVendor& vendor = ranks_.gpu->vendor();
     why_no_kernels_ = first_told(*ranks_.control, GpuCompiler::why_not(vendor), "setting up collectives");
-    for (const CollectiveTransport* row : collective_transports()) {
-        if (row->of_library() && vendor.ccl.setting.empty()) continue; // this vendor has no library
-        rows_.push_back({name_of(*row, &vendor), row, &ranks_, nullptr, ""});
-        if (!row->rules.costly) open(rows_.back());
+    for (const CollectiveTransport* entry : collective_transports()) {
+        if (entry->of_library() && vendor.ccl.setting.empty()) continue; // this vendor has no library
+        entries_.push_back({name_of(*entry, &vendor), entry, &ranks_, nullptr, ""});
+        if (!entry->rules.costly) open(entries_.back());
     }
-    for (const Row& row : rows_)
-        if (row.transport->traits.maps_memory && are_nested(hosts_))
-            inside_.push_back({row.name, row.transport, &within_, nullptr, ""});
+    for (const TransportEntry& entry : entries_)
+        if (entry.transport->traits.maps_memory && are_nested(hosts_))
+            inside_.push_back({entry.name, entry.transport, &within_, nullptr, ""});
 }
 
-const std::string& DeviceCollectives::open(Row& row) {
-    if (!row.carrier && row.why_not.empty()) {
+const std::string& DeviceCollectives::open(TransportEntry& entry) {
+    if (!entry.carrier && entry.why_not.empty()) {
         // who writes into the memory of peers waits and signals by kernels
-        if (row.transport->traits.maps_memory && !why_no_kernels_.empty())
-            return row.why_not = why_no_kernels_;
+        if (entry.transport->traits.maps_memory && !why_no_kernels_.empty())
+            return entry.why_not = why_no_kernels_;
         try {
-            row.carrier = row.transport->make(*row.ranks);
+            entry.carrier = entry.transport->make(*entry.ranks);
         } catch (const GpuError& error) {
-            row.why_not = error.what();
+            entry.why_not = error.what();
         }
-        if (auto queues = std::dynamic_pointer_cast<CollectiveQueues>(row.carrier))
-            (row.ranks == &ranks_ ? queues_ : within_queues_) = queues;
+        if (auto queues = std::dynamic_pointer_cast<CollectiveQueues>(entry.carrier))
+            (entry.ranks == &ranks_ ? queues_ : within_queues_) = queues;
     }
-    return row.why_not;
+    return entry.why_not;
 }
 
-DeviceCollectives::Row& DeviceCollectives::inside(Row& row) {
+DeviceCollectives::TransportEntry& DeviceCollectives::inside(TransportEntry& entry) {
     // who reaches everybody reaches those of the host, and is shared with other plans
-    if (row.carrier) return row;
-    const auto there = std::ranges::find_if(inside_, [&](const Row& r) { return r.name == row.name; });
-    return there != inside_.end() ? *there : row;
+    if (entry.carrier) return entry;
+    const auto there = std::ranges::find_if(inside_, [&](const TransportEntry& r) { return r.name == entry.name; });
+    return there != inside_.end() ? *there : entry;
 }
 
-DeviceCollectives::Row& DeviceCollectives::named(const std::string& name, bool as_library) {
+DeviceCollectives::TransportEntry& DeviceCollectives::named(const std::string& name, bool as_library) {
     std::vector<std::string> known;
-    for (Row& row : rows_) {
-        if (as_library && row.transport->rules.carries == nullptr) continue;
-        if (row.name == name) return row;
-        known.push_back(row.name);
+    for (TransportEntry& entry : entries_) {
+        if (as_library && entry.transport->rules.carries == nullptr) continue;
+        if (entry.name == name) return entry;
+        known.push_back(entry.name);
     }
     std::string names;
     for (const std::string& one : known)
@@ -91,12 +91,12 @@ DeviceCollectives::Row& DeviceCollectives::named(const std::string& name, bool a
         " between these devices; " + names + (known.size() > 1 ? " do" : " does"));
 }
 
-std::string DeviceCollectives::why_not(Row& row, const CollectiveCall& call) {
-    if (!row.transport->rules.itself) return "'" + row.name + "' has no collectives itself";
-    if (!takes(*row.transport, call)) return "'" + row.name + "' has no operations of the user";
-    if (!open(row).empty()) return row.why_not;
+std::string DeviceCollectives::why_not(TransportEntry& entry, const CollectiveCall& call) {
+    if (!entry.transport->rules.itself) return "'" + entry.name + "' has no collectives itself";
+    if (!takes(*entry.transport, call)) return "'" + entry.name + "' has no operations of the user";
+    if (!open(entry).empty()) return entry.why_not;
     try {
-        row.carrier->check(call);
+        entry.carrier->check(call);
     } catch (const GpuError& error) {
         return error.what();
     } catch (const CollectiveError& error) {
@@ -105,38 +105,38 @@ std::string DeviceCollectives::why_not(Row& row, const CollectiveCall& call) {
     return "";
 }
 
-// `closed`: the same, where it is not this call but the row that is not possible here.
+// `closed`: the same, where it is not this call but the entry that is not possible here.
 std::string DeviceCollectives::why_not(const AlgorithmSpec& spec, const CollectiveCall& call,
                                        std::string& closed) {
     const bool algorithm = find_algorithm(spec.name, call.collective, true) != nullptr;
-    if (!algorithm && std::ranges::none_of(rows_, [&](const Row& r) { return r.name == spec.name; }))
+    if (!algorithm && std::ranges::none_of(entries_, [&](const TransportEntry& r) { return r.name == spec.name; }))
         return "'" + spec.name + "' is not for " + ranks_.gpu->kind() + " devices";
     if (std::string why = why_not_between(spec, call.collective, ranks_of_hosts_); !why.empty()) return why;
     if (!algorithm) {
-        Row& row = named(spec.name);
-        if (!takes(*row.transport, call)) return "'" + row.name + "' has no operations of the user";
-        if (!open(row).empty()) return closed = row.why_not;
-        return why_not(row, call);
+        TransportEntry& entry = named(spec.name);
+        if (!takes(*entry.transport, call)) return "'" + entry.name + "' has no operations of the user";
+        if (!open(entry).empty()) return closed = entry.why_not;
+        return why_not(entry, call);
     }
     const std::string& forced = settings().device_carrier; // in any case
     for (const std::string& carrier : {spec.carrier, spec.between}) {
         if (carrier.empty()) continue;
-        if (std::ranges::none_of(rows_, [&](const Row& r) { return r.name == carrier; }))
+        if (std::ranges::none_of(entries_, [&](const TransportEntry& r) { return r.name == carrier; }))
             return "'" + carrier + "' is not for " + ranks_.gpu->kind() + " devices";
         if (!forced.empty() && carrier != forced) return "'" + forced + "' is to carry all messages";
     }
-    const Algorithm& algorithm_row = *find_algorithm(spec.name, call.collective, true);
-    auto [first, second] = carriers_of(algorithm_row, spec);
+    const Algorithm& algorithm_spec = *find_algorithm(spec.name, call.collective, true);
+    auto [first, second] = carriers_of(algorithm_spec, spec);
     if (first.empty()) { // the carrier in front of all others, whether it is open or not
-        const auto carries = [](const Row& r) { return r.transport->rules.carries != nullptr; };
-        first = forced.empty() ? std::ranges::find_if(rows_, carries)->name : forced;
+        const auto carries = [](const TransportEntry& r) { return r.transport->rules.carries != nullptr; };
+        first = forced.empty() ? std::ranges::find_if(entries_, carries)->name : forced;
     }
-    std::vector<Row*> used{&named(first)};
+    std::vector<TransportEntry*> used{&named(first)};
     if (!second.empty()) used = {&inside(*used[0]), &named(second)};
-    for (Row* const row : used) {
-        if (!takes(*row->transport, call)) return "'" + row->name + "' has no operations of the user";
+    for (TransportEntry* const entry : used) {
+        if (!takes(*entry->transport, call)) return "'" + entry->name + "' has no operations of the user";
         if (!why_no_kernels_.empty()) return closed = why_no_kernels_;
-        if (!open(*row).empty()) return closed = row->why_not;
+        if (!open(*entry).empty()) return closed = entry->why_not;
     }
     return "";
 }
@@ -158,13 +158,13 @@ CollectiveChoice DeviceCollectives::algorithm_of(const CollectiveCall& call, boo
     CollectiveChoice asked = requested_algorithm(call, true);
     const std::string& name = asked.spec.name;
     const bool of_others = algorithm_names().itself.contains(name) &&
-                           std::ranges::none_of(rows_, [&](const Row& row) { return row.name == name; });
+                           std::ranges::none_of(entries_, [&](const TransportEntry& entry) { return entry.name == name; });
     if (!name.empty() && !of_others) {
         std::string why =
             asked.spec.one_host ? why_not_between(asked.spec, call.collective, ranks_of_hosts_) : "";
         for (const std::string& carrier : {asked.spec.carrier, asked.spec.between})
             if (!carrier.empty() && why.empty() &&
-                std::ranges::none_of(rows_, [&](const Row& row) { return row.name == carrier; }))
+                std::ranges::none_of(entries_, [&](const TransportEntry& entry) { return entry.name == carrier; }))
                 why = "'" + carrier + "' is not for " + ranks_.gpu->kind() + " devices";
         if (why.empty()) return asked;
         throw CollectiveError(std::string(name_of(call.collective)) + " on devices, " + asked.why + " as '" +
@@ -173,10 +173,10 @@ CollectiveChoice DeviceCollectives::algorithm_of(const CollectiveCall& call, boo
     }
     if (of_others && !call.algorithm.empty()) {
         const auto theirs =
-            std::ranges::find_if(rows_, [](const Row& r) { return r.transport->of_library(); });
+            std::ranges::find_if(entries_, [](const TransportEntry& r) { return r.transport->of_library(); });
         throw CollectiveError(
             "algorithm '" + name + "' is not for " + ranks_.gpu->kind() + " devices; " +
-            (theirs != rows_.end() ? "theirs is '" + theirs->name + "'" : "they have none"));
+            (theirs != entries_.end() ? "theirs is '" + theirs->name + "'" : "they have none"));
     }
     return choose(call, persistent);
 }
@@ -224,11 +224,11 @@ void DeviceCollectives::find_library_version() {
 
 const std::string& DeviceCollectives::default_carrier(bool inside_hosts) {
     if (const std::string& name = settings().device_carrier; !name.empty()) return name;
-    const Row* last = nullptr;
-    for (Row& row : rows_) {
-        if (row.transport->rules.carries == nullptr) continue;
-        last = &row;
-        if (open(row).empty() || (inside_hosts && open(inside(row)).empty())) break;
+    const TransportEntry* last = nullptr;
+    for (TransportEntry& entry : entries_) {
+        if (entry.transport->rules.carries == nullptr) continue;
+        last = &entry;
+        if (open(entry).empty() || (inside_hosts && open(inside(entry)).empty())) break;
     }
     return last->name;
 }
@@ -289,7 +289,7 @@ void DeviceCollectives::prove_once(const CollectiveCall& call, DevicePlan& plan,
     Gpu& gpu = *ranks_.gpu;
     if (!(checked || first_runs_are_proved()) || gpu.is_capturing(gpu.stream()) || gpu.is_capturing(stream))
         return;
-    auto* const of_jali = dynamic_cast<GpuPlan*>(&plan); // what a row does itself is not jali's
+    auto* const of_jali = dynamic_cast<GpuPlan*>(&plan); // what an entry does itself is not jali's
     if (of_jali == nullptr || of_jali->proved()) return;
     const bool elsewhere = stream != gpu.stream(); // runs that are looked at are on the device's own
     if (elsewhere) gpu.wait_for(stream);
@@ -308,14 +308,14 @@ std::shared_ptr<DevicePlan> DeviceCollectives::make_plan(const CollectiveCall& c
     const int ranks = ranks_.control->size();
     std::string what = std::string(name_of(call.collective)) + " of " + std::to_string(payload(call, ranks)) +
                        " bytes on devices (" + text_of(choice.spec) + ")";
-    const Algorithm* row = find_algorithm(choice.spec.name, call.collective, true);
-    if (row == nullptr) return plan_of_row(choice.spec.name, call, std::move(what));
-    const auto [first, second] = carriers_of(*row, choice.spec);
-    AlgorithmPlan parts = jali::plan_of(*row, call, hosts_, first, second, true);
+    const Algorithm* entry = find_algorithm(choice.spec.name, call.collective, true);
+    if (entry == nullptr) return plan_of_transport(choice.spec.name, call, std::move(what));
+    const auto [first, second] = carriers_of(*entry, choice.spec);
+    AlgorithmPlan parts = jali::plan_of(*entry, call, hosts_, first, second, true);
     const std::shared_ptr<GpuPlan> made = plan(parts.composition, std::move(parts.parameters),
                                                std::move(what), checked, fixed, second.empty() ? "" : first);
-    made->composition_of = [row, hosts = hosts_](const CollectiveCall& same) {
-        return composition_of(*row, same, hosts);
+    made->composition_of = [entry, hosts = hosts_](const CollectiveCall& same) {
+        return composition_of(*entry, same, hosts);
     };
     return made;
 }
@@ -323,8 +323,8 @@ std::shared_ptr<DevicePlan> DeviceCollectives::make_plan(const CollectiveCall& c
 void DeviceCollectives::refuse_without_kernels(const std::string& what) const {
     if (why_no_kernels_.empty()) return;
     std::string others;
-    for (const Row& row : rows_)
-        if (row.transport->rules.itself) others += (others.empty() ? "'" : " or '") + row.name + "'";
+    for (const TransportEntry& entry : entries_)
+        if (entry.transport->rules.itself) others += (others.empty() ? "'" : " or '") + entry.name + "'";
     throw CompileError(what + ": " + why_no_kernels_ + "; without kernels collectives go by " + others);
 }
 
@@ -343,18 +343,18 @@ std::shared_ptr<GpuPlan> DeviceCollectives::plan(const Composition& composition,
     std::vector<int> of_libraries;
     std::shared_ptr<CollectiveQueues> queues = queues_ ? queues_ : within_queues_;
     for (const std::string& name : schedule.libraries()) {
-        Row& all = named(name, true);
-        Row& row = name == only_inside ? inside(all) : all;
-        if (!open(row).empty())
-            throw GpuError(what + " goes through " + row.transport->rules.carries + ", but " + row.why_not);
-        if (auto these = std::dynamic_pointer_cast<CollectiveQueues>(row.carrier)) {
+        TransportEntry& all = named(name, true);
+        TransportEntry& entry = name == only_inside ? inside(all) : all;
+        if (!open(entry).empty())
+            throw GpuError(what + " goes through " + entry.transport->rules.carries + ", but " + entry.why_not);
+        if (auto these = std::dynamic_pointer_cast<CollectiveQueues>(entry.carrier)) {
             queues = std::move(these);
             of_libraries.push_back(by_kernel);
             continue;
         }
-        const auto found = std::ranges::find(carriers, row.carrier);
+        const auto found = std::ranges::find(carriers, entry.carrier);
         of_libraries.push_back(static_cast<int>(found - carriers.begin()));
-        if (found == carriers.end()) carriers.push_back(row.carrier);
+        if (found == carriers.end()) carriers.push_back(entry.carrier);
     }
     const DeviceProgramParameters sizes = queues ? queues->parameters() : DeviceProgramParameters();
     std::vector<DeviceStage> stages = compile_for_device(schedule, ranks_.control->size(), rank,
@@ -369,21 +369,21 @@ std::shared_ptr<GpuPlan> DeviceCollectives::plan(const Composition& composition,
                                      std::move(function), std::move(what), fixed);
 }
 
-std::shared_ptr<DevicePlan> DeviceCollectives::plan_of_row(const std::string& name,
+std::shared_ptr<DevicePlan> DeviceCollectives::plan_of_transport(const std::string& name,
                                                            const CollectiveCall& call, std::string what) {
-    Row& row = named(name);
-    if (!takes(*row.transport, call)) {
+    TransportEntry& entry = named(name);
+    if (!takes(*entry.transport, call)) {
         std::string others;
-        for (const Row& other : rows_)
+        for (const TransportEntry& other : entries_)
             if (takes(*other.transport, call)) others += "'" + other.name + "', ";
         throw CollectiveError("algorithm '" + name + "' has no operations of the user; choose " + others +
                               "or none");
     }
     // throws for arguments that cannot be, which algorithms do by themselves
     make_composition(ranks_.control->size(), call, forms_of(call.collective).front());
-    if (!open(row).empty()) throw GpuError(row.why_not);
-    row.carrier->check(call);
-    return row.carrier->plan(call, std::move(what));
+    if (!open(entry).empty()) throw GpuError(entry.why_not);
+    entry.carrier->check(call);
+    return entry.carrier->plan(call, std::move(what));
 }
 
 std::int64_t DeviceCollectives::take_overflows() {

@@ -1,7 +1,7 @@
 // What the collectives of a communicator share on one device: the carriers that its ranks found to be open,
 // and the plans that are ready to run.
 //
-// Which row of collective_transport.hpp carries a plan's messages where its parameters name none, and which
+// Which entry of collective_transport.hpp carries a plan's messages where its parameters name none, and which
 // algorithm of the rules (rules.hpp) is possible, is decided here, in the same way on all ranks.
 #pragma once
 
@@ -35,16 +35,16 @@ class DeviceCollectives {
 
     void serve_mpi_program() { mpi_program_ = true; } // see Collectives
 
-    // Why the row of this name carries nothing between these devices; empty if it does. The first time
+    // Why the entry of this name carries nothing between these devices; empty if it does. The first time
     // collective, the same on all ranks. Throws PlanError for a name that is none.
-    std::string why_not(const std::string& row) { return open(named(row)); }
+    std::string why_not(const std::string& entry) { return open(named(entry)); }
     // Likewise why it has not this collective of its own.
-    std::string why_not(const std::string& row, const CollectiveCall& call) {
-        return why_not(named(row), call);
+    std::string why_not(const std::string& entry, const CollectiveCall& call) {
+        return why_not(named(entry), call);
     }
 
-    // The algorithm of a call: what is asked for, else by the rules. Says so on rank 0 where a row in front
-    // is closed. Collective where it opens a row. Throws CollectiveError, RulesError.
+    // The algorithm of a call: what is asked for, else by the rules. Says so on rank 0 where an entry in front
+    // is closed. Collective where it opens an entry. Throws CollectiveError, RulesError.
     CollectiveChoice algorithm_of(const CollectiveCall& call, bool persistent = false);
     // How a call runs on this rank, a line per instruction where it is one launch. Likewise.
     std::string explain(const CollectiveCall& call);
@@ -76,9 +76,9 @@ class DeviceCollectives {
     std::shared_ptr<DevicePlan> persistent_plan(const CollectiveCall& call,
                                                 std::span<const GpuAddress> buffers);
 
-    // This rank's part of a composition. Libraries of the parameters are names of rows, empty for the one
+    // This rank's part of a composition. Libraries of the parameters are names of entries, empty for the one
     // that carries messages by default; messages of `inside` stay inside hosts. Collective where it opens a
-    // row. Throws CollectiveError for a composition of other ranks, PlanError, GpuError, CompileError.
+    // entry. Throws CollectiveError for a composition of other ranks, PlanError, GpuError, CompileError.
     std::shared_ptr<GpuPlan> plan(const Composition& composition, PlanParameters parameters, std::string what,
                                   bool checked = false, std::span<const GpuAddress> fixed = {},
                                   const std::string& inside = "");
@@ -94,7 +94,7 @@ class DeviceCollectives {
     void report_overflows(const CollectiveCall& call);
 
   private:
-    struct Row {
+    struct TransportEntry {
         std::string name;
         const CollectiveTransport* transport;
         const CollectiveRanks* ranks;               // between whom
@@ -102,10 +102,10 @@ class DeviceCollectives {
         std::string why_not;
     };
 
-    Row& named(const std::string& name, bool as_library = false); // which carries messages of plans
-    Row& inside(Row& row); // the same for messages inside hosts alone, where that makes a difference
-    const std::string& open(Row& row);
-    std::string why_not(Row& row, const CollectiveCall& call);
+    TransportEntry& named(const std::string& name, bool as_library = false); // which carries messages of plans
+    TransportEntry& inside(TransportEntry& entry); // the same for messages inside hosts alone, where that makes a difference
+    const std::string& open(TransportEntry& entry);
+    std::string why_not(TransportEntry& entry, const CollectiveCall& call);
     const std::string& default_carrier(bool inside_hosts = false);
     // Who carries messages of an algorithm inside hosts and between them; the second is empty where nothing
     // tells them apart.
@@ -114,7 +114,7 @@ class DeviceCollectives {
     CollectiveChoice choose(const CollectiveCall& call, bool persistent);
     std::shared_ptr<DevicePlan> make_plan(const CollectiveCall& call, const CollectiveChoice& choice,
                                           bool checked, std::span<const GpuAddress> fixed = {});
-    std::shared_ptr<DevicePlan> plan_of_row(const std::string& name, const CollectiveCall& call,
+    std::shared_ptr<DevicePlan> plan_of_transport(const std::string& name, const CollectiveCall& call,
                                             std::string what);
     void find_library_version(); // the vendor's. The first time collective
 
@@ -134,8 +134,8 @@ class DeviceCollectives {
         std::weak_ptr<DevicePlan> plan;
     };
     std::vector<Fixed> fixed_;
-    std::string why_no_kernels_;     // on some rank; then rows remain that have collectives themselves
-    std::vector<Row> rows_, inside_; // those of `inside_` carry messages inside hosts alone
+    std::string why_no_kernels_;     // on some rank; then entries remain that have collectives themselves
+    std::vector<TransportEntry> entries_, inside_; // those of `inside_` carry messages inside hosts alone
     std::shared_ptr<CollectiveQueues> queues_;        // null: they cannot be
     std::shared_ptr<CollectiveQueues> within_queues_; // inside hosts; likewise, or nobody has asked
 };

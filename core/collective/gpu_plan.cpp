@@ -15,7 +15,7 @@ GpuPlan::GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CollectiveQueues> que
                  const Schedule& schedule, GpuFunction kernel, std::string what,
                  std::span<const GpuAddress> fixed)
     : DevicePlan(std::move(gpu), std::move(what),
-                 std::ranges::all_of(carriers, [](const auto& c) { return c->row.traits.recordable; })),
+                 std::ranges::all_of(carriers, [](const auto& c) { return c->transport.traits.recordable; })),
       queues_(std::move(queues)), order_(queues_ ? queues_->order_ : std::make_shared<StreamOrder>(gpu_)),
       carriers_(std::move(carriers)), kernel_(std::move(kernel)), fixed_(fixed.begin(), fixed.end()),
       program_(gpu_) {
@@ -114,8 +114,8 @@ void GpuPlan::prepare(Stage& stage, std::span<const GpuAddress> own) {
     CollectiveArguments& a = stage.arguments;
     std::copy(own.begin(), own.end(), a.buffers);
     std::vector<std::byte> table;
-    const auto add = [&](const auto& rows) {
-        const auto bytes = std::as_bytes(std::span(rows));
+    const auto add = [&](const auto& entries) {
+        const auto bytes = std::as_bytes(std::span(entries));
         table.insert(table.end(), bytes.begin(), bytes.end());
     };
     add(program.instructions);
@@ -130,7 +130,7 @@ void GpuPlan::prepare(Stage& stage, std::span<const GpuAddress> own) {
     stage.table = gpu_->upload(table.data(), table.size(), "collective tables");
     if (table.size() <= sizeof a.small_table) std::memcpy(a.small_table, table.data(), table.size());
 
-    const auto count = [](const auto& rows) { return static_cast<std::int64_t>(rows.size()); };
+    const auto count = [](const auto& entries) { return static_cast<std::int64_t>(entries.size()); };
     a.table = stage.table.address();
     a.table_words = count(table) / static_cast<std::int64_t>(sizeof(std::int64_t));
     a.instructions = count(program.instructions);

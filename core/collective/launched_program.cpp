@@ -13,8 +13,8 @@ using std::to_string;
 
 constexpr auto check = check_collective;
 
-template <class Row>
-constexpr std::int64_t words_of = sizeof(Row) / sizeof(std::int64_t);
+template <class Entry>
+constexpr std::int64_t words_of = sizeof(Entry) / sizeof(std::int64_t);
 
 } // namespace
 
@@ -28,7 +28,7 @@ LaunchedProgram::LaunchedProgram(CallDecoder& decoder, const RecordedPlan& plan,
           "has blocks of " + to_string(threads) + " threads, of which a warp has " + to_string(plan.warp));
     if (a.ranks > 0) {
         check(a.rank == decoder.rank(), "takes itself for rank " + to_string(a.rank));
-        memories = decoder.rows<GpuAddress>(a.memories, a.ranks);
+        memories = decoder.entries<GpuAddress>(a.memories, a.ranks);
         check(a.slots > 0 && (a.slots & (a.slots - 1)) == 0 && a.slot_bytes > 0,
               "has queues of " + to_string(a.slots) + " slots");
         const std::int64_t pairs = a.channels * a.ranks;
@@ -48,7 +48,7 @@ LaunchedProgram::LaunchedProgram(CallDecoder& decoder, const RecordedPlan& plan,
 void LaunchedProgram::read_table(CallDecoder& decoder) {
     for (const std::int64_t count : {a.instructions, a.sources, a.actions, a.waits, a.ranks})
         check(count >= 0 && count <= a.table_words, "has " + to_string(count) +
-                                                        " rows of a kind in a table of " +
+                                                        " entries of a kind in a table of " +
                                                         to_string(a.table_words) + " words");
     const std::int64_t words = a.instructions * words_of<DeviceInstruction> +
                                a.sources * words_of<DeviceOperand> + a.actions * words_of<DeviceAction> +
@@ -59,14 +59,14 @@ void LaunchedProgram::read_table(CallDecoder& decoder) {
     if (words <= small_table_words) {
         table.assign(a.small_table, a.small_table + words);
     } else {
-        table = decoder.rows<std::int64_t>(a.table, words);
+        table = decoder.entries<std::int64_t>(a.table, words);
     }
     std::span<const std::int64_t> rest = table;
-    const auto take = [&](auto& rows, std::int64_t count) {
-        using Row = typename std::remove_reference_t<decltype(rows)>::value_type;
-        rows.resize(static_cast<std::size_t>(count));
-        const std::size_t bytes = rows.size() * sizeof(Row);
-        if (bytes > 0) std::memcpy(static_cast<void*>(rows.data()), rest.data(), bytes);
+    const auto take = [&](auto& entries, std::int64_t count) {
+        using Entry = typename std::remove_reference_t<decltype(entries)>::value_type;
+        entries.resize(static_cast<std::size_t>(count));
+        const std::size_t bytes = entries.size() * sizeof(Entry);
+        if (bytes > 0) std::memcpy(static_cast<void*>(entries.data()), rest.data(), bytes);
         rest = rest.subspan(bytes / sizeof(std::int64_t));
     };
     take(instructions, a.instructions);

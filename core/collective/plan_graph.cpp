@@ -122,11 +122,11 @@ class ChunkSink {
             read(action.from, step);
         } else if constexpr (std::is_same_v<A, Copy>) {
             node.kind = Kind::copy;
-            for (const CopyRows& row : action.rows) {
-                node.bytes += 2 * static_cast<double>(row.to.bytes);
-                read(row.from, step);
+            for (const CopySpec& spec : action.specs) {
+                node.bytes += 2 * static_cast<double>(spec.to.bytes);
+                read(spec.from, step);
             }
-            for (const CopyRows& row : action.rows) write(row.to, step);
+            for (const CopySpec& spec : action.specs) write(spec.to, step);
             for (const int need : needs_) { // of this chunk, as all here
                 const Node& before = of_nodes[node_of_[need]].node;
                 if (before.kind == Kind::receive && before.mark.stage == mark.stage) node.order = 1;
@@ -134,11 +134,11 @@ class ChunkSink {
         } else {
             static_assert(std::is_same_v<A, Reduce>);
             node.kind = Kind::reduction;
-            for (const ReduceRow& row : action.rows) {
-                node.bytes += static_cast<double>(row.into.bytes) * static_cast<double>(row.from.size() + 1);
-                for (const Region& from : row.from) read(from, step);
+            for (const ReduceSpec& spec : action.specs) {
+                node.bytes += static_cast<double>(spec.into.bytes) * static_cast<double>(spec.from.size() + 1);
+                for (const Region& from : spec.from) read(from, step);
             }
-            for (const ReduceRow& row : action.rows) write(row.into, step);
+            for (const ReduceSpec& spec : action.specs) write(spec.into, step);
         }
         const int to = node_for(node);
         node_of_.push_back(to);

@@ -98,9 +98,9 @@ class PlanWriter {
         for (const CopyOfRank& copy : stage.copies) {
             const Region from = region(copy.from, copy.piece, chunk);
             const Region to = region(copy.to, copy.piece, chunk);
-            if (from.bytes > 0) own.rows.push_back({from, to, from.bytes, nullptr, 0});
+            if (from.bytes > 0) own.specs.push_back({from, to, from.bytes, nullptr, 0});
         }
-        if (!own.rows.empty()) sink_.add(name("copy"), std::move(own), mark_);
+        if (!own.specs.empty()) sink_.add(name("copy"), std::move(own), mark_);
         for (std::size_t begin = 0, end; begin < stage.hops.size(); begin = end) {
             end = begin + 1;
             while (end < stage.hops.size() && stage.hops[end].peer == stage.hops[begin].peer &&
@@ -131,42 +131,42 @@ class PlanWriter {
         const HopOfRank& first = *hops[0];
         Mark mark = mark_;
         mark.level = first.level;
-        std::vector<Region> rows;
+        std::vector<Region> specs;
         std::size_t bytes = 0;
         bool joined = true; // one after the other in memory
         for (const HopOfRank* hop : hops) {
             const bool lands = hops.size() > 1 && lands_in_message(*hop, chunk);
-            const Region row =
+            const Region spec =
                 lands ? Region{0, 0, bytes_of(hop->piece, chunk)} : region(hop->slot, hop->piece, chunk);
             joined = joined && !lands &&
-                     (rows.empty() || (rows.back().buffer == row.buffer &&
-                                       rows.back().offset + rows.back().bytes == row.offset));
-            rows.push_back(row);
-            bytes += row.bytes;
+                     (specs.empty() || (specs.back().buffer == spec.buffer &&
+                                       specs.back().offset + specs.back().bytes == spec.offset));
+            specs.push_back(spec);
+            bytes += spec.bytes;
         }
-        const Region whole = joined ? Region{rows[0].buffer, rows[0].offset, bytes}
+        const Region whole = joined ? Region{specs[0].buffer, specs[0].offset, bytes}
                                     : Region{sink_.add_temporary(bytes), 0, bytes};
         Tags& tags = tags_[{first.peer, first.sending}];
         const int tag = tags.next(), library = parameters_.libraries.size() > 1 ? first.level : 0;
         Copy moves; // into or out of the message
         std::size_t offset = 0;
         for (std::size_t k = 0; k < hops.size() && !joined; ++k) {
-            const Region inside{whole.buffer, offset, rows[k].bytes};
+            const Region inside{whole.buffer, offset, specs[k].bytes};
             if (first.sending)
-                moves.rows.push_back({rows[k], inside, inside.bytes, nullptr, 0});
+                moves.specs.push_back({specs[k], inside, inside.bytes, nullptr, 0});
             else if (lands_in_message(*hops[k], chunk))
                 places_[chunk][hops[k]->slot.temporary] = {inside, -1, true};
             else
-                moves.rows.push_back({inside, rows[k], inside.bytes, nullptr, 0});
-            offset += rows[k].bytes;
+                moves.specs.push_back({inside, specs[k], inside.bytes, nullptr, 0});
+            offset += specs[k].bytes;
         }
         int step;
         if (first.sending) {
-            if (!moves.rows.empty()) sink_.add(name("pack for", first.peer), std::move(moves), mark_);
+            if (!moves.specs.empty()) sink_.add(name("pack for", first.peer), std::move(moves), mark_);
             step = sink_.add(name("to", first.peer), Send{whole, first.peer, tag, library}, mark);
         } else {
             step = sink_.add(name("from", first.peer), Receive{whole, first.peer, tag, library}, mark);
-            if (!moves.rows.empty()) sink_.add(name("unpack from", first.peer), std::move(moves), mark_);
+            if (!moves.specs.empty()) sink_.add(name("unpack from", first.peer), std::move(moves), mark_);
             for (const HopOfRank* hop : hops)
                 if (hop->slot.temporary >= 0) places_[chunk][hop->slot.temporary].arrival = step;
         }
@@ -181,25 +181,25 @@ class PlanWriter {
                part_->temporaries[hop.slot.temporary] == hop.piece;
     }
 
-    // Rows whose inputs came with the same messages make one step.
+    // Specs whose inputs came with the same messages make one step.
     void add_reduces(const std::vector<ReduceOfRank>& reduces, int chunk) {
         Reduce step;
         std::vector<int> arrivals, before;
         int reduction = -1;
         bool divides = false;
         const auto flush = [&] {
-            if (!step.rows.empty()) sink_.add(name("reduce"), std::move(step), mark_);
+            if (!step.specs.empty()) sink_.add(name("reduce"), std::move(step), mark_);
             step = {};
         };
         for (const ReduceOfRank& reduce : reduces) {
-            ReduceRow row;
+            ReduceSpec spec;
             arrivals.clear();
             for (const Slot& slot : reduce.from) {
-                row.from.push_back(region(slot, reduce.piece, chunk));
+                spec.from.push_back(region(slot, reduce.piece, chunk));
                 if (slot.temporary >= 0) arrivals.push_back(places_[chunk][slot.temporary].arrival);
             }
-            row.into = region(reduce.to, reduce.piece, chunk);
-            if (row.into.bytes == 0) continue;
+            spec.into = region(reduce.to, reduce.piece, chunk);
+            if (spec.into.bytes == 0) continue;
             const Reduction& how = composition_.reductions()[(*step_)[reduce.piece.primitive].reduction];
             const int which = (*step_)[reduce.piece.primitive].reduction;
             if (which != reduction || reduce.last != divides || arrivals != before) {
@@ -210,18 +210,18 @@ class PlanWriter {
                 divides = reduce.last;
                 before = arrivals;
             }
-            if (!step.rows.empty() && extends(step.rows.back(), row)) {
-                ReduceRow& last = step.rows.back();
-                last.into.bytes += row.into.bytes;
-                for (Region& from : last.from) from.bytes += row.into.bytes;
+            if (!step.specs.empty() && extends(step.specs.back(), spec)) {
+                ReduceSpec& last = step.specs.back();
+                last.into.bytes += spec.into.bytes;
+                for (Region& from : last.from) from.bytes += spec.into.bytes;
             } else {
-                step.rows.push_back(std::move(row));
+                step.specs.push_back(std::move(spec));
             }
         }
         flush();
     }
 
-    static bool extends(const ReduceRow& a, const ReduceRow& b) {
+    static bool extends(const ReduceSpec& a, const ReduceSpec& b) {
         const auto follows = [](const Region& x, const Region& y) {
             return x.buffer == y.buffer && x.offset + x.bytes == y.offset;
         };

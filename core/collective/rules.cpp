@@ -105,22 +105,22 @@ AlgorithmSpec read_algorithm(std::string_view text, std::span<const Collective> 
         all.insert(names.itself_on_hosts.begin(), names.itself_on_hosts.end());
     }
     bool known = false, serves = false, on_devices = false, of_hosts = false;
-    for (const Algorithm& row : algorithms()) {
-        if (row.on_devices || spec.carrier.empty()) all.insert(std::string(row.name));
-        if (row.name != spec.name) continue;
+    for (const Algorithm& entry : algorithms()) {
+        if (entry.on_devices || spec.carrier.empty()) all.insert(std::string(entry.name));
+        if (entry.name != spec.name) continue;
         known = true;
-        on_devices = on_devices || row.on_devices;
-        of_hosts = of_hosts || row.hierarchy == Algorithm::Shape::hosts;
+        on_devices = on_devices || entry.on_devices;
+        of_hosts = of_hosts || entry.hierarchy == Algorithm::Shape::hosts;
         serves = serves || collectives.empty();
-        for (const Collective collective : collectives) serves = serves || row.has(collective);
+        for (const Collective collective : collectives) serves = serves || entry.has(collective);
     }
-    for (const AlgorithmAlias& row : algorithm_aliases()) {
-        all.insert(std::string(row.name));
-        if (row.name != spec.name) continue;
+    for (const AlgorithmAlias& entry : algorithm_aliases()) {
+        all.insert(std::string(entry.name));
+        if (entry.name != spec.name) continue;
         known = on_devices = true;
-        of_hosts = of_hosts || row.algorithm == "two_level" || row.algorithm == "slices";
+        of_hosts = of_hosts || entry.algorithm == "two_level" || entry.algorithm == "slices";
         serves = serves || collectives.empty() ||
-                 std::ranges::find(collectives, row.collective) != collectives.end();
+                 std::ranges::find(collectives, entry.collective) != collectives.end();
     }
     if (!known) refuse("there is no algorithm '" + spec.name + "'; there are " + listed(all));
     if (!serves) {
@@ -164,8 +164,8 @@ std::string why_not_between(const AlgorithmSpec& spec, Collective collective,
     const std::string hosts = std::to_string(ranks_of_hosts.size());
     if (spec.one_host && ranks_of_hosts.size() > 1)
         return "'" + written(spec) + "' is for the ranks of one host, and these are on " + hosts;
-    const Algorithm* row = find_algorithm(spec.name, collective, false);
-    if (row == nullptr || row->hierarchy != Algorithm::Shape::hosts || is_nested(ranks_of_hosts)) return "";
+    const Algorithm* entry = find_algorithm(spec.name, collective, false);
+    if (entry == nullptr || entry->hierarchy != Algorithm::Shape::hosts || is_nested(ranks_of_hosts)) return "";
     return "'" + spec.name + "' is for several hosts with several ranks, and " +
            (ranks_of_hosts.size() > 1 ? "each of these has one" : "there is one host");
 }
@@ -575,8 +575,8 @@ AlgorithmSpec checked_algorithm(std::string_view text, Collective collective, bo
     std::string all, others;
     for (const std::string& one : names_of_algorithms(collective, on_devices))
         all += (all.empty() ? "" : ", ") + one;
-    for (const AlgorithmAlias& row : algorithm_aliases())
-        if (row.collective == collective) others += (others.empty() ? "" : ", ") + std::string(row.name);
+    for (const AlgorithmAlias& entry : algorithm_aliases())
+        if (entry.collective == collective) others += (others.empty() ? "" : ", ") + std::string(entry.name);
     throw CollectiveError("there is no algorithm '" + std::string(text) + "' for " +
                           std::string(name_of(collective)) + (on_devices ? " on devices" : "") +
                           "; choose one of " + all + ", or of the compositions " + others);
@@ -608,8 +608,8 @@ std::optional<AlgorithmSpec> algorithm_by_setting(Collective collective, bool on
 
 std::vector<std::string> names_of_algorithms(Collective collective, bool on_devices) {
     std::vector<std::string> names;
-    for (const Algorithm& row : algorithms())
-        if (row.has(collective) && (row.on_devices || !on_devices)) names.emplace_back(row.name);
+    for (const Algorithm& entry : algorithms())
+        if (entry.has(collective) && (entry.on_devices || !on_devices)) names.emplace_back(entry.name);
     const auto& itself = on_devices ? algorithm_names().itself : algorithm_names().itself_on_hosts;
     names.insert(names.end(), itself.begin(), itself.end());
     return names;

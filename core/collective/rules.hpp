@@ -1,4 +1,4 @@
-// Which algorithm a collective takes where nobody names one: rules, which are rows of a file (rules.toml),
+// Which algorithm a collective takes where nobody names one: rules, which are entries of a file (rules.toml),
 // and what they ask about.
 //
 // All that a rule may ask is equal on all ranks, and so are the rules (their digest is compared), so ranks

@@ -114,12 +114,12 @@ void TransferGraph::add(int rank, const Schedule& schedule) {
             node = message(Kind::send, send->to, send->library, send->tag, send->from, step.mark);
         } else if (const auto* copy = std::get_if<Copy>(&step.action)) {
             double bytes = 0;
-            for (const CopyRows& rows : copy->rows) bytes += 2 * region_bytes(rows.to);
+            for (const CopySpec& specs : copy->specs) bytes += 2 * region_bytes(specs.to);
             node = coalesced({Kind::copy, 0, rank, -1, step.mark, bytes, unpacks(step)});
         } else if (const auto* reduce = std::get_if<Reduce>(&step.action)) {
             double bytes = 0;
-            for (const ReduceRow& row : reduce->rows)
-                bytes += region_bytes(row.into) * static_cast<double>(row.from.size() + 1);
+            for (const ReduceSpec& spec : reduce->specs)
+                bytes += region_bytes(spec.into) * static_cast<double>(spec.from.size() + 1);
             node = coalesced({Kind::reduction, 0, rank, -1, step.mark, bytes, 0});
         } else {
             node = new_node({});

@@ -23,44 +23,44 @@ using CclWindow = void*; // of memory that a communicator knows
 // clang-format off
 
 // row(member, name, parameters): what every version since 2.10 has
-#define JALI_CCL_FUNCTIONS(row)                                                                              \
-    row(get_version, ncclGetVersion, (int* version))                                                         \
-    row(get_id, ncclGetUniqueId, (CclId* id))                                                                \
-    row(init_rank, ncclCommInitRank, (CclHandle* comm, int ranks, CclId id, int rank))                       \
-    row(destroy, ncclCommDestroy, (CclHandle comm))                                                          \
-    row(abort, ncclCommAbort, (CclHandle comm))                                                              \
-    row(async_error, ncclCommGetAsyncError, (CclHandle comm, int* error))                                    \
-    row(group_start, ncclGroupStart, ())                                                                     \
-    row(group_end, ncclGroupEnd, ())                                                                         \
-    row(send, ncclSend,                                                                                      \
+#define JALI_CCL_FUNCTIONS(entry)                                                                              \
+    entry(get_version, ncclGetVersion, (int* version))                                                         \
+    entry(get_id, ncclGetUniqueId, (CclId* id))                                                                \
+    entry(init_rank, ncclCommInitRank, (CclHandle* comm, int ranks, CclId id, int rank))                       \
+    entry(destroy, ncclCommDestroy, (CclHandle comm))                                                          \
+    entry(abort, ncclCommAbort, (CclHandle comm))                                                              \
+    entry(async_error, ncclCommGetAsyncError, (CclHandle comm, int* error))                                    \
+    entry(group_start, ncclGroupStart, ())                                                                     \
+    entry(group_end, ncclGroupEnd, ())                                                                         \
+    entry(send, ncclSend,                                                                                      \
         (const void* from, std::size_t count, int type, int peer, CclHandle comm, void* stream))             \
-    row(receive, ncclRecv,                                                                                   \
+    entry(receive, ncclRecv,                                                                                   \
         (void* to, std::size_t count, int type, int peer, CclHandle comm, void* stream))                     \
-    row(all_reduce, ncclAllReduce,                                                                           \
+    entry(all_reduce, ncclAllReduce,                                                                           \
         (const void* from, void* to, std::size_t count, int type, int operation, CclHandle comm,             \
          void* stream))                                                                                      \
-    row(reduce_scatter, ncclReduceScatter,                                                                   \
+    entry(reduce_scatter, ncclReduceScatter,                                                                   \
         (const void* from, void* to, std::size_t count, int type, int operation, CclHandle comm,             \
          void* stream))                                                                                      \
-    row(all_gather, ncclAllGather,                                                                           \
+    entry(all_gather, ncclAllGather,                                                                           \
         (const void* from, void* to, std::size_t count, int type, CclHandle comm, void* stream))             \
-    row(broadcast, ncclBroadcast,                                                                            \
+    entry(broadcast, ncclBroadcast,                                                                            \
         (const void* from, void* to, std::size_t count, int type, int root, CclHandle comm, void* stream))   \
-    row(reduce, ncclReduce,                                                                                  \
+    entry(reduce, ncclReduce,                                                                                  \
         (const void* from, void* to, std::size_t count, int type, int operation, int root, CclHandle comm,   \
          void* stream))
 
 // row(member, name in NCCL, parameters): null where the version at hand lacks it (NCCL has windows since
 // 2.27, the others since 2.28)
-#define JALI_CCL_NEWER(row)                                                                                  \
-    row(window_register, ncclCommWindowRegister,                                                             \
+#define JALI_CCL_NEWER(entry)                                                                                  \
+    entry(window_register, ncclCommWindowRegister,                                                             \
         (CclHandle comm, void* memory, std::size_t bytes, CclWindow* window, int flags))                     \
-    row(window_deregister, ncclCommWindowDeregister, (CclHandle comm, CclWindow window))                     \
-    row(all_to_all, ncclAlltoAll,                                                                            \
+    entry(window_deregister, ncclCommWindowDeregister, (CclHandle comm, CclWindow window))                     \
+    entry(all_to_all, ncclAlltoAll,                                                                            \
         (const void* from, void* to, std::size_t count, int type, CclHandle comm, void* stream))             \
-    row(gather, ncclGather,                                                                                  \
+    entry(gather, ncclGather,                                                                                  \
         (const void* from, void* to, std::size_t count, int type, int root, CclHandle comm, void* stream))   \
-    row(scatter, ncclScatter,                                                                                \
+    entry(scatter, ncclScatter,                                                                                \
         (const void* from, void* to, std::size_t count, int type, int root, CclHandle comm, void* stream))
 
 // clang-format on

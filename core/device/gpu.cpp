@@ -285,7 +285,7 @@ Gpu::Gpu(const GpuApi& api, int ordinal) : api_(api), ordinal_(ordinal), progres
     const auto ask = [&](const char* member, int* value) {
         const auto number = numbers.find(member);
         if (number == numbers.end())
-            throw GpuError("the row of " + kind() + " has no number for the attribute " + member);
+            throw GpuError("the entry of " + kind() + " has no number for the attribute " + member);
         api_.check(api_.device_attribute(value, number->second, device_),
                    std::string("asking for a device's ") + member);
     };

@@ -1,5 +1,5 @@
-// The functions of a GPU's driver, found at run time: one row each. What a vendor calls them, and all else in
-// which vendors differ, is in its row (vendor.hpp).
+// The functions of a GPU's driver, found at run time: one entry each. What a vendor calls them, and all else in
+// which vendors differ, is in its entry (vendor.hpp).
 //
 // Nothing is linked and no vendor's header is used; what is declared here is what jali calls. All functions
 // return an error number, 0 for success. Handles are opaque pointers, addresses of device memory are 64-bit
@@ -42,89 +42,89 @@ struct VirtualAccess {
 // One line for each, however long.
 // clang-format off
 // row(member, parameters)
-#define JALI_GPU_FUNCTIONS(row) \
-    row(init, (unsigned flags)) \
-    row(driver_version, (int* version)) \
-    row(device_count, (int* count)) \
-    row(device_get, (int* device, int ordinal)) \
-    row(device_name, (char* name, int length, int device)) \
-    row(device_attribute, (int* value, int which, int device)) \
-    row(device_memory, (std::size_t* bytes, int device)) \
-    row(device_uuid, (void* bytes16, int device)) \
-    row(context_retain, (void** context, int device)) \
-    row(context_set, (void* context)) \
-    row(context_current, (void** context)) \
-    row(context_synchronize, ()) \
-    row(memory_info, (std::size_t* free, std::size_t* total)) \
-    row(allocate, (GpuAddress* address, std::size_t bytes)) \
-    row(release, (GpuAddress address)) \
-    row(host_allocate, (void** address, std::size_t bytes, unsigned flags)) \
-    row(host_release, (void* address)) \
-    row(copy_in, (GpuAddress to, const void* from, std::size_t bytes, void* stream)) \
-    row(copy_out, (void* to, GpuAddress from, std::size_t bytes, void* stream)) \
-    row(copy, (GpuAddress to, GpuAddress from, std::size_t bytes, void* stream)) \
-    row(fill, (GpuAddress to, unsigned char value, std::size_t bytes, void* stream)) \
-    row(stream_create, (void** stream, unsigned flags, int priority)) \
-    row(stream_synchronize, (void* stream)) \
-    row(stream_query, (void* stream)) \
-    row(stream_wait, (void* stream, void* event, unsigned flags)) \
-    row(stream_priorities, (int* least, int* greatest)) \
-    row(host_function, (void* stream, void (*function)(void*), void* argument)) \
-    row(event_create, (void** event, unsigned flags)) \
-    row(event_destroy, (void* event)) \
-    row(event_record, (void* event, void* stream)) \
-    row(event_query, (void* event)) \
-    row(event_synchronize, (void* event)) \
-    row(event_elapsed, ( float* ms, void* from, void* to)) \
-    row(module_load, (void** module, const void* image)) \
-    row(module_function, ( void** function, void* module, const char* name)) \
-    row(function_attribute, (int* value, int which, void* function)) \
-    row(occupancy, (int* blocks, void* function, int threads, std::size_t shared_bytes)) \
-    row(launch, (void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes, void* stream, void** parameters, void** extra)) \
-    row(capture_begin, (void* stream, int mode)) \
-    row(is_capturing, (void* stream, int* status)) \
-    row(capture_end, (void* stream, void** graph)) \
-    row(exchange_capture_mode, (int* mode)) \
-    row(graph_instantiate, (void** instance, void* graph, unsigned long long flags)) \
-    row(graph_launch, (void* instance, void* stream)) \
-    row(graph_instance_destroy, (void* instance)) \
-    row(graph_destroy, (void* graph)) \
-    row(can_access_peer, (int* can, int device, int peer)) \
-    row(enable_peer, (void* context, unsigned flags)) \
-    row(ipc_export, (IpcHandle* handle, GpuAddress address)) \
-    row(ipc_open, (GpuAddress* address, IpcHandle handle, unsigned flags)) \
-    row(ipc_close, (GpuAddress address)) \
-    row(pointer_attribute, (void* value, int which, GpuAddress address)) \
-    row(error_name, (int error, const char** text)) \
-    row(error_text, (int error, const char** text))
+#define JALI_GPU_FUNCTIONS(entry) \
+    entry(init, (unsigned flags)) \
+    entry(driver_version, (int* version)) \
+    entry(device_count, (int* count)) \
+    entry(device_get, (int* device, int ordinal)) \
+    entry(device_name, (char* name, int length, int device)) \
+    entry(device_attribute, (int* value, int which, int device)) \
+    entry(device_memory, (std::size_t* bytes, int device)) \
+    entry(device_uuid, (void* bytes16, int device)) \
+    entry(context_retain, (void** context, int device)) \
+    entry(context_set, (void* context)) \
+    entry(context_current, (void** context)) \
+    entry(context_synchronize, ()) \
+    entry(memory_info, (std::size_t* free, std::size_t* total)) \
+    entry(allocate, (GpuAddress* address, std::size_t bytes)) \
+    entry(release, (GpuAddress address)) \
+    entry(host_allocate, (void** address, std::size_t bytes, unsigned flags)) \
+    entry(host_release, (void* address)) \
+    entry(copy_in, (GpuAddress to, const void* from, std::size_t bytes, void* stream)) \
+    entry(copy_out, (void* to, GpuAddress from, std::size_t bytes, void* stream)) \
+    entry(copy, (GpuAddress to, GpuAddress from, std::size_t bytes, void* stream)) \
+    entry(fill, (GpuAddress to, unsigned char value, std::size_t bytes, void* stream)) \
+    entry(stream_create, (void** stream, unsigned flags, int priority)) \
+    entry(stream_synchronize, (void* stream)) \
+    entry(stream_query, (void* stream)) \
+    entry(stream_wait, (void* stream, void* event, unsigned flags)) \
+    entry(stream_priorities, (int* least, int* greatest)) \
+    entry(host_function, (void* stream, void (*function)(void*), void* argument)) \
+    entry(event_create, (void** event, unsigned flags)) \
+    entry(event_destroy, (void* event)) \
+    entry(event_record, (void* event, void* stream)) \
+    entry(event_query, (void* event)) \
+    entry(event_synchronize, (void* event)) \
+    entry(event_elapsed, ( float* ms, void* from, void* to)) \
+    entry(module_load, (void** module, const void* image)) \
+    entry(module_function, ( void** function, void* module, const char* name)) \
+    entry(function_attribute, (int* value, int which, void* function)) \
+    entry(occupancy, (int* blocks, void* function, int threads, std::size_t shared_bytes)) \
+    entry(launch, (void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes, void* stream, void** parameters, void** extra)) \
+    entry(capture_begin, (void* stream, int mode)) \
+    entry(is_capturing, (void* stream, int* status)) \
+    entry(capture_end, (void* stream, void** graph)) \
+    entry(exchange_capture_mode, (int* mode)) \
+    entry(graph_instantiate, (void** instance, void* graph, unsigned long long flags)) \
+    entry(graph_launch, (void* instance, void* stream)) \
+    entry(graph_instance_destroy, (void* instance)) \
+    entry(graph_destroy, (void* graph)) \
+    entry(can_access_peer, (int* can, int device, int peer)) \
+    entry(enable_peer, (void* context, unsigned flags)) \
+    entry(ipc_export, (IpcHandle* handle, GpuAddress address)) \
+    entry(ipc_open, (GpuAddress* address, IpcHandle handle, unsigned flags)) \
+    entry(ipc_close, (GpuAddress address)) \
+    entry(pointer_attribute, (void* value, int which, GpuAddress address)) \
+    entry(error_name, (int error, const char** text)) \
+    entry(error_text, (int error, const char** text))
 
 // Likewise, but jali works without them (see virtual_memory.hpp): null where the driver lacks one.
-#define JALI_GPU_OPTIONAL_FUNCTIONS(row) \
-    row(virtual_create, (GpuHandle* handle, std::size_t bytes, const VirtualProperties* properties, unsigned long long flags)) \
-    row(virtual_release, (GpuHandle handle)) \
-    row(virtual_reserve, (GpuAddress* address, std::size_t bytes, std::size_t alignment, GpuAddress wish, unsigned long long flags)) \
-    row(virtual_unreserve, (GpuAddress address, std::size_t bytes)) \
-    row(virtual_map, (GpuAddress address, std::size_t bytes, std::size_t offset, GpuHandle handle, unsigned long long flags)) \
-    row(virtual_unmap, (GpuAddress address, std::size_t bytes)) \
-    row(virtual_access, (GpuAddress address, std::size_t bytes, const VirtualAccess* access, std::size_t count)) \
-    row(virtual_granularity, (std::size_t* bytes, const VirtualProperties* properties, int which)) \
-    row(virtual_export, (void* shared, GpuHandle handle, int kind, unsigned long long flags)) \
-    row(virtual_import, (GpuHandle* handle, void* shared, int kind)) \
-    row(virtual_retain, (GpuHandle* handle, GpuAddress address)) \
-    row(address_range, (GpuAddress* begin, std::size_t* bytes, GpuAddress address))
+#define JALI_GPU_OPTIONAL_FUNCTIONS(entry) \
+    entry(virtual_create, (GpuHandle* handle, std::size_t bytes, const VirtualProperties* properties, unsigned long long flags)) \
+    entry(virtual_release, (GpuHandle handle)) \
+    entry(virtual_reserve, (GpuAddress* address, std::size_t bytes, std::size_t alignment, GpuAddress wish, unsigned long long flags)) \
+    entry(virtual_unreserve, (GpuAddress address, std::size_t bytes)) \
+    entry(virtual_map, (GpuAddress address, std::size_t bytes, std::size_t offset, GpuHandle handle, unsigned long long flags)) \
+    entry(virtual_unmap, (GpuAddress address, std::size_t bytes)) \
+    entry(virtual_access, (GpuAddress address, std::size_t bytes, const VirtualAccess* access, std::size_t count)) \
+    entry(virtual_granularity, (std::size_t* bytes, const VirtualProperties* properties, int which)) \
+    entry(virtual_export, (void* shared, GpuHandle handle, int kind, unsigned long long flags)) \
+    entry(virtual_import, (GpuHandle* handle, void* shared, int kind)) \
+    entry(virtual_retain, (GpuHandle* handle, GpuAddress address)) \
+    entry(address_range, (GpuAddress* begin, std::size_t* bytes, GpuAddress address))
 
 // row(member): attributes of a device
-#define JALI_GPU_ATTRIBUTES(row) \
-    row(warp_size) \
-    row(multiprocessors) \
-    row(l2_bytes) \
-    row(threads_per_multiprocessor) \
-    row(major) \
-    row(minor) \
-    row(shared_bytes_per_block) \
-    row(pci_domain) \
-    row(pci_bus) \
-    row(pci_device)
+#define JALI_GPU_ATTRIBUTES(entry) \
+    entry(warp_size) \
+    entry(multiprocessors) \
+    entry(l2_bytes) \
+    entry(threads_per_multiprocessor) \
+    entry(major) \
+    entry(minor) \
+    entry(shared_bytes_per_block) \
+    entry(pci_domain) \
+    entry(pci_bus) \
+    entry(pci_device)
 // clang-format on
 
 // A launch with attributes, as CUDA's driver takes it (CUlaunchConfig, CUlaunchAttribute).

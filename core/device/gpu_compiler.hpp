@@ -1,4 +1,4 @@
-// A vendor's run-time compiler, found at run time: NVRTC or hipRTC, by the names that its row has.
+// A vendor's run-time compiler, found at run time: NVRTC or hipRTC, by the names that its entry has.
 //
 // No toolkit is needed. NVRTC compiles for any NVIDIA architecture on a machine that has no GPU; AMD's side
 // has never run on hardware.

@@ -4,14 +4,14 @@
 namespace jali {
 
 const char* name_of(HandleType type) {
-    for (const HandleTypeRow& row : handle_types)
-        if (row.type == type) return row.name;
+    for (const HandleTypeSpec& spec : handle_types)
+        if (spec.type == type) return spec.name;
     return "none";
 }
 
 std::optional<HandleType> forced_handle_type() {
-    for (const HandleTypeRow& row : handle_types)
-        if (settings().peer_handles == row.name) return row.type;
+    for (const HandleTypeSpec& spec : handle_types)
+        if (settings().peer_handles == spec.name) return spec.type;
     return std::nullopt;
 }
 

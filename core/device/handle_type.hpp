@@ -1,4 +1,4 @@
-// The types of handles by which a process maps memory of another process's device: rows of a table.
+// The types of handles by which a process maps memory of another process's device: entries of a table.
 //
 // "ipc": the driver's handles for its ordinary allocations. "virtual": memory with a handle of its own
 // (virtual_memory.hpp), passed on as a file descriptor. What a device's pool hands out must fit the type, so
@@ -13,12 +13,12 @@ namespace jali {
 
 enum class HandleType : std::int64_t { none, ipc, descriptor };
 
-struct HandleTypeRow {
+struct HandleTypeSpec {
     HandleType type;
     const char* name;
 };
 // In the order in which they are tried.
-constexpr HandleTypeRow handle_types[] = {{HandleType::ipc, "ipc"}, {HandleType::descriptor, "virtual"}};
+constexpr HandleTypeSpec handle_types[] = {{HandleType::ipc, "ipc"}, {HandleType::descriptor, "virtual"}};
 
 const char* name_of(HandleType type);
 

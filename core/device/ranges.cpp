@@ -18,15 +18,15 @@ using Push = int (*)(const char*);
 using Pop = int (*)();
 
 // A library that exports what it takes, by these names.
-struct Row {
+struct RangeLibrary {
     const char* name;
     std::string Settings::* named; // another file than the usual ones
     std::vector<const char*> files;
     const char *push, *pop;
 };
 
-const std::vector<Row>& rows() {
-    static const std::vector<Row> table = {
+const std::vector<RangeLibrary>& libraries() {
+    static const std::vector<RangeLibrary> table = {
         {"NVTX",
          &Settings::nvtx_library,
          {"libnvToolsExt.so.1", "libnvToolsExt.so"},
@@ -113,19 +113,19 @@ Ranges look() {
     std::string why;
     const std::string& tool = settings().nvtx_injection64_path;
     if (!tool.empty() && ask_tool(tool.c_str(), ranges, why)) return ranges;
-    for (const Row& row : rows()) {
-        const std::string& named = settings().*row.named;
+    for (const RangeLibrary& library : libraries()) {
+        const std::string& named = settings().*library.named;
         const std::vector<const char*> one{named.c_str()};
-        for (const char* file : named.empty() ? row.files : one) {
+        for (const char* file : named.empty() ? library.files : one) {
             void* handle = open(file, why);
             if (handle == nullptr) continue;
-            ranges.push = reinterpret_cast<Push>(dlsym(handle, row.push));
-            ranges.pop = reinterpret_cast<Pop>(dlsym(handle, row.pop));
+            ranges.push = reinterpret_cast<Push>(dlsym(handle, library.push));
+            ranges.pop = reinterpret_cast<Pop>(dlsym(handle, library.pop));
             if (ranges.push != nullptr && ranges.pop != nullptr) {
-                ranges.found = {row.name, file, ""};
+                ranges.found = {library.name, file, ""};
                 return ranges;
             }
-            why += (why.empty() ? "" : "; ") + std::string(file) + " lacks " + row.push + " or " + row.pop;
+            why += (why.empty() ? "" : "; ") + std::string(file) + " lacks " + library.push + " or " + library.pop;
         }
     }
     ranges.push = nullptr;

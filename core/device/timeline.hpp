@@ -29,11 +29,11 @@ namespace jali {
 // device. launch: the host's part of a launch. sums: what follows a kernel that sums. region: what a program
 // named.
 // clang-format off
-#define JALI_PHASES(row) \
-    row(kernel) row(bulk) row(boundary) row(sums) \
-    row(produce) row(pack) row(transport) row(unpack) \
-    row(send) row(receive) row(copy) row(reduce) row(collective) \
-    row(move) row(graph) row(launch) row(wait) row(region)
+#define JALI_PHASES(entry) \
+    entry(kernel) entry(bulk) entry(boundary) entry(sums) \
+    entry(produce) entry(pack) entry(transport) entry(unpack) \
+    entry(send) entry(receive) entry(copy) entry(reduce) entry(collective) \
+    entry(move) entry(graph) entry(launch) entry(wait) entry(region)
 // clang-format on
 enum class Phase : std::uint8_t {
 #define JALI_PHASE(name) name,

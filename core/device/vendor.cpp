@@ -12,11 +12,11 @@ namespace {
 
 std::mutex adding;
 
-using Rows = std::map<std::string, GpuVendor>;
+using Vendors = std::map<std::string, GpuVendor>;
 
-Rows& rows() {
-    static Rows& all = []() -> Rows& {
-        auto& made = *new Rows; // never destroyed: devices refer to their rows
+Vendors& vendors() {
+    static Vendors& all = []() -> Vendors& {
+        auto& made = *new Vendors; // never destroyed: devices refer to their entries
         for (GpuVendor& vendor : shipped_vendors()) {
             const std::string name = vendor.name;
             made.emplace(name, std::move(vendor));
@@ -58,20 +58,20 @@ std::string GpuVendor::version_text(int version) const {
 void add_vendor(GpuVendor vendor) {
     std::lock_guard lock(adding);
     const std::string name = vendor.name;
-    if (!rows().emplace(name, std::move(vendor)).second)
+    if (!vendors().emplace(name, std::move(vendor)).second)
         throw std::invalid_argument("there is a vendor '" + name + "' already");
 }
 
 const GpuVendor* find_vendor(const std::string& name) {
     std::lock_guard lock(adding);
-    const auto found = rows().find(name);
-    return found == rows().end() ? nullptr : &found->second;
+    const auto found = vendors().find(name);
+    return found == vendors().end() ? nullptr : &found->second;
 }
 
 std::vector<std::string> vendor_names() {
     std::lock_guard lock(adding);
     std::vector<std::string> names;
-    for (const auto& [name, row] : rows()) names.push_back(name);
+    for (const auto& [name, vendor] : vendors()) names.push_back(name);
     return names;
 }
 

@@ -1,6 +1,6 @@
-// What tells one vendor's devices from another's: a row for each, plain data.
+// What tells one vendor's devices from another's: an entry for each, plain data.
 //
-// A vendor is a file of core/device/vendors with a function that makes its row, of which CMake makes a table;
+// A vendor is a file of core/device/vendors with a function that makes its entry, of which CMake makes a table;
 // a program may add others. Nothing else in jali asks for a vendor by name.
 #pragma once
 
@@ -87,13 +87,13 @@ struct GpuVendor {
     std::string version_text(int version) const; // "12.8"
 };
 
-// Throws std::invalid_argument where another row has this name.
+// Throws std::invalid_argument where another entry has this name.
 void add_vendor(GpuVendor vendor);
 
 // In alphabetical order.
 std::vector<std::string> vendor_names();
 
-// Null where no row has this name. Rows stay where they are.
+// Null where no entry has this name. Entries stay where they are.
 const GpuVendor* find_vendor(const std::string& name);
 
 // Throws std::invalid_argument that lists the names there are.

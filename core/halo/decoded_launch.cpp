@@ -206,7 +206,7 @@ class LaunchKernels : public KernelFamily {
         std::vector<std::int32_t> packed = pack_messages(call, a, remote, start, epoch);
         const int done = decoder_.end(call.name + ": end", call.stream, std::move(packed));
         if (!remote || a.last == 0) return;
-        for (GpuAddress word : decoder_.rows<GpuAddress>(a.awaited, a.awaited_count))
+        for (GpuAddress word : decoder_.entries<GpuAddress>(a.awaited, a.awaited_count))
             decoder_.wait(done, word, epoch + 1);
         decoder_.writes(done, {word(a.retired, static_cast<std::size_t>(a.count))}); // counts messages
         decoder_.set_count(done, a.epoch, epoch + 1);
@@ -215,8 +215,8 @@ class LaunchKernels : public KernelFamily {
     // The moments at which messages are there, and that of their beginning.
     std::vector<std::int32_t> pack_messages(const DriverCall& call, const PackArguments& a, bool remote,
                                             int start, std::int64_t epoch) {
-        const auto messages = decoder_.rows<PackMessage>(a.messages, a.count);
-        const auto jobs = decoder_.rows<HaloJob>(a.jobs, a.job_count);
+        const auto messages = decoder_.entries<PackMessage>(a.messages, a.count);
+        const auto jobs = decoder_.entries<HaloJob>(a.jobs, a.job_count);
         const auto of_message = check_jobs(jobs, messages.size(), call.name);
         std::map<std::int32_t, std::set<std::int32_t>> items; // of messages
         std::int32_t parts_count = 0;
@@ -224,9 +224,9 @@ class LaunchKernels : public KernelFamily {
             items[job.message].insert(job.item);
             parts_count = std::max(parts_count, job.item + 1);
         }
-        const auto parts = decoder_.rows<PackPart>(a.parts, parts_count);
+        const auto parts = decoder_.entries<PackPart>(a.parts, parts_count);
 
-        for (GpuAddress word : decoder_.rows<GpuAddress>(a.opened, a.opened_count))
+        for (GpuAddress word : decoder_.entries<GpuAddress>(a.opened, a.opened_count))
             decoder_.signal(start, word, epoch + 1);
         std::vector<std::int32_t> packed{start};
         std::int64_t busy = 0;
@@ -304,7 +304,7 @@ class LaunchKernels : public KernelFamily {
         if (first.row_bytes != (field->borrowed() ? site_bytes : 0))
             throw ScheduleError("'" + kernel + "' packs '" + field->label() + "' from rows of " +
                                 std::to_string(first.row_bytes) + " bytes");
-        const auto sites = decoder_.rows<std::int32_t>(first.sites, first.count);
+        const auto sites = decoder_.entries<std::int32_t>(first.sites, first.count);
         const int list = list_of_blocks(*field->layout(), sites, reinterpret_cast<const void*>(first.sites));
         const auto [packed, fresh] =
             packed_.emplace(std::tuple(field, first.sites, first.count, site_bytes), 0);
@@ -318,7 +318,7 @@ class LaunchKernels : public KernelFamily {
         const auto a = decoder_.arguments_of<ArrivalArguments>(call);
         const int moment = decoder_.begin(call.name, call.stream);
         const std::int64_t epoch = decoder_.read_count(moment, a.epoch);
-        for (GpuAddress word : decoder_.rows<GpuAddress>(a.awaited, a.count))
+        for (GpuAddress word : decoder_.entries<GpuAddress>(a.awaited, a.count))
             decoder_.wait(moment, word, epoch + 1);
         if (a.last != 0) decoder_.set_count(moment, a.epoch, epoch + 1);
     }
@@ -326,21 +326,21 @@ class LaunchKernels : public KernelFamily {
         const auto a = decoder_.arguments_of<AwaitArguments>(call);
         const int moment = decoder_.begin(call.name, call.stream);
         const std::int64_t epoch = decoder_.read_count(moment, a.epoch);
-        for (const PackMessage& m : decoder_.rows<PackMessage>(a.messages, a.count))
+        for (const PackMessage& m : decoder_.entries<PackMessage>(a.messages, a.count))
             decoder_.wait(moment, m.credit, epoch + m.ahead);
     }
     void signal_halos(const DriverCall& call) {
         const auto a = decoder_.arguments_of<SignalArguments>(call);
         const int moment = decoder_.begin(call.name, call.stream);
         const std::int64_t epoch = decoder_.read_count(moment, a.epoch);
-        for (const PackMessage& m : decoder_.rows<PackMessage>(a.messages, a.count))
+        for (const PackMessage& m : decoder_.entries<PackMessage>(a.messages, a.count))
             decoder_.signal(moment, m.arrived, epoch + 1);
     }
     void receive_halos(const DriverCall& call) {
         const auto a = decoder_.arguments_of<ReceiveArguments>(call);
         const int start = decoder_.begin(call.name, call.stream);
         const std::int64_t epoch = decoder_.read_count(start, a.epoch);
-        const auto jobs = decoder_.rows<HaloJob>(a.jobs, a.job_count);
+        const auto jobs = decoder_.entries<HaloJob>(a.jobs, a.job_count);
         std::set<std::int32_t> items;
         std::int32_t messages = 0;
         for (const HaloJob& job : jobs) {
@@ -349,7 +349,7 @@ class LaunchKernels : public KernelFamily {
         }
         check_jobs(jobs, static_cast<std::size_t>(messages), call.name);
         const auto sections =
-            decoder_.rows<ReceiveSection>(a.sections, items.empty() ? 0 : *items.rbegin() + 1);
+            decoder_.entries<ReceiveSection>(a.sections, items.empty() ? 0 : *items.rbegin() + 1);
         std::vector<std::int32_t> placed{start};
         for (std::int32_t item : items) {
             const ReceiveSection& s = sections[item];
@@ -368,7 +368,7 @@ class LaunchKernels : public KernelFamily {
         decoder_.writes(done, {decoder_.stretch(a.retired, sizeof(std::int64_t))}); // counts blocks
         if (a.last == 0) return;
         decoder_.set_count(done, a.epoch, epoch + 1);
-        for (GpuAddress word : decoder_.rows<GpuAddress>(a.senders, a.senders_count))
+        for (GpuAddress word : decoder_.entries<GpuAddress>(a.senders, a.senders_count))
             decoder_.signal(done, word, epoch + 1);
     }
     // Whether this is the launch of a halo item's producer.
@@ -391,7 +391,7 @@ class LaunchKernels : public KernelFamily {
             if (!same) continue;
             const int moment = decoder_.begin(call.name, call.stream);
             const auto count = static_cast<std::int64_t>(numbers[1]);
-            const auto sites = decoder_.rows<std::int32_t>(numbers[2], count);
+            const auto sites = decoder_.entries<std::int32_t>(numbers[2], count);
             const Layout& layout = *request.field->layout();
             for (const auto& [index, source] : producer->sources)
                 decoder_.at(moment).reads.push_back(
@@ -415,7 +415,7 @@ class LaunchKernels : public KernelFamily {
         const auto [found, fresh] = touched_.emplace(std::tuple(list, first, last), Touched{});
         Touched& touched = found->second;
         if (!fresh) return touched;
-        std::vector<std::int32_t> positions = decoder_.rows<std::int32_t>(list, list == 0 ? 0 : last);
+        std::vector<std::int32_t> positions = decoder_.entries<std::int32_t>(list, list == 0 ? 0 : last);
         if (list == 0) {
             for (std::int64_t p = first; p < last; ++p) positions.push_back(static_cast<std::int32_t>(p));
         } else {
@@ -511,7 +511,7 @@ class LaunchKernels : public KernelFamily {
             all.push_back(decoder_.add("boundary of " + name_at(a.end - a.begin), after()));
             const int late = all.back();
             decoder_.at(late).waiting = a.late_blocks;
-            for (GpuAddress word : decoder_.rows<GpuAddress>(a.pack.awaited, a.pack.awaited_count))
+            for (GpuAddress word : decoder_.entries<GpuAddress>(a.pack.awaited, a.pack.awaited_count))
                 decoder_.wait(late, word, epoch + 1);
             if (a.end > a.begin)
                 compute_at(late, a.blocks, a.begin, a.end, d_.sums.added_by_kernel ? numbers[4] : a.sums,

@@ -89,7 +89,7 @@ std::string GpuLaunch::why_no_places(const Plan& plan) {
     const auto counted = [](std::int64_t n) { return std::to_string(n) + (n == 1 ? " block" : " blocks"); };
     return "on rank " + std::to_string(d.communicator->rank()) + " " + gpu_->name() + " has places for " +
            counted(places) + " of '" + d.cost.name + "' (" + std::to_string(d.with_halos.threads) +
-           " threads each), but this row wants them for " + counted(waiting + bulk) + ": " +
+           " threads each), but this policy wants them for " + counted(waiting + bulk) + ": " +
            std::to_string(waiting) + " may wait for other ranks, and the bulk goes on beside them";
 }
 
@@ -332,7 +332,7 @@ void GpuLaunch::where_mapped(const std::function<void()>& exchange) {
     }
 }
 
-// Another transport in the same order, where no row was asked for; all ranks alike.
+// Another transport in the same order, where no policy was asked for; all ranks alike.
 void GpuLaunch::fall_back(const HaloTransport* transport, const std::string& trouble) {
     auto& d = definition_;
     d.policy = &with_transport(*d.policy, *transport, d.layout->vendor());

@@ -37,9 +37,9 @@ struct HaloOnDevice : HaloMessages {
     Work sent() const; // for profiles
     Work received(int stage) const;
 
-    template <class Row>
-    GpuMemory upload(const std::vector<Row>& rows) const {
-        return gpu->upload(rows.data(), rows.size() * sizeof(Row), "halo tables");
+    template <class Entry>
+    GpuMemory upload(const std::vector<Entry>& entries) const {
+        return gpu->upload(entries.data(), entries.size() * sizeof(Entry), "halo tables");
     }
 
     std::shared_ptr<Gpu> gpu;

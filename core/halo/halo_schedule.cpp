@@ -254,12 +254,12 @@ class Builder {
             if (item && !shape_.produces) {
                 done.push_back(add(name, Deed::pack, producing(part, slab, to), needs));
             } else {
-                CopyRows rows{from, to, part.field->block_bytes(), nullptr, 0};
+                CopySpec specs{from, to, part.field->block_bytes(), nullptr, 0};
                 if (!item) {
-                    rows.rows = slab.send_blocks;
-                    rows.first_row = static_cast<std::size_t>(part.send_sites);
+                    specs.specs = slab.send_blocks;
+                    specs.first_row = static_cast<std::size_t>(part.send_sites);
                 }
-                done.push_back(add(name, Deed::pack, Copy{{rows}}, needs));
+                done.push_back(add(name, Deed::pack, Copy{{specs}}, needs));
             }
             if (changes(part.field)) packed_.push_back(done.back());
             result_.packs.push_back({static_cast<int>(m), &part, from, to});
@@ -320,7 +320,7 @@ class Builder {
         for (std::size_t p = 0; p < (buffered ? 1 : message.parts.size()); ++p) {
             const std::size_t bytes = buffered ? message.send_bytes : message.parts[p].send_bytes;
             const Region from = part_of(steps.out, message.parts[p].send_offset, bytes);
-            copy.rows.push_back({from, place(p, bytes), bytes, nullptr, 0});
+            copy.specs.push_back({from, place(p, bytes), bytes, nullptr, 0});
         }
         std::vector<Port> needs = steps.packed;
         needs.insert(needs.end(), steps.admitted.begin(), steps.admitted.end());
@@ -367,7 +367,7 @@ class Builder {
         Copy copy;
         for (const Piece& piece : pieces_of(message))
             if (piece.receive_bytes > 0)
-                copy.rows.push_back({part_of(steps.in, piece.receive_offset, piece.receive_bytes),
+                copy.specs.push_back({part_of(steps.in, piece.receive_offset, piece.receive_bytes),
                                      ghosts_of(piece), piece.first->field->block_bytes(), nullptr, 0});
         steps.arrived = {
             add((deed == Deed::place ? "unpack " : "bring ") + name, deed, std::move(copy), steps.arrived)};

@@ -136,7 +136,7 @@ struct LaunchDefinition {
     LaunchSums sums;
     int ncounters = 0;
     LaunchCost cost;
-    bool any_policy = false;            // another row may be taken where this one is not possible
+    bool any_policy = false;            // another policy may be taken where this one is not possible
     const HaloPolicy* policy = nullptr; // null: the one of halo_policy("")
 };
 
@@ -182,12 +182,12 @@ class Launch {
     }
     const std::shared_ptr<LaunchCounters>& counters() const { return counters_; }
     // Other ways to do the same, none of which changes a bit. Graphs keep the way they were recorded.
-    // Another row for halos, on all ranks alike; exchanges are prepared anew.
+    // Another policy for halos, on all ranks alike; exchanges are prepared anew.
     void set_policy(const HaloPolicy& policy);
     // The same kernel compiled (for so many sites per thread) or started otherwise, on a device. Throws
     // LayoutError on the host.
     void set_kernel(const GpuFunction& kernel, int threads, int waves, int sites);
-    // How its kernel that exchanges halos as well is compiled, if a row asks for it.
+    // How its kernel that exchanges halos as well is compiled, if a policy asks for it.
     void set_kernel_with_halos(std::function<KernelWithHalos()> compile);
     // Whether a run would exchange halos now; the same on all ranks.
     bool halos_stale() const;

@@ -56,21 +56,21 @@ bool in_kernel(std::span<const Fusion> fusions) {
 
 // Boundaries direction by direction, and what blocks of a kernel do, are of devices; those pack straight into
 // ghosts.
-bool is_row(const HaloTransport& t, const Order& order) {
+bool is_policy(const HaloTransport& t, const Order& order) {
     const bool of_device = t.make != nullptr, packs_into_ghosts = t.traits.stores && !t.traits.buffered;
     return (of_device || !order.per_direction) &&
            (!in_kernel(order.fusions) || (of_device && packs_into_ghosts));
 }
 
-std::vector<HaloPolicy> rows_of(std::span<const HaloTransport* const> transports,
+std::vector<HaloPolicy> policies_of(std::span<const HaloTransport* const> transports,
                                 const std::string& library) {
-    std::vector<HaloPolicy> rows;
+    std::vector<HaloPolicy> policies;
     for (const HaloTransport* t : transports)
         for (const Order& o : orders)
-            if (is_row(*t, o))
-                rows.push_back({name_of(*t, library) + "-" + o.name, t, o.overlap, o.per_direction, o.fusions,
+            if (is_policy(*t, o))
+                policies.push_back({name_of(*t, library) + "-" + o.name, t, o.overlap, o.per_direction, o.fusions,
                                 std::string(t->how) + "; " + o.words, name_of(*t, library)});
-    return rows;
+    return policies;
 }
 
 } // namespace
@@ -92,68 +92,68 @@ int HaloPolicy::waiting_roles() const {
 }
 
 std::span<const HaloPolicy> halo_policies(const GpuVendor* vendor) {
-    static const std::vector<HaloPolicy> hosts = rows_of(of_hosts, "");
+    static const std::vector<HaloPolicy> hosts = policies_of(of_hosts, "");
     if (vendor == nullptr) return hosts;
     static std::mutex mutex;
     static std::map<const GpuVendor*, std::vector<HaloPolicy>>
-        of_vendors; // rows of vendors stay where they are
+        of_vendors; // policies of vendors stay where they are
     std::lock_guard lock(mutex);
-    auto& rows = of_vendors[vendor];
-    if (rows.empty()) rows = rows_of(of_devices, vendor->ccl.setting);
-    return rows;
+    auto& policies = of_vendors[vendor];
+    if (policies.empty()) policies = policies_of(of_devices, vendor->ccl.setting);
+    return policies;
 }
 
 std::vector<std::string> halo_policy_names(std::span<const std::string> libraries) {
     std::vector<std::string> names;
-    const auto add = [&](const std::vector<HaloPolicy>& rows) {
-        for (const HaloPolicy& row : rows)
-            if (std::find(names.begin(), names.end(), row.name) == names.end()) names.push_back(row.name);
+    const auto add = [&](const std::vector<HaloPolicy>& policies) {
+        for (const HaloPolicy& policy : policies)
+            if (std::find(names.begin(), names.end(), policy.name) == names.end()) names.push_back(policy.name);
     };
-    add(rows_of(of_hosts, ""));
-    for (const std::string& library : libraries) add(rows_of(of_devices, library));
+    add(policies_of(of_hosts, ""));
+    for (const std::string& library : libraries) add(policies_of(of_devices, library));
     return names;
 }
 
 const HaloPolicy& halo_policy(const std::string& name, const GpuVendor* vendor) {
-    const auto rows = halo_policies(vendor);
-    if (any_halo_policy(name)) return rows[0];
+    const auto policies = halo_policies(vendor);
+    if (any_halo_policy(name)) return policies[0];
     const std::string& wanted = name.empty() ? settings().halo_policy : name;
     std::string known;
-    for (const auto& row : rows) {
-        if (wanted == row.name) return row;
-        known += (known.empty() ? "" : ", ") + row.name;
+    for (const auto& policy : policies) {
+        if (wanted == policy.name) return policy;
+        known += (known.empty() ? "" : ", ") + policy.name;
     }
     // a program may have lattices on the host and on devices
-    if (name.empty()) return rows[0];
+    if (name.empty()) return policies[0];
     throw std::invalid_argument("halo policy " + name + " does not exist; there are: " + known +
                                 ", auto, auto-graph");
 }
 
-const HaloPolicy& with_transport(const HaloPolicy& row, const HaloTransport& transport,
+const HaloPolicy& with_transport(const HaloPolicy& policy, const HaloTransport& transport,
                                  const GpuVendor* vendor) {
     for (const HaloPolicy& other : halo_policies(vendor))
-        if (other.transport == &transport && other.overlap == row.overlap &&
-            other.per_direction == row.per_direction && !other.in_kernel())
+        if (other.transport == &transport && other.overlap == policy.overlap &&
+            other.per_direction == policy.per_direction && !other.in_kernel())
             return other;
-    throw std::logic_error("halo policy " + row.name + " has no counterpart");
+    throw std::logic_error("halo policy " + policy.name + " has no counterpart");
 }
 
-std::string why_never(const HaloPolicy& row, const GpuVendor* vendor) {
-    if (vendor == nullptr || vendor->fine_grained == 0 || !row.reads_what_arrives()) return "";
+std::string why_never(const HaloPolicy& policy, const GpuVendor* vendor) {
+    if (vendor == nullptr || vendor->fine_grained == 0 || !policy.reads_what_arrives()) return "";
     return "ghosts lie in memory of which a running kernel of these devices need not see what others store";
 }
 
-std::string why_no_halo_policy(const HaloPolicy& row, PlacedLayout& layout, Communicator& communicator) {
-    if (row.device_per_rank())
+std::string why_no_halo_policy(const HaloPolicy& policy, PlacedLayout& layout, Communicator& communicator) {
+    if (policy.device_per_rank())
         if (const std::string& shared = layout.why_not(DevicePlaces::shared_by, communicator);
             !shared.empty())
-            return shared + ", but this row takes one for each rank" +
-                   (row.in_kernel() ? ", since blocks of its launches wait for other ranks beside the bulk"
+            return shared + ", but this policy takes one for each rank" +
+                   (policy.in_kernel() ? ", since blocks of its launches wait for other ranks beside the bulk"
                                     : "") +
                    ": start as many ranks per host as it has GPUs, or give each rank another one "
                    "('cuda:<number>', CUDA_VISIBLE_DEVICES and its like)";
-    const std::string& trouble = layout.why_not(*row.transport, communicator);
-    return trouble.empty() ? why_never(row, layout.vendor()) : trouble;
+    const std::string& trouble = layout.why_not(*policy.transport, communicator);
+    return trouble.empty() ? why_never(policy, layout.vendor()) : trouble;
 }
 
 bool any_halo_policy(const std::string& name) {

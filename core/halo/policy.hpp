@@ -1,8 +1,8 @@
-// Ways of doing a halo exchange, as rows of a table: a new way is a new row.
+// Ways of doing a halo exchange, as policies of a table: a new way is a new policy.
 //
-// A row says which transport carries (halo_transport.hpp), whether the bulk is computed meanwhile, and, on
+// A policy says which transport carries (halo_transport.hpp), whether the bulk is computed meanwhile, and, on
 // devices, whether the boundary is one launch or one for each direction, as soon as its halos are there, and
-// which steps become one launch (schedule/batches.hpp). All rows give the same bits.
+// which steps become one launch (schedule/batches.hpp). All policies give the same bits.
 #pragma once
 
 #include "halo/halo_transport.hpp"
@@ -31,29 +31,29 @@ struct HaloPolicy {
     bool device_per_rank() const { return transport->traits.device_per_rank || in_kernel(); }
 };
 
-// The rows for a vendor's devices, or for the host (null); the first is taken where nothing was said.
+// The policies for a vendor's devices, or for the host (null); the first is taken where nothing was said.
 std::span<const HaloPolicy> halo_policies(const GpuVendor* vendor);
 
-// Names of all rows, for the host and for vendors whose libraries have these names.
+// Names of all policies, for the host and for vendors whose libraries have these names.
 std::vector<std::string> halo_policy_names(std::span<const std::string> libraries);
 
-// The row of that name; empty: the one that JALI_HALO_POLICY names, else the first. "auto" and
+// The policy of that name; empty: the one that JALI_HALO_POLICY names, else the first. "auto" and
 // "auto-graph" are the first until somebody has measured (src/jali/tune). Throws std::invalid_argument with
-// the list of rows for any other name.
+// the list of policies for any other name.
 const HaloPolicy& halo_policy(const std::string& name, const GpuVendor* vendor);
 
-// Empty if devices of this kind can have the row at all, else why not; a null vendor is the host.
-std::string why_never(const HaloPolicy& row, const GpuVendor* vendor);
+// Empty if devices of this kind can have the policy at all, else why not; a null vendor is the host.
+std::string why_never(const HaloPolicy& policy, const GpuVendor* vendor);
 
-// Empty if the ranks of a layout on devices can exchange halos by this row, else why not. Collective at
+// Empty if the ranks of a layout on devices can exchange halos by this policy, else why not. Collective at
 // first; the same on all ranks.
-std::string why_no_halo_policy(const HaloPolicy& row, PlacedLayout& layout, Communicator& communicator);
+std::string why_no_halo_policy(const HaloPolicy& policy, PlacedLayout& layout, Communicator& communicator);
 
-// The row with another transport in the same order, with no part in the kernel.
-const HaloPolicy& with_transport(const HaloPolicy& row, const HaloTransport& transport,
+// The policy with another transport in the same order, with no part in the kernel.
+const HaloPolicy& with_transport(const HaloPolicy& policy, const HaloTransport& transport,
                                  const GpuVendor* vendor);
 
-// Whether no row is asked for by that name (empty: by JALI_HALO_POLICY), so that another may be taken.
+// Whether no policy is asked for by that name (empty: by JALI_HALO_POLICY), so that another may be taken.
 bool any_halo_policy(const std::string& name);
 
 } // namespace jali

@@ -84,7 +84,7 @@ std::vector<std::int64_t> widened(const Count* counts, int parts, std::int64_t u
     return all;
 }
 
-// One for each row of JALI_MPI_COLLECTIVES, in the widths of F.
+// One for each entry of JALI_MPI_COLLECTIVES, in the widths of F.
 template <class F>
 struct Collectives {
     using Count = typename F::Count;

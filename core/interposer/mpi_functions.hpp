@@ -1,4 +1,4 @@
-// The functions of MPI that programs call and libjali_mpi.so stands in front of: one row each, with the
+// The functions of MPI that programs call and libjali_mpi.so stands in front of: one entry each, with the
 // parameters as the three ABIs pass them (transport/mpi_abi.hpp).
 //
 // Functions with counts come twice, with int and, as MPI_..._c, with 64 bits: Count and Displacement stand
@@ -17,114 +17,114 @@
 #define JALI_SHOWN extern "C" __attribute__((visibility("default")))
 
 // row(blocking, nonblocking, initialising, parameters, arguments)
-#define JALI_MPI_COLLECTIVES(row) \
-    row(Bcast, Ibcast, Bcast_init, (void* buffer, Count count, H type, int root, H comm), (buffer, count, type, root, comm)) \
-    row(Reduce, Ireduce, Reduce_init, (const void* send, void* receive, Count count, H type, H op, int root, H comm), (send, receive, count, type, op, root, comm)) \
-    row(Allreduce, Iallreduce, Allreduce_init, (const void* send, void* receive, Count count, H type, H op, H comm), (send, receive, count, type, op, comm)) \
-    row(Scan, Iscan, Scan_init, (const void* send, void* receive, Count count, H type, H op, H comm), (send, receive, count, type, op, comm)) \
-    row(Exscan, Iexscan, Exscan_init, (const void* send, void* receive, Count count, H type, H op, H comm), (send, receive, count, type, op, comm)) \
-    row(Reduce_scatter, Ireduce_scatter, Reduce_scatter_init, (const void* send, void* receive, const Count* counts, H type, H op, H comm), (send, receive, counts, type, op, comm)) \
-    row(Reduce_scatter_block, Ireduce_scatter_block, Reduce_scatter_block_init, (const void* send, void* receive, Count count, H type, H op, H comm), (send, receive, count, type, op, comm)) \
-    row(Allgather, Iallgather, Allgather_init, (const void* send, Count send_count, H send_type, void* receive, Count count, H type, H comm), (send, send_count, send_type, receive, count, type, comm)) \
-    row(Allgatherv, Iallgatherv, Allgatherv_init, (const void* send, Count send_count, H send_type, void* receive, const Count* counts, const Displacement* places, H type, H comm), (send, send_count, send_type, receive, counts, places, type, comm)) \
-    row(Gather, Igather, Gather_init, (const void* send, Count send_count, H send_type, void* receive, Count count, H type, int root, H comm), (send, send_count, send_type, receive, count, type, root, comm)) \
-    row(Gatherv, Igatherv, Gatherv_init, (const void* send, Count send_count, H send_type, void* receive, const Count* counts, const Displacement* places, H type, int root, H comm), (send, send_count, send_type, receive, counts, places, type, root, comm)) \
-    row(Scatter, Iscatter, Scatter_init, (const void* send, Count send_count, H send_type, void* receive, Count count, H type, int root, H comm), (send, send_count, send_type, receive, count, type, root, comm)) \
-    row(Scatterv, Iscatterv, Scatterv_init, (const void* send, const Count* send_counts, const Displacement* send_places, H send_type, void* receive, Count count, H type, int root, H comm), (send, send_counts, send_places, send_type, receive, count, type, root, comm)) \
-    row(Alltoall, Ialltoall, Alltoall_init, (const void* send, Count send_count, H send_type, void* receive, Count count, H type, H comm), (send, send_count, send_type, receive, count, type, comm)) \
-    row(Alltoallv, Ialltoallv, Alltoallv_init, (const void* send, const Count* send_counts, const Displacement* send_places, H send_type, void* receive, const Count* counts, const Displacement* places, H type, H comm), (send, send_counts, send_places, send_type, receive, counts, places, type, comm)) \
-    row(Alltoallw, Ialltoallw, Alltoallw_init, (const void* send, const Count* send_counts, const Displacement* send_places, const void* send_types, void* receive, const Count* counts, const Displacement* places, const void* types, H comm), (send, send_counts, send_places, send_types, receive, counts, places, types, comm)) \
-    row(Neighbor_allgather, Ineighbor_allgather, Neighbor_allgather_init, (const void* send, Count send_count, H send_type, void* receive, Count count, H type, H comm), (send, send_count, send_type, receive, count, type, comm)) \
-    row(Neighbor_allgatherv, Ineighbor_allgatherv, Neighbor_allgatherv_init, (const void* send, Count send_count, H send_type, void* receive, const Count* counts, const Displacement* places, H type, H comm), (send, send_count, send_type, receive, counts, places, type, comm)) \
-    row(Neighbor_alltoall, Ineighbor_alltoall, Neighbor_alltoall_init, (const void* send, Count send_count, H send_type, void* receive, Count count, H type, H comm), (send, send_count, send_type, receive, count, type, comm)) \
-    row(Neighbor_alltoallv, Ineighbor_alltoallv, Neighbor_alltoallv_init, (const void* send, const Count* send_counts, const Displacement* send_places, H send_type, void* receive, const Count* counts, const Displacement* places, H type, H comm), (send, send_counts, send_places, send_type, receive, counts, places, type, comm)) \
-    row(Neighbor_alltoallw, Ineighbor_alltoallw, Neighbor_alltoallw_init, (const void* send, const Count* send_counts, const std::intptr_t* send_places, const void* send_types, void* receive, const Count* counts, const std::intptr_t* places, const void* types, H comm), (send, send_counts, send_places, send_types, receive, counts, places, types, comm))
+#define JALI_MPI_COLLECTIVES(entry) \
+    entry(Bcast, Ibcast, Bcast_init, (void* buffer, Count count, H type, int root, H comm), (buffer, count, type, root, comm)) \
+    entry(Reduce, Ireduce, Reduce_init, (const void* send, void* receive, Count count, H type, H op, int root, H comm), (send, receive, count, type, op, root, comm)) \
+    entry(Allreduce, Iallreduce, Allreduce_init, (const void* send, void* receive, Count count, H type, H op, H comm), (send, receive, count, type, op, comm)) \
+    entry(Scan, Iscan, Scan_init, (const void* send, void* receive, Count count, H type, H op, H comm), (send, receive, count, type, op, comm)) \
+    entry(Exscan, Iexscan, Exscan_init, (const void* send, void* receive, Count count, H type, H op, H comm), (send, receive, count, type, op, comm)) \
+    entry(Reduce_scatter, Ireduce_scatter, Reduce_scatter_init, (const void* send, void* receive, const Count* counts, H type, H op, H comm), (send, receive, counts, type, op, comm)) \
+    entry(Reduce_scatter_block, Ireduce_scatter_block, Reduce_scatter_block_init, (const void* send, void* receive, Count count, H type, H op, H comm), (send, receive, count, type, op, comm)) \
+    entry(Allgather, Iallgather, Allgather_init, (const void* send, Count send_count, H send_type, void* receive, Count count, H type, H comm), (send, send_count, send_type, receive, count, type, comm)) \
+    entry(Allgatherv, Iallgatherv, Allgatherv_init, (const void* send, Count send_count, H send_type, void* receive, const Count* counts, const Displacement* places, H type, H comm), (send, send_count, send_type, receive, counts, places, type, comm)) \
+    entry(Gather, Igather, Gather_init, (const void* send, Count send_count, H send_type, void* receive, Count count, H type, int root, H comm), (send, send_count, send_type, receive, count, type, root, comm)) \
+    entry(Gatherv, Igatherv, Gatherv_init, (const void* send, Count send_count, H send_type, void* receive, const Count* counts, const Displacement* places, H type, int root, H comm), (send, send_count, send_type, receive, counts, places, type, root, comm)) \
+    entry(Scatter, Iscatter, Scatter_init, (const void* send, Count send_count, H send_type, void* receive, Count count, H type, int root, H comm), (send, send_count, send_type, receive, count, type, root, comm)) \
+    entry(Scatterv, Iscatterv, Scatterv_init, (const void* send, const Count* send_counts, const Displacement* send_places, H send_type, void* receive, Count count, H type, int root, H comm), (send, send_counts, send_places, send_type, receive, count, type, root, comm)) \
+    entry(Alltoall, Ialltoall, Alltoall_init, (const void* send, Count send_count, H send_type, void* receive, Count count, H type, H comm), (send, send_count, send_type, receive, count, type, comm)) \
+    entry(Alltoallv, Ialltoallv, Alltoallv_init, (const void* send, const Count* send_counts, const Displacement* send_places, H send_type, void* receive, const Count* counts, const Displacement* places, H type, H comm), (send, send_counts, send_places, send_type, receive, counts, places, type, comm)) \
+    entry(Alltoallw, Ialltoallw, Alltoallw_init, (const void* send, const Count* send_counts, const Displacement* send_places, const void* send_types, void* receive, const Count* counts, const Displacement* places, const void* types, H comm), (send, send_counts, send_places, send_types, receive, counts, places, types, comm)) \
+    entry(Neighbor_allgather, Ineighbor_allgather, Neighbor_allgather_init, (const void* send, Count send_count, H send_type, void* receive, Count count, H type, H comm), (send, send_count, send_type, receive, count, type, comm)) \
+    entry(Neighbor_allgatherv, Ineighbor_allgatherv, Neighbor_allgatherv_init, (const void* send, Count send_count, H send_type, void* receive, const Count* counts, const Displacement* places, H type, H comm), (send, send_count, send_type, receive, counts, places, type, comm)) \
+    entry(Neighbor_alltoall, Ineighbor_alltoall, Neighbor_alltoall_init, (const void* send, Count send_count, H send_type, void* receive, Count count, H type, H comm), (send, send_count, send_type, receive, count, type, comm)) \
+    entry(Neighbor_alltoallv, Ineighbor_alltoallv, Neighbor_alltoallv_init, (const void* send, const Count* send_counts, const Displacement* send_places, H send_type, void* receive, const Count* counts, const Displacement* places, H type, H comm), (send, send_counts, send_places, send_type, receive, counts, places, type, comm)) \
+    entry(Neighbor_alltoallw, Ineighbor_alltoallw, Neighbor_alltoallw_init, (const void* send, const Count* send_counts, const std::intptr_t* send_places, const void* send_types, void* receive, const Count* counts, const std::intptr_t* places, const void* types, H comm), (send, send_counts, send_places, send_types, receive, counts, places, types, comm))
 
 // row(name, parameters, arguments): messages that are sent when the call returns, or begun, or prepared.
-#define JALI_MPI_SENDS(row) \
-    row(Send) row(Bsend) row(Ssend) row(Rsend)
-#define JALI_MPI_BEGUN_SENDS(row) \
-    row(Isend) row(Ibsend) row(Issend) row(Irsend)
-#define JALI_MPI_PREPARED_SENDS(row) \
-    row(Send_init) row(Bsend_init) row(Ssend_init) row(Rsend_init)
+#define JALI_MPI_SENDS(entry) \
+    entry(Send) entry(Bsend) entry(Ssend) entry(Rsend)
+#define JALI_MPI_BEGUN_SENDS(entry) \
+    entry(Isend) entry(Ibsend) entry(Issend) entry(Irsend)
+#define JALI_MPI_PREPARED_SENDS(entry) \
+    entry(Send_init) entry(Bsend_init) entry(Ssend_init) entry(Rsend_init)
 
-#define JALI_MPI_MESSAGES(row) \
-    row(Recv, (void* buffer, Count count, H type, int peer, int tag, H comm, void* status), (buffer, count, type, peer, tag, comm, status)) \
-    row(Irecv, (void* buffer, Count count, H type, int peer, int tag, H comm, void* request), (buffer, count, type, peer, tag, comm, request)) \
-    row(Recv_init, (void* buffer, Count count, H type, int peer, int tag, H comm, void* request), (buffer, count, type, peer, tag, comm, request)) \
-    row(Mrecv, (void* buffer, Count count, H type, void* message, void* status), (buffer, count, type, message, status)) \
-    row(Imrecv, (void* buffer, Count count, H type, void* message, void* request), (buffer, count, type, message, request)) \
-    row(Sendrecv, (const void* send, Count send_count, H send_type, int to, int send_tag, void* receive, Count count, H type, int from, int tag, H comm, void* status), (send, send_count, send_type, to, send_tag, receive, count, type, from, tag, comm, status)) \
-    row(Isendrecv, (const void* send, Count send_count, H send_type, int to, int send_tag, void* receive, Count count, H type, int from, int tag, H comm, void* request), (send, send_count, send_type, to, send_tag, receive, count, type, from, tag, comm, request)) \
-    row(Sendrecv_replace, (void* buffer, Count count, H type, int to, int send_tag, int from, int tag, H comm, void* status), (buffer, count, type, to, send_tag, from, tag, comm, status)) \
-    row(Isendrecv_replace, (void* buffer, Count count, H type, int to, int send_tag, int from, int tag, H comm, void* request), (buffer, count, type, to, send_tag, from, tag, comm, request)) \
-    row(Pack, (const void* in, Count count, H type, void* out, Displacement size, Displacement* place, H comm), (in, count, type, out, size, place, comm)) \
-    row(Unpack, (const void* in, Displacement size, Displacement* place, void* out, Count count, H type, H comm), (in, size, place, out, count, type, comm)) \
-    row(Reduce_local, (const void* in, void* inout, Count count, H type, H op), (in, inout, count, type, op))
+#define JALI_MPI_MESSAGES(entry) \
+    entry(Recv, (void* buffer, Count count, H type, int peer, int tag, H comm, void* status), (buffer, count, type, peer, tag, comm, status)) \
+    entry(Irecv, (void* buffer, Count count, H type, int peer, int tag, H comm, void* request), (buffer, count, type, peer, tag, comm, request)) \
+    entry(Recv_init, (void* buffer, Count count, H type, int peer, int tag, H comm, void* request), (buffer, count, type, peer, tag, comm, request)) \
+    entry(Mrecv, (void* buffer, Count count, H type, void* message, void* status), (buffer, count, type, message, status)) \
+    entry(Imrecv, (void* buffer, Count count, H type, void* message, void* request), (buffer, count, type, message, request)) \
+    entry(Sendrecv, (const void* send, Count send_count, H send_type, int to, int send_tag, void* receive, Count count, H type, int from, int tag, H comm, void* status), (send, send_count, send_type, to, send_tag, receive, count, type, from, tag, comm, status)) \
+    entry(Isendrecv, (const void* send, Count send_count, H send_type, int to, int send_tag, void* receive, Count count, H type, int from, int tag, H comm, void* request), (send, send_count, send_type, to, send_tag, receive, count, type, from, tag, comm, request)) \
+    entry(Sendrecv_replace, (void* buffer, Count count, H type, int to, int send_tag, int from, int tag, H comm, void* status), (buffer, count, type, to, send_tag, from, tag, comm, status)) \
+    entry(Isendrecv_replace, (void* buffer, Count count, H type, int to, int send_tag, int from, int tag, H comm, void* request), (buffer, count, type, to, send_tag, from, tag, comm, request)) \
+    entry(Pack, (const void* in, Count count, H type, void* out, Displacement size, Displacement* place, H comm), (in, count, type, out, size, place, comm)) \
+    entry(Unpack, (const void* in, Displacement size, Displacement* place, void* out, Count count, H type, H comm), (in, size, place, out, count, type, comm)) \
+    entry(Reduce_local, (const void* in, void* inout, Count count, H type, H op), (in, inout, count, type, op))
 
 // What has no counts: row(name, parameters, arguments)
-#define JALI_MPI_COMPLETIONS(row) \
-    row(Wait, (void* request, void* status), (request, status)) \
-    row(Waitall, (int count, void* requests, void* statuses), (count, requests, statuses)) \
-    row(Waitany, (int count, void* requests, int* index, void* status), (count, requests, index, status)) \
-    row(Waitsome, (int count, void* requests, int* done, int* indices, void* statuses), (count, requests, done, indices, statuses)) \
-    row(Test, (void* request, int* flag, void* status), (request, flag, status)) \
-    row(Testall, (int count, void* requests, int* flag, void* statuses), (count, requests, flag, statuses)) \
-    row(Testany, (int count, void* requests, int* index, int* flag, void* status), (count, requests, index, flag, status)) \
-    row(Testsome, (int count, void* requests, int* done, int* indices, void* statuses), (count, requests, done, indices, statuses)) \
-    row(Request_get_status, (H request, int* flag, void* status), (request, flag, status)) \
-    row(Request_get_status_all, (int count, const void* requests, int* flag, void* statuses), (count, requests, flag, statuses)) \
-    row(Request_get_status_any, (int count, const void* requests, int* index, int* flag, void* status), (count, requests, index, flag, status)) \
-    row(Request_get_status_some, (int count, const void* requests, int* done, int* indices, void* statuses), (count, requests, done, indices, statuses)) \
-    row(Request_free, (void* request), (request)) \
-    row(Start, (void* request), (request)) \
-    row(Startall, (int count, void* requests), (count, requests))
+#define JALI_MPI_COMPLETIONS(entry) \
+    entry(Wait, (void* request, void* status), (request, status)) \
+    entry(Waitall, (int count, void* requests, void* statuses), (count, requests, statuses)) \
+    entry(Waitany, (int count, void* requests, int* index, void* status), (count, requests, index, status)) \
+    entry(Waitsome, (int count, void* requests, int* done, int* indices, void* statuses), (count, requests, done, indices, statuses)) \
+    entry(Test, (void* request, int* flag, void* status), (request, flag, status)) \
+    entry(Testall, (int count, void* requests, int* flag, void* statuses), (count, requests, flag, statuses)) \
+    entry(Testany, (int count, void* requests, int* index, int* flag, void* status), (count, requests, index, flag, status)) \
+    entry(Testsome, (int count, void* requests, int* done, int* indices, void* statuses), (count, requests, done, indices, statuses)) \
+    entry(Request_get_status, (H request, int* flag, void* status), (request, flag, status)) \
+    entry(Request_get_status_all, (int count, const void* requests, int* flag, void* statuses), (count, requests, flag, statuses)) \
+    entry(Request_get_status_any, (int count, const void* requests, int* index, int* flag, void* status), (count, requests, index, flag, status)) \
+    entry(Request_get_status_some, (int count, const void* requests, int* done, int* indices, void* statuses), (count, requests, done, indices, statuses)) \
+    entry(Request_free, (void* request), (request)) \
+    entry(Start, (void* request), (request)) \
+    entry(Startall, (int count, void* requests), (count, requests))
 
-#define JALI_MPI_FRAME(row) \
-    row(Init, (int* count, char*** words), (count, words)) \
-    row(Init_thread, (int* count, char*** words, int wanted, int* given), (count, words, wanted, given)) \
-    row(Finalize, (), ()) \
-    row(Type_set_name, (H type, const char* name), (type, name)) \
-    row(Comm_free, (void* comm), (comm)) \
-    row(Comm_disconnect, (void* comm), (comm))
+#define JALI_MPI_FRAME(entry) \
+    entry(Init, (int* count, char*** words), (count, words)) \
+    entry(Init_thread, (int* count, char*** words, int wanted, int* given), (count, words, wanted, given)) \
+    entry(Finalize, (), ()) \
+    entry(Type_set_name, (H type, const char* name), (type, name)) \
+    entry(Comm_free, (void* comm), (comm)) \
+    entry(Comm_disconnect, (void* comm), (comm))
 
 // What the interposer asks for itself: row(name, parameters)
-#define JALI_MPI_QUESTIONS(row) \
-    row(Initialized, (int* flag)) \
-    row(Finalized, (int* flag)) \
-    row(Comm_rank, (H comm, int* rank)) \
-    row(Comm_size, (H comm, int* size)) \
-    row(Comm_remote_size, (H comm, int* size)) \
-    row(Comm_test_inter, (H comm, int* flag)) \
-    row(Comm_group, (H comm, void* group)) \
-    row(Group_free, (void* group)) \
-    row(Group_translate_ranks, (H group, int count, const int* ranks, H other, int* others)) \
-    row(Comm_create_keyval, (void* copy, void* drop, int* key, void* state)) \
-    row(Comm_free_keyval, (int* key)) \
-    row(Comm_set_attr, (H comm, int key, void* value)) \
-    row(Comm_get_attr, (H comm, int key, void* value, int* flag)) \
-    row(Comm_delete_attr, (H comm, int key)) \
-    row(Comm_call_errhandler, (H comm, int code)) \
-    row(Topo_test, (H comm, int* kind)) \
-    row(Cart_get, (H comm, int most, int* extents, int* periods, int* place)) \
-    row(Cartdim_get, (H comm, int* dimensions)) \
-    row(Graph_neighbors_count, (H comm, int rank, int* count)) \
-    row(Dist_graph_neighbors_count, (H comm, int* in, int* out, int* weighted)) \
-    row(Type_size_x, (H type, std::int64_t* size)) \
-    row(Type_get_extent, (H type, std::intptr_t* begin, std::intptr_t* extent)) \
-    row(Type_get_true_extent, (H type, std::intptr_t* begin, std::intptr_t* extent)) \
-    row(Type_get_envelope, (H type, int* integers, int* addresses, int* types, int* combiner)) \
-    row(Type_get_envelope_c, (H type, std::int64_t* integers, std::int64_t* addresses, std::int64_t* larges, std::int64_t* types, int* combiner)) \
-    row(Type_get_name, (H type, char* name, int* length)) \
-    row(Type_create_keyval, (void* copy, void* drop, int* key, void* state)) \
-    row(Type_set_attr, (H type, int key, void* value)) \
-    row(Type_get_attr, (H type, int key, void* value, int* flag)) \
-    row(Pack_size, (int count, H type, H comm, int* size)) \
-    row(Get_elements_x, (const void* status, H type, std::int64_t* count)) \
-    row(Test_cancelled, (const void* status, int* flag)) \
-    row(Op_commutative, (H op, int* flag)) \
-    row(Cancel, (void* request)) \
-    row(Abort, (H comm, int code))
+#define JALI_MPI_QUESTIONS(entry) \
+    entry(Initialized, (int* flag)) \
+    entry(Finalized, (int* flag)) \
+    entry(Comm_rank, (H comm, int* rank)) \
+    entry(Comm_size, (H comm, int* size)) \
+    entry(Comm_remote_size, (H comm, int* size)) \
+    entry(Comm_test_inter, (H comm, int* flag)) \
+    entry(Comm_group, (H comm, void* group)) \
+    entry(Group_free, (void* group)) \
+    entry(Group_translate_ranks, (H group, int count, const int* ranks, H other, int* others)) \
+    entry(Comm_create_keyval, (void* copy, void* drop, int* key, void* state)) \
+    entry(Comm_free_keyval, (int* key)) \
+    entry(Comm_set_attr, (H comm, int key, void* value)) \
+    entry(Comm_get_attr, (H comm, int key, void* value, int* flag)) \
+    entry(Comm_delete_attr, (H comm, int key)) \
+    entry(Comm_call_errhandler, (H comm, int code)) \
+    entry(Topo_test, (H comm, int* kind)) \
+    entry(Cart_get, (H comm, int most, int* extents, int* periods, int* place)) \
+    entry(Cartdim_get, (H comm, int* dimensions)) \
+    entry(Graph_neighbors_count, (H comm, int rank, int* count)) \
+    entry(Dist_graph_neighbors_count, (H comm, int* in, int* out, int* weighted)) \
+    entry(Type_size_x, (H type, std::int64_t* size)) \
+    entry(Type_get_extent, (H type, std::intptr_t* begin, std::intptr_t* extent)) \
+    entry(Type_get_true_extent, (H type, std::intptr_t* begin, std::intptr_t* extent)) \
+    entry(Type_get_envelope, (H type, int* integers, int* addresses, int* types, int* combiner)) \
+    entry(Type_get_envelope_c, (H type, std::int64_t* integers, std::int64_t* addresses, std::int64_t* larges, std::int64_t* types, int* combiner)) \
+    entry(Type_get_name, (H type, char* name, int* length)) \
+    entry(Type_create_keyval, (void* copy, void* drop, int* key, void* state)) \
+    entry(Type_set_attr, (H type, int key, void* value)) \
+    entry(Type_get_attr, (H type, int key, void* value, int* flag)) \
+    entry(Pack_size, (int count, H type, H comm, int* size)) \
+    entry(Get_elements_x, (const void* status, H type, std::int64_t* count)) \
+    entry(Test_cancelled, (const void* status, int* flag)) \
+    entry(Op_commutative, (H op, int* flag)) \
+    entry(Cancel, (void* request)) \
+    entry(Abort, (H comm, int code))
 // clang-format on
 
 namespace jali::interposer {

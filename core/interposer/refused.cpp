@@ -49,56 +49,56 @@ Function* library_function(Function*, const char* name) {
 
 // clang-format off
 // row(name, what, buffers, parameters, arguments), in both widths
-#define JALI_REFUSED(row) \
-    row(Put, windows, (origin), (const void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H win), (origin, count, type, rank, place, target_count, target_type, win)) \
-    row(Get, windows, (origin), (void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H win), (origin, count, type, rank, place, target_count, target_type, win)) \
-    row(Rput, windows, (origin), (const void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H win, void* request), (origin, count, type, rank, place, target_count, target_type, win, request)) \
-    row(Rget, windows, (origin), (void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H win, void* request), (origin, count, type, rank, place, target_count, target_type, win, request)) \
-    row(Accumulate, windows, (origin), (const void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H op, H win), (origin, count, type, rank, place, target_count, target_type, op, win)) \
-    row(Raccumulate, windows, (origin), (const void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H op, H win, void* request), (origin, count, type, rank, place, target_count, target_type, op, win, request)) \
-    row(Get_accumulate, windows, (origin, result), (const void* origin, Count count, H type, void* result, Count result_count, H result_type, int rank, std::intptr_t place, Count target_count, H target_type, H op, H win), (origin, count, type, result, result_count, result_type, rank, place, target_count, target_type, op, win)) \
-    row(Rget_accumulate, windows, (origin, result), (const void* origin, Count count, H type, void* result, Count result_count, H result_type, int rank, std::intptr_t place, Count target_count, H target_type, H op, H win, void* request), (origin, count, type, result, result_count, result_type, rank, place, target_count, target_type, op, win, request)) \
-    row(File_read, files, (buffer), (H file, void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
-    row(File_read_all, files, (buffer), (H file, void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
-    row(File_read_shared, files, (buffer), (H file, void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
-    row(File_read_ordered, files, (buffer), (H file, void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
-    row(File_write, files, (buffer), (H file, const void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
-    row(File_write_all, files, (buffer), (H file, const void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
-    row(File_write_shared, files, (buffer), (H file, const void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
-    row(File_write_ordered, files, (buffer), (H file, const void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
-    row(File_iread, files, (buffer), (H file, void* buffer, Count count, H type, void* request), (file, buffer, count, type, request)) \
-    row(File_iread_all, files, (buffer), (H file, void* buffer, Count count, H type, void* request), (file, buffer, count, type, request)) \
-    row(File_iread_shared, files, (buffer), (H file, void* buffer, Count count, H type, void* request), (file, buffer, count, type, request)) \
-    row(File_iwrite, files, (buffer), (H file, const void* buffer, Count count, H type, void* request), (file, buffer, count, type, request)) \
-    row(File_iwrite_all, files, (buffer), (H file, const void* buffer, Count count, H type, void* request), (file, buffer, count, type, request)) \
-    row(File_iwrite_shared, files, (buffer), (H file, const void* buffer, Count count, H type, void* request), (file, buffer, count, type, request)) \
-    row(File_read_at, files, (buffer), (H file, std::int64_t place, void* buffer, Count count, H type, void* status), (file, place, buffer, count, type, status)) \
-    row(File_read_at_all, files, (buffer), (H file, std::int64_t place, void* buffer, Count count, H type, void* status), (file, place, buffer, count, type, status)) \
-    row(File_write_at, files, (buffer), (H file, std::int64_t place, const void* buffer, Count count, H type, void* status), (file, place, buffer, count, type, status)) \
-    row(File_write_at_all, files, (buffer), (H file, std::int64_t place, const void* buffer, Count count, H type, void* status), (file, place, buffer, count, type, status)) \
-    row(File_iread_at, files, (buffer), (H file, std::int64_t place, void* buffer, Count count, H type, void* request), (file, place, buffer, count, type, request)) \
-    row(File_iread_at_all, files, (buffer), (H file, std::int64_t place, void* buffer, Count count, H type, void* request), (file, place, buffer, count, type, request)) \
-    row(File_iwrite_at, files, (buffer), (H file, std::int64_t place, const void* buffer, Count count, H type, void* request), (file, place, buffer, count, type, request)) \
-    row(File_iwrite_at_all, files, (buffer), (H file, std::int64_t place, const void* buffer, Count count, H type, void* request), (file, place, buffer, count, type, request)) \
-    row(File_read_all_begin, files, (buffer), (H file, void* buffer, Count count, H type), (file, buffer, count, type)) \
-    row(File_write_all_begin, files, (buffer), (H file, const void* buffer, Count count, H type), (file, buffer, count, type)) \
-    row(File_read_ordered_begin, files, (buffer), (H file, void* buffer, Count count, H type), (file, buffer, count, type)) \
-    row(File_write_ordered_begin, files, (buffer), (H file, const void* buffer, Count count, H type), (file, buffer, count, type)) \
-    row(File_read_at_all_begin, files, (buffer), (H file, std::int64_t place, void* buffer, Count count, H type), (file, place, buffer, count, type)) \
-    row(File_write_at_all_begin, files, (buffer), (H file, std::int64_t place, const void* buffer, Count count, H type), (file, place, buffer, count, type)) \
-    row(Win_create, windows, (base), (void* base, std::intptr_t size, Unit unit, H info, H comm, void* win), (base, size, unit, info, comm, win)) \
-    row(Buffer_attach, buffering, (buffer), (void* buffer, Unit size), (buffer, size))
+#define JALI_REFUSED(entry) \
+    entry(Put, windows, (origin), (const void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H win), (origin, count, type, rank, place, target_count, target_type, win)) \
+    entry(Get, windows, (origin), (void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H win), (origin, count, type, rank, place, target_count, target_type, win)) \
+    entry(Rput, windows, (origin), (const void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H win, void* request), (origin, count, type, rank, place, target_count, target_type, win, request)) \
+    entry(Rget, windows, (origin), (void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H win, void* request), (origin, count, type, rank, place, target_count, target_type, win, request)) \
+    entry(Accumulate, windows, (origin), (const void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H op, H win), (origin, count, type, rank, place, target_count, target_type, op, win)) \
+    entry(Raccumulate, windows, (origin), (const void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H op, H win, void* request), (origin, count, type, rank, place, target_count, target_type, op, win, request)) \
+    entry(Get_accumulate, windows, (origin, result), (const void* origin, Count count, H type, void* result, Count result_count, H result_type, int rank, std::intptr_t place, Count target_count, H target_type, H op, H win), (origin, count, type, result, result_count, result_type, rank, place, target_count, target_type, op, win)) \
+    entry(Rget_accumulate, windows, (origin, result), (const void* origin, Count count, H type, void* result, Count result_count, H result_type, int rank, std::intptr_t place, Count target_count, H target_type, H op, H win, void* request), (origin, count, type, result, result_count, result_type, rank, place, target_count, target_type, op, win, request)) \
+    entry(File_read, files, (buffer), (H file, void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
+    entry(File_read_all, files, (buffer), (H file, void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
+    entry(File_read_shared, files, (buffer), (H file, void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
+    entry(File_read_ordered, files, (buffer), (H file, void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
+    entry(File_write, files, (buffer), (H file, const void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
+    entry(File_write_all, files, (buffer), (H file, const void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
+    entry(File_write_shared, files, (buffer), (H file, const void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
+    entry(File_write_ordered, files, (buffer), (H file, const void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
+    entry(File_iread, files, (buffer), (H file, void* buffer, Count count, H type, void* request), (file, buffer, count, type, request)) \
+    entry(File_iread_all, files, (buffer), (H file, void* buffer, Count count, H type, void* request), (file, buffer, count, type, request)) \
+    entry(File_iread_shared, files, (buffer), (H file, void* buffer, Count count, H type, void* request), (file, buffer, count, type, request)) \
+    entry(File_iwrite, files, (buffer), (H file, const void* buffer, Count count, H type, void* request), (file, buffer, count, type, request)) \
+    entry(File_iwrite_all, files, (buffer), (H file, const void* buffer, Count count, H type, void* request), (file, buffer, count, type, request)) \
+    entry(File_iwrite_shared, files, (buffer), (H file, const void* buffer, Count count, H type, void* request), (file, buffer, count, type, request)) \
+    entry(File_read_at, files, (buffer), (H file, std::int64_t place, void* buffer, Count count, H type, void* status), (file, place, buffer, count, type, status)) \
+    entry(File_read_at_all, files, (buffer), (H file, std::int64_t place, void* buffer, Count count, H type, void* status), (file, place, buffer, count, type, status)) \
+    entry(File_write_at, files, (buffer), (H file, std::int64_t place, const void* buffer, Count count, H type, void* status), (file, place, buffer, count, type, status)) \
+    entry(File_write_at_all, files, (buffer), (H file, std::int64_t place, const void* buffer, Count count, H type, void* status), (file, place, buffer, count, type, status)) \
+    entry(File_iread_at, files, (buffer), (H file, std::int64_t place, void* buffer, Count count, H type, void* request), (file, place, buffer, count, type, request)) \
+    entry(File_iread_at_all, files, (buffer), (H file, std::int64_t place, void* buffer, Count count, H type, void* request), (file, place, buffer, count, type, request)) \
+    entry(File_iwrite_at, files, (buffer), (H file, std::int64_t place, const void* buffer, Count count, H type, void* request), (file, place, buffer, count, type, request)) \
+    entry(File_iwrite_at_all, files, (buffer), (H file, std::int64_t place, const void* buffer, Count count, H type, void* request), (file, place, buffer, count, type, request)) \
+    entry(File_read_all_begin, files, (buffer), (H file, void* buffer, Count count, H type), (file, buffer, count, type)) \
+    entry(File_write_all_begin, files, (buffer), (H file, const void* buffer, Count count, H type), (file, buffer, count, type)) \
+    entry(File_read_ordered_begin, files, (buffer), (H file, void* buffer, Count count, H type), (file, buffer, count, type)) \
+    entry(File_write_ordered_begin, files, (buffer), (H file, const void* buffer, Count count, H type), (file, buffer, count, type)) \
+    entry(File_read_at_all_begin, files, (buffer), (H file, std::int64_t place, void* buffer, Count count, H type), (file, place, buffer, count, type)) \
+    entry(File_write_at_all_begin, files, (buffer), (H file, std::int64_t place, const void* buffer, Count count, H type), (file, place, buffer, count, type)) \
+    entry(Win_create, windows, (base), (void* base, std::intptr_t size, Unit unit, H info, H comm, void* win), (base, size, unit, info, comm, win)) \
+    entry(Buffer_attach, buffering, (buffer), (void* buffer, Unit size), (buffer, size))
 
 // In one width: row(name, what, buffers, parameters, arguments). Functions that are new in MPI 4.1 and that nothing
 // stands for on libraries without are none of ours: programs that look for them while they run would find them.
-#define JALI_REFUSED_ONCE(row) \
-    row(Pack_external, packing, (in, out), (const char* form, const void* in, int count, H type, void* out, std::intptr_t size, std::intptr_t* place), (form, in, count, type, out, size, place)) \
-    row(Unpack_external, packing, (in, out), (const char* form, const void* in, std::intptr_t size, std::intptr_t* place, void* out, int count, H type), (form, in, size, place, out, count, type)) \
-    row(Win_attach, windows, (base), (H win, void* base, std::intptr_t size), (win, base, size)) \
-    row(Fetch_and_op, windows, (origin, result), (const void* origin, void* result, H type, int rank, std::intptr_t place, H op, H win), (origin, result, type, rank, place, op, win)) \
-    row(Compare_and_swap, windows, (origin, compare, result), (const void* origin, const void* compare, void* result, H type, int rank, std::intptr_t place, H win), (origin, compare, result, type, rank, place, win)) \
-    row(Psend_init, partitioned, (buffer), (const void* buffer, int parts, std::int64_t count, H type, int to, int tag, H comm, H info, void* request), (buffer, parts, count, type, to, tag, comm, info, request)) \
-    row(Precv_init, partitioned, (buffer), (void* buffer, int parts, std::int64_t count, H type, int from, int tag, H comm, H info, void* request), (buffer, parts, count, type, from, tag, comm, info, request))
+#define JALI_REFUSED_ONCE(entry) \
+    entry(Pack_external, packing, (in, out), (const char* form, const void* in, int count, H type, void* out, std::intptr_t size, std::intptr_t* place), (form, in, count, type, out, size, place)) \
+    entry(Unpack_external, packing, (in, out), (const char* form, const void* in, std::intptr_t size, std::intptr_t* place, void* out, int count, H type), (form, in, size, place, out, count, type)) \
+    entry(Win_attach, windows, (base), (H win, void* base, std::intptr_t size), (win, base, size)) \
+    entry(Fetch_and_op, windows, (origin, result), (const void* origin, void* result, H type, int rank, std::intptr_t place, H op, H win), (origin, result, type, rank, place, op, win)) \
+    entry(Compare_and_swap, windows, (origin, compare, result), (const void* origin, const void* compare, void* result, H type, int rank, std::intptr_t place, H win), (origin, compare, result, type, rank, place, win)) \
+    entry(Psend_init, partitioned, (buffer), (const void* buffer, int parts, std::int64_t count, H type, int to, int tag, H comm, H info, void* request), (buffer, parts, count, type, to, tag, comm, info, request)) \
+    entry(Precv_init, partitioned, (buffer), (void* buffer, int parts, std::int64_t count, H type, int from, int tag, H comm, H info, void* request), (buffer, parts, count, type, from, tag, comm, info, request))
 // clang-format on
 
 #define JALI_EXPORT(name, form_of_name, what, buffers, parameters, arguments)                                \
@@ -118,18 +118,18 @@ Function* library_function(Function*, const char* name) {
 namespace classic {
 using Count = int;
 using Unit = int;
-#define JALI_ROW(name, what, buffers, parameters, arguments)                                                 \
+#define JALI_ENTRY(name, what, buffers, parameters, arguments)                                                 \
     JALI_EXPORT(name, , what, buffers, parameters, arguments)
-JALI_REFUSED(JALI_ROW)
-JALI_REFUSED_ONCE(JALI_ROW)
-#undef JALI_ROW
+JALI_REFUSED(JALI_ENTRY)
+JALI_REFUSED_ONCE(JALI_ENTRY)
+#undef JALI_ENTRY
 } // namespace classic
 namespace large {
 using Count = std::int64_t;
 using Unit = std::int64_t;
-#define JALI_ROW(name, what, buffers, parameters, arguments)                                                 \
+#define JALI_ENTRY(name, what, buffers, parameters, arguments)                                                 \
     JALI_EXPORT(name, _c, what, buffers, parameters, arguments)
-JALI_REFUSED(JALI_ROW)
+JALI_REFUSED(JALI_ENTRY)
 } // namespace large
 
 } // namespace jali::interposer

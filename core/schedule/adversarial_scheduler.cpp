@@ -1,6 +1,6 @@
 #include "schedule/adversarial_scheduler.hpp"
 #include "schedule/graph.hpp"
-#include "schedule/rows.hpp"
+#include "schedule/copy_and_reduce.hpp"
 #include "settings/counted.hpp"
 
 #include <algorithm>
@@ -199,9 +199,9 @@ struct VirtualRanks::State {
                 if (!departed[other]) ended(other);
             }
         } else if (const auto* copy = std::get_if<Copy>(&what.action)) {
-            for (const auto& row : copy->rows) copy_rows(row, memory[r], nothing);
+            for (const auto& spec : copy->specs) run_copy(spec, memory[r], nothing);
         } else if (const auto* reduce = std::get_if<Reduce>(&what.action)) {
-            for (const auto& row : reduce->rows) reduce_row(reduce->how, row, memory[r], nothing);
+            for (const auto& spec : reduce->specs) run_reduce(reduce->how, spec, memory[r], nothing);
         } else {
             std::get<Kernel>(what.action).body(graphs[r].port(event - first[r]).part, memory[r], nullptr);
         }

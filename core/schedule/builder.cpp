@@ -24,14 +24,14 @@ void for_each_region(Action& action, Visit visit) {
                 for (auto& region : a.reads) visit(region, false);
                 for (auto& region : a.writes) visit(region, true);
             } else if constexpr (std::is_same_v<A, Copy>) {
-                for (auto& row : a.rows) {
-                    visit(row.from, false);
-                    visit(row.to, true);
+                for (auto& spec : a.specs) {
+                    visit(spec.from, false);
+                    visit(spec.to, true);
                 }
             } else if constexpr (std::is_same_v<A, Reduce>) {
-                for (auto& row : a.rows) {
-                    for (auto& from : row.from) visit(from, false);
-                    visit(row.into, true);
+                for (auto& spec : a.specs) {
+                    for (auto& from : spec.from) visit(from, false);
+                    visit(spec.into, true);
                 }
             } else if constexpr (std::is_same_v<A, Kernel>) {
                 for (auto& part : a.reads)

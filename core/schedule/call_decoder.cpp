@@ -93,7 +93,7 @@ void CallDecoder::touch(int moment, const Stretch& to, const Stretch& from) {
 std::int64_t& CallDecoder::count_at(GpuAddress address) {
     const auto found = counts_.find(address);
     return found != counts_.end() ? found->second
-                                  : counts_.emplace(address, rows<std::int64_t>(address, 1)[0]).first->second;
+                                  : counts_.emplace(address, entries<std::int64_t>(address, 1)[0]).first->second;
 }
 
 std::int64_t CallDecoder::read_count(int moment, GpuAddress address) {
@@ -107,7 +107,7 @@ void CallDecoder::set_count(int moment, GpuAddress address, std::int64_t value) 
 }
 
 void CallDecoder::wait(int moment, GpuAddress word, std::int64_t value) {
-    wait(moment, word, value, rows<std::int64_t>(word, 1)[0], false);
+    wait(moment, word, value, entries<std::int64_t>(word, 1)[0], false);
 }
 
 void CallDecoder::wait(int moment, GpuAddress word, std::int64_t value, std::int64_t first, bool exactly) {

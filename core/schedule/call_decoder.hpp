@@ -49,12 +49,12 @@ class CallDecoder {
     }
     void touch(int moment, const Stretch& to, const Stretch& from); // reads, writes, moves
 
-    template <class Row>
-    std::vector<Row> rows(GpuAddress address, std::int64_t count) {
-        std::vector<Row> found(static_cast<std::size_t>(count));
+    template <class Entry>
+    std::vector<Entry> entries(GpuAddress address, std::int64_t count) {
+        std::vector<Entry> found(static_cast<std::size_t>(count));
         if (count > 0)
             std::memcpy(static_cast<void*>(found.data()),
-                        memory_.at(address, found.size() * sizeof(Row)).data(), found.size() * sizeof(Row));
+                        memory_.at(address, found.size() * sizeof(Entry)).data(), found.size() * sizeof(Entry));
         return found;
     }
     template <class Arguments>

@@ -1,7 +1,7 @@
 #include "schedule/executor.hpp"
 #include "device/timeline.hpp"
 #include "schedule/graph.hpp"
-#include "schedule/rows.hpp"
+#include "schedule/copy_and_reduce.hpp"
 #include "transport/patience.hpp"
 
 #include <algorithm>
@@ -31,13 +31,13 @@ Phase phase_of(const Step& step, Phase of_action) {
 // Bytes that are read and written.
 Work work_of(const Copy& copy) {
     std::size_t bytes = 0;
-    for (const auto& row : copy.rows) bytes += 2 * row.to.bytes;
+    for (const auto& spec : copy.specs) bytes += 2 * spec.to.bytes;
     return bytes_only(bytes);
 }
 
 Work work_of(const Reduce& reduce) {
     std::size_t bytes = 0;
-    for (const auto& row : reduce.rows) bytes += row.into.bytes * (row.from.size() + 1);
+    for (const auto& spec : reduce.specs) bytes += spec.into.bytes * (spec.from.size() + 1);
     return bytes_only(bytes);
 }
 
@@ -193,21 +193,21 @@ struct Executor::State {
         } else if (const auto* a = std::get_if<Copy>(&step.action)) {
             const HostSpan span(phase_of(step, Phase::copy), step.name, watched() ? work_of(*a) : Work{});
             std::size_t bytes = 0;
-            for (const auto& row : a->rows) {
-                if (pool && pool->threads() > 1 && !computing && row.to.bytes > bytes_per_block)
-                    copy_by_threads(row);
+            for (const auto& spec : a->specs) {
+                if (pool && pool->threads() > 1 && !computing && spec.to.bytes > bytes_per_block)
+                    copy_by_threads(spec);
                 else
-                    copy_rows(row, buffers, between);
-                bytes += std::min(bytes_per_block, row.to.bytes);
+                    run_copy(spec, buffers, between);
+                bytes += std::min(bytes_per_block, spec.to.bytes);
             }
             ended(task);
             look_after(bytes);
         } else if (const auto* a = std::get_if<Reduce>(&step.action)) {
             const HostSpan span(phase_of(step, Phase::reduce), step.name, watched() ? work_of(*a) : Work{});
             std::size_t bytes = 0;
-            for (const auto& row : a->rows) {
-                reduce_row(a->how, row, buffers, between);
-                bytes += std::min(bytes_per_block, row.into.bytes) * row.from.size();
+            for (const auto& spec : a->specs) {
+                run_reduce(a->how, spec, buffers, between);
+                bytes += std::min(bytes_per_block, spec.into.bytes) * spec.from.size();
             }
             ended(task);
             look_after(bytes);
@@ -220,8 +220,8 @@ struct Executor::State {
         }
     }
 
-    void copy_by_threads(const CopyRows& row) {
-        const CopyBlocks blocks(row, buffers);
+    void copy_by_threads(const CopySpec& spec) {
+        const CopyBlocks blocks(spec, buffers);
         const ThreadPool::Progress look_around = [this] { breathe(bytes_per_block); };
         pool->parallel_for(
             0, static_cast<std::int64_t>(blocks.count), 1,

@@ -367,10 +367,10 @@ class Prover {
         std::uint64_t space, begin, end;
         int first, last;
         bool writes;
-        int row = -1;
+        int index = -1;
     };
     void check_order_of_accesses() const {
-        std::vector<Access> all, rows;
+        std::vector<Access> all, touched;
         for (std::size_t n = 0; n < places_.size(); ++n) {
             const auto node = static_cast<int>(n);
             const Moment& m = moment(node);
@@ -381,20 +381,20 @@ class Prover {
             for (const std::int32_t footprint : m.reads) add(footprint, false);
             for (const std::int32_t footprint : m.writes) add(footprint, true);
             if (m.moves.size() + m.combinations.size() < 2) continue;
-            rows.clear();
-            const auto add_row = [&](const Stretch& s, bool writes, std::size_t row) {
+            touched.clear();
+            const auto add_touched = [&](const Stretch& s, bool writes, std::size_t index) {
                 if (s.begin < s.end)
-                    rows.push_back({s.space, s.begin, s.end, node, node, writes, static_cast<int>(row)});
+                    touched.push_back({s.space, s.begin, s.end, node, node, writes, static_cast<int>(index)});
             };
             for (std::size_t k = 0; k < m.moves.size(); ++k) {
-                add_row(m.moves[k].from, false, k);
-                add_row(m.moves[k].to, true, k);
+                add_touched(m.moves[k].from, false, k);
+                add_touched(m.moves[k].to, true, k);
             }
             for (std::size_t k = 0; k < m.combinations.size(); ++k) {
-                for (const Stretch& from : m.combinations[k].from) add_row(from, false, m.moves.size() + k);
-                add_row(m.combinations[k].to, true, m.moves.size() + k);
+                for (const Stretch& from : m.combinations[k].from) add_touched(from, false, m.moves.size() + k);
+                add_touched(m.combinations[k].to, true, m.moves.size() + k);
             }
-            sweep(rows);
+            sweep(touched);
         }
         for (std::size_t r = 0; r < ranks_.size(); ++r)
             for (const Passage& p : ranks_[r].passages)
@@ -442,10 +442,10 @@ class Prover {
     void check_order(const Access& a, const Access& b) const {
         const Access& later = b.begin < a.begin ? a : b; // in memory
         const Stretch both{a.space, later.begin, std::min(a.end, b.end)};
-        if (a.row >= 0) {
+        if (a.index >= 0) {
             const bool itself =
-                a.row == b.row && a.begin == b.begin && a.end == b.end && a.writes != b.writes;
-            if (!itself || static_cast<std::size_t>(a.row) < moment(a.first).moves.size())
+                a.index == b.index && a.begin == b.begin && a.end == b.end && a.writes != b.writes;
+            if (!itself || static_cast<std::size_t>(a.index) < moment(a.first).moves.size())
                 fail(Fault::race, a.first,
                      ": a part of it writes what another reads or writes: " + words_.place(both));
             return;

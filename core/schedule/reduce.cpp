@@ -13,12 +13,12 @@ namespace jali {
 
 namespace {
 
-struct TypeRow {
+struct TypeSpec {
     std::string_view name;
     std::size_t size;
 };
 
-constexpr std::array<TypeRow, data_types> type_rows{{
+constexpr std::array<TypeSpec, data_types> type_specs{{
     {"int8", 1},
     {"int16", 2},
     {"int32", 4},
@@ -89,35 +89,35 @@ std::string joined(const Names& names, Name name) {
 }
 
 // Of an enumerator, which a cast may have made.
-template <class Rows, class Enum>
-const auto& row_of(const Rows& rows, Enum which, const char* what) {
+template <class Specs, class Enum>
+const auto& spec_of(const Specs& specs, Enum which, const char* what) {
     const auto number = static_cast<std::size_t>(which);
-    if (number >= std::size(rows))
+    if (number >= std::size(specs))
         throw std::invalid_argument("there is no " + std::string(what) + " of number " +
                                     std::to_string(number));
-    return rows[number];
+    return specs[number];
 }
 
 } // namespace
 
 std::size_t size_of(DataType type) {
-    return row_of(type_rows, type, "element type").size;
+    return spec_of(type_specs, type, "element type").size;
 }
 
 std::string_view name_of(DataType type) {
-    return row_of(type_rows, type, "element type").name;
+    return spec_of(type_specs, type, "element type").name;
 }
 
 DataType data_type_of(std::string_view name) {
     for (int k = 0; k < data_types; ++k) {
-        if (type_rows[k].name == name) return static_cast<DataType>(k);
+        if (type_specs[k].name == name) return static_cast<DataType>(k);
     }
     throw std::invalid_argument("there is no element type '" + std::string(name) + "'; use one of " +
-                                joined(type_rows, [](const TypeRow& row) { return row.name; }));
+                                joined(type_specs, [](const TypeSpec& spec) { return spec.name; }));
 }
 
 std::string_view name_of(Operation operation) {
-    return row_of(operation_names, operation, "operation");
+    return spec_of(operation_names, operation, "operation");
 }
 
 Operation operation_of(std::string_view name) {

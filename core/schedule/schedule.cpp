@@ -31,10 +31,10 @@ void for_each_access(const Step& step, int part, Visit&& visit) {
                    [](const Signal&) {},
                    [&](const LibraryCollective& a) { visit(Access{a.reads, a.writes}); },
                    [&](const Copy& a) {
-                       for (const auto& row : a.rows) visit(Access{one(row.from), one(row.to)});
+                       for (const auto& spec : a.specs) visit(Access{one(spec.from), one(spec.to)});
                    },
                    [&](const Reduce& a) {
-                       for (const auto& row : a.rows) visit(Access{row.from, one(row.into)});
+                       for (const auto& spec : a.specs) visit(Access{spec.from, one(spec.into)});
                    },
                    [&](const Kernel& a) { visit(Access{a.reads[part], a.writes[part]}); },
                },
@@ -116,28 +116,28 @@ class Form {
                        std::to_string(schedule_.libraries().size()));
     }
 
-    void check_copy(const CopyRows& row, const Port& port) const {
+    void check_copy(const CopySpec& spec, const Port& port) const {
         const auto wrong = [&](const std::string& what, Fault kind = Fault::bounds) {
             refuse(kind, port, "copies " + what);
         };
-        if (row.to.bytes == 0) return;
-        if (overlap(row.from, row.to)) wrong("bytes onto themselves", Fault::race);
-        if (!row.rows) {
-            if (row.from.bytes < row.to.bytes)
-                wrong(std::to_string(row.to.bytes) + " bytes out of " + std::to_string(row.from.bytes));
+        if (spec.to.bytes == 0) return;
+        if (overlap(spec.from, spec.to)) wrong("bytes onto themselves", Fault::race);
+        if (!spec.specs) {
+            if (spec.from.bytes < spec.to.bytes)
+                wrong(std::to_string(spec.to.bytes) + " bytes out of " + std::to_string(spec.from.bytes));
             return;
         }
-        if (row.row_bytes == 0 || row.to.bytes % row.row_bytes != 0)
-            wrong("rows of " + std::to_string(row.row_bytes) + " bytes to " + std::to_string(row.to.bytes));
-        const std::size_t count = row.to.bytes / row.row_bytes;
-        if (row.first_row + count > row.rows->size())
-            wrong("rows " + std::to_string(row.first_row) + " to " + std::to_string(row.first_row + count) +
-                  " of a list of " + std::to_string(row.rows->size()));
+        if (spec.row_bytes == 0 || spec.to.bytes % spec.row_bytes != 0)
+            wrong("rows of " + std::to_string(spec.row_bytes) + " bytes to " + std::to_string(spec.to.bytes));
+        const std::size_t count = spec.to.bytes / spec.row_bytes;
+        if (spec.first_row + count > spec.specs->size())
+            wrong("rows " + std::to_string(spec.first_row) + " to " + std::to_string(spec.first_row + count) +
+                  " of a list of " + std::to_string(spec.specs->size()));
         for (std::size_t k = 0; k < count; ++k) {
-            const std::int64_t number = (*row.rows)[row.first_row + k];
-            if (number < 0 || (static_cast<std::size_t>(number) + 1) * row.row_bytes > row.from.bytes)
+            const std::int64_t number = (*spec.specs)[spec.first_row + k];
+            if (number < 0 || (static_cast<std::size_t>(number) + 1) * spec.row_bytes > spec.from.bytes)
                 wrong("row " + std::to_string(number) + " of " +
-                      std::to_string(row.from.bytes / row.row_bytes));
+                      std::to_string(spec.from.bytes / spec.row_bytes));
         }
     }
 
@@ -149,18 +149,18 @@ class Form {
                                 port.step);
         }
         const std::size_t element = size_of(step.how.type);
-        for (const auto& row : step.rows) {
-            if (row.from.empty()) refuse(Fault::contribution, port, "reduces nothing");
-            if (row.into.bytes % element != 0)
+        for (const auto& spec : step.specs) {
+            if (spec.from.empty()) refuse(Fault::contribution, port, "reduces nothing");
+            if (spec.into.bytes % element != 0)
                 refuse(Fault::bounds, port,
-                       "reduces " + std::to_string(row.into.bytes) +
+                       "reduces " + std::to_string(spec.into.bytes) +
                            " bytes, which are no whole elements of " + std::to_string(element));
-            for (const Region& from : row.from) {
-                if (from.bytes != row.into.bytes)
+            for (const Region& from : spec.from) {
+                if (from.bytes != spec.into.bytes)
                     refuse(Fault::bounds, port,
                            "reduces " + std::to_string(from.bytes) + " bytes into " +
-                               std::to_string(row.into.bytes));
-                if (overlap(from, row.into) && !same(from, row.into))
+                               std::to_string(spec.into.bytes));
+                if (overlap(from, spec.into) && !same(from, spec.into))
                     refuse(Fault::race, port,
                            "writes over a part of what it reduces: into may only be one of the sources");
             }
@@ -192,7 +192,7 @@ class Form {
         if (const auto envelope = envelope_of(step)) check_envelope(*envelope, port);
         if (const auto* a = std::get_if<LibraryCollective>(&step.action)) check_library(a->library, port);
         if (const auto* a = std::get_if<Copy>(&step.action))
-            for (const auto& row : a->rows) check_copy(row, port);
+            for (const auto& spec : a->specs) check_copy(spec, port);
         if (const auto* a = std::get_if<Reduce>(&step.action)) check_reduce(*a, port);
     }
 };
@@ -386,22 +386,22 @@ std::string Schedule::describe() const {
             return words;
         },
         [&](const Copy& a) {
-            const bool puts = !a.rows.empty() && buffers_[a.rows[0].to.buffer].rank >= 0;
+            const bool puts = !a.specs.empty() && buffers_[a.specs[0].to.buffer].rank >= 0;
             std::string words = puts ? "put" : "copy";
-            for (const auto& rows : a.rows)
-                words += ' ' + number(rows.row_bytes ? rows.to.bytes / rows.row_bytes : 0) + 'x' +
-                         number(rows.row_bytes) + " B " + buffers_[rows.from.buffer].name + " -> " +
-                         region(rows.to);
+            for (const auto& specs : a.specs)
+                words += ' ' + number(specs.row_bytes ? specs.to.bytes / specs.row_bytes : 0) + 'x' +
+                         number(specs.row_bytes) + " B " + buffers_[specs.from.buffer].name + " -> " +
+                         region(specs.to);
             return words;
         },
         [&](const Reduce& a) {
             std::string words =
                 std::string(name_of(a.how.operation)) + " of " + std::string(name_of(a.how.type));
-            for (const auto& row : a.rows) {
+            for (const auto& spec : a.specs) {
                 words += ' ';
-                for (std::size_t k = 0; k < row.from.size(); ++k)
-                    words += (k ? " + " : "") + region(row.from[k]);
-                words += " -> " + region(row.into);
+                for (std::size_t k = 0; k < spec.from.size(); ++k)
+                    words += (k ? " + " : "") + region(spec.from[k]);
+                words += " -> " + region(spec.into);
             }
             return words;
         },

@@ -105,27 +105,27 @@ struct LibraryCollective {
 
 // Gathers rows of `row_bytes` into `to`: row k comes from from.offset + rows[k] * row_bytes, or, without a
 // list, from from.offset + k * row_bytes.
-struct CopyRows {
+struct CopySpec {
     Region from, to;
     std::size_t row_bytes = 0;
-    std::shared_ptr<const std::vector<std::int32_t>> rows;
+    std::shared_ptr<const std::vector<std::int32_t>> specs;
     std::size_t first_row = 0; // where in `rows` this copy begins
 };
 
 struct Copy {
-    std::vector<CopyRows> rows;
+    std::vector<CopySpec> specs;
 };
 
 // into = from[0] op from[1] op ..., element by element; all regions have the same size. `into` may be one of
 // the sources.
-struct ReduceRow {
+struct ReduceSpec {
     Region into;
     std::vector<Region> from;
 };
 
 struct Reduce {
     Reduction how;
-    std::vector<ReduceRow> rows;
+    std::vector<ReduceSpec> specs;
 };
 
 using Progress = std::function<void()>;

@@ -21,17 +21,17 @@ SignalWord word_of(int from, int to, int tag, int run) {
 
 // The runs of consecutive bytes of a gather, as run(to, from).
 template <class Run>
-void for_runs(const CopyRows& copy, Run run) {
+void for_runs(const CopySpec& copy, Run run) {
     const auto one = [&](std::size_t from, std::size_t to, std::size_t bytes) {
         run(Region{copy.to.buffer, to, bytes}, Region{copy.from.buffer, from, bytes});
     };
     if (copy.to.bytes == 0) return;
-    if (!copy.rows) return one(copy.from.offset, copy.to.offset, copy.to.bytes);
+    if (!copy.specs) return one(copy.from.offset, copy.to.offset, copy.to.bytes);
     const std::size_t count = copy.to.bytes / copy.row_bytes;
-    const auto* rows = copy.rows->data() + copy.first_row;
+    const auto* specs = copy.specs->data() + copy.first_row;
     for (std::size_t k = 0, next = 0; k < count; k = next) {
-        for (next = k + 1; next < count && rows[next] == rows[next - 1] + 1;) ++next;
-        one(copy.from.offset + rows[k] * copy.row_bytes, copy.to.offset + k * copy.row_bytes,
+        for (next = k + 1; next < count && specs[next] == specs[next - 1] + 1;) ++next;
+        one(copy.from.offset + specs[k] * copy.row_bytes, copy.to.offset + k * copy.row_bytes,
             (next - k) * copy.row_bytes);
     }
 }
@@ -107,14 +107,14 @@ class Writer {
         } else if (step_of_ != nullptr) {
             add_contents(number, step);
         } else if (const auto* a = std::get_if<Copy>(&step.action)) {
-            for (const auto& row : a->rows) {
-                touch(at(number).reads, row.from);
-                touch(at(number).writes, row.to);
+            for (const auto& spec : a->specs) {
+                touch(at(number).reads, spec.from);
+                touch(at(number).writes, spec.to);
             }
         } else if (const auto* a = std::get_if<Reduce>(&step.action)) {
-            for (const auto& row : a->rows) {
-                for (const Region& from : row.from) touch(at(number).reads, from);
-                touch(at(number).writes, row.into);
+            for (const auto& spec : a->specs) {
+                for (const Region& from : spec.from) touch(at(number).reads, from);
+                touch(at(number).writes, spec.into);
             }
         }
         return number;
@@ -124,8 +124,8 @@ class Writer {
         Moment& m = at(number);
         std::vector<Stretch> reads, writes;
         if (const auto* a = std::get_if<Copy>(&step.action)) {
-            for (const CopyRows& rows : a->rows)
-                for_runs(rows, [&](const Region& to, const Region& from) {
+            for (const CopySpec& specs : a->specs)
+                for_runs(specs, [&](const Region& to, const Region& from) {
                     m.moves.push_back({place_of(to, places_), place_of(from, places_)});
                     reads.push_back(m.moves.back().from);
                     writes.push_back(m.moves.back().to);
@@ -133,10 +133,10 @@ class Writer {
         } else if (const auto* a = std::get_if<Reduce>(&step.action)) {
             const std::int32_t which = number_of(
                 moments_.operations, {a->how.type, a->how.operation, reproducible_, a->how.user.get()});
-            for (const ReduceRow& row : a->rows) {
-                if (row.into.bytes == 0) continue;
-                Combination c{place_of(row.into, places_), {}, which, a->how.divide_by};
-                for (const Region& from : row.from) c.from.push_back(place_of(from, places_));
+            for (const ReduceSpec& spec : a->specs) {
+                if (spec.into.bytes == 0) continue;
+                Combination c{place_of(spec.into, places_), {}, which, a->how.divide_by};
+                for (const Region& from : spec.from) c.from.push_back(place_of(from, places_));
                 reads.insert(reads.end(), c.from.begin(), c.from.end());
                 writes.push_back(c.to);
                 m.combinations.push_back(std::move(c));

@@ -19,7 +19,7 @@ namespace jali {
 
 namespace {
 
-// Variables that jali read once, and what is to be done instead. A row may go one release after it came.
+// Variables that jali read once, and what is to be done instead. An entry may go one release after it came.
 struct Removed {
     const char *variable, *instead;
 };
@@ -43,17 +43,17 @@ bool begins_with(std::string_view text, std::string_view beginning) {
 
 // Letters to insert, delete or replace to get from one name to the other.
 std::size_t distance(std::string_view a, std::string_view b) {
-    std::vector<std::size_t> row(b.size() + 1);
-    for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+    std::vector<std::size_t> spec(b.size() + 1);
+    for (std::size_t j = 0; j <= b.size(); ++j) spec[j] = j;
     for (std::size_t i = 1; i <= a.size(); ++i) {
-        std::size_t diagonal = std::exchange(row[0], i);
+        std::size_t diagonal = std::exchange(spec[0], i);
         for (std::size_t j = 1; j <= b.size(); ++j) {
             const std::size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+            diagonal = spec[j];
+            spec[j] = std::min({replaced, spec[j] + 1, spec[j - 1] + 1});
         }
     }
-    return row[b.size()];
+    return spec[b.size()];
 }
 
 std::string note_on(const std::string& variable) {
@@ -61,14 +61,14 @@ std::string note_on(const std::string& variable) {
         if (variable == r.variable) return variable + " is not read any more; use " + r.instead;
     const std::string name = shown(variable);
     std::string nearest;
-    for (const SettingRow& row : setting_rows())
-        if (begins_with(row.variable, "JALI_") &&
-            (nearest.empty() || distance(variable, row.variable) < distance(variable, nearest)))
-            nearest = row.variable;
+    for (const SettingSpec& spec : setting_specs())
+        if (begins_with(spec.variable, "JALI_") &&
+            (nearest.empty() || distance(variable, spec.variable) < distance(variable, nearest)))
+            nearest = spec.variable;
     return name + " is no setting of jali; did you mean " + nearest + "?";
 }
 
-void set(Settings& settings, const SettingRow& row, const std::string& text) {
+void set(Settings& settings, const SettingSpec& spec, const std::string& text) {
     std::visit(
         [&](auto member) {
             using Value = std::remove_reference_t<decltype(settings.*member)>;
@@ -81,7 +81,7 @@ void set(Settings& settings, const SettingRow& row, const std::string& text) {
             else
                 settings.*member = static_cast<Value>(std::stoi(text));
         },
-        row.member);
+        spec.member);
 }
 
 void say(std::string& lines, const std::string& line) {
@@ -89,21 +89,21 @@ void say(std::string& lines, const std::string& line) {
     lines += line;
 }
 
-// Sets a row, or adds a line about why not.
-void set_or_say(Settings& settings, const SettingRow& row, const std::string& name, const std::string& text,
+// Sets an entry, or adds a line about why not.
+void set_or_say(Settings& settings, const SettingSpec& spec, const std::string& name, const std::string& text,
                 std::string& wrong) {
     const auto refuse = [&](const std::string& words, const std::string& why) {
         say(wrong,
             name + "=" + shown(text) + " should be " + words + (why.empty() ? "" : ": " + shown(why, 800)));
     };
     if (text.empty())
-        set(settings, row, text);
+        set(settings, spec, text);
     else if (first_of_no_text(text) != std::string::npos)
-        refuse(row.values.words + ", written in UTF-8", "");
-    else if (row.values.allow(text))
-        set(settings, row, text);
+        refuse(spec.values.words + ", written in UTF-8", "");
+    else if (spec.values.allow(text))
+        set(settings, spec, text);
     else
-        refuse(row.values.words, row.values.why ? row.values.why(text) : "");
+        refuse(spec.values.words, spec.values.why ? spec.values.why(text) : "");
 }
 
 std::map<std::string, std::string> environment() {
@@ -129,7 +129,7 @@ void publish(const Settings& settings) { // with `changing` held
 
 } // namespace
 
-std::string text_of(const SettingRow& row, const Settings& settings) {
+std::string text_of(const SettingSpec& spec, const Settings& settings) {
     return std::visit(
         [&](auto member) -> std::string {
             using Value = std::remove_cvref_t<decltype(settings.*member)>;
@@ -145,29 +145,29 @@ std::string text_of(const SettingRow& row, const Settings& settings) {
                 return settings.*member == 0 ? "" : std::to_string(settings.*member);
             }
         },
-        row.member);
+        spec.member);
 }
 
 std::string text_of_setting(const std::string& name) {
-    for (const SettingRow& row : setting_rows())
-        if (row.name == name) return text_of(row, settings());
+    for (const SettingSpec& spec : setting_specs())
+        if (spec.name == name) return text_of(spec, settings());
     throw SettingsError("there is no setting " + name);
 }
 
 ReadSettings read_settings(const std::map<std::string, std::string>& environment) {
     ReadSettings read;
     std::string wrong;
-    for (const SettingRow& row : setting_rows()) {
-        const auto found = row.variable.empty() ? environment.end() : environment.find(row.variable);
-        if (found != environment.end()) set_or_say(read.settings, row, row.variable, found->second, wrong);
+    for (const SettingSpec& spec : setting_specs()) {
+        const auto found = spec.variable.empty() ? environment.end() : environment.find(spec.variable);
+        if (found != environment.end()) set_or_say(read.settings, spec, spec.variable, found->second, wrong);
     }
     if (!wrong.empty()) throw SettingsError(wrong);
     for (const auto& [variable, value] : environment) {
-        const auto is_row = [&](const SettingRow& row) { return row.variable == variable; };
+        const auto is_of_variable = [&](const SettingSpec& spec) { return spec.variable == variable; };
         const auto is_beginning = [&](const char* beginning) { return begins_with(variable, beginning); };
         if (begins_with(variable, "JALI_") &&
             std::none_of(std::begin(of_tests), std::end(of_tests), is_beginning) &&
-            std::none_of(setting_rows().begin(), setting_rows().end(), is_row))
+            std::none_of(setting_specs().begin(), setting_specs().end(), is_of_variable))
             read.notes.push_back(note_on(variable));
     }
     return read;
@@ -176,12 +176,12 @@ ReadSettings read_settings(const std::map<std::string, std::string>& environment
 Settings changed_settings(Settings settings, const std::map<std::string, std::string>& changes) {
     std::string wrong;
     for (const auto& [name, text] : changes) {
-        const auto row = std::find_if(setting_rows().begin(), setting_rows().end(),
-                                      [&](const SettingRow& r) { return r.name == name; });
-        if (row == setting_rows().end())
+        const auto spec = std::find_if(setting_specs().begin(), setting_specs().end(),
+                                      [&](const SettingSpec& r) { return r.name == name; });
+        if (spec == setting_specs().end())
             say(wrong, "there is no setting " + name);
         else
-            set_or_say(settings, *row, name, text, wrong);
+            set_or_say(settings, *spec, name, text, wrong);
     }
     if (!wrong.empty()) throw SettingsError(wrong);
     return settings;
@@ -190,7 +190,7 @@ Settings changed_settings(Settings settings, const std::map<std::string, std::st
 std::vector<std::string> start_settings() {
     std::lock_guard lock(changing);
     if (detail::current_settings.load(std::memory_order_acquire) != nullptr) return {};
-    detail::name_rows();
+    detail::set_setting_choices();
     ReadSettings read = read_settings(environment());
     publish(read.settings);
     return read.notes;

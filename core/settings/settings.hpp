@@ -1,8 +1,8 @@
 // What users choose by environment variables: read once, into one immutable object.
 //
-// Every variable is a row of one table: what it may be, what it is otherwise, what it means. A process reads
+// Every variable is an entry of one table: what it may be, what it is otherwise, what it means. A process reads
 // its environment when it starts (Python: `import jali`; C++: the first settings()), and all that is wrong is
-// one error. Nothing else in jali reads the environment; docs/reference/environment.md is made from the rows.
+// one error. Nothing else in jali reads the environment; docs/reference/environment.md is made from the entries.
 // Tests, benchmarks and experiments put another object in the place of the current one.
 #pragma once
 
@@ -34,7 +34,7 @@ struct Settings {
     double wait_warning = 10;    // seconds; 0: never
     std::string shm = "auto";    // or "0", "1"
     std::string shm_copy = "auto";
-    std::string halo_policy;      // empty: the first row of the table of policies
+    std::string halo_policy;      // empty: the first entry of the table of policies
     std::string collective;       // empty: by rules
     std::string collective_rules; // a file of rules before jali's own; empty: none
     bool checked = false;
@@ -69,7 +69,7 @@ struct SettingValues {
     std::function<std::string(const std::string&)> why = nullptr;
 };
 
-struct SettingRow {
+struct SettingSpec {
     std::string name;     // of the member
     std::string variable; // in the environment; empty: an experiment
     std::string group;
@@ -81,10 +81,10 @@ struct SettingRow {
 };
 
 // The table, in the order of the documentation.
-const std::vector<SettingRow>& setting_rows();
+const std::vector<SettingSpec>& setting_specs();
 
-// What a row is in `settings`, as text that the row would take; empty: as jali chooses.
-std::string text_of(const SettingRow& row, const Settings& settings);
+// What an entry is in `settings`, as text that the entry would take; empty: as jali chooses.
+std::string text_of(const SettingSpec& spec, const Settings& settings);
 
 // What the setting of this name is now, likewise. Throws SettingsError where there is none.
 std::string text_of_setting(const std::string& name);
@@ -99,7 +99,7 @@ void set_algorithms(
     std::function<std::string(const std::string& algorithm, const std::string& collective)> why_not);
 // What is wrong with a file of rules of collectives, likewise.
 void set_rules_check(std::function<std::string(const std::string& file)> why_not);
-// What a setting may be that names rows of another table, likewise.
+// What a setting may be that names entries of another table, likewise.
 void set_names(const std::string& setting, const std::vector<std::string>& names);
 
 // One or more settings have values that they cannot have; the text has a line for each.
@@ -129,7 +129,7 @@ void replace_settings(const Settings& settings);
 namespace detail {
 extern std::atomic<const Settings*> current_settings;
 const Settings& first_settings();
-void name_rows(); // says what settings may name, before they are read: carriers/named_rows.cpp
+void set_setting_choices(); // says what settings may name, before they are read: carriers/named_rows.cpp
 } // namespace detail
 
 // The current object. A C++ program that has not called start_settings reads the environment here, and notes

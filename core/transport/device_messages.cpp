@@ -44,84 +44,84 @@ DeviceMessages::DeviceMessages(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communi
     ranks_ = {std::move(gpu), std::move(communicator), std::move(control), std::move(data),
               [this] { return channels_ = (channels_ + 1) % (ranks_.data->largest_tag() + 1); }};
     beside_.emplace(ranks_.gpu);
-    for (std::size_t k = 0; k < message_rows; ++k) {
+    for (std::size_t k = 0; k < message_transport_count; ++k) {
         const MessageTransport* transport = message_transports()[k];
-        rows_.push_back({name_of(*transport, &ranks_.gpu->vendor()), transport, nullptr, k, ""});
+        entries_.push_back({name_of(*transport, &ranks_.gpu->vendor()), transport, nullptr, k, ""});
     }
-    if (const std::string& name = settings().message_transport; !name.empty()) for_all_ = &row_named(name);
+    if (const std::string& name = settings().message_transport; !name.empty()) for_all_ = &entry_named(name);
     const std::string no_kernels =
         first_told(*ranks_.control, GpuCompiler::why_not(ranks_.gpu->vendor()), "setting up device messages");
-    bool all_reached = false; // by rows in front
-    for (std::size_t k = 0; k < message_rows; ++k) {
-        Row& row = rows_[k];
-        const MessageTransport& transport = *row.transport;
-        const auto same = std::find_if(rows_.begin(), rows_.begin() + static_cast<std::ptrdiff_t>(k),
-                                       [&](const Row& r) { return r.transport->make == transport.make; });
-        row.first = static_cast<std::size_t>(same - rows_.begin());
-        if (row.first < k) {
-            row.carrier = same->carrier;
-            row.why_no_carrier = same->why_no_carrier;
+    bool all_reached = false; // by entries in front
+    for (std::size_t k = 0; k < message_transport_count; ++k) {
+        TransportEntry& entry = entries_[k];
+        const MessageTransport& transport = *entry.transport;
+        const auto same = std::find_if(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(k),
+                                       [&](const TransportEntry& r) { return r.transport->make == transport.make; });
+        entry.first = static_cast<std::size_t>(same - entries_.begin());
+        if (entry.first < k) {
+            entry.carrier = same->carrier;
+            entry.why_no_carrier = same->why_no_carrier;
             continue;
         }
-        if (transport.rules.costly && all_reached && for_all_ != &row)
-            row.why_no_carrier =
-                "devices reach each other's memory; jali.tune.experiment(message_transport='" + row.name +
+        if (transport.rules.costly && all_reached && for_all_ != &entry)
+            entry.why_no_carrier =
+                "devices reach each other's memory; jali.tune.experiment(message_transport='" + entry.name +
                 "') on all ranks makes it";
         else if (!transport.traits.maps_memory && !transport.rules.to_oneself) // those say it rank by rank
-            row.why_no_carrier = transport.why_not(ranks_.gpu, *ranks_.communicator);
+            entry.why_no_carrier = transport.why_not(ranks_.gpu, *ranks_.communicator);
         else if (transport.traits.maps_memory) // who writes into the memory of peers signals by kernels
-            row.why_no_carrier = no_kernels;
-        if (!row.why_no_carrier.empty()) continue;
-        row.carrier = carriers_.emplace_back(transport.make(ranks_)).get();
-        all_reached = all_reached || (!transport.rules.to_oneself && row.carrier->reaches_all());
+            entry.why_no_carrier = no_kernels;
+        if (!entry.why_no_carrier.empty()) continue;
+        entry.carrier = carriers_.emplace_back(transport.make(ranks_)).get();
+        all_reached = all_reached || (!transport.rules.to_oneself && entry.carrier->reaches_all());
     }
 }
 
-const DeviceMessages::Row& DeviceMessages::row_named(const std::string& name) const {
+const DeviceMessages::TransportEntry& DeviceMessages::entry_named(const std::string& name) const {
     std::string known;
-    for (const Row& row : rows_) {
-        if (row.transport->rules.to_oneself) continue;
-        if (row.name == name) return row;
-        known += (known.empty() ? "" : ", ") + row.name;
+    for (const TransportEntry& entry : entries_) {
+        if (entry.transport->rules.to_oneself) continue;
+        if (entry.name == name) return entry;
+        known += (known.empty() ? "" : ", ") + entry.name;
     }
     throw MessageError("transport=" + name + ": transports of a message on " + ranks_.gpu->kind() +
                        " devices are " + known);
 }
 
-std::string DeviceMessages::why_not(const Row& row, int peer) const {
-    if (row.transport->rules.to_oneself != (peer == rank())) return "it is for other ranks";
-    return row.carrier == nullptr ? row.why_no_carrier : row.carrier->why_not(peer);
+std::string DeviceMessages::why_not(const TransportEntry& entry, int peer) const {
+    if (entry.transport->rules.to_oneself != (peer == rank())) return "it is for other ranks";
+    return entry.carrier == nullptr ? entry.why_no_carrier : entry.carrier->why_not(peer);
 }
 
-// The first row that is open and takes so many bytes, or the one that is named.
-const DeviceMessages::Row& DeviceMessages::choose(const MessageArray& array, const Row* named,
+// The first entry that is open and takes so many bytes, or the one that is named.
+const DeviceMessages::TransportEntry& DeviceMessages::choose(const MessageArray& array, const TransportEntry* named,
                                                   std::string& why) const {
     if (array.peer == rank()) {
         why = "to oneself";
-        return rows_[0];
+        return entries_[0];
     }
-    if (const Row* row = named != nullptr ? named : for_all_; row != nullptr) {
-        if (const std::string closed = why_not(*row, array.peer); !closed.empty())
+    if (const TransportEntry* entry = named != nullptr ? named : for_all_; entry != nullptr) {
+        if (const std::string closed = why_not(*entry, array.peer); !closed.empty())
             throw GpuError("messages of " + rank_text(rank()) + " with " + rank_text(array.peer) +
-                           " cannot go by '" + row->name + "': " + closed);
+                           " cannot go by '" + entry->name + "': " + closed);
         why = named != nullptr ? "it was named" : "message_transport";
-        return *row;
+        return *entry;
     }
     std::string closed, size;
-    for (const Row& row : rows_) {
-        if (row.transport->rules.to_oneself) continue;
-        if (const std::string reason = why_not(row, array.peer); !reason.empty()) {
+    for (const TransportEntry& entry : entries_) {
+        if (entry.transport->rules.to_oneself) continue;
+        if (const std::string reason = why_not(entry, array.peer); !reason.empty()) {
             if (closed.find(reason) == std::string::npos) closed += (closed.empty() ? "" : "; ") + reason;
             continue;
         }
-        if (row.transport->rules.most_bytes != std::numeric_limits<std::size_t>::max() && size.empty())
-            size = std::to_string(array.bytes) + " bytes, and '" + row.name + "' is for up to " +
-                   std::to_string(row.transport->rules.most_bytes) + " bytes";
-        if (array.bytes > row.transport->rules.most_bytes) continue;
+        if (entry.transport->rules.most_bytes != std::numeric_limits<std::size_t>::max() && size.empty())
+            size = std::to_string(array.bytes) + " bytes, and '" + entry.name + "' is for up to " +
+                   std::to_string(entry.transport->rules.most_bytes) + " bytes";
+        if (array.bytes > entry.transport->rules.most_bytes) continue;
         why = size.empty() ? closed : size;
         if (!closed.empty() && rank() < array.peer) // one of the two says so
-            tell_once("messages between devices go by way of '" + row.name + "', since " + closed);
-        return row;
+            tell_once("messages between devices go by way of '" + entry.name + "', since " + closed);
+        return entry;
     }
     throw GpuError("messages of " + rank_text(rank()) + " with " + rank_text(array.peer) +
                    " cannot go at all: " + closed);
@@ -189,7 +189,7 @@ DeviceMessage::DeviceMessage(std::shared_ptr<DeviceMessages> all, const MessageA
                              const std::string& transport_name, void* owner_stream)
     : all_(required(std::move(all), "what a message shares with others, DeviceMessages,")), array_(array),
       element_(element), shape_(shape.substr(0, 79)),
-      named_(transport_name.empty() ? nullptr : &all_->row_named(transport_name)),
+      named_(transport_name.empty() ? nullptr : &all_->entry_named(transport_name)),
       owner_stream_(owner_stream), number_(++all_->made_) {
     if (array_.peer < 0 || array_.peer >= all_->size())
         throw MessageError(rank_text(array_.peer) + " does not exist among " + counted(all_->size(), "rank"));
@@ -199,7 +199,7 @@ DeviceMessage::DeviceMessage(std::shared_ptr<DeviceMessages> all, const MessageA
     std::exception_ptr trouble;
     DeviceMessages::Told told{};
     try {
-        row_ = &all_->choose(array_, named_, why_);
+        entry_ = &all_->choose(array_, named_, why_);
         ends_ = make_ends();
     } catch (const GpuError& error) {
         put(told.trouble, error.what());
@@ -208,24 +208,24 @@ DeviceMessage::DeviceMessage(std::shared_ptr<DeviceMessages> all, const MessageA
         put(told.trouble, error.what());
         trouble = std::current_exception();
     }
-    const auto number = [&](const DeviceMessages::Row* row) {
-        return row == nullptr ? -1 : static_cast<std::int32_t>(row - all_->rows_.data());
+    const auto number = [&](const DeviceMessages::TransportEntry* entry) {
+        return entry == nullptr ? -1 : static_cast<std::int32_t>(entry - all_->entries_.data());
     };
     told.tag = array_.tag;
     told.bytes = static_cast<std::int64_t>(array_.bytes);
     told.address = array_.address;
     told.sends = array_.sends;
-    told.row = number(row_);
+    told.entry = number(entry_);
     told.named = number(named_);
     put(told.element, element_);
     put(told.shape, shape_);
     put(told.why, why_);
-    for (std::size_t k = 0; k < message_rows && !trouble; ++k) {
+    for (std::size_t k = 0; k < message_transport_count && !trouble; ++k) {
         const auto text = ends_[k] ? ends_[k]->told() : std::vector<std::byte>();
         if (text.size() > MessageEnd::most_told)
-            throw std::length_error("an end of a message by '" + all_->rows_[k].name + "' tells too much");
-        told.by_row[k].bytes = static_cast<std::int32_t>(text.size());
-        std::ranges::copy(text, told.by_row[k].text);
+            throw std::length_error("an end of a message by '" + all_->entries_[k].name + "' tells too much");
+        told.by_entry[k].bytes = static_cast<std::int32_t>(text.size());
+        std::ranges::copy(text, told.by_entry[k].text);
     }
     half_ = all_->introduce(array_.peer, told);
     if (trouble) std::rethrow_exception(trouble);
@@ -234,10 +234,10 @@ DeviceMessage::DeviceMessage(std::shared_ptr<DeviceMessages> all, const MessageA
 // Of a sender by its own choice; a receiver is ready for all.
 DeviceMessage::Ends DeviceMessage::make_ends() {
     Ends ends;
-    for (const DeviceMessages::Row& row : all_->rows_)
-        if (!ends[row.first] && all_->why_not(row, array_.peer).empty() &&
-            (!array_.sends || row.first == row_->first))
-            ends[row.first] = row.carrier->make(array_);
+    for (const DeviceMessages::TransportEntry& entry : all_->entries_)
+        if (!ends[entry.first] && all_->why_not(entry, array_.peer).empty() &&
+            (!array_.sends || entry.first == entry_->first))
+            ends[entry.first] = entry.carrier->make(array_);
     return ends;
 }
 
@@ -259,21 +259,21 @@ void DeviceMessage::meet() {
         throw MessageError(with_tag + ": " + here + " sends, but " + there +
                            " receives; make the arrays alike");
     }
-    const auto row_of = [&](std::int32_t number) { return number < 0 ? nullptr : &all_->rows_[number]; };
-    const DeviceMessages::Row* const taken = array_.sends ? row_ : row_of(other.row);
-    const DeviceMessages::Row* const wanted = array_.sends ? row_of(other.named) : named_;
+    const auto entry_of = [&](std::int32_t number) { return number < 0 ? nullptr : &all_->entries_[number]; };
+    const DeviceMessages::TransportEntry* const taken = array_.sends ? entry_ : entry_of(other.entry);
+    const DeviceMessages::TransportEntry* const wanted = array_.sends ? entry_of(other.named) : named_;
     if (wanted != nullptr && wanted->first != taken->first && !taken->transport->rules.to_oneself)
         throw MessageError(with_tag + " goes by '" + taken->name + "' at its sender, and by '" +
                            wanted->name +
                            "' at its receiver; name the same on both sides, or none at the receiver");
-    const auto& text = other.by_row[taken->first];
+    const auto& text = other.by_entry[taken->first];
     std::unique_ptr<MessageEnd>& end = ends_[taken->first];
     if (!end)
         throw GpuError(with_tag + " goes by '" + taken->name +
                        "' at its sender, but not here: " + all_->why_not(*taken, array_.peer));
     end->meet(std::span(text.text, static_cast<std::size_t>(text.bytes)), *taken->transport);
     if (!array_.sends) {
-        row_ = taken;
+        entry_ = taken;
         why_ = other.why;
     }
     sent_from_ = array_.sends ? array_.address : other.address;
@@ -294,7 +294,7 @@ void DeviceMessage::copy_alone(void* stream) const {
 
 std::string DeviceMessage::describe() const {
     return "<message " + std::string(array_.sends ? "to " : "from ") + rank_text(array_.peer) + ", tag " +
-           std::to_string(array_.tag) + ", " + std::to_string(array_.bytes) + " bytes, " + row_->name + ": " +
+           std::to_string(array_.tag) + ", " + std::to_string(array_.bytes) + " bytes, " + entry_->name + ": " +
            why_ + ">";
 }
 
@@ -302,19 +302,19 @@ std::string DeviceMessage::describe() const {
 
 template <class F>
 void DeviceMessages::for_each_carrier(std::span<DeviceMessage* const> messages, F f) {
-    std::array<std::vector<MessageEnd*>, message_rows> ends; // by the first row of the carrier
+    std::array<std::vector<MessageEnd*>, message_transport_count> ends; // by the first entry of the carrier
     for (DeviceMessage* m : messages) {
         m->meet();
-        ends[m->row_->first].push_back(m->end_.get());
+        ends[m->entry_->first].push_back(m->end_.get());
     }
-    for (std::size_t k = 0; k < message_rows; ++k)
-        if (!ends[k].empty()) f(rows_[k], MessageCarrier::Ends(ends[k]));
+    for (std::size_t k = 0; k < message_transport_count; ++k)
+        if (!ends[k].empty()) f(entries_[k], MessageCarrier::Ends(ends[k]));
 }
 
 void DeviceMessages::rehearse(std::span<DeviceMessage* const> messages) {
     refuse_null(messages);
-    for_each_carrier(messages, [&](const Row& row, MessageCarrier::Ends ends) {
-        row.carrier->rehearse(ends, ranks_.gpu->stream());
+    for_each_carrier(messages, [&](const TransportEntry& entry, MessageCarrier::Ends ends) {
+        entry.carrier->rehearse(ends, ranks_.gpu->stream());
     });
     if (std::ranges::all_of(messages, [](const auto* m) { return m->transport().traits.recordable; }))
         prove_once(messages, std::nullopt);
@@ -330,11 +330,11 @@ StreamProgram& DeviceMessages::program_of(std::span<DeviceMessage* const> messag
     }
     auto program = std::make_unique<StreamProgram>(ranks_.gpu);
     for (const bool by_host : {true, false}) // which does not wait for what others do on the stream
-        for_each_carrier(messages, [&](const Row& row, MessageCarrier::Ends ends) {
-            if (row.transport->traits.host_waits == by_host) row.carrier->begin(*program, ends);
+        for_each_carrier(messages, [&](const TransportEntry& entry, MessageCarrier::Ends ends) {
+            if (entry.transport->traits.host_waits == by_host) entry.carrier->begin(*program, ends);
         });
     for_each_carrier(messages,
-                     [&](const Row& row, MessageCarrier::Ends ends) { row.carrier->end(*program, ends); });
+                     [&](const TransportEntry& entry, MessageCarrier::Ends ends) { entry.carrier->end(*program, ends); });
     programs_.push_front({numbers_, std::move(program)});
     if (programs_.size() > most_programs) programs_.pop_back();
     return *programs_.front().program;

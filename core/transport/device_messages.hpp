@@ -2,7 +2,7 @@
 //
 // A communicator has one DeviceMessages for a device: the carriers that its ranks found to be open, when they
 // made it together. A message concerns two ranks alone. When an end is made it tells the other one, over the
-// host, what it is, which row of message_transport.hpp it takes and what the carrier wants known; ends of the
+// host, what it is, which entry of message_transport.hpp it takes and what the carrier wants known; ends of the
 // same ranks and tag meet in the order in which they were made, at the first start at the latest.
 #pragma once
 
@@ -28,7 +28,7 @@ struct RecordedCalls;
 
 class DeviceMessages {
   public:
-    // Collective; says so to ranks that come to something else. Throws MessageError where a row is named for
+    // Collective; says so to ranks that come to something else. Throws MessageError where an entry is named for
     // all messages that these devices have not.
     DeviceMessages(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator);
     DeviceMessages(const DeviceMessages&) = delete;
@@ -36,9 +36,9 @@ class DeviceMessages {
     const std::shared_ptr<Gpu>& gpu() const { return ranks_.gpu; }
     int rank() const { return ranks_.communicator->rank(); }
     int size() const { return ranks_.communicator->size(); }
-    // Why messages with that rank cannot go by the row of this name; empty if they can. Throws MessageError
+    // Why messages with that rank cannot go by the entry of this name; empty if they can. Throws MessageError
     // for a name that is none.
-    std::string why_not(const std::string& name, int peer) const { return why_not(row_named(name), peer); }
+    std::string why_not(const std::string& name, int peer) const { return why_not(entry_named(name), peer); }
 
     // Puts a start of each of these on a stream, or on jali's, in order with those of the arrays' owners.
     // Waits for ends that have not met, and for carriers that want the host. Where first runs are proved, the
@@ -60,23 +60,23 @@ class DeviceMessages {
 
   private:
     friend class DeviceMessage;
-    struct Row {
+    struct TransportEntry {
         std::string name;
         const MessageTransport* transport;
         MessageCarrier* carrier;    // null: there is none
-        std::size_t first;          // row of this carrier
+        std::size_t first;          // entry of this carrier
         std::string why_no_carrier; // the same on all ranks
     };
     // What one end tells the other.
     struct Told {
         std::int64_t tag, bytes;
         GpuAddress address;
-        std::int32_t sends, row, named; // numbers of rows; -1: none
+        std::int32_t sends, entry, named; // numbers of entries; -1: none
         char element[16], shape[80], why[800], trouble[400];
         struct {
             std::int32_t bytes;
             std::byte text[MessageEnd::most_told];
-        } by_row[message_rows]; // for the first of each carrier
+        } by_entry[message_transport_count]; // for the first of each carrier
     };
     // One that has been made, or is gone, and what its other end tells.
     struct Half {
@@ -91,13 +91,13 @@ class DeviceMessages {
         std::unique_ptr<Request> request;
     };
 
-    const Row& row_named(const std::string& name) const;
-    std::string why_not(const Row& row, int peer) const;
-    const Row& choose(const MessageArray& array, const Row* named, std::string& why) const;
+    const TransportEntry& entry_named(const std::string& name) const;
+    std::string why_not(const TransportEntry& entry, int peer) const;
+    const TransportEntry& choose(const MessageArray& array, const TransportEntry* named, std::string& why) const;
     std::shared_ptr<Half> introduce(int peer, const Told& told);
     void deliver(int peer, const Told& told);
     const Told& told_to(const DeviceMessage& message);
-    // Calls f(row, ends) for the carriers of these, which meet.
+    // Calls f(entry, ends) for the carriers of these, which meet.
     template <class F>
     void for_each_carrier(std::span<DeviceMessage* const> messages, F f);
     StreamProgram& program_of(std::span<DeviceMessage* const> messages);
@@ -111,8 +111,8 @@ class DeviceMessages {
 
     MessageRanks ranks_;
     std::vector<std::shared_ptr<MessageCarrier>> carriers_;
-    std::vector<Row> rows_;
-    const Row* for_all_ = nullptr;
+    std::vector<TransportEntry> entries_;
+    const TransportEntry* for_all_ = nullptr;
     int channels_ = 0;
     std::map<std::tuple<int, bool, std::int64_t>, Meeting>
         meetings_;                                 // other end: rank, whether it sends, tag
@@ -135,7 +135,7 @@ class DeviceMessages {
 class DeviceMessage {
   public:
     // Tells the other end, also when it throws because this one cannot be made: GpuError, OutOfMemory.
-    // `transport_name` names a row, or is empty; on `owner_stream` whoever has the array goes on with it.
+    // `transport_name` names an entry, or is empty; on `owner_stream` whoever has the array goes on with it.
     // Throws MessageError for a name that is none.
     DeviceMessage(std::shared_ptr<DeviceMessages> all, const MessageArray& array, const std::string& element,
                   const std::string& shape, const std::string& transport_name, void* owner_stream);
@@ -147,8 +147,8 @@ class DeviceMessage {
 
     const MessageArray& array() const { return array_; }
     // The sender's choice, when they have met.
-    const std::string& transport_name() const { return row_->name; }
-    const MessageTransport& transport() const { return *row_->transport; }
+    const std::string& transport_name() const { return entry_->name; }
+    const MessageTransport& transport() const { return *entry_->transport; }
     const std::string& why() const { return why_; }
     GpuAddress sent_from() const { return sent_from_; } // the array's address at its sender
     const MessageEnd& end() const;                      // throws MessageError where they have not
@@ -159,13 +159,13 @@ class DeviceMessage {
 
   private:
     friend class DeviceMessages;
-    using Ends = std::array<std::unique_ptr<MessageEnd>, message_rows>; // by the first row of the carrier
+    using Ends = std::array<std::unique_ptr<MessageEnd>, message_transport_count>; // by the first entry of the carrier
     Ends make_ends();
 
     std::shared_ptr<DeviceMessages> all_;
     MessageArray array_;
     std::string element_, shape_, why_;
-    const DeviceMessages::Row *named_ = nullptr, *row_ = nullptr;
+    const DeviceMessages::TransportEntry *named_ = nullptr, *entry_ = nullptr;
     void* owner_stream_;
     GpuAddress sent_from_ = 0;
     std::shared_ptr<DeviceMessages::Half> half_;

@@ -1,10 +1,10 @@
-// What transports do for messages between devices: rows, and the carrier that a row makes for all messages of
+// What transports do for messages between devices: entries, and the carrier that an entry makes for all messages of
 // a communicator on one device.
 //
 // A message has two ends, made once and started again and again (device_messages.hpp). What two ends tell
-// each other first, and what a start of several puts on a stream, is the carrier's business; rows that make
+// each other first, and what a start of several puts on a stream, is the carrier's business; entries that make
 // the same one are told apart by who sends, message by message. A new transport is a file with a carrier and
-// a row, and the row's name in the table of message_transport.cpp.
+// an entry, and the entry's name in the table of message_transport.cpp.
 #pragma once
 
 #include "device/stream_program.hpp"
@@ -43,7 +43,7 @@ class MessageEnd {
     // Goes to the other end: at most so many bytes.
     static constexpr std::size_t most_told = 448;
     virtual std::vector<std::byte> told() const { return {}; }
-    // What the other end told; the row is the sender's choice. Throws GpuError.
+    // What the other end told; the entry is the sender's choice. Throws GpuError.
     virtual void meet(std::span<const std::byte>, const MessageTransport&) {}
 
     // The array that receives cannot be written by others: the message lands beside it and is copied.
@@ -89,9 +89,9 @@ class MessageCarrier {
     virtual void give_up() noexcept {}
 };
 
-// Which messages take a row.
+// Which messages take an entry.
 struct MessageRules {
-    std::size_t most_bytes = std::numeric_limits<std::size_t>::max(); // longer ones are for rows behind it
+    std::size_t most_bytes = std::numeric_limits<std::size_t>::max(); // longer ones are for entries behind it
     bool costly = false;     // made only where those in front do not reach all ranks, or all name it
     bool to_oneself = false; // and to nobody else
     bool noted = true;       // in DriverRecord, so that they can be checked
@@ -106,7 +106,7 @@ extern const MessageTransport messages_to_oneself, messages_by_remote_write, mes
     messages_by_library, messages_by_gpu_aware_mpi, messages_by_staging;
 
 // In the order in which they are taken.
-inline constexpr std::size_t message_rows = 6;
-std::span<const MessageTransport* const, message_rows> message_transports();
+inline constexpr std::size_t message_transport_count = 6;
+std::span<const MessageTransport* const, message_transport_count> message_transports();
 
 } // namespace jali

@@ -382,21 +382,21 @@ std::string agree_on_handle_type(const std::shared_ptr<Gpu>& gpu, Communicator& 
     if (!processes) return "";
     std::string why[std::size(handle_types)];
     for (const bool begun : {true, false}) {
-        for (const HandleTypeRow& row : handle_types) {
-            if ((row.type == first) != begun) continue;
-            std::string& trouble = why[&row - handle_types];
-            trouble = try_type(gpu, communicator, row.type);
+        for (const HandleTypeSpec& spec : handle_types) {
+            if ((spec.type == first) != begun) continue;
+            std::string& trouble = why[&spec - handle_types];
+            trouble = try_type(gpu, communicator, spec.type);
             if (trouble.empty()) {
-                gpu->use_handle_type(row.type);
+                gpu->use_handle_type(spec.type);
                 return "";
             }
         }
     }
     std::string trouble;
-    for (const HandleTypeRow& row : handle_types)
-        trouble += (trouble.empty() ? "" : "; ") + std::string(row.name) + ": " + why[&row - handle_types];
+    for (const HandleTypeSpec& spec : handle_types)
+        trouble += (trouble.empty() ? "" : "; ") + std::string(spec.name) + ": " + why[&spec - handle_types];
     return "processes cannot map each other's device memory (" + trouble +
-           "); let them share a container with its network and IPC namespaces, or use rows that need no such "
+           "); let them share a container with its network and IPC namespaces, or use transports that need no such "
            "memory: those of the vendor's library, of gpu-aware-mpi or host-staged";
 }
 

@@ -12,13 +12,13 @@ std::string name_of(const Transport& transport, const std::string& library) {
     return (library.empty() ? "library" : library) + transport.name;
 }
 
-std::vector<std::string> names_of(std::span<const Transport* const> rows,
+std::vector<std::string> names_of(std::span<const Transport* const> transports,
                                   std::span<const std::string> libraries) {
     std::vector<std::string> names;
-    for (const Transport* row : rows) {
-        if (!row->of_library()) names.emplace_back(row->name);
+    for (const Transport* entry : transports) {
+        if (!entry->of_library()) names.emplace_back(entry->name);
         for (const std::string& library : libraries)
-            if (row->of_library() && !library.empty()) names.push_back(name_of(*row, library));
+            if (entry->of_library() && !library.empty()) names.push_back(name_of(*entry, library));
     }
     return names;
 }

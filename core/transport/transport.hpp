@@ -28,7 +28,7 @@ struct TransportTraits {
 };
 
 struct Transport {
-    const char* name;  // in names of rows; empty or what begins with "-" comes behind the vendor's library's
+    const char* name;  // in names of entries; empty or what begins with "-" comes behind the vendor's library's
     const char* words; // what carries
     TransportTraits traits;
     // Empty if the ranks of a communicator can use it with these devices (null: hosts), else why not.
@@ -38,11 +38,11 @@ struct Transport {
     bool of_library() const { return *name == '\0' || *name == '-'; } // the vendor's
 };
 
-// As a row of devices of a vendor is named, or of hosts (null); by the name of the vendor's library.
+// As an entry of devices of a vendor is named, or of hosts (null); by the name of the vendor's library.
 std::string name_of(const Transport& transport, const GpuVendor* vendor);
 std::string name_of(const Transport& transport, const std::string& library);
-// Of rows for devices of all vendors, by the names of their libraries.
-std::vector<std::string> names_of(std::span<const Transport* const> rows,
+// Of entries for devices of all vendors, by the names of their libraries.
+std::vector<std::string> names_of(std::span<const Transport* const> transports,
                                   std::span<const std::string> libraries);
 
 } // namespace jali

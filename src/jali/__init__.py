@@ -94,7 +94,7 @@ if TYPE_CHECKING:
     from jali.lattice.inspection import KernelReport, inspect
     from jali.lattice.loading import load
     from jali.lattice.saving import save
-    from jali.lattice.update_simulation import SimulatedRow, UpdateSimulation
+    from jali.lattice.update_simulation import PolicyPrediction, UpdateSimulation
 
 __all__ = [
     "ALL",
@@ -127,7 +127,7 @@ __all__ = [
     "RecordingError",
     "Scalar",
     "ShapeError",
-    "SimulatedRow",
+    "PolicyPrediction",
     "SiteFunction",
     "Spinor",
     "StorageError",
@@ -195,7 +195,7 @@ _LATER = {
     },
     "Call": "jali.lattice.bound_call",
     "KernelReport": "jali.lattice.inspection",
-    "SimulatedRow": "jali.lattice.update_simulation",
+    "PolicyPrediction": "jali.lattice.update_simulation",
     "UpdateSimulation": "jali.lattice.update_simulation",
     "block_sums": "jali.lattice.block_sums",
     "inspect": "jali.lattice.inspection",

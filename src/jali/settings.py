@@ -1,6 +1,6 @@
 """What users choose by environment variables: read once, when jali is imported, into one object that never changes.
 
-Every variable is a row of one table (`core/settings/rows.cpp`), from which docs/reference/environment.md is made. A wrong value is a
+Every variable is an entry of one table (`core/settings/specs.cpp`), from which docs/reference/environment.md is made. A wrong value is a
 `ParameterError` that names all that is wrong, when jali is imported. Changing `os.environ` afterwards does nothing. Programs give
 arguments (`Lattice(..., device=...)`, `algorithm=...`); where there is none, and in tests and benchmarks, `using` runs a part of a program
 with other settings. Nothing else in jali reads the environment, but for what launchers say (`jali.comm.place`).
@@ -21,9 +21,9 @@ from jali.files import name_shown, value_shown
 Value = str | int | float | bool | None
 
 current = _core.settings
-"""The settings now: `current().halo_policy`. An attribute for each row of the table, of type str, int, float or bool."""
+"""The settings now: `current().halo_policy`. An attribute for each entry of the table, of type str, int, float or bool."""
 
-rows = _core.setting_rows
+specs = _core.setting_specs
 """The table: for each setting its name, its variable, what it may be, its default and its meaning."""
 
 
@@ -57,9 +57,9 @@ def environment(**changes: Value) -> dict[str, str]:
     """The environment for a program that is started: that of this process, with the current settings and these changes."""
     chosen = dict(changed(**changes).differing())
     environment = {
-        name: value for name, value in os.environ.items() if name not in {row.variable for row in rows()}
+        name: value for name, value in os.environ.items() if name not in {spec.variable for spec in specs()}
     }
-    return environment | {row.variable: chosen[row.variable] for row in rows() if row.variable in chosen}
+    return environment | {spec.variable: chosen[spec.variable] for spec in specs() if spec.variable in chosen}
 
 
 def of_others(*beginnings: str) -> dict[str, str]:

@@ -1,6 +1,6 @@
-"""Vendors of devices, as the core knows them: a row for each, with all in which one differs from another.
+"""Vendors of devices, as the core knows them: an entry for each, with all in which one differs from another.
 
-The rows are files of core/device/vendors. Python adds where its packages have libraries, when such a device is first
+The entries are files of core/device/vendors. Python adds where its packages have libraries, when such a device is first
 asked for. Nothing asks which vendor it has.
 """
 
@@ -21,7 +21,7 @@ def names() -> list[str]:
 
 @functools.cache
 def vendor(name: str) -> _core.GpuVendor:
-    """The row of this name. Raises ValueError where there is none."""
+    """The entry of this name. Raises ValueError where there is none."""
     return _core.vendor(name)
 
 
@@ -38,7 +38,7 @@ def libraries() -> list[str]:
 
 def packaged(library: _core.VendorLibrary) -> list[str]:
     """Files of a library in installed packages."""
-    from pathlib import Path  # which costs more than the rows
+    from pathlib import Path  # which costs more than the entries
 
     return [
         os.fspath(path)
@@ -51,7 +51,7 @@ def packaged(library: _core.VendorLibrary) -> list[str]:
 @functools.cache
 def suggest_libraries(name: str) -> None:
     """Tells the core, once, where packages have a vendor's libraries; it asks when it is first asked for such a device."""
-    row = vendor(name)
-    for part, library in (("driver", row.driver), ("compiler", row.compiler.library), ("ccl", row.ccl)):
+    entry = vendor(name)
+    for part, library in (("driver", entry.driver), ("compiler", entry.compiler.library), ("ccl", entry.ccl)):
         if files := packaged(library):
             _core.suggest_library(name, part, files)

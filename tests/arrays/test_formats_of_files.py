@@ -1,4 +1,4 @@
-"""What all formats of files of distributed arrays promise, one row after the other."""
+"""What all formats of files of distributed arrays promise, one format after the other."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CASES: list[tuple[int, dict[str, Any]]] = [
 
 
 @pytest.fixture(params=["npy", "hdf5", "hdf5-parts", "zarr", "segy"])
-def row(request: pytest.FixtureRequest) -> str:
+def format(request: pytest.FixtureRequest) -> str:
     if request.param in PACKAGES:
         pytest.importorskip(PACKAGES[request.param])
     return str(request.param)
@@ -47,8 +47,8 @@ def example(shape: tuple[int, ...] = SHAPE) -> np.ndarray:
     return np.random.default_rng(5).normal(size=shape).astype("float32")
 
 
-def path_in(folder: Path, row: str) -> Path:
-    return folder / f"x{(file_formats()[row].endings or ('.h5',))[0]}"
+def path_in(folder: Path, format: str) -> Path:
+    return folder / f"x{(file_formats()[format].endings or ('.h5',))[0]}"
 
 
 def test_each_row_is_tested_here() -> None:
@@ -57,13 +57,13 @@ def test_each_row_is_tested_here() -> None:
 
 @pytest.mark.parametrize(("ranks", "layout"), CASES, ids=str)
 def test_any_layout_is_written_and_read_in_any_other(
-    tmp_path: Path, row: str, ranks: int, layout: dict[str, Any]
+    tmp_path: Path, format: str, ranks: int, layout: dict[str, Any]
 ) -> None:
-    whole, path = example(), path_in(tmp_path, row)
+    whole, path = example(), path_in(tmp_path, format)
 
     def write() -> None:
         x = DistributedArray.to_dist(whole, **layout)
-        save(path, x, format=row, **NEEDED.get(row, {}))
+        save(path, x, format=format, **NEEDED.get(format, {}))
         y = load(path, **layout)
         assert y.layout is x.layout
         assert y.dtype == np.float32
@@ -79,23 +79,23 @@ def test_any_layout_is_written_and_read_in_any_other(
             comm.virtual_ranks(number, read, other)
 
 
-def test_arrays_that_all_ranks_have_are_those_of_rank_0(tmp_path: Path, row: str) -> None:
-    path = path_in(tmp_path, row)
+def test_arrays_that_all_ranks_have_are_those_of_rank_0(tmp_path: Path, format: str) -> None:
+    path = path_in(tmp_path, format)
 
     def program() -> None:
         x = DistributedArray(SHAPE, partition=Partition.UNSAFE_BROADCAST, dtype="float32")
         x[...] = 7 + x.rank
-        save(path, x, format=row, **NEEDED.get(row, {}))
+        save(path, x, format=format, **NEEDED.get(format, {}))
 
     comm.virtual_ranks(3, program)
     assert np.all(load(path).local == 7)
 
 
-def test_an_older_file_is_replaced_and_nothing_else_is_left(tmp_path: Path, row: str) -> None:
-    path, whole = path_in(tmp_path, row), example()
+def test_an_older_file_is_replaced_and_nothing_else_is_left(tmp_path: Path, format: str) -> None:
+    path, whole = path_in(tmp_path, format), example()
 
     def program(factor: float) -> None:
-        save(path, factor * DistributedArray.to_dist(whole), format=row, **NEEDED.get(row, {}))
+        save(path, factor * DistributedArray.to_dist(whole), format=format, **NEEDED.get(format, {}))
 
     comm.virtual_ranks(2, program, 1.0)
     before = sorted(os.listdir(tmp_path))
@@ -107,18 +107,18 @@ def test_an_older_file_is_replaced_and_nothing_else_is_left(tmp_path: Path, row:
 @pytest.mark.parametrize("there", [False, True])
 @pytest.mark.parametrize("bad", [0, 2])
 def test_where_one_rank_cannot_write_all_raise_and_no_half_file_has_the_name(
-    tmp_path: Path, row: str, there: bool, bad: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, format: str, there: bool, bad: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, whole = path_in(tmp_path, row), example()
+    path, whole = path_in(tmp_path, format), example()
     if there:
-        save(path, DistributedArray.to_dist(whole), format=row, **NEEDED.get(row, {}))
+        save(path, DistributedArray.to_dist(whole), format=format, **NEEDED.get(format, {}))
     before = sorted(os.listdir(tmp_path))
-    break_writing(row, bad, monkeypatch)
+    break_writing(format, bad, monkeypatch)
 
     def program() -> str:
         x = 2 * DistributedArray.to_dist(whole)
         with pytest.raises(OSError, match="No space left") as caught:
-            save(path, x, format=row, **NEEDED.get(row, {}))
+            save(path, x, format=format, **NEEDED.get(format, {}))
         return str(caught.value)
 
     assert len(set(comm.virtual_ranks(3, program))) == 1
@@ -128,7 +128,7 @@ def test_where_one_rank_cannot_write_all_raise_and_no_half_file_has_the_name(
         assert np.array_equal(load(path).local, whole)
 
 
-def break_writing(row: str, bad: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def break_writing(format: str, bad: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is full where one rank writes its numbers."""
 
     def full(*_: Any, **__: Any) -> None:
@@ -144,56 +144,56 @@ def break_writing(row: str, bad: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
         monkeypatch.setattr(module, name, call)
 
-    if row in ("npy", "hdf5"):
+    if format in ("npy", "hdf5"):
         first(sys.modules["jali.io.arrays"], "_write_rows")
-    elif row == "hdf5-parts":
+    elif format == "hdf5-parts":
         first(sys.modules["jali.arrays.file_formats._hdf5_parts"], "_write_part")
-    elif row == "zarr":
+    elif format == "zarr":
         first(sys.modules["zarr"].Array, "__setitem__")
     else:
         first(sys.modules["jali.arrays.file_formats.segy"], "_write_traces")
 
 
 def test_packages_that_are_not_installed_are_named_on_all_ranks(
-    tmp_path: Path, row: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if row == "npy":
+    if format == "npy":
         pytest.skip("needs none")
-    path, whole = path_in(tmp_path, row), example()
-    save(path, DistributedArray.to_dist(whole), format=row, **NEEDED.get(row, {}))
-    monkeypatch.setitem(sys.modules, PACKAGES[row], None)
-    extra = row.removesuffix("-parts")
+    path, whole = path_in(tmp_path, format), example()
+    save(path, DistributedArray.to_dist(whole), format=format, **NEEDED.get(format, {}))
+    monkeypatch.setitem(sys.modules, PACKAGES[format], None)
+    extra = format.removesuffix("-parts")
 
     def program() -> None:
         x = DistributedArray.to_dist(whole)
         with pytest.raises(ParameterError, match=rf'pip install "jali\[{extra}\]"'):
-            save(path, x, format=row, **NEEDED.get(row, {}))
+            save(path, x, format=format, **NEEDED.get(format, {}))
         with pytest.raises(ParameterError, match=rf'pip install "jali\[{extra}\]"'):
             load(path)
 
     comm.virtual_ranks(2, program)
 
 
-def test_what_cannot_be_is_said_on_all_ranks(tmp_path: Path, row: str) -> None:
-    path, needed = path_in(tmp_path, row), NEEDED.get(row, {})
+def test_what_cannot_be_is_said_on_all_ranks(tmp_path: Path, format: str) -> None:
+    path, needed = path_in(tmp_path, format), NEEDED.get(format, {})
 
     def program() -> None:
         x = DistributedArray.to_dist(example())
         for call, error, words in (
-            (lambda: save(path, x, format=row, colour=1, **needed), ParameterError, "colour is no option of"),
-            (lambda: save(tmp_path / "no" / path.name, x, format=row, **needed), OSError, "No such file"),
+            (lambda: save(path, x, format=format, colour=1, **needed), ParameterError, "colour is no option of"),
+            (lambda: save(tmp_path / "no" / path.name, x, format=format, **needed), OSError, "No such file"),
             (
-                lambda: save(path, x.astype(object), format=row, **needed),
+                lambda: save(path, x.astype(object), format=format, **needed),
                 ParameterError,
                 "not object|holds object",
             ),
-            (lambda: save(path, DistributedArray((0, 3)), format=row, **needed), ShapeError, "has nothing"),
-            (lambda: load(path, format=row), OSError, "No such file"),
-            (lambda: save(path, np.ones(3), format=row), ParameterError, "not ndarray"),
+            (lambda: save(path, DistributedArray((0, 3)), format=format, **needed), ShapeError, "has nothing"),
+            (lambda: load(path, format=format), OSError, "No such file"),
+            (lambda: save(path, np.ones(3), format=format), ParameterError, "not ndarray"),
         ):
             with pytest.raises(error, match=words):
                 call()
-        save(path, x, format=row, **needed)
+        save(path, x, format=format, **needed)
         for call, error, words in (
             (lambda: load(path, colour=1), ParameterError, "colour is no option of"),
             (lambda: load(path, axis=2), ShapeError, "axis 2 does not exist"),
@@ -210,23 +210,23 @@ def test_what_cannot_be_is_said_on_all_ranks(tmp_path: Path, row: str) -> None:
     comm.virtual_ranks(2, program)
 
 
-def test_damage_is_noticed(tmp_path: Path, row: str) -> None:
+def test_damage_is_noticed(tmp_path: Path, format: str) -> None:
     """A bit in the middle, or, of SEG-Y, which has no checksums, an end that is missing."""
-    path, whole = path_in(tmp_path, row), example()
+    path, whole = path_in(tmp_path, format), example()
 
     def program() -> None:
-        save(path, DistributedArray.to_dist(whole), format=row, **NEEDED.get(row, {}))
+        save(path, DistributedArray.to_dist(whole), format=format, **NEEDED.get(format, {}))
 
     comm.virtual_ranks(2, program)
     (victim,) = {
         "hdf5-parts": sorted(tmp_path.glob("*.parts-*/1.h5")),
         "zarr": sorted(tmp_path.glob("x.zarr/c/1/0")),
-    }.get(row, [path])
+    }.get(format, [path])
     data = bytearray(victim.read_bytes())
-    if row == "segy":
+    if format == "segy":
         data = data[:-5]
     else:
-        data[data.find(whole[4].tobytes()) if row != "zarr" else len(data) // 2] ^= 4
+        data[data.find(whole[4].tobytes()) if format != "zarr" else len(data) // 2] ^= 4
     victim.write_bytes(data)
 
     def read() -> None:
@@ -236,14 +236,14 @@ def test_damage_is_noticed(tmp_path: Path, row: str) -> None:
     comm.virtual_ranks(3, read)
 
 
-def test_contents_are_told_without_numbers(tmp_path: Path, row: str) -> None:
-    path = path_in(tmp_path, row)
-    name = {"npy": "", "zarr": "", "segy": "traces"}.get(row, "data")
+def test_contents_are_told_without_numbers(tmp_path: Path, format: str) -> None:
+    path = path_in(tmp_path, format)
+    name = {"npy": "", "zarr": "", "segy": "traces"}.get(format, "data")
 
     def program() -> None:
-        save(path, DistributedArray.to_dist(example()), format=row, **NEEDED.get(row, {}))
+        save(path, DistributedArray.to_dist(example()), format=format, **NEEDED.get(format, {}))
         found = contents(path)
-        assert found.format == row.removesuffix("-parts")
+        assert found.format == format.removesuffix("-parts")
         assert found.arrays[name][:2] == (SHAPE, np.dtype("float32"))
 
     comm.virtual_ranks(2, program)
@@ -254,13 +254,13 @@ import sys
 import numpy as np
 from jali.arrays import DistributedArray, load, save
 
-path, row, options = sys.argv[1], sys.argv[2], eval(sys.argv[3])
+path, format, options = sys.argv[1], sys.argv[2], eval(sys.argv[3])
 whole = np.arange(63, dtype="float32").reshape(7, 9)
 x = DistributedArray.to_dist(whole, axis=1)
-save(path, x, format=row, **options)
+save(path, x, format=format, **options)
 assert np.array_equal(load(path).asarray(), whole)
 try:
-    save(path, x.astype(object), format=row, **options)
+    save(path, x.astype(object), format=format, **options)
 except Exception as error:
     print(type(error).__name__, flush=True)
 assert np.array_equal(load(path, axis=1).local, x.local)
@@ -270,16 +270,16 @@ assert np.array_equal(load(path, axis=1).local, x.local)
 @pytest.mark.short(1)
 @pytest.mark.mpi
 @pytest.mark.parametrize(
-    "row",
-    ["npy", "hdf5-parts", *(pytest.param(row, marks=pytest.mark.full) for row in ("hdf5", "zarr", "segy"))],
+    "format",
+    ["npy", "hdf5-parts", *(pytest.param(format, marks=pytest.mark.full) for format in ("hdf5", "zarr", "segy"))],
     indirect=True,
 )
-def test_ranks_may_be_processes(tmp_path: Path, row: str) -> None:
+def test_ranks_may_be_processes(tmp_path: Path, format: str) -> None:
     need_mpi()
     (tmp_path / "script.py").write_text(SCRIPT)
-    path = path_in(tmp_path, row)
+    path = path_in(tmp_path, format)
     ended = run_program(
-        on_ranks(2, sys.executable, tmp_path / "script.py", path, row, NEEDED.get(row, {})), timeout=100
+        on_ranks(2, sys.executable, tmp_path / "script.py", path, format, NEEDED.get(format, {})), timeout=100
     )
     assert ended.stdout.split() == ["ParameterError"] * 2
     assert np.array_equal(load(path).local.reshape(-1), np.arange(63))
@@ -317,16 +317,16 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize("layout", [{}, {"axis": 1}, {"partition": Partition.BROADCAST}], ids=str)
 def test_arrays_of_devices_come_and_go_by_the_host(
-    tmp_path: Path, row: str, layout: dict[str, Any], cupy: Any
+    tmp_path: Path, format: str, layout: dict[str, Any], cupy: Any
 ) -> None:
-    path, whole = path_in(tmp_path, row), example()
+    path, whole = path_in(tmp_path, format), example()
 
     def program() -> None:
         there = DistributedArray.to_dist(whole, **layout)
         x = DistributedArray.of(there.layout, cupy.asarray(there.local))
         assert x.engine == "cupy"
-        save(path, x, format=row, **NEEDED.get(row, {}))
-        if there.layout.scattered and row != "segy":
+        save(path, x, format=format, **NEEDED.get(format, {}))
+        if there.layout.scattered and format != "segy":
             y = load(path, engine="cupy", **layout)
             assert y.engine == "cupy"
             assert np.array_equal(y.local.host, there.local)

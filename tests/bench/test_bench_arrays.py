@@ -1,4 +1,4 @@
-"""`jali bench arrays`: rows are right beside plain NumPy, goals are judged, what it does not know is refused."""
+"""`jali bench arrays`: cases are right beside plain NumPy, goals are judged, what it does not know is refused."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def test_every_row_runs_on_two_ranks(tmp_path: Path, dtype: str) -> None:
     pytest.importorskip("pylops")
     said = run_bench(*WORDS[1:], "-n", 2, "--dtype", dtype, "--output", tmp_path).stdout
     document = json.loads((tmp_path / "arrays.json").read_text())
-    assert [cell["row"] for cell in document["cells"]] == [row.name for row in arrays.ROWS]
-    for cell, row in zip(document["cells"], arrays.ROWS, strict=True):
-        assert set(cell) == {"row", "jali", *(["numpy"] if row.roof else [])}
-    rows = [r for r in csv.reader((tmp_path / "arrays.csv").open()) if not r[0].startswith("#")]
-    assert {r[1] for r in rows[1:]} == {"jali", "numpy"}
+    assert [cell["case"] for cell in document["cells"]] == [case.name for case in arrays.CASES]
+    for cell, case in zip(document["cells"], arrays.CASES, strict=True):
+        assert set(cell) == {"case", "jali", *(["numpy"] if case.roof else [])}
+    cases = [r for r in csv.reader((tmp_path / "arrays.csv").open()) if not r[0].startswith("#")]
+    assert {r[1] for r in cases[1:]} == {"jali", "numpy"}
     assert (tmp_path / "arrays.png").stat().st_size > 5_000
     assert re.search(r"^\(?(pass|FAIL|unclear)\)?: dot: 0.8 of the speed of plain NumPy", said, re.M)
 
@@ -44,18 +44,18 @@ class Alone:
 
 
 def test_other_results_are_noticed() -> None:
-    right, row = np.arange(4.0), arrays.ROWS[0]
-    arrays._compare(Alone(), row, {"jali": right, "other": right * (1 + 1e-6)})
+    right, case = np.arange(4.0), arrays.CASES[0]
+    arrays._compare(Alone(), case, {"jali": right, "other": right * (1 + 1e-6)})
     for wrong in (right + 0.01, right[:3]):
         with pytest.raises(Exception, match="dot: jali and other give different results on rank 0"):
-            arrays._compare(Alone(), row, {"jali": right, "other": wrong})
+            arrays._compare(Alone(), case, {"jali": right, "other": wrong})
 
 
 def test_goals_are_judged() -> None:
     def cell(name: str, ours: float, theirs: float, by_hand: float) -> arrays.Cell:
-        (row,) = [row for row in arrays.ROWS if row.name == name]
+        (case,) = [case for case in arrays.CASES if case.name == name]
         times = {"jali": ours, "pylops-mpi": theirs, "numpy": by_hand}
-        return arrays.Cell(row, {side: Timing([t] * 3) for side, t in times.items()})
+        return arrays.Cell(case, {side: Timing([t] * 3) for side, t in times.items()})
 
     report = arrays.Report({}, "pylops-mpi", [cell("dot", 1.0, 6.1, 0.79), cell("norm", 1.0, 59.0, 0.9)])
     assert [(v.found, v.holds) for v in arrays_report.judge(report)] == [
@@ -67,10 +67,10 @@ def test_goals_are_judged() -> None:
 
 
 def test_what_it_does_not_know_is_refused() -> None:
-    with pytest.raises(ParameterError, match="no row bogus; there are dot, norm"):
+    with pytest.raises(ParameterError, match="no case bogus; there are dot, norm"):
         arrays.measure(None, "", ["bogus"])
     with pytest.raises(
         ParameterError, match="--against pigeon: libraries with the same interface are pylops-mpi"
     ):
         arrays.other_library("pigeon")
-    assert not any("," in row.name for row in arrays.ROWS)  # which stand between names
+    assert not any("," in case.name for case in arrays.CASES)  # which stand between names

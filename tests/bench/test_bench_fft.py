@@ -1,4 +1,4 @@
-"""`jali bench fft`: every provider and row runs, goals are judged, what it does not know is refused."""
+"""`jali bench fft`: every provider and case runs, goals are judged, what it does not know is refused."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def test_one_rank_is_measured_beside_the_library_itself(tmp_path: Path) -> None:
         *WORDS, "--providers", "scipy,numpy", "--dtype", "complex128", "--output", tmp_path
     ).stdout
     document = json.loads((tmp_path / "fft.json").read_text())
-    assert {cell["row"]: set(cell) - {"row"} for cell in document["cells"]} == {
+    assert {cell["case"]: set(cell) - {"case"} for cell in document["cells"]} == {
         "transposed": {"scipy", "numpy"},
         "transposed, there and back": {"scipy", "numpy"},
         "natural": {"scipy", "numpy", "numpy.fft itself"},
         "local transforms": {"scipy", "numpy"},
     }
     assert document["conditions"]["array"] == [9, 4, 6]
-    rows = [r for r in csv.reader((tmp_path / "fft.csv").open()) if not r[0].startswith("#")]
-    assert len(rows) == 1 + 2 + 2 + 3 + 2
+    cases = [r for r in csv.reader((tmp_path / "fft.csv").open()) if not r[0].startswith("#")]
+    assert len(cases) == 1 + 2 + 2 + 3 + 2
     assert (tmp_path / "fft.png").stat().st_size > 5_000
     assert re.search(r"^transposed +scipy .*GFLOP/s  numpy ", said, re.MULTILINE)
 
@@ -43,8 +43,8 @@ def test_two_ranks_are_measured_beside_another_library(tmp_path: Path) -> None:
     pytest.importorskip("mpi4py_fft")
     words = ("--against", "mpi4py-fft", "--pieces", "2", "--json")
     document = json.loads(run_jali(*WORDS, "-n", 2, "--providers", "scipy", *words).stdout)
-    cells = {cell["row"]: set(cell) - {"row"} for cell in document["cells"]}
-    assert list(cells) == list(fft.ROWS)
+    cells = {cell["case"]: set(cell) - {"case"} for cell in document["cells"]}
+    assert list(cells) == list(fft.CASES)
     assert cells["transposed"] == {"scipy", "scipy in 2 pieces", "mpi4py-fft"}
     assert cells["exchanges"] == {"scipy", "mpi4py-fft"}
     assert "exchange to" in document["conditions"]["plan"]
@@ -59,7 +59,7 @@ def test_ranks_on_a_grid_are_measured(grid: tuple[int, ...] | None) -> None:
         return fft.measure(ranks, x, ["scipy"], pieces=2, rounds=1, seconds=0.001)
 
     report = jali.virtual_ranks(4, body)[0]
-    assert [cell.row for cell in report.cells] == list(fft.ROWS)
+    assert [cell.case for cell in report.cells] == list(fft.CASES)
     assert all(min(t.seconds) > 0 for cell in report.cells for t in cell.timings.values())
     text = fft_report.summary(report)
     assert "scipy: 2 pieces are" in text
@@ -68,8 +68,8 @@ def test_ranks_on_a_grid_are_measured(grid: tuple[int, ...] | None) -> None:
 
 def report(on_device: bool, **times: dict[str, float]) -> fft.Report:
     cells = [
-        fft.Cell(row.replace("_", " "), {side: Timing([t] * 3) for side, t in sides.items()})
-        for row, sides in times.items()
+        fft.Cell(case.replace("_", " "), {side: Timing([t] * 3) for side, t in sides.items()})
+        for case, sides in times.items()
     ]
     return fft.Report({}, (8, 8), ["pyfftw"], 4, "mpi4py-fft", on_device, cells)
 

@@ -19,10 +19,10 @@ from jali import settings
 from jali.bench.compare import checkouts, pairs, report
 from jali.bench.compare.checkouts import OutOfTimeError
 from jali.bench.compare.record import Record
-from jali.bench.compare.rows import ROWS, chosen, first_of
+from jali.bench.compare.cases import CASES, chosen, first_of
 from jali.errors import CompileError, FileFormatError, ParameterError
 
-FAKE = Path(__file__).with_name("fake_rows.py")
+FAKE = Path(__file__).with_name("fake_cases.py")
 ABOUT = {"A": {"label": "a", "digest": "1"}, "B": {"label": "b", "digest": "2"}, "machine": "m", "starts": 2}
 SETTINGS = pairs.Settings(starts=2, turns=3, seconds=0.001)
 
@@ -48,7 +48,7 @@ def packages(tmp_path):
 
 def measured(tmp_path, packages, *names, settings=SETTINGS, until=None, about=ABOUT):
     record = Record.begin(tmp_path / "found.jsonl", about)
-    pairs.measure(record, packages, names, settings, until or later(), rows=FAKE)
+    pairs.measure(record, packages, names, settings, until or later(), cases=FAKE)
     return record
 
 
@@ -67,15 +67,15 @@ def test_a_seeded_slowdown_is_lost_and_measured_again_before_that_is_said(tmp_pa
 
 def test_equal_sides_lose_nothing_and_need_no_second_look(tmp_path, packages):
     record = measured(tmp_path, [packages[0], packages[0]], "clock")
-    (row,) = report.results(record, ["clock"])
-    assert (row["verdict"], row["ratio"], row["low"], row["high"], row["starts"]) == (
+    (case,) = report.results(record, ["clock"])
+    assert (case["verdict"], case["ratio"], case["low"], case["high"], case["starts"]) == (
         "same",
         1.0,
         1.0,
         1.0,
         2,
     )
-    assert report.failing([row]) == []
+    assert report.failing([case]) == []
 
 
 def test_a_row_that_one_side_does_not_have_is_said_and_fails_nothing(tmp_path, packages):
@@ -114,9 +114,9 @@ MEASURE = """
 import sys, time
 from pathlib import Path
 from jali.bench.compare import pairs
-a, b, rows = map(Path, sys.argv[1:])
-with pairs.pair([a, b], rows, 1, time.monotonic() + 300) as (side, _):
-    side.ask(row="starts another", precision="float64", device="cpu")
+a, b, cases = map(Path, sys.argv[1:])
+with pairs.pair([a, b], cases, 1, time.monotonic() + 300) as (side, _):
+    side.ask(case="starts another", precision="float64", device="cpu")
 """
 
 
@@ -134,14 +134,14 @@ def ends_what_it_started(number, started, command, **options):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_processes_of_rows_end_with_the_comparison(number, tmp_path, packages):
     started = tmp_path / "started"
-    env = {**settings.environment(), "FAKE_ROWS_STARTED": str(started)}
+    env = {**settings.environment(), "FAKE_CASES_STARTED": str(started)}
     ends_what_it_started(number, started, [sys.executable, "-c", MEASURE, *packages, FAKE], env=env)
 
 
 def test_each_process_imports_its_own_side(tmp_path, packages):
     with pairs.pair(packages, FAKE, 1, later()) as (a, b):
         for side, seconds in ((a, 0.010), (b, 0.011)):
-            (answer,) = side.ask(row="clock", precision="float64", device="cpu")
+            (answer,) = side.ask(case="clock", precision="float64", device="cpu")
             assert answer["once"] == pytest.approx(seconds)
 
 
@@ -158,25 +158,25 @@ def test_what_was_interrupted_is_continued_and_nothing_is_measured_twice(tmp_pat
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        pairs.measure(record, packages, names, SETTINGS, later(), rows=FAKE, say=interrupt)
+        pairs.measure(record, packages, names, SETTINGS, later(), cases=FAKE, say=interrupt)
     before = path.read_text()
-    path.write_text(before + '{"row": "clock", "tur')  # cut while it was written
+    path.write_text(before + '{"case": "clock", "tur')  # cut while it was written
     record = Record.continued(path, ABOUT)
     assert {name: len(record.pairs[name]) for name in names} == {"clock": 1, "sleep": 1}
-    pairs.measure(record, packages, names, SETTINGS, later(), rows=FAKE)
+    pairs.measure(record, packages, names, SETTINGS, later(), cases=FAKE)
     assert path.read_text().startswith(before)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [line["row"] for line in lines[1:5]] == ["clock", "sleep", "clock", "sleep"]
+    assert [line["case"] for line in lines[1:5]] == ["clock", "sleep", "clock", "sleep"]
     assert Record.continued(path, ABOUT).pairs == record.pairs
     size = path.stat().st_size
-    pairs.measure(record, packages, names, SETTINGS, later(), rows=FAKE)
+    pairs.measure(record, packages, names, SETTINGS, later(), cases=FAKE)
     assert path.stat().st_size == size
 
 
 def test_a_part_begins_nothing_that_it_cannot_end(tmp_path, packages):
     record = Record.begin(tmp_path / "found.jsonl", ABOUT)
     with pytest.raises(OutOfTimeError):
-        pairs.measure(record, packages, ["clock"], SETTINGS, time.monotonic() - 1, rows=FAKE)
+        pairs.measure(record, packages, ["clock"], SETTINGS, time.monotonic() - 1, cases=FAKE)
     assert record.pairs == {}
 
 
@@ -340,7 +340,7 @@ def test_one_file_of_cases_runs_on_two_commits_in_which_a_public_name_differs(re
     cases.write_text(RENAMED_CASES.format(first_of=inspect.getsource(first_of)))
     record = Record.begin(tmp_path / "found.jsonl", ABOUT)
     names = ["renamed", "moved", "only new"]
-    pairs.measure(record, [side.package for side in sides], names, SETTINGS, later(), rows=cases)
+    pairs.measure(record, [side.package for side in sides], names, SETTINGS, later(), cases=cases)
     renamed, moved, only_new = report.results(record, names)
     assert (renamed["A"], renamed["B"]) == (pytest.approx(1000), pytest.approx(500))
     assert (moved["A"], moved["B"]) == (pytest.approx(1000), pytest.approx(250))
@@ -363,10 +363,10 @@ def test_the_first_that_is_there_is_chosen_and_other_errors_are_not_hidden():
 
 
 def test_rows_are_chosen_by_patterns_and_devices_have_most_of_them():
-    assert chosen([], "cpu") == list(ROWS)
+    assert chosen([], "cpu") == list(CASES)
     assert chosen(["staple ?", "import"], "cpu") == ["staple 8", "import"]
     assert chosen(["staple ?", "import"], "cuda") == ["staple 8"]
-    assert {row.ranks for row in ROWS.values()} == {1, 2}
+    assert {case.ranks for case in CASES.values()} == {1, 2}
 
 
 @pytest.mark.short(2)
@@ -376,7 +376,7 @@ def test_rows_are_chosen_by_patterns_and_devices_have_most_of_them():
         (["HEAD"], "say which two"),
         (["HEAD", ".", "--minutes", "11"], "at most 10 minutes, not 11"),
         (["HEAD", ".", "--turns", "0"], "1 or more"),
-        (["HEAD", ".", "--rows", "nosuch*"], "no row is called nosuch"),
+        (["HEAD", ".", "--cases", "nosuch*"], "no case is called nosuch"),
     ],
 )
 def test_arguments_that_make_no_sense_are_one_line(words, said):
@@ -386,5 +386,5 @@ def test_arguments_that_make_no_sense_are_one_line(words, said):
 
 
 def test_rows_are_listed():
-    names = [row["row"] for row in json.loads(run_jali("bench", "compare", "--list", "--json").stdout)]
-    assert names == list(ROWS)
+    names = [case["case"] for case in json.loads(run_jali("bench", "compare", "--list", "--json").stdout)]
+    assert names == list(CASES)

@@ -1,4 +1,4 @@
-"""Benchmarks whose rows stall go on with the others; verdicts need more than the spread, and a quiet machine."""
+"""Benchmarks whose cases stall go on with the others; verdicts need more than the spread, and a quiet machine."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def append(path: Path, *record: Any) -> None:
 
 
 def test_rows_that_were_found_are_taken_and_lost_ones_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "rows"
+    path = tmp_path / "cases"
     path.touch()
     first = Journal(comm.current(), path)
-    assert first.row("a", lambda: 1) == 1
+    assert first.case("a", lambda: 1) == 1
     with pytest.raises(RankError):
-        first.row("b", functools.partial(fail, "rank 1: nothing has moved for 60 s, step 3 of ring, peer 0"))
+        first.case("b", functools.partial(fail, "rank 1: nothing has moved for 60 s, step 3 of ring, peer 0"))
     name, why = give_up(path, "they ended") or ("", "")
     assert (name, why) == ("b", "stalled: rank 1: nothing has moved for 60 s, step 3 of ring, peer 0")
     assert give_up(path, "they ended") is None
     told: list[int] = []
     second = Journal(comm.current(), path)
     assert second.lost == {"b": why}
-    assert second.row("a", functools.partial(fail, "measured again"), told.append) == 1
-    assert second.row("b", functools.partial(fail, "measured again"), told.append) is None
-    assert second.row("c", lambda: 3, told.append) == 3
+    assert second.case("a", functools.partial(fail, "measured again"), told.append) == 1
+    assert second.case("b", functools.partial(fail, "measured again"), told.append) is None
+    assert second.case("c", lambda: 3, told.append) == 3
     assert told == [3]
     assert second.measured == ["c"]
     assert second.conditions()["b"] == why
@@ -54,7 +54,7 @@ def fail(text: str) -> int:
 
 
 def test_ranks_that_end_without_a_word_lose_the_row_that_they_had_begun(tmp_path: Path) -> None:
-    path = tmp_path / "rows"
+    path = tmp_path / "cases"
     append(path, journal.BEGUN, "a")
     append(path, journal.ENDED, "a", 1, [])
     assert give_up(path, "they ended") is None
@@ -65,7 +65,7 @@ def test_ranks_that_end_without_a_word_lose_the_row_that_they_had_begun(tmp_path
 
 
 def test_the_error_that_says_of_a_stall_is_told_whoever_wrote_first(tmp_path: Path) -> None:
-    path = tmp_path / "rows"
+    path = tmp_path / "cases"
     append(path, journal.BEGUN, "a")
     append(path, journal.ERROR, "a", "rank 0 has failed")
     append(path, journal.ERROR, "a", "nothing has moved for 60 s")
@@ -76,19 +76,19 @@ def test_bad_input_is_no_loss(tmp_path: Path) -> None:
     def wrong() -> int:
         raise ParameterError("no such kernel")
 
-    path = tmp_path / "rows"
+    path = tmp_path / "cases"
     path.touch()
     with pytest.raises(ParameterError):
-        Journal(comm.current(), path).row("a", wrong)
+        Journal(comm.current(), path).case("a", wrong)
     assert [kind for kind, *_ in records(path.read_bytes())] == [journal.BEGUN]
 
 
 def test_a_row_is_hung_when_nothing_was_heard_of_it_for_long(tmp_path: Path) -> None:
-    path = tmp_path / "rows"
+    path = tmp_path / "cases"
     path.touch()
     long_ago = time.time() - 1000
     os.utime(path, (long_ago, long_ago))
-    assert not is_hung(path, 100)  # no row has begun
+    assert not is_hung(path, 100)  # no case has begun
     append(path, journal.BEGUN, "a")
     assert not is_hung(path, 100)
     os.utime(path, (long_ago, long_ago))
@@ -99,19 +99,19 @@ def test_a_row_is_hung_when_nothing_was_heard_of_it_for_long(tmp_path: Path) -> 
 
 
 def test_a_wait_that_stalls_is_known_as_one(tmp_path: Path) -> None:
-    path = tmp_path / "rows"
+    path = tmp_path / "cases"
     path.touch()
 
-    def row() -> int:
+    def case() -> int:
         ranks = comm.current()
         book = Journal(ranks, path)
         try:
-            return book.row("b", functools.partial(wait_for_nobody, ranks)) or 0
+            return book.case("b", functools.partial(wait_for_nobody, ranks)) or 0
         except RankError:
             return -1
 
     with settings.using(watchdog=1):
-        assert jali.virtual_ranks(2, row) == [-1, -1]
+        assert jali.virtual_ranks(2, case) == [-1, -1]
     name, why = give_up(path, "") or ("", "")
     assert name == "b"
     assert why.startswith("stalled: ")
@@ -127,7 +127,7 @@ def wait_for_nobody(ranks: Any) -> int:
 def test_fresh_ranks_are_started_until_all_other_rows_are_there(
     monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
-    """Of rows a to d, b stalls and c kills its ranks."""
+    """Of cases a to d, b stalls and c kills its ranks."""
     starts = []
 
     def start(count: int, words: Any, hung: Any) -> int:
@@ -139,12 +139,12 @@ def test_fresh_ranks_are_started_until_all_other_rows_are_there(
         for name in "abcd":
             if name == "b" and "b" not in book.lost:
                 with pytest.raises(RankError):
-                    book.row(name, functools.partial(fail, "rank 1 failed: nothing has moved for 60 s"))
+                    book.case(name, functools.partial(fail, "rank 1 failed: nothing has moved for 60 s"))
                 return 1
             if name == "c" and "c" not in book.lost:
                 append(path, journal.BEGUN, "c")
                 return 137 - 128
-            assert book.row(name, lambda name=name: name) in (name, None)
+            assert book.case(name, lambda name=name: name) in (name, None)
         return 1 if book.lost else 0
 
     monkeypatch.setattr(launch, "start_ranks", start)
@@ -153,12 +153,12 @@ def test_fresh_ranks_are_started_until_all_other_rows_are_there(
     lines = capsys.readouterr().err.splitlines()
     assert (
         lines[0]
-        == "jali: b stalled: rank 1 failed: nothing has moved for 60 s; fresh ranks go on with the other rows"
+        == "jali: b stalled: rank 1 failed: nothing has moved for 60 s; fresh ranks go on with the other cases"
     )
     assert lines[1].startswith("jali: c failed: its ranks ended with status 9")
 
 
-# A rank that dies in one row, and a stall of all ranks in another.
+# A rank that dies in one case, and a stall of all ranks in another.
 BREAKING = """
 import importlib.util, os, signal, sys
 
@@ -204,8 +204,8 @@ def test_rows_that_stall_and_ranks_that_die_are_told_and_the_others_measured(
         "2",
     )
     done = run_jali(*words, "--output", tmp_path / "out", status=1, path=[tmp_path])
-    rows = [line.split()[:3] for line in done.stdout.splitlines() if "GB/s" in line]
-    assert rows == [["reduce", "64", "B"], ["broadcast", "8", "B"]]
+    cases = [line.split()[:3] for line in done.stdout.splitlines() if "GB/s" in line]
+    assert cases == [["reduce", "64", "B"], ["broadcast", "8", "B"]]
     lost = [line for line in done.stdout.splitlines() if line.startswith("FAIL: ")]
     assert lost[0].startswith("FAIL: reduce 8 B failed: ")
     assert (

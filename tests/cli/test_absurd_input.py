@@ -11,7 +11,7 @@ import pytest
 from jali_command import jali_here
 
 from jali.cli.parameters import load_parameters, parse_parameters
-from jali.cli.schema import rows, toml_value
+from jali.cli.schema import parameter_specs, toml_value
 from jali.errors import FileFormatError, JaliError, LayoutError, ParameterError
 from jali.io import open_checkpoint, open_configuration, recognise, write_checkpoint, write_ildg
 from jali.planner.machine import Machine
@@ -153,7 +153,7 @@ def test_absurd_numbers_of_ranks_to_start_are_refused(value, capsys):
     assert "is not a number of ranks to start; give 1 to" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: row.path)
+@pytest.mark.parametrize("spec", parameter_specs(), ids=lambda spec: spec.path)
 @pytest.mark.parametrize(
     "value",
     [
@@ -181,8 +181,8 @@ def test_absurd_numbers_of_ranks_to_start_are_refused(value, capsys):
     ],
     ids=lambda value: f"{value[:12]}-{len(value)}",
 )
-def test_every_parameter_takes_or_refuses_absurd_values_in_a_short_line(row, value):
-    section, name = row.path.split(".")
+def test_every_parameter_takes_or_refuses_absurd_values_in_a_short_line(spec, value):
+    section, name = spec.path.split(".")
     keys = {"lattice": {"extents": "[4, 4]"}, "gauge": {"group": '"U1"', "beta": "1.0"}, section: {}}
     keys = {"lattice": {"extents": "[4, 4]"}, "gauge": {"group": '"U1"', "beta": "1.0"}} | (
         {section: {}} if section not in keys else {}
@@ -191,7 +191,7 @@ def test_every_parameter_takes_or_refuses_absurd_values_in_a_short_line(row, val
     text = "".join(f"[{s}]\n" + "".join(f"{k} = {v}\n" for k, v in of.items()) for s, of in keys.items())
     for attempt in (
         lambda: parse_parameters(text, "p.toml"),
-        lambda: parse_parameters(GOOD, "p.toml", [f"{row.path}={value}"]),
+        lambda: parse_parameters(GOOD, "p.toml", [f"{spec.path}={value}"]),
     ):
         found, complaint = None, ""
         try:
@@ -200,7 +200,7 @@ def test_every_parameter_takes_or_refuses_absurd_values_in_a_short_line(row, val
             complaint = str(error)
         assert all(len(line) < 700 for line in complaint.splitlines()), complaint[:300]
         # texts may be anything; numbers within the range
-        assert complaint or row.is_text or row.kind is float or found == 0, found
+        assert complaint or spec.is_text or spec.kind is float or found == 0, found
 
 
 @pytest.mark.parametrize(

@@ -35,9 +35,9 @@ def test_examples_are_listed_with_what_they_need_and_their_sizes(capsys: pytest.
     assert "needs pylops for --check" in text
     assert "size gpu: nx=1001, nz=501" in text
     assert main(["example", "--json"]) == 0
-    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
-    assert set(rows) == set(examples.EXAMPLES)
-    assert rows["lsm"]["sizes"]["gpu"]["sources_per_rank"] == 64
+    entries = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
+    assert set(entries) == set(examples.EXAMPLES)
+    assert entries["lsm"]["sizes"]["gpu"]["sources_per_rank"] == 64
 
 
 @pytest.mark.parametrize("name", examples.EXAMPLES)
@@ -181,9 +181,9 @@ def test_the_engine_of_a_device_is_one_that_is_installed(monkeypatch: pytest.Mon
 def test_a_package_that_is_missing_is_said_before_anything_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    row = examples.Example("jali.examples.none", "nothing", ("no_such_package",))
+    entry = examples.Example("jali.examples.none", "nothing", ("no_such_package",))
     checked = examples.Example("jali.examples.lsm", "nothing", (), ("no_such_package",))
-    monkeypatch.setattr(examples, "EXAMPLES", {"none": row, "checked": checked})
+    monkeypatch.setattr(examples, "EXAMPLES", {"none": entry, "checked": checked})
     assert main(["example", "none"]) == 2
     assert (
         "example none needs no_such_package, which is not installed: pip install" in capsys.readouterr().err
@@ -214,10 +214,10 @@ def test_what_is_near_enough() -> None:
     wanted = {"near": Near(2.0, 0.1), "zero": Near(0.0, 0.1), "most": AtMost(1.0), "least": AtLeast(1.0)}
     inside = {"near": 2.19, "zero": -0.09, "most": 1.0, "least": 1.0}
     outside = {"near": 2.21, "zero": -0.11, "most": 1.1, "least": 0.9}
-    assert [row.holds for row in verdicts(inside, wanted)] == [True] * 4
-    assert [row.holds for row in verdicts(outside, wanted)] == [False] * 4
-    assert [row.holds for row in verdicts(dict.fromkeys(wanted, float("nan")), wanted)] == [False] * 4
-    assert [row.holds for row in verdicts({}, wanted)] == [False] * 4
+    assert [entry.holds for entry in verdicts(inside, wanted)] == [True] * 4
+    assert [entry.holds for entry in verdicts(outside, wanted)] == [False] * 4
+    assert [entry.holds for entry in verdicts(dict.fromkeys(wanted, float("nan")), wanted)] == [False] * 4
+    assert [entry.holds for entry in verdicts({}, wanted)] == [False] * 4
     assert verdicts({}, {"other": Of(1.5, AtMost(2.0))}) == [Verdict("other", 1.5, "at most 2", True)]
     assert furthest([1.0, 2.0, 9.0], [1.0, 2.5]) == 0.2
     assert math.isnan(furthest([1.0], [1.0, 2.0]))

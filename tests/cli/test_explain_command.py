@@ -130,7 +130,7 @@ def test_what_is_asked_for_by_name_or_setting(explained: Any, use_settings: Any)
     use_settings(collective="", device_carrier="copy-engine")
     facts = explained("all-reduce", "-n", 3, "--device", "cuda")
     assert facts["algorithms"][0]["by"] == "copy-engine"
-    assert {row["words"] for row in facts["costs"] if row["algorithm"].endswith(" by nccl")} == {
+    assert {entry["words"] for entry in facts["costs"] if entry["algorithm"].endswith(" by nccl")} == {
         "JALI_DEVICE_CARRIER=copy-engine is to carry all messages"
     }
 
@@ -141,8 +141,8 @@ def test_operations_of_the_user_go_by_the_host(explained: Any) -> None:
 
 def test_costs_are_those_of_the_same_plan_simulated(explained: Any) -> None:
     facts = explained("all-reduce", "--size", "4MiB", "-n", 8, "--device", "cuda", "--machine", "h200x8")
-    times = {row["algorithm"]: row["time"] for row in facts["costs"]}
-    known = [row["time"] for row in facts["costs"] if row["time"] is not None]
+    times = {entry["algorithm"]: entry["time"] for entry in facts["costs"]}
+    known = [entry["time"] for entry in facts["costs"] if entry["time"] is not None]
     assert known == sorted(known)
     assert len(known) > 10
     machine = Machine.load("h200x8")
@@ -163,7 +163,7 @@ def test_costs_are_those_of_the_same_plan_simulated(explained: Any) -> None:
 
 def test_between_hosts_only_what_goes_there_has_a_cost(explained: Any) -> None:
     facts = explained("all-gather", "-n", 16, "--hosts", 2, "--device", "cuda")
-    times = {row["algorithm"]: row["time"] for row in facts["costs"]}
+    times = {entry["algorithm"]: entry["time"] for entry in facts["costs"]}
     assert times["direct"] is None  # remote-write stays in a host
     assert times["direct by nccl"] is not None
     assert (facts["takes"], facts["takes_there"]) == ("direct", "nccl")
@@ -204,9 +204,9 @@ def test_times_of_a_file_are_interpolated(explained: Any, tmp_path: Path) -> Non
     file = tmp_path / "times.json"
     file.write_text(json.dumps(told))
     asked = ("reduce", "-n", 4, "--hosts", 2, "--times", file, "--size")
-    at = {row["algorithm"]: row["time"] for row in explained(*asked, 4096)["costs"]}
+    at = {entry["algorithm"]: entry["time"] for entry in explained(*asked, 4096)["costs"]}
     assert at == pytest.approx({"default": 2e-4, "two_step": 6e-5, "chain": 4096e-6})
-    between = {row["algorithm"]: row["time"] for row in explained(*asked, 2048)["costs"]}
+    between = {entry["algorithm"]: entry["time"] for entry in explained(*asked, 2048)["costs"]}
     assert between == pytest.approx({"default": 2**0.5 * 1e-4, "two_step": 3e-5, "chain": 2048e-6})
     for words, said in (
         (("reduce", "-n", 4, "--hosts", 1), "was measured with hosts 2, not 1; ranks_per_host 2, not 4"),
@@ -293,7 +293,7 @@ def test_compositions_are_explained(explained: Any) -> None:
     assert spec["algorithm"] == facts["takes"] == "two_level by remote-write and nccl"
     assert spec["by"] == "remote-write inside hosts, nccl between them"
     assert "devices of the ranks map each other's memory inside hosts (remote-write)" in spec["needs"]
-    times = {row["algorithm"]: row["time"] for row in facts["costs"]}
+    times = {entry["algorithm"]: entry["time"] for entry in facts["costs"]}
     assert times["two_level by remote-write and nccl"] > 0
     assert (
         times["slices by remote-write and nccl"] < times["two_level by remote-write and nccl"]
@@ -303,7 +303,7 @@ def test_compositions_are_explained(explained: Any) -> None:
     alone = explained("all-reduce", "-n", 4, "--hosts", 1, "--algorithm", "alpha")
     assert (alone["takes"], alone["algorithms"][0]["verdict"]) == ("two_level", "takes")  # without levels
     assert "two_level" not in {
-        row["algorithm"] for row in explained("all-reduce", "-n", 4, "--device", "cuda")["costs"]
+        entry["algorithm"] for entry in explained("all-reduce", "-n", 4, "--device", "cuda")["costs"]
     }
     (refused_,) = explained("all-reduce", "-n", 4, "--hosts", 2, "--algorithm", "node-only")["algorithms"]
     assert refused_["verdict"] == "not"
@@ -331,7 +331,7 @@ def test_the_mpi_librarys_own_is_for_ranks_of_mpi_and_calls_that_it_has(
     own, chain = explained("reduce", "--op", "avg", "-n", 3, "--rules", file)["algorithms"]
     assert (own["verdict"], own["impossible"]) == ("not", "MPI has no operation 'avg' of its own")
     asked = explained("reduce", "-n", 16, "--hosts", 4, "--algorithm", "mpi", "--machine", "perlmutter")
-    cost = next(row for row in asked["costs"] if row["algorithm"] == "mpi")
+    cost = next(entry for entry in asked["costs"] if entry["algorithm"] == "mpi")
     assert asked["takes"] == "mpi"
     assert cost["takes"]
     assert cost["words"].startswith("its own choice is not known: as ")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jali.cli.parameters import load_parameters, parse_parameters, render_parameters, resolve_key
-from jali.cli.schema import REQUIRED, Parameters, Row, group_name, rows, schema_markdown, toml_value
+from jali.cli.schema import REQUIRED, Parameters, ParameterSpec, group_name, parameter_specs, schema_markdown, toml_value
 from jali.errors import FileFormatError, ParameterError
 
 SMALLEST = """\
@@ -40,12 +40,12 @@ def test_smallest_file_gets_every_default_with_its_type():
     assert parameters.run.precision == "float64"
     assert parameters.measure.polyakov is True
     assert parameters.volume == 8**3 * 16
-    for row in rows():
-        value = getattr(getattr(parameters, row.section), row.name)
-        assert row.check(value) == value
-        if row.default is not REQUIRED:
-            assert value == row.default
-            assert type(value) is type(row.default)
+    for spec in parameter_specs():
+        value = getattr(getattr(parameters, spec.section), spec.name)
+        assert spec.check(value) == value
+        if spec.default is not REQUIRED:
+            assert value == spec.default
+            assert type(value) is type(spec.default)
 
 
 def test_parameters_cannot_be_changed():
@@ -55,11 +55,11 @@ def test_parameters_cannot_be_changed():
 
 
 def test_every_default_passes_its_own_check_and_every_key_is_documented():
-    for row in rows():
-        value = row.example if row.default is REQUIRED else row.default
-        assert row.check(value) == value
-        assert row.doc.endswith(".")
-        assert len(row.doc) > 10
+    for spec in parameter_specs():
+        value = spec.example if spec.default is REQUIRED else spec.default
+        assert spec.check(value) == value
+        assert spec.doc.endswith(".")
+        assert len(spec.doc) > 10
 
 
 def test_integer_is_accepted_where_a_number_is_needed_and_becomes_a_float():
@@ -289,9 +289,9 @@ def test_wrong_overrides_are_refused_with_what_would_be_right(override, message)
 
 def test_ambiguous_short_key_lists_the_candidates():
     table = [
-        Row("run", "every", int, 1, "One."),
-        Row("measure", "every", int, 1, "Two."),
-        Row("measure", "flow", bool, False, "Three."),
+        ParameterSpec("run", "every", int, 1, "One."),
+        ParameterSpec("measure", "every", int, 1, "Two."),
+        ParameterSpec("measure", "flow", bool, False, "Three."),
     ]
     with pytest.raises(ParameterError, match=r'"every" is ambiguous; write one of run.every, measure.every'):
         resolve_key("every", table)
@@ -319,30 +319,30 @@ def test_file_is_read_and_unreadable_ones_are_named(tmp_path):
 # --- echo --------------------------------------------------------------------------------------------------
 
 
-def strategy_for(row: Row) -> st.SearchStrategy:
-    if row.parse == "group":
+def strategy_for(spec: ParameterSpec) -> st.SearchStrategy:
+    if spec.parse == "group":
         return st.sampled_from(["U(1)", "SU(2)", "SU(3)", "SU(11)"])
-    if row.parse == "device":
+    if spec.parse == "device":
         return st.sampled_from(["", "cpu", "cuda", "cuda:3", "hip"])
-    if row.choices:
-        return st.sampled_from(row.choices)
-    if row.is_list:
+    if spec.choices:
+        return st.sampled_from(spec.choices)
+    if spec.is_list:
         return st.lists(st.integers(1, 10**4), min_size=4, max_size=4).map(tuple)
-    if row.kind is bool:
+    if spec.kind is bool:
         return st.booleans()
-    if row.kind is str:
+    if spec.kind is str:
         return st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
-    if row.kind is int:
-        return st.integers(int(row.low or 0), int(row.high or row.ceiling or 2**63 - 1))
-    low = row.low if row.low is not None else 5e-324
-    return st.floats(low, row.high or 1e300)
+    if spec.kind is int:
+        return st.integers(int(spec.low or 0), int(spec.high or spec.ceiling or 2**63 - 1))
+    low = spec.low if spec.low is not None else 5e-324
+    return st.floats(low, spec.high or 1e300)
 
 
 @st.composite
 def any_parameters(draw: st.DrawFn) -> Parameters:
     sections: dict[str, dict] = {}
-    for row in rows():
-        sections.setdefault(row.section, {})[row.name] = draw(strategy_for(row))
+    for spec in parameter_specs():
+        sections.setdefault(spec.section, {})[spec.name] = draw(strategy_for(spec))
     sections["lattice"]["grid"] = ()
     sections["gauge"]["start"] = "file" if sections["gauge"]["start_file"] else "cold"
     sections["measure"]["flow"] = False
@@ -369,9 +369,9 @@ def test_echo_holds_every_value_and_its_meaning():
     text = render_parameters(parse_parameters(SMALLEST))
     document = tomllib.loads(text)
     squeezed = " ".join(text.replace("#", " ").split())
-    for row in rows():
-        assert row.name in document[row.section]
-        assert row.doc in squeezed
+    for spec in parameter_specs():
+        assert spec.name in document[spec.section]
+        assert spec.doc in squeezed
     assert max(len(line) for line in text.splitlines()) <= 110
 
 
@@ -383,8 +383,8 @@ def test_floats_are_echoed_in_their_shortest_exact_form():
 
 def test_documentation_page_has_one_line_for_every_key():
     page = schema_markdown()
-    for row in rows():
-        assert page.count(f"| `{row.name}` |") == 1
-        assert row.doc in page
+    for spec in parameter_specs():
+        assert page.count(f"| `{spec.name}` |") == 1
+        assert spec.doc in page
     for section in ("lattice", "gauge", "update", "run", "measure"):
         assert f"## `[{section}]`" in page

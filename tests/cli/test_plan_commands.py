@@ -76,7 +76,7 @@ def test_updates_with_halos_are_simulated(capsys: pytest.CaptureFixture[str]) ->
     assert jali_here(*HALO, "--policies", "nccl-wait,remote-write-wait", "--site-ns", "1.0", "--json") == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["ranks"] == facts["grid"][0] * facts["grid"][1] * facts["grid"][2] * facts["grid"][3] == 8
-    assert {row["policy"] for row in facts["rows"]} == {"nccl-wait", "remote-write-wait"}
+    assert {prediction["policy"] for prediction in facts["predictions"]} == {"nccl-wait", "remote-write-wait"}
     assert facts["compute"] == pytest.approx(facts["sites"] * 1e-9)
 
 
@@ -174,11 +174,11 @@ def test_measured_machine_can_be_simulated(tmp_path: Path, capsys: pytest.Captur
     assert 0 < short["time"] < long["time"]
     words = ("simulate", "halo", "--machine", file, "--lattice", "8,8,8,16", "--grid", "1,1,1,2", "--json")
     assert jali_here(*words) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
-    assert [row["policy"] for row in rows if "time" in row and row["time"] > 0] == [
-        row["policy"] for row in rows
+    predictions = json.loads(capsys.readouterr().out)["predictions"]
+    assert [prediction["policy"] for prediction in predictions if "time" in prediction and prediction["time"] > 0] == [
+        prediction["policy"] for prediction in predictions
     ]
-    assert len(rows) == 4
+    assert len(predictions) == 4
     assert jali_here("machine", "measure") == 2
     assert "2 ranks or more" in capsys.readouterr().err
 

@@ -98,26 +98,26 @@ def _elements(region: tuple[int, int, int]) -> list[tuple[int, int]]:
     return [(buffer, k) for k in range(offset // ITEM, (offset + size) // ITEM)]
 
 
-def rows_of(step: dict[str, Any]) -> list[tuple[list[list[tuple[int, int]]], list[tuple[int, int]]]]:
-    """Per row: the elements of each source, and those written."""
+def specs_of(step: dict[str, Any]) -> list[tuple[list[list[tuple[int, int]]], list[tuple[int, int]]]]:
+    """Per spec: the elements of each source, and those written."""
     if step["kind"] == "send":
         return [([_elements(step["region"])], [])]
     if step["kind"] == "receive":
         return [([], _elements(step["region"]))]
     result = []
-    for row in step["rows"]:
+    for entry in step["specs"]:
         if step["kind"] == "reduce":
-            result.append(([_elements(r) for r in row["from"]], _elements(row["into"])))
+            result.append(([_elements(r) for r in entry["from"]], _elements(entry["into"])))
         else:
-            buffer, offset, _ = row["from"]
-            size = row["to"][2]
-            if row["rows"] is None:
+            buffer, offset, _ = entry["from"]
+            size = entry["to"][2]
+            if entry["specs"] is None:
                 source = _elements((buffer, offset, size))
             else:
                 source = []
-                for k in row["rows"]:
-                    source += _elements((buffer, offset + k * row["row_bytes"], row["row_bytes"]))
-            result.append(([source], _elements(row["to"])))
+                for k in entry["specs"]:
+                    source += _elements((buffer, offset + k * entry["row_bytes"], entry["row_bytes"]))
+            result.append(([source], _elements(entry["to"])))
     return result
 
 
@@ -193,7 +193,7 @@ def prove(spec: Spec, plan: Plan, scratch_limit: int | None = None) -> None:
                 0 <= step["peer"] < spec.ranks and step["peer"] != rank
             ):
                 raise WrongError("message", f"peer {step['peer']}")
-            for sources, target in rows_of(step):
+            for sources, target in specs_of(step):
                 for elements in [*sources, target]:
                     for buffer, k in elements:
                         if not (0 <= buffer < len(sizes) and 0 <= k < sizes[buffer] // ITEM):
@@ -223,7 +223,7 @@ def prove(spec: Spec, plan: Plan, scratch_limit: int | None = None) -> None:
     # All pairs of accesses to all elements.
     uses: dict[tuple[int, int, int], list[tuple[int, int, bool]]] = defaultdict(list)
     for g, (rank, _, step) in enumerate(graph.steps):
-        for number, (sources, target) in enumerate(rows_of(step)):
+        for number, (sources, target) in enumerate(specs_of(step)):
             for source in sources:
                 for buffer, k in source:
                     uses[rank, buffer, k].append((g, number, False))
@@ -238,13 +238,13 @@ def prove(spec: Spec, plan: Plan, scratch_limit: int | None = None) -> None:
     for place, users in uses.items():
         if not any(writes for _, _, writes in users):
             continue
-        for i, (a, row_a, writes_a) in enumerate(users):
-            for b, row_b, writes_b in users[:i]:
+        for i, (a, entry_a, writes_a) in enumerate(users):
+            for b, entry_b, writes_b in users[:i]:
                 if not (writes_a or writes_b) or (a, b) in ordered:
                     continue
                 if a == b:
-                    if row_a != row_b:
-                        raise WrongError("race", f"rows of one step meet at {place}")
+                    if entry_a != entry_b:
+                        raise WrongError("race", f"specs of one step meet at {place}")
                     continue
                 if not comes_first(2 * a + 1, 2 * b) and not comes_first(2 * b + 1, 2 * a):
                     raise WrongError(
@@ -285,11 +285,11 @@ def prove(spec: Spec, plan: Plan, scratch_limit: int | None = None) -> None:
         rank, _, step = graph.steps[g]
         if node % 2 == 1:
             if step["kind"] == "receive":
-                store(rank, rows_of(step)[0][1], carried.pop(graph.peer[g]))
+                store(rank, specs_of(step)[0][1], carried.pop(graph.peer[g]))
         elif step["kind"] == "send":
-            carried[g] = load(rank, rows_of(step)[0][0][0])
+            carried[g] = load(rank, specs_of(step)[0][0][0])
         else:
-            for sources, target in rows_of(step):
+            for sources, target in specs_of(step):
                 contents = [load(rank, source) for source in sources]
                 if step["kind"] == "reduce":
                     store(
@@ -490,20 +490,20 @@ def run(
                 if count <= len(envelope[1 if sending else 0]):
                     landing.append((envelope[0][count - 1], envelope[1][count - 1]))
             else:
-                rows = list(step["rows"])
-                dice.shuffle(rows)
-                for row in rows:
+                specs = list(step["specs"])
+                dice.shuffle(specs)
+                for entry in specs:
                     if step["kind"] == "reduce":
-                        parts = [touch(rank, r, False) for r in row["from"]]
+                        parts = [touch(rank, r, False) for r in entry["from"]]
                         value = parts[0]
                         for part in parts[1:]:
                             value = COMBINE[step["operation"]](value, part)
-                        target = touch(rank, row["into"], True)
+                        target = touch(rank, entry["into"], True)
                     else:
-                        if row["rows"] is not None:
-                            raise NotImplementedError("plans of collectives gather no listed rows")
-                        value = touch(rank, (*row["from"][:2], row["to"][2]), False)
-                        target = touch(rank, row["to"], True)
+                        if entry["specs"] is not None:
+                            raise NotImplementedError("plans of collectives gather no listed specs")
+                        value = touch(rank, (*entry["from"][:2], entry["to"][2]), False)
+                        target = touch(rank, entry["to"], True)
                     if len(value) != len(target):
                         return "bounds"
                     if strict and step["kind"] == "copy" and np.shares_memory(value, target):

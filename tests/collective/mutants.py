@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from brute_force import ITEM, Plan, WrongError, rows_of
+from brute_force import ITEM, Plan, WrongError, specs_of
 
 Step = dict[str, Any]
 
@@ -88,7 +88,7 @@ def touched(step: Step) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
     reads: set[tuple[int, int]] = set()
     writes: set[tuple[int, int]] = set()
     try:
-        for sources, target in rows_of(step):
+        for sources, target in specs_of(step):
             for source in sources:
                 reads.update(source)
             writes.update(target)
@@ -122,19 +122,19 @@ def drop_one_side(plan: Plan, dice: random.Random) -> Mutant:
 
 def drop_source(plan: Plan, dice: random.Random) -> Mutant:
     rank, s = pick(dice, places(plan, "reduce"))
-    row = pick(dice, plan[rank]["steps"][s]["rows"])
-    if len(row["from"]) < 2:
+    entry = pick(dice, plan[rank]["steps"][s]["specs"])
+    if len(entry["from"]) < 2:
         raise DoesNotApplyError
-    row["from"].pop(dice.randrange(len(row["from"])))
+    entry["from"].pop(dice.randrange(len(entry["from"])))
     return Mutant("dropped", f"source of {describe(plan, rank, s)}", plan)
 
 
-def drop_row(plan: Plan, dice: random.Random) -> Mutant:
+def drop_spec(plan: Plan, dice: random.Random) -> Mutant:
     rank, s = pick(dice, places(plan, "reduce", "copy"))
     step = plan[rank]["steps"][s]
-    text = f"row of {describe(plan, rank, s)}"
-    step["rows"].pop(dice.randrange(len(step["rows"])))
-    if not step["rows"]:
+    text = f"spec of {describe(plan, rank, s)}"
+    step["specs"].pop(dice.randrange(len(step["specs"])))
+    if not step["specs"]:
         remove(plan[rank], s)
     return Mutant("dropped", text, plan)
 
@@ -144,8 +144,8 @@ def drop_row(plan: Plan, dice: random.Random) -> Mutant:
 
 def repeat_source(plan: Plan, dice: random.Random) -> Mutant:
     rank, s = pick(dice, places(plan, "reduce"))
-    row = pick(dice, plan[rank]["steps"][s]["rows"])
-    row["from"].append(dice.choice(row["from"]))
+    entry = pick(dice, plan[rank]["steps"][s]["specs"])
+    entry["from"].append(dice.choice(entry["from"]))
     return Mutant("duplicated", f"source of {describe(plan, rank, s)}", plan)
 
 
@@ -206,30 +206,30 @@ def swap_fields(field: str) -> Callable[[Plan, random.Random], Mutant]:
 
 
 def swap_sources(plan: Plan, dice: random.Random) -> Mutant:
-    """Sources of two rows of the same size; within one row that changes nothing but the order."""
+    """Sources of two rows of the same size; within one spec that changes nothing but the order."""
     rank, a = pick(dice, places(plan, "reduce", "copy"))
     kind = plan[rank]["steps"][a]["kind"]
     if kind == "reduce":
-        rows = [
-            (s, row, k)
+        specs = [
+            (s, entry, k)
             for r, s in places(plan, "reduce")
             if r == rank
-            for row in plan[rank]["steps"][s]["rows"]
-            for k in range(len(row["from"]))
+            for entry in plan[rank]["steps"][s]["specs"]
+            for k in range(len(entry["from"]))
         ]
-        s, row, k = pick(dice, rows)
-        t, other, j = pick(dice, rows)
-        if row["from"][k] == other["from"][j] or row["into"][2] != other["into"][2]:
+        s, entry, k = pick(dice, specs)
+        t, other, j = pick(dice, specs)
+        if entry["from"][k] == other["from"][j] or entry["into"][2] != other["into"][2]:
             raise DoesNotApplyError
-        row["from"][k], other["from"][j] = other["from"][j], row["from"][k]
+        entry["from"][k], other["from"][j] = other["from"][j], entry["from"][k]
     else:
-        rows = [
-            (s, row) for r, s in places(plan, "copy") if r == rank for row in plan[rank]["steps"][s]["rows"]
+        specs = [
+            (s, entry) for r, s in places(plan, "copy") if r == rank for entry in plan[rank]["steps"][s]["specs"]
         ]
-        (s, row), (t, other) = pick(dice, rows), pick(dice, rows)
-        if row["from"] == other["from"] or row["to"][2] != other["to"][2]:
+        (s, entry), (t, other) = pick(dice, specs), pick(dice, specs)
+        if entry["from"] == other["from"] or entry["to"][2] != other["to"][2]:
             raise DoesNotApplyError
-        row["from"], other["from"] = other["from"], row["from"]
+        entry["from"], other["from"] = other["from"], entry["from"]
     return Mutant(
         "swapped", f"sources in {describe(plan, rank, s)} and step {t}", plan, ((rank, s), (rank, t))
     )
@@ -238,16 +238,16 @@ def swap_sources(plan: Plan, dice: random.Random) -> Mutant:
 def swap_targets(plan: Plan, dice: random.Random) -> Mutant:
     rank, a = pick(dice, places(plan, "reduce", "copy"))
     key = {"reduce": "into", "copy": "to"}[plan[rank]["steps"][a]["kind"]]
-    rows = [
-        (s, row)
+    specs = [
+        (s, entry)
         for r, s in places(plan, plan[rank]["steps"][a]["kind"])
         if r == rank
-        for row in plan[rank]["steps"][s]["rows"]
+        for entry in plan[rank]["steps"][s]["specs"]
     ]
-    (s, row), (t, other) = pick(dice, rows), pick(dice, rows)
-    if row[key] == other[key] or row[key][2] != other[key][2]:
+    (s, entry), (t, other) = pick(dice, specs), pick(dice, specs)
+    if entry[key] == other[key] or entry[key][2] != other[key][2]:
         raise DoesNotApplyError
-    row[key], other[key] = other[key], row[key]
+    entry[key], other[key] = other[key], entry[key]
     return Mutant(
         "swapped", f"targets in {describe(plan, rank, s)} and step {t}", plan, ((rank, s), (rank, t))
     )
@@ -305,11 +305,11 @@ def misroute_region(plan: Plan, dice: random.Random) -> Mutant:
     if "region" in step:
         holders.append((step, "region"))
     else:
-        for row in step["rows"]:
+        for entry in step["specs"]:
             if step["kind"] == "copy":
-                holders += [(row, "from"), (row, "to")]
+                holders += [(entry, "from"), (entry, "to")]
             else:
-                holders += [(row, "into"), *((row["from"], k) for k in range(len(row["from"])))]
+                holders += [(entry, "into"), *((entry["from"], k) for k in range(len(entry["from"])))]
     holder, key = dice.choice(holders)
     buffer, offset, size = holder[key]
     if size == 0:
@@ -405,14 +405,14 @@ def move_scratch(plan: Plan, dice: random.Random) -> Mutant:
         before = copy.deepcopy(step)
         if "region" in step:
             step["region"] = moved(tuple(step["region"]))
-        for row in step.get("rows", ()):
+        for entry in step.get("specs", ()):
             for key in ("to", "into"):
-                if key in row:
-                    row[key] = moved(tuple(row[key]))
+                if key in entry:
+                    entry[key] = moved(tuple(entry[key]))
             if step["kind"] == "copy":
-                row["from"] = moved(tuple(row["from"]))
+                entry["from"] = moved(tuple(entry["from"]))
             else:
-                row["from"] = [moved(tuple(region)) for region in row["from"]]
+                entry["from"] = [moved(tuple(region)) for region in entry["from"]]
         if step != before:
             suspects.append((rank, s))
     return Mutant(
@@ -423,8 +423,8 @@ def move_scratch(plan: Plan, dice: random.Random) -> Mutant:
 def _targets(step: Step) -> Iterator[tuple[int, int, int]]:
     if step["kind"] == "receive":
         yield tuple(step["region"])
-    for row in step.get("rows", ()):
-        yield tuple(row.get("to", row.get("into")))
+    for entry in step.get("specs", ()):
+        yield tuple(entry.get("to", entry.get("into")))
 
 
 def forget_need(plan: Plan, dice: random.Random) -> Mutant:
@@ -451,7 +451,7 @@ def forget_all_needs(plan: Plan, dice: random.Random) -> Mutant:
 
 
 FAULTS: dict[str, list[Callable[[Plan, random.Random], Mutant]]] = {
-    "dropped": [drop_message, drop_one_side, drop_source, drop_row],
+    "dropped": [drop_message, drop_one_side, drop_source, drop_spec],
     "duplicated": [repeat_source, repeat_step, repeat_message, repeat_one_side],
     "swapped": [swap_regions, swap_peers, swap_tags, swap_sources, swap_targets],
     "misrouted": [misroute_one_side, misroute_message, misroute_region],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from brute_force import ITEM, Plan, Primitive, Spec, rows_of
+from brute_force import ITEM, Plan, Primitive, Spec, specs_of
 
 from jali import _core
 from jali.errors import PlanError
@@ -126,25 +126,25 @@ class Drawing:
 
     def copy(self, rank: int, a: tuple[int, int], b: tuple[int, int], count: int) -> None:
         size = count * ITEM
-        row = {
+        entry = {
             "from": (a[0], a[1] * ITEM, size),
             "to": (b[0], b[1] * ITEM, size),
             "row_bytes": size,
-            "rows": None,
+            "specs": None,
         }
-        self.add(rank, "copy", rows=[row])
+        self.add(rank, "copy", specs=[entry])
 
     def reduce(
         self, rank: int, sources: list[tuple[int, int]], into: tuple[int, int], count: int, **how: Any
     ) -> None:
         size = count * ITEM
-        row = {"from": [(b, k * ITEM, size) for b, k in sources], "into": (into[0], into[1] * ITEM, size)}
-        self.add(rank, "reduce", rows=[row], **{"type": "int64", "operation": "sum", "divide_by": 1, **how})
+        entry = {"from": [(b, k * ITEM, size) for b, k in sources], "into": (into[0], into[1] * ITEM, size)}
+        self.add(rank, "reduce", specs=[entry], **{"type": "int64", "operation": "sum", "divide_by": 1, **how})
 
 
 def _touched(step: dict[str, Any]) -> tuple[set, set]:
-    rows = rows_of(step)
-    return {e for sources, _ in rows for s in sources for e in s}, {e for _, target in rows for e in target}
+    specs = specs_of(step)
+    return {e for sources, _ in specs for s in sources for e in s}, {e for _, target in specs for e in target}
 
 
 def ring_all_gather(ranks: int, count: int) -> tuple[Spec, Drawing]:

@@ -56,9 +56,9 @@ FAULTS = [
     ("structure", lambda p: p.pop(), r"2 schedules for a composition of 3 ranks"),
     ("structure", lambda p: p[1]["buffers"].__setitem__(0, ("send", 64, True)), r"rank 1: buffer 'send' has 64 bytes instead of 72"),
     ("deadlock", lambda p: [step(p, 0, 1)["needs"].append(2), step(p, 1, 3)["needs"].append(1), step(p, 2, 3)["needs"].append(1)], r"nothing can go on: .*which waits for the first"),
-    ("unwritten", edit(2, 0, rows=[]), r"rank 2, step 2 'reduce 2' reads elements 0 to 2 of 'recv', but nothing filled elements 0 to 2 of 'recv'"),
-    ("overwritten", lambda p: step(p, 0, 0)["rows"][0].update(to=(0, 3 * ITEM, 3 * ITEM)), r"writes elements 3 to 5 of 'send'; the composition does not write element 3 there"),
-    ("contribution", lambda p: step(p, 0, 0)["rows"][0].update({"from": (0, 3 * ITEM, 3 * ITEM)}), r"rank 0 in the end finds in elements 0 to 2 of 'recv' .*the sum of.*missing: rank 0's 'send'\[0\]; too much: rank 0's 'send'\[3\]"),
+    ("unwritten", edit(2, 0, specs=[]), r"rank 2, step 2 'reduce 2' reads elements 0 to 2 of 'recv', but nothing filled elements 0 to 2 of 'recv'"),
+    ("overwritten", lambda p: step(p, 0, 0)["specs"][0].update(to=(0, 3 * ITEM, 3 * ITEM)), r"writes elements 3 to 5 of 'send'; the composition does not write element 3 there"),
+    ("contribution", lambda p: step(p, 0, 0)["specs"][0].update({"from": (0, 3 * ITEM, 3 * ITEM)}), r"rank 0 in the end finds in elements 0 to 2 of 'recv' .*the sum of.*missing: rank 0's 'send'\[0\]; too much: rank 0's 'send'\[3\]"),
     ("contribution", lambda p: [s.update(operation="max") for s in p[1]["steps"] if s["kind"] == "reduce"][:0], r"rank 1 in the end .*the max of .* instead of the sum"),
     ("scratch", lambda p: p[2]["buffers"].__setitem__(2, ("scratch", 96, False)), r"rank 2: 96 bytes of scratch, more than the 48 allowed"),
 ]
@@ -231,7 +231,7 @@ def test_operations_do_not_mix():
 def test_reductions_that_cut_elements_are_refused():
     spec, drawing = reduction("sum")
     drawing.reduce(0, [(0, 0), (2, 2), (2, 4)], (1, 0), 2)
-    last = step(drawing.plan, 0, -1)["rows"][0]
+    last = step(drawing.plan, 0, -1)["specs"][0]
     last["from"][1] = (2, 2 * ITEM + 4, 2 * ITEM)
     with pytest.raises(CheckError, match="no element begins") as caught:
         check(spec, drawing.plan)

@@ -144,12 +144,12 @@ def reason(mutant: Mutant, original: Plan) -> str:
         if all(ordered(graph, rank, need, s) for rank, s, need in lost):
             return "the need is implied by other needs"
         return "the need is implied through messages of other ranks, or orders steps that do not conflict"
-    if mutant.text.startswith("row of"):
+    if mutant.text.startswith("spec of"):
         return "the place still holds the same contents from an earlier use"
     if mutant.text.startswith("scratch"):
         return "the new place is free whenever it is used"
     if mutant.text.startswith(("sources", "targets")):
-        return "the operation commutes, or both rows are the same"
+        return "the operation commutes, or both specs are the same"
     return "both messages carry the same contents"
 
 
@@ -158,26 +158,26 @@ def examine(bases: list[Base], per_base: int) -> tuple[dict[str, Counter], list[
     equivalent: list[str] = []
     wrong: list[str] = []
     for fault in FAULTS:
-        row = table[fault] = Counter()
+        entry = table[fault] = Counter()
         for number, b in enumerate(bases):
             for mutant in mutants(b.plan, fault, per_base, number):
-                row["mutants"] += 1
+                entry["mutants"] += 1
                 where = f"{fault}; {b.name}: {mutant.text}"
                 error, proof = rejected_by_checker(b, mutant.plan), rejected_by_proof(b, mutant.plan)
                 if (error is None) != (proof is None):
                     wrong.append(f"{where}: checker says {error}, the proof {proof}")
                 elif error is None:
-                    row["equivalent"] += 1
+                    entry["equivalent"] += 1
                     why = reason(mutant, b.plan)
-                    row[why] += 1
+                    entry[why] += 1
                     equivalent.append(f"{where}: {why}")
                     if shown_wrong(b, mutant, 4):
                         wrong.append(f"{where}: passes the checker and the proof, but goes wrong")
                 else:
-                    row["rejected"] += 1
-                    row[f"kind {error.kind}"] += 1
+                    entry["rejected"] += 1
+                    entry[f"kind {error.kind}"] += 1
                     seen = shown_wrong(b, mutant)
-                    row[f"shown: {seen}" if seen else "not shown"] += 1
+                    entry[f"shown: {seen}" if seen else "not shown"] += 1
                     if not seen:
                         wrong.append(f"{where}: {error}, but no execution shows it")
     return table, equivalent, wrong
@@ -195,8 +195,8 @@ def print_table(table: dict[str, Counter], equivalent: list[str]) -> None:
         "equivalent",
     ]
     print("\n" + f"{'fault':20}" + "".join(f"{c.removeprefix('shown: '):>12}" for c in columns))
-    for fault, row in table.items():
-        print(f"{fault:20}" + "".join(f"{row[c]:12}" for c in columns))
+    for fault, entry in table.items():
+        print(f"{fault:20}" + "".join(f"{entry[c]:12}" for c in columns))
     print("\n".join(["", "equivalent, by the second proof:", *equivalent]))
 
 
@@ -211,8 +211,8 @@ def test_every_seeded_fault_is_found():
     table, equivalent, wrong = examine([base(*args) for args in SMALL], 10)
     print_table(table, equivalent)
     assert not wrong, "\n".join(wrong)
-    for fault, row in table.items():
-        assert row["rejected"] >= 40, f"{fault}: only {row['rejected']} mutants that matter"
+    for fault, entry in table.items():
+        assert entry["rejected"] >= 40, f"{fault}: only {entry['rejected']} mutants that matter"
 
 
 @pytest.mark.full
@@ -220,10 +220,10 @@ def test_every_seeded_fault_is_found():
 def test_every_seeded_fault_is_found_in_many_plans():
     table, equivalent, wrong = examine([base(*args) for args in LARGE], 4)
     print_table(table, equivalent[:50])
-    print(json.dumps({fault: dict(row) for fault, row in table.items()}, indent=1))
+    print(json.dumps({fault: dict(entry) for fault, entry in table.items()}, indent=1))
     assert not wrong, "\n".join(wrong)
-    for fault, row in table.items():
-        assert row["rejected"] >= 300, fault
+    for fault, entry in table.items():
+        assert entry["rejected"] >= 300, fault
 
 
 @pytest.mark.parametrize("excess", [1, 4096])

@@ -53,7 +53,7 @@ def check_all_eight(world: comm.Communicator, count: int, root: int, algorithm: 
         return np.full(n, np.nan)
 
     def named(collective: str) -> dict[str, str | None] | None:
-        has = any(row.name == algorithm and collective in row.collectives for row in ALGORITHMS)
+        has = any(entry.name == algorithm and collective in entry.collectives for entry in ALGORITHMS)
         return {"algorithm": algorithm} if algorithm is None or has else None
 
     if (how := named("all_reduce")) is not None:
@@ -103,7 +103,7 @@ def test_all_eight_collectives_agree_with_numpy(ranks: int) -> None:
     on_ranks(ranks, run)
 
 
-@pytest.mark.parametrize("algorithm", sorted({row.name for row in ALGORITHMS}))
+@pytest.mark.parametrize("algorithm", sorted({entry.name for entry in ALGORITHMS}))
 @pytest.mark.parametrize("ranks", [3, 4])
 def test_every_algorithm_of_the_table_gives_the_same_results(algorithm: str, ranks: int) -> None:
     on_ranks(ranks, lambda world: check_all_eight(world, 37, ranks - 1, algorithm))
@@ -188,9 +188,9 @@ def test_operations_that_do_not_commute_are_in_the_order_of_ranks_by_any_algorit
 
     def run(world: comm.Communicator) -> None:
         mine = maps[world.rank]
-        for row in ALGORITHMS:
-            if "all_reduce" in row.collectives and row.name not in ("mpi", "nccl", "rccl"):
-                np.testing.assert_array_equal(world.all_reduce(mine, algorithm=row.name, **named), right)
+        for entry in ALGORITHMS:
+            if "all_reduce" in entry.collectives and entry.name not in ("mpi", "nccl", "rccl"):
+                np.testing.assert_array_equal(world.all_reduce(mine, algorithm=entry.name, **named), right)
         np.testing.assert_array_equal(world.all_reduce(mine, checked=True, **named), right)
         root = world.size - 1
         found = world.reduce(mine, root=root, **named)
@@ -240,7 +240,7 @@ def test_user_operation_sees_arrays_and_need_not_commute_when_reproducible() -> 
 def test_reproducible_sums_have_the_same_bits_with_any_algorithm() -> None:
     def run(world: comm.Communicator) -> set[bytes]:
         x = np.random.default_rng(world.rank).normal(size=257).astype(np.float32) * 10.0 ** (world.rank % 4)
-        names = [row.name for row in ALGORITHMS if "all_reduce" in row.collectives]
+        names = [entry.name for entry in ALGORITHMS if "all_reduce" in entry.collectives]
         return {world.all_reduce(x, reproducible=True, algorithm=name).tobytes() for name in names}
 
     assert len(set.union(*on_ranks(6, run))) == 1
@@ -708,7 +708,7 @@ def test_explain_says_which_way_a_call_takes_and_why(use_settings: Callable[...,
         chosen, asked, gathered, copied = said
         for text in (chosen, gathered, copied):
             assert re.fullmatch(r"\w+ \(line \d+ of jali's own rules\)", text), text
-            assert text.split()[0] in {row.name for row in ALGORITHMS}
+            assert text.split()[0] in {entry.name for entry in ALGORITHMS}
         assert asked == "ring (asked for)"
     use_settings(collective="pipelined")
     assert on_ranks(2, lambda world: world.explain("reduce", np.ones(9)))[0].startswith("pipelined (JALI_")

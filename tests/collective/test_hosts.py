@@ -26,7 +26,7 @@ EVEN, UNEVEN, MIXED, LONELY, ONE = (
     [[0, 1, 2]],
 )
 NESTED = [EVEN, UNEVEN, MIXED]
-LEVELS = [row for row in ALGORITHMS if row.hierarchy == "hosts"]
+LEVELS = [entry for entry in ALGORITHMS if entry.hierarchy == "hosts"]
 
 
 def on_hosts(hosts: Hosts, function: Callable[[comm.Communicator], Any]) -> list[Any]:
@@ -81,9 +81,9 @@ def test_what_is_reproducible_has_the_bits_of_any_algorithm(hosts: Hosts) -> Non
 
 
 def planned(
-    row: Any, call: CollectiveCall, hosts: Hosts, inside: str = "", between: str = ""
+    entry: Any, call: CollectiveCall, hosts: Hosts, inside: str = "", between: str = ""
 ) -> tuple[Any, Any, list[Any]]:
-    composition, parameters = row.plan(call, hosts, inside, between)
+    composition, parameters = entry.plan(call, hosts, inside, between)
     schedules = [_core.plan_rank(composition, parameters, rank) for rank in range(composition.ranks)]
     return composition, parameters, schedules
 
@@ -91,11 +91,11 @@ def planned(
 @pytest.mark.parametrize("hosts", NESTED, ids=str)
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize(
-    ("row", "collective"),
-    [(row, c) for row in LEVELS for c in row.collectives],
+    ("entry", "collective"),
+    [(entry, c) for entry in LEVELS for c in entry.collectives],
     ids=lambda v: getattr(v, "name", v),
 )
-def test_plans_are_proved(row: Any, collective: str, in_place: bool, hosts: Hosts) -> None:
+def test_plans_are_proved(entry: Any, collective: str, in_place: bool, hosts: Hosts) -> None:
     """By the prover, and by one that shares no code with it."""
     if in_place and collective in ("gather", "scatter", "all_to_all"):
         in_place = False
@@ -108,7 +108,7 @@ def test_plans_are_proved(row: Any, collective: str, in_place: bool, hosts: Host
             in_place=in_place or collective == "broadcast",
             reproducible=reproducible,
         )
-        composition, parameters, schedules = planned(row, call, hosts)
+        composition, parameters, schedules = planned(entry, call, hosts)
         composition.check()
         _core.check_plan(composition, schedules, reproducible=reproducible, hierarchy=parameters.hierarchy)
         if not reproducible:
@@ -118,9 +118,9 @@ def test_plans_are_proved(row: Any, collective: str, in_place: bool, hosts: Host
 @pytest.mark.parametrize("hosts", NESTED, ids=str)
 @pytest.mark.parametrize("collective", ["all_reduce", "broadcast", "reduce"])
 def test_only_one_rank_of_each_host_talks_to_others_in_two_levels(collective: str, hosts: Hosts) -> None:
-    (row,) = (row for row in LEVELS if row.name == "two_level" and collective in row.collectives)
+    (entry,) = (entry for entry in LEVELS if entry.name == "two_level" and collective in entry.collectives)
     call = CollectiveCall(collective, "fp64", 600, 0, in_place=True)
-    _, _, schedules = planned(row, call, hosts, "shm", "mpi")
+    _, _, schedules = planned(entry, call, hosts, "shm", "mpi")
     host_of = {rank: number for number, host in enumerate(hosts) for rank in host}
     crossed: dict[int, int] = {}
     for rank, schedule in enumerate(schedules):
@@ -141,8 +141,8 @@ def test_only_one_rank_of_each_host_talks_to_others_in_two_levels(collective: st
 
 
 def test_slices_cross_between_ranks_of_the_same_place() -> None:
-    (row,) = (row for row in LEVELS if row.name == "slices" and "all_reduce" in row.collectives)
-    _, _, schedules = planned(row, CollectiveCall("all_reduce", "fp64", 800), EVEN, "shm", "mpi")
+    (entry,) = (entry for entry in LEVELS if entry.name == "slices" and "all_reduce" in entry.collectives)
+    _, _, schedules = planned(entry, CollectiveCall("all_reduce", "fp64", 800), EVEN, "shm", "mpi")
     for rank, schedule in enumerate(schedules):
         sent = 0
         for step in _core.schedule_to_dict(schedule)["steps"]:

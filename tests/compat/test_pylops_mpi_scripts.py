@@ -164,9 +164,9 @@ def test_a_variable_is_recorded_before_it_gets_another_value_and_at_the_end(tmp_
 
 
 def test_each_exception_of_scripts_has_a_reason() -> None:
-    rows = scripts.exceptions(scripts.EXCEPTIONS)
+    entries = scripts.exceptions(scripts.EXCEPTIONS)
     assert all(
-        re.fullmatch(r"\w+\.py(@\d)?::[^:\s]+:\S+", what) and len(why) > 15 for what, why in rows.items()
+        re.fullmatch(r"\w+\.py(@\d)?::[^:\s]+:\S+", what) and len(why) > 15 for what, why in entries.items()
     )
     assert scripts.reason_of({"a.py@2::end:*": "so"}, Path("a.py"), 2, "end:time") == "so"
     assert scripts.reason_of({"a.py@2::end:*": "so"}, Path("a.py"), 4, "end:time") is None

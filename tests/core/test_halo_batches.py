@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
-import jali.vendors  # noqa: F401  (its rows)
+import jali.vendors  # noqa: F401  (its entries)
 from jali import _core
 
-ROWS = {kind: [name for name, *_ in _core.halo_policies(kind)] for kind in ("cuda", "hip")}
+POLICIES = {kind: [name for name, *_ in _core.halo_policies(kind)] for kind in ("cuda", "hip")}
 SHAPES = [
     dict(
         zip(
@@ -18,7 +18,7 @@ SHAPES = [
     )
     for values in itertools.product((1, 2, 4), *[(False, True)] * 4)
 ]
-# What one transport does, in the order in which it must happen; by the first word of its rows.
+# What one transport does, in the order in which it must happen; by the first word of its entries.
 MOVES = {
     "remote-write": ["offer", "pack", "admit", "put", "signal", "wait"],
     "buffered-write": ["pack", "admit", "put", "signal", "wait", "place"],
@@ -30,12 +30,12 @@ MOVES = {
 }
 
 
-def moves_of(row):
-    return next(moves for name, moves in MOVES.items() if row.startswith(name))
+def moves_of(policy):
+    return next(moves for name, moves in MOVES.items() if policy.startswith(name))
 
 
-def steps_of(row, kind="cuda", **shape):
-    return _core.halo_batches(kind, row, **shape)
+def steps_of(policy, kind="cuda", **shape):
+    return _core.halo_batches(kind, policy, **shape)
 
 
 def before(steps):
@@ -57,20 +57,20 @@ def only(steps, action, stage=None):
     return found[0]
 
 
-@pytest.mark.parametrize("kind", ROWS)
+@pytest.mark.parametrize("kind", POLICIES)
 def test_every_row_does_what_its_transport_must_in_order_in_every_shape(kind):
-    for row, shape in itertools.product(ROWS[kind], SHAPES):
-        if shape["stages"] > 1 and not row.endswith("-directions"):
+    for policy, shape in itertools.product(POLICIES[kind], SHAPES):
+        if shape["stages"] > 1 and not policy.endswith("-directions"):
             continue
-        steps = steps_of(row, kind, **shape)
+        steps = steps_of(policy, kind, **shape)
         known = before(steps)
 
-        overlaps = not row.endswith("-wait")
+        overlaps = not policy.endswith("-wait")
         for stage in range(shape["stages"]):
-            chain = [*(["produce"] if shape["produces"] else []), *moves_of(row)]
+            chain = [*(["produce"] if shape["produces"] else []), *moves_of(policy)]
             places = [only(steps, action, stage) for action in [*chain, "boundary"]]
             for first, second in itertools.pairwise(places):
-                assert first == second or first in known[second], (row, shape, chain)
+                assert first == second or first in known[second], (policy, shape, chain)
         names = [action for actions, *_ in steps for action in actions]
         assert ("bulk" in names) == (overlaps and shape["has_bulk"])
         if "bulk" in names:
@@ -84,20 +84,20 @@ def test_every_row_does_what_its_transport_must_in_order_in_every_shape(kind):
 
 
 def test_a_bulk_waits_for_no_exchange_unless_it_is_in_it():
-    for row, shape in itertools.product(ROWS["cuda"], SHAPES):
-        if not shape["has_bulk"] or row.endswith(("-wait", "-one-launch")):
+    for policy, shape in itertools.product(POLICIES["cuda"], SHAPES):
+        if not shape["has_bulk"] or policy.endswith(("-wait", "-one-launch")):
             continue
-        if shape["stages"] > 1 and not row.endswith("-directions"):
+        if shape["stages"] > 1 and not policy.endswith("-directions"):
             continue
-        steps = steps_of(row, **shape)
+        steps = steps_of(policy, **shape)
         (bulk,) = [k for k, step in enumerate(steps) if "bulk" in step[0]]
         over = {action for k in before(steps)[bulk] for action in steps[k][0]}
-        assert not over & {"wait", "place", "exchange", "message"}, (row, shape)
+        assert not over & {"wait", "place", "exchange", "message"}, (policy, shape)
         assert "wait" not in steps[bulk][0]
 
 
 @pytest.mark.parametrize(
-    ("row", "launches"),
+    ("policy", "launches"),
     [
         (
             "remote-write-overlap",
@@ -122,8 +122,8 @@ def test_a_bulk_waits_for_no_exchange_unless_it_is_in_it():
         ("nccl-wait", [{"pack"}, {"exchange"}, {"boundary"}]),
     ],
 )
-def test_rows_are_these_launches(row, launches):
-    assert [{*actions} for actions, *_ in steps_of(row)] == launches
+def test_rows_are_these_launches(policy, launches):
+    assert [{*actions} for actions, *_ in steps_of(policy)] == launches
 
 
 def test_packing_waits_only_where_nobody_else_waits_for_it():

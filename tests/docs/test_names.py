@@ -47,7 +47,7 @@ def read(*folders: str, kinds: tuple[str, ...]) -> str:
 
 
 def variables_that_are_read() -> set[str]:
-    return {row.variable for row in settings.rows() if row.variable}
+    return {spec.variable for spec in settings.specs() if spec.variable}
 
 
 def named(pattern: re.Pattern[str]) -> list[tuple[str, str]]:
@@ -71,7 +71,7 @@ def test_page_of_variables_is_what_the_table_of_settings_says() -> None:
 
 def test_every_experiment_is_explained() -> None:
     page = (ROOT / "docs" / "tuning.md").read_text()
-    experiments = {row.name for row in settings.rows() if not row.variable}
+    experiments = {spec.name for spec in settings.specs() if not spec.variable}
     assert set(re.findall(r"^\| `(\w+)=", page, re.MULTILINE)) == experiments
     assert set(inspect.signature(experiment).parameters) == experiments
 

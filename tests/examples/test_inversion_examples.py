@@ -33,10 +33,10 @@ def test_it_gives_what_it_should(name: str) -> None:
         pytest.importorskip(package)
     module = EXAMPLES[name].load()
     (found,) = run(name, 1)
-    rows = verdicts(found.numbers, module.expected(module.SIZES["small"], found))
-    assert any("- py" in row.name for row in rows)
-    assert all(row.holds for row in rows), rows
-    assert json.loads(json.dumps([vars(row) for row in rows]))
+    entries = verdicts(found.numbers, module.expected(module.SIZES["small"], found))
+    assert any("- py" in entry.name for entry in entries)
+    assert all(entry.holds for entry in entries), entries
+    assert json.loads(json.dumps([vars(entry) for entry in entries]))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -83,8 +83,8 @@ def test_a_check_notices_what_is_wrong(name: str, array: str, failing: str) -> N
     (found,) = run(name, 1)
     arrays = found.arrays | {array: found.arrays[array] * 1.002}
     wrong = replace(found, arrays=arrays)
-    rows = verdicts(wrong.numbers, module.expected(module.SIZES["small"], wrong))
-    assert [row.name for row in rows if not row.holds] == [failing]
+    entries = verdicts(wrong.numbers, module.expected(module.SIZES["small"], wrong))
+    assert [entry.name for entry in entries if not entry.holds] == [failing]
 
 
 def test_a_gap_that_is_too_small_for_the_energy_is_noticed() -> None:
@@ -92,7 +92,7 @@ def test_a_gap_that_is_too_small_for_the_energy_is_noticed() -> None:
         pytest.importorskip(package)
     p = replace(denoising.SIZES["small"], iterations=10)
     found = comm.virtual_ranks(1, lambda: denoising.solve(p, Options()))[0]
-    failing = {row.name for row in verdicts(found.numbers, denoising.expected(p, found)) if not row.holds}
+    failing = {entry.name for entry in verdicts(found.numbers, denoising.expected(p, found)) if not entry.holds}
     assert "gap" in failing  # ten iterations are too few
 
 
@@ -127,8 +127,8 @@ def test_there_may_be_more_ranks_than_work(module: Any, extents: dict[str, int])
         pytest.importorskip(package)
     p = replace(module.SIZES["small"], **extents)
     found = comm.virtual_ranks(4, lambda: module.solve(p, Options()))[0]
-    for row in verdicts(found.numbers, module.expected(p, found)):
-        assert row.holds or "- py" not in row.name, row
+    for entry in verdicts(found.numbers, module.expected(p, found)):
+        assert entry.holds or "- py" not in entry.name, entry
 
 
 def test_means_of_neighbours_leave_straight_lines_as_they_are() -> None:

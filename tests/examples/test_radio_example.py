@@ -33,9 +33,9 @@ def alone() -> Found:
 
 def test_the_sky_is_found_again(tmp_path: Path) -> None:
     found = solved(SMALL, 2)[0]
-    rows = verdicts(found.numbers, radio.expected(SMALL, found))
-    assert len(rows) == 9
-    assert all(row.holds for row in rows), rows
+    entries = verdicts(found.numbers, radio.expected(SMALL, found))
+    assert len(entries) == 9
+    assert all(entry.holds for entry in entries), entries
     cost = np.array(found.series["residual"])
     assert np.all(np.diff(cost) < 0)
     # the dirty image is Jy per beam, its peak the brightest point; the sparse one is sharp
@@ -48,7 +48,7 @@ def test_the_sky_is_found_again(tmp_path: Path) -> None:
     assert error["sparse"] < 0.5 * error["least squares"] < error["dirty"]
     assert found.arrays["sparse"].min() >= 0
     wrong = Found(found.numbers | {"degridding": 1e-3}, found.series | {"fluxes, sparse": [0.9] * 6})
-    assert sum(not row.holds for row in verdicts(wrong.numbers, radio.expected(SMALL, wrong))) >= 6
+    assert sum(not entry.holds for entry in verdicts(wrong.numbers, radio.expected(SMALL, wrong))) >= 6
     pytest.importorskip("matplotlib").use("Agg")
     radio.draw(found, tmp_path / "radio.png")
     assert (tmp_path / "radio.png").stat().st_size > 10_000
@@ -94,8 +94,8 @@ def test_adjoint_of_the_operator_is_one(ranks: int) -> None:
 
 def test_baselines_turn_with_the_earth() -> None:
     p = FEW
-    rows = radio.rows_of(p)
-    uvw = radio.coverage(p, 0, rows).reshape(p.times, -1, 3)
+    entries = radio.rows_of(p)
+    uvw = radio.coverage(p, 0, entries).reshape(p.times, -1, 3)
     place = radio.antennas(p)
     one, other = np.triu_indices(p.antennas, 1)
     lengths = np.linalg.norm(place[other] - place[one], axis=1)

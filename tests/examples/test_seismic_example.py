@@ -18,9 +18,9 @@ def test_residuals_are_those_that_are_known(ranks: int, tmp_path: Path) -> None:
     p = lsm.SIZES["laptop"]
     found = comm.virtual_ranks(ranks, lambda: lsm.solve(replace(p, iterations=5), Options()))
     for one in found:
-        rows = verdicts(one.numbers, lsm.expected(p, one))
-        assert [row.name for row in rows] == ["fall", "residuals - PyLops-MPI"]
-        assert all(row.holds for row in rows), rows
+        entries = verdicts(one.numbers, lsm.expected(p, one))
+        assert [entry.name for entry in entries] == ["fall", "residuals - PyLops-MPI"]
+        assert all(entry.holds for entry in entries), entries
         assert one.series == found[0].series
     pytest.importorskip("matplotlib").use("Agg")
     lsm.draw(found[0], tmp_path / "lsm.png")
@@ -31,11 +31,11 @@ def test_residuals_are_those_that_are_known(ranks: int, tmp_path: Path) -> None:
 def test_residuals_of_other_sizes_are_those_of_serial_pylops(ranks: int) -> None:
     pytest.importorskip("pylops")
     found = comm.virtual_ranks(ranks, lambda: lsm.solve(SMALL, Options()))[0]
-    rows = verdicts(found.numbers, lsm.expected(SMALL, found))
-    assert [row.name for row in rows] == ["fall", "residuals - pylops"]
-    assert all(row.holds for row in rows), rows
+    entries = verdicts(found.numbers, lsm.expected(SMALL, found))
+    assert [entry.name for entry in entries] == ["fall", "residuals - pylops"]
+    assert all(entry.holds for entry in entries), entries
     found.series["residual"][3] *= 1.001
-    assert [row.holds for row in verdicts(found.numbers, lsm.expected(SMALL, found))] == [True, False]
+    assert [entry.holds for entry in verdicts(found.numbers, lsm.expected(SMALL, found))] == [True, False]
 
 
 def test_ranks_may_have_so_many_sources_each() -> None:

@@ -24,7 +24,7 @@ def solved(p: Parameters, ranks: int = 1) -> list[Found]:
 
 
 def failures(p: Parameters, found: Found) -> list[str]:
-    return [row.name for row in verdicts(found.numbers, turbulence.expected(p, found)) if not row.holds]
+    return [entry.name for entry in verdicts(found.numbers, turbulence.expected(p, found)) if not entry.holds]
 
 
 @pytest.fixture(scope="module")

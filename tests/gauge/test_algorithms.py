@@ -1,4 +1,4 @@
-"""Rows of update algorithms fit the functions that they name and the parameters of a run."""
+"""Entries of update algorithms fit the functions that they name and the parameters of a run."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import inspect
 
 import pytest
 
-from jali.cli.schema import Update, rows
+from jali.cli.schema import Update, parameter_specs
 from jali.gauge.algorithms import algorithms
 
 
 @pytest.mark.parametrize("name", algorithms())
 def test_options_are_arguments_of_the_sweep_and_parameters_of_a_run(name: str) -> None:
-    row = algorithms()[name]
-    first, *others = inspect.signature(row.sweep).parameters
+    entry = algorithms()[name]
+    first, *others = inspect.signature(entry.sweep).parameters
     assert (first, *others[:2]) == ("U", "beta", "rng")
-    assert set(others[2:]) == row.options.keys()
-    assert {f"update.{key}" for key in row.options.values()} <= {key.path for key in rows()}
+    assert set(others[2:]) == entry.options.keys()
+    assert {f"update.{key}" for key in entry.options.values()} <= {key.path for key in parameter_specs()}
 
 
 def test_every_row_can_be_chosen() -> None:
-    (key,) = (key for key in rows() if key.path == "update.algorithm")
+    (key,) = (key for key in parameter_specs() if key.path == "update.algorithm")
     assert key.choices == tuple(algorithms())
     assert Update().algorithm in algorithms()

@@ -8,7 +8,7 @@ from typing import Any
 from jali.comm import CclCommunicator, Communicator, algorithms
 from jali.vendors import library_of
 
-HAVE = {  # collectives of rows of the library that have not all
+HAVE = {  # collectives of transports of the library that have not all
     "nccl-windows": ("all_reduce", "all_gather", "reduce_scatter"),
     "nccl-streams": ("all_reduce", "reduce", "broadcast"),
 }

@@ -43,7 +43,7 @@ HEAD = [f"buffer {k}" for k in range(16)] + [
     "overflows",
 ]
 OPERAND = [("offset", 8), ("where", 4), ("packet", 4)]
-ROWS = {  # as in core/collective/device_program.hpp: words and their bytes
+ENTRIES = {  # as in core/collective/device_program.hpp: words and their bytes
     "instructions": [
         *((f"to {word}", size) for word, size in OPERAND),
         *(
@@ -61,7 +61,7 @@ ROWS = {  # as in core/collective/device_program.hpp: words and their bytes
     "waits": [("kind", 4), ("peer", 4), ("packet", 4), ("unused", 4)],
     "ranks": [("sent", 4), ("received", 4)],
 }
-Row = dict[str, int]
+Entry = dict[str, int]
 Steps = Generator[bool, None, None]  # whether something was done, step by step
 
 
@@ -69,21 +69,21 @@ class WrongError(Exception):
     """Something that a device would not survive, or that stands still."""
 
 
-def head_of(arguments: bytes) -> Row:
+def head_of(arguments: bytes) -> Entry:
     return dict(zip(HEAD, map(int, np.frombuffer(arguments, np.int64)), strict=False))
 
 
-def rows_of(table: bytes, head: Row) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
+def entries_of(table: bytes, head: Entry) -> dict[str, list[Entry]]:
+    found: dict[str, list[Entry]] = {}
     at = 0
-    for name, words in ROWS.items():
+    for name, words in ENTRIES.items():
         found[name] = []
         for _ in range(head[name]):
-            row = {}
+            entry = {}
             for word, size in words:
-                row[word] = int.from_bytes(table[at : at + size], "little", signed=True)
+                entry[word] = int.from_bytes(table[at : at + size], "little", signed=True)
                 at += size
-            found[name].append(row)
+            found[name].append(entry)
     return found
 
 
@@ -114,9 +114,9 @@ class Block:
 
     def __init__(self, memory: Memory, arguments: bytes, table: bytes, wire: str, channel: int) -> None:
         self.memory, self.a, self.wire, self.channel = memory, head_of(arguments), wire, channel
-        rows = rows_of(table, self.a)
-        self.instructions, self.sources = rows["instructions"], rows["sources"]
-        self.actions, self.waits, self.ranks = rows["actions"], rows["waits"], rows["ranks"]
+        entries = entries_of(table, self.a)
+        self.instructions, self.sources = entries["instructions"], entries["sources"]
+        self.actions, self.waits, self.ranks = entries["actions"], entries["waits"], entries["ranks"]
         self.numbers = [[0, 0] for _ in self.ranks]
         self.met = self.here = 0
 
@@ -207,7 +207,7 @@ class Block:
             self.memory.set_word(word, n + 1)
             yield True
 
-    def instruction(self, group: int, i: Row, iteration: int) -> Steps:
+    def instruction(self, group: int, i: Entry, iteration: int) -> Steps:
         me, slots = self.a["rank"], self.a["slots"]
         if i["meets"]:
             yield from self.meet()
@@ -234,7 +234,7 @@ class Block:
                 yield from self.slice(i, 0, self.channel * i["chunk"], group // together, helpers)
             first += together
 
-    def slice(self, i: Row, iteration: int, begin: int, first: int, step: int) -> Steps:
+    def slice(self, i: Entry, iteration: int, begin: int, first: int, step: int) -> Steps:
         size = min(i["bytes"] - begin, i["chunk"])
         wide = 32 if self.wire == "flagged" else 16
         me = self.a["rank"]

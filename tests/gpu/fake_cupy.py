@@ -385,12 +385,12 @@ def installed(driver: Path) -> Iterator[types.ModuleType]:
         patch.setitem(sys.modules, "cupy", module)
         patch.setitem(sys.modules, "cupy.fft", module.fft)
         LIBRARIES["cupy"].__dict__.pop("xp", None)
-        for name in vendors.ROWS:  # whose transforms take these arrays
+        for name in vendors.FFT_LIBRARIES:  # whose transforms take these arrays
             vendors.use_file(name, str(make_fake_fft()))
         yield module
         _driver[0].cuCtxSetCurrent(ctypes.c_void_p(before))
         _thread.__dict__.clear()
-        for name in vendors.ROWS:
+        for name in vendors.FFT_LIBRARIES:
             vendors.use_file(name, None)
         for gpu in {memory.gpu for memory in _all}:
             with contextlib.suppress(JaliError):

@@ -1,4 +1,4 @@
-"""Rows of `jali bench compare` on a device."""
+"""Cases of `jali bench compare` on a device."""
 
 from __future__ import annotations
 

@@ -16,34 +16,34 @@ import jali
 from jali import _core
 from jali.bench import halo, halo_report
 from jali.bench.collectives import Timing
-from jali.bench.halo import Report, Row
+from jali.bench.halo import Report, Measurement
 from jali.errors import ParameterError
 
 
-def row(policy: str, whole: float, exchange: float, compute: float, **parts: float) -> Row:
+def measurement(policy: str, whole: float, exchange: float, compute: float, **parts: float) -> Measurement:
     seconds = {"whole": whole, "exchange": exchange, "compute": compute}
     seconds |= {f"no {part}": value for part, value in parts.items()}
-    return Row(policy, "", sent=6000, messages=2, times={k: Timing([v] * 3) for k, v in seconds.items()})
+    return Measurement(policy, "", sent=6000, messages=2, times={k: Timing([v] * 3) for k, v in seconds.items()})
 
 
 def test_what_is_hidden_costs_and_rates_follow_from_the_times():
-    r = row("buffered-write-overlap", 10e-6, 4e-6, 9e-6, transport=8e-6)
+    r = measurement("buffered-write-overlap", 10e-6, 4e-6, 9e-6, transport=8e-6)
     assert r.hidden() == pytest.approx(0.75)
     assert r.cost("transport") == pytest.approx(2e-6)
     assert math.isnan(r.cost("pack"))
     assert r.rate == pytest.approx(1.5e9)
-    assert row("buffered-write-wait", 13e-6, 4e-6, 9e-6).hidden() == pytest.approx(0)
+    assert measurement("buffered-write-wait", 13e-6, 4e-6, 9e-6).hidden() == pytest.approx(0)
 
 
 def test_the_ladder_compares_with_host_staging_and_says_what_is_not_built():
-    rows = [row("host-staged-directions", 30e-6, 1, 1), row("remote-write-overlap", 10e-6, 1, 1)]
-    rungs = halo_report.ladder(Report({}, rows))
+    measurements = [measurement("host-staged-directions", 30e-6, 1, 1), measurement("remote-write-overlap", 10e-6, 1, 1)]
+    rungs = halo_report.ladder(Report({}, measurements))
     assert [rung[0] for rung in rungs] == list("abcdefg")
     assert [rung[2] for rung in rungs[4:]] == ["remote-write-pack-in-bulk", "", "remote-write-one-launch"]
     assert rungs[0][4] == pytest.approx(1)
     assert rungs[3][4] == pytest.approx(3)
     assert math.isnan(rungs[1][3])
-    text = halo_report.summary(Report({}, rows))
+    text = halo_report.summary(Report({}, measurements))
     assert "d) stores into the neighbour (remote-write-overlap): 10.0 us, 3.00 times as fast as a" in text
     assert "b) peer copies (copy-engine-directions): not measured" in text
     assert "f) symmetric heap: not built" in text
@@ -52,8 +52,8 @@ def test_the_ladder_compares_with_host_staging_and_says_what_is_not_built():
 
 def test_a_name_stands_apart_from_what_follows_it():
     for policy in {name for kind in ("cpu", "cuda") for name, *_ in _core.halo_policies(kind)}:
-        assert halo_report.row_text(row(policy, 1e-6, 1e-6, 1e-6)).split()[:2] == [policy, "whole"]
-        assert halo_report.row_text(Row(policy, "", "too far")).split()[:2] == [policy, "not"]
+        assert halo_report.case_text(measurement(policy, 1e-6, 1e-6, 1e-6)).split()[:2] == [policy, "whole"]
+        assert halo_report.case_text(Measurement(policy, "", "too far")).split()[:2] == [policy, "not"]
 
 
 def test_every_rung_that_is_built_is_a_policy():
@@ -75,13 +75,13 @@ def test_on_the_host_both_policies_are_measured_and_their_bytes_counted(kernel, 
     use_settings(halo_policy="messages-wait")
     found = jali.virtual_ranks(2, measured, kernel, "cpu")[0]
     assert jali.settings.current().halo_policy == "messages-wait"  # as it was
-    assert [r["policy"] for r in found["rows"]] == [
+    assert [r["policy"] for r in found["measurements"]] == [
         "remote-write-overlap",
         "remote-write-wait",
         "messages-overlap",
         "messages-wait",
     ]
-    for r in found["rows"]:
+    for r in found["measurements"]:
         wanted = {"whole", "exchange", "compute", "no transport", "no boundary"}
         assert set(r["times"]) == wanted | ({"no bulk"} if r["policy"].endswith("overlap") else set())
         assert all(len(t["batches_s"]) == 3 and t["median_s"] > 0 for t in r["times"].values())
@@ -149,9 +149,9 @@ def test_the_command_on_two_devices(fake_environment, tmp_path: Path):
     environment = {**fake_environment, "JALI_FAKE_GPUS": "2", "JALI_NCCL": str(make_fake_ccl())}
     done = run_jali(*words.split(), ",".join(policies), "--json", "--output", tmp_path, env=environment)
     found = json.loads(done.stdout)
-    rows = {r["policy"]: r for r in found["rows"]}
-    assert list(rows) == policies
-    for name, r in rows.items():
+    measurements = {r["policy"]: r for r in found["measurements"]}
+    assert list(measurements) == policies
+    for name, r in measurements.items():
         if name.startswith("gpu-aware-mpi"):
             assert "set JALI_GPU_AWARE_MPI=1" in r["why_not"]
             continue
@@ -166,7 +166,7 @@ def test_the_command_on_two_devices(fake_environment, tmp_path: Path):
     lines = [line for line in (tmp_path / "halo.csv").read_text().splitlines() if not line.startswith("#")]
     table = list(csv.DictReader(lines))
     assert {(t["policy"], t["time"]) for t in table} == {
-        (n, t) for n, r in rows.items() for t in r.get("times", {})
+        (n, t) for n, r in measurements.items() for t in r.get("times", {})
     }
 
 

@@ -84,7 +84,7 @@ def specs_of(name: str) -> list[str]:
 
 
 def form_of(name: str, spec: str) -> str:
-    return next(row.form for row in algorithms.ALGORITHMS if row.name == spec and name in row.collectives)
+    return next(entry.form for entry in algorithms.ALGORITHMS if entry.name == spec and name in entry.collectives)
 
 
 def all_algorithms(name: str, counts: list[int], dtypes: list[str]) -> set[str]:

@@ -206,11 +206,11 @@ def recorded(
     return made.launches[-1].recorded()
 
 
-def changes_of_row(table: str, rows: np.ndarray, row: int) -> Iterator[tuple[str, int]]:
-    for word in rows.dtype.names:
-        value = int(rows[word][row])
+def changes_of_entry(table: str, entries: np.ndarray, entry: int) -> Iterator[tuple[str, int]]:
+    for word in entries.dtype.names:
+        value = int(entries[word][entry])
         if word in ("sites", "to", "from", "arrived", "credit", "address", "field"):
-            yield from ((word, int(other)) for other in np.unique(rows[word]) if other != value)
+            yield from ((word, int(other)) for other in np.unique(entries[word]) if other != value)
         if word in ("jobs", "ahead"):
             yield from ((word, value + 1), (word, value - 1))
         if word in ("count", "bytes", "packets"):
@@ -224,10 +224,10 @@ def has_roles(policy: str) -> bool:
     return policy in halos.WAIT_BESIDE_THE_BULK
 
 
-def changed(dtype: str, data: bytes, row: int, word: str, value: int) -> bytes:
-    rows = np.frombuffer(data, [(name, WORD) for name in dtype.split()]).copy()
-    rows[word][row] = value
-    return rows.tobytes()
+def changed(dtype: str, data: bytes, entry: int, word: str, value: int) -> bytes:
+    entries = np.frombuffer(data, [(name, WORD) for name in dtype.split()]).copy()
+    entries[word][entry] = value
+    return entries.tobytes()
 
 
 def mutants(record: _core.RecordedCalls, run: int, roles: bool) -> Iterator[tuple[str, _core.RecordedCalls]]:
@@ -293,21 +293,21 @@ def mutants(record: _core.RecordedCalls, run: int, roles: bool) -> Iterator[tupl
                 yield f"{what}: {word} {other - value:+d}", record.with_arguments(k, arguments.tobytes())
     for address, table in tables.items():
         data = record.memory[address]
-        rows = np.frombuffer(data, [(name, WORD) for name in TABLES[table].split()])
-        for row in range(len(rows)):
-            for word, value in changes_of_row(table, rows, row):
+        entries = np.frombuffer(data, [(name, WORD) for name in TABLES[table].split()])
+        for entry in range(len(entries)):
+            for word, value in changes_of_entry(table, entries, entry):
                 if word == "jobs" and not stores:  # only who signals by itself counts them
                     continue
                 by = (
-                    f"{value - rows[word][row]:+d}"
+                    f"{value - entries[word][entry]:+d}"
                     if word in ("jobs", "ahead")
                     else "none"
                     if value == 0
                     else "other"
                 )
                 yield (
-                    f"{table} {row}: {by} {word}",
-                    record.with_memory(address, changed(TABLES[table], data, row, word, value)),
+                    f"{table} {entry}: {by} {word}",
+                    record.with_memory(address, changed(TABLES[table], data, entry, word, value)),
                 )
 
 
@@ -374,7 +374,7 @@ def test_seeded_faults_are_found(shape, policy, made, use_settings):
             except RuntimeError as error:
                 found[what] = str(error)
     missed = [what for what, error in found.items() if not error]
-    reasons = [row[2] for row in EQUIVALENT if re.fullmatch(row[0], shape) and re.fullmatch(row[1], policy)]
+    reasons = [entry[2] for entry in EQUIVALENT if re.fullmatch(entry[0], shape) and re.fullmatch(entry[1], policy)]
     assert [what for what in missed if not any(re.fullmatch(reason, what) for reason in reasons)] == []
     assert len(found) - len(missed) >= 15
 

@@ -183,11 +183,11 @@ def mutants(record: _core.RecordedCalls, run: int) -> Iterator[tuple[str, _core.
                         f"{what}: no deed {deed} of {m}",
                         other(lambda a, m=m, deed=deed: setattr(a.sent[m], "deeds", a.sent[m].deeds & ~deed)),
                     )
-        for rows, count in ((whole.sent, whole.outgoing), (whole.received, whole.incoming)):
-            field = "sent" if rows is whole.sent else "received"
+        for entries, count in ((whole.sent, whole.outgoing), (whole.received, whole.incoming)):
+            field = "sent" if entries is whole.sent else "received"
             for m in range(count):
                 used = [("ready", whole.steps & 1), ("arrived", whole.steps & 2)]
-                if rows is whole.sent:
+                if entries is whole.sent:
                     deeds = whole.sent[m].deeds
                     used = [
                         ("ready", deeds & 1),
@@ -197,8 +197,8 @@ def mutants(record: _core.RecordedCalls, run: int) -> Iterator[tuple[str, _core.
                     ]
                 words = [word for word, uses in used if uses]
                 for word in words:
-                    value = getattr(rows[m], word)
-                    for new in {getattr(rows[n], word) for n in range(count)} - {value} | (
+                    value = getattr(entries[m], word)
+                    for new in {getattr(entries[n], word) for n in range(count)} - {value} | (
                         {value - 8} if word == "bytes" else set()
                     ):
                         yield (

@@ -13,7 +13,7 @@ from programs import run_jali
 import jali
 from jali import vendors
 from jali.cli.main import main
-from jali.fft.vendors import ROWS
+from jali.fft.vendors import FFT_LIBRARIES
 
 PARAMETERS = """
 [lattice]
@@ -176,7 +176,7 @@ def test_info_names_libraries_and_links_of_devices(jali_command, tmp_path):
 
 @pytest.mark.skipif(REAL, reason="this machine may have its own")
 @pytest.mark.skipif(
-    vendors.packaged(ROWS["cufft"]) != [], reason="a package's cuFFT comes before that of the loader"
+    vendors.packaged(FFT_LIBRARIES["cufft"]) != [], reason="a package's cuFFT comes before that of the loader"
 )
 def test_info_names_libraries_of_fourier_transforms(jali_command, tmp_path):
     (tmp_path / "libcufft.so.12").symlink_to(make_fake_fft())

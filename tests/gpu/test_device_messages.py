@@ -468,8 +468,8 @@ def test_arguments_are_checked() -> None:
                 match=f"transport={name}: transports of a message on cuda devices are {transports}$",
             ):
                 c.persistent_send(x, 1, transport=name)
-        row = next(row for row in settings.rows() if row.name == "message_transport")
-        assert all(name in row.values for name in transports.split(", "))
+        spec = next(spec for spec in settings.specs() if spec.name == "message_transport")
+        assert all(name in spec.values for name in transports.split(", "))
         with pytest.raises(
             DeviceError, match="by 'gpu-aware-mpi': messages of transport 'thread' are copied"
         ):

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from collective_machine import (
     HEAD,
-    ROWS,
+    ENTRIES,
     SMALL,
     Block,
     Memory,
-    Row,
+    Entry,
     WrongError,
     head_of,
-    rows_of,
+    entries_of,
     run_launches,
 )
 from fake_driver import REAL
@@ -32,15 +32,15 @@ from jali import _core, comm
 __all__ = ["four_devices"]  # a fixture
 
 
-def is_looked_at(row: dict[str, int], table: str, word: str, wire: str, opens_round: bool) -> bool:
-    """Whether the kernel reads this word of a row (prelude/collective.hpp)."""
+def is_looked_at(entry: dict[str, int], table: str, word: str, wire: str, opens_round: bool) -> bool:
+    """Whether the kernel reads this word of an entry (prelude/collective.hpp)."""
     if word == "unused":
         return False
     if word.endswith(("offset", "packet")) and table in ("instructions", "sources"):
-        where = row[word.rpartition(" ")[0] + " where" if " " in word else "where"]
+        where = entry[word.rpartition(" ")[0] + " where" if " " in word else "where"]
         return (where >= 0) == word.endswith("offset")
     if word in ("first_action", "actions", "first_wait", "waits"):
-        return wire == "slotted" and row["meets"] != 0
+        return wire == "slotted" and entry["meets"] != 0
     if word == "meets":
         return wire == "slotted"
     if word == "together":
@@ -48,17 +48,17 @@ def is_looked_at(row: dict[str, int], table: str, word: str, wire: str, opens_ro
     return True
 
 
-def table_words(table: bytes, head: Row, wire: str) -> Iterator[tuple[str, int, int, int, set[int]]]:
+def table_words(table: bytes, head: Entry, wire: str) -> Iterator[tuple[str, int, int, int, set[int]]]:
     """(what, byte, bytes, value, other values to try) of each word that the kernel reads."""
     at, left = 0, 0
-    for name, rows in rows_of(table, head).items():
-        for number, row in enumerate(rows):
+    for name, entries in entries_of(table, head).items():
+        for number, entry in enumerate(entries):
             opens = name == "instructions" and left == 0
-            left = (row.get("together", 0) if opens else left) - 1
-            for word, size in ROWS[name]:
-                value = row[word]
-                if is_looked_at(row, name, word, wire, opens):
-                    others = {other[word] for other in rows} | {value + d for d in (1, -1, 16, -16)}
+            left = (entry.get("together", 0) if opens else left) - 1
+            for word, size in ENTRIES[name]:
+                value = entry[word]
+                if is_looked_at(entry, name, word, wire, opens):
+                    others = {other[word] for other in entries} | {value + d for d in (1, -1, 16, -16)}
                     if word == "meets" or (word == "kind" and name == "waits"):
                         others = {int(value == 0)}  # all others are alike
                     yield f"{name} {number} {word}", at, size, value, others - {value}
@@ -165,12 +165,12 @@ def outcome(ranks: list[Recorded], calls: list[_core.RecordedCalls], seed: int) 
     places = []  # of the user's buffers
     for one in ranks:
         head = head_of(launches_of(one.calls)[0])
-        rows = rows_of(table_of(one.calls, launches_of(one.calls)[0]), head)
+        entries = entries_of(table_of(one.calls, launches_of(one.calls)[0]), head)
         queues = head["queues"] + CHANNELS * len(ranks) * head["slots"] * head["slot_bytes"]
         memory.add(head["own_memory"], np.zeros(queues, np.uint8))
         used: dict[int, int] = defaultdict(int)
-        for i in rows["instructions"]:
-            sources = rows["sources"][i["first_source"] :][: i["sources"]]
+        for i in entries["instructions"]:
+            sources = entries["sources"][i["first_source"] :][: i["sources"]]
             for where, at in [(i["to where"], i["to offset"]), *((o["where"], o["offset"]) for o in sources)]:
                 used[where] = max(used[where], at + i["bytes"])
         places.append([head[f"buffer {b}"] for b in range(len(one.sizes))])
@@ -238,7 +238,7 @@ EQUIVALENT = [  # faults that change nothing, and why: shape, fault
     ),
     (".*", r"(freed|arrived) \d+ .*", SAID_OTHERWISE),
     (".*", r"instructions \d+ chunk: .*", "a copy within a rank, in other slices"),
-    (".*", r"instructions \d+ first_source: .*", "the other row says the same"),
+    (".*", r"instructions \d+ first_source: .*", "the other entry says the same"),
     ("flagged rounds", r"buffer 2 .*", "the scratch is not used to its end, so it may begin later"),
 ]
 

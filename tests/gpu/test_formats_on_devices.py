@@ -27,8 +27,8 @@ from test_lost_values import drop_launches_and_look, overflow, overflow_and_sum
 ELEMENTS = (SU(3), SU(2), Spinor(3), Complex(), Real(), Algebra(2), Integer())
 
 
-def fields_of_all_rows(lattice, precision, elements):
-    """A field for every row and every one of the elements that go together, with values."""
+def fields_of_all_formats(lattice, precision, elements):
+    """A field for every format and every one of the elements that go together, with values."""
     shape = lattice.extents
     values = {
         SU(3): random_links(3, shape),
@@ -68,7 +68,7 @@ def fields_of_all_rows(lattice, precision, elements):
     ids=["float64", "float32", "float32-others"],
 )
 def test_devices_hold_the_bytes_of_the_host(precision, elements, device):
-    host, there = (fields_of_all_rows(Lattice(5, 7, device=d), precision, elements) for d in ("cpu", device))
+    host, there = (fields_of_all_formats(Lattice(5, 7, device=d), precision, elements) for d in ("cpu", device))
     for a, b in zip(host, there, strict=True):
         assert np.array_equal(a.storage.export_box(), b.storage.export_box()), a.stored
         assert a[...].tobytes() == b[...].tobytes()
@@ -142,15 +142,15 @@ def test_fields_of_two_precisions_meet_on_a_device_in_the_wider(device):
     ],
 )
 def test_every_row_compiles_for_sm_90(nvrtc, elements, precision, several):
-    """All rows in one text for each element; NVRTC needs no device."""
+    """All formats in one text for each element; NVRTC needs no device."""
     for element in elements:
         texts = []
         for name in FORMATS:
             try:
-                row = stored(name, element, precision)
+                storage = stored(name, element, precision)
             except jali.LayoutError:
                 continue
-            program = copy_program(row, row, precision, 2)
+            program = copy_program(storage, storage, precision, 2)
             texts.append(emit(program, Variant(lanes=1, gpu=True, several=several)).text)
         assert texts
         names = {"float64": "double", "float32": "float"}

@@ -64,7 +64,7 @@ def test_repetitions_are_calls(kind, ranks):
 
 
 def recordable(kind):
-    """Rows that graphs can have, where this kind of device has them at all."""
+    """Policies that graphs can have, where this kind of device has them at all."""
     return [name for name, _, can, *_, never in _core.halo_policies(kind) if can and not never]
 
 
@@ -225,7 +225,7 @@ def test_maxima_minima_and_sums_together(ranks, in_graph):
 
 
 def measured_before():
-    """A row that cannot be recorded was found to be the fastest; it stays that of calls."""
+    """A policy that cannot be recorded was found to be the fastest; it stays that of calls."""
     lattice = Lattice(6, 4, device="cuda")
     a, b = filled(lattice), Field(lattice, Real())
     call = spread.bind(b, a, 0.25)

@@ -461,7 +461,7 @@ for policy in {WAIT_BESIDE_THE_BULK!r}:
             t.exchanged("cuda:0")
         except jali.DeviceError as error:
             found.append(str(error) == f"halo policy {{policy}} is not possible here: {{reason}}")
-    found.append(reason.startswith("ranks 0 and 1 use one GPU (01") and "this row takes one for each rank" in reason)
+    found.append(reason.startswith("ranks 0 and 1 use one GPU (01") and "this policy takes one for each rank" in reason)
 print(all(found), len(found), hashlib.sha256(repr(t.results("cuda:0")).encode()).hexdigest(), flush=True)
 """
     wanted = hashlib.sha256(repr(reference).encode()).hexdigest()

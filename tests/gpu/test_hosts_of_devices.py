@@ -51,7 +51,7 @@ def check(hosts: list[list[int]], specs: list[str], sizes: tuple[int, ...] = (1,
     p, me, root = world.size, world.rank, world.size - 1
     for spec, collective, count in itertools.product(specs, COLLECTIVES, sizes):
         name = spec.split(" ")[0]
-        if not any(row.name == name and collective in row.collectives for row in ALGORITHMS):
+        if not any(entry.name == name and collective in entry.collectives for entry in ALGORITHMS):
             continue
         chunks = [np.arange(count, dtype=np.float32) % 97 + 100 * r for r in range(p)]
         wholes = [np.arange(p * count, dtype=np.float32) % 89 + 100 * r for r in range(p)]

@@ -16,7 +16,7 @@ from jali.fermions import WilsonDirac
 from jali.gauge import SU, GaugeField
 from jali.lattice import binding
 
-ROWS = [("cpu", name) for name, *_ in _core.halo_policies("cpu")] + [
+POLICIES = [("cpu", name) for name, *_ in _core.halo_policies("cpu")] + [
     ("cuda", name) for name in halos.OF_THREADS
 ]
 
@@ -58,7 +58,7 @@ def schedules(device: str, grid: Any, launches: list[Any]) -> list[Any]:
 
 
 @pytest.mark.short(2)
-@pytest.mark.parametrize(("device", "policy"), ROWS)
+@pytest.mark.parametrize(("device", "policy"), POLICIES)
 @pytest.mark.parametrize(("ranks", "grid"), [(2, (1, 1, 1, 2)), (2, (1, 2, 1, 1)), (4, (1, 1, 2, 2))])
 def test_steps_of_every_row_are_in_order_and_meet_on_all_ranks(
     device, policy, ranks, grid, launches, use_settings

@@ -63,7 +63,7 @@ def messages_and_collectives() -> None:
 
 
 def every_collective() -> None:
-    """In place and not, even and not, of the user's operation: by the row that is open, whose name need not be said."""
+    """In place and not, even and not, of the user's operation: by the transport that is open, whose name need not be said."""
     world = comm.current()
     gpu, n, me = open_device("cuda", world), world.size, world.rank
     collectives = world.collectives.on_device(gpu)

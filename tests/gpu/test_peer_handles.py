@@ -25,7 +25,7 @@ SECOND_ALGORITHM = {
     "not opened": {"JALI_FAKE_NO_IPC_OPEN": "1"},
     "by HIP 7.1": {"JALI_PEER_HANDLES": "virtual", "JALI_FAKE_HIP_VERSION": "70151831"},  # imports otherwise
 }
-ROWS = ("remote-write-overlap", "remote-write-wait", "buffered-write-overlap", "copy-engine-overlap")
+POLICIES = ("remote-write-overlap", "remote-write-wait", "buffered-write-overlap", "copy-engine-overlap")
 
 needs_fake_driver = pytest.mark.skipif(REAL, reason="needs a fake driver")
 
@@ -95,12 +95,12 @@ def messages(device: str) -> None:
             c.barrier()
 
 
-def everything(device: str, transport: str, rows: tuple[str, ...] = ROWS) -> None:
+def everything(device: str, transport: str, policies: tuple[str, ...] = POLICIES) -> None:
     """What the tests of both ways run: the same bits as on the host."""
     wanted = halos("cpu")
-    for row in rows:
-        with jali.settings.using(halo_policy=row):
-            assert halos(device) == wanted, row
+    for policy in policies:
+        with jali.settings.using(halo_policy=policy):
+            assert halos(device) == wanted, policy
     wanted = collectives("cpu")
     for carrier in ("remote-write", "copy-engine"):
         with jali.settings.using(device_carrier=carrier):
@@ -138,7 +138,7 @@ def freed_beside_another_device() -> None:
     ranks = comm.current()
     lattice, own = jali.Lattice(8, 12, grid=(1, 2), device="cuda"), ranks.duplicate()
     x, out = lattice.field(jali.Real()), lattice.field(jali.Real())
-    with jali.settings.using(halo_policy=ROWS[0]):
+    with jali.settings.using(halo_policy=POLICIES[0]):
         spread(out, x)
     own.all_reduce(DeviceArray.from_host(np.zeros(300_000), lattice.gpu))
     lattice.gpu.synchronize()
@@ -165,7 +165,7 @@ def test_freeing_mapped_memory_leaves_the_callers_device_current(
 def why_not(device: str) -> None:
     """Memory with handles is tried and works, and is not of the kind that signals take."""
     lattice = jali.Lattice(8, 12, device=device)
-    reason = lattice.layout("float64").why_not_halo_policy(comm.current().core, ROWS[0])
+    reason = lattice.layout("float64").why_not_halo_policy(comm.current().core, POLICIES[0])
     print("fine-grained memory, which has no handle of the type virtual" in reason, flush=True)
 
 
@@ -318,7 +318,7 @@ def test_where_no_way_works_errors_say_why_and_what_to_do(
 import jali
 wanted = t.halos("cpu")
 with jali.settings.using(halo_policy=None):
-    assert t.halos("cuda") == wanted  # another row, said once
+    assert t.halos("cuda") == wanted  # another transport, said once
 with jali.settings.using(halo_policy="remote-write-wait"):
     try:
         t.halos("cuda")
@@ -339,7 +339,7 @@ except jali.DeviceError as error:
         assert (ipc, virtual) == ("(ipc: ", "; virtual: "), line
         assert reasons[0] in by_ipc
         assert reasons[1] in by_descriptor
-        assert "or use rows that need no such memory" in line
+        assert "or use transports that need no such memory" in line
 
 
 @pytest.mark.full

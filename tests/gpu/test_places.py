@@ -259,7 +259,7 @@ with experiment(launch="1024,1"):
 def test_rows_whose_blocks_wait_beside_the_bulk_need_a_place_for_it(
     policy, multiprocessors, fake_environment, tmp_path
 ):
-    """Each multiprocessor has one; where the tuner takes another row nothing is said, since none was asked for."""
+    """Each multiprocessor has one; where the tuner takes another policy nothing is said, since none was asked for."""
     wanted = {"remote-write-one-launch": 3, "remote-write-pack-in-bulk": 2, "auto": 1}[policy]
     environment = {
         **fake_environment,
@@ -281,7 +281,7 @@ def test_rows_whose_blocks_wait_beside_the_bulk_need_a_place_for_it(
         assert lines[0].startswith(
             f"halo policy {policy} is not possible here: on rank 0 fake GPU 0 has places for"
         )
-        assert f"this row wants them for {wanted} blocks" in lines[0]
+        assert f"this policy wants them for {wanted} blocks" in lines[0]
 
 
 @pytest.mark.full

@@ -49,7 +49,7 @@ def reference() -> list[tuple[bytes, float]]:
     return [(links, mean) for links, mean, _ in jali.virtual_ranks(2, results, False, "cpu")]
 
 
-# Rows whose exchange is a part of the site function's kernel, and the launches of a call with halos.
+# Policies whose exchange is a part of the site function's kernel, and the launches of a call with halos.
 IN_KERNELS = {"remote-write-pack-in-bulk": ["bulk", "boundary"], "remote-write-one-launch": ["kernel"]}
 
 

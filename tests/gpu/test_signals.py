@@ -195,7 +195,7 @@ def place_of(path: Path) -> str:
 
 
 def test_transports_of_halos_are_told_apart_by_traits():
-    """Who exchanges, launches or binds names none of them: a transport is one file, with its row in one table."""
+    """Who exchanges, launches or binds names none of them: a transport is one file, with its entry in one table."""
     files = [p for folder in ("halo", "bind", "carriers") for p in (CORE / folder).rglob("*.?pp")]
     naming = {place_of(path) for path in files if re.search(r"\bhalos_by_\w+", path.read_text())}
     carriers = {
@@ -203,7 +203,7 @@ def test_transports_of_halos_are_told_apart_by_traits():
     }
     assert len(carriers) == 7  # six between devices, one file for hosts
     assert all(place.startswith("carriers/") for place in carriers)
-    # what is mapped or packed falls back to others by their rows; hosts have two transports in one exchange
+    # what is mapped or packed falls back to others by their entries; hosts have two transports in one exchange
     assert naming == carriers | {"halo/policy.cpp", "halo/halo_transport.hpp", "halo/exchange.cpp"}
     assert not [path.name for path in files if re.search(r"policy\w*(\.|->)name\s*==", path.read_text())]
 
@@ -243,16 +243,16 @@ def test_nobody_asks_for_the_name_of_a_policy_or_carrier():
 # ---- words -----------------------------------------------------------------------------------------------
 
 
-def rows(record: _core.RecordedCalls, address: int, names: str) -> np.ndarray:
+def entries(record: _core.RecordedCalls, address: int, names: str) -> np.ndarray:
     return np.frombuffer(record.memory[address], [(name, np.int64) for name in names.split()])
 
 
 def packed(record: _core.RecordedCalls, kernel: str) -> np.ndarray:
-    """The rows of messages of the first launch of a kernel."""
+    """The entries of messages of the first launch of a kernel."""
     k = [name for _, name, _ in record.calls].index(kernel)
     words = np.frombuffer(record.arguments(k), np.int64)
     at = checked.ARGUMENTS[kernel].split().index("messages")
-    return rows(record, int(words[at]), checked.TABLES["message"])
+    return entries(record, int(words[at]), checked.TABLES["message"])
 
 
 @TWO_DEVICES
@@ -306,7 +306,7 @@ def test_a_word_that_another_rank_sets_is_found(made, use_settings):
     k = [name for _, name, _ in calls].index("signal_halos")
     table = int(np.frombuffer(records[0].arguments(k), np.int64)[0])
     names = checked.TABLES["message"]
-    message = rows(records[0], table, names)
+    message = entries(records[0], table, names)
     other = packed(records[3], "signal_halos")  # to the same ranks, in other slabs
     own = {int(word) for word in message["arrived"]}
     word = next(int(w) for w in other["arrived"] if int(w) not in own)
@@ -670,9 +670,9 @@ def why_not(device: str, policies: list[str]) -> list[str]:
 def test_a_boundary_that_waits_refuses_where_kernels_do_not_see_stores(monkeypatch, tmp_path, use_settings):
     use_fake_gpus(monkeypatch, 4, folder=tmp_path)
     use_fake_ccl(use_settings)
-    rows = ["remote-write-overlap", "remote-write-pack-in-bulk", "remote-write-one-launch"]
-    assert jali.virtual_ranks(2, why_not, "cuda", rows) == [["", "", ""]] * 2
-    for first, *others in jali.virtual_ranks(2, why_not, "hip", rows):
+    entries = ["remote-write-overlap", "remote-write-pack-in-bulk", "remote-write-one-launch"]
+    assert jali.virtual_ranks(2, why_not, "cuda", entries) == [["", "", ""]] * 2
+    for first, *others in jali.virtual_ranks(2, why_not, "hip", entries):
         assert first == ""
         assert all("need not see what others store" in reason for reason in others)
 

@@ -207,11 +207,11 @@ def test_every_row_of_halo_policies_has_the_bits_of_the_host(launch, monkeypatch
     monkeypatch.setenv("JALI_FAKE_CCL_FOLDER", str(tmp_path))
     if not REAL:
         use_settings(nccl=str(make_fake_ccl()))
-    for row, *_ in _core.halo_policies("cuda"):
-        if row.startswith("gpu-aware-mpi"):  # which takes an MPI library
+    for policy, *_ in _core.halo_policies("cuda"):
+        if policy.startswith("gpu-aware-mpi"):  # which takes an MPI library
             continue
-        use_settings(halo_policy=row)
-        assert jali.virtual_ranks(2, with_halos, "cuda") == expected, row
+        use_settings(halo_policy=policy)
+        assert jali.virtual_ranks(2, with_halos, "cuda") == expected, policy
 
 
 def test_a_graph_repeats_what_was_recorded(use_settings):

@@ -309,7 +309,7 @@ def test_rows_are_tuned_alike_and_change_no_bit(ranks, monkeypatch, use_settings
     expected = jali.virtual_ranks(ranks, with_halos, "cuda")
     use_settings(tune="now")
     use_settings(halo_policy="auto")
-    rows = [name for name, *_ in _core.halo_policies("cuda")]
+    policies = [name for name, *_ in _core.halo_policies("cuda")]
     # the last rank spoils what is best on the others
     slow = {"copy-engine-wait": 0, "buffered-write-wait": ranks - 1}
 
@@ -319,7 +319,7 @@ def test_rows_are_tuned_alike_and_change_no_bit(ranks, monkeypatch, use_settings
         return (
             1e-3
             if name in ("copy-engine-directions", *VARIANTS)
-            else 1e-3 + 1e-5 * (" " in name or rows.index(name))
+            else 1e-3 + 1e-5 * (" " in name or policies.index(name))
         )
 
     ran = invent_times(monkeypatch, times)
@@ -327,10 +327,10 @@ def test_rows_are_tuned_alike_and_change_no_bit(ranks, monkeypatch, use_settings
     halos = [e for s in stores() for q, e in s.read().items() if q.kind == "halo"]
     assert len(halos) >= 3
     # copy-engine-directions and the default, which stands first, are equal; the default stays
-    assert {e.chosen for e in halos} == {rows[0]}
-    assert {name for _, name in ran} >= set(rows)
+    assert {e.chosen for e in halos} == {policies[0]}
+    assert {name for _, name in ran} >= set(policies)
     use_settings(tune="again")
-    slow[rows[0]] = ranks - 1
+    slow[policies[0]] = ranks - 1
     forget_in_memory()
     assert jali.virtual_ranks(ranks, with_halos, "cuda") == expected
     halos = [e for s in stores() for q, e in s.read().items() if q.kind == "halo"]

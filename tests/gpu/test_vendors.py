@@ -1,4 +1,4 @@
-"""Rows of vendors say all that the core and the compiler ask for."""
+"""Entries of vendors say all that the core and the compiler ask for."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ COMPILER = {"version", "create", "compile", "log_size", "log", "code_size", "cod
 
 
 def members(table: str) -> set[str]:
-    """Members of a table of gpu_api.hpp: the first word of each of its rows."""
-    text = (CORE / "gpu_api.hpp").read_text().partition(f"#define {table}(row)")[2]
-    return set(re.findall(r"^    row\((\w+)", text.partition("\n\n")[0], re.MULTILINE))
+    """Members of a table of gpu_api.hpp: the first word of each of its entries."""
+    text = (CORE / "gpu_api.hpp").read_text().partition(f"#define {table}(entry)")[2]
+    return set(re.findall(r"^    entry\((\w+)", text.partition("\n\n")[0], re.MULTILINE))
 
 
 @pytest.fixture(params=vendors.names())
-def row(request: pytest.FixtureRequest) -> GpuVendor:
+def spec(request: pytest.FixtureRequest) -> GpuVendor:
     return vendors.vendor(request.param)
 
 
-def test_every_function_and_attribute_that_the_core_asks_for_is_named(row: GpuVendor) -> None:
+def test_every_function_and_attribute_that_the_core_asks_for_is_named(spec: GpuVendor) -> None:
     needed, optional = (
         members("JALI_GPU_FUNCTIONS"),
         members("JALI_GPU_OPTIONAL_FUNCTIONS") | {"launch_with", "allocate_with", "peer_attribute"},
     )
     assert len(needed) > 50
-    assert needed <= row.functions.keys() <= needed | optional
+    assert needed <= spec.functions.keys() <= needed | optional
     needed = members("JALI_GPU_ATTRIBUTES")
     assert len(needed) == 10
-    assert needed <= row.attributes.keys() <= needed | {"network_reads_virtual"}
-    assert row.compiler.functions.keys() == COMPILER
-    assert row.compiler.options
+    assert needed <= spec.attributes.keys() <= needed | {"network_reads_virtual"}
+    assert spec.compiler.functions.keys() == COMPILER
+    assert spec.compiler.options
 
 
-def test_settings_of_a_row_exist(row: GpuVendor) -> None:
-    named = {row.driver.setting, row.compiler.library.setting, row.mpi_setting, row.ccl.setting}
-    assert named - {""} <= {setting.name for setting in settings.rows()}
+def test_settings_of_a_row_exist(spec: GpuVendor) -> None:
+    named = {spec.driver.setting, spec.compiler.library.setting, spec.mpi_setting, spec.ccl.setting}
+    assert named - {""} <= {setting.name for setting in settings.specs()}
 
 
 def test_vendors_can_be_told_apart() -> None:
-    rows = [vendors.vendor(name) for name in vendors.names()]
-    assert [row.name for row in rows] == vendors.names()
-    assert len({row.dlpack for row in rows}) == len(rows)
+    specs = [vendors.vendor(name) for name in vendors.names()]
+    assert [spec.name for spec in specs] == vendors.names()
+    assert len({spec.dlpack for spec in specs}) == len(specs)
 
 
 def test_every_file_of_the_core_is_a_vendor() -> None:

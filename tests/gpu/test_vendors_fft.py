@@ -231,8 +231,8 @@ def test_packages_are_looked_through(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     folder.mkdir(parents=True)
     (folder / "libcufft.so.11").symlink_to(make_fake_fft())
     monkeypatch.syspath_prepend(tmp_path)
-    row = vendors.ROWS["cufft"]
-    monkeypatch.setitem(vendors.ROWS, "cufft", vendors.Row(**{**vars(row), "files": ("libnowhere.so.1",)}))
+    spec = vendors.FFT_LIBRARIES["cufft"]
+    monkeypatch.setitem(vendors.FFT_LIBRARIES, "cufft", vendors.LibrarySpec(**{**vars(spec), "files": ("libnowhere.so.1",)}))
     library = vendors.find("cufft")
     assert library.path == str(folder / "libcufft.so.11")
     assert library.version == 11206

@@ -1,4 +1,4 @@
-"""The benchmark of what jali costs MPI programs says what it claims: each row is measured, each claim gets its verdict."""
+"""The benchmark of what jali costs MPI programs says what it claims: each case is measured, each claim gets its verdict."""
 
 import re
 import sys
@@ -31,10 +31,10 @@ def test_every_claim_is_measured_and_judged(tmp_path: Path) -> None:
     for claim, (verdict, name, found, bound) in zip(CLAIMS, verdicts, strict=True):
         assert re.fullmatch(claim, name)
         assert (verdict == "pass") == (int(found) < int(bound))
-        row = re.search(
+        case = re.search(
             rf"^{re.escape(name)} +(\d+) \(.*\) +(\d+) \(.*\) +{found} \(", done.stdout, re.MULTILINE
         )
-        assert row
-        assert min(map(int, row.groups())) > 0
+        assert case
+        assert min(map(int, case.groups())) > 0
     assert done.returncode == any(verdict == "FAIL" for verdict, *_ in verdicts)
     assert re.search(r"\d cores; ns of a call", done.stdout)

@@ -1,4 +1,4 @@
-"""Rows of file formats can be told apart, by content and by name."""
+"""Entries of file formats can be told apart, by content and by name."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ BEGINNINGS = {
 
 
 def test_a_beginning_belongs_to_one_row() -> None:
-    assert {"nersc", "lime", "milc"} <= {row.name for row in formats()}
-    for row, (name, head) in product(formats(), BEGINNINGS.items()):
-        assert row.is_one(head) == (row.name == name)
+    assert {"nersc", "lime", "milc"} <= {entry.name for entry in formats()}
+    for entry, (name, head) in product(formats(), BEGINNINGS.items()):
+        assert entry.is_one(head) == (entry.name == name)
 
 
 def test_a_name_of_a_file_belongs_to_one_writer() -> None:

@@ -1,4 +1,4 @@
-"""Storage formats: what each row keeps of a value, alone and together with others in one kernel, on any ranks."""
+"""Storage formats: what each format keeps of a value, alone and together with others in one kernel, on any ranks."""
 
 from __future__ import annotations
 
@@ -375,12 +375,12 @@ def all_pairs(X, targets, sources):
 def pairs(precision, **options):
     """Stored bytes, and values read, of fields of all formats made of fields of all formats; and what NumPy says."""
     lattice = Lattice(6, 4, 2, **options)
-    rows = [n for n in NUMBERS if not (precision == "float32" and n == "float64")] + ["float32"] * (
+    storages = [n for n in NUMBERS if not (precision == "float32" and n == "float64")] + ["float32"] * (
         precision == "float32"
     )
     boundary = ["antiperiodic", "periodic", "periodic"]
-    sources = [Field(lattice, Vector(3), precision=precision, storage=s, boundary=boundary) for s in rows]
-    targets = [Field(lattice, Vector(3), precision=precision, storage=t) for _ in rows for t in rows]
+    sources = [Field(lattice, Vector(3), precision=precision, storage=s, boundary=boundary) for s in storages]
+    targets = [Field(lattice, Vector(3), precision=precision, storage=t) for _ in storages for t in storages]
     for k, source in enumerate(sources):
         source[...] = numbers((6, 4, 2, 3), seed=k)
     all_pairs[jali.EVEN](targets, sources)
@@ -538,8 +538,8 @@ struct two_of_21_bits {
 
 
 @pytest.fixture
-def own_row(monkeypatch):
-    """A row of this test's own: nothing but the table knows of it."""
+def own_format(monkeypatch):
+    """A format of this test's own: nothing but the table knows of it."""
     monkeypatch.setattr(formats, "FORMATS", dict(FORMATS))
     return add_format(
         Format("two-21", 1, 4, text=TWO_OF_21_BITS, what="two numbers of 21 bits with one exponent")
@@ -548,7 +548,7 @@ def own_row(monkeypatch):
 
 @pytest.mark.short(1)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
-def test_a_row_added_by_a_test_works_like_those_there_are(own_row, precision):
+def test_a_row_added_by_a_test_works_like_those_there_are(own_format, precision):
     def run(**options):
         lattice = Lattice(6, 4, 2, **options)
         x = Field(lattice, Vector(3), precision=precision, storage="two-21", boundary=[-1, 1, 1])

@@ -10,7 +10,7 @@ import pytest
 
 import jali
 from jali import ALL, _core
-from jali.bench.compare.rows import neighbours
+from jali.bench.compare.predictions import neighbours
 from jali.bench.halo import KERNELS, laplace
 from jali.errors import LayoutError, ParameterError
 from jali.lattice.update_simulation import kernel_seconds
@@ -90,26 +90,26 @@ def test_a_bulk_takes_longer_while_blocks_of_its_launch_pack(call, policy, at_on
     """64 bytes for a thread, 128 threads, and at most half of the places."""
     found = call.simulate(machine(ARITHMETIC | {"at_once": at_once}), (8, 8, 8, 16), (1, 1, 1, 2))
     packed = 5 * US + 2 * SENT / (10 * GB)
-    longer = found.row(policy).bulk.seconds - found.row("remote-write-overlap").bulk.seconds
+    longer = found.prediction(policy).bulk.seconds - found.prediction("remote-write-overlap").bulk.seconds
     assert longer == pytest.approx(taken * packed, rel=1e-3, abs=1e-9)
     by_memory = machine({"memory": 1.0, "at_once": at_once})  # of which other blocks get what these leave
     found = call.simulate(by_memory, (8, 8, 8, 16), (1, 1, 1, 2))
-    alike = found.row("remote-write-overlap").bulk.seconds
-    assert found.row(policy).bulk.seconds == pytest.approx(alike, rel=1e-9)
+    alike = found.prediction("remote-write-overlap").bulk.seconds
+    assert found.prediction(policy).bulk.seconds == pytest.approx(alike, rel=1e-9)
 
 
 def test_a_bulk_that_ends_before_its_blocks_have_packed_is_longer_by_its_own_share(call):
     slow = {"remote-write": {"gpu": LEVELS | {"latency": 1e6}}}
     found = call.simulate(machine(ARITHMETIC | {"at_once": 100}, slow), (8, 8, 8, 16), (1, 1, 1, 2))
-    alone = found.row("remote-write-overlap").bulk.seconds
-    assert found.row("remote-write-one-launch").bulk.seconds == pytest.approx(2 * alone, rel=1e-6)
+    alone = found.prediction("remote-write-overlap").bulk.seconds
+    assert found.prediction("remote-write-one-launch").bulk.seconds == pytest.approx(2 * alone, rel=1e-6)
 
 
 @pytest.mark.parametrize(("at_once", "longer"), [(800, 2.0), (1500, 1024 / 750), (10_000, 1.0)])
 def test_a_boundary_whose_blocks_wait_gets_half_of_the_places(call, at_once, longer):
     found = call.simulate(machine(ARITHMETIC | {"at_once": at_once}), (8, 8, 8, 16), (1, 1, 1, 2))
-    whole = found.row("remote-write-overlap").boundary.seconds
-    waiting = found.row("remote-write-pack-in-bulk").boundary.seconds
+    whole = found.prediction("remote-write-overlap").boundary.seconds
+    waiting = found.prediction("remote-write-pack-in-bulk").boundary.seconds
     assert waiting == pytest.approx(longer * whole, rel=1e-6)
 
 
@@ -125,9 +125,9 @@ def test_messages_that_land_in_ghosts_are_one_for_each_field(call):
     lattice = jali.Lattice(4, 4, 4, 4)
     two = laplace_of_two.bind(*(lattice.field(jali.Real()) for _ in range(3)))
     level = {"gpu": {"gap": 10.0, "bandwidth": 50.0}}
-    rows = {"nccl-wait": 2, "gpu-aware-mpi-wait": 2, "copy-engine-wait": 1, "host-staged-wait": 1}
-    described = machine({"memory": 1000.0}, {row.removesuffix("-wait"): level for row in rows})
-    for policy, messages in rows.items():
+    predictions = {"nccl-wait": 2, "gpu-aware-mpi-wait": 2, "copy-engine-wait": 1, "host-staged-wait": 1}
+    described = machine({"memory": 1000.0}, {prediction.removesuffix("-wait"): level for prediction in predictions})
+    for policy, messages in predictions.items():
         one_field, two_fields = (
             update.simulate(described, (8, 8, 8, 16), (1, 1, 1, 2), policies=[policy]).best.transfer.seconds
             for update in (call, two)
@@ -174,8 +174,8 @@ def test_the_host_decides_where_it_is_slower(call):
         "remote-write-one-launch": 1,
     }  # one packs, and the kernel; or all is one
     for policy, count in launches.items():
-        row = found.row(policy)
-        assert row.time == row.host == pytest.approx(count * 1000 * US)
+        prediction = found.prediction(policy)
+        assert prediction.time == prediction.host == pytest.approx(count * 1000 * US)
     assert found.best.policy == "remote-write-one-launch"
 
 
@@ -186,7 +186,7 @@ def test_rows_that_devices_of_a_kind_never_have_are_not_here():
     )
     never = {name for name, *_, why in _core.halo_policies("hip") if why}
     assert never == {"remote-write-pack-in-bulk", "remote-write-one-launch"}
-    assert all("need not see what others store" in found.row(name).why_not for name in never)
+    assert all("need not see what others store" in found.prediction(name).why_not for name in never)
     assert found.best.policy not in never
     assert not any(why for *_, why in _core.halo_policies("cuda"))
 
@@ -220,16 +220,16 @@ def test_directions_of_a_cube_are_alike(call, policy):
 def test_every_row_of_a_machine_is_simulated_or_says_why_not(call, name):
     found = call.simulate(name, (16, 16, 16, 32), (1, 1, 2, 2))
     kind = Machine.load(name).device.kind
-    assert {row.policy for row in found.rows} == {row for row, *_ in _core.halo_policies(kind)}
-    done = [row for row in found.rows if not row.why_not]
-    assert [row.time for row in done] == sorted(row.time for row in done)
-    assert found.rows[: len(done)] == tuple(done)
-    for row in done:
-        assert row.time >= found.compute or row.bulk.seconds > 0
-        assert row.exchange.end <= row.boundary.end <= row.time * (1 + 1e-9)
-        assert 0 <= row.hidden <= 1
+    assert {prediction.policy for prediction in found.predictions} == {prediction for prediction, *_ in _core.halo_policies(kind)}
+    done = [prediction for prediction in found.predictions if not prediction.why_not]
+    assert [prediction.time for prediction in done] == sorted(prediction.time for prediction in done)
+    assert found.predictions[: len(done)] == tuple(done)
+    for prediction in done:
+        assert prediction.time >= found.compute or prediction.bulk.seconds > 0
+        assert prediction.exchange.end <= prediction.boundary.end <= prediction.time * (1 + 1e-9)
+        assert 0 <= prediction.hidden <= 1
     never = {why for *_, why in _core.halo_policies(kind) if why}
-    assert {row.why_not for row in found.rows if row.why_not} <= never | {
+    assert {prediction.why_not for prediction in found.predictions if prediction.why_not} <= never | {
         "machine 'h200x8' says nothing of it; a table [carrier.gpu-aware-mpi] does",
         "machine 'h100x8' says nothing of it; a table [carrier.gpu-aware-mpi] does",
     }
@@ -238,7 +238,7 @@ def test_every_row_of_a_machine_is_simulated_or_says_why_not(call, name):
 def test_between_nodes_stores_are_not_possible_and_the_text_says_so(call):
     found = call.simulate("perlmutter", (16, 16, 16, 64), (1, 1, 1, 8))
     assert found.machine.nodes == 2
-    assert found.row("remote-write-overlap").why_not == "not between nodes"
+    assert found.prediction("remote-write-overlap").why_not == "not between nodes"
     assert "remote-write-overlap       not here: not between nodes" in str(found)
     assert f"{found.best.policy} wins" in str(found)
 
@@ -251,13 +251,13 @@ def test_a_thousand_ranks_are_simulated_from_a_lattice_of_a_few_sites():
     assert found.machine.ranks == math.prod(found.grid) == 1024
     assert found.sites == 64**3 * 128 // 1024
     assert "NIC" in found.best.bottleneck
-    assert found.facts()["rows"][0]["policy"] == "nccl-overlap"
+    assert found.facts()["predictions"][0]["policy"] == "nccl-overlap"
 
 
 def test_weak_scaling_over_many_ranks_of_a_node_is_that_of_two(call):
     two, eight = (call.simulate("h200x8", (16, 16, 16, 16 * n), (1, 1, 1, n)) for n in (4, 8))
-    assert two.row("remote-write-overlap").time == pytest.approx(
-        eight.row("remote-write-overlap").time, rel=1e-6
+    assert two.prediction("remote-write-overlap").time == pytest.approx(
+        eight.prediction("remote-write-overlap").time, rel=1e-6
     )
 
 
@@ -298,7 +298,7 @@ def test_what_does_not_fit_is_refused(call):
     with pytest.raises(LayoutError, match="there is nothing to simulate"):
         call.simulate("h200x8", (8, 8, 8, 8), (1, 1, 1, 2), fixed=call.args[0])
     with pytest.raises(ParameterError, match="no halo policy 'x' was simulated"):
-        call.simulate("h200x8", (8, 8, 8, 8), (1, 1, 1, 2)).row("x")
+        call.simulate("h200x8", (8, 8, 8, 8), (1, 1, 1, 2)).prediction("x")
 
 
 @pytest.mark.parametrize(
@@ -352,10 +352,10 @@ def test_on_hosts_copies_within_a_host_are_not_hidden(call):
     found = call.simulate(host(), (8, 8, 8, 16), (1, 1, 1, 2))
     sent = 5 * US + 2 * SENT / (10 * GB)
     whole = 16 * SITES / (100 * GB)
-    assert found.row("remote-write-wait").time == pytest.approx(sent + whole, rel=1e-6)
-    assert found.row("remote-write-overlap").time > sent + whole  # the boundary is read again
+    assert found.prediction("remote-write-wait").time == pytest.approx(sent + whole, rel=1e-6)
+    assert found.prediction("remote-write-overlap").time > sent + whole  # the boundary is read again
     assert found.best.policy == "remote-write-wait"
-    assert [row.policy for row in found.rows][2:] == ["messages-wait", "messages-overlap"]
+    assert [prediction.policy for prediction in found.predictions][2:] == ["messages-wait", "messages-overlap"]
 
 
 # ---- beside measurements -------------------------------------------------------------------------------
@@ -367,23 +367,23 @@ ALONE = 267 * US  # a staple sum of 32^4 sites on one GPU, in the run of the tab
 
 
 def table_of(heading):
-    """The rows of a table of the documentation: names in quotes, first numbers of the other columns."""
+    """The policies of a table of the documentation: names in quotes, first numbers of the other columns."""
     text = DOCS.read_text().split(heading)[1].split("\n\n")
     lines = next(part for part in text if part.startswith("|")).splitlines()[2:]
-    rows = {}
+    predictions = {}
     for line in lines:
         name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
         numbers = [re.match(r"[\d.]+", cell) for cell in cells]
-        rows[name.replace("`", "")] = [float(n.group()) if n else None for n in numbers]
-    return rows
+        predictions[name.replace("`", "")] = [float(n.group()) if n else None for n in numbers]
+    return predictions
 
 
 def measured_on_four_gpus():
     """(kernel, extents of a rank, grid, policy, seconds): on streams, from docs/performance.md."""
     for policy, (one, _, two, _) in table_of("**Strong scaling**").items():
-        row = "host-staged-overlap" if policy.startswith("host-staged") else policy
-        yield "staple", (16,) * 4, ONE, row, one * US
-        yield "staple", (16,) * 4, TWO, row, two * US
+        prediction = "host-staged-overlap" if policy.startswith("host-staged") else policy
+        yield "staple", (16,) * 4, ONE, prediction, one * US
+        yield "staple", (16,) * 4, TWO, prediction, two * US
     for policy, (one, _, two, _) in table_of("**Weak scaling**").items():
         if "tuned" not in policy:
             yield "staple", (32,) * 4, ONE, policy, ALONE / one * 100
@@ -404,8 +404,8 @@ def test_four_gpus_are_predicted_within_35_percent_and_half_of_the_rows_within_1
     errors, updates = {}, {}
     for kernel, local, grid, policy, seconds in measured_on_four_gpus():
         extents = [n * g for n, g in zip(local, grid, strict=True)]
-        row = calls[kernel].simulate("h200x8", extents, grid, policies=[policy]).best
-        told = row.exchange.end if kernel == "neighbours" else row.time
+        prediction = calls[kernel].simulate("h200x8", extents, grid, policies=[policy]).best
+        told = prediction.exchange.end if kernel == "neighbours" else prediction.time
         errors[kernel, local, grid, policy] = told / seconds - 1
         if kernel == "staple":
             updates.setdefault((local, grid), []).append((told, seconds))
@@ -413,20 +413,20 @@ def test_four_gpus_are_predicted_within_35_percent_and_half_of_the_rows_within_1
     assert len(sizes) == 30
     assert sizes[len(sizes) // 2] <= 0.15, errors
     assert sizes[-1] <= 0.35, errors
-    for rows in updates.values():
-        _, taken = min(rows)
-        assert taken <= 1.05 * min(seconds for _, seconds in rows)
+    for predictions in updates.values():
+        _, taken = min(predictions)
+        assert taken <= 1.05 * min(seconds for _, seconds in predictions)
 
 
 def test_two_gpus_are_predicted_within_35_percent_half_of_the_rows_within_15_and_the_best_row_within_5():
-    """Every row of updates on two H100 (docs/performance.md), by the machine's file and told what the kernel takes."""
-    rows = halo_simulation.again(MEASURED, "h100x8")
-    assert len(rows) == 255
+    """Every policy of updates on two H100 (docs/performance.md), by the machine's file and told what the kernel takes."""
+    predictions = halo_simulation.again(MEASURED, "h100x8")
+    assert len(predictions) == 255
     for which in (0, 1):
-        sizes = sorted(abs(row.errors()[which]) for row in rows)
+        sizes = sorted(abs(prediction.errors()[which]) for prediction in predictions)
         assert sizes[len(sizes) // 2] <= halo_simulation.AIM
         assert sizes[-1] <= halo_simulation.WORST
-    for case, of_case in itertools.groupby(rows, lambda row: row.case):
+    for case, of_case in itertools.groupby(predictions, lambda prediction: prediction.case):
         assert halo_simulation.rung(list(of_case)) <= halo_simulation.NEAR, case
 
 

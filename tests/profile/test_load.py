@@ -65,8 +65,8 @@ def test_another_process_that_computes_is_seen():
 def test_a_quiet_machine_has_no_doubts_though_data_come_from_caches():
     # 3000 GB/s of memory in calls of 3 MB, which the cache holds
     table = make_table(kernel(bytes=3000 * GIGA, moved=3000 * GIGA, spans=10**6), [1.0], [ROOFS])
-    (row,) = table.rows
-    assert row.of_memory == pytest.approx(3, rel=1e-6)
+    (entry,) = table.entries
+    assert entry.of_memory == pytest.approx(3, rel=1e-6)
     assert table.doubts == []
     assert table.as_dict()["roofs_reliable"] is True
     assert WORDS not in str(table)

@@ -37,11 +37,11 @@ def check_files(directory: Path, ranks: int) -> None:
     assert {e["pid"] for e in trace} == set(range(ranks))
     assert {f"sweep {k}" for k in (2, 3)} <= {e["name"] for e in trace}
     table = json.loads((directory / "profile.json").read_text())
-    kernels = {row["name"]: row for row in table["rows"] if row["kind"] == "kernel"}
+    kernels = {entry["name"]: entry for entry in table["entries"] if entry["kind"] == "kernel"}
     assert {"heat_bath_kennedy_pendleton", "overrelax"} <= set(kernels)
-    for row in kernels.values():
-        assert row["of_memory"] > 0
-        assert row["GB/s"] > 0
+    for entry in kernels.values():
+        assert entry["of_memory"] > 0
+        assert entry["GB/s"] > 0
     assert len(table["roofs"]) == len(table["seconds"]) == ranks
     for roofs in table["roofs"]:
         assert min(roofs["memory"], roofs["cache"], *roofs["arithmetic"].values()) > 0

@@ -37,20 +37,20 @@ def found() -> Any:
 
 def test_totals_of_the_table_are_the_sums_of_the_spans(found):
     table = found.table()
-    assert sum(row.spans for row in table.rows) == len(found.spans)
-    assert sum(row.seconds for row in table.rows) == pytest.approx(sum(s.seconds for s in found.spans))
+    assert sum(entry.spans for entry in table.entries) == len(found.spans)
+    assert sum(entry.seconds for entry in table.entries) == pytest.approx(sum(s.seconds for s in found.spans))
     for what in ("sites", "bytes", "moved", "flops"):
-        assert sum(getattr(row, what) for row in table.rows) == sum(getattr(s, what) for s in found.spans)
-    for row in table.rows:
-        assert row.share == pytest.approx(row.seconds / sum(found.seconds))
+        assert sum(getattr(entry, what) for entry in table.entries) == sum(getattr(s, what) for s in found.spans)
+    for entry in table.entries:
+        assert entry.share == pytest.approx(entry.seconds / sum(found.seconds))
     calls = {(s.rank, s.call) for s in found.spans if s.phase in profile.COMPUTING}
-    assert sum(row.calls for row in table.rows if row.kind == "kernel") == len(calls)
+    assert sum(entry.calls for entry in table.entries if entry.kind == "kernel") == len(calls)
 
 
 def test_every_phase_has_a_kind_of_row_that_is_shown():
-    rows = make_table([span(phase, 0, 1) for phase in profile.PHASES], [1.0]).rows
-    assert sum(row.spans for row in rows) == len(profile.PHASES)
-    assert {row.kind for row in rows} == set(KINDS)
+    entries = make_table([span(phase, 0, 1) for phase in profile.PHASES], [1.0]).entries
+    assert sum(entry.spans for entry in entries) == len(profile.PHASES)
+    assert {entry.kind for entry in entries} == set(KINDS)
     text = str(make_table([span(p, 0, 1, name=f"a {p}") for p in profile.PHASES], [1.0]))
     assert all(f"a {phase}" in text for phase in profile.PHASES)
 
@@ -79,11 +79,11 @@ def test_the_roof_that_binds_is_the_nearest_that_is_not_exceeded(bytes, moved, f
         precision=precision,
     )
     roofs = [Roofs("a device", 1000.0, 2000.0, {"float64": 500.0, "float32": 1000.0})]
-    (row,) = make_table([kernel], [2.0], roofs).rows
-    assert (row.of_memory, row.of_cache) == (bytes / 1000, moved / 2000)
-    assert row.of_arithmetic == flops / (500 if precision == "float64" else 1000)
-    assert row.share == 0.5
-    assert row.binds == binds
+    (entry,) = make_table([kernel], [2.0], roofs).entries
+    assert (entry.of_memory, entry.of_cache) == (bytes / 1000, moved / 2000)
+    assert entry.of_arithmetic == flops / (500 if precision == "float64" else 1000)
+    assert entry.share == 0.5
+    assert entry.binds == binds
 
 
 def test_intervals():
@@ -120,9 +120,9 @@ def test_the_table_is_written_as_json_and_csv(found, tmp_path):
     table.write_csv(tmp_path / "t.csv")
     document = json.loads((tmp_path / "t.json").read_text())
     with open(tmp_path / "t.csv") as file:
-        rows = list(csv.DictReader(file))
-    assert [r["name"] for r in rows] == [r["name"] for r in document["rows"]] == [r.name for r in table.rows]
-    assert [float(r["seconds"]) for r in rows] == [r.seconds for r in table.rows]
+        entries = list(csv.DictReader(file))
+    assert [r["name"] for r in entries] == [r["name"] for r in document["entries"]] == [r.name for r in table.entries]
+    assert [float(r["seconds"]) for r in entries] == [r.seconds for r in table.entries]
     assert len(document["halos"]) == 2
 
 

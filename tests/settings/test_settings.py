@@ -21,7 +21,7 @@ from jali.errors import ParameterError
 from jali.tune import MODES, experiment
 
 ROOT = Path(__file__).resolve().parents[2]
-VARIABLES = {row.variable: row.name for row in settings.rows() if row.variable}
+VARIABLES = {spec.variable: spec.name for spec in settings.specs() if spec.variable}
 RULES = str(ROOT / "core" / "collective" / "rules.toml")
 # For each setting texts that it takes, with what they are then, and texts that it does not take.
 TAKEN: dict[str, dict[str, object]] = {
@@ -139,7 +139,7 @@ def read(**variables: str) -> _core.Settings:
 
 
 def test_every_setting_is_tried_here() -> None:
-    assert set(TAKEN) == {row.name for row in settings.rows()}
+    assert set(TAKEN) == {spec.name for spec in settings.specs()}
 
 
 @pytest.mark.parametrize("name", TAKEN)
@@ -155,13 +155,13 @@ def test_what_a_setting_takes_arrives_with_its_type(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name in REFUSED for text in REFUSED[name]])
 def test_what_a_setting_does_not_take_is_an_error_that_says_what_it_takes(name: str, text: str) -> None:
-    (row,) = (row for row in settings.rows() if row.name == name)
+    (spec,) = (spec for spec in settings.specs() if spec.name == name)
     there = text.replace("\t", "\\x09").replace("\x1b", "\\x1b")
-    with pytest.raises(ParameterError, match=re.escape(f"{name}={there} should be {row.values}")):
+    with pytest.raises(ParameterError, match=re.escape(f"{name}={there} should be {spec.values}")):
         settings.current().changed({name: text})
-    if row.variable:
-        with pytest.raises(ParameterError, match=re.escape(f"{row.variable}={there} should be {row.values}")):
-            read(**{row.variable: text})
+    if spec.variable:
+        with pytest.raises(ParameterError, match=re.escape(f"{spec.variable}={there} should be {spec.values}")):
+            read(**{spec.variable: text})
 
 
 @pytest.mark.parametrize(
@@ -212,23 +212,23 @@ def mutated(text: str, random: random_.Random) -> str:
 def test_any_value_is_taken_or_is_one_short_line_with_variable_value_and_what_would_be_right() -> None:
     random = random_.Random(7)
     refused = 0
-    for row in settings.rows():
+    for spec in settings.specs():
         for _ in range(60):
-            text = mutated(random.choice([*TAKEN[row.name], *REFUSED.get(row.name, ("x",))]), random)
-            name = row.variable or row.name
+            text = mutated(random.choice([*TAKEN[spec.name], *REFUSED.get(spec.name, ("x",))]), random)
+            name = spec.variable or spec.name
             changed, said = None, ""
             try:
-                changed = read(**{name: text}) if row.variable else settings.current().changed({name: text})
+                changed = read(**{name: text}) if spec.variable else settings.current().changed({name: text})
             except ParameterError as error:
                 said = str(error)
             if changed is None:
                 refused += 1
                 assert len(said.splitlines()) == 1
                 assert said.startswith(f"{name}=")
-                assert f" should be {row.values}" in said
-                assert len(said) < len(row.values) + 1200
+                assert f" should be {spec.values}" in said
+                assert len(said) < len(spec.values) + 1200
             else:
-                assert text == "" or dict(changed.differing()).get(name, text) == text or row.name in SPELT
+                assert text == "" or dict(changed.differing()).get(name, text) == text or spec.name in SPELT
     assert refused > 800
 
 
@@ -237,7 +237,7 @@ SPELT = ("watchdog", "device_watchdog", "wait_warning", "threads", "expected_ran
 
 
 def test_bytes_that_are_no_text_are_an_error_by_name_in_the_environment_and_in_python() -> None:
-    given = {row.variable: b"\xff/a" for row in settings.rows() if row.variable}
+    given = {spec.variable: b"\xff/a" for spec in settings.specs() if spec.variable}
     environment = {os.fsencode(name): os.fsencode(value) for name, value in settings.environment().items()}
     text = """
 try:
@@ -248,10 +248,10 @@ except Exception as error:
     done = run_python(text, env=environment | {name.encode(): value for name, value in given.items()})
     kind, *lines = done.stdout.splitlines()
     assert kind == "ParameterError"
-    for line, (name, row) in zip(
-        lines, ((r.variable, r) for r in settings.rows() if r.variable), strict=True
+    for line, (name, spec) in zip(
+        lines, ((r.variable, r) for r in settings.specs() if r.variable), strict=True
     ):
-        assert line == rf"{name}=\xff/a should be {row.values}, written in UTF-8"
+        assert line == rf"{name}=\xff/a should be {spec.values}, written in UTF-8"
     with pytest.raises(ParameterError, match=r"cache_dir=.*should be text that UTF-8 can hold"):
         settings.changed(cache_dir="\udcff")
 
@@ -469,7 +469,7 @@ def test_settings_that_are_used_after_an_error_are_those_from_before() -> None:
 
 
 def test_a_changed_environment_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    (variable,) = (row.variable for row in settings.rows() if row.name == "watchdog")
+    (variable,) = (spec.variable for spec in settings.specs() if spec.name == "watchdog")
     monkeypatch.setenv(variable, "3")
     assert settings.current().watchdog == 600
 
@@ -503,10 +503,10 @@ def test_experiments_are_settings_for_a_while() -> None:
 
 def test_policies_and_algorithms_are_those_that_there_are() -> None:
     """The table of settings knows no other tables, so it repeats their names."""
-    values = {row.name: row.values for row in settings.rows()}
+    values = {spec.name: spec.values for spec in settings.specs()}
     policies = {name for kind in ("cpu", "cuda", "hip") for name, *_ in _core.halo_policies(kind)}
     assert set(re.split(", | or ", values["halo_policy"])) == policies | {"auto", "auto-graph"}
-    names = {*(row.name for row in algorithms.ALGORITHMS), *algorithms.ON_DEVICES, algorithms.BY_MPI}
+    names = {*(spec.name for spec in algorithms.ALGORITHMS), *algorithms.ON_DEVICES, algorithms.BY_MPI}
     names |= {name for name, *_ in algorithms.OTHER_NAMES}
     listed, _, rest = values["collective"].removeprefix("a list of ").partition(", each ")
     assert set(re.split(", | or ", listed)) == names

@@ -16,7 +16,7 @@ from jali import Complex, Field, Lattice, Real
 from jali.arrays.libraries import LIBRARIES
 from jali.errors import LayoutError, ParameterError, SolverError
 from jali.lattice import vectors as of_fields
-from jali.solvers import Row, cg, register, vectors, vectors_of
+from jali.solvers import VectorKind, cg, register, vectors, vectors_of
 
 
 def hermitian(n, dtype, seed=1):
@@ -195,8 +195,8 @@ def test_another_kind_of_vector_is_one_row(monkeypatch):
             vectors.ArrayVectors(np).update(plain)
             return self.norm2(assignments[-1][0]) if norm else None
 
-    monkeypatch.setattr(vectors, "ROWS", list(vectors.ROWS))
-    register(Row("Boxed", lambda x: isinstance(x, Boxed), lambda x: BoxedVectors(np)))
+    monkeypatch.setattr(vectors, "VECTOR_KINDS", list(vectors.VECTOR_KINDS))
+    register(VectorKind("Boxed", lambda x: isinstance(x, Boxed), lambda x: BoxedVectors(np)))
     a, b = hermitian(5, "float64"), right_hand_side(5, "float64")
 
     def apply(p, q):

@@ -113,7 +113,7 @@ BELOW = {
     "settings",
     "version",
     "vendors",
-    "rows",
+    "registry",
     "_core",
 }
 # What a package may import of jali besides itself, from the bottom to the top (ARCHITECTURE.md).

@@ -1,4 +1,4 @@
-"""Rows of halo policies chosen by the tuner, on the host: same bits, same choice on all ranks, nothing left behind."""
+"""Policies of halo policies chosen by the tuner, on the host: same bits, same choice on all ranks, nothing left behind."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_gauge_history_is_the_same_with_halos_tuned(use_settings):
 
 
 def policies() -> list[tuple[str, str]]:
-    """Row and reason of a launch on this rank, after it ran."""
+    """Policy and reason of a launch on this rank, after it ran."""
     lattice = jali.Lattice(8, 16)
     x, y = (lattice.field(jali.Real()) for _ in range(2))
     x[:, :] = 1.0
@@ -105,7 +105,7 @@ def test_all_ranks_take_the_row_with_the_least_maximum(ranks, monkeypatch):
     }
     invent_times(monkeypatch, lambda name, rank: times.get(name, lambda rank: 1e-3)(rank))
     found = jali.virtual_ranks(ranks, policies)
-    assert [row for ((row, _),) in found] == ["remote-write-wait"] * ranks
+    assert [policy for ((policy, _),) in found] == ["remote-write-wait"] * ranks
     assert all(
         "remote-write-wait: 1.80 times as fast as remote-write-overlap, of 4, measured " in why
         for ((_, why),) in found
@@ -128,7 +128,7 @@ def test_what_all_ranks_remember_is_not_measured_again(monkeypatch):
     assert {(0, "remote-write-wait"), (1, "remote-write-wait")} <= set(ran)
     forget_in_memory()
     ran.clear()
-    assert [row for ((row, _),) in jali.virtual_ranks(2, policies)] == [
+    assert [policy for ((policy, _),) in jali.virtual_ranks(2, policies)] == [
         "remote-write-wait",
         "remote-write-wait",
     ]
@@ -150,7 +150,7 @@ def test_ranks_that_remember_differently_measure_again(monkeypatch, use_settings
         return None if comm.current().rank == 1 else recall(self, question)
 
     monkeypatch.setattr(Tuner, "recall", of_rank)
-    assert [row for ((row, _),) in jali.virtual_ranks(2, policies)] == [
+    assert [policy for ((policy, _),) in jali.virtual_ranks(2, policies)] == [
         "remote-write-wait",
         "remote-write-wait",
     ]
@@ -158,7 +158,7 @@ def test_ranks_that_remember_differently_measure_again(monkeypatch, use_settings
     use_settings(tune="cached")  # which must not measure
     ran.clear()
     found = jali.virtual_ranks(2, policies)
-    assert [row for ((row, _),) in found] == ["remote-write-overlap", "remote-write-overlap"]
+    assert [policy for ((policy, _),) in found] == ["remote-write-overlap", "remote-write-overlap"]
     assert "not remembered by all ranks" in found[0][0][1]
     assert ran == []
 
@@ -174,7 +174,7 @@ def test_a_row_in_the_file_that_does_not_exist_is_not_taken(monkeypatch):
     document["entries"][0]["chosen"] = "by-pigeon"
     store.path.write_text(json.dumps(document))
     forget_in_memory()
-    assert [row for ((row, _),) in jali.virtual_ranks(2, policies)] == [
+    assert [policy for ((policy, _),) in jali.virtual_ranks(2, policies)] == [
         "remote-write-wait",
         "remote-write-wait",
     ]

@@ -29,8 +29,8 @@ class CopyEngine : public SlotCarrier {
         } else if (batch.has(Deed::put)) {
             const DeviceSpan span(gpu, stream, Phase::transport, "copy", watched() ? halo_.sent() : Work{});
             batch.for_each(schedule(), Deed::put, [&](const Step& step) {
-                for (const CopyRows& row : std::get<Copy>(step.action).rows)
-                    gpu.copy(halo_.at(row.to), halo_.at(row.from), row.to.bytes, stream);
+                for (const CopySpec& spec : std::get<Copy>(step.action).specs)
+                    gpu.copy(halo_.at(spec.to), halo_.at(spec.from), spec.to.bytes, stream);
             });
         } else if (batch.has(Deed::signal)) {
             SignalArguments signal{words_.address(), count, pad_->epoch(channel_)};

@@ -18,16 +18,16 @@ class Staged : public HaloCarrier {
         if (batch.has(Deed::fetch)) {
             const DeviceSpan span(*halo_.gpu, stream, Phase::transport, "copy to the host",
                                   watched() ? halo_.sent() : Work{});
-            for_each_row(batch, Deed::fetch, [&](const CopyRows& row) {
-                halo_.gpu->copy_out(host(row.to), halo_.at(row.from), row.to.bytes, stream);
+            for_each_copy(batch, Deed::fetch, [&](const CopySpec& spec) {
+                halo_.gpu->copy_out(host(spec.to), halo_.at(spec.from), spec.to.bytes, stream);
             });
         } else if (batch.has(Deed::message)) {
             message(batch, stream);
         } else if (batch.has(Deed::bring)) {
             const DeviceSpan span(*halo_.gpu, stream, Phase::unpack, "copy to the device",
                                   watched() ? halo_.received(-1) : Work{});
-            for_each_row(batch, Deed::bring, [&](const CopyRows& row) {
-                halo_.gpu->copy_in(halo_.at(row.to), host(row.from), row.to.bytes, stream);
+            for_each_copy(batch, Deed::bring, [&](const CopySpec& spec) {
+                halo_.gpu->copy_in(halo_.at(spec.to), host(spec.from), spec.to.bytes, stream);
             });
             arrived_.record(stream);
         } else {
@@ -38,9 +38,9 @@ class Staged : public HaloCarrier {
   private:
     std::byte* host(const Region& region) const { return reinterpret_cast<std::byte*>(halo_.at(region)); }
     template <class F>
-    void for_each_row(const Batch& batch, Deed deed, F f) const {
+    void for_each_copy(const Batch& batch, Deed deed, F f) const {
         batch.for_each(schedule(), deed, [&](const Step& step) {
-            for (const CopyRows& row : std::get<Copy>(step.action).rows) f(row);
+            for (const CopySpec& spec : std::get<Copy>(step.action).specs) f(spec);
         });
     }
     void message(const Batch& batch, void* stream) {

@@ -1,7 +1,7 @@
 // The vendor's library, NCCL or RCCL: messages of a stage are one group on the stream, and it has collectives
 // itself, which do not say in which order they combine. For some it has faster kernels between symmetric
-// windows: arrays in such memory get them by themselves, a row of its own copies others into windows and out.
-// Another row cuts an array into parts, each of which is a collective on a stream of its own.
+// windows: arrays in such memory get them by themselves, an entry of its own copies others into windows and out.
+// Another entry cuts an array into parts, each of which is a collective on a stream of its own.
 #include "carriers/carriers.hpp"
 #include "collective/collective_transport.hpp"
 #include "device/stream_order.hpp"
@@ -18,19 +18,19 @@ namespace jali {
 
 namespace {
 
-struct TypeRow {
+struct TypeSpec {
     int number, parts; // of the library, how many of these make one element; -1: it has none
 };
 
 // by DataType
-constexpr TypeRow type_rows[data_types] = {
+constexpr TypeSpec type_specs[data_types] = {
     {ccl_int8, 1}, {-1, 1},         {ccl_int32, 1},  {ccl_int64, 1}, {ccl_uint8, 1},
     {-1, 1},       {ccl_uint32, 1}, {ccl_uint64, 1}, {ccl_fp16, 1},  {ccl_bf16, 1},
     {ccl_fp32, 1}, {ccl_fp64, 1},   {ccl_fp32, 2},   {ccl_fp64, 2}, // complex numbers are pairs
 };
 
-const TypeRow& row_of(DataType type) {
-    return type_rows[static_cast<int>(type)];
+const TypeSpec& spec_of(DataType type) {
+    return type_specs[static_cast<int>(type)];
 }
 
 // The library's number, or -1.
@@ -62,11 +62,11 @@ void check_combines(const std::string& library, DataType type, Operation operati
     } catch (const std::invalid_argument& error) {
         throw CollectiveError(error.what());
     }
-    const TypeRow& row = row_of(type);
-    if (row.number < 0)
+    const TypeSpec& spec = spec_of(type);
+    if (spec.number < 0)
         throw GpuError(library + " cannot combine elements of type " + std::string(name_of(type)) +
                        "; 8, 32 and 64-bit integers and floating-point numbers can be");
-    if (row.parts > 1 && operation != Operation::sum && operation != Operation::avg)
+    if (spec.parts > 1 && operation != Operation::sum && operation != Operation::avg)
         throw GpuError(library + " knows no complex numbers: sum and avg of " + std::string(name_of(type)) +
                        " work, '" + std::string(name_of(operation)) + "' does not");
 }
@@ -169,9 +169,9 @@ class LibraryPlan : public DevicePlan {
     };
 
     void combine(Kind kind, const CollectiveCall& call, std::size_t to) {
-        const TypeRow& row = row_of(call.type);
+        const TypeSpec& spec = spec_of(call.type);
         if (call.counts[0] > 0)
-            calls_.push_back({kind, 0, to, std::size_t(call.counts[0]) * row.parts, row.number,
+            calls_.push_back({kind, 0, to, std::size_t(call.counts[0]) * spec.parts, spec.number,
                               number_of(call.operation), call.root, nullptr});
     }
     void move(Kind kind, std::size_t from, std::size_t to, std::size_t bytes, int peer) {
@@ -191,8 +191,8 @@ class LibraryPlan : public DevicePlan {
 
 class Library : public CollectiveCarrier {
   public:
-    explicit Library(const CollectiveRanks& ranks, const CollectiveTransport& row = collectives_by_library)
-        : CollectiveCarrier(row, *ranks.gpu), gpu_(ranks.gpu),
+    explicit Library(const CollectiveRanks& ranks, const CollectiveTransport& spec = collectives_by_library)
+        : CollectiveCarrier(spec, *ranks.gpu), gpu_(ranks.gpu),
           ccl_(CclGroup::shared(*ranks.communicator, ranks.gpu)) {}
 
     // With memory of its own for copies, since graphs of the plan may be there beside those of others.

@@ -12,7 +12,7 @@ namespace jali {
 
 namespace {
 
-// Sizes that had other names. A row may go one release after it came.
+// Sizes that had other names. An entry may go one release after it came.
 constexpr std::pair<std::string_view, const char*> renamed[] = {{"lanes", "channels"},
                                                                 {"bytes_per_lane", "bytes_per_channel"}};
 
@@ -63,7 +63,7 @@ void read_parameters(DeviceProgramParameters& p) {
         if (!found || (is_of("_bytes") && value % 16 != 0) ||
             (is_of("slots") && (value & (value - 1)) != 0)) {
             std::string names;
-            for (const auto& row : known) names += (names.empty() ? "" : ", ") + std::string(row.first);
+            for (const auto& entry : known) names += (names.empty() ? "" : ", ") + std::string(entry.first);
             throw PlanError("device_queues: '" + item + "' is none of " + names +
                             ", each =<number>, bytes of slots in multiples of 16, slots a power of two");
         }

@@ -4,11 +4,11 @@
 namespace jali {
 
 GpuVendor cuda_vendor() {
-    GpuVendor row;
-    row.name = "cuda";
-    row.platform = "CUDA";
-    row.driver = {"NVIDIA's driver", {"libcuda.so.1", "libcuda.so"}, "cuda_driver", ""};
-    row.functions = {
+    GpuVendor vendor;
+    vendor.name = "cuda";
+    vendor.platform = "CUDA";
+    vendor.driver = {"NVIDIA's driver", {"libcuda.so.1", "libcuda.so"}, "cuda_driver", ""};
+    vendor.functions = {
         {"init", "cuInit"},
         {"driver_version", "cuDriverGetVersion"},
         {"device_count", "cuDeviceGetCount"},
@@ -78,7 +78,7 @@ GpuVendor cuda_vendor() {
         {"launch_with", "cuLaunchKernelEx"},
         {"peer_attribute", "cuDeviceGetP2PAttribute"},
     };
-    row.attributes = {
+    vendor.attributes = {
         {"warp_size", 10},
         {"multiprocessors", 16},
         {"l2_bytes", 38},
@@ -91,45 +91,45 @@ GpuVendor cuda_vendor() {
         {"pci_device", 34},
         {"network_reads_virtual", 110},
     };
-    row.link = "NVLink";
-    row.architecture = "sm_";
-    row.oldest = 12000; // has all functions of the table
-    row.compiler.library = {
+    vendor.link = "NVLink";
+    vendor.architecture = "sm_";
+    vendor.oldest = 12000; // has all functions of the table
+    vendor.compiler.library = {
         "NVRTC",
         {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so"},
         "nvrtc",
         "pip install 'jali[cuda]' (or nvidia-cuda-nvrtc of your driver's CUDA version), or set JALI_NVRTC to "
         "the library",
         {"nvidia/cu*/lib/libnvrtc.so.*", "nvidia/cuda_nvrtc/lib/libnvrtc.so.*"}};
-    row.compiler.functions = {
+    vendor.compiler.functions = {
         {"version", "nvrtcVersion"},        {"create", "nvrtcCreateProgram"},
         {"compile", "nvrtcCompileProgram"}, {"log_size", "nvrtcGetProgramLogSize"},
         {"log", "nvrtcGetProgramLog"},      {"code_size", "nvrtcGetCUBINSize"},
         {"code", "nvrtcGetCUBIN"},          {"destroy", "nvrtcDestroyProgram"},
     };
-    row.compiler.options = {
+    vendor.compiler.options = {
         "--std=c++17",
         "--fmad=false",
         "--device-as-default-execution-space", // everything in a kernel's text is for the device
         "--device-int128",
         "--diag-suppress=177",
     };
-    row.compiler.target = "--gpu-architecture=";
-    row.compiler.bounds_blocks = true;
-    row.ccl = {"NCCL",
+    vendor.compiler.target = "--gpu-architecture=";
+    vendor.compiler.bounds_blocks = true;
+    vendor.ccl = {"NCCL",
                {"libnccl.so.2", "libnccl.so"},
                "nccl",
                "pip install nvidia-nccl-cu12 or nvidia-nccl-cu13 (as the driver's CUDA version is), load the "
                "machine's module, or set JALI_NCCL to the library",
                {"nvidia/nccl/lib/libnccl.so*"}};
-    row.mpi_queries = {"MPIX_Query_cuda_support"};
-    row.mpi_number = 0;
-    row.mpi_memory_kind = "cuda";
-    row.mpi_setting = "mv2_use_cuda";
-    row.dlpack = 2;
-    row.default_stream = 1;
-    row.named_streams = {1, 2};
-    return row;
+    vendor.mpi_queries = {"MPIX_Query_cuda_support"};
+    vendor.mpi_number = 0;
+    vendor.mpi_memory_kind = "cuda";
+    vendor.mpi_setting = "mv2_use_cuda";
+    vendor.dlpack = 2;
+    vendor.default_stream = 1;
+    vendor.named_streams = {1, 2};
+    return vendor;
 }
 
 } // namespace jali

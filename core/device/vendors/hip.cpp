@@ -4,14 +4,14 @@
 namespace jali {
 
 GpuVendor hip_vendor() {
-    GpuVendor row;
-    row.name = "hip";
-    row.platform = "HIP";
-    row.driver = {"AMD's HIP runtime",
+    GpuVendor vendor;
+    vendor.name = "hip";
+    vendor.platform = "HIP";
+    vendor.driver = {"AMD's HIP runtime",
                   {"libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "/opt/rocm/lib/libamdhip64.so"},
                   "hip_driver",
                   ""};
-    row.functions = {
+    vendor.functions = {
         {"init", "hipInit"},
         {"driver_version", "hipDriverGetVersion"},
         {"device_count", "hipGetDeviceCount"},
@@ -81,7 +81,7 @@ GpuVendor hip_vendor() {
         {"address_range", "hipMemGetAddressRange"},
         {"peer_attribute", "hipDeviceGetP2PAttribute"},
     };
-    row.attributes = {
+    vendor.attributes = {
         {"warp_size", 87},
         {"multiprocessors", 63},
         {"l2_bytes", 19},
@@ -93,44 +93,44 @@ GpuVendor hip_vendor() {
         {"pci_bus", 67},
         {"pci_device", 68},
     };
-    row.peer_attributes = 0;
-    row.link = "xGMI";
-    row.major_unit = 10000000;
-    row.minor_unit = 100000;
-    row.descriptors_by_value = 70100000;
-    row.fine_grained = 1; // hipDeviceMallocFinegrained
+    vendor.peer_attributes = 0;
+    vendor.link = "xGMI";
+    vendor.major_unit = 10000000;
+    vendor.minor_unit = 100000;
+    vendor.descriptors_by_value = 70100000;
+    vendor.fine_grained = 1; // hipDeviceMallocFinegrained
     // hipRTC was a part of the runtime before ROCm 6
-    row.compiler.library = {"hipRTC",
+    vendor.compiler.library = {"hipRTC",
                             {"libhiprtc.so", "libhiprtc.so.7", "libhiprtc.so.6", "/opt/rocm/lib/libhiprtc.so",
                              "libamdhip64.so", "libamdhip64.so.5"},
                             "hiprtc",
                             "install ROCm's hipRTC, or set JALI_HIPRTC to the library"};
-    row.compiler.functions = {
+    vendor.compiler.functions = {
         {"version", "hiprtcVersion"},        {"create", "hiprtcCreateProgram"},
         {"compile", "hiprtcCompileProgram"}, {"log_size", "hiprtcGetProgramLogSize"},
         {"log", "hiprtcGetProgramLog"},      {"code_size", "hiprtcGetCodeSize"},
         {"code", "hiprtcGetCode"},           {"destroy", "hiprtcDestroyProgram"},
     };
-    row.compiler.options = {
+    vendor.compiler.options = {
         "-std=c++17",
         "-ffp-contract=off",
         "-O3",
     };
-    row.compiler.target = "--offload-arch=";
-    row.ccl = {"RCCL",
+    vendor.compiler.target = "--offload-arch=";
+    vendor.ccl = {"RCCL",
                {"librccl.so.1", "librccl.so", "/opt/rocm/lib/librccl.so.1"},
                "rccl",
                "install ROCm's RCCL, or set JALI_RCCL to the library"};
-    row.ccl_functions = {{"all_to_all", "ncclAllToAll"}};
-    row.mpi_queries = {"MPIX_Query_rocm_support", "MPIX_Query_hip_support"};
-    row.mpi_number = 2;
-    row.mpi_memory_kind = "rocm";
-    row.mpi_setting = "mv2_use_rocm";
-    row.dlpack = 10;
-    row.default_stream = 0;
-    row.named_streams = {0};
-    row.note = "never run on AMD hardware";
-    return row;
+    vendor.ccl_functions = {{"all_to_all", "ncclAllToAll"}};
+    vendor.mpi_queries = {"MPIX_Query_rocm_support", "MPIX_Query_hip_support"};
+    vendor.mpi_number = 2;
+    vendor.mpi_memory_kind = "rocm";
+    vendor.mpi_setting = "mv2_use_rocm";
+    vendor.dlpack = 10;
+    vendor.default_stream = 0;
+    vendor.named_streams = {0};
+    vendor.note = "never run on AMD hardware";
+    return vendor;
 }
 
 } // namespace jali

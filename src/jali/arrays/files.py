@@ -3,7 +3,7 @@
     save("model.npy", x)
     y = load("model.npy", axis=1)  # on any number of ranks, in any layout
 
-Each format is a row of `jali.arrays.file_formats`. Here is what they share: which row is meant, and what is read into which layout.
+Each format is an entry of `jali.arrays.file_formats`. Here is what they share: which entry is meant, and what is read into which layout.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Contents(NamedTuple):
     """What a file says, without the numbers of its arrays."""
 
     format: str
-    """Name of the row that reads it."""
+    """Name of the entry that reads it."""
     arrays: dict[str, Described]
     """Shape and type of each array."""
     about: dict[str, Any]
@@ -67,12 +67,12 @@ def save(
         raise ParameterError(f"save writes a DistributedArray, not {type(x).__name__}")
     if x.elements == 0 or x.ndim == 0:
         raise ShapeError(f"an array of shape {x.global_shape} has nothing that a file could hold")
-    row = _row(format) if format is not None else _row_of_ending(checked_path(path))
+    entry = _entry(format) if format is not None else _entry_of_ending(checked_path(path))
     given = options if name is None else {**options, "name": name}
-    _check_options(row, "written", row.write, given)
+    _check_options(entry, "written", entry.write, given)
     part = library_of(x.local).to_host(x.local)
     with raised_alike():
-        row.write(checked_path(path), x.layout, part, **given)
+        entry.write(checked_path(path), x.layout, part, **given)
 
 
 def load(
@@ -141,35 +141,35 @@ def contents(
     """What a file says, with the options of `load`. Collective. Raises as `load` does."""
     ranks = communicator_of(base_comm)
     with raised_alike():
-        row, file = _opened(path, ranks, verify, format, options)
-    return Contents(row.name, dict(file.arrays), dict(file.about))
+        entry, file = _opened(path, ranks, verify, format, options)
+    return Contents(entry.name, dict(file.arrays), dict(file.about))
 
 
-def _row(format: str) -> FileFormat:
+def _entry(format: str) -> FileFormat:
     if not isinstance(format, str) or format not in file_formats():
         names = ", ".join(map(repr, file_formats()))
         raise ParameterError(f"arrays are written and read as {names}, not {value_shown(format)}")
     return file_formats()[format]
 
 
-def _row_of_ending(name: str) -> FileFormat:
-    for row in file_formats().values():
-        if name.rstrip("/").endswith(row.endings):
-            return row
-    endings = [ending for row in file_formats().values() for ending in row.endings]
+def _entry_of_ending(name: str) -> FileFormat:
+    for entry in file_formats().values():
+        if name.rstrip("/").endswith(entry.endings):
+            return entry
+    endings = [ending for entry in file_formats().values() for ending in entry.endings]
     raise ParameterError(
         f"{shown(name)}: what format is meant? Names end with {', '.join(endings)}; else say format="
     )
 
 
 def _check_options(
-    row: FileFormat, doing: str, function: Callable[..., Any], given: Mapping[str, Any]
+    entry: FileFormat, doing: str, function: Callable[..., Any], given: Mapping[str, Any]
 ) -> None:
     known = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
     for option in given:
         if option not in known:
             there = f"there are {', '.join(known)}" if known else "there are none"
-            raise ParameterError(f"{option} is no option of files that are {doing} as {row.name!r}; {there}")
+            raise ParameterError(f"{option} is no option of files that are {doing} as {entry.name!r}; {there}")
 
 
 def _opened(
@@ -183,21 +183,21 @@ def _opened(
         name = checked_path(path)
         flag("verify", verify, ParameterError)
         if format is not None:
-            _row(format)
+            _entry(format)
     found = ""
     with together(ranks), explained(f"cannot read {shown(name)}"):
         if ranks.rank == 0:
             os.stat(name)
             found = format or _recognised(name)
-    row = file_formats()[ranks.broadcast_bytes(found.encode(), 0).decode()]
-    _check_options(row, "read", row.open, options)
-    return row, row.open(name, ranks, verify, **options)
+    entry = file_formats()[ranks.broadcast_bytes(found.encode(), 0).decode()]
+    _check_options(entry, "read", entry.open, options)
+    return entry, entry.open(name, ranks, verify, **options)
 
 
 def _recognised(path: str) -> str:
-    for row in file_formats().values():
-        if row.is_one(path):
-            return row.name
+    for entry in file_formats().values():
+        if entry.is_one(path):
+            return entry.name
     begins = ""
     if os.path.isfile(path):
         with open(path, "rb") as file:

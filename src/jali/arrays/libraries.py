@@ -1,4 +1,4 @@
-"""The libraries whose arrays may be parts of a DistributedArray: a row for each, of what they call differently."""
+"""The libraries whose arrays may be parts of a DistributedArray: an entry for each, of what they call differently."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ class Library:
 
 
 class NumPy(Library):
-    """Arrays of the host, those of all that is not another row's."""
+    """Arrays of the host, those of all that is not another entry's."""
 
     def dot(self, x: Any, y: Any, conjugate: bool) -> Any:
         x, y = self._widened(x).reshape(-1), self._widened(y).reshape(-1)

@@ -1,6 +1,6 @@
 """Distributed arrays, operators and solvers beside another library with the same interface, and beside plain NumPy with MPI's buffers.
 
-A row is written once against a module: jali's compatibility module and the other library run the same lines. Some rows have a roof as
+A case is written once against a module: jali's compatibility module and the other library run the same lines. Some cases have a roof as
 well: what a program does by hand that knows its problem, with NumPy and MPI. Sides take turns; results are compared before they are
 timed; a time is that of the slowest rank.
 """
@@ -31,7 +31,7 @@ Call = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Problem:
-    """What rows are about: `dims` of the whole array, the type of its elements, the ranks (mpi4py's world)."""
+    """What cases are about: `dims` of the whole array, the type of its elements, the ranks (mpi4py's world)."""
 
     dims: tuple[int, ...]
     dtype: str
@@ -82,7 +82,7 @@ def _nccl(module: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Row:
+class ArrayCase:
     """One thing to do: `prepare(module, problem)` gives the call; `roof(problem)` that of plain NumPy."""
 
     name: str
@@ -251,26 +251,26 @@ def _solver_roof(steps: int) -> Callable[[Problem], Call]:
 
 
 STEPS = 20
-ROWS = (
-    Row("dot", _dot, _dot_roof, 6.0),
-    Row("norm", _norm, _norm_roof, 60.0),
-    Row("x + y", _add, _add_roof),
-    Row("x += a y", _axpy),
-    Row("ghost cells", _ghosts, _ghosts_roof, 60.0),
-    Row("asarray", _asarray),
-    Row("redistribute", _redistribute),
-    Row("FirstDerivative", _derivative(False), None, 15.0),
-    Row("FirstDerivative^H", _derivative(True), None, 15.0),
-    Row("CG step", _solver("cg", STEPS), _solver_roof(STEPS), 10.0, STEPS, 1e-2),
-    Row("CGLS step", _solver("cgls", STEPS), None, 10.0, STEPS, 1e-2),
+CASES = (
+    ArrayCase("dot", _dot, _dot_roof, 6.0),
+    ArrayCase("norm", _norm, _norm_roof, 60.0),
+    ArrayCase("x + y", _add, _add_roof),
+    ArrayCase("x += a y", _axpy),
+    ArrayCase("ghost cells", _ghosts, _ghosts_roof, 60.0),
+    ArrayCase("asarray", _asarray),
+    ArrayCase("redistribute", _redistribute),
+    ArrayCase("FirstDerivative", _derivative(False), None, 15.0),
+    ArrayCase("FirstDerivative^H", _derivative(True), None, 15.0),
+    ArrayCase("CG step", _solver("cg", STEPS), _solver_roof(STEPS), 10.0, STEPS, 1e-2),
+    ArrayCase("CGLS step", _solver("cgls", STEPS), None, 10.0, STEPS, 1e-2),
 )
 
 
 @dataclass
 class Cell:
-    """Times of a row by side: seconds of a call, or of a step."""
+    """Times of a case by side: seconds of a call, or of a step."""
 
-    row: Row
+    case: ArrayCase
     timings: dict[str, Timing]
 
     def times_as_fast(self, other: str) -> float:
@@ -310,11 +310,11 @@ def measure(
     progress: Callable[[Cell], object] | None = None,
     journal: Journal | None = None,
 ) -> Report:
-    """Times the rows of these names (all). Collective over mpi4py's `comm`. Raises ParameterError for unknown rows and libraries,
+    """Times the cases of these names (all). Collective over mpi4py's `comm`. Raises ParameterError for unknown cases and libraries,
     RankError where results differ."""
-    known = {row.name: row for row in ROWS}
+    known = {case.name: case for case in CASES}
     if unknown := [name for name in names if name not in known]:
-        raise ParameterError(f"no row {', '.join(unknown)}; there are {', '.join(known)}")
+        raise ParameterError(f"no case {', '.join(unknown)}; there are {', '.join(known)}")
     modules = {JALI: importlib.import_module(OURS)}
     if against:
         modules[against] = other_library(against)
@@ -325,26 +325,26 @@ def measure(
     report = Report(told, against)
     journal = journal or Journal(rank=comm.rank)
 
-    def measured(row: Row) -> dict[str, Timing]:
-        calls = {side: row.prepare(module, problem) for side, module in modules.items()}
-        if row.roof is not None and engine == "numpy":
-            calls[ROOF] = row.roof(problem)
-        _compare(comm, row, {side: call() for side, call in calls.items()})
-        return _timed(problem, calls, row.steps, rounds, seconds)
+    def measured(case: ArrayCase) -> dict[str, Timing]:
+        calls = {side: case.prepare(module, problem) for side, module in modules.items()}
+        if case.roof is not None and engine == "numpy":
+            calls[ROOF] = case.roof(problem)
+        _compare(comm, case, {side: call() for side, call in calls.items()})
+        return _timed(problem, calls, case.steps, rounds, seconds)
 
-    def told_of(row: Row, timings: dict[str, Timing]) -> None:
+    def told_of(case: ArrayCase, timings: dict[str, Timing]) -> None:
         if progress is not None:
-            progress(Cell(row, timings))
+            progress(Cell(case, timings))
 
     for name in names or known:
-        row = known[name]
-        timings = journal.row(name, functools.partial(measured, row), functools.partial(told_of, row))
+        case = known[name]
+        timings = journal.case(name, functools.partial(measured, case), functools.partial(told_of, case))
         if timings is not None:
-            report.cells.append(Cell(row, timings))
+            report.cells.append(Cell(case, timings))
     return report
 
 
-def _compare(comm: Any, row: Row, results: Mapping[str, Any]) -> None:
+def _compare(comm: Any, case: ArrayCase, results: Mapping[str, Any]) -> None:
     ours = results[JALI]
     problem = ""
     for side, theirs in results.items():
@@ -353,8 +353,8 @@ def _compare(comm: Any, row: Row, results: Mapping[str, Any]) -> None:
         a, b = (getattr(x, "local_array", x) for x in (ours, theirs))
         a, b = (x if np.isscalar(x) else library_of(x).to_host(x) for x in (a, b))
         scale = float(np.max(np.abs(b))) if np.size(b) else 1.0
-        if np.shape(a) != np.shape(b) or not np.allclose(a, b, rtol=row.rtol, atol=row.rtol * scale):
-            problem = f"{row.name}: jali and {side} give different results on rank {comm.rank}"
+        if np.shape(a) != np.shape(b) or not np.allclose(a, b, rtol=case.rtol, atol=case.rtol * scale):
+            problem = f"{case.name}: jali and {side} give different results on rank {comm.rank}"
     if found := [text for text in comm.allgather(problem) if text]:
         raise RankError(found[0])
 
@@ -384,4 +384,4 @@ def _timed(
 
     each = float(np.median(go(2), axis=1).sum())
     times = go(max(rounds, min(MOST_ROUNDS, int(seconds / each))))
-    return {name: Timing([float(t) / steps for t in row]) for name, row in zip(names, times, strict=True)}
+    return {name: Timing([float(t) / steps for t in case]) for name, case in zip(names, times, strict=True)}

@@ -12,9 +12,9 @@ from jali.bench.spreads import at_least, speed
 SHARE = 0.8  # of plain NumPy's speed
 
 
-def row_text(cell: Cell) -> str:
+def case_text(cell: Cell) -> str:
     """One line of the table."""
-    words = [f"{cell.row.name:26s}{JALI} {timing_text(cell.timings[JALI])}"]
+    words = [f"{cell.case.name:26s}{JALI} {timing_text(cell.timings[JALI])}"]
     for side, timing in cell.timings.items():
         if side != JALI:
             words.append(f"{side} {timing_text(timing)}, {cell.times_as_fast(side):.2f} times")
@@ -22,15 +22,15 @@ def row_text(cell: Cell) -> str:
 
 
 def judge(report: Report) -> list[Verdict]:
-    """The goals of rows: against the other library, and against plain NumPy."""
+    """The goals of cases: against the other library, and against plain NumPy."""
     said = []
     for cell in report.cells:
         ours = cell.timings[JALI].seconds
-        if report.against in cell.timings and cell.row.goal:
-            asks = f"{cell.row.name}: {cell.row.goal:g} times as fast as {report.against}"
-            said.append(at_least(asks, speed(ours, cell.timings[report.against].seconds), cell.row.goal))
+        if report.against in cell.timings and cell.case.goal:
+            asks = f"{cell.case.name}: {cell.case.goal:g} times as fast as {report.against}"
+            said.append(at_least(asks, speed(ours, cell.timings[report.against].seconds), cell.case.goal))
         if ROOF in cell.timings:
-            asks = f"{cell.row.name}: {SHARE} of the speed of plain NumPy with MPI's buffers"
+            asks = f"{cell.case.name}: {SHARE} of the speed of plain NumPy with MPI's buffers"
             said.append(at_least(asks, speed(ours, cell.timings[ROOF].seconds), SHARE))
     return said
 
@@ -50,7 +50,7 @@ def as_json(report: Report) -> dict[str, Any]:
     """Everything measured."""
     cells = [
         {
-            "row": c.row.name,
+            "case": c.case.name,
             **{side: {"median_s": t.median, "rounds_s": t.seconds} for side, t in c.timings.items()},
         }
         for c in report.cells
@@ -60,23 +60,23 @@ def as_json(report: Report) -> dict[str, Any]:
 
 
 def write_csv(report: Report, path: Path) -> None:
-    """One line per row and side."""
-    rows = (([cell.row.name, side], t, ()) for cell in report.cells for side, t in cell.timings.items())
-    write_timings(path, report.conditions, ["row", "side"], rows)
+    """One line per case and side."""
+    cases = (([cell.case.name, side], t, ()) for cell in report.cells for side, t in cell.timings.items())
+    write_timings(path, report.conditions, ["case", "side"], cases)
 
 
 def write_plot(report: Report, path: Path) -> None:
-    """A bar per row: how many times as fast jali is."""
+    """A bar per case: how many times as fast jali is."""
     sides = [side for side in (report.against, ROOF) if any(side in c.timings for c in report.cells)]
     with picture(path, 6.0, 0.4 * len(report.cells) * max(1, len(sides)) + 1.2) as figure:
         axes = figure.add_subplot()
         for number, (side, colour) in enumerate(zip(sides, ("#1f5c99", "#8e8e8e"), strict=False)):
-            rows = [(k, c.times_as_fast(side)) for k, c in enumerate(report.cells) if side in c.timings]
-            places = [k + (number - (len(sides) - 1) / 2) * 0.38 for k, _ in rows]
-            axes.barh(places, [speed for _, speed in rows], 0.36, color=colour, label=f"over {side}")
-            for place, (_, speed) in zip(places, rows, strict=True):
+            cases = [(k, c.times_as_fast(side)) for k, c in enumerate(report.cells) if side in c.timings]
+            places = [k + (number - (len(sides) - 1) / 2) * 0.38 for k, _ in cases]
+            axes.barh(places, [speed for _, speed in cases], 0.36, color=colour, label=f"over {side}")
+            for place, (_, speed) in zip(places, cases, strict=True):
                 axes.text(speed, place, f" {speed:.1f}", va="center", fontsize=7)
-        axes.set_yticks(range(len(report.cells)), [c.row.name for c in report.cells])
+        axes.set_yticks(range(len(report.cells)), [c.case.name for c in report.cells])
         axes.invert_yaxis()
         axes.axvline(1, color="#222222", lw=0.6)
         axes.set_xscale("log")

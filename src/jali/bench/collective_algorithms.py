@@ -42,7 +42,7 @@ LOOK, NEAR = (
 MOST_ROUNDS = 200
 BATCH, LARGE = 20, 64 << 20  # calls of a batch on devices; beyond so many bytes a fifth
 KEEP = 16 << 20  # plans of more bytes are given up after their cell: some have as much memory of their own
-DEVICE_CARRIERS = tuple(name for name, _, carries, _ in _core.collective_rows(libraries()) if carries)
+DEVICE_CARRIERS = tuple(name for name, _, carries, _ in _core.collective_transports(libraries()) if carries)
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def specs_of(collective: str, kind: str, ranks_of_hosts: Sequence[int] = (1,)) -
 def _specs_of(collective: str, kind: str) -> list[AlgorithmSpec]:
     if kind == "host":
         return [AlgorithmSpec(name) for name in algorithms.names(collective)]
-    everybodys, here = _core.collective_rows(libraries()), _core.collective_rows([library_of(kind)])
+    everybodys, here = _core.collective_transports(libraries()), _core.collective_transports([library_of(kind)])
     of_others = {name for name, *_ in everybodys} - {name for name, *_ in here}
     names = [name for name in algorithms.names(collective, on_device=True) if name not in of_others]
     itself = [AlgorithmSpec(name) for name in names if name in algorithms.ON_DEVICES]

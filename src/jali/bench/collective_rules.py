@@ -135,7 +135,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Rule:
-    """A row of the file: bytes from `least` to `most`. `type`, `in_place` and `persistent` are None where it does not ask for them."""
+    """An entry of the file: bytes from `least` to `most`. `type`, `in_place` and `persistent` are None where it does not ask for them."""
 
     collective: str
     type: str | None
@@ -186,16 +186,16 @@ def rules_of(
 def _folded(said: list[Said], found: Mapping[Variant, Sequence[Stretch]], condition: int) -> list[Said]:
     """One for all values of a condition (0: type, 1: in place, 2: part of a graph) where several were measured and all say the same."""
     groups: dict[object, list[Any]] = {}
-    for row in said:
-        groups.setdefault((*row[:condition], *row[condition + 1 : 3]), []).append(row)
+    for entry in said:
+        groups.setdefault((*entry[:condition], *entry[condition + 1 : 3]), []).append(entry)
     result: list[Any] = []
-    for rows in groups.values():
-        alike = all(list(found[row[3]]) == list(found[rows[0][3]]) for row in rows)
-        of_one_type = condition == 0 and len({row[0] for row in said}) == 1
-        if alike and (len(rows) > 1 or of_one_type):
-            result.append((*rows[0][:condition], None, *rows[0][condition + 1 :]))
+    for entries in groups.values():
+        alike = all(list(found[entry[3]]) == list(found[entries[0][3]]) for entry in entries)
+        of_one_type = condition == 0 and len({entry[0] for entry in said}) == 1
+        if alike and (len(entries) > 1 or of_one_type):
+            result.append((*entries[0][:condition], None, *entries[0][condition + 1 :]))
         else:
-            result += rows
+            result += entries
     return result
 
 

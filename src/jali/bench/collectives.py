@@ -95,7 +95,7 @@ class MpiSide:
 
 
 class JaliSide:
-    """jali's blocking collectives; `algorithm` names rows of `jali.comm.algorithms` by collective, else jali chooses."""
+    """jali's blocking collectives; `algorithm` names cases of `jali.comm.algorithms` by collective, else jali chooses."""
 
     def __init__(
         self, communicator: Any, name: str = "jali", algorithm: Mapping[str, str] | None = None
@@ -201,7 +201,7 @@ def measure(
     progress: Callable[[Cell], object] | None = None,
     journal: Journal | None = None,
 ) -> Report:
-    """Times every collective at every payload (bytes) with all sides in turn; collective over the mpi4py `comm`. Rows go into the `journal`.
+    """Times every collective at every payload (bytes) with all sides in turn; collective over the mpi4py `comm`. Cases go into the `journal`.
 
     Cells that would be done sooner get more rounds than `rounds`, as many as fit into `seconds` and at most 200.
     Raises `RankError` on every rank when any rank's result is wrong in any round.
@@ -220,7 +220,7 @@ def measure(
     for collective in collectives:
         for payload in sizes:
             name = f"{collective} {size_text(payload)}"
-            cell = journal.row(name, partial(measured, collective, payload), progress)
+            cell = journal.case(name, partial(measured, collective, payload), progress)
             if cell is not None:
                 report.cells.append(cell)
     return report
@@ -272,7 +272,7 @@ def _rounds(
     agree()
     slowest = np.zeros_like(times)
     comm.Allreduce(times, slowest, MPI.MAX)
-    return {name: Timing(list(map(float, row))) for name, row in zip(names, slowest, strict=True)}
+    return {name: Timing(list(map(float, case))) for name, case in zip(names, slowest, strict=True)}
 
 
 def conditions(comm: Any, warm_ups: int, rounds: int, dtype: str) -> dict[str, Any]:

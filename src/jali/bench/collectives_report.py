@@ -27,7 +27,7 @@ FLOOR, MEAN, LATENCY = 0.9, 1.3, 1.5
 LARGE = 64 << 10
 
 
-def row_text(cell: Cell, side: str, other: str) -> str:
+def case_text(cell: Cell, side: str, other: str) -> str:
     """One line of the table."""
     words = [f"{cell.collective:15s}{size_text(cell.payload):>9s}"]
     for name in (side, other):

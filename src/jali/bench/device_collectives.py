@@ -205,7 +205,7 @@ def measure(
                 gpu.synchronize()
                 times[side, number] = (time.perf_counter() - start) / length
         slowest = communicator.all_reduce(times, op="max")
-        timings = {n: Timing(list(map(float, row))) for n, row in zip(names, slowest, strict=True)}
+        timings = {n: Timing(list(map(float, case))) for n, case in zip(names, slowest, strict=True)}
         del batches
         for call, of_side, name in zip(calls, cases, names, strict=True):
             _check(communicator, gpu, of_side, name, call)
@@ -216,7 +216,7 @@ def measure(
             for order in orders:
                 told_of = None if progress is None else partial(_told, progress, order)
                 name = f"{collective} {size_text(payload)}, {order}"
-                cell = journal.row(name, partial(measured, collective, payload, order), told_of)
+                cell = journal.case(name, partial(measured, collective, payload, order), told_of)
                 if cell is not None:
                     reports[order].cells.append(cell)
     return reports

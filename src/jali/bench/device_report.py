@@ -15,7 +15,7 @@ from jali.bench.reports import Verdict, geometric_mean, size_text, timing_text, 
 from jali.bench.spreads import Interval, at_least, mean_speed
 from jali.vendors import libraries
 
-__all__ = ["as_json", "judge", "row_text", "summary", "verdicts", "write_csv", "write_plot"]
+__all__ = ["as_json", "judge", "case_text", "summary", "verdicts", "write_csv", "write_plot"]
 
 FLOOR, MEAN = 0.95, 1.25
 SMALL = 64 << 10
@@ -23,7 +23,7 @@ LIBRARIES = set(libraries())
 SMALL_MEAN = {"stream": 2.0, "graph": 1.4}
 
 
-def row_text(cell: Cell, sides: Sequence[str]) -> str:
+def case_text(cell: Cell, sides: Sequence[str]) -> str:
     """One line of the table; the ratio is that of the first side over the last."""
     words = [f"{cell.collective:15s}{size_text(cell.payload):>9s}"]
     for name in sides:

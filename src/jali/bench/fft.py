@@ -1,11 +1,11 @@
 """Fourier transforms of distributed arrays by every provider, beside their own parts and beside other libraries.
 
-A side is a provider of local transforms (`jali.fft.providers`) or another library; a row is a whole transform, its exchanges, or its
+A side is a provider of local transforms (`jali.fft.providers`) or another library; a case is a whole transform, its exchanges, or its
 local transforms without them. So a table says what a transform costs, what it is made of, what the overlap of both gains, and what
 others take. On several CUDA devices of a host there is cuFFT in one process that has them all, too (`fft_one_process`).
 
 Sides are visited in turn, there and back; what a side needs is made when it is visited and given back before the next one is, so that
-memory is that of one of them; where a device has no room for it, a row says so. Inverses are compared with what went in before anything
+memory is that of one of them; where a device has no room for it, a case says so. Inverses are compared with what went in before anything
 is timed; a time is that of the slowest rank.
 """
 
@@ -37,10 +37,10 @@ from jali.fft.steps import Move, Run
 WHOLE, NATURAL = "transposed", "natural"
 THERE_AND_BACK = "transposed, there and back"
 LOCAL, EXCHANGES = "local transforms", "exchanges"
-ROWS = (WHOLE, THERE_AND_BACK, NATURAL, LOCAL, EXCHANGES)
+CASES = (WHOLE, THERE_AND_BACK, NATURAL, LOCAL, EXCHANGES)
 UNSCALED = {WHOLE: "transposed, not scaled", NATURAL: "natural, not scaled"}  # as cuFFT does it
 OTHERS = {"mpi4py-fft": "pip install mpi4py-fft pyfftw"}
-VISITS = 2  # of a side, for one row
+VISITS = 2  # of a side, for one case
 WORK = 3  # arrays of the size of a part in which a library of local transforms works, at most
 
 Call = Callable[[], Any]
@@ -48,7 +48,7 @@ Call = Callable[[], Any]
 
 @dataclass
 class Side:
-    """How its calls are made, by row; whether to compare results first is the argument. `needs` bytes on a device meanwhile."""
+    """How its calls are made, by case; whether to compare results first is the argument. `needs` bytes on a device meanwhile."""
 
     needs: int = 0
     makes: dict[str, Callable[[bool], Call]] = field(default_factory=dict)
@@ -56,9 +56,9 @@ class Side:
 
 @dataclass
 class Cell:
-    """Times of a row by side: seconds; and of sides without, why."""
+    """Times of a case by side: seconds; and of sides without, why."""
 
-    row: str
+    case: str
     timings: dict[str, Timing]
     missing: dict[str, str] = field(default_factory=dict)
 
@@ -79,9 +79,9 @@ class Report:
     on_device: bool
     cells: list[Cell] = field(default_factory=list)
 
-    def cell(self, row: str) -> Cell | None:
-        """Of this row, if it was measured."""
-        return next((cell for cell in self.cells if cell.row == row), None)
+    def cell(self, case: str) -> Cell | None:
+        """Of this case, if it was measured."""
+        return next((cell for cell in self.cells if cell.case == case), None)
 
     @property
     def operations(self) -> float:
@@ -140,7 +140,7 @@ def chosen(x: DistributedArray, names: Sequence[str]) -> list[str]:
     """Providers that are measured: those named, or all that there are for such an array. Raises ParameterError."""
     if names:
         return [provider_for(x.local, name).name for name in names]
-    found = [name for name, row in PROVIDERS.items() if row.takes(x.local) and row.installed]
+    found = [name for name, case in PROVIDERS.items() if case.takes(x.local) and case.installed]
     return [name for name in found if name != "numpy"] or found
 
 
@@ -156,7 +156,7 @@ def measure(
     progress: Callable[[Cell, Report], object] | None = None,
     journal: Journal | None = None,
 ) -> Report:
-    """Times all rows of an array. Collective. Raises ParameterError for unknown libraries, RankError where results are wrong."""
+    """Times all cases of an array. Collective. Raises ParameterError for unknown libraries, RankError where results are wrong."""
     dtype, dims = str(x.dtype).removeprefix("torch."), x.global_shape
     place = place_of(x.local)
     spread = place is not None and place[0] == "cuda" and ranks.size > 1
@@ -187,14 +187,14 @@ def measure(
                 if progress is not None:
                     progress(cell, report)
 
-        found = journal.row(name, measured, told_of)
+        found = journal.case(name, measured, told_of)
         report.cells += found or []
 
-    def one_row(row: str) -> list[Cell]:
-        return [_timed(ranks, x, row, sides, rounds, seconds)]
+    def one_case(case: str) -> list[Cell]:
+        return [_timed(ranks, x, case, sides, rounds, seconds)]
 
     def in_one_process() -> list[Cell]:
-        cells = [_timed(ranks, x, row, sides, rounds, seconds) for row in UNSCALED.values()]
+        cells = [_timed(ranks, x, case, sides, rounds, seconds) for case in UNSCALED.values()]
         found, why = measure_one_process(ranks, x, rounds, seconds)
         for cell, name in zip(cells, UNSCALED, strict=True):
             if why:
@@ -203,9 +203,9 @@ def measure(
                 cell.timings[ONE_PROCESS] = Timing(found[name])
         return cells
 
-    for row in ROWS:
-        if any(row in side.makes for side in sides.values()):
-            add(row, partial(one_row, row))
+    for case in CASES:
+        if any(case in side.makes for side in sides.values()):
+            add(case, partial(one_case, case))
     if spread:
         add(ONE_PROCESS, in_one_process)
     return report
@@ -233,7 +233,7 @@ def _ours(x: DistributedArray, provider: str, pieces: int, unscaled: bool) -> Si
 
 
 def _needs(x: DistributedArray) -> int:
-    """Bytes beside x that no row exceeds: results, what is between the steps, buffers of exchanges both ways, what jali keeps for them,
+    """Bytes beside x that no case exceeds: results, what is between the steps, buffers of exchanges both ways, what jali keeps for them,
     and work areas."""
     plan = Plan(x.layout, result=NATURAL)
     moves = [step for step in plan.steps if isinstance(step, Move)]
@@ -265,17 +265,17 @@ def _whole(
 def _parts(x: DistributedArray, provider: str, moves: bool, compare: bool) -> Call:
     """Only the exchanges of a transform, or only what is between them, each step on memory of its own."""
     library, means = library_of(x.local), Means(x.communicator.threads)
-    row, parts = provider_for(x.local, provider), []
+    case, parts = provider_for(x.local, provider), []
     local = library.copy(x.local)
     for step in Plan(x.layout, result=WHOLE, norm="ortho", provider=provider).steps:
-        run = Run(row, library, means, "ortho", {}, None, False)
+        run = Run(case, library, means, "ortho", {}, None, False)
         run.last = True
         if isinstance(step, Move) == moves:
             parts.append((step, local))
         local = step.forward(local, run)
     library.wait(x.local)
     kept: list[dict[Any, Any]] = [{} for _ in parts]
-    runs = [Run(row, library, means, "ortho", own, None, True) for own in kept]
+    runs = [Run(case, library, means, "ortho", own, None, True) for own in kept]
 
     def call() -> None:
         for (step, data), run in zip(parts, runs, strict=True):
@@ -328,7 +328,7 @@ def _theirs(x: DistributedArray, name: str) -> Side:
         THERE_AND_BACK: lambda: fft.backward(fft.forward(u, v, normalize=True), w),
         EXCHANGES: lambda: transfer.forward(a, b),
     }
-    return Side(0, {row: lambda compare, call=call: call for row, call in calls.items()})  # type: ignore[misc]
+    return Side(0, {case: lambda compare, call=call: call for case, call in calls.items()})  # type: ignore[misc]
 
 
 def _check(x: DistributedArray, back: DistributedArray, what: str) -> None:
@@ -339,13 +339,13 @@ def _check(x: DistributedArray, back: DistributedArray, what: str) -> None:
 
 
 def _timed(
-    ranks: Any, x: DistributedArray, row: str, sides: Mapping[str, Side], rounds: int, seconds: float
+    ranks: Any, x: DistributedArray, case: str, sides: Mapping[str, Side], rounds: int, seconds: float
 ) -> Cell:
-    """Of all sides that have this row."""
+    """Of all sides that have this case."""
     library = library_of(x.local)
-    names = [name for name, side in sides.items() if row in side.makes]
+    names = [name for name, side in sides.items() if case in side.makes]
     times: dict[str, list[float]] = {name: [] for name in names}
-    cell = Cell(row, {})
+    cell = Cell(case, {})
 
     def go(call: Call, count: int) -> list[float]:
         found = np.zeros(count)
@@ -365,7 +365,7 @@ def _timed(
                 cell.missing[name] = why
             if name in cell.missing:
                 continue
-            call = sides[name].makes[row](visit == 0)
+            call = sides[name].makes[case](visit == 0)
             each = float(np.median(go(call, 2)))
             count = max(rounds, min(MOST_ROUNDS, int(seconds / len(names) / each)))
             times[name] += go(call, -(-count // VISITS))
@@ -387,7 +387,7 @@ def _give_back(x: DistributedArray) -> None:
     """What nobody has any more, so that others find the memory free."""
     gc.collect()
     for name in PROVIDERS:
-        if name in vendors.ROWS and PROVIDERS[name].takes(x.local) and not vendors.why_not(name):
+        if name in vendors.CASES and PROVIDERS[name].takes(x.local) and not vendors.why_not(name):
             vendors.find(name).forget()
     library_of(x.local).trim(x.local)
     if place_of(x.local) is not None:

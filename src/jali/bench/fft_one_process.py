@@ -110,10 +110,10 @@ def _timed(plan: SpreadPlan, rounds: int, seconds: float) -> dict[str, list[floa
         return taken
 
     found = {}
-    for row in ("transposed", "natural"):
-        each = float(np.median([trip(row == "natural") for _ in range(3)]))
+    for case in ("transposed", "natural"):
+        each = float(np.median([trip(case == "natural") for _ in range(3)]))
         count = max(rounds, min(MOST_ROUNDS, int(seconds / (each + loading / trips))))
-        found[row] = [trip(row == "natural") for _ in range(count)]
+        found[case] = [trip(case == "natural") for _ in range(count)]
     return found
 
 

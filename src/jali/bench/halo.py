@@ -207,7 +207,7 @@ class Choices:
 
 
 @dataclass
-class Row:
+class Measurement:
     """One policy. Times by name: whole, exchange, compute, `no <part>`, and `graph ...` of the first three.
 
     `sent` are bytes per exchange of the rank that sends most. `why_not` says why the policy cannot work here,
@@ -243,26 +243,26 @@ class Row:
 
 @dataclass
 class Report:
-    """All rows, and under what conditions they were measured."""
+    """All measurements, and under what conditions they were measured."""
 
     conditions: dict[str, Any]
-    rows: list[Row] = field(default_factory=list)
+    measurements: list[Measurement] = field(default_factory=list)
 
-    def row(self, policy: str) -> Row | None:
-        """The row of a policy, if it was measured."""
-        return next((r for r in self.rows if r.policy == policy and r.times), None)
+    def measurement(self, policy: str) -> Measurement | None:
+        """The measurement of a policy, if it was measured."""
+        return next((r for r in self.measurements if r.policy == policy and r.times), None)
 
 
 def policies(device: str, only: Sequence[str] = ()) -> list[tuple[str, str]]:
-    """Names and descriptions of the rows for a kind of device, all or those asked for. Raises ParameterError for unknown names."""
-    rows = [(name, description) for name, description, *_ in _core.halo_policies(device)]
-    unknown = sorted(set(only) - {name for name, _ in rows})
+    """Names and descriptions of the measurements for a kind of device, all or those asked for. Raises ParameterError for unknown names."""
+    measurements = [(name, description) for name, description, *_ in _core.halo_policies(device)]
+    unknown = sorted(set(only) - {name for name, _ in measurements})
     if unknown:
         raise ParameterError(
             f"no halo policy {', '.join(unknown)} {'on the host' if device == 'cpu' else 'between devices'}; "
-            f"there are {', '.join(name for name, _ in rows)}"
+            f"there are {', '.join(name for name, _ in measurements)}"
         )
-    return [row for row in rows if not only or row[0] in only]
+    return [measurement for measurement in measurements if not only or measurement[0] in only]
 
 
 def measure(
@@ -272,7 +272,7 @@ def measure(
     seconds: float = 0.02,
     parts: Sequence[str] = PARTS,
     graphs: bool = True,
-    progress: Callable[[Row], None] | None = None,
+    progress: Callable[[Measurement], None] | None = None,
     journal: Journal | None = None,
 ) -> Report:
     """Every policy (or `only` these) that works here; the others are listed with the reason. Collective."""
@@ -283,25 +283,25 @@ def measure(
     layout = lattice.layout(case.precision)
     journal = journal or Journal(ranks)
 
-    def measured(name: str, description: str) -> Row:
-        row = Row(name, description, layout.why_not_halo_policy(ranks.core, name))
-        if not row.why_not:
-            _measure_row(case, row, clock, choices, rounds, seconds, parts, graphs)
-        return row
+    def measured(name: str, description: str) -> Measurement:
+        measurement = Measurement(name, description, layout.why_not_halo_policy(ranks.core, name))
+        if not measurement.why_not:
+            _measure_policy(case, measurement, clock, choices, rounds, seconds, parts, graphs)
+        return measurement
 
     try:
         for name, description in policies(lattice.gpu.kind if lattice.gpu is not None else "cpu", only):
-            found = journal.row(name, functools.partial(measured, name, description), progress)
+            found = journal.measurement(name, functools.partial(measured, name, description), progress)
             if found is not None:
-                report.rows.append(found)
+                report.measurements.append(found)
     finally:
         choices.restore()
     return report
 
 
-def _measure_row(
+def _measure_policy(
     case: Case,
-    row: Row,
+    measurement: Measurement,
     clock: Clock,
     choices: Choices,
     rounds: int,
@@ -310,7 +310,7 @@ def _measure_row(
     graphs: bool,
 ) -> None:
     gpu = clock.gpu
-    choices.set(row.policy)
+    choices.set(measurement.policy)
     run = case.bind()
 
     def whole() -> None:
@@ -322,20 +322,20 @@ def _measure_row(
     before = layout.halo_counters
     whole()
     after = layout.halo_counters
-    row.sent, row.messages = (
+    measurement.sent, measurement.messages = (
         int(n) for n in clock.slowest([after[k] - before[k] for k in ("bytes", "messages")])
     )
 
     def timed(name: str, work: Callable[[], Any], off: str = "", calls: int = 1) -> None:
-        choices.set(row.policy, off)
+        choices.set(measurement.policy, off)
         timing = clock.time(work, rounds, seconds)
-        row.times[name] = Timing([s / calls for s in timing.seconds])
+        measurement.times[name] = Timing([s / calls for s in timing.seconds])
 
     timed("whole", whole)
     timed("compute", run)
     timed("exchange", whole, "bulk,boundary")
     for part in parts:
-        if _is_there(part, row.policy, gpu):
+        if _is_there(part, measurement.policy, gpu):
             timed(f"no {part}", whole, part)
     if gpu is None or not graphs:
         return
@@ -344,7 +344,7 @@ def _measure_row(
         ("compute", run, ""),
         ("exchange", whole, "bulk,boundary"),
     ):
-        choices.set(row.policy, off)
+        choices.set(measurement.policy, off)
         calls = 4
 
         def several(work: Callable[[], Any] = work, calls: int = calls) -> None:
@@ -357,19 +357,19 @@ def _measure_row(
             graph = _core.GpuGraph(gpu, several)
             graph.make_ready()
         except DeviceError as error:  # decided by the policy, so on all ranks alike
-            row.why_no_graph = str(error)
+            measurement.why_no_graph = str(error)
             break
         timed("graph " + name, functools.partial(gpu.launch_graph, graph), off, calls)
         gpu.synchronize()
         del graph
-    choices.set(row.policy)
+    choices.set(measurement.policy)
 
 
 def _is_there(part: str, policy: str, gpu: Any) -> bool:
     """Whether a policy has this part as something of its own."""
     if part == "bulk":
-        rows = _core.halo_policies("cpu" if gpu is None else gpu.kind)
-        return any(overlap for name, _, _, _, overlap, *_ in rows if name == policy)
+        measurements = _core.halo_policies("cpu" if gpu is None else gpu.kind)
+        return any(overlap for name, _, _, _, overlap, *_ in measurements if name == policy)
     return part != "pack" or gpu is not None  # on the host packing is a part of the transport
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jali.amounts import counted
-from jali.bench.halo import PARTS, Report, Row
+from jali.bench.halo import PARTS, Report, Measurement
 from jali.bench.reports import Verdict, picture, time_text, timing_text, write_timings
 
 # rung, what it is, the policy that is it
@@ -30,29 +30,29 @@ NAMES = ("whole", "exchange", "compute")
 WIDTH = 27  # of a policy's name and what follows it
 
 
-def row_text(row: Row) -> str:
+def case_text(measurement: Measurement) -> str:
     """One policy in a line or two."""
-    if row.why_not:
-        return f"{row.policy:{WIDTH}s}not here: {row.why_not}"
-    exchange, compute = (timing_text(row.times[name]) for name in ("exchange", "compute"))
+    if measurement.why_not:
+        return f"{measurement.policy:{WIDTH}s}not here: {measurement.why_not}"
+    exchange, compute = (timing_text(measurement.times[name]) for name in ("exchange", "compute"))
     words = [
-        f"{row.policy:{WIDTH}s}whole {timing_text(row.times['whole'])}",
-        f"exchange {exchange} {row.rate / 1e9:8.2f} GB/s",
+        f"{measurement.policy:{WIDTH}s}whole {timing_text(measurement.times['whole'])}",
+        f"exchange {exchange} {measurement.rate / 1e9:8.2f} GB/s",
         f"compute {compute}",
-        f"hidden {row.hidden():6.1%}",
+        f"hidden {measurement.hidden():6.1%}",
     ]
-    costs = [f"{part} {_signed(row.cost(part))}" for part in PARTS if f"no {part}" in row.times]
+    costs = [f"{part} {_signed(measurement.cost(part))}" for part in PARTS if f"no {part}" in measurement.times]
     lines = ["  ".join(words)]
     if costs:
         lines.append(" " * WIDTH + "left out: " + ", ".join(costs))
-    if "graph whole" in row.times:
+    if "graph whole" in measurement.times:
         lines.append(
-            " " * WIDTH + f"graph: whole {timing_text(row.times['graph whole']).strip()}, exchange "
-            f"{timing_text(row.times['graph exchange']).strip()}, compute {timing_text(row.times['graph compute']).strip()}, "
-            f"hidden {row.hidden('graph '):.1%}"
+            " " * WIDTH + f"graph: whole {timing_text(measurement.times['graph whole']).strip()}, exchange "
+            f"{timing_text(measurement.times['graph exchange']).strip()}, compute {timing_text(measurement.times['graph compute']).strip()}, "
+            f"hidden {measurement.hidden('graph '):.1%}"
         )
-    elif row.why_no_graph:
-        lines.append(" " * WIDTH + "graph: " + row.why_no_graph)
+    elif measurement.why_no_graph:
+        lines.append(" " * WIDTH + "graph: " + measurement.why_no_graph)
     return "\n".join(lines)
 
 
@@ -62,11 +62,11 @@ def _signed(seconds: float) -> str:
 
 def ladder(report: Report) -> list[tuple[str, str, str, float, float]]:
     """Rungs: letter, what it is, policy ("" where none is it), median of the whole in seconds, gain over rung a."""
-    first = report.row(LADDER[0][2] or "")
+    first = report.measurement(LADDER[0][2] or "")
     out = []
     for letter, words, policy in LADDER:
-        row = report.row(policy) if policy else None
-        seconds = row.median("whole") if row else math.nan
+        measurement = report.measurement(policy) if policy else None
+        seconds = measurement.median("whole") if measurement else math.nan
         out.append(
             (letter, words, policy or "", seconds, first.median("whole") / seconds if first else math.nan)
         )
@@ -81,15 +81,15 @@ def verdicts(report: Report) -> list[Verdict]:
 def summary(report: Report, *, busy: str = "") -> str:
     """Conditions, what is sent, the fastest policy and the ladder, as text."""
     lines = [f"{key}: {value}" for key, value in report.conditions.items()]
-    measured = [row for row in report.rows if row.times]
+    measured = [measurement for measurement in report.measurements if measurement.times]
     if busy:
         lines.append(f"no verdict: {busy}")
     if not measured:
         return "\n".join([*lines, "no policy works here"])
-    best = min(measured, key=lambda row: row.median("whole"))
+    best = min(measured, key=lambda measurement: measurement.median("whole"))
     lines.append(f"sent: {best.sent} bytes in {best.messages} messages per exchange and rank, at most")
     lines.append(f"fastest: {best.policy}, {timing_text(best.times['whole']).strip()}")
-    if any(report.row(policy) for _, _, policy in LADDER if policy):
+    if any(report.measurement(policy) for _, _, policy in LADDER if policy):
         for letter, words, policy, seconds, gain in ladder(report):
             if not policy:
                 lines.append(f"{letter}) {words}: not built")
@@ -103,32 +103,32 @@ def summary(report: Report, *, busy: str = "") -> str:
 
 def as_json(report: Report) -> dict[str, Any]:
     """Everything measured: conditions, every batch in seconds, what follows from them."""
-    rows = []
-    for row in report.rows:
-        out: dict[str, Any] = {"policy": row.policy, "description": row.description}
-        if row.why_not:
-            out["why_not"] = row.why_not
+    measurements = []
+    for measurement in report.measurements:
+        out: dict[str, Any] = {"policy": measurement.policy, "description": measurement.description}
+        if measurement.why_not:
+            out["why_not"] = measurement.why_not
         else:
             out |= {
-                "bytes_sent": row.sent,
-                "messages": row.messages,
-                "bytes_per_s": row.rate,
-                "hidden": row.hidden(),
-                "costs_s": {part: row.cost(part) for part in PARTS if f"no {part}" in row.times},
+                "bytes_sent": measurement.sent,
+                "messages": measurement.messages,
+                "bytes_per_s": measurement.rate,
+                "hidden": measurement.hidden(),
+                "costs_s": {part: measurement.cost(part) for part in PARTS if f"no {part}" in measurement.times},
                 "times": {
                     name: {
                         "median_s": t.median,
                         "quartiles_s": list(t.quartiles()),
                         "batches_s": t.seconds,
                     }
-                    for name, t in row.times.items()
+                    for name, t in measurement.times.items()
                 },
             }
-            if "graph whole" in row.times:
-                out["hidden_in_graph"] = row.hidden("graph ")
-            if row.why_no_graph:
-                out["why_no_graph"] = row.why_no_graph
-        rows.append(out)
+            if "graph whole" in measurement.times:
+                out["hidden_in_graph"] = measurement.hidden("graph ")
+            if measurement.why_no_graph:
+                out["why_no_graph"] = measurement.why_no_graph
+        measurements.append(out)
     rungs = [
         {
             "rung": letter,
@@ -139,20 +139,20 @@ def as_json(report: Report) -> dict[str, Any]:
         }
         for letter, words, policy, seconds, _ in ladder(report)
     ]
-    return {"conditions": report.conditions, "rows": rows, "ladder": rungs}
+    return {"conditions": report.conditions, "measurements": measurements, "ladder": rungs}
 
 
 def write_csv(report: Report, path: Path) -> None:
     """A line per policy and time."""
-    rows = (
-        ([row.policy, name], timing, [row.sent]) for row in report.rows for name, timing in row.times.items()
+    measurements = (
+        ([measurement.policy, name], timing, [measurement.sent]) for measurement in report.measurements for name, timing in measurement.times.items()
     )
-    remarks = [f"{row.policy}: not here: {row.why_not}" for row in report.rows if row.why_not]
+    remarks = [f"{measurement.policy}: not here: {measurement.why_not}" for measurement in report.measurements if measurement.why_not]
     write_timings(
         path,
         report.conditions,
         ["policy", "time"],
-        rows,
+        measurements,
         beside=["bytes_sent"],
         count="batches",
         remarks=remarks,
@@ -161,24 +161,24 @@ def write_csv(report: Report, path: Path) -> None:
 
 def write_plot(report: Report, path: Path) -> None:
     """Left a bar per policy with exchange and kernel alone beside it, right the ladder; whiskers are quartiles."""
-    rows = [row for row in report.rows if row.times]
+    measurements = [measurement for measurement in report.measurements if measurement.times]
     colours = {"whole": "#1f5c99", "exchange": "#c8553d", "compute": "#9aa9b5"}
-    with picture(path, 9.5, 0.36 * max(len(rows), 8) + 1.4) as figure:
+    with picture(path, 9.5, 0.36 * max(len(measurements), 8) + 1.4) as figure:
         bars, steps = figure.subplots(1, 2)
         height = 0.26
         for number, name in enumerate(NAMES):
-            medians = [row.median(name) * 1e6 for row in rows]
+            medians = [measurement.median(name) * 1e6 for measurement in measurements]
             spread = [[], []]  # type: list[list[float]]
-            for row, median in zip(rows, medians, strict=True):
-                low, high = row.times[name].quartiles()
+            for measurement, median in zip(measurements, medians, strict=True):
+                low, high = measurement.times[name].quartiles()
                 spread[0].append(median - low * 1e6)
                 spread[1].append(high * 1e6 - median)
-            places = [k + (number - 1) * height for k in range(len(rows))]
+            places = [k + (number - 1) * height for k in range(len(measurements))]
             bars.barh(
                 places, medians, height, xerr=spread, color=colours[name], label=name, error_kw={"lw": 0.7}
             )
         recorded = [
-            (k, row.median("graph whole") * 1e6) for k, row in enumerate(rows) if "graph whole" in row.times
+            (k, measurement.median("graph whole") * 1e6) for k, measurement in enumerate(measurements) if "graph whole" in measurement.times
         ]
         if recorded:
             bars.plot(
@@ -189,7 +189,7 @@ def write_plot(report: Report, path: Path) -> None:
                 color="#222222",
                 label="whole, in a graph",
             )
-        bars.set_yticks(range(len(rows)), [row.policy for row in rows])
+        bars.set_yticks(range(len(measurements)), [measurement.policy for measurement in measurements])
         bars.invert_yaxis()
         bars.set_xlabel("time per call [us]")
         bars.set_title("policies", loc="left")

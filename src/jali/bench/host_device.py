@@ -81,17 +81,17 @@ def host_carriers(ranks: Communicator) -> dict[str, LibraryLevel]:
     Collective."""
     if len(ranks.collectives.hosts) > 1:
         return {}
-    rows = {
+    policies = {
         carried_by: name for name, _, _, carried_by, overlap, *_ in _core.halo_policies("cpu") if not overlap
     }
-    found: dict[str, list[tuple[int, float]]] = {carried_by: [] for carried_by in rows}
+    found: dict[str, list[tuple[int, float]]] = {carried_by: [] for carried_by in policies}
     for size in HALOS:
         case = halo.make_case("staple", [size] * 4, (1, 1, 1, ranks.size), "cpu")
-        report = halo.measure(case, tuple(rows.values()), rounds=100, seconds=5e-4, parts=(), graphs=False)
-        for carried_by, policy in rows.items():
-            row = report.row(policy)
-            if row is not None:
-                found[carried_by].append((row.sent, min(row.times["exchange"].seconds)))
+        report = halo.measure(case, tuple(policies.values()), rounds=100, seconds=5e-4, parts=(), graphs=False)
+        for carried_by, policy in policies.items():
+            measurement = report.measurement(policy)
+            if measurement is not None:
+                found[carried_by].append((measurement.sent, min(measurement.times["exchange"].seconds)))
     carriers = {}
     for carried_by, measured in found.items():
         if not measured:

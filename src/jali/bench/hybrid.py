@@ -140,7 +140,7 @@ def measure(
             for order, report in reports.items():
                 before = len(journal.measured)
                 name = f"{collective} {size_text(payload)}, {order}"
-                found = journal.row(name, partial(measured, collective, payload, order))
+                found = journal.case(name, partial(measured, collective, payload, order))
                 if found is None:
                     continue
                 report.cells.append(found[0])

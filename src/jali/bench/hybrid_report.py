@@ -26,10 +26,10 @@ from jali.bench.spreads import speed as speed_of
 WITHIN, MICROSECONDS, TIMES = 1.05, 0.3, 20.0
 LARGE = 1 << 20
 
-__all__ = ["as_json", "judge", "row_text", "summary", "verdicts", "write_csv", "write_osu", "write_plot"]
+__all__ = ["as_json", "judge", "case_text", "summary", "verdicts", "write_csv", "write_osu", "write_plot"]
 
 
-def row_text(report: HybridReport, number: int = -1) -> str:
+def case_text(report: HybridReport, number: int = -1) -> str:
     """One line of the table."""
     cell, chosen, best = report.cells[number], report.chosen[number], report.best(report.cells[number])
     words = [

@@ -1,8 +1,8 @@
 """What a benchmark has measured, row by row, in a file that outlives its ranks, and what else ran on the machine meanwhile.
 
-Ranks that `jali bench -n N` starts write here which row they begin and what they found. Where a row stalls, or its ranks die, neither their
-communicators nor their devices can be used any more: the process that started them writes down that the row is lost (`give_up`) and starts fresh
-ranks, which take what is there and go on with the other rows. Rows are known by their names; what was found is anything that can be pickled.
+Ranks that `jali bench -n N` starts write here which case they begin and what they found. Where a case stalls, or its ranks die, neither their
+communicators nor their devices can be used any more: the process that started them writes down that the case is lost (`give_up`) and starts fresh
+ranks, which take what is there and go on with the other cases. Cases are known by their names; what was found is anything that can be pickled.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Found = TypeVar("Found")
 STALL = "nothing has moved for"
 """In errors of waits that have lost patience (core/transport/patience.cpp)."""
 BEGUN, ENDED, ERROR, LOST = "begun", "ended", "error", "lost"
-LONGEST = 600  # characters of what is said of a row
+LONGEST = 600  # characters of what is said of a case
 
 
 class Journal:
-    """The rows of one benchmark. Everything is collective over `ranks`; without a `path` nothing outlives them, and without `ranks` (this is one
+    """The cases of one benchmark. Everything is collective over `ranks`; without a `path` nothing outlives them, and without `ranks` (this is one
     `rank` of some) the load is that which this rank sees.
 
-    `lost`: rows that were given up, by name, and why.
+    `lost`: cases that were given up, by name, and why.
     """
 
     def __init__(self, ranks: Any = None, path: Path | None = None, rank: int = 0) -> None:
@@ -41,7 +41,7 @@ class Journal:
         self._rank = rank if ranks is None else ranks.rank
         self._done: dict[str, tuple[Any, list[Load]]] = {}
         self.lost: dict[str, str] = {}
-        self.measured: list[str] = []  # rows, by these ranks
+        self.measured: list[str] = []  # cases, by these ranks
         told = b""
         if path is not None:
             told = ranks.broadcast_bytes(path.read_bytes() if ranks.rank == 0 else b"", 0)
@@ -51,10 +51,10 @@ class Journal:
             elif kind == LOST:
                 self.lost[name] = what[0]
 
-    def row(
+    def case(
         self, name: str, measure: Callable[[], Found], progress: Callable[[Found], object] | None = None
     ) -> Found | None:
-        """What `measure` finds, or what was found before; None where the row is lost. `progress` is told on rank 0 of what is new."""
+        """What `measure` finds, or what was found before; None where the case is lost. `progress` is told on rank 0 of what is new."""
         if name in self.lost:
             return None
         if name in self._done:
@@ -64,13 +64,13 @@ class Journal:
         meter = LoadMeter()
         try:
             found = measure()
-        except (ParameterError, FileFormatError):  # bad input, which the next row would have as well
+        except (ParameterError, FileFormatError):  # bad input, which the next case would have as well
             raise
         except (JaliError, OSError, MemoryError) as error:
             self._write(ERROR, name, str(error))
             if self._path is None and self._rank == 0:
                 print(
-                    f"jali: {name} {word_for(str(error))}; the rows behind it are not measured. Where jali starts the ranks (-n) it goes on",
+                    f"jali: {name} {word_for(str(error))}; the cases behind it are not measured. Where jali starts the ranks (-n) it goes on",
                     file=sys.stderr,
                     flush=True,
                 )
@@ -93,18 +93,18 @@ class Journal:
 
     @property
     def load(self) -> list[Load]:
-        """Of each host, over all rows."""
-        rows = [load for _, of_row in self._done.values() for load in of_row]
+        """Of each host, over all cases."""
+        cases = [load for _, of_case in self._done.values() for load in of_case]
         found = []
-        for host in dict.fromkeys(load.host for load in rows):
-            here = [load for load in rows if load.host == host]
+        for host in dict.fromkeys(load.host for load in cases):
+            here = [load for load in cases if load.host == host]
             seconds = sum(load.seconds for load in here)
             others = sum(load.others * load.seconds for load in here) / seconds
             found.append(Load(host, here[0].cores, others, seconds))
         return found
 
     def conditions(self) -> dict[str, str]:
-        """What a reader has to know beside the numbers: the load meanwhile, and rows that are lost."""
+        """What a reader has to know beside the numbers: the load meanwhile, and cases that are lost."""
         told = {
             f"load of {one.host} by others": f"{one.others:.1f} of {one.cores} cores" for one in self.load
         }
@@ -125,7 +125,7 @@ def why_no_verdict(load: Sequence[Load]) -> str:
 
 
 def word_for(error: str) -> str:
-    """What became of a row with this error."""
+    """What became of a case with this error."""
     return "stalled" if STALL in error else "failed"
 
 
@@ -148,18 +148,18 @@ def _append(path: Path, record: tuple[Any, ...]) -> None:
 
 
 def _under_way(found: list[tuple[Any, ...]]) -> str | None:
-    """The row that was begun last, if it has not ended."""
+    """The case that was begun last, if it has not ended."""
     last = next((record for record in reversed(found) if record[0] in (BEGUN, ENDED, LOST)), None)
     return None if last is None or last[0] != BEGUN else str(last[1])
 
 
 def is_hung(path: Path, seconds: float) -> bool:
-    """Whether a row is under way of which nothing was heard for so long."""
+    """Whether a case is under way of which nothing was heard for so long."""
     return time.time() - path.stat().st_mtime > seconds and _under_way(records(path.read_bytes())) is not None
 
 
 def give_up(path: Path, otherwise: str) -> tuple[str, str] | None:
-    """Write down that the row that was under way when the ranks ended is lost: its name, and why (`otherwise`: where no rank said it). None
+    """Write down that the case that was under way when the ranks ended is lost: its name, and why (`otherwise`: where no rank said it). None
     where none was under way."""
     found = records(path.read_bytes())
     name = _under_way(found)

@@ -115,7 +115,7 @@ class Node:
 
 @dataclass(frozen=True)
 class ImportedRule:
-    """A row of the file. `line` is the leaf's in the tree."""
+    """An entry of the file. `line` is the leaf's in the tree."""
 
     conditions: Conditions
     specs: tuple[str, ...]

@@ -18,7 +18,7 @@ from jali.profile import Roofs, measure_roofs
 
 @dataclass
 class Result:
-    """One row of a table."""
+    """One result of a table."""
 
     name: str
     median: float
@@ -79,7 +79,7 @@ def conditions() -> str:
 def arguments(description: str, sizes: str = "8,12,16", device: str = "") -> argparse.Namespace:
     """Options that all benchmarks share; of those for processors and GPUs also `device`, by default this one."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--json", action="store_true", help="print one JSON object per row")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per result")
     parser.add_argument("--sizes", default=sizes, help="lattice extents, comma separated")
     parser.add_argument("--precision", default="float64", choices=("float64", "float32"))
     if device:
@@ -87,14 +87,14 @@ def arguments(description: str, sizes: str = "8,12,16", device: str = "") -> arg
     return parser.parse_args()
 
 
-def show(rows: list[Result], options: argparse.Namespace, *header: object) -> None:
+def show(results: list[Result], options: argparse.Namespace, *header: object) -> None:
     """Prints a table, or JSON lines."""
     if options.json:
-        for row in rows:
-            print(json.dumps(asdict(row)))
+        for result in results:
+            print(json.dumps(asdict(result)))
         return
     print(conditions())
     for line in header:
         print(line)
-    for row in rows:
-        print(row)
+    for result in results:
+        print(result)

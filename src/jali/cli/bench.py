@@ -32,10 +32,10 @@ SILENCE = 2  # times JALI_WATCHDOG, which ends waits of jali: then ranks hang el
 
 OPTIONS = {
     "collectives": ("only", "smallest", "largest", "factor", "rounds", "sides", "hybrid", "osu"),
-    "arrays": ("against", "rows", "rounds", "dims", "dtype"),
+    "arrays": ("against", "cases", "rounds", "dims", "dtype"),
     "fft": ("against", "providers", "engine", "pieces", "rounds", "seconds", "dims", "dtype", "grid"),
     "halo": ("kernel", "local", "grid", "precision", "policies", "rounds", "seconds", "no_graphs"),
-    "compare": ("rows", "list", "minutes", "go_on", "starts", "turns", "precision", "seconds"),
+    "compare": ("cases", "list", "minutes", "go_on", "starts", "turns", "precision", "seconds"),
 }
 
 
@@ -166,23 +166,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the fields of halo and compare (default float64)",
     )
     halo.add_argument(
-        "--policies", type=names_argument, metavar="NAME,...", help="these rows (default: all that work here)"
+        "--policies", type=names_argument, metavar="NAME,...", help="these cases (default: all that work here)"
     )
     parser.add_argument(
         "--seconds",
         type=float,
         metavar="S",
-        help="that a batch of calls takes (default 0.02; of compare 0.05), of fft a row (default 1)",
+        help="that a batch of calls takes (default 0.02; of compare 0.05), of fft a case (default 1)",
     )
     halo.add_argument("--no-graphs", action="store_true", help="leave out what is recorded in graphs")
     compare = parser.add_argument_group("compare")
     compare.add_argument(
-        "--rows",
+        "--cases",
         type=names_argument,
         metavar="PATTERN,...",
-        help="these rows (default: all), like 'staple*'; of arrays their names",
+        help="these cases (default: all), like 'staple*'; of arrays their names",
     )
-    compare.add_argument("--list", action="store_true", help="list the rows")
+    compare.add_argument("--list", action="store_true", help="list the cases")
     compare.add_argument(
         "--minutes",
         type=float,
@@ -198,7 +198,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole_argument,
         default=3,
         metavar="N",
-        help="fresh pairs of processes per row (default 3)",
+        help="fresh pairs of processes per case (default 3)",
     )
     compare.add_argument(
         "--turns", type=whole_argument, default=7, metavar="N", help="turns of each process (default 7)"
@@ -208,14 +208,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def start_ranks(count: int, words: Sequence[str]) -> int | None:
-    """As `jali.cli.launch.start_ranks`; where a row stalls, or ranks die, fresh ranks go on with the other rows."""
+    """As `jali.cli.launch.start_ranks`; where a case stalls, or ranks die, fresh ranks go on with the other cases."""
     from jali.bench import journal
 
     if JOURNAL in words or "compare" in words:
         return launch.start_ranks(count, words)
     patience = SILENCE * settings.current().watchdog
     with tempfile.TemporaryDirectory(prefix="jali-") as folder:
-        path = Path(folder, "rows")
+        path = Path(folder, "cases")
         path.touch()
         while True:
             hung = False
@@ -233,7 +233,7 @@ def start_ranks(count: int, words: Sequence[str]) -> int | None:
             if lost is None:
                 return status
             print(
-                f"jali: {lost[0]} {lost[1]}; fresh ranks go on with the other rows",
+                f"jali: {lost[0]} {lost[1]}; fresh ranks go on with the other cases",
                 file=sys.stderr,
                 flush=True,
             )
@@ -268,7 +268,7 @@ def _fft(arguments: argparse.Namespace, journal: Journal) -> int:
     x = fft.make_array(ranks, dims, dtype, arguments.grid, gpu, arguments.engine)
 
     def progress(cell: fft.Cell, report: fft.Report) -> None:
-        print(fft_report.row_text(cell, report), flush=True)
+        print(fft_report.case_text(cell, report), flush=True)
 
     report = fft.measure(
         ranks,
@@ -304,12 +304,12 @@ def _arrays(arguments: argparse.Namespace, journal: Journal) -> int:
         report = arrays.measure(
             MPI.COMM_WORLD,
             arguments.against,
-            arguments.rows or (),
+            arguments.cases or (),
             dims=tuple(arguments.dims),
             dtype=dtype,
             engine=engine,
             rounds=arguments.rounds,
-            progress=None if arguments.json else lambda cell: print(arrays_report.row_text(cell), flush=True),
+            progress=None if arguments.json else lambda cell: print(arrays_report.case_text(cell), flush=True),
             journal=journal,
         )
     return _publish(arguments, journal, arrays_report, report)
@@ -335,7 +335,7 @@ def _halo(arguments: argparse.Namespace, journal: Journal) -> int:
         rounds=arguments.rounds,
         seconds=arguments.seconds,
         graphs=not arguments.no_graphs,
-        progress=None if arguments.json else lambda row: print(halo_report.row_text(row), flush=True),
+        progress=None if arguments.json else lambda case: print(halo_report.case_text(case), flush=True),
         journal=journal,
     )
     return _publish(arguments, journal, halo_report, report)
@@ -354,7 +354,7 @@ def _collectives_on_device(arguments: argparse.Namespace, journal: Journal) -> i
 
     def progress(cell: collectives.Cell, order: str) -> None:
         if not arguments.json:
-            print(f"{order:6s} {device_report.row_text(cell, names)}", flush=True)
+            print(f"{order:6s} {device_report.case_text(cell, names)}", flush=True)
 
     reports = device_collectives.measure(
         ranks,
@@ -390,7 +390,7 @@ def _collectives_hybrid(arguments: argparse.Namespace, journal: Journal) -> int:
 
     def progress(report: hybrid.HybridReport, order: str) -> None:
         if not arguments.json:
-            print(f"{order:6s} {hybrid_report.row_text(report)}", flush=True)
+            print(f"{order:6s} {hybrid_report.case_text(report)}", flush=True)
 
     reports = hybrid.measure(
         ranks,
@@ -461,7 +461,7 @@ def _collectives(arguments: argparse.Namespace, journal: Journal) -> int:
         rounds=arguments.rounds,
         progress=None
         if arguments.json
-        else lambda cell: print(collectives_report.row_text(cell, "jali", "mpi"), flush=True),
+        else lambda cell: print(collectives_report.case_text(cell, "jali", "mpi"), flush=True),
         journal=journal,
     )
     return _publish(arguments, journal, collectives_report, report)
@@ -484,7 +484,7 @@ def _publish(arguments: argparse.Namespace, journal: Journal, form: ModuleType, 
             form.write_csv(report, arguments.output / f"{stem}.csv")
             text = json.dumps(form.as_json(report), indent=1)
             (arguments.output / f"{stem}.json").write_text(text + "\n")
-            if getattr(report, "cells", None) or getattr(report, "rows", None):
+            if getattr(report, "cells", None) or getattr(report, "cases", None):
                 form.write_plot(report, arguments.output / f"{stem}.png")
     if arguments.json:
         values = {end: form.as_json(r) for end, r in several.items()}

@@ -1,6 +1,6 @@
-"""`jali bench compare A B`: builds two commits, measures their rows in turns, and fails where B loses more than it may.
+"""`jali bench compare A B`: builds two commits, measures their cases in turns, and fails where B loses more than it may.
 
-A part takes ten minutes at most; `--continue` goes on. Exit status: 0 nothing is lost, 1 a row is, or has stalled, 2 bad input, 3 there is more to measure.
+A part takes ten minutes at most; `--continue` goes on. Exit status: 0 nothing is lost, 1 a case is, or has stalled, 2 bad input, 3 there is more to measure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from jali.bench.compare import checkouts, pairs, report
 from jali.bench.compare.record import Record
-from jali.bench.compare.rows import ROWS, chosen
+from jali.bench.compare.cases import CASES, chosen
 from jali.bench.journal import busy_words
 from jali.codegen.cache import cache_directory
 from jali.comm.launcher import find_launcher
@@ -30,10 +30,10 @@ def execute(arguments: argparse.Namespace) -> int:
     """Compare, print and judge."""
     began = time.monotonic()
     device = "cpu" if arguments.device is None else arguments.device
-    names = chosen(arguments.rows or [], device)
+    names = chosen(arguments.cases or [], device)
     if not names:
         raise ParameterError(
-            f"no row is called {', '.join(arguments.rows)}; `jali bench compare --list` lists them"
+            f"no case is called {', '.join(arguments.cases)}; `jali bench compare --list` lists them"
         )
     if arguments.list:
         _list(names, arguments.json)
@@ -67,8 +67,8 @@ def execute(arguments: argparse.Namespace) -> int:
             names,
             settings,
             until,
-            ranks={name: ROWS[name].ranks for name in names},
-            turns={name: row.turns for name, row in ROWS.items() if row.turns is not None},
+            ranks={name: CASES[name].ranks for name in names},
+            turns={name: case.turns for name, case in CASES.items() if case.turns is not None},
             say=lambda name: say(_progress(record, names, name, settings)),
         )
         finished = True
@@ -123,8 +123,8 @@ def _record(path: Path, arguments: argparse.Namespace, about: dict[str, Any]) ->
 
 
 def _without_ranks(record: Record, names: list[str]) -> None:
-    """Rows of several ranks are left out where none can be started."""
-    missing = [name for name in names if ROWS[name].ranks > 1 and name not in record.without]
+    """Cases of several ranks are left out where none can be started."""
+    missing = [name for name in names if CASES[name].ranks > 1 and name not in record.without]
     if not missing:
         return
     try:
@@ -147,9 +147,9 @@ def _progress(record: Record, names: list[str], name: str, settings: pairs.Setti
 
 
 def _list(names: list[str], as_json: bool) -> None:
-    rows = [{"row": n, "about": ROWS[n].about, "ranks": ROWS[n].ranks} for n in names]
+    cases = [{"case": n, "about": CASES[n].about, "ranks": CASES[n].ranks} for n in names]
     if as_json:
-        print(json.dumps(rows, indent=1))
+        print(json.dumps(cases, indent=1))
         return
-    for row in rows:
-        print(f"{row['row']:24s} {row['ranks']} rank{'s' if row['ranks'] != 1 else ' '}  {row['about']}")
+    for case in cases:
+        print(f"{case['case']:24s} {case['ranks']} rank{'s' if case['ranks'] != 1 else ' '}  {case['about']}")

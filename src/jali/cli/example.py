@@ -75,30 +75,30 @@ def execute(arguments: argparse.Namespace) -> int:
     with on_device(arguments.device, engine):
         found = module.solve(parameters, options)
     seconds = time.perf_counter() - start
-    rows = []
+    entries = []
     if ranks.rank == 0:
         if arguments.check:
-            rows = examples.verdicts(found.numbers, module.expected(parameters, found))
+            entries = examples.verdicts(found.numbers, module.expected(parameters, found))
         if arguments.picture is not None:
             module.draw(found, arguments.picture)
         report = _as_json if arguments.json else _as_text
-        report(name, parameters, found, rows, seconds, ranks.size)
-    return 0 if all(row.holds for row in rows) else 1  # the others do not wait for checks and pictures
+        report(name, parameters, found, entries, seconds, ranks.size)
+    return 0 if all(entry.holds for entry in entries) else 1  # the others do not wait for checks and pictures
 
 
-def _as_text(name: str, parameters: Any, found: Any, rows: Any, seconds: float, ranks: int) -> None:
+def _as_text(name: str, parameters: Any, found: Any, entries: Any, seconds: float, ranks: int) -> None:
     for number, value in found.numbers.items():
         print(f"{number}: {value:.6g}")
     for what, values in found.series.items():
         print(f"{what}: {' '.join(f'{value:.4g}' for value in values)}")
     for what, times in found.times.items():
         print(f"{what}: {times}")
-    for row in rows:
-        print(f"{'pass' if row.holds else 'FAIL'}: {row.name}: {row.found:.6g}, expected {row.wanted}")
+    for entry in entries:
+        print(f"{'pass' if entry.holds else 'FAIL'}: {entry.name}: {entry.found:.6g}, expected {entry.wanted}")
     print(f"{name}: {seconds:.2f} s on {ranks} rank{'' if ranks == 1 else 's'}")
 
 
-def _as_json(name: str, parameters: Any, found: Any, rows: Any, seconds: float, ranks: int) -> None:
+def _as_json(name: str, parameters: Any, found: Any, entries: Any, seconds: float, ranks: int) -> None:
     document = {
         "name": name,
         "ranks": ranks,
@@ -110,7 +110,7 @@ def _as_json(name: str, parameters: Any, found: Any, rows: Any, seconds: float, 
             what: {"steps": times.steps, "seconds": times.seconds, "communication": times.communication}
             for what, times in found.times.items()
         },
-        "checks": [vars(row) for row in rows],
+        "checks": [vars(entry) for entry in entries],
     }
     print(json.dumps(document, indent=1))
 
@@ -189,9 +189,9 @@ def _check_picture(path: Path) -> None:
 
 
 def _list(as_json: bool) -> None:
-    rows: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     for name, example in examples.EXAMPLES.items():
-        row: dict[str, Any] = {
+        entry: dict[str, Any] = {
             "name": name,
             "summary": example.summary,
             "needs": list(example.needs),
@@ -199,20 +199,20 @@ def _list(as_json: bool) -> None:
             "missing": example.missing(check=True),
         }
         if not example.missing():
-            row["sizes"] = {size: vars(parameters) for size, parameters in example.load().SIZES.items()}
-        rows.append(row)
+            entry["sizes"] = {size: vars(parameters) for size, parameters in example.load().SIZES.items()}
+        entries.append(entry)
     if as_json:
-        print(json.dumps(rows, indent=1))
+        print(json.dumps(entries, indent=1))
         return
-    for row in rows:
-        print(f"{row['name']:14s}{row['summary']}")
-        needs = [", ".join(row["needs"])] if row["needs"] else []
-        needs += [f"{', '.join(row['check_needs'])} for --check"] if row["check_needs"] else []
+    for entry in entries:
+        print(f"{entry['name']:14s}{entry['summary']}")
+        needs = [", ".join(entry["needs"])] if entry["needs"] else []
+        needs += [f"{', '.join(entry['check_needs'])} for --check"] if entry["check_needs"] else []
         if needs:
-            missing = f"; not installed: {', '.join(row['missing'])}" if row["missing"] else ""
+            missing = f"; not installed: {', '.join(entry['missing'])}" if entry["missing"] else ""
             print(f"{'':14s}  needs {', '.join(needs)}{missing}")
         shown: dict[str, Any] = {}
-        for size, parameters in row.get("sizes", {}).items():  # of others than the first what differs
+        for size, parameters in entry.get("sizes", {}).items():  # of others than the first what differs
             values = ", ".join(
                 f"{key}={value}" for key, value in parameters.items() if shown.get(key) != value
             )

@@ -195,7 +195,7 @@ class Asked:
             (spec["algorithm"] for spec in facts["algorithms"] if spec["verdict"] != "not"), None
         )
         facts |= self.costs(facts["takes"])
-        cost = {row["algorithm"]: row["time"] for row in facts["costs"]}
+        cost = {entry["algorithm"]: entry["time"] for entry in facts["costs"]}
         possible = [spec["algorithm"] for spec in facts["algorithms"] if spec["verdict"] != "not"]
         facts["takes_there"] = next((spec for spec in possible if cost.get(spec) is not None), None)
         return facts
@@ -245,13 +245,13 @@ class Asked:
         }
 
     @property
-    def _rows_here(self) -> set[str]:
-        return {row for row, *_ in _core.collective_rows([vendors.library_of(self.kind)])}
+    def _transports_here(self) -> set[str]:
+        return {entry for entry, *_ in _core.collective_transports([vendors.library_of(self.kind)])}
 
     def _is_of_others(self, name: str) -> bool:
         """Whether an algorithm is that of another vendor's devices."""
-        everybodys = {row for row, *_ in _core.collective_rows(vendors.libraries())}
-        return self.kind != "host" and name in everybodys - self._rows_here
+        everybodys = {entry for entry, *_ in _core.collective_transports(vendors.libraries())}
+        return self.kind != "host" and name in everybodys - self._transports_here
 
     def needs(
         self, spec: AlgorithmSpec, one_host: bool = False, asked_for: bool = False
@@ -273,34 +273,34 @@ class Asked:
                 return [], f"'{spec.name}' is for devices"
             wrong = [name for name in carriers if name in CARRIERS_OF_DEVICES]
             return [], f"'{wrong[0]}' carries messages between devices" if wrong else ""
-        traits = {row: more for row, *more in _core.collective_traits(vendors.libraries())}
+        traits = {entry: more for entry, *more in _core.collective_traits(vendors.libraries())}
         algorithm = spec.name not in traits
         forced = settings.current().device_carrier
-        rows = carriers or [forced or usual_carrier(self.kind)]
+        entries = carriers or [forced or usual_carrier(self.kind)]
         if not algorithm:
-            rows = [spec.name]
+            entries = [spec.name]
         needs: list[str] = []
-        for number, row in enumerate(rows):
-            if row not in self._rows_here:
-                return [], f"'{row}' is not for {self.kind} devices"
-            if algorithm and forced and row != forced:
+        for number, entry in enumerate(entries):
+            if entry not in self._transports_here:
+                return [], f"'{entry}' is not for {self.kind} devices"
+            if algorithm and forced and entry != forced:
                 return [], f"JALI_DEVICE_CARRIER={forced} is to carry all messages"
-            maps_memory, of_library, user = traits[row]
+            maps_memory, of_library, user = traits[entry]
             if self.call.operation == "user" and not user:
-                return [], f"'{row}' has no operations of the user"
+                return [], f"'{entry}' has no operations of the user"
             everywhere = len(self.hosts) > 1 and (number > 0 or not spec.between)
             if maps_memory:
                 where = (
                     ", also those of other hosts" if everywhere else " inside hosts" if spec.between else ""
                 )
-                needs.append(f"devices of the ranks map each other's memory{where} ({row})")
+                needs.append(f"devices of the ranks map each other's memory{where} ({entry})")
             elif of_library:
                 library = vendors.library_of(self.kind).upper()
                 needs.append(
-                    f"{library} is found on all ranks, each has a device of its own, and {row} has this call"
+                    f"{library} is found on all ranks, each has a device of its own, and {entry} has this call"
                 )
-            elif row not in ON_DEVICES:
-                needs.append(f"the MPI library takes addresses of devices ({row})")
+            elif entry not in ON_DEVICES:
+                needs.append(f"the MPI library takes addresses of devices ({entry})")
         if algorithm:
             needs.append(self._compiles)
         return needs, ""
@@ -312,7 +312,7 @@ class Asked:
     def _has_levels(self, name: str) -> bool:
         """Whether an algorithm does one thing inside the hosts of the call, and another between them."""
         nested = 1 < len(self.hosts) < self.ranks
-        return nested and any(row.name == name and row.hierarchy == "hosts" for row in ALGORITHMS)
+        return nested and any(entry.name == name and entry.hierarchy == "hosts" for entry in ALGORITHMS)
 
     def carrier_words(self, spec: AlgorithmSpec) -> str:
         """Who carries messages."""
@@ -369,7 +369,7 @@ class Asked:
                 "ranks_per_host": max(self.hosts),
             }
             times = Times.read(arguments.times).of(self.call, facts, self.size)
-            rows = [{"algorithm": spec, "time": time, "words": ""} for spec, time in times.items()]
+            entries = [{"algorithm": spec, "time": time, "words": ""} for spec, time in times.items()]
             source = f"measured, by {arguments.times}"
             if arguments.machine is not None:
                 raise ParameterError("--times and --machine both say costs; give one of them")
@@ -389,17 +389,17 @@ class Asked:
                     "costs_by": None,
                     "no_costs": str(error),
                 }  # nobody asked for that machine
-            rows = []
+            entries = []
             for spec in specs_of(self.call.collective, self.kind, self.hosts):
                 _, impossible = self.needs(spec)
                 cost = Cost(None, impossible) if impossible else self._cost(costs, spec)
-                rows.append({"algorithm": str(spec), "time": cost.time, "words": cost.words})
+                entries.append({"algorithm": str(spec), "time": cost.time, "words": cost.words})
             fitted = costs.machine
             source = f"the planner's model of {machine.name}, {counted(fitted.nodes, 'node')} of {counted(fitted.ranks_per_node, 'rank')}"
-        rows.sort(key=lambda row: (row["time"] is None, row["time"] or 0.0))
-        for row in rows:
-            row["takes"] = row["algorithm"] == takes
-        return {"costs": rows, "costs_by": source}
+        entries.sort(key=lambda entry: (entry["time"] is None, entry["time"] or 0.0))
+        for entry in entries:
+            entry["takes"] = entry["algorithm"] == takes
+        return {"costs": entries, "costs_by": source}
 
 
 def algorithm_as_written(text: str, collective: str, kind: str) -> str:
@@ -408,7 +408,7 @@ def algorithm_as_written(text: str, collective: str, kind: str) -> str:
     plain = name.replace("-", "_")
     known = {
         *_core.names_of_algorithms(collective, kind != "host"),
-        *(row for row, of, *_ in OTHER_NAMES if of == collective),
+        *(entry for entry, of, *_ in OTHER_NAMES if of == collective),
     }
     return f"{plain if plain in known else name}{by}{carriers}"
 
@@ -425,9 +425,9 @@ def kind_of(device: str | None) -> str:
 
 
 def usual_carrier(kind: str) -> str:
-    """The first row that carries messages between devices of a kind."""
-    rows = _core.collective_rows([vendors.library_of(kind)])
-    return next(name for name, _, carries, _ in rows if carries)
+    """The first transport that carries messages between devices of a kind."""
+    entries = _core.collective_transports([vendors.library_of(kind)])
+    return next(name for name, _, carries, _ in entries if carries)
 
 
 def spread(ranks: int, hosts: int) -> list[int]:
@@ -507,20 +507,20 @@ def text_of(facts: dict[str, Any]) -> str:
             f"  there  {facts['takes_there']}: the first of these by which messages go on that machine"
         )
     lines.append(f"  costs, by {facts['costs_by']}:")
-    known = [row for row in facts["costs"] if row["time"] is not None]
-    width = max((len(row["algorithm"]) for row in known), default=0)
-    for row in known:
-        name = "jali's own choice" if row["algorithm"] == DEFAULT else row["algorithm"]
-        mark = "  <- taken" if row["takes"] else ""
+    known = [entry for entry in facts["costs"] if entry["time"] is not None]
+    width = max((len(entry["algorithm"]) for entry in known), default=0)
+    for entry in known:
+        name = "jali's own choice" if entry["algorithm"] == DEFAULT else entry["algorithm"]
+        mark = "  <- taken" if entry["takes"] else ""
         line = (
-            f"    {name:<{width}} {time_text(row['time']):>9} {_ratio(row['time'], known[0]['time'])}{mark}"
+            f"    {name:<{width}} {time_text(entry['time']):>9} {_ratio(entry['time'], known[0]['time'])}{mark}"
         )
-        lines.append(f"{line}  {row['words']}".rstrip())
+        lines.append(f"{line}  {entry['words']}".rstrip())
     unknown: dict[str, list[str]] = {}
-    for row in facts["costs"]:
-        if row["time"] is None:
-            unknown.setdefault(row["words"], []).append(
-                row["algorithm"] + ("  <- taken" if row["takes"] else "")
+    for entry in facts["costs"]:
+        if entry["time"] is None:
+            unknown.setdefault(entry["words"], []).append(
+                entry["algorithm"] + ("  <- taken" if entry["takes"] else "")
             )
     for why, names in unknown.items():
         names.sort(key=lambda name: "<-" not in name)

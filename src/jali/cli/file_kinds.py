@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jali import io
-from jali.cli.schema import rows
+from jali.cli.schema import parameter_specs
 from jali.errors import FileFormatError, JaliError
 from jali.files import checked_path, read_bytes, shown
 from jali.io.arrays import holds_arrays
@@ -115,6 +115,6 @@ def _kind_of_text(name: str) -> Kind | None:
         return RULES
     if {"network", "level", "library"} & set(tables):
         return MACHINE
-    if {row.section for row in rows()} & set(tables):
+    if {spec.section for spec in parameter_specs()} & set(tables):
         return PARAMETERS
     return TOML if tables else TEXT

@@ -236,7 +236,7 @@ import json, sys
 from jali.errors import JaliError
 from jali.fft import vendors
 found = {}
-for name, row in vendors.ROWS.items():
+for name, row in vendors.FFT_LIBRARIES.items():
     if row.kind == sys.argv[1]:
         try:
             library = vendors.find(name)

@@ -56,7 +56,7 @@ MOST_RANKS = 100_000
 
 @dataclass(frozen=True)
 class Command:
-    """A row of the table of commands: where it lives and what `jali --help` says about it."""
+    """An entry of the table of commands: where it lives and what `jali --help` says about it."""
 
     module: str
     summary: str

@@ -22,9 +22,9 @@ from jali.cli.file_kinds import EMPTY, PARAMETERS, TEXT, TOML, refuse_other_kind
 from jali.cli.schema import (
     REQUIRED,
     Parameters,
-    Row,
+    ParameterSpec,
     find_inconsistencies,
-    rows,
+    parameter_specs,
     said,
     section_docs,
     toml_value,
@@ -75,17 +75,17 @@ def parse_parameters(text: str, source: str = "parameters", overrides: Iterable[
     """
     document = parse_toml(text, source)
     lines = text.splitlines()
-    table = rows()
+    table = parameter_specs()
     problems: list[str] = []
     told: dict[str, _Said] = {}
     _collect(document, table, lambda *path: _origin(source, lines, *path), told, problems)
     for override in overrides:
         try:
-            row, value = _parse_override(override, table)
+            spec, value = _parse_override(override, table)
         except ParameterError as error:
             problems.append(str(error))
         else:
-            told[row.path] = (value, f"--set {shown(override, 80)}")
+            told[spec.path] = (value, f"--set {shown(override, 80)}")
     return _build(table, told, source, problems)
 
 
@@ -95,40 +95,40 @@ def render_parameters(parameters: Parameters) -> str:
     blocks = []
     for section in dataclasses.fields(Parameters):
         lines = [f"# {docs[section.name]}", f"[{section.name}]"]
-        for row in rows():
-            if row.section == section.name:
-                value = getattr(getattr(parameters, section.name), row.name)
-                comment = row.doc if row.expected() == "a string" else f"{row.doc} Must be {row.expected()}."
+        for spec in parameter_specs():
+            if spec.section == section.name:
+                value = getattr(getattr(parameters, section.name), spec.name)
+                comment = spec.doc if spec.expected() == "a string" else f"{spec.doc} Must be {spec.expected()}."
                 lines += textwrap.wrap(comment, 100, initial_indent="# ", subsequent_indent="#   ")
-                lines.append(f"{row.name} = {toml_value(value)}")
+                lines.append(f"{spec.name} = {toml_value(value)}")
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks) + "\n"
 
 
-def resolve_key(name: str, table: Sequence[Row] | None = None) -> Row:
-    """The row that ``section.key``, or ``key`` alone if only one section has it, means.
+def resolve_key(name: str, table: Sequence[ParameterSpec] | None = None) -> ParameterSpec:
+    """The entry that ``section.key``, or ``key`` alone if only one section has it, means.
 
     Raises:
         ParameterError: no such key, or several.
     """
-    table = rows() if table is None else table
-    matches = [row for row in table if name in (row.path, row.name)]
+    table = parameter_specs() if table is None else table
+    matches = [spec for spec in table if name in (spec.path, spec.name)]
     if len(matches) == 1:
         return matches[0]
     if matches:
-        candidates = ", ".join(row.path for row in matches)
+        candidates = ", ".join(spec.path for spec in matches)
         raise ParameterError(f'"{shown(name, 80)}" is ambiguous; write one of {candidates}')
-    inside = ", ".join(row.path for row in table if row.section == name)
+    inside = ", ".join(spec.path for spec in table if spec.section == name)
     if inside:
         raise ParameterError(f'"{shown(name, 80)}" is a section; write one of its parameters: {inside}')
     raise ParameterError(f'there is no parameter "{shown(name, 80)}"{_suggest_path(name, table)}')
 
 
 def _collect(
-    document: dict[str, Any], table: Sequence[Row], origin: Any, told: dict[str, _Said], problems: list[str]
+    document: dict[str, Any], table: Sequence[ParameterSpec], origin: Any, told: dict[str, _Said], problems: list[str]
 ) -> None:
     """Sort the values of a document into ``told``; what has no place goes to ``problems``."""
-    sections = list(dict.fromkeys(row.section for row in table))
+    sections = list(dict.fromkeys(spec.section for spec in table))
     for section, content in document.items():
         if section not in sections:
             problems.append(f"{origin(section)}: {_unknown_section(section, content, sections, table)}")
@@ -139,29 +139,29 @@ def _collect(
             )
         else:
             for name, value in content.items():
-                if any(row.path == f"{section}.{name}" for row in table):
+                if any(spec.path == f"{section}.{name}" for spec in table):
                     told[f"{section}.{name}"] = (value, origin(section, name))
                 else:
                     problems.append(f"{origin(section, name)}: {_unknown_key(section, name, table)}")
 
 
-def _unknown_section(name: str, content: Any, sections: list[str], table: Sequence[Row]) -> str:
+def _unknown_section(name: str, content: Any, sections: list[str], table: Sequence[ParameterSpec]) -> str:
     if isinstance(content, dict):
         near = difflib.get_close_matches(name.lower(), sections, 1, 0.5)
         if near:
             return f"there is no section [{shown(name, 80)}]; did you mean [{near[0]}]?"
         return f"there is no section [{shown(name, 80)}]; the sections are {', '.join(f'[{s}]' for s in sections)}"
-    homes = [row.section for row in table if row.name == name]
+    homes = [spec.section for spec in table if spec.name == name]
     if homes:
         return f'"{shown(name, 80)}" stands outside any section; it belongs under [{homes[0]}]'
     return f'"{shown(name, 80)}" stands outside any section and no section has it{_suggest_path(name, table)}'
 
 
-def _unknown_key(section: str, name: str, table: Sequence[Row]) -> str:
-    homes = [row.section for row in table if row.name == name]
+def _unknown_key(section: str, name: str, table: Sequence[ParameterSpec]) -> str:
+    homes = [spec.section for spec in table if spec.name == name]
     if homes:
         return f'"{shown(name, 80)}" is not a key of [{section}]; it belongs under [{homes[0]}]'
-    own = [row.name for row in table if row.section == section]
+    own = [spec.name for spec in table if spec.section == section]
     near = difflib.get_close_matches(name.lower(), own, 1, 0.6)
     if near:
         return f'[{section}] has no key "{shown(name, 80)}"; did you mean "{near[0]}"?'
@@ -171,30 +171,30 @@ def _unknown_key(section: str, name: str, table: Sequence[Row]) -> str:
     return f'[{section}] has no key "{shown(name, 80)}"; its keys are {", ".join(own)}'
 
 
-def _nearest(name: str, table: Sequence[Row]) -> Row | None:
+def _nearest(name: str, table: Sequence[ParameterSpec]) -> ParameterSpec | None:
     key = name.lower().rpartition(".")[2]
-    near = difflib.get_close_matches(key, [row.name for row in table], 1, 0.6)
-    return next((row for row in table if near and row.name == near[0]), None)
+    near = difflib.get_close_matches(key, [spec.name for spec in table], 1, 0.6)
+    return next((spec for spec in table if near and spec.name == near[0]), None)
 
 
-def _suggest_path(name: str, table: Sequence[Row]) -> str:
+def _suggest_path(name: str, table: Sequence[ParameterSpec]) -> str:
     nearest = _nearest(name, table)
     if nearest:
         return f'; did you mean "{nearest.path}"?'
-    return f"; the parameters are {', '.join(row.path for row in table)}"
+    return f"; the parameters are {', '.join(spec.path for spec in table)}"
 
 
-def _parse_override(override: str, table: Sequence[Row]) -> tuple[Row, Any]:
+def _parse_override(override: str, table: Sequence[ParameterSpec]) -> tuple[ParameterSpec, Any]:
     name, equals, text = override.partition("=")
     name, text = name.strip(), text.strip()
     where = f"--set {shown(override, 80)}"
     if not equals or not name:
         raise ParameterError(f"{where}: write --set key=value, for example --set beta=6.0")
     try:
-        row = resolve_key(name, table)
+        spec = resolve_key(name, table)
     except ParameterError as error:
         raise ParameterError(f"{where}: {error}") from None
-    if row.is_list and re.fullmatch(r"\d+(\s*,\s*\d+)*", text):
+    if spec.is_list and re.fullmatch(r"\d+(\s*,\s*\d+)*", text):
         text = f"[{text}]"
     try:
         document = tomllib.loads(f"value = {text}")
@@ -202,27 +202,27 @@ def _parse_override(override: str, table: Sequence[Row]) -> tuple[Row, Any]:
         document = {}
     except (ValueError, RecursionError):
         raise ParameterError(
-            f"{where}: a number with so many digits, or anything nested so deeply, is no value of {row.path}; "
-            f"it must be {row.expected()}"
+            f"{where}: a number with so many digits, or anything nested so deeply, is no value of {spec.path}; "
+            f"it must be {spec.expected()}"
         ) from None
     # What is not exactly one TOML value is a bare word; so is anything unquoted where a string is wanted.
     value = document["value"] if list(document) == ["value"] else text
-    return row, text if row.is_text and not isinstance(value, str) else value
+    return spec, text if spec.is_text and not isinstance(value, str) else value
 
 
-def _build(table: Sequence[Row], told: dict[str, _Said], source: str, problems: list[str]) -> Parameters:
-    values: dict[str, dict[str, Any]] = {row.section: {} for row in table}
-    for row in table:
-        if row.path in told:
-            value, origin = told[row.path]
+def _build(table: Sequence[ParameterSpec], told: dict[str, _Said], source: str, problems: list[str]) -> Parameters:
+    values: dict[str, dict[str, Any]] = {spec.section: {} for spec in table}
+    for spec in table:
+        if spec.path in told:
+            value, origin = told[spec.path]
             try:
-                values[row.section][row.name] = _encodable(row.check(value))
+                values[spec.section][spec.name] = _encodable(spec.check(value))
             except ValueError as error:
-                problems.append(f"{origin}: {row.name} = {error}")
-        elif row.default is REQUIRED:
+                problems.append(f"{origin}: {spec.name} = {error}")
+        elif spec.default is REQUIRED:
             problems.append(
-                f"{source}: {row.name} is missing under [{row.section}]; "
-                f"for example {row.name} = {toml_value(row.example)}"
+                f"{source}: {spec.name} is missing under [{spec.section}]; "
+                f"for example {spec.name} = {toml_value(spec.example)}"
             )
     if not problems:
         hints = get_type_hints(Parameters)

@@ -37,7 +37,7 @@ from jali.cli.run_directory import (
     replace_parameters,
     tables_of,
 )
-from jali.cli.schema import Parameters, rows, toml_value
+from jali.cli.schema import Parameters, parameter_specs, toml_value
 from jali.comm.stopping import end_job, speaker
 from jali.comm.world import known
 from jali.errors import FileFormatError, ParameterError, RankError
@@ -343,7 +343,7 @@ def _check_arguments(arguments: argparse.Namespace) -> None:
 def _check_changes(before: Parameters, now: Parameters, done: int) -> None:
     """Raise ParameterError unless the run that has `done` sweeps can go on with these parameters."""
     refused = []
-    for row in rows():
+    for row in parameter_specs():
         old, new = (getattr(getattr(p, row.section), row.name) for p in (before, now))
         if old != new and row.path not in CHANGEABLE:
             refused.append(f"{row.path} was {toml_value(old)} and is {toml_value(new)} now")

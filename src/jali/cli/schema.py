@@ -28,12 +28,12 @@ __all__ = [
     "LatticeShape",
     "Measure",
     "Parameters",
-    "Row",
+    "ParameterSpec",
     "RunControl",
     "Update",
     "find_inconsistencies",
     "group_name",
-    "rows",
+    "parameter_specs",
     "schema_markdown",
     "toml_value",
 ]
@@ -45,7 +45,7 @@ MOST = 10**12
 
 
 def key(doc: str, default: Any = REQUIRED, **limits: Any) -> Any:
-    """A dataclass field that carries its row of the schema; see :class:`Row` for the limits."""
+    """A dataclass field that carries its entry of the schema; see :class:`Row` for the limits."""
     return field(default=default, metadata={"doc": doc, **limits})
 
 
@@ -175,7 +175,7 @@ class Parameters:
 
 
 @dataclass(frozen=True)
-class Row:
+class ParameterSpec:
     """One key: where it stands, what it may be and what it means.
 
     ``low`` and ``high`` are inclusive, ``above`` is exclusive; ``ceiling`` is what nobody needs to know: beyond it
@@ -305,14 +305,14 @@ class Row:
         return ""
 
 
-def rows() -> tuple[Row, ...]:
+def parameter_specs() -> tuple[ParameterSpec, ...]:
     """The whole schema, in the order in which sections and keys are written."""
     table = []
     for section in dataclasses.fields(Parameters):
         cls = get_type_hints(Parameters)[section.name]
         hints = get_type_hints(cls)
         for one in dataclasses.fields(cls):
-            table.append(Row(section.name, one.name, hints[one.name], one.default, **one.metadata))
+            table.append(ParameterSpec(section.name, one.name, hints[one.name], one.default, **one.metadata))
     return tuple(table)
 
 
@@ -455,7 +455,7 @@ def schema_markdown() -> str:
     """The parameter reference as Markdown: one table per section."""
     docs = section_docs()
     lines = []
-    for section in dict.fromkeys(row.section for row in rows()):
+    for section in dict.fromkeys(spec.section for spec in parameter_specs()):
         lines += [
             f"## `[{section}]`",
             "",
@@ -464,10 +464,10 @@ def schema_markdown() -> str:
             "| key | default | may be | meaning |",
             "|---|---|---|---|",
         ]
-        for row in rows():
-            if row.section == section:
-                default = "required" if row.default is REQUIRED else f"`{toml_value(row.default)}`"
-                expected = row.expected().replace("|", "\\|")
-                lines.append(f"| `{row.name}` | {default} | {expected} | {row.doc} |")
+        for spec in parameter_specs():
+            if spec.section == section:
+                default = "required" if spec.default is REQUIRED else f"`{toml_value(spec.default)}`"
+                expected = spec.expected().replace("|", "\\|")
+                lines.append(f"| `{spec.name}` | {default} | {expected} | {spec.doc} |")
         lines.append("")
     return "\n".join(lines)

@@ -202,10 +202,10 @@ class Tuning:
                 found = self._state_there()
         told = json.loads(self.ranks.broadcast_bytes(found, 0) or b"[]")
         wanted = {(c.variant, c.payload): c for c in self.wanted}
-        for row in told:
-            cell = wanted.get((_variant_of(row), row["bytes"]))
+        for entry in told:
+            cell = wanted.get((_variant_of(entry), entry["bytes"]))
             if cell is not None:
-                self.done[cell] = Measured(row["bytes"], row["times"], row["impossible"], row["far"])
+                self.done[cell] = Measured(entry["bytes"], entry["times"], entry["impossible"], entry["far"])
         self._write_state()
         for key, value in self.conditions.items():
             self.say(f"{key}: {value}")
@@ -237,9 +237,9 @@ class Tuning:
             told = json.loads(read_bytes(self.state, MOST_STATE, "an interrupted `jali tune collectives`"))
             if told["format"] != FORMAT:
                 raise ValueError(f"format {told['format']!r}")
-            before, rows = dict(told["conditions"]), list(told["cells"])
-            for row in rows:
-                _check_row(row)
+            before, entries = dict(told["conditions"]), list(told["cells"])
+            for entry in entries:
+                _check_entry(entry)
         except FileNotFoundError:
             raise ParameterError(
                 f"there is no {self.state} to go on with; begin without --continue"
@@ -257,7 +257,7 @@ class Tuning:
             raise ParameterError(
                 f"{self.state} was measured under other conditions ({words}); --force begins anew"
             )
-        return json.dumps(rows).encode()
+        return json.dumps(entries).encode()
 
     def measure(self, cell: Cell) -> None:
         """One cell, if it is not known; then the state is written."""
@@ -415,7 +415,7 @@ class Tuning:
         return {
             "path": str(self.out),
             "conditions": self.conditions,
-            "cells": self._rows(),
+            "cells": self._entries(),
             "verified": [
                 {**_named(cell), "times": times, "stays": self._stays(cell)}
                 for cell, times in self.verified.items()
@@ -423,7 +423,7 @@ class Tuning:
             "rules": [vars(rule) for rule in rules],
         }
 
-    def _rows(self) -> list[dict[str, object]]:
+    def _entries(self) -> list[dict[str, object]]:
         return [
             {**_named(cell), "times": m.times, "impossible": m.impossible, "far": m.far}
             for cell, m in self.done.items()
@@ -432,7 +432,7 @@ class Tuning:
     def _write_state(self) -> None:
         with together(self.ranks):
             if self.ranks.rank == 0:
-                document = {"format": FORMAT, "conditions": self.conditions, "cells": self._rows()}
+                document = {"format": FORMAT, "conditions": self.conditions, "cells": self._entries()}
                 write_whole(self.state, json.dumps(document) + "\n")
 
     def _cells(self) -> list[Cell]:
@@ -489,21 +489,21 @@ def _named(cell: Cell) -> dict[str, object]:
     return {**vars(of), "bytes": cell.payload}
 
 
-def _variant_of(row: dict[str, Any]) -> Variant:
-    return Variant(row["collective"], row["type"], row["in_place"], row["persistent"])
+def _variant_of(entry: dict[str, Any]) -> Variant:
+    return Variant(entry["collective"], entry["type"], entry["in_place"], entry["persistent"])
 
 
-def _check_row(row: dict[str, Any]) -> None:
+def _check_entry(entry: dict[str, Any]) -> None:
     """Raises ValueError, KeyError, TypeError or AttributeError for what is no cell of a state."""
-    hash(_variant_of(row))
-    rounds = [np.asarray(times, float) for times in row["times"].values()]
-    if DEFAULT not in row["times"] or not all(t.ndim == 1 and t.size and (t > 0).all() for t in rounds):
+    hash(_variant_of(entry))
+    rounds = [np.asarray(times, float) for times in entry["times"].values()]
+    if DEFAULT not in entry["times"] or not all(t.ndim == 1 and t.size and (t > 0).all() for t in rounds):
         raise ValueError("times of rounds are numbers above 0")
-    if len({t.size for t in rounds}) > 1 or not isinstance(row["bytes"], int):
+    if len({t.size for t in rounds}) > 1 or not isinstance(entry["bytes"], int):
         raise ValueError("algorithms of a cell have as many rounds as each other")
-    for value in row["far"].values():
+    for value in entry["far"].values():
         float(value)
-    dict(row["impossible"])
+    dict(entry["impossible"])
 
 
 def write_whole(path: Path, text: str) -> None:

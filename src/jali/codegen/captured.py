@@ -62,7 +62,7 @@ class Watch:
         if self.seen.any != known:
             walk = Walk(self.seen)
         self._check_closures(user, walk, observation.lines)
-        self._records, self._rows, self._looks = walk.records, walk.rows, walk.looks
+        self._records, self._core_guards, self._looks = walk.records, walk.core_guards, walk.looks
 
     def __len__(self) -> int:
         """Number of objects that are watched."""
@@ -70,7 +70,7 @@ class Watch:
 
     def unchanged(self) -> bool:
         """Whether the function would see now what it saw then."""
-        if not self._rows.check():
+        if not self._core_guards.check():
             return self._equal()
         for look, seen in self._looks:
             now = look()
@@ -86,7 +86,7 @@ class Watch:
             return False
         if walk.records != self._records:
             return False
-        self._rows, self._looks = walk.rows, walk.looks
+        self._core_guards, self._looks = walk.core_guards, walk.looks
         return True
 
     def _find_roots(self, user: Any, library: Any) -> list[tuple[Any, tuple[str, ...]]]:

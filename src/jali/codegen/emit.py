@@ -35,7 +35,7 @@ class KernelText:
 
 
 def counts_lost(program: SiteProgram) -> bool:
-    """Whether a kernel counts sites whose values a field's row cannot hold, in counters[1]."""
+    """Whether a kernel counts sites whose values a field's format cannot hold, in counters[1]."""
     written = {e.slot for e in program.effects if isinstance(e, Store)}
     return any(program.fields[slot].storage.counts(program.precision) for slot in written)
 

@@ -1,14 +1,14 @@
 """Storage formats: how the value of a site is kept in memory. Adding one is one `Format` given to `add_format`.
 
-A row has two steps. `packing` (`packings.py`) leaves numbers away that follow from the others (the third row of an SU(3) matrix); the rest says
+A format has two steps. `packing` (`packings.py`) leaves numbers away that follow from the others (the third row of an SU(3) matrix); the rest says
 how numbers become units of memory: `scalar` is the C type of IEEE numbers that stand there as they are, `text` is a struct in
-the kernel dialect that encodes and decodes (see `coded` in prelude/storage.hpp), the same for hosts and devices. A row knows
+the kernel dialect that encodes and decodes (see `coded` in prelude/storage.hpp), the same for hosts and devices. A format knows
 nothing of boundary phases or anisotropies: these stay with the field and are applied to what was decoded.
 
 Sites are laid out here and nowhere else: `Section`s of units of 1, 2, 4 or 8 bytes, in packets of up to 16 bytes on devices.
 C++ gets these numbers, kernels get them in the types of their pointers.
 
-A kernel computes in the widest `precision` of the fields that meet in it, whatever their rows are: docs/site-language.md has the tables.
+A kernel computes in the widest `precision` of the fields that meet in it, whatever their formats are: docs/site-language.md has the tables.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def section(units: int, unit_bytes: int) -> Section:
 
 @dataclass(frozen=True)
 class Format:
-    """A row of the table of storage formats.
+    """A format of the table of storage formats.
 
     `name` is what `storage=` says and `version` what checkpoints keep with it. `units` says how many units hold so many
     reals. `kinds` are the kinds of numbers that it holds. `exact` are the precisions of arithmetic whose values it keeps bit for
@@ -89,7 +89,7 @@ class Format:
 
 @dataclass(frozen=True)
 class Stored:
-    """How an element is kept by a row: what fields, programs and kernels know of memory."""
+    """How an element is kept by a format: what fields, programs and kernels know of memory."""
 
     format: Format
     element: Element
@@ -110,9 +110,9 @@ class Stored:
     @functools.cached_property
     def memory(self) -> tuple[Section, ...]:
         """The sections of a site's bytes."""
-        row = self.format
-        first = section(row.units(self.reals), row.unit_bytes)
-        return (first, section(1, 4)) if row.norm else (first,)
+        format = self.format
+        first = section(format.units(self.reals), format.unit_bytes)
+        return (first, section(1, 4)) if format.norm else (first,)
 
     @functools.cached_property
     def site_bytes(self) -> int:
@@ -133,10 +133,10 @@ class Stored:
 
     def pointer(self, precision: str, gpu: bool) -> str:
         """The C type that a field's memory is seen as."""
-        row, first = self.format, self.memory[0]
-        if not row.scalar:
-            return f"coded<{row.struct}, {first.units}, {first.packet_units}>"
-        scalar = "JALI_REAL" if row.scalar == C_TYPES[precision] else row.scalar
+        format, first = self.format, self.memory[0]
+        if not format.scalar:
+            return f"coded<{format.struct}, {first.units}, {first.packet_units}>"
+        scalar = "JALI_REAL" if format.scalar == C_TYPES[precision] else format.scalar
         return f"packet<{scalar}, {first.packet_units}>" if gpu else scalar
 
     @property
@@ -235,12 +235,12 @@ struct {name} {{
 FORMATS: dict[str, Format] = {}
 
 
-def add_format(row: Format) -> Format:
-    """Adds a row; fields may name it from now on. Raises LayoutError for a name that is taken."""
-    if row.name in FORMATS:
-        raise LayoutError(f"there is a storage format {row.name!r} already")
-    FORMATS[row.name] = row
-    return row
+def add_format(format: Format) -> Format:
+    """Adds a format; fields may name it from now on. Raises LayoutError for a name that is taken."""
+    if format.name in FORMATS:
+        raise LayoutError(f"there is a storage format {format.name!r} already")
+    FORMATS[format.name] = format
+    return format
 
 
 add_format(
@@ -342,53 +342,53 @@ for _name, _bytes, _unit, _most in (("fixed16", 2, "short", 32767), ("fixed8", 1
             _name, 1, _bytes, text=_FIXED.format(what=_what, **_words), norm=True, of_group=_group, what=_what
         )
     )
-for _row in list(FORMATS.values()):
+for _format in list(FORMATS.values()):
     for _packing in (ROWS_OF_SU3, EIGHT_OF_SU3, ROWS_OF_SU2):
-        if "complex" in _row.kinds:
-            _kept = _row.of_group or _row
+        if "complex" in _format.kinds:
+            _kept = _format.of_group or _format
             _version = _kept.version + _packing.version - 1
             add_format(
-                replace(_kept, name=f"{_row.name}-{_packing.name}", packing=_packing, version=_version)
+                replace(_kept, name=f"{_format.name}-{_packing.name}", packing=_packing, version=_version)
             )
-for _row in (FORMATS["float64"], FORMATS["float32"]):
-    add_format(replace(_row, name=f"{_row.name}-{SPIN_FIRST.name}", packing=SPIN_FIRST))
+for _format in (FORMATS["float64"], FORMATS["float32"]):
+    add_format(replace(_format, name=f"{_format.name}-{SPIN_FIRST.name}", packing=SPIN_FIRST))
 
 
 def stored(name: str, element: Element, precision: str) -> Stored:
-    """How a field of this element and arithmetic is kept by the row of that name.
+    """How a field of this element and arithmetic is kept by the format of that name.
 
-    Raises LayoutError, which names the rows that could be meant, where there is none or it cannot hold the element.
+    Raises LayoutError, which names the formats that could be meant, where there is none or it cannot hold the element.
     """
-    fitting = [row.name for row in FORMATS.values() if not _why_not(row, element, precision)]
+    fitting = [format.name for format in FORMATS.values() if not _why_not(format, element, precision)]
     if not isinstance(name, str) or name not in FORMATS:
         raise LayoutError(
             f"storage {value_shown(name)} is unknown; {element} can be stored as {', '.join(fitting)}"
         )
     if why := _why_not(FORMATS[name], element, precision):
         raise LayoutError(f"{why}; {element} can be stored as {', '.join(fitting)}")
-    row = FORMATS[name]
-    return Stored(row.of_group if row.of_group and is_group(element) else row, element)
+    format = FORMATS[name]
+    return Stored(format.of_group if format.of_group and is_group(element) else format, element)
 
 
 def wires() -> list[str]:
-    """The rows by which halo items may travel: they hold any reals, of either arithmetic."""
+    """The formats by which halo items may travel: they hold any reals, of either arithmetic."""
     return [
-        row.name
-        for row in FORMATS.values()
-        if row.packing is None and "real" in row.kinds and set(row.precisions) == set(PRECISIONS)
+        format.name
+        for format in FORMATS.values()
+        if format.packing is None and "real" in format.kinds and set(format.precisions) == set(PRECISIONS)
     ]
 
 
 def on_the_wire(reals: int, precision: str, wire: str) -> Stored:
-    """How so many reals of the arithmetic travel in a halo item: by a row, or ("") as they are, without any loss."""
+    """How so many reals of the arithmetic travel in a halo item: by a format, or ("") as they are, without any loss."""
     return stored(wire or precision, Vector(reals, kind="real"), precision)
 
 
-def _why_not(row: Format, element: Element, precision: str) -> str:
-    if precision not in row.precisions:
-        return f"a field with {precision} arithmetic is not stored as {row.name}"
-    if element.type.kind not in row.kinds:
-        return f"{element} has {element.type.kind} numbers, which {row.name} does not hold"
-    if row.packing is not None and not row.packing.holds(element):
-        return f"{row.name} does not hold {element}"
+def _why_not(format: Format, element: Element, precision: str) -> str:
+    if precision not in format.precisions:
+        return f"a field with {precision} arithmetic is not stored as {format.name}"
+    if element.type.kind not in format.kinds:
+        return f"{element} has {element.type.kind} numbers, which {format.name} does not hold"
+    if format.packing is not None and not format.packing.holds(element):
+        return f"{format.name} does not hold {element}"
     return ""

@@ -1,7 +1,7 @@
 """Values from one storage format into another: a kernel that reads one field and writes another.
 
 Over a lattice where both have one layout, and over arrays of sites (boxes from NumPy, files), which are kernels of one lane. So the
-rows' own encode and decode are all there is.
+formats' own encode and decode are all there is.
 """
 
 from __future__ import annotations

@@ -109,13 +109,13 @@ class Seen:
 class Walk:
     """Everything that can be reached now: `records` to compare by value, `rows` and `looks` to compare by identity.
 
-    A row is a look that the core does.
+    A guard is a look that the core does.
     """
 
     def __init__(self, seen: Seen):
         self.seen = seen
         self.records: list[Any] = []
-        self.rows = _core.Unchanged(MISSING)
+        self.core_guards = _core.Unchanged(MISSING)
         self.looks: list[tuple[Look, tuple[Any, ...]]] = []
         self.functions: set[int] = set()  # codes of functions that were reached
         self._numbers: dict[int, int] = {}
@@ -136,14 +136,14 @@ class Walk:
             "as arguments, larger arrays as fields"
         )
 
-    def _node(self, paths: Iterable[str], kind: Any, look: Look, strict: bool, row: Any) -> None:
+    def _node(self, paths: Iterable[str], kind: Any, look: Look, strict: bool, core_guard: Any) -> None:
         """A thing made of what `look` returns. `row`: what the core needs to look by itself, or `_FIXED` if none must."""
         seen = look()
-        if row is None:
+        if core_guard is None:
             self.looks.append((look, seen))
-        elif row is not _FIXED:
-            holder, of, names = row
-            self.rows.add(holder, of, names, seen)
+        elif core_guard is not _FIXED:
+            holder, of, names = core_guard
+            self.core_guards.add(holder, of, names, seen)
         record = [kind]
         self.records.append(record)
         for path, value in zip(paths, seen, strict=False):
@@ -154,11 +154,11 @@ class Walk:
             record.append(self._value(path, value, strict and not foreign))
 
     def _later(
-        self, value: Any, paths: Iterable[str], look: Look, kind: Any, strict: bool, row: Any = None
+        self, value: Any, paths: Iterable[str], look: Look, kind: Any, strict: bool, core_guard: Any = None
     ) -> tuple[str, int]:
         number = self._numbers[id(value)] = len(self._numbers)
         self._held.append(value)
-        self._waiting.append(lambda: self._node(paths, (number, kind), look, strict, row))
+        self._waiting.append(lambda: self._node(paths, (number, kind), look, strict, core_guard))
         return "node", number
 
     def _value(self, path: str, value: Any, strict: bool) -> Any:
@@ -224,7 +224,7 @@ class Walk:
                 value
             )  # until there is another miss; a hit runs no code that would lead to a result
             self._waiting.append(
-                lambda: self._node(itertools.repeat(path), "kept", lambda: held, strict=False, row=_FIXED)
+                lambda: self._node(itertools.repeat(path), "kept", lambda: held, strict=False, core_guard=_FIXED)
             )
             return self._later(
                 value, (path, path), lambda: (value.__wrapped__, value.cache_info().misses), kind, strict
@@ -263,14 +263,14 @@ class Walk:
             looks.append(lambda: lookup(value.__dict__, names))
         paths += [f"{path}.{n}" for n in described]
         looks.append(lambda: described_by(value, described))
-        row = ("function" if whole else "object", value, names)
+        core_guard = ("function" if whole else "object", value, names)
         return self._later(
             value,
             paths,
             chained(looks),
             ("function", id(value.__globals__)),
             ran,
-            None if self.seen.any or described else row,
+            None if self.seen.any or described else core_guard,
         )
 
     def _described(self, names: Iterable[str]) -> list[str]:
@@ -325,14 +325,14 @@ class Walk:
             paths += more
             parts += looks
         look = parts[0] if len(parts) == 1 else chained(parts)
-        rows: dict[type, Any] = {
+        core_guards: dict[type, Any] = {
             list: ("list", value, ()),
             dict: ("dictionary", value, ()),
             tuple: _FIXED,
             frozenset: _FIXED,
         }
-        row = rows.get(kind)
-        return self._later(value, paths, look, (kind.__qualname__, len(value)), strict, row)
+        core_guard = core_guards.get(kind)
+        return self._later(value, paths, look, (kind.__qualname__, len(value)), strict, core_guard)
 
     def _class(self, path: str, value: type) -> Any:
         space = getattr(sys.modules.get(value.__module__), "__dict__", {"__name__": value.__module__})
@@ -355,11 +355,11 @@ class Walk:
             lambda: (*look(), *value.__bases__, type(value), *described_by(value, described)),
             kind,
             strict=not self.seen.any,
-            row=None if self.seen.any or described else ("type", value, names),
+            core_guard=None if self.seen.any or described else ("type", value, names),
         )
 
     def _attributes(self, path: str, value: Any) -> tuple[list[str], list[Look], Any]:
-        """Paths and looks at what an object of Python holds, as far as the code mentions it, and its class; its row if there is one."""
+        """Paths and looks at what an object of Python holds, as far as the code mentions it, and its class; its guard if there is one."""
         kind = type(value)
         names = self.seen.names
         slots = [
@@ -370,7 +370,7 @@ class Walk:
         ]
         paths = [kind.__name__, *(f"{path}.{n}" for n, _ in slots)]
         looks: list[Look] = [lambda: (type(value), *[slot_of(slot, value) for _, slot in slots])]
-        row = None
+        core_guard = None
         if dict_of(value) is not None:
             if self.seen.any:
                 more, _ = everything(path, dict_of(value), names)
@@ -380,8 +380,8 @@ class Walk:
                 paths += [f"{path}.{n}" for n in names]
                 looks.append(lambda: lookup(dict_of(value), names))
                 if not slots and not isinstance(value, threading.local):
-                    row = ("object", value, names)
-        return paths, looks, row
+                    core_guard = ("object", value, names)
+        return paths, looks, core_guard
 
     def _object(self, path: str, value: Any, kind: type, strict: bool) -> Any:
         if kind.__module__ in ("jali.lattice.field", "jali.lattice.lattice") and hasattr(value, "serial"):
@@ -419,7 +419,7 @@ class Walk:
             if dict_of(value) is None:
                 return self._same(value)
         base = [plain.__repr__(value) for plain in NUMBERS if isinstance(value, plain)]
-        paths, looks, row = self._attributes(path, value)
+        paths, looks, core_guard = self._attributes(path, value)
         if isinstance(value, BaseException):
-            paths, looks, row = [*paths, path], [*looks, lambda: (value.args,)], None
-        return self._later(value, paths, chained(looks), ("object", kind.__qualname__, base), strict, row)
+            paths, looks, core_guard = [*paths, path], [*looks, lambda: (value.args,)], None
+        return self._later(value, paths, chained(looks), ("object", kind.__qualname__, base), strict, core_guard)

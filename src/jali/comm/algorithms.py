@@ -34,7 +34,7 @@ BY_MPI = _core.BY_MPI
 
 # For arrays in device memory there are those without pipelines in host memory, whose messages one of CARRIERS_OF_DEVICES
 # carries, and who has collectives itself.
-_OF_DEVICES = _core.collective_rows(libraries())
+_OF_DEVICES = _core.collective_transports(libraries())
 CARRIERS_OF_DEVICES = {name for name, _, carries, _ in _OF_DEVICES if carries}
 ON_DEVICES = tuple(name for name, _, _, itself in _OF_DEVICES if itself)
 

@@ -316,11 +316,11 @@ class DeviceArray(_core.PlacedArray):
         if copy or (dl_device is not None and tuple(map(int, dl_device)) != self.__dlpack_device__()):
             raise BufferError("this array is lent as it is; copy it afterwards, or use to_host()")
         self.gpu.refuse_if_aborted()
-        row = vendor(self.gpu.kind)
-        if stream is not None and stream <= 2 and stream not in (-1, *row.named_streams):
+        entry = vendor(self.gpu.kind)
+        if stream is not None and stream <= 2 and stream not in (-1, *entry.named_streams):
             raise BufferError(
-                f"stream {stream} is none; {row.default_stream} is the default stream of {row.platform}"
+                f"stream {stream} is none; {entry.default_stream} is the default stream of {entry.platform}"
             )
         if stream != -1:
-            self.gpu.let_wait(row.default_stream if stream is None else stream)
+            self.gpu.let_wait(entry.default_stream if stream is None else stream)
         return _core.to_dlpack(self.address, self.shape, self.element, *self.__dlpack_device__(), self)

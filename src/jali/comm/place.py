@@ -1,8 +1,8 @@
 """What launchers tell a process about its place, by environment variables, before MPI is touched.
 
-Each row of `LAUNCHERS` has the variables for rank and number of ranks, and those that may say which of its host's
-ranks this is. A process may inherit several rows (mpiexec inside a Slurm job); the first that names more than one rank
-counts, in the order of the rows.
+Each entry of `LAUNCHERS` has the variables for rank and number of ranks, and those that may say which of its host's
+ranks this is. A process may inherit several entries (mpiexec inside a Slurm job); the first that names more than one rank
+counts, in the order of the entries.
 """
 
 from __future__ import annotations

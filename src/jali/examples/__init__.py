@@ -8,7 +8,7 @@ An example is a module with
 - `expected(parameters, found)`, called on rank 0: what the numbers should be, from exact results or from an independent computation;
 - `draw(found, path)`: its picture.
 
-A new one is a module and a row of `EXAMPLES`.
+A new one is a module and an entry of `EXAMPLES`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Example:
-    """A row of the table: where it lives, what it shows, which packages it needs, and which its check needs beside them."""
+    """An entry of the table: where it lives, what it shows, which packages it needs, and which its check needs beside them."""
 
     module: str
     summary: str

@@ -107,10 +107,10 @@ class Verdict:
 
 def verdicts(numbers: Mapping[str, float], expected: Expected) -> list[Verdict]:
     """Of each number that is expected; one that was not found is NaN."""
-    rows = []
+    entries = []
     for name, wanted in expected.items():
         number = numbers.get(name, float("nan"))
         if isinstance(wanted, Of):
             number, wanted = wanted.number, wanted.wanted
-        rows.append(Verdict(name, float(number), str(wanted), bool(wanted.holds(number))))
-    return rows
+        entries.append(Verdict(name, float(number), str(wanted), bool(wanted.holds(number))))
+    return entries

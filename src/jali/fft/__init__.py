@@ -1,7 +1,7 @@
 """Fourier transforms of distributed arrays and fields: of 1 to N dimensions, along any axes, split ones too.
 
 `fftn` and its like take what NumPy's take. A `Plan` is a transform of arrays of one layout that is made once. Local transforms come
-from a row of `jali.fft.providers`, redistributions are `jali.arrays.exchange`.
+from an entry of `jali.fft.providers`, redistributions are `jali.arrays.exchange`.
 """
 
 from jali.fft.fields import array_of, field_of

@@ -63,8 +63,8 @@ class SpreadPlan:
         self._kind = KIND_OF[self.dtype]
         self._plan: Any = None
         self._parts: list[Any] = []
-        library.declare(_functions(library.row.handle), "so it has no transforms on several devices")
-        plan, sizes = library.row.handle(), (ctypes.c_size_t * len(ordinals))()
+        library.declare(_functions(library.spec.handle), "so it has no transforms on several devices")
+        plan, sizes = library.spec.handle(), (ctypes.c_size_t * len(ordinals))()
         self._call("Create", ctypes.byref(plan))
         self._plan = plan
         try:
@@ -107,7 +107,7 @@ class SpreadPlan:
     def wait(self) -> None:
         """For all devices."""
         for ordinal in self.ordinals:
-            vendors.wait_for_device(self.library.row.kind, ordinal)
+            vendors.wait_for_device(self.library.spec.kind, ordinal)
 
     def close(self) -> None:
         """Give everything back."""
@@ -127,5 +127,5 @@ class SpreadPlan:
         return int(x.ctypes.data)
 
     def _call(self, name: str, *arguments: Any) -> None:
-        with current_device(self.library.row.kind, self.ordinals[0]):
+        with current_device(self.library.spec.kind, self.ordinals[0]):
             self.library.call(name, self, *arguments)

@@ -1,6 +1,6 @@
-"""Who computes transforms of local arrays: a row for each library.
+"""Who computes transforms of local arrays: an entry for each library.
 
-A row has three functions. `c2c` transforms a complex array along `axes`, forward or back, into `out`, which may be the array itself.
+An entry has three functions. `c2c` transforms a complex array along `axes`, forward or back, into `out`, which may be the array itself.
 `r2c` transforms a real array along the last of `axes`, which becomes half as long, then along the others; `c2r` is its inverse, and
 `n` the extent of that axis. Arrays need not be contiguous. `norm` is NumPy's: "backward", "ortho" or "forward".
 
@@ -198,8 +198,8 @@ class Vendor(Provider):
     recordable = True
 
     def __init__(self, name: str) -> None:
-        super().__init__(name, "", f"{vendors.ROWS[name].kind} devices")
-        self._row = vendors.ROWS[name]
+        super().__init__(name, "", f"{vendors.FFT_LIBRARIES[name].kind} devices")
+        self._spec = vendors.FFT_LIBRARIES[name]
 
     @property
     def installed(self) -> bool:
@@ -210,7 +210,7 @@ class Vendor(Provider):
 
     def takes(self, x: Any) -> bool:
         place = None if type(x) is np.ndarray else place_of(x)
-        return place is not None and place[0] == self._row.kind
+        return place is not None and place[0] == self._spec.kind
 
     def c2c(self, x: Any, axes: Axes, forward: bool, norm: str, out: Any, means: Means) -> Any:
         long = [axis for axis in axes if x.shape[axis] > 1]
@@ -358,21 +358,21 @@ PROVIDERS = {
 
 
 def provider_for(x: Any, name: str | None = None) -> Provider:
-    """The row of this name, or the first installed one for arrays like this.
+    """The entry of this name, or the first installed one for arrays like this.
 
     Raises ParameterError for an unknown name, one that is not installed, and one for other arrays.
     """
     if name is None:
-        return next(row for row in PROVIDERS.values() if row.takes(x) and row.installed)
+        return next(provider for provider in PROVIDERS.values() if provider.takes(x) and provider.installed)
     if name not in PROVIDERS:
         raise ParameterError(
             f"transforms of local arrays come from {', '.join(PROVIDERS)}, not {value_shown(name)}"
         )
-    row = PROVIDERS[name]
-    if not row.takes(x):
+    provider = PROVIDERS[name]
+    if not provider.takes(x):
         raise ParameterError(
-            f"{name} transforms arrays of {row.library}, this one is of {library_of(x).name}"
+            f"{name} transforms arrays of {provider.library}, this one is of {library_of(x).name}"
         )
-    if why := row.why_not():
+    if why := provider.why_not():
         raise ParameterError(f"{why}; without a name there is {provider_for(x).name}")
-    return row
+    return provider

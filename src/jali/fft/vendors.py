@@ -1,4 +1,4 @@
-"""cuFFT and hipFFT (which calls rocFFT), loaded when they are first asked for: a row for each vendor's library, and its plans.
+"""cuFFT and hipFFT (which calls rocFFT), loaded when they are first asked for: an entry for each vendor's library, and its plans.
 
 No header of theirs is needed: the functions that are used have the same form in both (cuFFT API reference, section 3; hipFFT API
 reference). Plans are made for a device, kept, and have no memory of their own: whoever runs one gives the work area. Calls are made in
@@ -50,7 +50,7 @@ ERRORS = {
 
 
 @dataclass(frozen=True)
-class Row:
+class LibrarySpec:
     """A vendor's library: the kind of its devices, its title, the prefix of its functions, the type of a plan, where it is looked for
     (`files` by the loader, patterns of `packages` below the folders of sys.path), and what to do where it is not found."""
 
@@ -63,8 +63,8 @@ class Row:
     install: str
 
 
-ROWS = {
-    "cufft": Row(
+FFT_LIBRARIES = {
+    "cufft": LibrarySpec(
         "cuda",
         "cuFFT",
         "cufft",
@@ -73,7 +73,7 @@ ROWS = {
         ("nvidia/cu*/lib/libcufft.so.*", "nvidia/cufft/lib/libcufft.so.*"),
         "pip install nvidia-cufft-cu12, or nvidia-cufft for CUDA 13 (as the driver's CUDA version is), or load the machine's module",
     ),
-    "hipfft": Row(
+    "hipfft": LibrarySpec(
         "hip",
         "hipFFT",
         "hipfft",
@@ -88,12 +88,12 @@ ROWS = {
 class Library:
     """A library that is loaded. Raises DeviceError where a file lacks a function."""
 
-    def __init__(self, row: Row, handle: ctypes.CDLL, path: str) -> None:
-        self.row, self.path = row, path
+    def __init__(self, spec: LibrarySpec, handle: ctypes.CDLL, path: str) -> None:
+        self.spec, self.path = spec, path
         self.lock = threading.Lock()  # a plan has one stream and one work area at a time
         self._plans: OrderedDict[tuple[int, Form], VendorPlan] = OrderedDict()
         number, pointer, long = ctypes.c_int, ctypes.c_void_p, ctypes.c_longlong
-        numbers, plan = ctypes.POINTER(long), row.handle
+        numbers, plan = ctypes.POINTER(long), spec.handle
         size = ctypes.POINTER(ctypes.c_size_t)
         side = (numbers, long, long)
         arguments: dict[str, tuple[Any, ...]] = {
@@ -108,15 +108,15 @@ class Library:
             **{f"Exec{kind}": (plan, pointer, pointer) for kind in ("R2C", "D2Z", "C2R", "Z2D")},
         }
         self._handle, self._functions = handle, {}  # type: ignore[var-annotated]
-        self.declare(arguments, f"so it is no {row.title}")
+        self.declare(arguments, f"so it is no {spec.title}")
 
     def declare(self, arguments: Mapping[str, tuple[Any, ...]], meaning: str) -> None:
         """Functions that `call` knows from now on, by their names without the prefix; `meaning` of one's absence. Raises DeviceError."""
         for name, types in arguments.items():
             try:
-                function = getattr(self._handle, self.row.prefix + name)
+                function = getattr(self._handle, self.spec.prefix + name)
             except AttributeError:
-                raise DeviceError(f"{self.path} has no function {self.row.prefix}{name}, {meaning}") from None
+                raise DeviceError(f"{self.path} has no function {self.spec.prefix}{name}, {meaning}") from None
             function.restype, function.argtypes = ctypes.c_int, types
             self._functions[name] = function
 
@@ -132,12 +132,12 @@ class Library:
         code = self._functions[name](*arguments)
         if code:
             word, meaning = ERRORS.get(code, ("", "an error that jali does not know"))
-            said = f"{self.row.prefix.upper()}_{word}, " if word else ""
-            raise DeviceError(f"{self.row.prefix}{name} ({what}) failed with code {code}: {said}{meaning}")
+            said = f"{self.spec.prefix.upper()}_{word}, " if word else ""
+            raise DeviceError(f"{self.spec.prefix}{name} ({what}) failed with code {code}: {said}{meaning}")
 
     def plan(self, ordinal: int, form: Form) -> VendorPlan:
         """The plan of a form on a device. Raises DeviceError."""
-        with self.lock, current_device(self.row.kind, ordinal):
+        with self.lock, current_device(self.spec.kind, ordinal):
             return self._plan(ordinal, form)
 
     def _plan(self, ordinal: int, form: Form) -> VendorPlan:
@@ -154,7 +154,7 @@ class Library:
 
     def fitting(self, ordinal: int, form: Form, workspace: int | None, step: int = 1) -> Form:
         """The form for as many arrays, a multiple of `step`, as work in so many bytes. Raises ParameterError where not even `step` do."""
-        with self.lock, current_device(self.row.kind, ordinal):
+        with self.lock, current_device(self.spec.kind, ordinal):
             batch = form.batch
             while True:
                 work = self._plan(ordinal, form.of(batch)).work
@@ -162,7 +162,7 @@ class Library:
                     return form.of(batch)
                 if batch <= step:
                     raise ParameterError(
-                        f"{form.of(batch)} takes {work} bytes of work area in {self.row.title}; the workspace limit is {workspace} bytes"
+                        f"{form.of(batch)} takes {work} bytes of work area in {self.spec.title}; the workspace limit is {workspace} bytes"
                     )
                 fewer = min(batch - 1, batch * workspace // work)
                 batch = max(step, fewer - fewer % step)
@@ -185,7 +185,7 @@ class VendorPlan:
     def __init__(self, library: Library, ordinal: int, form: Form) -> None:
         self._library, self._ordinal, self.form = library, ordinal, form
         self._plan: Any = None
-        plan, work = library.row.handle(), ctypes.c_size_t()
+        plan, work = library.spec.handle(), ctypes.c_size_t()
         library.call("Create", form, ctypes.byref(plan))
         self._plan = plan
         try:
@@ -205,7 +205,7 @@ class VendorPlan:
     def run(self, stream: int, before: int, after: int, inverse: bool, area: int | None) -> None:
         """From one address to another, on a stream, in a work area that stays until the stream has come so far. Raises DeviceError."""
         library, form, plan = self._library, self.form, self._plan
-        with library.lock, current_device(library.row.kind, self._ordinal):
+        with library.lock, current_device(library.spec.kind, self._ordinal):
             library.call("SetStream", form, plan, stream)
             if self.work:
                 library.call("SetWorkArea", form, plan, area)
@@ -214,7 +214,7 @@ class VendorPlan:
 
     def _destroy(self) -> None:
         if self._plan is not None:
-            with contextlib.suppress(DeviceError), current_device(self._library.row.kind, self._ordinal):
+            with contextlib.suppress(DeviceError), current_device(self._library.spec.kind, self._ordinal):
                 self._library.call("Destroy", self.form, self._plan)
             self._plan = None
 
@@ -227,10 +227,10 @@ _named: dict[str, str] = {}  # files that programs named
 
 
 def use_file(name: str, path: str | None) -> None:
-    """From now on the library of this row is this file; None: the one that is found. Raises ParameterError for an unknown row."""
-    if name not in ROWS:
+    """From now on the library of this entry is this file; None: the one that is found. Raises ParameterError for an unknown entry."""
+    if name not in FFT_LIBRARIES:
         raise ParameterError(
-            f"{value_shown(name)} is no vendor's library of transforms; there are {', '.join(ROWS)}"
+            f"{value_shown(name)} is no vendor's library of transforms; there are {', '.join(FFT_LIBRARIES)}"
         )
     if path is None:
         _named.pop(name, None)
@@ -240,7 +240,7 @@ def use_file(name: str, path: str | None) -> None:
 
 
 def find(name: str) -> Library:
-    """The library of this row, loaded. Raises DeviceError where there is none: what was tried, and what to do."""
+    """The library of this entry, loaded. Raises DeviceError where there is none: what was tried, and what to do."""
     library, why = _found(name)
     if library is None:
         raise DeviceError(why)
@@ -248,23 +248,23 @@ def find(name: str) -> Library:
 
 
 def why_not(name: str) -> str:
-    """Why the library of this row cannot be used; empty if it can."""
+    """Why the library of this entry cannot be used; empty if it can."""
     return _found(name)[1]
 
 
 @functools.cache
 def _found(name: str) -> tuple[Library | None, str]:
-    row = ROWS[name]
+    spec = FFT_LIBRARIES[name]
     tried = []
     for path, mode in _candidates(name):
         try:
-            return Library(row, ctypes.CDLL(path, mode=mode), path), ""
+            return Library(spec, ctypes.CDLL(path, mode=mode), path), ""
         except OSError as error:
             if not mode & os.RTLD_NOLOAD:
                 tried.append(str(error))
         except DeviceError as error:
             tried.append(str(error))
-    return None, f"{row.title} was not found ({'; '.join(tried)}): {row.install}"
+    return None, f"{spec.title} was not found ({'; '.join(tried)}): {spec.install}"
 
 
 def _candidates(name: str) -> Iterator[tuple[str, int]]:
@@ -272,10 +272,10 @@ def _candidates(name: str) -> Iterator[tuple[str, int]]:
     if name in _named:
         yield _named[name], ctypes.DEFAULT_MODE
         return
-    row: Any = ROWS[name]
-    for file in row.files:
+    spec: Any = FFT_LIBRARIES[name]
+    for file in spec.files:
         yield file, ctypes.DEFAULT_MODE | os.RTLD_NOLOAD
-    for file in (*vendors.packaged(row), *row.files):
+    for file in (*vendors.packaged(spec), *spec.files):
         yield file, ctypes.DEFAULT_MODE
 
 

@@ -230,7 +230,7 @@ def dbw2_action(beta: float) -> RectangleAction:
 
 @dataclass(frozen=True)
 class NamedAction:
-    """A row of `ACTIONS`: an action that parameter files and commands know by name."""
+    """An entry of `ACTIONS`: an action that parameter files and commands know by name."""
 
     title: str
     """In sentences: "Wilson action"."""

@@ -120,13 +120,13 @@ def open_arrays(
         if ranks.rank == 0:
             with reading(name) as fd:
                 size = os.fstat(fd).st_size
-                row = next((row for row in array_formats().values() if row.is_one(fd, size)), None)
-                if row is None:
+                entry = next((entry for entry in array_formats().values() if entry.is_one(fd, size)), None)
+                if entry is None:
                     raise FileFormatError(
                         f"{shown(name)}: neither of {', '.join(array_formats())}; it begins with {os.pread(fd, 8, 0)!r}"
                     )
-                outlines = [_opened(name, one, verify) for one in row.parse(name, fd, size, verify)]
-            found = {"format": row.name, "size": size, "arrays": [_as_json(one) for one in outlines]}
+                outlines = [_opened(name, one, verify) for one in entry.parse(name, fd, size, verify)]
+            found = {"format": entry.name, "size": size, "arrays": [_as_json(one) for one in outlines]}
     found = json.loads(ranks.broadcast_bytes(json.dumps(found).encode(), 0))
     return ArrayFile(
         name, found["format"], found["size"], [_from_json(one) for one in found["arrays"]], ranks
@@ -137,7 +137,7 @@ def holds_arrays(path: str) -> bool:
     """Whether a file is one that `open_arrays` opens. Raises OSError."""
     with explained(f"cannot read {shown(path)}"), reading(path) as fd:
         size = os.fstat(fd).st_size
-        return any(row.is_one(fd, size) for row in array_formats().values())
+        return any(entry.is_one(fd, size) for entry in array_formats().values())
 
 
 class ArrayFile:

@@ -2,7 +2,7 @@
 
 A `Node` is a number, or an operation on nodes that is computed when somebody needs it, with all others that are needed at that moment.
 Sums of a launch on a device stay digits (core/sum) until a kernel needs their values; it takes them and leaves zeros. Both sides do the
-same IEEE operations: `OPERATIONS` has a row for each. What users see of this is in `scalars.py`.
+same IEEE operations: `OPERATIONS` has an entry for each. What users see of this is in `scalars.py`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Node:
     )
 
     def __init__(self, op: str, args: tuple[Node, ...] = (), value: float = 0.0):
-        self.op = op  # "constant", "number" (a place and nothing else), "sum", or a row of OPERATIONS
+        self.op = op  # "constant", "number" (a place and nothing else), "sum", or an entry of OPERATIONS
         self.args = args
         self.value = value
         self.sum: PendingSum | None = None

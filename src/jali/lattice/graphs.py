@@ -68,10 +68,10 @@ class Graph:
 
     def _capture(self) -> None:
         """Puts the operations on a stream that is being captured. Collective where devices of several ranks meet."""
-        from jali.lattice.tuning import recordable_rows
+        from jali.lattice.tuning import recordable_policies
 
         kernels = [kernel for bound in self._tape.bound for kernel in bound.kernels]
-        with recordable_rows(kernels) if self._meets else contextlib.nullcontext():
+        with recordable_policies(kernels) if self._meets else contextlib.nullcontext():
             if self._meets:
                 self._rehearse()
             with in_order:  # where nobody waits for other ranks

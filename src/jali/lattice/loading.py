@@ -141,10 +141,10 @@ def _from_checkpoint(checkpoint: io.Checkpoint, asked: _Asked) -> Field:
     name = asked.which(path, sorted(described))
     told, info = _Description.read(path, described[name]), checkpoint.fields[name]
     asked.agree(path, told.element)
-    row = FORMATS.get(told.storage)
-    if row is None or info.format is None or info.format != (row.name, row.version):
+    entry = FORMATS.get(told.storage)
+    if entry is None or info.format is None or info.format != (entry.name, entry.version):
         kept = f"{info.format[0]} version {info.format[1]}" if info.format else "numbers"
-        here = f"has version {row.version}" if row else "does not know"
+        here = f"has version {entry.version}" if entry else "does not know"
         raise FileFormatError(f"{path}: {name!r} is stored as {kept}, which this jali {here}")
     lattice = asked.lattice_of(path, checkpoint.lattice)
     options: dict[str, Any] = {
@@ -213,8 +213,8 @@ def _from_arrays(file: io.ArrayFile, asked: _Asked) -> Field:
 def _as_the_file(storage: str) -> str | None:
     """The storage that holds the numbers of a file of a field with this one: the same where that is plain numbers, narrower than the
     arithmetic maybe."""
-    row = FORMATS.get(storage)
-    return storage if row is not None and row.scalar and row.packing is None else None
+    entry = FORMATS.get(storage)
+    return storage if entry is not None and entry.scalar and entry.packing is None else None
 
 
 def _foreign(path: str, outline: Outline, asked: _Asked) -> tuple[Element, int]:

@@ -85,7 +85,7 @@ def save_fields(path: str | os.PathLike[str], format: str | None, fields: Mappin
 def endings() -> dict[str, str]:
     """Formats by the endings of names."""
     return {OWN_ENDING: OWN} | {
-        ending: row.name for row in array_formats().values() for ending in row.endings
+        ending: entry.name for entry in array_formats().values() for ending in entry.endings
     }
 
 

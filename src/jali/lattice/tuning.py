@@ -71,9 +71,9 @@ class Tunings:
             kernel.chosen.halo = self.halo.words()
             kernel.tunings.append(self.halo)
         else:
-            row = kernel.launch.policy
-            asked = settings.current().halo_policy == row
-            kernel.chosen.halo = f"{row}: {'JALI_HALO_POLICY' if asked else 'the default'}"
+            policy = kernel.launch.policy
+            asked = settings.current().halo_policy == policy
+            kernel.chosen.halo = f"{policy}: {'JALI_HALO_POLICY' if asked else 'the default'}"
 
 
 def tunings_of(text: Any, program: Any, lattice: Any, sites: Any, layout: Any) -> Tunings:
@@ -268,9 +268,9 @@ class LaunchTuning:
 
 
 class HaloTuning:
-    """Which row of halo policies is fastest for a launch, asked by all its ranks together.
+    """Which policy of halo policies is fastest for a launch, asked by all its ranks together.
 
-    `auto` takes any row, `auto-graph` one whose exchanges can be recorded in graphs.
+    `auto` takes any policy, `auto-graph` one whose exchanges can be recorded in graphs.
     """
 
     def __init__(self, question: Question, tuner: Tuner, graphs: bool):
@@ -285,10 +285,10 @@ class HaloTuning:
             return "auto: decided at the first exchange"
         return f"auto: {entry.summary()}, if all ranks remember that"
 
-    def _rows(self, kernel: Any) -> list[str]:
+    def _policies(self, kernel: Any) -> list[str]:
         gpu = kernel.lattice.gpu
-        rows = _core.halo_policies(gpu.kind if gpu is not None else "cpu")
-        return [name for name, _, recordable, *_ in rows if recordable or gpu is None or not self.graphs]
+        policies = _core.halo_policies(gpu.kind if gpu is not None else "cpu")
+        return [name for name, _, recordable, *_ in policies if recordable or gpu is None or not self.graphs]
 
     def settle(self, kernel: Any) -> bool:
         """Before a run; collective where it would exchange halos. True where the question is closed."""
@@ -296,9 +296,9 @@ class HaloTuning:
         if not launch.halos_stale:
             return False
         communicator = kernel.lattice.communicator
-        rows = self._rows(kernel)
+        policies = self._policies(kernel)
         known = self.tuner.recall(self.question)
-        mine = "recording" if launch.recording else known.chosen if known and known.chosen in rows else ""
+        mine = "recording" if launch.recording else known.chosen if known and known.chosen in policies else ""
         said = communicator.gather_bytes(mine.encode(), what="tuning halos")
         if b"recording" in said:
             kernel.chosen.halo = f"{launch.policy}: recorded in a graph before it was measured"
@@ -312,7 +312,7 @@ class HaloTuning:
             if mode() == "cached":
                 kernel.chosen.halo = f"{launch.policy}: the default, {why}"
                 return True
-            known = self._measure(kernel, rows)
+            known = self._measure(kernel, policies)
             if known is None:
                 return True
             self.tuner.remember(known)
@@ -321,7 +321,7 @@ class HaloTuning:
         kernel.chosen.halo = f"{known.summary()}, measured {known.measured}"
         return True
 
-    def _measure(self, kernel: Any, rows: list[str]) -> Entry | None:
+    def _measure(self, kernel: Any, policies: list[str]) -> Entry | None:
         """The answer, the same on all ranks; None where a rank has no memory to measure in. Collective."""
         launch = kernel.launch
         default = launch.policy
@@ -351,8 +351,8 @@ class HaloTuning:
 
         try:
             autotuner = Autotuner(default, measure, agree)
-            for row in rows:
-                autotuner.try_candidate(row)
+            for policy in policies:
+                autotuner.try_candidate(policy)
             entry = autotuner.entry(self.question)
         finally:
             launch.set_policy(default)
@@ -363,8 +363,8 @@ class HaloTuning:
 
 
 @contextlib.contextmanager
-def recordable_rows(kernels: Sequence[Any]) -> Iterator[None]:
-    """Meanwhile these kernels, on devices of several ranks, have rows of halo policies whose exchanges can be recorded: their own, or where
+def recordable_policies(kernels: Sequence[Any]) -> Iterator[None]:
+    """Meanwhile these kernels, on devices of several ranks, have policies of halo policies whose exchanges can be recorded: their own, or where
     nobody asked for it by name the first that can be. Collective. Raises RecordingError, on all ranks."""
     changed: list[tuple[Any, str]] = []
     try:
@@ -372,12 +372,12 @@ def recordable_rows(kernels: Sequence[Any]) -> Iterator[None]:
             if not _has_halos(kernel):
                 continue
             before = kernel.launch.policy
-            row, trouble = _recordable_row(kernel)
-            if row != before:
-                kernel.launch.set_policy(row)
+            policy, trouble = _recordable_policy(kernel)
+            if policy != before:
+                kernel.launch.set_policy(policy)
                 if kernel.lattice.communicator.rank == 0:
                     _core.tell_once(
-                        f"halos of {kernel.program.name} go by {row} in a graph, not by {before}: "
+                        f"halos of {kernel.program.name} go by {policy} in a graph, not by {before}: "
                         f"{trouble or 'its exchanges need the host (JALI_HALO_POLICY=auto-graph measures those that do not)'}"
                     )
                 if not trouble:
@@ -388,18 +388,18 @@ def recordable_rows(kernels: Sequence[Any]) -> Iterator[None]:
             launch.set_policy(before)
 
 
-def _recordable_row(kernel: Any) -> tuple[str, str]:
-    """A row, and why these devices could not have the kernel's own; empty where that only cannot be recorded."""
+def _recordable_policy(kernel: Any) -> tuple[str, str]:
+    """A policy, and why these devices could not have the kernel's own; empty where that only cannot be recorded."""
     core, own, asked = kernel.lattice.communicator.core, kernel.launch.policy, settings.current().halo_policy
-    rows = {row[0]: row[2] for row in _core.halo_policies(kernel.lattice.gpu.kind)}
+    policies = {policy[0]: policy[2] for policy in _core.halo_policies(kernel.lattice.gpu.kind)}
     trouble = ""
     reasons = []
-    for row in [own, *(row for row in rows if rows[row] and row != own and asked not in rows)]:
-        why = kernel.layout.why_not_halo_policy(core, row)
-        trouble = why if row == own else trouble
-        if not why and rows[row]:
-            return row, trouble
-        reasons.append(f"{row}: {why or 'its exchanges need the host'}")
+    for policy in [own, *(policy for policy in policies if policies[policy] and policy != own and asked not in policies)]:
+        why = kernel.layout.why_not_halo_policy(core, policy)
+        trouble = why if policy == own else trouble
+        if not why and policies[policy]:
+            return policy, trouble
+        reasons.append(f"{policy}: {why or 'its exchanges need the host'}")
     raise RecordingError(
         f"{kernel.program.name} exchanges halos in a way that cannot be recorded ({'; '.join(dict.fromkeys(reasons))}). JALI_HALO_POLICY "
         f"names the ways\n  at {recording.line()}"

@@ -1,6 +1,6 @@
 """Updates run on machines that are only described: every halo policy, what its parts take, and which wins.
 
-An update is one transfer graph of all ranks (`jali._core.TransferGraph`), made of the same steps as the row takes on a
+An update is one transfer graph of all ranks (`jali._core.TransferGraph`), made of the same steps as the policy takes on a
 device (core/halo/halo_schedule) or on hosts (core/halo/exchange), and runs against links that are shared: wires, cards,
 and each rank's memory, which its kernels share with each other and with what it sends and receives. What is not known
 of a machine costs nothing. Nothing here is measured: kernels take what their bytes and operations take on the machine's
@@ -61,7 +61,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class SimulatedRow:
+class PolicyPrediction:
     """A halo policy. Seconds of the rank that ends last; `why_not` says why it cannot work on this machine, then all
     are 0.
 
@@ -91,7 +91,7 @@ class SimulatedRow:
 
 @dataclass(frozen=True)
 class UpdateSimulation:
-    """All rows of an update on a machine, the fastest first and those that cannot work last. `compute` are the seconds
+    """All policies of an update on a machine, the fastest first and those that cannot work last. `compute` are the seconds
     of the kernel over a rank's sites without any halo, of the slowest rank; bytes and messages are those that one rank
     sends."""
 
@@ -105,36 +105,36 @@ class UpdateSimulation:
     bulk_sites: int
     sent: int
     messages: int
-    rows: tuple[SimulatedRow, ...] = field(repr=False)
+    predictions: tuple[PolicyPrediction, ...] = field(repr=False)
 
     @property
-    def best(self) -> SimulatedRow:
-        """The row that wins."""
-        return self.rows[0]
+    def best(self) -> PolicyPrediction:
+        """The policy that wins."""
+        return self.predictions[0]
 
-    def row(self, policy: str) -> SimulatedRow:
-        """The row of that name. Raises ParameterError."""
-        for row in self.rows:
-            if row.policy == policy:
-                return row
+    def prediction(self, policy: str) -> PolicyPrediction:
+        """The policy of that name. Raises ParameterError."""
+        for prediction in self.predictions:
+            if prediction.policy == policy:
+                return prediction
         raise ParameterError(
-            f"no halo policy {value_shown(policy)} was simulated; there are {', '.join(row.policy for row in self.rows)}"
+            f"no halo policy {value_shown(policy)} was simulated; there are {', '.join(prediction.policy for prediction in self.predictions)}"
         )
 
     def facts(self) -> dict[str, Any]:
         """As plain values that JSON can hold: seconds, bytes."""
-        rows = []
-        for row in self.rows:
-            said: dict[str, Any] = {"policy": row.policy}
-            if row.why_not:
-                said["why_not"] = row.why_not
+        predictions = []
+        for prediction in self.predictions:
+            said: dict[str, Any] = {"policy": prediction.policy}
+            if prediction.why_not:
+                said["why_not"] = prediction.why_not
             else:
-                said |= {"time": row.time, "host": row.host, "wait": row.wait, "hidden": row.hidden}
+                said |= {"time": prediction.time, "host": prediction.host, "wait": prediction.wait, "hidden": prediction.hidden}
                 for name in ("pack", "transfer", "exchange", "bulk", "boundary"):
-                    span = getattr(row, name)
+                    span = getattr(prediction, name)
                     said[name] = {"begin": span.begin, "end": span.end}
-                said["bottleneck"] = row.bottleneck
-            rows.append(said)
+                said["bottleneck"] = prediction.bottleneck
+            predictions.append(said)
         return {
             "kernel": self.name,
             "machine": {"name": self.machine.name, "nodes": self.machine.nodes},
@@ -147,7 +147,7 @@ class UpdateSimulation:
             "bytes_sent": self.sent,
             "messages": self.messages,
             "compute": self.compute,
-            "rows": rows,
+            "predictions": predictions,
         }
 
     def __str__(self) -> str:
@@ -162,22 +162,22 @@ class UpdateSimulation:
             f"  {'us':<26}{'whole':>9}{'of alone':>10}{'pack':>9}{'transfer':>10}{'bulk':>9}{'wait':>9}{'boundary':>10}"
             f"{'hidden':>8}",
         ]
-        for row in self.rows:
-            if row.why_not:
-                lines.append(f"  {row.policy:<26} not here: {row.why_not}")
+        for prediction in self.predictions:
+            if prediction.why_not:
+                lines.append(f"  {prediction.policy:<26} not here: {prediction.why_not}")
                 continue
-            after = row.boundary.end - max(row.boundary.begin, row.bulk.end)
-            parts = (row.pack.seconds, row.transfer.seconds, row.bulk.seconds, row.wait, after)
+            after = prediction.boundary.end - max(prediction.boundary.begin, prediction.bulk.end)
+            parts = (prediction.pack.seconds, prediction.transfer.seconds, prediction.bulk.seconds, prediction.wait, after)
             pack, transfer, bulk, wait, boundary = (_us(seconds) for seconds in parts)
             lines.append(
-                f"  {row.policy:<26}{_us(row.time):>9}{self.compute / row.time:>10.1%}{pack:>9}{transfer:>10}"
-                f"{bulk:>9}{wait:>9}{boundary:>10}{row.hidden:>8.0%}"
+                f"  {prediction.policy:<26}{_us(prediction.time):>9}{self.compute / prediction.time:>10.1%}{pack:>9}{transfer:>10}"
+                f"{bulk:>9}{wait:>9}{boundary:>10}{prediction.hidden:>8.0%}"
             )
         if not best.why_not:
             lines += ["", *(f"  {line}" for line in self._why(best))]
         return "\n".join(lines)
 
-    def _why(self, best: SimulatedRow) -> list[str]:
+    def _why(self, best: PolicyPrediction) -> list[str]:
         lines = [f"{best.policy} wins: {best.description}"]
         if best.bulk.seconds:
             lines.append(
@@ -218,7 +218,7 @@ def kernel_seconds(device: Device, work: Work, precision: str, kept: int, places
     )
 
 
-# ---- the graph of a row --------------------------------------------------------------------------------
+# ---- the graph of a policy --------------------------------------------------------------------------------
 
 
 @dataclass
@@ -236,7 +236,7 @@ class _Steps:
 
 
 class _Policy(NamedTuple):
-    """A row of the core's table."""
+    """A policy of the core's table."""
 
     name: str
     description: str
@@ -247,8 +247,8 @@ class _Policy(NamedTuple):
     why_never: str  # on devices of this kind
 
 
-class _Row:
-    """The graph of one row: all ranks from a common start to the end of the update."""
+class _PolicyGraph:
+    """The graph of one policy: all ranks from a common start to the end of the update."""
 
     def __init__(
         self,
@@ -513,8 +513,8 @@ class _Row:
 
     # -- what came of it
 
-    def simulated(self) -> SimulatedRow:
-        """The row, of the rank that ends last."""
+    def simulated(self) -> PolicyPrediction:
+        """The policy, of the rank that ends last."""
         found = self.on_hosts() if self.device.kind == "cpu" else self.on_devices()
         begin, end = found.begin, found.end
         rank = max(range(len(self.parts)), key=lambda r: end[self.steps[r].end])
@@ -529,7 +529,7 @@ class _Row:
         sent = [*steps.transfer, *self.own(rank)]
         wait = max(0.0, boundary.begin - max(bulk.end, span(steps.pack).end))
         host = steps.enqueued * self.device.host * MICRO
-        return SimulatedRow(
+        return PolicyPrediction(
             self.policy.name,
             self.policy.description,
             time=max(end[steps.end], host),
@@ -544,7 +544,7 @@ class _Row:
         )
 
 
-# ---- all rows ------------------------------------------------------------------------------------------
+# ---- all policies ------------------------------------------------------------------------------------------
 
 
 def simulate_update(
@@ -609,8 +609,8 @@ def simulate_update(
 
     core = machine.core_of_halos()
     levels = {core.level_between(part.rank, m.to) for part in parts for m in part.sent}
-    rows = []
-    offered = [_Policy(*row) for row in _core.halo_policies(device.kind)]
+    predictions = []
+    offered = [_Policy(*prediction) for prediction in _core.halo_policies(device.kind)]
     unknown = sorted(set(policies) - {policy.name for policy in offered})
     if unknown:
         raise ParameterError(
@@ -622,9 +622,9 @@ def simulate_update(
             continue
         why_not = policy.why_never or why_not_carried(machine, policy.carrier, levels)
         if why_not:
-            rows.append(SimulatedRow(policy.name, policy.description, why_not))
+            predictions.append(PolicyPrediction(policy.name, policy.description, why_not))
         else:
-            rows.append(_Row(policy, machine, core, parts, seconds).simulated())
+            predictions.append(_PolicyGraph(policy, machine, core, parts, seconds).simulated())
     first = parts[0]
     return UpdateSimulation(
         name=update.name,
@@ -637,7 +637,7 @@ def simulate_update(
         bulk_sites=first.bulk.sites,
         sent=sum(m.bytes for m in first.sent),
         messages=len(first.sent),
-        rows=tuple(sorted(rows, key=lambda row: (bool(row.why_not), row.time))),
+        predictions=tuple(sorted(predictions, key=lambda prediction: (bool(prediction.why_not), prediction.time))),
     )
 
 

@@ -30,7 +30,7 @@ MOST_MESSAGES = 1 << 17
 """Of a plan that is simulated to know what a call costs: an answer is to come at once."""
 MOST_BYTES = 1 << 28
 """Of a file with times."""
-USUAL = next(name for name, _, carries, _ in _core.collective_rows([]) if carries)
+USUAL = next(name for name, _, carries, _ in _core.collective_transports([]) if carries)
 
 
 @dataclass(frozen=True)
@@ -91,18 +91,18 @@ class Costs:
     def of(self, name: str, carrier: str, between: str = "") -> Cost:
         """Of an algorithm by a carrier (empty: the usual one) and another between hosts, or of who has collectives itself."""
         try:
-            row = self._row(name)
-            if row is not None:
-                return self._simulated(row, carrier or (USUAL if self.on_device else ""), between)
+            algorithm = self._algorithm(name)
+            if algorithm is not None:
+                return self._simulated(algorithm, carrier or (USUAL if self.on_device else ""), between)
             return self._of_itself(name)
         except (PlanError, ParameterError) as error:
             return Cost(None, str(error))
 
-    def _row(self, name: str) -> Any:
+    def _algorithm(self, name: str) -> Any:
         collective = self.call.collective
-        for row in algorithms.ALGORITHMS:
-            if row.name == name and collective in row.collectives and (row.on_devices or not self.on_device):
-                return row
+        for algorithm in algorithms.ALGORITHMS:
+            if algorithm.name == name and collective in algorithm.collectives and (algorithm.on_devices or not self.on_device):
+                return algorithm
         return None
 
     def _of_itself(self, name: str) -> Cost:
@@ -110,10 +110,10 @@ class Costs:
         why = ""
         messages = name.removesuffix("-windows")
         for other in algorithms.names(self.call.collective, self.on_device):
-            row = self._row(other)
-            if row is None:
+            algorithm = self._algorithm(other)
+            if algorithm is None:
                 continue
-            cost = self._simulated(row, messages)
+            cost = self._simulated(algorithm, messages)
             if cost.time is not None and (best is None or cost.time < best[0]):
                 best = cost.time, other
             why = why or cost.words
@@ -121,18 +121,18 @@ class Costs:
             return Cost(None, why)
         return Cost(best[0], f"its own choice is not known: as {best[1]} by its messages")
 
-    def _simulated(self, row: Any, carrier: str, between: str = "") -> Cost:
-        if why := _core.why_not_between(row.name, False, self.call.collective, self.hosts):
+    def _simulated(self, algorithm: Any, carrier: str, between: str = "") -> Cost:
+        if why := _core.why_not_between(algorithm.name, False, self.call.collective, self.hosts):
             return Cost(None, why)
         if self.ranks == 1:
             return Cost(0.0, "one rank alone")
-        if self._messages(row) > MOST_MESSAGES:
+        if self._messages(algorithm) > MOST_MESSAGES:
             return Cost(None, "so many messages are not simulated")
         groups, first = [], 0
         for count in self.hosts:
             groups.append(list(range(first, first + count)))
             first += count
-        composition, parameters = row.plan(self.call, groups, carrier, between, self.on_device)
+        composition, parameters = algorithm.plan(self.call, groups, carrier, between, self.on_device)
         before = after = 0.0
         if self.on_device:
             core, before, after = self._carried_by(carrier, between)
@@ -145,11 +145,11 @@ class Costs:
         stages = len({stage for stage, *_ in simulated.result.stages})
         return Cost(simulated.result.time + stages * (before + after))
 
-    def _messages(self, row: Any) -> int:
-        if row.hierarchy == "binary":
+    def _messages(self, algorithm: Any) -> int:
+        if algorithm.hierarchy == "binary":
             return self.ranks * 64
-        rounds = self.ranks if not row.ring or row.form == "composed" else 1
-        return self.ranks * max(rounds, row.depth(self.call.payload(self.ranks)))
+        rounds = self.ranks if not algorithm.ring or algorithm.form == "composed" else 1
+        return self.ranks * max(rounds, algorithm.depth(self.call.payload(self.ranks)))
 
     def _carried_by(self, carrier: str, between: str) -> tuple[_core.Machine, float, float]:
         """The simulator's machine with the messages of these, and what passes before and after those of a stage."""

@@ -267,7 +267,7 @@ class Machine:
                 (
                     name,
                     library.engine * GIGA,
-                    [_library_row(library.at.get(level)) for level in self.level_names],
+                    [_library_spec(library.at.get(level)) for level in self.level_names],
                 )
                 for name, library in libraries.items()
             ],
@@ -283,7 +283,7 @@ def shipped() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
 
 
-def _library_row(at: LibraryLevel | None) -> tuple[bool, float, float, float, float, float]:
+def _library_spec(at: LibraryLevel | None) -> tuple[bool, float, float, float, float, float]:
     if at is None:
         return (False, 0.0, 0.0, math.inf, math.inf, 1.0)
     return (True, at.latency * MICRO, at.gap * MICRO, at.bandwidth * GIGA, at.duplex * GIGA, at.efficiency)

@@ -13,7 +13,7 @@ from jali.profile.marks import benchmark, benchmarks, mark
 from jali.profile.recording import Recording, recording
 from jali.profile.roofs import Roofs, measure_roofs
 from jali.profile.spans import COMPUTING, PHASES, Span
-from jali.profile.table import Overlap, Row, Table, make_table
+from jali.profile.table import Overlap, ProfileEntry, Table, make_table
 from jali.profile.trace import trace_events
 
 __all__ = [
@@ -24,7 +24,7 @@ __all__ = [
     "Overlap",
     "Recording",
     "Roofs",
-    "Row",
+    "ProfileEntry",
     "Span",
     "Table",
     "benchmark",

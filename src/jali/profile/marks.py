@@ -42,20 +42,20 @@ class _Call:
 
     name: str
     begin: int  # ns
-    rows: list[tuple[int, str, float]] = field(default_factory=list)  # depth, what, seconds
+    entries: list[tuple[int, str, float]] = field(default_factory=list)  # depth, what, seconds
     marked: str | None = None
     since: int = 0  # ns
-    first: int = 0  # row of the marked part
+    first: int = 0  # entry of the marked part
 
     def end_part(self, now: int) -> None:
-        """Close the part that the last mark began; before the rows of calls inside of it, which are deeper."""
+        """Close the part that the last mark began; before the entries of calls inside of it, which are deeper."""
         if self.marked is not None:
-            self.rows.insert(self.first, (1, self.marked, 1e-9 * (now - self.since)))
+            self.entries.insert(self.first, (1, self.marked, 1e-9 * (now - self.since)))
             _trace(self.marked, self.since, now)
         self.marked = None
 
     def begin_part(self, label: str, now: int) -> None:
-        self.marked, self.since, self.first = label, now, len(self.rows)
+        self.marked, self.since, self.first = label, now, len(self.entries)
 
 
 class _Thread(threading.local):
@@ -148,20 +148,20 @@ def _end(call: _Call, logger: logging.Logger | None, failed: bool = False) -> No
     _here.calls.pop()
     _trace(call.name, call.begin, now)
     what = call.name + (" (ended by an exception)" if failed else "")
-    rows = [(0, what, 1e-9 * (now - call.begin)), *call.rows]
+    entries = [(0, what, 1e-9 * (now - call.begin)), *call.entries]
     if _here.calls:
         outer = _here.calls[-1]
         deeper = 1 if outer.marked is None else 2
-        outer.rows += [(depth + deeper, text, seconds) for depth, text, seconds in rows]
+        outer.entries += [(depth + deeper, text, seconds) for depth, text, seconds in entries]
     else:
-        _report(rows, logger)
+        _report(entries, logger)
 
 
-def _report(rows: list[tuple[int, str, float]], logger: logging.Logger | None) -> None:
+def _report(entries: list[tuple[int, str, float]], logger: logging.Logger | None) -> None:
     ranks = known()
     if ranks is not None and ranks.rank != 0:
         return
-    lines = [("  " * depth + text, f"{seconds:.6f} s") for depth, text, seconds in rows]
+    lines = [("  " * depth + text, f"{seconds:.6f} s") for depth, text, seconds in entries]
     width = max(len(text) for text, _ in lines)
     report = "\n".join(f"{text:<{width}}  {seconds:>14}" for text, seconds in lines)
     if logger is not None:

@@ -1,7 +1,7 @@
 """Spans as a table: what took how long, how much it moved and computed, which roof it stands under, what was hidden.
 
-Times of a row are those of all its spans together, over all ranks; shares are of the ranks' time together. Rates are
-those of one rank while it was at it. A kernel's parts (bulk and boundary) are one row. A kernel has three shares of
+Times of an entry are those of all its spans together, over all ranks; shares are of the ranks' time together. Rates are
+those of one rank while it was at it. A kernel's parts (bulk and boundary) are one entry. A kernel has three shares of
 roofs: of memory with the bytes that it must move (each field once), of the second-level cache with all bytes that it asks
 for, of arithmetic. A share above 1 says that this is not what binds: the bytes came from somewhere nearer. The roof that
 binds is the one with the highest share otherwise. A share that nothing nearer explains (of arithmetic, or of memory by
@@ -22,7 +22,7 @@ from jali.profile.load import Load
 from jali.profile.roofs import Roofs
 from jali.profile.spans import COMBINING, COMPUTING, EXCHANGING, Span
 
-# Kinds of rows, in the order in which they are shown, with what they are called.
+# Kinds of entries, in the order in which they are shown, with what they are called.
 KINDS = {
     "kernel": "kernels",
     "sums": "sums over sites and ranks",
@@ -45,7 +45,7 @@ _MANY_TIMES = 4  # a call that moves so many times what the last cache holds get
 
 
 @dataclass
-class Row:
+class ProfileEntry:
     """All spans of one name and kind. Bytes, operations and sites are sums over the spans."""
 
     kind: str
@@ -93,9 +93,9 @@ class Overlap:
 
 @dataclass
 class Table:
-    """A profile: rows, what halos cost each rank, and the conditions. `seconds` is how long each rank was recorded."""
+    """A profile: entries, what halos cost each rank, and the conditions. `seconds` is how long each rank was recorded."""
 
-    rows: list[Row]
+    entries: list[ProfileEntry]
     overlaps: list[Overlap]
     seconds: list[float]
     roofs: list[Roofs] = field(default_factory=list)
@@ -117,23 +117,23 @@ class Table:
             if load.is_busy
         ]
         cache = max(roofs.last_cache for roofs in self.roofs)
-        for row in self.rows:
-            if (row.of_arithmetic or 0.0) > _MOST:
-                found.append(f"{row.name} reached {_percent(row.of_arithmetic)} of the roof of arithmetic")
-            elif (row.of_memory or 0.0) > _MOST and 0 < _MANY_TIMES * cache * row.spans < row.bytes:
+        for entry in self.entries:
+            if (entry.of_arithmetic or 0.0) > _MOST:
+                found.append(f"{entry.name} reached {_percent(entry.of_arithmetic)} of the roof of arithmetic")
+            elif (entry.of_memory or 0.0) > _MOST and 0 < _MANY_TIMES * cache * entry.spans < entry.bytes:
                 found.append(
-                    f"{row.name} reached {_percent(row.of_memory)} of the roof of memory with what fits into no cache"
+                    f"{entry.name} reached {_percent(entry.of_memory)} of the roof of memory with what fits into no cache"
                 )
         return found
 
     def as_dict(self) -> dict[str, Any]:
         """As plain values that JSON can hold."""
-        rows = [
-            {**asdict(row), "GB/s": row.gigabytes_per_second, "GFLOP/s": row.gigaflops} for row in self.rows
+        entries = [
+            {**asdict(entry), "GB/s": entry.gigabytes_per_second, "GFLOP/s": entry.gigaflops} for entry in self.entries
         ]
         return {
             "seconds": self.seconds,
-            "rows": rows,
+            "entries": entries,
             "halos": [{**asdict(one), "hidden_share": one.share} for one in self.overlaps],
             "roofs": [roofs.as_dict() for roofs in self.roofs],
             "roofs_reliable": not self.doubts if self.roofs else None,
@@ -149,12 +149,12 @@ class Table:
             json.dump(self.as_dict(), file, indent=1)
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:
-        """Writes the rows. Raises OSError, ParameterError."""
-        rows = self.as_dict()["rows"]
+        """Writes the entries. Raises OSError, ParameterError."""
+        entries = self.as_dict()["entries"]
         with open(checked_path(path), "w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]) if rows else ["kind", "name"], lineterminator="\n")
+            writer = csv.DictWriter(file, list(entries[0]) if entries else ["kind", "name"], lineterminator="\n")
             writer.writeheader()
-            writer.writerows(rows)
+            writer.writerows(entries)
 
 
 def make_table(
@@ -166,49 +166,49 @@ def make_table(
     loads: Sequence[Load] = (),
 ) -> Table:
     """The table of these spans; `seconds` and `roofs` are those of each rank, `loads` those of each host."""
-    rows: dict[tuple[str, str, str], Row] = {}
+    entries: dict[tuple[str, str, str], ProfileEntry] = {}
     calls: dict[tuple[str, str, str], set[tuple[int, int]]] = {}
     for span in spans:
         kind = _KIND.get(span.phase, span.phase)
         name = _without_place(span.name) if kind in ("halo", "step") else span.name
         key = (kind, name, span.precision)
-        row = rows.setdefault(key, Row(kind, name, span.precision))
-        row.spans += 1
-        row.seconds += span.seconds
-        row.sites += span.sites
-        row.bytes += span.bytes
-        row.moved += span.moved
-        row.flops += span.flops
+        entry = entries.setdefault(key, ProfileEntry(kind, name, span.precision))
+        entry.spans += 1
+        entry.seconds += span.seconds
+        entry.sites += span.sites
+        entry.bytes += span.bytes
+        entry.moved += span.moved
+        entry.flops += span.flops
         # calls of a site function have several spans each, other things one
-        number = span.call if kind == "kernel" and span.call else -row.spans
+        number = span.call if kind == "kernel" and span.call else -entry.spans
         calls.setdefault(key, set()).add((span.rank, number))
     whole = sum(seconds)
-    for key, row in rows.items():
-        row.calls = len(calls[key])
-        row.share = row.seconds / whole if whole > 0 else 0.0
-        if row.kind == "kernel" and roofs and row.seconds > 0:
-            _hold_against(row, roofs)
+    for key, entry in entries.items():
+        entry.calls = len(calls[key])
+        entry.share = entry.seconds / whole if whole > 0 else 0.0
+        if entry.kind == "kernel" and roofs and entry.seconds > 0:
+            _hold_against(entry, roofs)
     order = list(KINDS)
-    ordered = sorted(rows.values(), key=lambda row: (order.index(row.kind), -row.seconds))
+    ordered = sorted(entries.values(), key=lambda entry: (order.index(entry.kind), -entry.seconds))
     overlaps = [find_overlap([s for s in spans if s.rank == r], r) for r in sorted({s.rank for s in spans})]
     return Table(ordered, overlaps, list(seconds), list(roofs), dropped, accuracy, list(loads))
 
 
 def _without_place(name: str) -> str:
-    """Steps that differ in their neighbour only are one row: "send slab (+1, 0)" is "send"."""
+    """Steps that differ in their neighbour only are one entry: "send slab (+1, 0)" is "send"."""
     return name.partition(" for slab (")[0].partition(" slab (")[0]
 
 
-def _hold_against(row: Row, roofs: Sequence[Roofs]) -> None:
+def _hold_against(entry: ProfileEntry, roofs: Sequence[Roofs]) -> None:
     memory = sum(r.memory for r in roofs) / len(roofs)
     cache = sum(r.cache for r in roofs) / len(roofs)
-    arithmetic = sum(r.arithmetic.get(row.precision, 0.0) for r in roofs) / len(roofs)
-    row.of_memory = row.bytes / row.seconds / 1e9 / memory if memory > 0 else None
-    row.of_cache = row.moved / row.seconds / 1e9 / cache if cache > 0 else None
-    row.of_arithmetic = row.gigaflops / arithmetic if arithmetic > 0 else None
-    shares = {"memory": row.of_memory, "cache": row.of_cache, "arithmetic": row.of_arithmetic}
+    arithmetic = sum(r.arithmetic.get(entry.precision, 0.0) for r in roofs) / len(roofs)
+    entry.of_memory = entry.bytes / entry.seconds / 1e9 / memory if memory > 0 else None
+    entry.of_cache = entry.moved / entry.seconds / 1e9 / cache if cache > 0 else None
+    entry.of_arithmetic = entry.gigaflops / arithmetic if arithmetic > 0 else None
+    shares = {"memory": entry.of_memory, "cache": entry.of_cache, "arithmetic": entry.of_arithmetic}
     possible = {name: share for name, share in shares.items() if share and share <= _MOST}
-    row.binds = max(possible, key=lambda name: possible[name]) if possible else ""
+    entry.binds = max(possible, key=lambda name: possible[name]) if possible else ""
 
 
 # ---- overlap -------------------------------------------------------------------------------------------
@@ -281,10 +281,10 @@ def render(table: Table) -> str:
         lines.append(f"roofs of a rank: {roofs}")
     if doubts := table.doubts:
         lines.append(f"roofs are not reliable on this busy machine: {'; '.join(doubts)}")
-    width = max([len(row.name) for row in table.rows] + [20])
+    width = max([len(entry.name) for entry in table.entries] + [20])
     for kind, title in KINDS.items():
-        rows = [row for row in table.rows if row.kind == kind]
-        if not rows:
+        entries = [entry for entry in table.entries if entry.kind == kind]
+        if not entries:
             continue
         head = f"{title:{width}} {'calls':>7} {'time':>10} {'share':>6}"
         if kind == "kernel":
@@ -292,15 +292,15 @@ def render(table: Table) -> str:
         elif kind in ("halo", "step"):
             head += f" {'GB/s':>8} {'MB':>9}"
         lines += ["", head]
-        for row in rows:
-            line = f"{row.name:{width}} {_count(row.calls / ranks):>7} {_time(row.seconds / ranks):>10} {row.share:6.1%}"
+        for entry in entries:
+            line = f"{entry.name:{width}} {_count(entry.calls / ranks):>7} {_time(entry.seconds / ranks):>10} {entry.share:6.1%}"
             if kind == "kernel":
                 line += (
-                    f" {row.gigabytes_per_second:8.1f} {_percent(row.of_memory):>7} {_percent(row.of_cache):>6} "
-                    f"{row.gigaflops:8.1f} {_percent(row.of_arithmetic):>7}  {row.binds}"
+                    f" {entry.gigabytes_per_second:8.1f} {_percent(entry.of_memory):>7} {_percent(entry.of_cache):>6} "
+                    f"{entry.gigaflops:8.1f} {_percent(entry.of_arithmetic):>7}  {entry.binds}"
                 )
             elif kind in ("halo", "step"):
-                line += f" {row.gigabytes_per_second:8.1f} {row.bytes / ranks / 1e6:9.2f}"
+                line += f" {entry.gigabytes_per_second:8.1f} {entry.bytes / ranks / 1e6:9.2f}"
             lines.append(line)
     exchanging = [one for one in table.overlaps if one.exchanges]
     if exchanging:
@@ -311,7 +311,7 @@ def render(table: Table) -> str:
             f"halos: {_count(sum(o.exchanges for o in exchanging) / n)} exchanges and {sum(o.bytes for o in exchanging) / n / 1e6:.2f} MB "
             f"sent per rank, under way for {_time(under_way / n)}, of which computing hid {hidden / under_way if under_way else 1.0:.0%}",
         ]
-    if any(share and share > _MOST for row in table.rows for share in (row.of_memory, row.of_cache)):
+    if any(share and share > _MOST for entry in table.entries for share in (entry.of_memory, entry.of_cache)):
         lines += [
             "",
             "shares above 100 %: the bytes came from a nearer cache"

@@ -10,7 +10,7 @@ from jali.solvers.primal_dual import PrimalDual
 from jali.solvers.proximal import L2, L21, ProxOperator
 from jali.solvers.solver import Solver
 from jali.solvers.sparsity import FISTA, ISTA, ResidualError, SparseSolution, fista, ista
-from jali.solvers.vectors import Row, Vectors, each, register, sums, vectors_of
+from jali.solvers.vectors import VectorKind, Vectors, each, register, sums, vectors_of
 
 __all__ = [
     "ADMM",
@@ -31,7 +31,7 @@ __all__ = [
     "ProxOperator",
     "ProximalGradient",
     "ResidualError",
-    "Row",
+    "VectorKind",
     "Solution",
     "Solver",
     "SparseSolution",

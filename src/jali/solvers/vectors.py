@@ -1,7 +1,7 @@
 """What solvers ask of vectors, and who gives it: fields, lists of vectors, arrays of NumPy, CuPy and PyTorch.
 
-`Vectors` is the protocol: zeros, copies, inner products and fused updates. A row of `ROWS` says which vectors it is for; another
-kind of vector is one more row (`register`). Solvers know nothing else of what they compute with.
+`Vectors` is the protocol: zeros, copies, inner products and fused updates. An entry of `VECTOR_KINDS` says which vectors it is for; another
+kind of vector is one more entry (`register`). Solvers know nothing else of what they compute with.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ class ListVectors(WithoutGraphs):
 # ---- which vectors are whose ------------------------------------------------------------------------------
 
 
-class Row(NamedTuple):
+class VectorKind(NamedTuple):
     """A kind of vector: its name for people, whether an object is one, and what gives its operations."""
 
     name: str
@@ -293,7 +293,7 @@ def _array_of(library: str, kind: str) -> Callable[[Any], bool]:
 
 
 def _is_list(x: Any) -> bool:
-    return isinstance(x, list | tuple) and len(x) > 0 and all(any(r.is_one(v) for r in ROWS) for v in x)
+    return isinstance(x, list | tuple) and len(x) > 0 and all(any(r.is_one(v) for r in VECTOR_KINDS) for v in x)
 
 
 @cache
@@ -303,49 +303,49 @@ def _distributed() -> Vectors:
     return found
 
 
-ROWS = [
-    Row("jali.Field", lambda x: isinstance(x, Field), lambda x: FieldVectors()),
-    Row("list of vectors", _is_list, lambda x: ListVectors()),
-    Row("jali.arrays.DistributedArray", _array_of("jali", "DistributedArray"), lambda x: _distributed()),
-    Row(
+VECTOR_KINDS = [
+    VectorKind("jali.Field", lambda x: isinstance(x, Field), lambda x: FieldVectors()),
+    VectorKind("list of vectors", _is_list, lambda x: ListVectors()),
+    VectorKind("jali.arrays.DistributedArray", _array_of("jali", "DistributedArray"), lambda x: _distributed()),
+    VectorKind(
         "stack of distributed arrays", _array_of("jali", "StackedDistributedArray"), lambda x: _distributed()
     ),
-    Row("CuPy array", _array_of("cupy", "ndarray"), lambda x: ArrayVectors(importlib.import_module("cupy"))),
-    Row(
+    VectorKind("CuPy array", _array_of("cupy", "ndarray"), lambda x: ArrayVectors(importlib.import_module("cupy"))),
+    VectorKind(
         "PyTorch tensor",
         _array_of("torch", "Tensor"),
         lambda x: TorchVectors(importlib.import_module("torch")),
     ),
-    Row(
+    VectorKind(
         "NumPy array", _array_of("numpy", "ndarray"), lambda x: ArrayVectors(importlib.import_module("numpy"))
     ),  # the last, since classes of other libraries may be heirs of it
 ]
 
 
-_OURS = tuple(ROWS)  # they ask for the class alone, lists apart, and their operations have no state
+_OURS = tuple(VECTOR_KINDS)  # they ask for the class alone, lists apart, and their operations have no state
 _KNOWN: dict[type, Vectors] = {}
 
 
-def register(row: Row) -> None:
+def register(entry: VectorKind) -> None:
     """From now on solvers take these vectors, before all others. Raises ParameterError for what is no `Row`."""
-    if not isinstance(row, Row):
-        raise ParameterError(f"a kind of vectors is described by a Row, not by {value_shown(row)}")
-    ROWS.insert(0, row)
+    if not isinstance(entry, VectorKind):
+        raise ParameterError(f"a kind of vectors is described by an Entry, not by {value_shown(entry)}")
+    VECTOR_KINDS.insert(0, entry)
 
 
 def vectors_of(name: str, x: Any) -> Vectors:
-    """The operations of a vector. Raises ParameterError, a sentence about `name`, where no row knows it."""
+    """The operations of a vector. Raises ParameterError, a sentence about `name`, where no entry knows it."""
     kind = type(x)
     known = _KNOWN.get(kind)
-    if known is not None and len(ROWS) == len(_OURS):
+    if known is not None and len(VECTOR_KINDS) == len(_OURS):
         return known
-    for row in ROWS:
-        if row.is_one(x):
-            vectors = row.vectors(x)
-            if row in _OURS and kind not in (list, tuple):
+    for entry in VECTOR_KINDS:
+        if entry.is_one(x):
+            vectors = entry.vectors(x)
+            if entry in _OURS and kind not in (list, tuple):
                 _KNOWN[kind] = vectors
             return vectors
-    raise ParameterError(f"{name} is a vector ({', '.join(row.name for row in ROWS)}), not {value_shown(x)}")
+    raise ParameterError(f"{name} is a vector ({', '.join(entry.name for entry in VECTOR_KINDS)}), not {value_shown(x)}")
 
 
 def check_alike(name: str, x: Any, of: str, like: Any) -> None:

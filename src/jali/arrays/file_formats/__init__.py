@@ -1,10 +1,10 @@
 """Formats of files of distributed arrays: a file each, found by being here.
 
 A file of this folder has a `FORMAT`: how a file is recognised, how one is written by all ranks at once, and how one is opened, so
-that ranks may read boxes of its arrays. `jali.arrays.files` asks these rows. What a row takes beside, such as chunks or a sampling
+that ranks may read boxes of its arrays. `jali.arrays.files` asks these entries. What an entry takes beside, such as chunks or a sampling
 interval, are the keyword arguments of its functions.
 
-A row agrees on errors: whatever it raises, it raises on all ranks (`jali.io.parallel.together`). A file appears complete or not at all.
+An entry agrees on errors: whatever it raises, it raises on all ranks (`jali.io.parallel.together`). A file appears complete or not at all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from jali.arrays.layout import Layout
-from jali.rows import row_names
+from jali.registry import entry_names
 
 
 class Described(NamedTuple):
@@ -32,7 +32,7 @@ class Described(NamedTuple):
 
 
 class OpenedFile(Protocol):
-    """What `open` of a row returns; nothing stays open."""
+    """What `open` of an entry returns; nothing stays open."""
 
     path: str
 
@@ -54,7 +54,7 @@ class OpenedFile(Protocol):
 
 @dataclass(frozen=True)
 class FileFormat:
-    """A row: a format that is read and written."""
+    """An entry: a format that is read and written."""
 
     name: str
     """As `save(format=)` takes it."""
@@ -71,6 +71,6 @@ class FileFormat:
 
 @functools.cache
 def file_formats() -> dict[str, FileFormat]:
-    """All rows by name, in the alphabetical order of their files."""
-    rows = (importlib.import_module(f"{__name__}.{name}").FORMAT for name in row_names(__file__))
-    return {row.name: row for row in rows}
+    """All entries by name, in the alphabetical order of their files."""
+    registry = (importlib.import_module(f"{__name__}.{name}").FORMAT for name in entry_names(__file__))
+    return {entry.name: entry for entry in registry}

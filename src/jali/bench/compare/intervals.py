@@ -1,4 +1,4 @@
-"""What the times of two sides say: the ratio, its 95 % interval, and whether the row is lost.
+"""What the times of two sides say: the ratio, its 95 % interval, and whether the case is lost.
 
 The turns of one pair of processes are not independent of each other: they share pages, kernels and the hour. So the bootstrap has
 two levels. It draws pairs with replacement, and for each drawn pair turns with replacement; a ratio is the geometric mean over pairs of
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-LONG = 50e-6  # seconds: above, a row may lose 2 %
+LONG = 50e-6  # seconds: above, a case may lose 2 %
 LONG_LOSS, SHORT_LOSS, SHORT_SECONDS = 0.02, 0.05, 0.3e-6
 RESAMPLES = 4000
-ENOUGH = 6  # pairs without which no row is lost
+ENOUGH = 6  # pairs without which no case is lost
 
 Turns = Sequence[tuple[float, float]]
 """Seconds of a call of A and of B, turn by turn."""
@@ -31,7 +31,7 @@ class Interval:
 
 
 def interval(pairs: Sequence[Turns], resamples: int = RESAMPLES, seed: int = 0) -> Interval:
-    """The ratio B/A of a row from the turns of each pair of processes; the same numbers give the same interval.
+    """The ratio B/A of a case from the turns of each pair of processes; the same numbers give the same interval.
 
     Raises `ValueError` if there is no pair, or one without turns.
     """
@@ -68,7 +68,7 @@ def verdict(found: Interval, seconds: float, pairs: int) -> str:
     """`lost`, `unclear`, `slower`, `same` or `faster`, for a call that takes A `seconds`, after so many pairs of processes.
 
     lost: the whole interval is beyond what may be lost, and there are six pairs or more. Noise widens the interval, so it
-    does not fail a row, while a real loss does as soon as there is enough data. A row at the very bound has all of six pairs on the wrong side
+    does not fail a case, while a real loss does as soon as there is enough data. A case at the very bound has all of six pairs on the wrong side
     with 1.6 % probability; of three, 12 %. unclear: a part of the interval is beyond, or data is lacking. slower: certainly,
     but no more than allowed.
     """

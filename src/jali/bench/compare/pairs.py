@@ -1,4 +1,4 @@
-"""Measures rows: pairs of processes, one for each side, which take turns on the same cores until the time of this part is over."""
+"""Measures cases: pairs of processes, one for each side, which take turns on the same cores until the time of this part is over."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from jali.bench.compare.record import Record
 from jali.processes import ended_with_us
 
 WORKER = Path(__file__).with_name("worker.py")
-ROWS = Path(__file__).with_name("rows.py")
+CASES = Path(__file__).with_name("cases.py")
 LAUNCH = "import sys; from jali.comm.launcher import launch; sys.exit(launch(int(sys.argv[1]), sys.argv[2:]))"
 SIDES = ("A", "B")
-SILENCE = 180.0  # seconds after which a row has stalled; a turn takes less than one, its kernels are compiled in some tens
+SILENCE = 180.0  # seconds after which a case has stalled; a turn takes less than one, its kernels are compiled in some tens
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How rows are measured: pairs of processes per row, turns of each process, seconds of a turn, and what rows run on."""
+    """How cases are measured: pairs of processes per case, turns of each process, seconds of a turn, and what cases run on."""
 
     starts: int = 3
     turns: int = 7
@@ -38,8 +38,8 @@ class Settings:
     device: str = "cpu"
 
 
-class RowError(Exception):
-    """A row cannot be measured: `how` is "missing" where a side does not have it, "stalled" where no answer comes, else "failed"."""
+class CaseError(Exception):
+    """A case cannot be measured: `how` is "missing" where a side does not have it, "stalled" where no answer comes, else "failed"."""
 
     def __init__(self, how: str, why: str) -> None:
         super().__init__(why)
@@ -47,16 +47,16 @@ class RowError(Exception):
 
 
 class Side:
-    """The processes of one side for one row; ends them when it is closed. All that is waited for ends at `until`."""
+    """The processes of one side for one case; ends them when it is closed. All that is waited for ends at `until`."""
 
-    def __init__(self, name: str, package: Path, rows: Path, ranks: int, until: float) -> None:
+    def __init__(self, name: str, package: Path, cases: Path, ranks: int, until: float) -> None:
         self.name, self.until = name, until
         self.folder = tempfile.TemporaryDirectory(prefix="jali-")
         address = os.path.join(self.folder.name, "socket")
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(address)
         listener.listen()
-        command = [sys.executable, "-P", str(WORKER), str(package), str(rows), address]
+        command = [sys.executable, "-P", str(WORKER), str(package), str(cases), address]
         if ranks > 1:
             command = [sys.executable, "-c", LAUNCH, str(ranks), *command]
         self.errors = Path(self.folder.name, "errors")
@@ -73,7 +73,7 @@ class Side:
                     self._accept(listener)
             for line in self._lines():
                 if package.absolute() not in Path(line["jali"]).absolute().parents:
-                    raise RowError(
+                    raise CaseError(
                         "failed", f"{name} imported {line['jali']} instead of what is in {package}"
                     )
         except BaseException as error:
@@ -89,12 +89,12 @@ class Side:
                 self.links.append(link.makefile("rw"))
                 return
             if self.process.poll() is not None:
-                raise RowError("failed", self._last_words())
+                raise CaseError("failed", self._last_words())
 
     def _left(self) -> float:
         left = self.until - time.monotonic()
         if left <= 0:
-            raise OutOfTimeError(f"a row of {self.name}")
+            raise OutOfTimeError(f"a case of {self.name}")
         return left
 
     def _lines(self) -> list[dict[str, Any]]:
@@ -106,27 +106,27 @@ class Side:
                 text = line.readline()
             except TimeoutError:
                 self._left()
-                raise RowError("stalled", f"{self.name}: no answer for {SILENCE:g} s") from None
+                raise CaseError("stalled", f"{self.name}: no answer for {SILENCE:g} s") from None
             except ConnectionError:
                 text = ""
             if not text:
-                raise RowError("failed", self._last_words())
+                raise CaseError("failed", self._last_words())
             found.append(json.loads(text))
         return found
 
     def ask(self, **order: Any) -> list[dict[str, Any]]:
-        """Give all ranks an order; their answers. Raises `RowError` for what a rank refuses."""
+        """Give all ranks an order; their answers. Raises `CaseError` for what a rank refuses."""
         for line in self.links:
             try:
                 line.write(json.dumps(order) + "\n")
                 line.flush()
             except ConnectionError:
-                raise RowError("failed", self._last_words()) from None
+                raise CaseError("failed", self._last_words()) from None
         answers = self._lines()
         for how in ("missing", "failed"):
             for answer in answers:
                 if how in answer:
-                    raise RowError(how, f"{self.name}: {answer[how]}")
+                    raise CaseError(how, f"{self.name}: {answer[how]}")
         return answers
 
     def _last_words(self) -> str:
@@ -151,36 +151,36 @@ class Side:
 
 
 @contextlib.contextmanager
-def pair(packages: Sequence[Path], rows: Path, ranks: int, until: float) -> Iterator[list[Side]]:
+def pair(packages: Sequence[Path], cases: Path, ranks: int, until: float) -> Iterator[list[Side]]:
     """A process (or `ranks` of them) of each side."""
     with contextlib.ExitStack() as stack:
         sides = []
         for name, package in zip(SIDES, packages, strict=True):
-            sides.append(Side(name, package, rows, ranks, until))
+            sides.append(Side(name, package, cases, ranks, until))
             stack.push(sides[-1].close)
         yield sides
 
 
 def measure_pair(
-    row: str,
+    case: str,
     packages: Sequence[Path],
     settings: Settings,
     until: float,
     *,
-    rows: Path = ROWS,
+    cases: Path = CASES,
     ranks: int = 1,
     turns: int = 0,
     first: int = 0,
 ) -> tuple[list[tuple[float, float]], dict[str, Any]]:
-    """Turns of one fresh pair of processes, and the row's unit; `first` is the side that begins, `turns` other than the settings'.
+    """Turns of one fresh pair of processes, and the case's unit; `first` is the side that begins, `turns` other than the settings'.
 
-    Raises `RowError` or, at `until`, `OutOfTimeError`.
+    Raises `CaseError` or, at `until`, `OutOfTimeError`.
     """
-    with pair(packages, rows, ranks, until) as sides:
+    with pair(packages, cases, ranks, until) as sides:
         about: dict[str, Any] = {}
         counts = []
         for side in sides:
-            answers = side.ask(row=row, precision=settings.precision, device=settings.device)
+            answers = side.ask(case=case, precision=settings.precision, device=settings.device)
             once = max(answer["once"] for answer in answers)
             counts.append(max(1, round(settings.seconds / max(once, 1e-9))))
             about = {"unit": answers[0]["unit"], "per": answers[0]["per"]}
@@ -201,15 +201,15 @@ def measure(
     settings: Settings,
     until: float,
     *,
-    rows: Path = ROWS,
+    cases: Path = CASES,
     ranks: Mapping[str, int] | None = None,
     turns: Mapping[str, int] | None = None,
     say: Callable[[str], object] = lambda _: None,
 ) -> None:
-    """Add to the record what it lacks: `starts` pairs of each row, and twice as many (six at least) of rows that look lost, since a
+    """Add to the record what it lacks: `starts` pairs of each case, and twice as many (six at least) of cases that look lost, since a
     slow machine can look like a loss.
 
-    Pairs of a row are spread over the whole time. Raises `OutOfTimeError` at `until`; a pair that was under way is measured again later.
+    Pairs of a case are spread over the whole time. Raises `OutOfTimeError` at `until`; a pair that was under way is measured again later.
     """
     took: dict[str, float] = {}
     for start in range(max(2 * settings.starts, ENOUGH)):
@@ -228,13 +228,13 @@ def measure(
                     packages,
                     settings,
                     until,
-                    rows=rows,
+                    cases=cases,
                     ranks=(ranks or {}).get(name, 1),
                     turns=(turns or {}).get(name, 0),
                     first=start,
                 )
                 record.add(name, found, **about)
-            except RowError as error:
+            except CaseError as error:
                 record.leave_out(name, error.how, str(error))
             took[name] = time.monotonic() - began
             say(name)

@@ -19,15 +19,15 @@ VERSION = 1
 
 
 class Record:
-    """What has been measured of each row: the turns of its pairs, or why there are none."""
+    """What has been measured of each case: the turns of its pairs, or why there are none."""
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
         self.path, self.about = path, dict(about)
         self.pairs: dict[str, list[Turns]] = {}
         self.without: dict[str, tuple[str, str]] = {}
-        """Rows that were not compared: ("missing" or "failed", and why)."""
+        """Cases that were not compared: ("missing" or "failed", and why)."""
         self.work: dict[str, dict[str, Any]] = {}
-        """Rows' units, and how many of them a call does."""
+        """Cases' units, and how many of them a call does."""
 
     @classmethod
     def begin(cls, path: Path, about: Mapping[str, Any]) -> Record:
@@ -66,13 +66,13 @@ class Record:
             record._take(line)
         return record
 
-    def add(self, row: str, turns: Turns, unit: str, per: float) -> None:
+    def add(self, case: str, turns: Turns, unit: str, per: float) -> None:
         """What a pair of processes measured."""
-        self._write({"row": row, "turns": [list(turn) for turn in turns], "unit": unit, "per": per})
+        self._write({"case": case, "turns": [list(turn) for turn in turns], "unit": unit, "per": per})
 
-    def leave_out(self, row: str, how: str, why: str) -> None:
-        """A row that cannot be compared."""
-        self._write({"row": row, how: why})
+    def leave_out(self, case: str, how: str, why: str) -> None:
+        """A case that cannot be compared."""
+        self._write({"case": case, how: why})
 
     def _write(self, line: dict[str, Any]) -> None:
         data = _line(line).encode()
@@ -84,13 +84,13 @@ class Record:
         self._take(line)
 
     def _take(self, line: dict[str, Any]) -> None:
-        row = line["row"]
+        case = line["case"]
         for how in ("missing", "failed", "stalled"):
             if how in line:
-                self.without[row] = how, line[how]
+                self.without[case] = how, line[how]
                 return
-        self.pairs.setdefault(row, []).append([(a, b) for a, b in line["turns"]])
-        self.work[row] = {"unit": line["unit"], "per": line["per"]}
+        self.pairs.setdefault(case, []).append([(a, b) for a, b in line["turns"]])
+        self.work[case] = {"unit": line["unit"], "per": line["per"]}
 
 
 def _line(value: Mapping[str, Any]) -> str:

@@ -15,12 +15,12 @@ PRECISE = ("lost", "unclear", "faster", "slower", "same")
 
 
 def results(record: Record, names: Sequence[str]) -> list[dict[str, Any]]:
-    """What was found of each row: times of both sides in `unit`, the ratio B/A with its interval and the verdict, or why there is none."""
+    """What was found of each case: times of both sides in `unit`, the ratio B/A with its interval and the verdict, or why there is none."""
     found: list[dict[str, Any]] = []
     for name in names:
         if name in record.without:
             how, why = record.without[name]
-            found.append({"row": name, "verdict": how, "why": why})
+            found.append({"case": name, "verdict": how, "why": why})
         elif pairs := record.pairs.get(name):
             work = record.work[name]
             scale = SCALE[work["unit"].split("/")[0]] / work["per"]
@@ -28,7 +28,7 @@ def results(record: Record, names: Sequence[str]) -> list[dict[str, Any]]:
             between = interval(pairs)
             found.append(
                 {
-                    "row": name,
+                    "case": name,
                     "verdict": verdict(between, seconds, len(pairs)),
                     "A": seconds * scale,
                     "B": seconds_of(pairs, 1) * scale,
@@ -43,8 +43,8 @@ def results(record: Record, names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def failing(found: Sequence[dict[str, Any]]) -> list[str]:
-    """Rows for which the comparison fails: lost ones, and those that one side could not finish or stalled in."""
-    return [row["row"] for row in found if row["verdict"] in ("lost", "failed", "stalled")]
+    """Cases for which the comparison fails: lost ones, and those that one side could not finish or stalled in."""
+    return [case["case"] for case in found if case["verdict"] in ("lost", "failed", "stalled")]
 
 
 def text(record: Record, names: Sequence[str]) -> str:
@@ -55,16 +55,16 @@ def text(record: Record, names: Sequence[str]) -> str:
         f"A {about['A']['label']}   B {about['B']['label']}   {about['machine']}",
         f"{'':24s} {'A':>10s} {'B':>10s} {'':8s}  B/A (95 %)",
     ]
-    for row in found:
-        if "ratio" in row:
+    for case in found:
+        if "ratio" in case:
             lines.append(
-                f"{row['row']:24s} {row['A']:10.4g} {row['B']:10.4g} {row['unit']:8s} "
-                f"{row['ratio']:6.3f} ({row['low']:.3f} .. {row['high']:.3f})  {row['verdict']}"
+                f"{case['case']:24s} {case['A']:10.4g} {case['B']:10.4g} {case['unit']:8s} "
+                f"{case['ratio']:6.3f} ({case['low']:.3f} .. {case['high']:.3f})  {case['verdict']}"
             )
         else:
-            lines.append(f"{row['row']:24s} {row['verdict']}: {row['why']}")
+            lines.append(f"{case['case']:24s} {case['verdict']}: {case['why']}")
     counts = {
-        word: sum(row["verdict"] == word for row in found)
+        word: sum(case["verdict"] == word for case in found)
         for word in (*PRECISE, "missing", "failed", "stalled")
     }
     lines.append(
@@ -75,4 +75,4 @@ def text(record: Record, names: Sequence[str]) -> str:
 
 def as_json(record: Record, names: Sequence[str], finished: bool) -> dict[str, Any]:
     """What was compared, whether it is finished, and its results."""
-    return {**record.about, "finished": finished, "rows": results(record, names)}
+    return {**record.about, "finished": finished, "cases": results(record, names)}

@@ -1,6 +1,6 @@
-"""A process of one side of a comparison, run as a script: imports the jali of that side, sets up a row, and times it when told to.
+"""A process of one side of a comparison, run as a script: imports the jali of that side, sets up a case, and times it when told to.
 
-`python worker.py PACKAGE ROWS SOCKET`. It stays alone in a file, since beside it there may be a jali that does not have it. Between its
+`python worker.py PACKAGE CASES SOCKET`. It stays alone in a file, since beside it there may be a jali that does not have it. Between its
 turns it waits for a line and uses no processor. Answers go through a socket: standard streams belong to whatever prints.
 """
 
@@ -44,10 +44,10 @@ def module_at(path: str, name: str) -> ModuleType:
     return module
 
 
-def set_up(rows: str, order: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The work of a row, and the answer: what it is and how long a call takes, or why there is none."""
+def set_up(cases: str, order: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The work of a case, and the answer: what it is and how long a call takes, or why there is none."""
     try:
-        work = module_at(rows, "jali_bench_rows").set_up(order["row"], order["precision"], order["device"])
+        work = module_at(cases, "jali_bench_cases").set_up(order["case"], order["precision"], order["device"])
     except (ImportError, AttributeError, TypeError) as error:
         return None, {"missing": f"{type(error).__name__}: {error}".splitlines()[0]}
     run(work, 1)
@@ -67,7 +67,7 @@ def run(work: Any, count: int) -> float:
     return (time.perf_counter() - start) / count
 
 
-def serve(package: str, rows: str, address: str) -> None:
+def serve(package: str, cases: str, address: str) -> None:
     """Answers lines until the other end closes."""
     sys.meta_path.insert(0, OnlyFrom(package))
     link = socket.socket(socket.AF_UNIX)
@@ -85,13 +85,13 @@ def serve(package: str, rows: str, address: str) -> None:
         for line in lines:
             order = json.loads(line)
             try:
-                if "row" in order:
-                    work, found = set_up(rows, order)
+                if "case" in order:
+                    work, found = set_up(cases, order)
                     answer(**found)
                 else:
                     run(work, 1)  # the other side had the caches
                     answer(seconds=run(work, order["count"]))
-            except Exception as error:  # every failure of either side is told, and ends the row
+            except Exception as error:  # every failure of either side is told, and ends the case
                 traceback.print_exc()
                 answer(failed=f"{type(error).__name__}: {error}".splitlines()[0])
 

@@ -67,7 +67,7 @@ struct unsigned_of<uint64_t> {
     typedef uint64_t type;
 };
 
-// One row for each operation, whose name JALI_OPERATION is.
+// One entry for each operation, whose name JALI_OPERATION is.
 struct operation_sum {
     template <class T>
     static JALI_MEMBER T of(T a, T b) {

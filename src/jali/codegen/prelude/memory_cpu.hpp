@@ -167,12 +167,12 @@ JALI_INLINE void store_unit(char* to, integer x) {
 #endif
     copy_bits(to, &unit, sizeof unit);
 }
-template <class ROW, int UNITS, int PACKET>
-JALI_INLINE void load_units(integer* units, real* norm, const coded<ROW, UNITS, PACKET>* base, int64_t block) {
-    constexpr int64_t step = JALI_LANES * sizeof(typename ROW::unit);
-    const char* from = (const char*)base + block * (JALI_LANES * coded<ROW, UNITS, PACKET>::site_bytes);
-    for (int c = 0; c < UNITS; ++c) units[c] = load_unit<typename ROW::unit>(from + c * step);
-    if (ROW::norm) {
+template <class FORMAT, int UNITS, int PACKET>
+JALI_INLINE void load_units(integer* units, real* norm, const coded<FORMAT, UNITS, PACKET>* base, int64_t block) {
+    constexpr int64_t step = JALI_LANES * sizeof(typename FORMAT::unit);
+    const char* from = (const char*)base + block * (JALI_LANES * coded<FORMAT, UNITS, PACKET>::site_bytes);
+    for (int c = 0; c < UNITS; ++c) units[c] = load_unit<typename FORMAT::unit>(from + c * step);
+    if (FORMAT::norm) {
         stored_f32 norms;
         copy_bits(&norms, from + UNITS * step, sizeof norms);
 #if JALI_LANES == 1
@@ -182,12 +182,12 @@ JALI_INLINE void load_units(integer* units, real* norm, const coded<ROW, UNITS, 
 #endif
     }
 }
-template <class ROW, int UNITS, int PACKET>
-JALI_INLINE void store_units(coded<ROW, UNITS, PACKET>* base, int64_t block, const integer* units, real norm) {
-    constexpr int64_t step = JALI_LANES * sizeof(typename ROW::unit);
-    char* to = (char*)base + block * (JALI_LANES * coded<ROW, UNITS, PACKET>::site_bytes);
-    for (int c = 0; c < UNITS; ++c) store_unit<typename ROW::unit>(to + c * step, units[c]);
-    if (ROW::norm) {
+template <class FORMAT, int UNITS, int PACKET>
+JALI_INLINE void store_units(coded<FORMAT, UNITS, PACKET>* base, int64_t block, const integer* units, real norm) {
+    constexpr int64_t step = JALI_LANES * sizeof(typename FORMAT::unit);
+    char* to = (char*)base + block * (JALI_LANES * coded<FORMAT, UNITS, PACKET>::site_bytes);
+    for (int c = 0; c < UNITS; ++c) store_unit<typename FORMAT::unit>(to + c * step, units[c]);
+    if (FORMAT::norm) {
 #if JALI_LANES == 1
         const stored_f32 norms = float(norm.value);
 #else
@@ -196,12 +196,12 @@ JALI_INLINE void store_units(coded<ROW, UNITS, PACKET>* base, int64_t block, con
         copy_bits(to + UNITS * step, &norms, sizeof norms);
     }
 }
-template <int N, class V, class ROW, int UNITS, int PACKET>
-JALI_INLINE void store_element_masked(coded<ROW, UNITS, PACKET>* base, int64_t block, const V* v, mask m,
+template <int N, class V, class FORMAT, int UNITS, int PACKET>
+JALI_INLINE void store_element_masked(coded<FORMAT, UNITS, PACKET>* base, int64_t block, const V* v, mask m,
                                       int64_t* counters) {
     integer units[UNITS], before[UNITS];
     real norm = splat(0), norm_before = splat(0);
-    const mask lost = ROW::template encode<N>(units, &norm, v) & m;
+    const mask lost = FORMAT::template encode<N>(units, &norm, v) & m;
     if (!JALI_LIKELY(!any(lost))) count_lost(counters, lost);
     load_units(before, &norm_before, base, block);
     for (int c = 0; c < UNITS; ++c) units[c] = select(m, units[c], before[c]);
@@ -216,8 +216,8 @@ JALI_INLINE integer permute(const integer& x, lane_order order) {
     return bits_of(permute(real_of_bits(x), order));
 }
 #endif
-template <int N, class V, class ROW, int UNITS, int PACKET>
-JALI_INLINE const V* stage(V* tmp, const coded<ROW, UNITS, PACKET>* base, uint32_t entry,
+template <int N, class V, class FORMAT, int UNITS, int PACKET>
+JALI_INLINE const V* stage(V* tmp, const coded<FORMAT, UNITS, PACKET>* base, uint32_t entry,
                            const int32_t* permutations) {
     const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
     block_at<N>(tmp, base, entry & ENTRY_BLOCK);
@@ -226,9 +226,9 @@ JALI_INLINE const V* stage(V* tmp, const coded<ROW, UNITS, PACKET>* base, uint32
     for (int c = 0; c < N; ++c) tmp[c] = permute(tmp[c], order);
     return tmp;
 }
-template <int N, class ROW, int UNITS, int PACKET>
-JALI_INLINE void fetch_ahead(const coded<ROW, UNITS, PACKET>* base, uint32_t entry) {
-    fetch_ahead<coded<ROW, UNITS, PACKET>::site_bytes>((const char*)base, entry);
+template <int N, class FORMAT, int UNITS, int PACKET>
+JALI_INLINE void fetch_ahead(const coded<FORMAT, UNITS, PACKET>* base, uint32_t entry) {
+    fetch_ahead<coded<FORMAT, UNITS, PACKET>::site_bytes>((const char*)base, entry);
 }
 // The boundary factor of what an entry names.
 template <int N>

@@ -61,13 +61,13 @@ JALI_INLINE void as_stored(real* out, const packet<float, SIZE>*, const real* v)
 #endif
 
 // Units of a coded field: its packets, and the norm of a site behind those of its group.
-template <class ROW, int UNITS, int PACKET>
-JALI_INLINE const char* group_of(const coded<ROW, UNITS, PACKET>* base, int64_t x) {
-    return (const char*)base + (x / GROUP) * (GROUP * coded<ROW, UNITS, PACKET>::site_bytes);
+template <class FORMAT, int UNITS, int PACKET>
+JALI_INLINE const char* group_of(const coded<FORMAT, UNITS, PACKET>* base, int64_t x) {
+    return (const char*)base + (x / GROUP) * (GROUP * coded<FORMAT, UNITS, PACKET>::site_bytes);
 }
-template <class ROW, int UNITS, int PACKET>
-JALI_INLINE void load_units(integer* units, real* norm, const coded<ROW, UNITS, PACKET>* base, int64_t x) {
-    typedef packet<typename ROW::unit, PACKET> piece;
+template <class FORMAT, int UNITS, int PACKET>
+JALI_INLINE void load_units(integer* units, real* norm, const coded<FORMAT, UNITS, PACKET>* base, int64_t x) {
+    typedef packet<typename FORMAT::unit, PACKET> piece;
     const char* group = group_of(base, x);
     const piece* from = (const piece*)group + x % GROUP;
     JALI_UNROLL
@@ -76,21 +76,21 @@ JALI_INLINE void load_units(integer* units, real* norm, const coded<ROW, UNITS, 
         JALI_UNROLL
         for (int j = 0; j < PACKET; ++j) units[k * PACKET + j] = lane_integer(q.value[j]);
     }
-    if (ROW::norm) *norm = JALI_REAL(((const float*)(group + GROUP * UNITS * sizeof(typename ROW::unit)))[x % GROUP]);
+    if (FORMAT::norm) *norm = JALI_REAL(((const float*)(group + GROUP * UNITS * sizeof(typename FORMAT::unit)))[x % GROUP]);
 }
-template <class ROW, int UNITS, int PACKET>
-JALI_INLINE void store_units(coded<ROW, UNITS, PACKET>* base, int64_t x, const integer* units, real norm) {
-    typedef packet<typename ROW::unit, PACKET> piece;
+template <class FORMAT, int UNITS, int PACKET>
+JALI_INLINE void store_units(coded<FORMAT, UNITS, PACKET>* base, int64_t x, const integer* units, real norm) {
+    typedef packet<typename FORMAT::unit, PACKET> piece;
     char* group = (char*)group_of(base, x);
     piece* to = (piece*)group + x % GROUP;
     JALI_UNROLL
     for (int k = 0; k < UNITS / PACKET; ++k) {
         piece q;
         JALI_UNROLL
-        for (int j = 0; j < PACKET; ++j) q.value[j] = typename ROW::unit(units[k * PACKET + j].value);
+        for (int j = 0; j < PACKET; ++j) q.value[j] = typename FORMAT::unit(units[k * PACKET + j].value);
         to[k * GROUP] = q;
     }
-    if (ROW::norm) ((float*)(group + GROUP * UNITS * sizeof(typename ROW::unit)))[x % GROUP] = float(norm.value);
+    if (FORMAT::norm) ((float*)(group + GROUP * UNITS * sizeof(typename FORMAT::unit)))[x % GROUP] = float(norm.value);
 }
 // The boundary factor of what an entry names.
 template <int N>
@@ -132,8 +132,8 @@ JALI_INLINE void store_in_row(packet<T, SIZE>* base, int64_t x, const real* v) {
     }
 }
 // Whole numbers: a site is one unit, in groups and in rows.
-template <int N, class V, class ROW, int UNITS, int PACKET>
-JALI_INLINE const V* block_in_row(V* out, const coded<ROW, UNITS, PACKET>* base, int64_t x) {
+template <int N, class V, class FORMAT, int UNITS, int PACKET>
+JALI_INLINE const V* block_in_row(V* out, const coded<FORMAT, UNITS, PACKET>* base, int64_t x) {
     static_assert(UNITS == PACKET, "a coded site of an array is one packet");
     return block_at<N>(out, base, x);
 }
@@ -152,8 +152,8 @@ JALI_INLINE void store_element(array_sites<packet<float, SIZE>> field, int64_t x
     store_in_row<N>(field.base, x, v);
 }
 #endif
-template <int N, class V, class ROW, int UNITS, int PACKET>
-JALI_INLINE void store_element(array_sites<coded<ROW, UNITS, PACKET>> field, int64_t x, const V* v, int64_t* counters) {
+template <int N, class V, class FORMAT, int UNITS, int PACKET>
+JALI_INLINE void store_element(array_sites<coded<FORMAT, UNITS, PACKET>> field, int64_t x, const V* v, int64_t* counters) {
     store_element<N>(field.base, x, v, counters);
 }
 

@@ -40,8 +40,8 @@ JALI_INLINE thread_sites sites_of_thread(int64_t tile, int64_t begin, int64_t en
 // Of JALI_WIDTH neighbours, packet by packet: reals of one packet in a row, as wide as memory is accessed.
 template <int N, class T, int SIZE_>
 struct neighbours {
-    static const int SIZE = SIZE_, PACKETS = N / SIZE, ROW = SIZE * JALI_WIDTH;
-    static const int MOST = 16 / int(sizeof(T)), PIECE = ROW < MOST ? ROW : MOST;
+    static const int SIZE = SIZE_, PACKETS = N / SIZE, FORMAT = SIZE * JALI_WIDTH;
+    static const int MOST = 16 / int(sizeof(T)), PIECE = FORMAT < MOST ? FORMAT : MOST;
     typedef packet<T, PIECE> piece;
     static JALI_MEMBER int64_t place(int64_t x) { return ((x / GROUP) * (PACKETS * GROUP) + x % GROUP) * SIZE; }
 };
@@ -52,7 +52,7 @@ JALI_INLINE void load_neighbours(real (*out)[N], const packet<T, SIZE>* base, in
     JALI_UNROLL
     for (int k = 0; k < row::PACKETS; ++k) {
         JALI_UNROLL
-        for (int r = 0; r < row::ROW; r += row::PIECE) {
+        for (int r = 0; r < row::FORMAT; r += row::PIECE) {
             const typename row::piece q = *(const typename row::piece*)(from + k * GROUP * row::SIZE + r);
             JALI_UNROLL
             for (int j = 0; j < row::PIECE; ++j)
@@ -67,7 +67,7 @@ JALI_INLINE void store_neighbours(packet<T, SIZE>* base, int64_t x, const real (
     JALI_UNROLL
     for (int k = 0; k < row::PACKETS; ++k) {
         JALI_UNROLL
-        for (int r = 0; r < row::ROW; r += row::PIECE) {
+        for (int r = 0; r < row::FORMAT; r += row::PIECE) {
             typename row::piece q;
             JALI_UNROLL
             for (int j = 0; j < row::PIECE; ++j)
@@ -111,13 +111,13 @@ JALI_INLINE void store_sites(packet<float, SIZE>* base, const thread_sites& own,
 }
 #endif
 // Coded fields: site by site.
-template <int N, class V, class ROW, int UNITS, int PACKET>
-JALI_INLINE void load_sites(V (*out)[N], const coded<ROW, UNITS, PACKET>* base, const thread_sites& own) {
+template <int N, class V, class FORMAT, int UNITS, int PACKET>
+JALI_INLINE void load_sites(V (*out)[N], const coded<FORMAT, UNITS, PACKET>* base, const thread_sites& own) {
     JALI_UNROLL
     for (int j = 0; j < EACH; ++j) block_at<N>(out[j], base, own.x[j]);
 }
-template <int N, class V, class ROW, int UNITS, int PACKET>
-JALI_INLINE void store_sites(coded<ROW, UNITS, PACKET>* base, const thread_sites& own, const V (*v)[N],
+template <int N, class V, class FORMAT, int UNITS, int PACKET>
+JALI_INLINE void store_sites(coded<FORMAT, UNITS, PACKET>* base, const thread_sites& own, const V (*v)[N],
                              int64_t* counters) {
     JALI_UNROLL
     for (int j = 0; j < EACH; ++j)

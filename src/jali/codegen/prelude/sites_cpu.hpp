@@ -7,7 +7,7 @@
 // the first has; all of both can be read. A field of L lanes keeps N numbers of site s at block s / L, lane s % L. Ghosts of an array lie apart: from site `first` on,
 // `away` bytes from where they would follow.
 typedef __UINT16_TYPE__ uint16_t;
-const uint32_t SCATTERED = uint32_t(1) << 31, PAIRED = uint32_t(1) << 30, ROW = PAIRED - 1;
+const uint32_t SCATTERED = uint32_t(1) << 31, PAIRED = uint32_t(1) << 30, FORMAT = PAIRED - 1;
 struct site_table {
     const uint32_t *entries, *lists;
 };
@@ -15,7 +15,7 @@ struct ghost_place {
     int64_t first, away;
 };
 JALI_INLINE const uint32_t* sites_of_lanes(site_table table, uint32_t entry) {
-    return table.lists + int64_t(entry & ROW) * (JALI_LANES + 3);
+    return table.lists + int64_t(entry & FORMAT) * (JALI_LANES + 3);
 }
 // Number 0 of a site whose numbers take `size` bytes each; the next ones are L numbers further.
 template <int L>
@@ -175,11 +175,11 @@ JALI_INLINE uint32_t site_of_lane(site_table table, int64_t x, int l) {
     const uint32_t entry = table.entries[x];
     return entry < SCATTERED ? entry + l : sites_of_lanes(table, entry)[l];
 }
-template <int L, int N, class V, class ROW, int UNITS, int PACKET>
-JALI_INLINE const V* gather_coded(V* tmp, const coded<ROW, UNITS, PACKET>* base, site_table table, int64_t x,
+template <int L, int N, class V, class FORMAT, int UNITS, int PACKET>
+JALI_INLINE const V* gather_coded(V* tmp, const coded<FORMAT, UNITS, PACKET>* base, site_table table, int64_t x,
                                   ghost_place ghosts) {
-    typedef typename ROW::unit unit;
-    constexpr int64_t bytes = coded<ROW, UNITS, PACKET>::site_bytes;
+    typedef typename FORMAT::unit unit;
+    constexpr int64_t bytes = coded<FORMAT, UNITS, PACKET>::site_bytes;
     integer units[UNITS];
     real norm = splat(0);
     for (int l = 0; l < JALI_LANES; ++l) {
@@ -190,25 +190,25 @@ JALI_INLINE const V* gather_coded(V* tmp, const coded<ROW, UNITS, PACKET>* base,
             copy_bits(&u, from + c * L * sizeof u, sizeof u);
             units[c][l] = lane_integer(u);
         }
-        if (ROW::norm) {
+        if (FORMAT::norm) {
             float n;
             const char* norms = place_of_site<L>(base, site, ghosts, bytes, sizeof n) + L * UNITS * sizeof(unit);
             copy_bits(&n, norms, sizeof n);
             norm[l] = JALI_REAL(n);
         }
     }
-    ROW::template decode<N>(tmp, units, norm);
+    FORMAT::template decode<N>(tmp, units, norm);
     return tmp;
 }
-template <int L, int N, class V, class ROW, int UNITS, int PACKET>
-JALI_INLINE void scatter_coded(coded<ROW, UNITS, PACKET>* base, site_table table, int64_t x, const V* v, mask active,
+template <int L, int N, class V, class FORMAT, int UNITS, int PACKET>
+JALI_INLINE void scatter_coded(coded<FORMAT, UNITS, PACKET>* base, site_table table, int64_t x, const V* v, mask active,
                                int64_t* counters) {
-    typedef typename ROW::unit unit;
-    constexpr int64_t bytes = coded<ROW, UNITS, PACKET>::site_bytes;
+    typedef typename FORMAT::unit unit;
+    constexpr int64_t bytes = coded<FORMAT, UNITS, PACKET>::site_bytes;
     const ghost_place none = {int64_t(SCATTERED), 0};
     integer units[UNITS];
     real norm = splat(0);
-    const mask lost = ROW::template encode<N>(units, &norm, v) & active;
+    const mask lost = FORMAT::template encode<N>(units, &norm, v) & active;
     if (!JALI_LIKELY(!any(lost))) count_lost(counters, lost);
     for (int l = 0; l < JALI_LANES; ++l) {
         if (!active[l]) continue;
@@ -218,7 +218,7 @@ JALI_INLINE void scatter_coded(coded<ROW, UNITS, PACKET>* base, site_table table
             const unit u = unit(units[c][l]);
             copy_bits(to + c * L * sizeof u, &u, sizeof u);
         }
-        if (ROW::norm) {
+        if (FORMAT::norm) {
             const float n = float(norm[l]);
             char* norms = (char*)place_of_site<L>(base, site, none, bytes, sizeof n) + L * UNITS * sizeof(unit);
             copy_bits(norms, &n, sizeof n);
@@ -232,7 +232,7 @@ JALI_INLINE bool factors_of_sites(JALI_REAL* factors, site_table table, const ui
                                   const JALI_REAL* of_classes) {
     const uint32_t entry = table.entries[x];
     if (JALI_LIKELY(entry < SCATTERED)) return false;
-    const uint16_t* kinds = classes + int64_t(entry & ROW) * JALI_LANES;
+    const uint16_t* kinds = classes + int64_t(entry & FORMAT) * JALI_LANES;
     bool any_other = false;
     for (int l = 0; l < JALI_LANES; ++l) {
         any_other |= kinds[l] != 0;

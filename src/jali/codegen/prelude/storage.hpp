@@ -36,27 +36,27 @@ JALI_CALL void apply_sign(integer* x, const JALI_REAL* factor) {
     for (int c = 0; c < N; ++c) x[c] = x[c] * sign;
 }
 
-// The memory of a field whose row (jali.codegen.formats) says how numbers become units and back: UNITS of ROW::unit for each
-// site, in packets of PACKET on devices, and a norm in float32 behind them if ROW::norm. ROW::decode<N>(v, units, norm) makes N
-// values of them, ROW::encode<N>(units, &norm, v) the inverse; it returns the lanes with a value that the row cannot hold. Both
+// The memory of a field whose format (jali.codegen.formats) says how numbers become units and back: UNITS of FORMAT::unit for each
+// site, in packets of PACKET on devices, and a norm in float32 behind them if FORMAT::norm. FORMAT::decode<N>(v, units, norm) makes N
+// values of them, FORMAT::encode<N>(units, &norm, v) the inverse; it returns the lanes with a value that the format cannot hold. Both
 // act lane by lane, like all arithmetic, so that stored bytes do not depend on the number of lanes.
-template <class ROW, int UNITS, int PACKET>
+template <class FORMAT, int UNITS, int PACKET>
 struct coded {
-    static const int site_bytes = UNITS * int(sizeof(typename ROW::unit)) + (ROW::norm ? 4 : 0);
+    static const int site_bytes = UNITS * int(sizeof(typename FORMAT::unit)) + (FORMAT::norm ? 4 : 0);
 };
 // What reading the field gives after it was written.
-template <int N, class V, class ROW, int UNITS, int PACKET>
-JALI_INLINE void as_stored(V* out, const coded<ROW, UNITS, PACKET>*, const V* v) {
+template <int N, class V, class FORMAT, int UNITS, int PACKET>
+JALI_INLINE void as_stored(V* out, const coded<FORMAT, UNITS, PACKET>*, const V* v) {
     integer units[UNITS];
     real norm = splat(0);
-    ROW::template encode<N>(units, &norm, v);
-    ROW::template decode<N>(out, units, norm);
+    FORMAT::template encode<N>(units, &norm, v);
+    FORMAT::template decode<N>(out, units, norm);
 }
 
 JALI_INLINE mask all_lanes(bool value) {
     return splat_integer(value ? -1 : 0);
 }
-// Sites with a value that the row of a field cannot hold.
+// Sites with a value that the format of a field cannot hold.
 JALI_INLINE void count_lost(int64_t* counters, mask lost) {
     int64_t count = 0;
     for (int l = 0; l < JALI_LANES; ++l) count += lost[l] != 0;
@@ -67,19 +67,19 @@ JALI_INLINE void count_lost(int64_t* counters, mask lost) {
 #endif
 }
 // The values of a site or of the lanes of a block. How units lie in memory, load_units and store_units know.
-template <int N, class V, class ROW, int UNITS, int PACKET>
-JALI_INLINE const V* block_at(V* tmp, const coded<ROW, UNITS, PACKET>* base, int64_t x) {
+template <int N, class V, class FORMAT, int UNITS, int PACKET>
+JALI_INLINE const V* block_at(V* tmp, const coded<FORMAT, UNITS, PACKET>* base, int64_t x) {
     integer units[UNITS];
     real norm = splat(0);
     load_units(units, &norm, base, x);
-    ROW::template decode<N>(tmp, units, norm);
+    FORMAT::template decode<N>(tmp, units, norm);
     return tmp;
 }
-template <int N, class V, class ROW, int UNITS, int PACKET>
-JALI_INLINE void store_element(coded<ROW, UNITS, PACKET>* base, int64_t x, const V* v, int64_t* counters) {
+template <int N, class V, class FORMAT, int UNITS, int PACKET>
+JALI_INLINE void store_element(coded<FORMAT, UNITS, PACKET>* base, int64_t x, const V* v, int64_t* counters) {
     integer units[UNITS];
     real norm = splat(0);
-    const mask lost = ROW::template encode<N>(units, &norm, v);
+    const mask lost = FORMAT::template encode<N>(units, &norm, v);
     if (!JALI_LIKELY(!any(lost))) count_lost(counters, lost);
     store_units(base, x, units, norm);
 }

@@ -2,7 +2,7 @@
 
 A file of this folder is named as parameter files name the algorithm, and has an `ALGORITHM`: an update of every link
 that keeps the weight exp(-S) of any action and is ergodic by itself. Parameter files, their documentation and
-`jali run` take it from here. Overrelaxation, which draws nothing, comes after it and is no row.
+`jali run` take it from here. Overrelaxation, which draws nothing, comes after it and is no entry.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from jali.rows import row_names
+from jali.registry import entry_names
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A row."""
+    """An entry."""
 
     title: str
     """In sentences: "heat bath"."""
@@ -35,5 +35,5 @@ class Algorithm:
 
 @functools.cache
 def algorithms() -> dict[str, Algorithm]:
-    """All rows by name, in alphabetical order."""
-    return {name: importlib.import_module(f"{__name__}.{name}").ALGORITHM for name in row_names(__file__)}
+    """All entries by name, in alphabetical order."""
+    return {name: importlib.import_module(f"{__name__}.{name}").ALGORITHM for name in entry_names(__file__)}

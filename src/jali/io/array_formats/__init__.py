@@ -1,7 +1,7 @@
 """Files of arrays that other programs read: a file each, found by being here.
 
 A file of this folder has a `FORMAT`: how a file is recognised, the function that makes one with all but the numbers in it, and
-the one that reads what it says. `jali.io.arrays` asks these rows. What all share (numbers in their places, checksums, the
+the one that reads what it says. `jali.io.arrays` asks these entries. What all share (numbers in their places, checksums, the
 seal, writing by many ranks at once) is there.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jali.rows import row_names
+from jali.registry import entry_names
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Outline:
 
 @dataclass(frozen=True)
 class ArrayFormat:
-    """A row: a format that is read and written."""
+    """An entry: a format that is read and written."""
 
     name: str
     """As `Field.save(format=)` takes it."""
@@ -57,6 +57,6 @@ class ArrayFormat:
 
 @functools.cache
 def array_formats() -> dict[str, ArrayFormat]:
-    """All rows by name, in the alphabetical order of their files."""
-    rows = (importlib.import_module(f"{__name__}.{name}").FORMAT for name in row_names(__file__))
-    return {row.name: row for row in rows}
+    """All entries by name, in the alphabetical order of their files."""
+    registry = (importlib.import_module(f"{__name__}.{name}").FORMAT for name in entry_names(__file__))
+    return {entry.name: entry for entry in registry}

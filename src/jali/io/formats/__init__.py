@@ -1,7 +1,7 @@
 """File formats of gauge configurations: a file each, found by being here.
 
 A file of this folder has a `FORMAT`: how a file is recognised, the function that reads its header, and the writer if
-there is one. `jali.io` and the commands ask these rows; nothing else names a format. What all share (site records,
+there is one. `jali.io` and the commands ask these entries; nothing else names a format. What all share (site records,
 checksums, writing by many ranks at once) is in the modules of `jali.io`.
 """
 
@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jali.rows import row_names
+from jali.registry import entry_names
 
 from ..links import Asked, Contents
 
@@ -44,7 +44,7 @@ class Writer:
 
 @dataclass(frozen=True)
 class Format:
-    """A row: a format that is read."""
+    """An entry: a format that is read."""
 
     name: str
     """What `recognise` says."""
@@ -63,13 +63,13 @@ class Format:
 
 @functools.cache
 def formats() -> tuple[Format, ...]:
-    """All rows, in the alphabetical order of their files."""
-    return tuple(importlib.import_module(f"{__name__}.{name}").FORMAT for name in row_names(__file__))
+    """All entries, in the alphabetical order of their files."""
+    return tuple(importlib.import_module(f"{__name__}.{name}").FORMAT for name in entry_names(__file__))
 
 
 def writers() -> dict[str, Writer]:
     """The formats that are written, by name."""
-    return {row.writer.name: row.writer for row in formats() if row.writer}
+    return {entry.writer.name: entry.writer for entry in formats() if entry.writer}
 
 
 def format_named(path: str | os.PathLike[str]) -> str | None:

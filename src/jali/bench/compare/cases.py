@@ -1,8 +1,8 @@
-"""What is measured: the rows of `jali bench compare`, and the work that scripts of `benchmarks/` time by the same text.
+"""What is measured: the cases of `jali bench compare`, and the work that scripts of `benchmarks/` time by the same text.
 
-A row sets up its fields and gives a call. Both sides of a comparison run this file, each with its own jali, so rows keep to functions that
+A case sets up its fields and gives a call. Both sides of a comparison run this file, each with its own jali, so cases keep to functions that
 have long been public; what one side has under another name is chosen by `first_of`. A side that does not have one of them does not have
-the row. With `--device` the same rows run on a device.
+the case. With `--device` the same cases run on a device.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BETA = 5.7
 
 def first_of(*choices: str | Callable[[], Any]) -> Any:
     """What the first of these finds that this side has, for what has been renamed: `first_of("jali.gauge:sweep", "jali.gauge:update")`,
-    or `first_of(lambda: jali.new, lambda: jali.old)`. Choose while a row is set up, not in its call, which is timed.
+    or `first_of(lambda: jali.new, lambda: jali.old)`. Choose while a case is set up, not in its call, which is timed.
 
     Raises AttributeError where this side has none of them.
     """
@@ -52,8 +52,8 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Row:
-    """A row: what it is, its set-up for a precision, how many ranks it needs, whether devices have it, and turns if few are enough."""
+class BenchCase:
+    """A case: what it is, its set-up for a precision, how many ranks it needs, whether devices have it, and turns if few are enough."""
 
     about: str
     make: Callable[[str], Work]
@@ -311,31 +311,31 @@ def loading(what: str, warm: bool, precision: str) -> Work:
     return Work(call, unit="ms", own_clock=True)
 
 
-def _rows() -> dict[str, Row]:
-    rows = {
-        "call": Row("a kernel that does next to nothing", partial(small_call, False)),
-        "bound call": Row("the same, bound to its arguments before", partial(small_call, True)),
+def _cases() -> dict[str, BenchCase]:
+    cases = {
+        "call": BenchCase("a kernel that does next to nothing", partial(small_call, False)),
+        "bound call": BenchCase("the same, bound to its arguments before", partial(small_call, True)),
     }
     for size in (8, 16):
-        rows |= {
-            f"update {size}": Row("4 overrelaxation sweeps and 1 heat bath", partial(full_update, size)),
-            f"heat bath {size}": Row("1 sweep", partial(heat_bath, size)),
-            f"overrelaxation {size}": Row("1 sweep", partial(overrelaxation, size)),
-            f"staple {size}": Row("staple sums in all directions", partial(staple_sum, size)),
-            f"plaquette {size}": Row("sum over all", partial(plaquette_sum, size)),
-            f"wilson {size}": Row("the Wilson operator", partial(wilson, size)),
-            f"flow {size}": Row("a step of the gradient flow", partial(flow, size)),
+        cases |= {
+            f"update {size}": BenchCase("4 overrelaxation sweeps and 1 heat bath", partial(full_update, size)),
+            f"heat bath {size}": BenchCase("1 sweep", partial(heat_bath, size)),
+            f"overrelaxation {size}": BenchCase("1 sweep", partial(overrelaxation, size)),
+            f"staple {size}": BenchCase("staple sums in all directions", partial(staple_sum, size)),
+            f"plaquette {size}": BenchCase("sum over all", partial(plaquette_sum, size)),
+            f"wilson {size}": BenchCase("the Wilson operator", partial(wilson, size)),
+            f"flow {size}": BenchCase("a step of the gradient flow", partial(flow, size)),
         }
     for name in ("copy", "axpy", "norm", "fast norm"):
         for size in (8, 24):
-            rows[f"{name} {size}"] = Row("3x3 matrices", partial(plain, name, size))
-    rows |= {
-        "halo 8": Row("exchange of a field of matrices, 8^4 per rank", partial(exchange, 8), ranks=2),
-        "halo 16": Row("the same, 16^4 per rank", partial(exchange, 16), ranks=2),
-        "staple halo 8": Row(
+            cases[f"{name} {size}"] = BenchCase("3x3 matrices", partial(plain, name, size))
+    cases |= {
+        "halo 8": BenchCase("exchange of a field of matrices, 8^4 per rank", partial(exchange, 8), ranks=2),
+        "halo 16": BenchCase("the same, 16^4 per rank", partial(exchange, 16), ranks=2),
+        "staple halo 8": BenchCase(
             "staple sums and their halos, 8^4 per rank", partial(staple_sum, 8, ranks=2), ranks=2
         ),
-        "update halo 8": Row("a full update, 8^4 per rank", partial(full_update, 8, ranks=2), ranks=2),
+        "update halo 8": BenchCase("a full update, 8^4 per rank", partial(full_update, 8, ranks=2), ranks=2),
     }
     for collective_name in (
         "all_reduce",
@@ -349,30 +349,30 @@ def _rows() -> dict[str, Row]:
     ):
         for shown, nbytes in (("64 B", 64), ("64 KiB", 64 << 10), ("4 MiB", 4 << 20)):
             if collective_name == "all_reduce" or nbytes == 64 << 10:
-                rows[f"{collective_name} {shown}"] = Row(
+                cases[f"{collective_name} {shown}"] = BenchCase(
                     "a collective of two ranks", partial(collective, collective_name, nbytes), ranks=2
                 )
-    rows["import"] = Row("import jali, NumPy included", importing, on_devices=False)
+    cases["import"] = BenchCase("import jali, NumPy included", importing, on_devices=False)
     for what in ("plaquette", "heat bath"):
-        rows[f"warm load {what}"] = Row(
+        cases[f"warm load {what}"] = BenchCase(
             "first call, kernel in the cache", partial(loading, what, True), on_devices=False
         )
-        rows[f"cold load {what}"] = Row(
+        cases[f"cold load {what}"] = BenchCase(
             "first call, kernel compiled", partial(loading, what, False), on_devices=False, turns=1
         )
-    return rows
+    return cases
 
 
-ROWS = _rows()
+CASES = _cases()
 
 
 def chosen(patterns: list[str], device: str) -> list[str]:
-    """The rows whose names fit one of the patterns (`*` and `?` as in a shell; none: all), in the order of the table."""
-    usable = [name for name, row in ROWS.items() if row.on_devices or device == "cpu"]
+    """The cases whose names fit one of the patterns (`*` and `?` as in a shell; none: all), in the order of the table."""
+    usable = [name for name, case in CASES.items() if case.on_devices or device == "cpu"]
     return [name for name in usable if not patterns or any(fnmatchcase(name, p) for p in patterns)]
 
 
 def set_up(name: str, precision: str, device: str) -> Work:
-    """The work of a row."""
+    """The work of a case."""
     jali.use_device(device)
-    return ROWS[name].make(precision)
+    return CASES[name].make(precision)

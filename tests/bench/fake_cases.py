@@ -1,4 +1,4 @@
-"""Rows of two fake jalis that sleep: what a comparison finds is then known."""
+"""Cases of two fake jalis that sleep: what a comparison finds is then known."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ def set_up(name: str, precision: str, device: str) -> Work:
         time.sleep(600)
     if name == "starts another":
         child = subprocess.Popen(["sleep", "1000"])
-        started = Path(os.environ["FAKE_ROWS_STARTED"])
+        started = Path(os.environ["FAKE_CASES_STARTED"])
         started.with_suffix(".new").write_text(f"{os.getpid()} {child.pid}")
         started.with_suffix(".new").rename(started)
         child.wait()

@@ -1,7 +1,7 @@
-"""Tables whose rows are files: what lies in a folder is known, and nothing lists it a second time.
+"""Tables whose entries are files: what lies in a folder is known, and nothing lists it a second time.
 
 Vendors of devices, file formats and update algorithms are such tables. A file there that begins with an underscore is
-no row.
+no entry.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 
-def row_names(package_file: str) -> list[str]:
+def entry_names(package_file: str) -> list[str]:
     """Names of the modules beside a package's `__init__.py` (its `__file__`), in alphabetical order."""
     files = os.listdir(os.path.dirname(package_file))
     return sorted(f[:-3] for f in files if f.endswith(".py") and not f.startswith("_"))

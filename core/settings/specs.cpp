@@ -161,13 +161,13 @@ SettingValues algorithms(const Names& names, const AlgorithmCheck& why_not) {
             [why](const std::string& text) { return why(text).empty(); }, why};
 }
 
-std::vector<SettingRow> table() {
+std::vector<SettingSpec> table() {
     using S = Settings;
-    std::vector<SettingRow> rows;
+    std::vector<SettingSpec> specs;
     std::string group;
     const auto add = [&](auto member, const char* name, const char* variable, SettingValues values,
                          const char* otherwise, const char* meaning, const char* page = "") {
-        rows.push_back({name, variable, group, member, std::move(values), otherwise, meaning, page});
+        specs.push_back({name, variable, group, member, std::move(values), otherwise, meaning, page});
     };
     const auto file = [&](std::string S::* member, const char* name, const char* variable,
                           const char* otherwise, const char* meaning, const char* page = "") {
@@ -301,44 +301,44 @@ std::vector<SettingRow> table() {
         "what launches with halos, collectives and starts of messages give to devices is proved before their "
         "first run, as in checked mode, though ranks compare no calls",
         "tuning.md");
-    return rows;
+    return specs;
 }
 
 } // namespace
 
 namespace {
 
-std::vector<SettingRow>& rows() {
-    static std::vector<SettingRow> all = table();
+std::vector<SettingSpec>& specs() {
+    static std::vector<SettingSpec> all = table();
     return all;
 }
 
 } // namespace
 
 void set_device_kinds(const std::vector<std::string>& kinds) {
-    for (SettingRow& row : rows())
-        if (row.name == "device") row.values = a_device(kinds);
+    for (SettingSpec& spec : specs())
+        if (spec.name == "device") spec.values = a_device(kinds);
 }
 
 void set_algorithms(const std::vector<std::string>& names, AlgorithmCheck why_not) {
-    for (SettingRow& row : rows())
-        if (row.name == "collective") row.values = algorithms(names, why_not);
+    for (SettingSpec& spec : specs())
+        if (spec.name == "collective") spec.values = algorithms(names, why_not);
 }
 
 void set_rules_check(std::function<std::string(const std::string& file)> why_not) {
-    for (SettingRow& row : rows())
-        if (row.name == "collective_rules")
-            row.values = {"a file of rules",
+    for (SettingSpec& spec : specs())
+        if (spec.name == "collective_rules")
+            spec.values = {"a file of rules",
                           [why_not](const std::string& file) { return why_not(file).empty(); }, why_not};
 }
 
 void set_names(const std::string& setting, const std::vector<std::string>& names) {
-    for (SettingRow& row : rows())
-        if (row.name == setting) row.values = one_of(names);
+    for (SettingSpec& spec : specs())
+        if (spec.name == setting) spec.values = one_of(names);
 }
 
-const std::vector<SettingRow>& setting_rows() {
-    return rows();
+const std::vector<SettingSpec>& setting_specs() {
+    return specs();
 }
 
 } // namespace jali

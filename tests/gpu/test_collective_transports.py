@@ -1,4 +1,4 @@
-"""Every row that carries collectives between devices does all of them as NumPy does, and says alike what it cannot."""
+"""Every transport that carries collectives between devices does all of them as NumPy does, and says alike what it cannot."""
 
 from __future__ import annotations
 
@@ -124,12 +124,12 @@ def calls(name: str, spec: str | None, op: str, element: str) -> list[Collective
 
 
 def every_call(name: str, spec: str | None, kinds: list[tuple[str, str, str]]) -> int:
-    """Runs what the row has, and sees that it refuses the rest with the reason that it gives; how many it has."""
+    """Runs what the transport has, and sees that it refuses the rest with the reason that it gives; how many it has."""
     done = 0
     for op, element, dtype in kinds:
         for call in calls(name, spec, op, element):
             core = there()
-            if spec in core_rows_that_do() and (why := core.why_not(spec, call)):
+            if spec in core_transports_that_do() and (why := core.why_not(spec, call)):
                 with pytest.raises((ParameterError, DeviceError), match="has no|cannot combine|knows no"):
                     there().plan_of(call)
                 assert spec in ("nccl", *HAVE), why
@@ -139,8 +139,8 @@ def every_call(name: str, spec: str | None, kinds: list[tuple[str, str, str]]) -
     return done
 
 
-def core_rows_that_do() -> set[str]:
-    return {name for name, _, _, itself in _core.collective_rows(libraries()) if itself}
+def core_transports_that_do() -> set[str]:
+    return {name for name, _, _, itself in _core.collective_transports(libraries()) if itself}
 
 
 KINDS = [("sum", "fp64", "float64"), ("max", "int32", "int32"), ("prod", "complex64", "complex64")]
@@ -150,21 +150,21 @@ KINDS += [("sum", "uint8", "uint8"), ("sum", "int16", "int16"), ("bit_xor", "uin
 @pytest.mark.parametrize("ranks", [1, 2, 3, pytest.param(4, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", algorithms.COLLECTIVES)
 @pytest.mark.parametrize(
-    "row",
+    "transport",
     ["remote-write", "copy-engine", "array-write", "nccl", "nccl itself", *HAVE, "host-staged"],
 )
 @pytest.mark.unproved("runs plans of the core by themselves")
 def test_every_row_does_what_numpy_does(
-    name: str, row: str, ranks: int, use_settings: Callable[..., None]
+    name: str, transport: str, ranks: int, use_settings: Callable[..., None]
 ) -> None:
     carrier, spec = (
-        (row, None) if row in ("remote-write", "copy-engine", "array-write", "nccl") else ("", row.split()[0])
+        (transport, None) if transport in ("remote-write", "copy-engine", "array-write", "nccl") else ("", transport.split()[0])
     )
     use_settings(device_carrier=carrier)
     reduces = name in ("all_reduce", "reduce", "reduce_scatter")
     done = comm.virtual_ranks(ranks, every_call, name, spec, KINDS if reduces else KINDS[:2] + KINDS[4:5])
     assert len(set(done)) == 1
-    if name not in HAVE.get(row, algorithms.COLLECTIVES):
+    if name not in HAVE.get(transport, algorithms.COLLECTIVES):
         assert done[0] == 0
     else:
         assert done[0] >= 3  # of the library at least sums of some types
@@ -214,7 +214,7 @@ def test_how_many_parts_there_are_is_said() -> None:
 
 
 def by_mpi() -> int:
-    """All collectives by an MPI library that takes addresses; also where nobody names it and no other row is open."""
+    """All collectives by an MPI library that takes addresses; also where nobody names it and no other transport is open."""
     done = sum(every_call(name, None, KINDS[:2]) for name in algorithms.COLLECTIVES)
     c = comm.current()
     composition = planner.Composition.standard("all_reduce", ranks=c.size, count=9, dtype="float64")
@@ -237,7 +237,7 @@ def test_an_mpi_library_that_takes_addresses_carries_every_algorithm(
         environment["JALI_DEVICE_CARRIER"] = "gpu-aware-mpi"
     else:
         environment |= {"JALI_FAKE_NO_PEERS": "1", "JALI_NCCL": "/nowhere/libnccl.so"}
-    text = "import test_collective_rows as t\nprint(t.by_mpi(), flush=True)"
+    text = "import test_collective_transports as t\nprint(t.by_mpi(), flush=True)"
     first, second = run_on_devices(
         2, text, environment, unproved="runs plans of the core by themselves"
     ).stdout.split()
@@ -256,8 +256,8 @@ def use_on_all_ranks(**changes: Any) -> None:
 def reasons() -> list[str]:
     collectives = there()
     x = DeviceArray.from_host(np.arange(5.0) + comm.current().rank, collectives.gpu)
-    rows = ("remote-write", "nccl", "copy-engine", "gpu-aware-mpi", "host-staged")
-    found = [collectives.why_not(row) for row in rows]
+    transports = ("remote-write", "nccl", "copy-engine", "gpu-aware-mpi", "host-staged")
+    found = [collectives.why_not(transport) for transport in transports]
     ranks = comm.current().size
     for _ in range(2):
         total = comm.current().all_reduce(x)
@@ -273,8 +273,8 @@ def reasons() -> list[str]:
     with pytest.raises(DeviceError, match="goes through the vendor's library, but ranks 0 and 2 use one GPU"):
         comm.current().all_reduce(x, algorithm="two_step")
     use_on_all_ranks(device_carrier=None)
-    rows = "remote-write, nccl, nccl-windows, nccl-streams, copy-engine, array-write, gpu-aware-mpi and host-staged do"
-    with pytest.raises(PlanError, match=f"'pigeon' carries nothing .*; {rows}"):
+    transports = "remote-write, nccl, nccl-windows, nccl-streams, copy-engine, array-write, gpu-aware-mpi and host-staged do"
+    with pytest.raises(PlanError, match=f"'pigeon' carries nothing .*; {transports}"):
         collectives.why_not("pigeon")
     return found
 
@@ -329,7 +329,7 @@ def what_the_library_lacks() -> None:
         ones = DeviceArray.from_host(np.ones(4 * c.size, np.float32), core.gpu)
         part = c.reduce_scatter(ones, counts=[4] * c.size, algorithm=spec)
         assert part.to_host().tolist() == [c.size] * 4
-    # not asked for by name, they find another row
+    # not asked for by name, they find another transport
     assert c.all_reduce(x, op=lambda a, b: a + b).to_host()[0] == c.size
     assert c.all_reduce(x).to_host()[0] == c.size
     assert c.all_reduce(x, reproducible=True).to_host()[0] == c.size
@@ -440,14 +440,14 @@ def test_plans_of_all_rows_refuse_other_buffers(spec: str) -> None:
 
 
 def test_names_of_rows_are_those_of_settings_and_algorithms() -> None:
-    rows = _core.collective_rows(libraries())
+    transports = _core.collective_transports(libraries())
     allowed = {
-        row.name: row.values for row in settings.rows() if row.name in ("device_carrier", "collective")
+        transport.name: transport.values for transport in settings.transports() if transport.name in ("device_carrier", "collective")
     }
-    carriers = [name for name, _, carries, _ in rows if carries]
+    carriers = [name for name, _, carries, _ in transports if carries]
     assert re.split(", | or ", allowed["device_carrier"]) == carriers
-    assert list(algorithms.ON_DEVICES) == [name for name, _, _, itself in rows if itself]
-    for name in core_rows_that_do():
+    assert list(algorithms.ON_DEVICES) == [name for name, _, _, itself in transports if itself]
+    for name in core_transports_that_do():
         assert name in allowed["collective"]
         jali.settings.current().changed({"collective": f"all_reduce={name}"})
     assert {library_of("cuda"), library_of("hip")} == set(libraries())

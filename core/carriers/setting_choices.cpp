@@ -1,4 +1,4 @@
-// What settings and rules may name: the rows of the tables above the settings.
+// What settings and rules may name: the entries of the tables above the settings.
 #include "collective/algorithms.hpp"
 #include "collective/collective_transport.hpp"
 #include "collective/rules.hpp"
@@ -13,7 +13,7 @@
 
 namespace jali {
 
-void detail::name_rows() {
+void detail::set_setting_choices() {
     std::vector<std::string> libraries;
     for (const std::string& vendor : vendor_names())
         if (const std::string& library = vendor_named(vendor).ccl.setting; !library.empty())
@@ -22,19 +22,19 @@ void detail::name_rows() {
     policies.insert(policies.begin(), {"auto", "auto-graph"});
 
     std::vector<const Transport*> carriers, itself, messages;
-    for (const CollectiveTransport* row : collective_transports()) {
-        if (row->rules.carries != nullptr) carriers.push_back(row);
-        if (row->rules.itself) itself.push_back(row);
+    for (const CollectiveTransport* entry : collective_transports()) {
+        if (entry->rules.carries != nullptr) carriers.push_back(entry);
+        if (entry->rules.itself) itself.push_back(entry);
     }
-    for (const MessageTransport* row : message_transports())
-        if (!row->rules.to_oneself) messages.push_back(row);
+    for (const MessageTransport* entry : message_transports())
+        if (!entry->rules.to_oneself) messages.push_back(entry);
     const std::vector<std::string> carrying = names_of(carriers, libraries),
                                    having = names_of(itself, libraries);
     std::vector<std::string> collectives;
-    for (const Algorithm& row : algorithms())
-        if (std::ranges::find(collectives, row.name) == collectives.end()) collectives.emplace_back(row.name);
-    for (const AlgorithmAlias& row : algorithm_aliases())
-        if (std::ranges::find(collectives, row.name) == collectives.end()) collectives.emplace_back(row.name);
+    for (const Algorithm& entry : algorithms())
+        if (std::ranges::find(collectives, entry.name) == collectives.end()) collectives.emplace_back(entry.name);
+    for (const AlgorithmAlias& entry : algorithm_aliases())
+        if (std::ranges::find(collectives, entry.name) == collectives.end()) collectives.emplace_back(entry.name);
     collectives.insert(collectives.end(), having.begin(), having.end());
     collectives.emplace_back(by_mpi);
 

@@ -1,4 +1,4 @@
-"""Rows of `jali bench compare` on the jali under test: on one rank, on two, and in fresh processes."""
+"""Cases of `jali bench compare` on the jali under test: on one rank, on two, and in fresh processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from programs import PATIENCE, need_mpi, package_of_jali
 
 from jali.bench.compare import pairs
-from jali.bench.compare.rows import ROWS
+from jali.bench.compare.cases import CASES
 
 ONCE = pairs.Settings(starts=1, turns=1, seconds=1e-4)
 
@@ -17,7 +17,7 @@ ONCE = pairs.Settings(starts=1, turns=1, seconds=1e-4)
 def turn_of(name, tmp_path):
     package = package_of_jali(tmp_path)
     found, about = pairs.measure_pair(
-        name, [package, package], ONCE, time.monotonic() + PATIENCE, ranks=ROWS[name].ranks
+        name, [package, package], ONCE, time.monotonic() + PATIENCE, ranks=CASES[name].ranks
     )
     ((a, b),) = found
     assert 0 < a < math.inf
@@ -49,8 +49,8 @@ def test_a_row_of_two_ranks(name, tmp_path):
 
 @pytest.mark.full
 @pytest.mark.mpi
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", CASES)
 def test_every_row(name, tmp_path):
-    if ROWS[name].ranks > 1:
+    if CASES[name].ranks > 1:
         need_mpi()
     turn_of(name, tmp_path)
