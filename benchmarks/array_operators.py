@@ -202,8 +202,8 @@ def child(names: list[str], dims: tuple[int, ...], dtype: str, rounds: int) -> N
                 call()
                 times[side].append(ranks.allreduce(time.perf_counter() - start, MPI.MAX))
         if ranks.rank == 0:
-            row = {side: (statistics.median(t[1:]), min(t)) for side, t in times.items()}
-            print(json.dumps([name, row]), flush=True)
+            case = {side: (statistics.median(t[1:]), min(t)) for side, t in times.items()}
+            print(json.dumps([name, case]), flush=True)
 
 
 def main() -> None:
@@ -214,20 +214,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
     if is_rank():
-        child(options.rows, tuple(options.dims), options.dtype, options.rounds)
+        child(options.cases, tuple(options.dims), options.dtype, options.rounds)
         return
-    arguments = ["--rounds", str(options.rounds), "--dtype", options.dtype, "--cases", *options.rows]
+    arguments = ["--rounds", str(options.rounds), "--dtype", options.dtype, "--cases", *options.cases]
     arguments += ["--dims", *map(str, options.dims)]
     out = run_ranks(__file__, *arguments, stdout=subprocess.PIPE).stdout
     print(f"| case | {JALI}, ms (fastest) | {OTHER} | times | {ROOF} | share |\n|---|---|---|---|---|---|")
     for line in out.splitlines():
         if line.startswith("["):
-            name, row = json.loads(line)
+            name, case = json.loads(line)
             cells = [
-                f"{row[s][0] * 1e3:.2f} ({row[s][1] * 1e3:.2f})" if s in row else ""
+                f"{case[s][0] * 1e3:.2f} ({case[s][1] * 1e3:.2f})" if s in case else ""
                 for s in (JALI, OTHER, ROOF)
             ]
-            times, share = (f"{row[s][0] / row[JALI][0]:.2f}" if s in row else "" for s in (OTHER, ROOF))
+            times, share = (f"{case[s][0] / case[JALI][0]:.2f}" if s in case else "" for s in (OTHER, ROOF))
             print(f"| {name} | {cells[0]} | {cells[1]} | {times} | {cells[2]} | {share} |")
 
 

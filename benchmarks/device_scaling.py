@@ -38,7 +38,7 @@ from jali import _core, comm, devices
 from jali.bench import halo
 from jali.bench.collectives import Timing
 from jali.bench.collectives_report import geometric_mean
-from jali.bench.compare.measurements import neighbours
+from jali.bench.compare.cases import neighbours
 from jali.errors import DeviceError
 from jali.gauge import SU, GaugeField, heat_bath_sweep, overrelaxation_sweep
 from jali.vendors import library_of

@@ -67,7 +67,7 @@ def main() -> int:
         "--sizes", help="sites per rank in each direction (default 8,12,16,24,32; hosts 6,8,12)"
     )
     parser.add_argument("--precisions", default="float64")
-    parser.add_argument("--policies", default="", help="these comparisons (default: all possible)")
+    parser.add_argument("--policies", default="", help="these policies (default: all possible)")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seconds", type=float, help="of a batch (default 0.02; hosts 0.001)")
     parser.add_argument("--statistic", choices=("median", "fastest"), help="default median; hosts fastest")
@@ -198,14 +198,14 @@ def say(ranks: object, text: str) -> None:
 def compare(case: object, report: object, machine: object, words: str, fastest: bool) -> list[Compared]:
     """What was measured of a case beside what is simulated."""
 
-    def seconds(comparison: object, name: str) -> float:
-        timing = comparison.times[name]  # type: ignore[attr-defined]
+    def seconds(measurement: object, name: str) -> float:
+        timing = measurement.times[name]  # type: ignore[attr-defined]
         return min(timing.seconds) if fastest else timing.median
 
-    times = {comparison.policy: seconds(comparison, "whole") for comparison in report.comparisons if comparison.times}  # type: ignore[attr-defined]
+    times = {one.policy: seconds(one, "whole") for one in report.measurements if one.times}  # type: ignore[attr-defined]
     if not times:
         return []
-    kernel = statistics.median(seconds(comparison, "compute") for comparison in report.comparisons if comparison.times)  # type: ignore[attr-defined]
+    kernel = statistics.median(seconds(one, "compute") for one in report.measurements if one.times)  # type: ignore[attr-defined]
     lattice = case.lattice  # type: ignore[attr-defined]
     return simulated(case, machine, words, lattice.extents, lattice.grid, times, kernel)
 
@@ -227,9 +227,9 @@ def simulated(
         for own in (None, per_site)
     )
     return [
-        Compared(words, policy, measured, kernel, alone.comparison(policy).time, told.comparison(policy).time)
+        Compared(words, policy, measured, kernel, alone.prediction(policy).time, told.prediction(policy).time)
         for policy, measured in times.items()
-        if not alone.comparison(policy).why_not
+        if not alone.prediction(policy).why_not
     ]
 
 

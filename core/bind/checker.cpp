@@ -54,15 +54,15 @@ nb::dict dict_of(const Step& step) {
         nb::list specs;
         for (const CopySpec& spec : a->specs) {
             nb::list gathered;
-            if (spec.specs) {
+            if (spec.rows) {
                 const std::size_t count = spec.row_bytes ? spec.to.bytes / spec.row_bytes : 0;
-                for (std::size_t k = 0; k < count; ++k) gathered.append(spec.specs->at(spec.first_row + k));
+                for (std::size_t k = 0; k < count; ++k) gathered.append(spec.rows->at(spec.first_row + k));
             }
             nb::dict entry;
             entry["from"] = tuple_of(spec.from);
             entry["to"] = tuple_of(spec.to);
             entry["row_bytes"] = spec.row_bytes;
-            entry["specs"] = spec.specs ? nb::object(gathered) : nb::none();
+            entry["rows"] = spec.rows ? nb::object(gathered) : nb::none();
             specs.append(entry);
         }
         result["specs"] = specs;
@@ -138,11 +138,11 @@ std::shared_ptr<Schedule> schedule_from_dict(const nb::dict& dict) {
             Copy copy;
             for (const auto& entry : step["specs"]) {
                 const auto spec = nb::cast<nb::dict>(entry);
-                const auto specs = get<std::optional<std::vector<std::int32_t>>>(spec, "specs");
+                const auto rows = get<std::optional<std::vector<std::int32_t>>>(spec, "rows");
                 copy.specs.push_back(
                     {region_of(get<RegionTuple>(spec, "from")), region_of(get<RegionTuple>(spec, "to")),
                      get<std::size_t>(spec, "row_bytes"),
-                     specs ? std::make_shared<const std::vector<std::int32_t>>(*specs) : nullptr, 0});
+                     rows ? std::make_shared<const std::vector<std::int32_t>>(*rows) : nullptr, 0});
             }
             schedule->add(name, std::move(copy), needs, mark);
         } else if (kind == "reduce") {

@@ -194,7 +194,7 @@ void bind_schedule(nb::module_& m) {
                const std::vector<PortPair>& needs, int divide_by) {
                 Reduce step{{data_type_of(type), operation_of(operation), divide_by, nullptr},
                             {{region(into), {}}}};
-                for (const auto& source : sources) step.rows[0].from.push_back(region(source));
+                for (const auto& source : sources) step.specs[0].from.push_back(region(source));
                 return s.add(std::move(name), std::move(step), ports(needs));
             },
             "name"_a, "sources"_a, "into"_a, "type"_a, "operation"_a = "sum",

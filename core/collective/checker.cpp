@@ -139,7 +139,7 @@ class Checker : public ProofWords {
         if (const auto* a = std::get_if<Receive>(&step.action)) {
             check_may_write(rank, s, a->into, meaning);
         } else if (const auto* a = std::get_if<Copy>(&step.action)) {
-            for (const CopySpec& specs : a->specs) check_may_write(rank, s, specs.to, meaning);
+            for (const CopySpec& spec : a->specs) check_may_write(rank, s, spec.to, meaning);
         } else if (const auto* a = std::get_if<Reduce>(&step.action)) {
             if (a->how.type != composition_.type())
                 fail(Fault::contribution, rank, s,

@@ -78,7 +78,7 @@ class Compiler {
                 drafts_.push_back(std::move(d));
             } else if (const auto* copy = std::get_if<Copy>(&step.action)) {
                 for (const CopySpec& spec : copy->specs) {
-                    if (spec.specs) throw PlanError("device program: a copy by a list of rows in " + step.name);
+                    if (spec.rows) throw PlanError("device program: a copy by a list of rows in " + step.name);
                     add(d, spec.to, {spec.from}, 1);
                 }
             } else if (const auto* reduce = std::get_if<Reduce>(&step.action)) {

@@ -29,7 +29,7 @@ std::vector<bool> written_buffers(const Schedule& schedule) {
         if (const auto* whole = std::get_if<LibraryCollective>(&step.action))
             for (const Region& region : whole->writes) written[region.buffer] = true;
         if (const auto* copy = std::get_if<Copy>(&step.action))
-            for (const CopySpec& specs : copy->specs) written[specs.to.buffer] = true;
+            for (const CopySpec& spec : copy->specs) written[spec.to.buffer] = true;
         if (const auto* reduce = std::get_if<Reduce>(&step.action))
             for (const ReduceSpec& spec : reduce->specs) written[spec.into.buffer] = true;
     }

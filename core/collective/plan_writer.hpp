@@ -131,34 +131,34 @@ class PlanWriter {
         const HopOfRank& first = *hops[0];
         Mark mark = mark_;
         mark.level = first.level;
-        std::vector<Region> specs;
+        std::vector<Region> regions;
         std::size_t bytes = 0;
         bool joined = true; // one after the other in memory
         for (const HopOfRank* hop : hops) {
             const bool lands = hops.size() > 1 && lands_in_message(*hop, chunk);
-            const Region spec =
+            const Region one =
                 lands ? Region{0, 0, bytes_of(hop->piece, chunk)} : region(hop->slot, hop->piece, chunk);
             joined = joined && !lands &&
-                     (specs.empty() || (specs.back().buffer == spec.buffer &&
-                                       specs.back().offset + specs.back().bytes == spec.offset));
-            specs.push_back(spec);
-            bytes += spec.bytes;
+                     (regions.empty() || (regions.back().buffer == one.buffer &&
+                                       regions.back().offset + regions.back().bytes == one.offset));
+            regions.push_back(one);
+            bytes += one.bytes;
         }
-        const Region whole = joined ? Region{specs[0].buffer, specs[0].offset, bytes}
+        const Region whole = joined ? Region{regions[0].buffer, regions[0].offset, bytes}
                                     : Region{sink_.add_temporary(bytes), 0, bytes};
         Tags& tags = tags_[{first.peer, first.sending}];
         const int tag = tags.next(), library = parameters_.libraries.size() > 1 ? first.level : 0;
         Copy moves; // into or out of the message
         std::size_t offset = 0;
         for (std::size_t k = 0; k < hops.size() && !joined; ++k) {
-            const Region inside{whole.buffer, offset, specs[k].bytes};
+            const Region inside{whole.buffer, offset, regions[k].bytes};
             if (first.sending)
-                moves.specs.push_back({specs[k], inside, inside.bytes, nullptr, 0});
+                moves.specs.push_back({regions[k], inside, inside.bytes, nullptr, 0});
             else if (lands_in_message(*hops[k], chunk))
                 places_[chunk][hops[k]->slot.temporary] = {inside, -1, true};
             else
-                moves.specs.push_back({inside, specs[k], inside.bytes, nullptr, 0});
-            offset += specs[k].bytes;
+                moves.specs.push_back({inside, regions[k], inside.bytes, nullptr, 0});
+            offset += regions[k].bytes;
         }
         int step;
         if (first.sending) {

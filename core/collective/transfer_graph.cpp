@@ -114,7 +114,7 @@ void TransferGraph::add(int rank, const Schedule& schedule) {
             node = message(Kind::send, send->to, send->library, send->tag, send->from, step.mark);
         } else if (const auto* copy = std::get_if<Copy>(&step.action)) {
             double bytes = 0;
-            for (const CopySpec& specs : copy->specs) bytes += 2 * region_bytes(specs.to);
+            for (const CopySpec& spec : copy->specs) bytes += 2 * region_bytes(spec.to);
             node = coalesced({Kind::copy, 0, rank, -1, step.mark, bytes, unpacks(step)});
         } else if (const auto* reduce = std::get_if<Reduce>(&step.action)) {
             double bytes = 0;

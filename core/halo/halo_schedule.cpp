@@ -254,12 +254,12 @@ class Builder {
             if (item && !shape_.produces) {
                 done.push_back(add(name, Deed::pack, producing(part, slab, to), needs));
             } else {
-                CopySpec specs{from, to, part.field->block_bytes(), nullptr, 0};
+                CopySpec spec{from, to, part.field->block_bytes(), nullptr, 0};
                 if (!item) {
-                    specs.specs = slab.send_blocks;
-                    specs.first_row = static_cast<std::size_t>(part.send_sites);
+                    spec.rows = slab.send_blocks;
+                    spec.first_row = static_cast<std::size_t>(part.send_sites);
                 }
-                done.push_back(add(name, Deed::pack, Copy{{specs}}, needs));
+                done.push_back(add(name, Deed::pack, Copy{{spec}}, needs));
             }
             if (changes(part.field)) packed_.push_back(done.back());
             result_.packs.push_back({static_cast<int>(m), &part, from, to});

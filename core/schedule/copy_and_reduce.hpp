@@ -21,7 +21,7 @@ inline std::byte* address(std::span<std::byte* const> buffers, const Region& reg
 struct CopyBlocks {
     CopyBlocks(const CopySpec& spec, std::span<std::byte* const> buffers)
         : spec(spec), from(address(buffers, spec.from)), to(address(buffers, spec.to)),
-          unit(spec.specs ? spec.row_bytes * std::max<std::size_t>(
+          unit(spec.rows ? spec.row_bytes * std::max<std::size_t>(
                                               1, bytes_per_block / std::max<std::size_t>(1, spec.row_bytes))
                         : bytes_per_copy),
           count(unit > 0 ? (spec.to.bytes + unit - 1) / unit : 0) {}
@@ -30,10 +30,10 @@ struct CopyBlocks {
 
     void copy(std::size_t block) const {
         const std::size_t begin = block * unit, size = bytes(block);
-        if (!spec.specs) return copy_bytes(to + begin, from + begin, size);
-        const std::int32_t* specs = spec.specs->data() + spec.first_row;
+        if (!spec.rows) return copy_bytes(to + begin, from + begin, size);
+        const std::int32_t* rows = spec.rows->data() + spec.first_row;
         for (std::size_t k = begin / spec.row_bytes; k < (begin + size) / spec.row_bytes; ++k)
-            copy_bytes(to + k * spec.row_bytes, from + specs[k] * spec.row_bytes, spec.row_bytes);
+            copy_bytes(to + k * spec.row_bytes, from + rows[k] * spec.row_bytes, spec.row_bytes);
     }
 
     const CopySpec& spec;

@@ -122,7 +122,7 @@ class Form {
         };
         if (spec.to.bytes == 0) return;
         if (overlap(spec.from, spec.to)) wrong("bytes onto themselves", Fault::race);
-        if (!spec.specs) {
+        if (!spec.rows) {
             if (spec.from.bytes < spec.to.bytes)
                 wrong(std::to_string(spec.to.bytes) + " bytes out of " + std::to_string(spec.from.bytes));
             return;
@@ -130,11 +130,11 @@ class Form {
         if (spec.row_bytes == 0 || spec.to.bytes % spec.row_bytes != 0)
             wrong("rows of " + std::to_string(spec.row_bytes) + " bytes to " + std::to_string(spec.to.bytes));
         const std::size_t count = spec.to.bytes / spec.row_bytes;
-        if (spec.first_row + count > spec.specs->size())
+        if (spec.first_row + count > spec.rows->size())
             wrong("rows " + std::to_string(spec.first_row) + " to " + std::to_string(spec.first_row + count) +
-                  " of a list of " + std::to_string(spec.specs->size()));
+                  " of a list of " + std::to_string(spec.rows->size()));
         for (std::size_t k = 0; k < count; ++k) {
-            const std::int64_t number = (*spec.specs)[spec.first_row + k];
+            const std::int64_t number = (*spec.rows)[spec.first_row + k];
             if (number < 0 || (static_cast<std::size_t>(number) + 1) * spec.row_bytes > spec.from.bytes)
                 wrong("row " + std::to_string(number) + " of " +
                       std::to_string(spec.from.bytes / spec.row_bytes));
@@ -388,10 +388,10 @@ std::string Schedule::describe() const {
         [&](const Copy& a) {
             const bool puts = !a.specs.empty() && buffers_[a.specs[0].to.buffer].rank >= 0;
             std::string words = puts ? "put" : "copy";
-            for (const auto& specs : a.specs)
-                words += ' ' + number(specs.row_bytes ? specs.to.bytes / specs.row_bytes : 0) + 'x' +
-                         number(specs.row_bytes) + " B " + buffers_[specs.from.buffer].name + " -> " +
-                         region(specs.to);
+            for (const auto& spec : a.specs)
+                words += ' ' + number(spec.row_bytes ? spec.to.bytes / spec.row_bytes : 0) + 'x' +
+                         number(spec.row_bytes) + " B " + buffers_[spec.from.buffer].name + " -> " +
+                         region(spec.to);
             return words;
         },
         [&](const Reduce& a) {

@@ -108,7 +108,7 @@ struct LibraryCollective {
 struct CopySpec {
     Region from, to;
     std::size_t row_bytes = 0;
-    std::shared_ptr<const std::vector<std::int32_t>> specs;
+    std::shared_ptr<const std::vector<std::int32_t>> rows;
     std::size_t first_row = 0; // where in `rows` this copy begins
 };
 

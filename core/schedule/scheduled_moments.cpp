@@ -26,12 +26,12 @@ void for_runs(const CopySpec& copy, Run run) {
         run(Region{copy.to.buffer, to, bytes}, Region{copy.from.buffer, from, bytes});
     };
     if (copy.to.bytes == 0) return;
-    if (!copy.specs) return one(copy.from.offset, copy.to.offset, copy.to.bytes);
+    if (!copy.rows) return one(copy.from.offset, copy.to.offset, copy.to.bytes);
     const std::size_t count = copy.to.bytes / copy.row_bytes;
-    const auto* specs = copy.specs->data() + copy.first_row;
+    const auto* rows = copy.rows->data() + copy.first_row;
     for (std::size_t k = 0, next = 0; k < count; k = next) {
-        for (next = k + 1; next < count && specs[next] == specs[next - 1] + 1;) ++next;
-        one(copy.from.offset + specs[k] * copy.row_bytes, copy.to.offset + k * copy.row_bytes,
+        for (next = k + 1; next < count && rows[next] == rows[next - 1] + 1;) ++next;
+        one(copy.from.offset + rows[k] * copy.row_bytes, copy.to.offset + k * copy.row_bytes,
             (next - k) * copy.row_bytes);
     }
 }
@@ -124,8 +124,8 @@ class Writer {
         Moment& m = at(number);
         std::vector<Stretch> reads, writes;
         if (const auto* a = std::get_if<Copy>(&step.action)) {
-            for (const CopySpec& specs : a->specs)
-                for_runs(specs, [&](const Region& to, const Region& from) {
+            for (const CopySpec& spec : a->specs)
+                for_runs(spec, [&](const Region& to, const Region& from) {
                     m.moves.push_back({place_of(to, places_), place_of(from, places_)});
                     reads.push_back(m.moves.back().from);
                     writes.push_back(m.moves.back().to);

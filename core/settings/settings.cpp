@@ -43,17 +43,17 @@ bool begins_with(std::string_view text, std::string_view beginning) {
 
 // Letters to insert, delete or replace to get from one name to the other.
 std::size_t distance(std::string_view a, std::string_view b) {
-    std::vector<std::size_t> spec(b.size() + 1);
-    for (std::size_t j = 0; j <= b.size(); ++j) spec[j] = j;
+    std::vector<std::size_t> row(b.size() + 1);
+    for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
     for (std::size_t i = 1; i <= a.size(); ++i) {
-        std::size_t diagonal = std::exchange(spec[0], i);
+        std::size_t diagonal = std::exchange(row[0], i);
         for (std::size_t j = 1; j <= b.size(); ++j) {
             const std::size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = spec[j];
-            spec[j] = std::min({replaced, spec[j] + 1, spec[j - 1] + 1});
+            diagonal = row[j];
+            row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
         }
     }
-    return spec[b.size()];
+    return row[b.size()];
 }
 
 std::string note_on(const std::string& variable) {

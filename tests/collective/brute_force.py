@@ -111,11 +111,11 @@ def specs_of(step: dict[str, Any]) -> list[tuple[list[list[tuple[int, int]]], li
         else:
             buffer, offset, _ = entry["from"]
             size = entry["to"][2]
-            if entry["specs"] is None:
+            if entry["rows"] is None:
                 source = _elements((buffer, offset, size))
             else:
                 source = []
-                for k in entry["specs"]:
+                for k in entry["rows"]:
                     source += _elements((buffer, offset + k * entry["row_bytes"], entry["row_bytes"]))
             result.append(([source], _elements(entry["to"])))
     return result
@@ -500,8 +500,8 @@ def run(
                             value = COMBINE[step["operation"]](value, part)
                         target = touch(rank, entry["into"], True)
                     else:
-                        if entry["specs"] is not None:
-                            raise NotImplementedError("plans of collectives gather no listed specs")
+                        if entry["rows"] is not None:
+                            raise NotImplementedError("plans of collectives gather no listed rows")
                         value = touch(rank, (*entry["from"][:2], entry["to"][2]), False)
                         target = touch(rank, entry["to"], True)
                     if len(value) != len(target):

@@ -130,7 +130,7 @@ class Drawing:
             "from": (a[0], a[1] * ITEM, size),
             "to": (b[0], b[1] * ITEM, size),
             "row_bytes": size,
-            "specs": None,
+            "rows": None,
         }
         self.add(rank, "copy", specs=[entry])
 

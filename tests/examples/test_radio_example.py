@@ -94,8 +94,8 @@ def test_adjoint_of_the_operator_is_one(ranks: int) -> None:
 
 def test_baselines_turn_with_the_earth() -> None:
     p = FEW
-    entries = radio.rows_of(p)
-    uvw = radio.coverage(p, 0, entries).reshape(p.times, -1, 3)
+    rows = radio.rows_of(p)
+    uvw = radio.coverage(p, 0, rows).reshape(p.times, -1, 3)
     place = radio.antennas(p)
     one, other = np.triu_indices(p.antennas, 1)
     lengths = np.linalg.norm(place[other] - place[one], axis=1)

@@ -45,15 +45,15 @@ def test_devices_are_measured_beside_the_sum_of_the_parts(number: int) -> None:
 
     report = jali.virtual_ranks(number, body)[0]
     assert report.on_device
-    cells = {cell.row: set(cell.timings) for cell in report.cells}
+    cells = {cell.case: set(cell.timings) for cell in report.cells}
     if number == 1:
         assert cells["natural"] == {"cufft", "cupy", "cupy.fft itself"}
         assert "exchanges" not in cells
         assert fft_report.judge(report) == []
     else:
-        for row in fft.UNSCALED.values():
-            assert cells[row] == cells["transposed"]
-            (why,) = report.cell(row).missing.values()
+        for case in fft.UNSCALED.values():
+            assert cells[case] == cells["transposed"]
+            (why,) = report.cell(case).missing.values()
             assert re.search(r"cufftMakePlan3d .4 x 4 x 4 numbers on 2 devices. .*INVALID_SIZE", why)
         assert cells["transposed"] == {"cufft", "cufft in 2 pieces", "cupy", "cupy in 2 pieces"}
         assert cells["exchanges"] == cells["local transforms"] == {"cufft", "cupy"}
@@ -78,8 +78,8 @@ def measured(dims: tuple[int, ...], dtype: str = "complex64", **named: Any) -> f
 def test_one_process_has_all_devices(dtype: str, tmp_path: Path) -> None:
     told: list[str] = []
     report = measured((32, 33, 32), dtype, progress=lambda cell, r: told.append(fft_report.case_text(cell, r)))
-    for row in fft.UNSCALED.values():
-        cell = report.cell(row)
+    for case in fft.UNSCALED.values():
+        cell = report.cell(case)
         assert set(cell.timings) == {"cufft", "cufft in 2 pieces", ONE_PROCESS}
         assert not cell.missing
         assert len(cell.timings[ONE_PROCESS].seconds) >= 3
@@ -131,7 +131,7 @@ def test_what_has_no_room_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     needs = fft._needs
     monkeypatch.setattr(fft, "_needs", lambda x: needs(x) << 24)
     report = measured((4, 4, 4))
-    assert [cell.row for cell in report.cells] == [*fft.ROWS, *fft.UNSCALED.values()]
+    assert [cell.case for cell in report.cells] == [*fft.CASES, *fft.UNSCALED.values()]
     for cell in report.cells:
         assert not cell.timings
         why = r"no room: about [0-9.]+ GiB are needed on a device, [0-9.]+ MiB are free"

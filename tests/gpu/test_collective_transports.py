@@ -442,7 +442,7 @@ def test_plans_of_all_rows_refuse_other_buffers(spec: str) -> None:
 def test_names_of_rows_are_those_of_settings_and_algorithms() -> None:
     transports = _core.collective_transports(libraries())
     allowed = {
-        transport.name: transport.values for transport in settings.transports() if transport.name in ("device_carrier", "collective")
+        spec.name: spec.values for spec in settings.specs() if spec.name in ("device_carrier", "collective")
     }
     carriers = [name for name, _, carries, _ in transports if carries]
     assert re.split(", | or ", allowed["device_carrier"]) == carriers

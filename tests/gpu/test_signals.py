@@ -670,9 +670,9 @@ def why_not(device: str, policies: list[str]) -> list[str]:
 def test_a_boundary_that_waits_refuses_where_kernels_do_not_see_stores(monkeypatch, tmp_path, use_settings):
     use_fake_gpus(monkeypatch, 4, folder=tmp_path)
     use_fake_ccl(use_settings)
-    entries = ["remote-write-overlap", "remote-write-pack-in-bulk", "remote-write-one-launch"]
-    assert jali.virtual_ranks(2, why_not, "cuda", entries) == [["", "", ""]] * 2
-    for first, *others in jali.virtual_ranks(2, why_not, "hip", entries):
+    policies = ["remote-write-overlap", "remote-write-pack-in-bulk", "remote-write-one-launch"]
+    assert jali.virtual_ranks(2, why_not, "cuda", policies) == [["", "", ""]] * 2
+    for first, *others in jali.virtual_ranks(2, why_not, "hip", policies):
         assert first == ""
         assert all("need not see what others store" in reason for reason in others)
 

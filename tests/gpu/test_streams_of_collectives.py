@@ -65,8 +65,8 @@ def busy(other: Foreign) -> None:
 
 def usual(c: comm.Communicator, name: str, spec: str | None) -> dict[str, Any]:
     """Keywords of a call; where jali chooses, of an algorithm that every collective has on devices."""
-    rows = algorithms.names(name, on_device=True)
-    return {"algorithm": spec or next(row for row in rows if row not in algorithms.ON_DEVICES)} | (
+    names = algorithms.names(name, on_device=True)
+    return {"algorithm": spec or next(one for one in names if one not in algorithms.ON_DEVICES)} | (
         {"root": 1} if name in ("reduce", "gather", "scatter", "broadcast") else {}
     )
 

@@ -10,7 +10,7 @@ import pytest
 
 import jali
 from jali import ALL, _core
-from jali.bench.compare.predictions import neighbours
+from jali.bench.compare.cases import neighbours
 from jali.bench.halo import KERNELS, laplace
 from jali.errors import LayoutError, ParameterError
 from jali.lattice.update_simulation import kernel_seconds
@@ -125,9 +125,9 @@ def test_messages_that_land_in_ghosts_are_one_for_each_field(call):
     lattice = jali.Lattice(4, 4, 4, 4)
     two = laplace_of_two.bind(*(lattice.field(jali.Real()) for _ in range(3)))
     level = {"gpu": {"gap": 10.0, "bandwidth": 50.0}}
-    predictions = {"nccl-wait": 2, "gpu-aware-mpi-wait": 2, "copy-engine-wait": 1, "host-staged-wait": 1}
-    described = machine({"memory": 1000.0}, {prediction.removesuffix("-wait"): level for prediction in predictions})
-    for policy, messages in predictions.items():
+    messages_of = {"nccl-wait": 2, "gpu-aware-mpi-wait": 2, "copy-engine-wait": 1, "host-staged-wait": 1}
+    described = machine({"memory": 1000.0}, {policy.removesuffix("-wait"): level for policy in messages_of})
+    for policy, messages in messages_of.items():
         one_field, two_fields = (
             update.simulate(described, (8, 8, 8, 16), (1, 1, 1, 2), policies=[policy]).best.transfer.seconds
             for update in (call, two)
@@ -220,7 +220,7 @@ def test_directions_of_a_cube_are_alike(call, policy):
 def test_every_row_of_a_machine_is_simulated_or_says_why_not(call, name):
     found = call.simulate(name, (16, 16, 16, 32), (1, 1, 2, 2))
     kind = Machine.load(name).device.kind
-    assert {prediction.policy for prediction in found.predictions} == {prediction for prediction, *_ in _core.halo_policies(kind)}
+    assert {prediction.policy for prediction in found.predictions} == {policy for policy, *_ in _core.halo_policies(kind)}
     done = [prediction for prediction in found.predictions if not prediction.why_not]
     assert [prediction.time for prediction in done] == sorted(prediction.time for prediction in done)
     assert found.predictions[: len(done)] == tuple(done)
@@ -370,20 +370,20 @@ def table_of(heading):
     """The policies of a table of the documentation: names in quotes, first numbers of the other columns."""
     text = DOCS.read_text().split(heading)[1].split("\n\n")
     lines = next(part for part in text if part.startswith("|")).splitlines()[2:]
-    predictions = {}
+    found = {}
     for line in lines:
         name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
         numbers = [re.match(r"[\d.]+", cell) for cell in cells]
-        predictions[name.replace("`", "")] = [float(n.group()) if n else None for n in numbers]
-    return predictions
+        found[name.replace("`", "")] = [float(n.group()) if n else None for n in numbers]
+    return found
 
 
 def measured_on_four_gpus():
     """(kernel, extents of a rank, grid, policy, seconds): on streams, from docs/performance.md."""
     for policy, (one, _, two, _) in table_of("**Strong scaling**").items():
-        prediction = "host-staged-overlap" if policy.startswith("host-staged") else policy
-        yield "staple", (16,) * 4, ONE, prediction, one * US
-        yield "staple", (16,) * 4, TWO, prediction, two * US
+        simulated = "host-staged-overlap" if policy.startswith("host-staged") else policy
+        yield "staple", (16,) * 4, ONE, simulated, one * US
+        yield "staple", (16,) * 4, TWO, simulated, two * US
     for policy, (one, _, two, _) in table_of("**Weak scaling**").items():
         if "tuned" not in policy:
             yield "staple", (32,) * 4, ONE, policy, ALONE / one * 100
@@ -413,20 +413,20 @@ def test_four_gpus_are_predicted_within_35_percent_and_half_of_the_rows_within_1
     assert len(sizes) == 30
     assert sizes[len(sizes) // 2] <= 0.15, errors
     assert sizes[-1] <= 0.35, errors
-    for predictions in updates.values():
-        _, taken = min(predictions)
-        assert taken <= 1.05 * min(seconds for _, seconds in predictions)
+    for times in updates.values():
+        _, taken = min(times)
+        assert taken <= 1.05 * min(seconds for _, seconds in times)
 
 
 def test_two_gpus_are_predicted_within_35_percent_half_of_the_rows_within_15_and_the_best_row_within_5():
     """Every policy of updates on two H100 (docs/performance.md), by the machine's file and told what the kernel takes."""
-    predictions = halo_simulation.again(MEASURED, "h100x8")
-    assert len(predictions) == 255
+    comparisons = halo_simulation.again(MEASURED, "h100x8")
+    assert len(comparisons) == 255
     for which in (0, 1):
-        sizes = sorted(abs(prediction.errors()[which]) for prediction in predictions)
+        sizes = sorted(abs(one.errors()[which]) for one in comparisons)
         assert sizes[len(sizes) // 2] <= halo_simulation.AIM
         assert sizes[-1] <= halo_simulation.WORST
-    for case, of_case in itertools.groupby(predictions, lambda prediction: prediction.case):
+    for case, of_case in itertools.groupby(comparisons, lambda one: one.case):
         assert halo_simulation.rung(list(of_case)) <= halo_simulation.NEAR, case
 
 

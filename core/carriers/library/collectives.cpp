@@ -191,8 +191,8 @@ class LibraryPlan : public DevicePlan {
 
 class Library : public CollectiveCarrier {
   public:
-    explicit Library(const CollectiveRanks& ranks, const CollectiveTransport& spec = collectives_by_library)
-        : CollectiveCarrier(spec, *ranks.gpu), gpu_(ranks.gpu),
+    explicit Library(const CollectiveRanks& ranks, const CollectiveTransport& transport = collectives_by_library)
+        : CollectiveCarrier(transport, *ranks.gpu), gpu_(ranks.gpu),
           ccl_(CclGroup::shared(*ranks.communicator, ranks.gpu)) {}
 
     // With memory of its own for copies, since graphs of the plan may be there beside those of others.

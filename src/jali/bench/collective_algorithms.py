@@ -96,7 +96,7 @@ def _specs_of(collective: str, kind: str) -> list[AlgorithmSpec]:
     usual, *others = [name for name in DEVICE_CARRIERS if name not in of_others]
     carriers = ["", *others] if usual else []
     found = itself + [AlgorithmSpec(n, c) for n in names if n not in algorithms.ON_DEVICES for c in carriers]
-    levels = {row.name for row in algorithms.ALGORITHMS if row.hierarchy == "hosts"}
+    levels = {entry.name for entry in algorithms.ALGORITHMS if entry.hierarchy == "hosts"}
     named = [usual, *others]
     return found + [
         AlgorithmSpec(n, a, b) for n in names if n in levels for a in named for b in named if a != b

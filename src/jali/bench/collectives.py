@@ -272,7 +272,7 @@ def _rounds(
     agree()
     slowest = np.zeros_like(times)
     comm.Allreduce(times, slowest, MPI.MAX)
-    return {name: Timing(list(map(float, case))) for name, case in zip(names, slowest, strict=True)}
+    return {name: Timing(list(map(float, of_side))) for name, of_side in zip(names, slowest, strict=True)}
 
 
 def conditions(comm: Any, warm_ups: int, rounds: int, dtype: str) -> dict[str, Any]:

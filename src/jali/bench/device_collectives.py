@@ -205,7 +205,7 @@ def measure(
                 gpu.synchronize()
                 times[side, number] = (time.perf_counter() - start) / length
         slowest = communicator.all_reduce(times, op="max")
-        timings = {n: Timing(list(map(float, case))) for n, case in zip(names, slowest, strict=True)}
+        timings = {n: Timing(list(map(float, of_side))) for n, of_side in zip(names, slowest, strict=True)}
         del batches
         for call, of_side, name in zip(calls, cases, names, strict=True):
             _check(communicator, gpu, of_side, name, call)

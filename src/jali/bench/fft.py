@@ -140,7 +140,7 @@ def chosen(x: DistributedArray, names: Sequence[str]) -> list[str]:
     """Providers that are measured: those named, or all that there are for such an array. Raises ParameterError."""
     if names:
         return [provider_for(x.local, name).name for name in names]
-    found = [name for name, case in PROVIDERS.items() if case.takes(x.local) and case.installed]
+    found = [name for name, entry in PROVIDERS.items() if entry.takes(x.local) and entry.installed]
     return [name for name in found if name != "numpy"] or found
 
 
@@ -265,17 +265,17 @@ def _whole(
 def _parts(x: DistributedArray, provider: str, moves: bool, compare: bool) -> Call:
     """Only the exchanges of a transform, or only what is between them, each step on memory of its own."""
     library, means = library_of(x.local), Means(x.communicator.threads)
-    case, parts = provider_for(x.local, provider), []
+    entry, parts = provider_for(x.local, provider), []
     local = library.copy(x.local)
     for step in Plan(x.layout, result=WHOLE, norm="ortho", provider=provider).steps:
-        run = Run(case, library, means, "ortho", {}, None, False)
+        run = Run(entry, library, means, "ortho", {}, None, False)
         run.last = True
         if isinstance(step, Move) == moves:
             parts.append((step, local))
         local = step.forward(local, run)
     library.wait(x.local)
     kept: list[dict[Any, Any]] = [{} for _ in parts]
-    runs = [Run(case, library, means, "ortho", own, None, True) for own in kept]
+    runs = [Run(entry, library, means, "ortho", own, None, True) for own in kept]
 
     def call() -> None:
         for (step, data), run in zip(parts, runs, strict=True):
@@ -387,7 +387,7 @@ def _give_back(x: DistributedArray) -> None:
     """What nobody has any more, so that others find the memory free."""
     gc.collect()
     for name in PROVIDERS:
-        if name in vendors.CASES and PROVIDERS[name].takes(x.local) and not vendors.why_not(name):
+        if name in vendors.FFT_LIBRARIES and PROVIDERS[name].takes(x.local) and not vendors.why_not(name):
             vendors.find(name).forget()
     library_of(x.local).trim(x.local)
     if place_of(x.local) is not None:

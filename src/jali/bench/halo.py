@@ -255,14 +255,14 @@ class Report:
 
 def policies(device: str, only: Sequence[str] = ()) -> list[tuple[str, str]]:
     """Names and descriptions of the measurements for a kind of device, all or those asked for. Raises ParameterError for unknown names."""
-    measurements = [(name, description) for name, description, *_ in _core.halo_policies(device)]
-    unknown = sorted(set(only) - {name for name, _ in measurements})
+    known = [(name, description) for name, description, *_ in _core.halo_policies(device)]
+    unknown = sorted(set(only) - {name for name, _ in known})
     if unknown:
         raise ParameterError(
             f"no halo policy {', '.join(unknown)} {'on the host' if device == 'cpu' else 'between devices'}; "
-            f"there are {', '.join(name for name, _ in measurements)}"
+            f"there are {', '.join(name for name, _ in known)}"
         )
-    return [measurement for measurement in measurements if not only or measurement[0] in only]
+    return [one for one in known if not only or one[0] in only]
 
 
 def measure(
@@ -291,7 +291,7 @@ def measure(
 
     try:
         for name, description in policies(lattice.gpu.kind if lattice.gpu is not None else "cpu", only):
-            found = journal.measurement(name, functools.partial(measured, name, description), progress)
+            found = journal.case(name, functools.partial(measured, name, description), progress)
             if found is not None:
                 report.measurements.append(found)
     finally:
@@ -368,8 +368,8 @@ def _measure_policy(
 def _is_there(part: str, policy: str, gpu: Any) -> bool:
     """Whether a policy has this part as something of its own."""
     if part == "bulk":
-        measurements = _core.halo_policies("cpu" if gpu is None else gpu.kind)
-        return any(overlap for name, _, _, _, overlap, *_ in measurements if name == policy)
+        policies = _core.halo_policies("cpu" if gpu is None else gpu.kind)
+        return any(overlap for name, _, _, _, overlap, *_ in policies if name == policy)
     return part != "pack" or gpu is not None  # on the host packing is a part of the transport
 
 

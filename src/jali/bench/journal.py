@@ -94,10 +94,10 @@ class Journal:
     @property
     def load(self) -> list[Load]:
         """Of each host, over all cases."""
-        cases = [load for _, of_case in self._done.values() for load in of_case]
+        loads = [load for _, of_case in self._done.values() for load in of_case]
         found = []
-        for host in dict.fromkeys(load.host for load in cases):
-            here = [load for load in cases if load.host == host]
+        for host in dict.fromkeys(load.host for load in loads):
+            here = [load for load in loads if load.host == host]
             seconds = sum(load.seconds for load in here)
             others = sum(load.others * load.seconds for load in here) / seconds
             found.append(Load(host, here[0].cores, others, seconds))

@@ -166,7 +166,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the fields of halo and compare (default float64)",
     )
     halo.add_argument(
-        "--policies", type=names_argument, metavar="NAME,...", help="these cases (default: all that work here)"
+        "--policies", type=names_argument, metavar="NAME,...", help="these policies (default: all that work here)"
     )
     parser.add_argument(
         "--seconds",
@@ -335,7 +335,7 @@ def _halo(arguments: argparse.Namespace, journal: Journal) -> int:
         rounds=arguments.rounds,
         seconds=arguments.seconds,
         graphs=not arguments.no_graphs,
-        progress=None if arguments.json else lambda case: print(halo_report.case_text(case), flush=True),
+        progress=None if arguments.json else lambda one: print(halo_report.case_text(one), flush=True),
         journal=journal,
     )
     return _publish(arguments, journal, halo_report, report)
@@ -484,7 +484,7 @@ def _publish(arguments: argparse.Namespace, journal: Journal, form: ModuleType, 
             form.write_csv(report, arguments.output / f"{stem}.csv")
             text = json.dumps(form.as_json(report), indent=1)
             (arguments.output / f"{stem}.json").write_text(text + "\n")
-            if getattr(report, "cells", None) or getattr(report, "cases", None):
+            if getattr(report, "cells", None) or getattr(report, "measurements", None):
                 form.write_plot(report, arguments.output / f"{stem}.png")
     if arguments.json:
         values = {end: form.as_json(r) for end, r in several.items()}

@@ -236,13 +236,13 @@ import json, sys
 from jali.errors import JaliError
 from jali.fft import vendors
 found = {}
-for name, row in vendors.FFT_LIBRARIES.items():
-    if row.kind == sys.argv[1]:
+for name, spec in vendors.FFT_LIBRARIES.items():
+    if spec.kind == sys.argv[1]:
         try:
             library = vendors.find(name)
-            found = {"name": row.title, "version": library.version, "path": library.path}
+            found = {"name": spec.title, "version": library.version, "path": library.path}
         except JaliError as error:
-            found = {"name": row.title, "missing": str(error)}
+            found = {"name": spec.title, "missing": str(error)}
 print(json.dumps(found))
 """
 

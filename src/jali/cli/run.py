@@ -343,10 +343,10 @@ def _check_arguments(arguments: argparse.Namespace) -> None:
 def _check_changes(before: Parameters, now: Parameters, done: int) -> None:
     """Raise ParameterError unless the run that has `done` sweeps can go on with these parameters."""
     refused = []
-    for row in parameter_specs():
-        old, new = (getattr(getattr(p, row.section), row.name) for p in (before, now))
-        if old != new and row.path not in CHANGEABLE:
-            refused.append(f"{row.path} was {toml_value(old)} and is {toml_value(new)} now")
+    for spec in parameter_specs():
+        old, new = (getattr(getattr(p, spec.section), spec.name) for p in (before, now))
+        if old != new and spec.path not in CHANGEABLE:
+            refused.append(f"{spec.path} was {toml_value(old)} and is {toml_value(new)} now")
     if refused:
         raise ParameterError(
             f"resuming goes on with the same chain, so {'; '.join(refused)} cannot be. "

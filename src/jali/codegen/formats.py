@@ -258,7 +258,7 @@ for _name, _exponent, _fraction, _what in (
             _name,
             1,
             2,
-            text=_SMALL.format(what=_what, name=f"row_{_name}", exponent=_exponent, fraction=_fraction),
+            text=_SMALL.format(what=_what, name=f"format_{_name}", exponent=_exponent, fraction=_fraction),
             what=_what,
         )
     )
@@ -274,7 +274,7 @@ for _name, _bytes, _exact, _precisions in (
             _bytes,
             text=_INTEGER.format(
                 what=_what,
-                name=f"row_{_name}",
+                name=f"format_{_name}",
                 unit="int32_t" if _bytes == 4 else "int64_t",
                 spare="8 * sizeof(lane_integer) - 32" if _bytes == 4 else "0",
             ),
@@ -333,7 +333,7 @@ struct {name}_of_group {{
 for _name, _bytes, _unit, _most in (("fixed16", 2, "short", 32767), ("fixed8", 1, "signed char", 127)):
     _what = f"whole multiples of 1/{_most} of the site's largest number, which is kept in float32"
     _what_of_group = f"whole multiples of 1/{_most}"
-    _words = {"name": f"row_{_name}", "unit": _unit, "most": _most}
+    _words = {"name": f"format_{_name}", "unit": _unit, "most": _most}
     _group = Format(
         _name, 1, _bytes, text=_FIXED_OF_GROUP.format(what=_what_of_group, **_words), what=_what_of_group
     )

@@ -104,14 +104,14 @@ def plaquette_reference(group: str, beta: float, extents: Sequence[int]) -> Refe
         return Reference(value, 0.0, "exact, character expansion on this torus", kind="exact")
     if len(extents) != 4:
         return None
-    for row in _KNOWN:
-        if row.group == group and abs(row.beta - beta) < 1e-9:
+    for entry in _KNOWN:
+        if entry.group == group and abs(entry.beta - beta) < 1e-9:
             caution = ""
-            if min(extents) < row.least_extent:
+            if min(extents) < entry.least_extent:
                 caution = (
-                    f"holds for {row.least_extent} sites or more in every direction, not for {min(extents)}"
+                    f"holds for {entry.least_extent} sites or more in every direction, not for {min(extents)}"
                 )
-            return Reference(row.value, row.error, row.source, caution, row.kind)
+            return Reference(entry.value, entry.error, entry.source, caution, entry.kind)
     return None
 
 

@@ -295,9 +295,9 @@ def _recognise(path: str, fd: int, size: int) -> Format | str:
     head = os.pread(fd, RECOGNISED_BY, 0)
     if not head:
         raise FileFormatError(f"{path}: the file is empty (0 bytes)")
-    for row in formats():
-        if row.is_one(head):
-            return row
+    for entry in formats():
+        if entry.is_one(head):
+            return entry
     if version := milc.version_of_old(head):
         raise FileFormatError(
             f"{path}: a MILC file of {version}; only version 5 (magic number {milc.MAGIC}) can be read: convert it "
@@ -310,7 +310,7 @@ def _recognise(path: str, fd: int, size: int) -> Format | str:
         )
     if _looks_like_openqcd(head, size):
         return "openqcd"
-    *most, last = (row.signature for row in formats())
+    *most, last = (entry.signature for entry in formats())
     raise FileFormatError(
         f"{path}: unknown format: begins with {head[:12].hex(' ')}; expected {', '.join(most)} or {last}"
     )

@@ -610,7 +610,7 @@ def simulate_update(
     core = machine.core_of_halos()
     levels = {core.level_between(part.rank, m.to) for part in parts for m in part.sent}
     predictions = []
-    offered = [_Policy(*prediction) for prediction in _core.halo_policies(device.kind)]
+    offered = [_Policy(*entry) for entry in _core.halo_policies(device.kind)]
     unknown = sorted(set(policies) - {policy.name for policy in offered})
     if unknown:
         raise ParameterError(

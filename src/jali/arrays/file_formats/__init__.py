@@ -72,5 +72,5 @@ class FileFormat:
 @functools.cache
 def file_formats() -> dict[str, FileFormat]:
     """All entries by name, in the alphabetical order of their files."""
-    registry = (importlib.import_module(f"{__name__}.{name}").FORMAT for name in entry_names(__file__))
-    return {entry.name: entry for entry in registry}
+    entries = (importlib.import_module(f"{__name__}.{name}").FORMAT for name in entry_names(__file__))
+    return {entry.name: entry for entry in entries}

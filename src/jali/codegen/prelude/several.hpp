@@ -40,8 +40,8 @@ JALI_INLINE thread_sites sites_of_thread(int64_t tile, int64_t begin, int64_t en
 // Of JALI_WIDTH neighbours, packet by packet: reals of one packet in a row, as wide as memory is accessed.
 template <int N, class T, int SIZE_>
 struct neighbours {
-    static const int SIZE = SIZE_, PACKETS = N / SIZE, FORMAT = SIZE * JALI_WIDTH;
-    static const int MOST = 16 / int(sizeof(T)), PIECE = FORMAT < MOST ? FORMAT : MOST;
+    static const int SIZE = SIZE_, PACKETS = N / SIZE, ROW = SIZE * JALI_WIDTH;
+    static const int MOST = 16 / int(sizeof(T)), PIECE = ROW < MOST ? ROW : MOST;
     typedef packet<T, PIECE> piece;
     static JALI_MEMBER int64_t place(int64_t x) { return ((x / GROUP) * (PACKETS * GROUP) + x % GROUP) * SIZE; }
 };
@@ -52,7 +52,7 @@ JALI_INLINE void load_neighbours(real (*out)[N], const packet<T, SIZE>* base, in
     JALI_UNROLL
     for (int k = 0; k < row::PACKETS; ++k) {
         JALI_UNROLL
-        for (int r = 0; r < row::FORMAT; r += row::PIECE) {
+        for (int r = 0; r < row::ROW; r += row::PIECE) {
             const typename row::piece q = *(const typename row::piece*)(from + k * GROUP * row::SIZE + r);
             JALI_UNROLL
             for (int j = 0; j < row::PIECE; ++j)
@@ -67,7 +67,7 @@ JALI_INLINE void store_neighbours(packet<T, SIZE>* base, int64_t x, const real (
     JALI_UNROLL
     for (int k = 0; k < row::PACKETS; ++k) {
         JALI_UNROLL
-        for (int r = 0; r < row::FORMAT; r += row::PIECE) {
+        for (int r = 0; r < row::ROW; r += row::PIECE) {
             typename row::piece q;
             JALI_UNROLL
             for (int j = 0; j < row::PIECE; ++j)

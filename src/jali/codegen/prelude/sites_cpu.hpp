@@ -7,7 +7,7 @@
 // the first has; all of both can be read. A field of L lanes keeps N numbers of site s at block s / L, lane s % L. Ghosts of an array lie apart: from site `first` on,
 // `away` bytes from where they would follow.
 typedef __UINT16_TYPE__ uint16_t;
-const uint32_t SCATTERED = uint32_t(1) << 31, PAIRED = uint32_t(1) << 30, FORMAT = PAIRED - 1;
+const uint32_t SCATTERED = uint32_t(1) << 31, PAIRED = uint32_t(1) << 30, ROW = PAIRED - 1;
 struct site_table {
     const uint32_t *entries, *lists;
 };
@@ -15,7 +15,7 @@ struct ghost_place {
     int64_t first, away;
 };
 JALI_INLINE const uint32_t* sites_of_lanes(site_table table, uint32_t entry) {
-    return table.lists + int64_t(entry & FORMAT) * (JALI_LANES + 3);
+    return table.lists + int64_t(entry & ROW) * (JALI_LANES + 3);
 }
 // Number 0 of a site whose numbers take `size` bytes each; the next ones are L numbers further.
 template <int L>
@@ -232,7 +232,7 @@ JALI_INLINE bool factors_of_sites(JALI_REAL* factors, site_table table, const ui
                                   const JALI_REAL* of_classes) {
     const uint32_t entry = table.entries[x];
     if (JALI_LIKELY(entry < SCATTERED)) return false;
-    const uint16_t* kinds = classes + int64_t(entry & FORMAT) * JALI_LANES;
+    const uint16_t* kinds = classes + int64_t(entry & ROW) * JALI_LANES;
     bool any_other = false;
     for (int l = 0; l < JALI_LANES; ++l) {
         any_other |= kinds[l] != 0;

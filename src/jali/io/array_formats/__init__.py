@@ -58,5 +58,5 @@ class ArrayFormat:
 @functools.cache
 def array_formats() -> dict[str, ArrayFormat]:
     """All entries by name, in the alphabetical order of their files."""
-    registry = (importlib.import_module(f"{__name__}.{name}").FORMAT for name in entry_names(__file__))
-    return {entry.name: entry for entry in registry}
+    entries = (importlib.import_module(f"{__name__}.{name}").FORMAT for name in entry_names(__file__))
+    return {entry.name: entry for entry in entries}
