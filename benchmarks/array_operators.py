@@ -1,7 +1,7 @@
 """Claim: operators of distributed arrays are many times faster than those of pylops-mpi 0.8.0, and near what NumPy and MPI do by hand.
 
 Two ranks on a core each. A case has a call for each side; sides take turns, results are compared, and times are medians of the slowest
-rank. `--rows` picks some; pylops-mpi is left out where it is not installed.
+rank. `--cases` picks some; pylops-mpi is left out where it is not installed.
 """
 
 from __future__ import annotations

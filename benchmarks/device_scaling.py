@@ -10,7 +10,7 @@ update    overrelaxation and heat bath of SU(3): the fraction of the communicati
           communication is 20 to 50 % of the whole)
 messages  halo exchange of messages of 1 to 128 MiB, packing and placing included, by every carrier between devices against
           NCCL's send and receive of the same bytes between the same ranks, on streams and in graphs; "pass" or "FAIL" for each
-          size, whether the fastest row is 2 times as fast (the aim, at NCCL's best setting)
+          size, whether the fastest policy is 2 times as fast (the aim, at NCCL's best setting)
 
 Medians over batches of calls, each batch the slowest rank's (jali.bench.halo). The library's settings are passed on as they
 are: for its best one sweep the channels of point-to-point messages in a shell,
@@ -255,7 +255,7 @@ AIM = 2.0  # times the library
 
 
 def _say_whether_fast_enough(bench: Bench, size: str, times: dict[tuple[str, str], Timing | None]) -> None:
-    """The fastest row of this size against the library, on streams and in graphs."""
+    """The fastest policy of this size against the library, on streams and in graphs."""
     for how in ("stream", "graph"):
         against = times.get(("library", how))
         measurements = {name: t.median for (name, h), t in times.items() if h == how and t and name != "library"}

@@ -1,4 +1,4 @@
-"""What `import jali` loads: a count, since seconds depend on the machine (`jali bench compare`, row "import", measures them)."""
+"""What `import jali` loads: a count, since seconds depend on the machine (`jali bench compare`, case "import", measures them)."""
 
 from __future__ import annotations
 

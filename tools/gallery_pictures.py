@@ -47,7 +47,7 @@ def run(name: str, *words: str) -> tuple[dict[str, Any], str]:
 
 
 def numbers(pattern: str, text: str) -> np.ndarray:
-    """The numbers of each place that fits, an entry for each."""
+    """The numbers of each place that fits, a row for each."""
     return np.array([[float(number) for number in row] for row in re.findall(pattern, text)])
 
 

@@ -255,7 +255,7 @@ void bind_launch(nb::module_& m) {
             "compile"_a,
             "compile() -> (function, threads of a block, sites of a thread) of the kernel that exchanges "
             "halos as "
-            "well; called when a policy of halo policies first asks for it.")
+            "well; called when a halo policy first asks for it.")
         .def_prop_ro(
             "halos_stale", [](const BoundLaunch& self) { return self.launch->halos_stale(); },
             "Whether a run would exchange halos now; the same on all ranks.")

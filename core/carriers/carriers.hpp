@@ -1,4 +1,4 @@
-// What carries bytes between devices: the part of a transport's entries that halos and messages share.
+// What carries bytes between devices: the part of a transport's entry that halos and messages share.
 #pragma once
 
 #include "transport/ccl_group.hpp"

@@ -26,7 +26,7 @@ struct CheckError : PlanError {
 struct CheckOptions {
     std::size_t scratch_limit = std::numeric_limits<std::size_t>::max(); // bytes per rank
     // Floating-point elements and user operations have to be combined in the order of ranks, exactly as
-    // Composition::evaluate does it, 16-bit types in one row (each row rounds).
+    // Composition::evaluate does it, 16-bit types in one spec (each spec rounds).
     bool reproducible = false;
     const Hierarchy* hierarchy = nullptr; // if given, marked levels are compared with it
 };

@@ -63,7 +63,7 @@ class CollectiveCarrier {
     const std::string name; // as devices of this vendor have it
 };
 
-// Which collectives take an entry.
+// Which collectives may take a transport.
 struct CollectiveRules {
     const char* carries = nullptr; // messages of plans, and where they go through; null: none
     bool itself = false;           // has collectives, which are taken where no algorithm is

@@ -22,7 +22,7 @@ using CclWindow = void*; // of memory that a communicator knows
 
 // clang-format off
 
-// row(member, name, parameters): what every version since 2.10 has
+// entry(member, name, parameters): what every version since 2.10 has
 #define JALI_CCL_FUNCTIONS(entry)                                                                              \
     entry(get_version, ncclGetVersion, (int* version))                                                         \
     entry(get_id, ncclGetUniqueId, (CclId* id))                                                                \
@@ -50,7 +50,7 @@ using CclWindow = void*; // of memory that a communicator knows
         (const void* from, void* to, std::size_t count, int type, int operation, int root, CclHandle comm,   \
          void* stream))
 
-// row(member, name in NCCL, parameters): null where the version at hand lacks it (NCCL has windows since
+// entry(member, name in NCCL, parameters): null where the version at hand lacks it (NCCL has windows since
 // 2.27, the others since 2.28)
 #define JALI_CCL_NEWER(entry)                                                                                  \
     entry(window_register, ncclCommWindowRegister,                                                             \

@@ -41,7 +41,7 @@ struct VirtualAccess {
 
 // One line for each, however long.
 // clang-format off
-// row(member, parameters)
+// entry(member, parameters)
 #define JALI_GPU_FUNCTIONS(entry) \
     entry(init, (unsigned flags)) \
     entry(driver_version, (int* version)) \
@@ -113,7 +113,7 @@ struct VirtualAccess {
     entry(virtual_retain, (GpuHandle* handle, GpuAddress address)) \
     entry(address_range, (GpuAddress* begin, std::size_t* bytes, GpuAddress address))
 
-// row(member): attributes of a device
+// entry(member): attributes of a device
 #define JALI_GPU_ATTRIBUTES(entry) \
     entry(warp_size) \
     entry(multiprocessors) \

@@ -1,4 +1,4 @@
-// Ways of doing a halo exchange, as policies of a table: a new way is a new policy.
+// The table of halo policies: how a halo exchange is done. A new policy is a new entry.
 //
 // A policy says which transport carries (halo_transport.hpp), whether the bulk is computed meanwhile, and, on
 // devices, whether the boundary is one launch or one for each direction, as soon as its halos are there, and

@@ -16,7 +16,7 @@
 // Of what programs see in libjali_mpi.so.
 #define JALI_SHOWN extern "C" __attribute__((visibility("default")))
 
-// row(blocking, nonblocking, initialising, parameters, arguments)
+// entry(blocking, nonblocking, initialising, parameters, arguments)
 #define JALI_MPI_COLLECTIVES(entry) \
     entry(Bcast, Ibcast, Bcast_init, (void* buffer, Count count, H type, int root, H comm), (buffer, count, type, root, comm)) \
     entry(Reduce, Ireduce, Reduce_init, (const void* send, void* receive, Count count, H type, H op, int root, H comm), (send, receive, count, type, op, root, comm)) \
@@ -40,7 +40,7 @@
     entry(Neighbor_alltoallv, Ineighbor_alltoallv, Neighbor_alltoallv_init, (const void* send, const Count* send_counts, const Displacement* send_places, H send_type, void* receive, const Count* counts, const Displacement* places, H type, H comm), (send, send_counts, send_places, send_type, receive, counts, places, type, comm)) \
     entry(Neighbor_alltoallw, Ineighbor_alltoallw, Neighbor_alltoallw_init, (const void* send, const Count* send_counts, const std::intptr_t* send_places, const void* send_types, void* receive, const Count* counts, const std::intptr_t* places, const void* types, H comm), (send, send_counts, send_places, send_types, receive, counts, places, types, comm))
 
-// row(name, parameters, arguments): messages that are sent when the call returns, or begun, or prepared.
+// entry(name, parameters, arguments): messages that are sent when the call returns, or begun, or prepared.
 #define JALI_MPI_SENDS(entry) \
     entry(Send) entry(Bsend) entry(Ssend) entry(Rsend)
 #define JALI_MPI_BEGUN_SENDS(entry) \
@@ -62,7 +62,7 @@
     entry(Unpack, (const void* in, Displacement size, Displacement* place, void* out, Count count, H type, H comm), (in, size, place, out, count, type, comm)) \
     entry(Reduce_local, (const void* in, void* inout, Count count, H type, H op), (in, inout, count, type, op))
 
-// What has no counts: row(name, parameters, arguments)
+// What has no counts: entry(name, parameters, arguments)
 #define JALI_MPI_COMPLETIONS(entry) \
     entry(Wait, (void* request, void* status), (request, status)) \
     entry(Waitall, (int count, void* requests, void* statuses), (count, requests, statuses)) \
@@ -88,7 +88,7 @@
     entry(Comm_free, (void* comm), (comm)) \
     entry(Comm_disconnect, (void* comm), (comm))
 
-// What the interposer asks for itself: row(name, parameters)
+// What the interposer asks for itself: entry(name, parameters)
 #define JALI_MPI_QUESTIONS(entry) \
     entry(Initialized, (int* flag)) \
     entry(Finalized, (int* flag)) \

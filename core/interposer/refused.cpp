@@ -48,7 +48,7 @@ Function* library_function(Function*, const char* name) {
 } // namespace
 
 // clang-format off
-// row(name, what, buffers, parameters, arguments), in both widths
+// entry(name, what, buffers, parameters, arguments), in both widths
 #define JALI_REFUSED(entry) \
     entry(Put, windows, (origin), (const void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H win), (origin, count, type, rank, place, target_count, target_type, win)) \
     entry(Get, windows, (origin), (void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H win), (origin, count, type, rank, place, target_count, target_type, win)) \
@@ -89,7 +89,7 @@ Function* library_function(Function*, const char* name) {
     entry(Win_create, windows, (base), (void* base, std::intptr_t size, Unit unit, H info, H comm, void* win), (base, size, unit, info, comm, win)) \
     entry(Buffer_attach, buffering, (buffer), (void* buffer, Unit size), (buffer, size))
 
-// In one width: row(name, what, buffers, parameters, arguments). Functions that are new in MPI 4.1 and that nothing
+// In one width: entry(name, what, buffers, parameters, arguments). Functions that are new in MPI 4.1 and that nothing
 // stands for on libraries without are none of ours: programs that look for them while they run would find them.
 #define JALI_REFUSED_ONCE(entry) \
     entry(Pack_external, packing, (in, out), (const char* form, const void* in, int count, H type, void* out, std::intptr_t size, std::intptr_t* place), (form, in, count, type, out, size, place)) \

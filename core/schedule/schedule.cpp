@@ -14,7 +14,7 @@ struct Overloaded : F... {
     using F::operator()...;
 };
 
-// What one part reads and writes, row by row: within a part, later rows follow earlier ones.
+// What one part reads and writes, spec by spec: within a part, later specs follow earlier ones.
 struct Access {
     std::span<const Region> reads;
     std::span<const Region> writes;

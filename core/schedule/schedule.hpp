@@ -188,7 +188,7 @@ class Schedule {
     std::vector<Port> order() const;
 
     // Throws ScheduleError unless every step is well formed by itself: its regions lie inside their buffers,
-    // its rows and sources fit.
+    // its specs and sources fit.
     void check_form() const;
     // And unless the graph has no cycle, what is read was there or was written before, and parts that may run
     // in either order do not write what the other reads or writes.

@@ -89,7 +89,7 @@ void say(std::string& lines, const std::string& line) {
     lines += line;
 }
 
-// Sets an entry, or adds a line about why not.
+// Sets a setting, or adds a line about why not.
 void set_or_say(Settings& settings, const SettingSpec& spec, const std::string& name, const std::string& text,
                 std::string& wrong) {
     const auto refuse = [&](const std::string& words, const std::string& why) {

@@ -129,7 +129,7 @@ void replace_settings(const Settings& settings);
 namespace detail {
 extern std::atomic<const Settings*> current_settings;
 const Settings& first_settings();
-void set_setting_choices(); // says what settings may name, before they are read: carriers/named_rows.cpp
+void set_setting_choices(); // says what settings may name, before they are read: carriers/setting_choices.cpp
 } // namespace detail
 
 // The current object. A C++ program that has not called start_settings reads the environment here, and notes

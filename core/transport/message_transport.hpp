@@ -89,7 +89,7 @@ class MessageCarrier {
     virtual void give_up() noexcept {}
 };
 
-// Which messages take an entry.
+// Which messages may take a transport.
 struct MessageRules {
     std::size_t most_bytes = std::numeric_limits<std::size_t>::max(); // longer ones are for entries behind it
     bool costly = false;     // made only where those in front do not reach all ranks, or all name it

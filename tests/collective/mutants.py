@@ -206,7 +206,7 @@ def swap_fields(field: str) -> Callable[[Plan, random.Random], Mutant]:
 
 
 def swap_sources(plan: Plan, dice: random.Random) -> Mutant:
-    """Sources of two rows of the same size; within one spec that changes nothing but the order."""
+    """Sources of two specs of the same size; within one spec that changes nothing but the order."""
     rank, a = pick(dice, places(plan, "reduce", "copy"))
     kind = plan[rank]["steps"][a]["kind"]
     if kind == "reduce":

@@ -448,9 +448,9 @@ def test_a_setting_forces_an_algorithm(use_settings: Callable[..., None]) -> Non
         (lambda w: w.all_reduce(np.zeros(4), op=["sum"]), r"operation \['sum'\] is not one of"),
         (
             lambda w: w.all_reduce(np.zeros(4), algorithm=["ring"]),
-            "the name of a row of jali.comm.ALGORITHMS",
+            "the name of an entry of jali.comm.ALGORITHMS",
         ),
-        (lambda w: w.all_reduce(np.zeros(4), algorithm=0), "the name of a row of jali.comm.ALGORITHMS"),
+        (lambda w: w.all_reduce(np.zeros(4), algorithm=0), "the name of an entry of jali.comm.ALGORITHMS"),
         (lambda w: w.all_reduce(np.zeros(4), reproducible="no"), "reproducible is True or False, not 'no'"),
         (lambda w: w.all_gather(np.zeros(4), counts=4), "counts are whole numbers, one for each rank, not 4"),
         (lambda w: w.gather(np.zeros(4), counts=[4.0]), r"counts are whole numbers, .*not \[4.0\]"),

@@ -18,7 +18,7 @@ SHAPES = [
     )
     for values in itertools.product((1, 2, 4), *[(False, True)] * 4)
 ]
-# What one transport does, in the order in which it must happen; by the first word of its entries.
+# What one transport does, in the order in which it must happen; by the first word of its policies.
 MOVES = {
     "remote-write": ["offer", "pack", "admit", "put", "signal", "wait"],
     "buffered-write": ["pack", "admit", "put", "signal", "wait", "place"],

@@ -8,7 +8,7 @@ from typing import Any
 from jali.comm import CclCommunicator, Communicator, algorithms
 from jali.vendors import library_of
 
-HAVE = {  # collectives of transports of the library that have not all
+HAVE = {  # of transports of the library that have not all collectives
     "nccl-windows": ("all_reduce", "all_gather", "reduce_scatter"),
     "nccl-streams": ("all_reduce", "reduce", "broadcast"),
 }

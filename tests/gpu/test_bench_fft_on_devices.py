@@ -186,7 +186,7 @@ def test_a_side_has_memory_while_it_runs_alone(monkeypatch: pytest.MonkeyPatch) 
     assert all(not cell.missing.get("cufft") for cell in report.cells)
     assert all(0.3 * needs[0] < most[ordinal] <= needs[0] for ordinal in range(2))
     assert allocated > 10 * needs[0]
-    visits = 2 * fft.VISITS * (2 * 5 + 2)  # of ranks, to both sides for five rows and to one for its parts
+    visits = 2 * fft.VISITS * (2 * 5 + 2)  # of ranks, to both sides for five cases and to one for its parts
     assert [sys.modules["cupy"].given_back.count(what) for what in ("plans", "blocks")] == [visits] * 2
 
 

@@ -1,4 +1,4 @@
-"""Policies of halo policies chosen by the tuner, on the host: same bits, same choice on all ranks, nothing left behind."""
+"""Halo policies chosen by the tuner, on the host: same bits, same choice on all ranks, nothing left behind."""
 
 from __future__ import annotations
 

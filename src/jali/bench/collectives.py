@@ -95,7 +95,7 @@ class MpiSide:
 
 
 class JaliSide:
-    """jali's blocking collectives; `algorithm` names cases of `jali.comm.algorithms` by collective, else jali chooses."""
+    """jali's blocking collectives; `algorithm` names entries of `jali.comm.algorithms` by collective, else jali chooses."""
 
     def __init__(
         self, communicator: Any, name: str = "jali", algorithm: Mapping[str, str] | None = None

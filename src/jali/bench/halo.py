@@ -249,12 +249,12 @@ class Report:
     measurements: list[Measurement] = field(default_factory=list)
 
     def measurement(self, policy: str) -> Measurement | None:
-        """The measurement of a policy, if it was measured."""
+        """Of a policy, if it was measured."""
         return next((r for r in self.measurements if r.policy == policy and r.times), None)
 
 
 def policies(device: str, only: Sequence[str] = ()) -> list[tuple[str, str]]:
-    """Names and descriptions of the measurements for a kind of device, all or those asked for. Raises ParameterError for unknown names."""
+    """Names and descriptions of the policies for a kind of device, all or those asked for. Raises ParameterError for unknown names."""
     known = [(name, description) for name, description, *_ in _core.halo_policies(device)]
     unknown = sorted(set(only) - {name for name, _ in known})
     if unknown:

@@ -1,4 +1,4 @@
-"""What a benchmark has measured, row by row, in a file that outlives its ranks, and what else ran on the machine meanwhile.
+"""What a benchmark has measured, case by case, in a file that outlives its ranks, and what else ran on the machine meanwhile.
 
 Ranks that `jali bench -n N` starts write here which case they begin and what they found. Where a case stalls, or its ranks die, neither their
 communicators nor their devices can be used any more: the process that started them writes down that the case is lost (`give_up`) and starts fresh

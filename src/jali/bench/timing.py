@@ -18,7 +18,7 @@ from jali.profile import Roofs, measure_roofs
 
 @dataclass
 class Result:
-    """One result of a table."""
+    """One line of a table."""
 
     name: str
     median: float

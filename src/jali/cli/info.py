@@ -230,7 +230,7 @@ found["plug_in"] = plug_in(vendors.library_of(kind), settings.of_others("NCCL_")
 print(json.dumps(found))
 """
 
-# A library of Fourier transforms; {} where there is no row for such devices.
+# A library of Fourier transforms; {} where there is none for such devices.
 FFT_QUESTION = """
 import json, sys
 from jali.errors import JaliError

@@ -106,7 +106,7 @@ def render_parameters(parameters: Parameters) -> str:
 
 
 def resolve_key(name: str, table: Sequence[ParameterSpec] | None = None) -> ParameterSpec:
-    """The entry that ``section.key``, or ``key`` alone if only one section has it, means.
+    """The parameter that ``section.key``, or ``key`` alone if only one section has it, means.
 
     Raises:
         ParameterError: no such key, or several.

@@ -45,7 +45,7 @@ MOST = 10**12
 
 
 def key(doc: str, default: Any = REQUIRED, **limits: Any) -> Any:
-    """A dataclass field that carries its entry of the schema; see :class:`Row` for the limits."""
+    """A dataclass field that carries its entry of the schema; see :class:`ParameterSpec` for the limits."""
     return field(default=default, metadata={"doc": doc, **limits})
 
 

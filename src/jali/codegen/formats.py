@@ -56,7 +56,7 @@ def section(units: int, unit_bytes: int) -> Section:
 
 @dataclass(frozen=True)
 class Format:
-    """A format of the table of storage formats.
+    """An entry of the table of storage formats.
 
     `name` is what `storage=` says and `version` what checkpoints keep with it. `units` says how many units hold so many
     reals. `kinds` are the kinds of numbers that it holds. `exact` are the precisions of arithmetic whose values it keeps bit for

@@ -107,9 +107,9 @@ class Seen:
 
 
 class Walk:
-    """Everything that can be reached now: `records` to compare by value, `rows` and `looks` to compare by identity.
+    """Everything that can be reached now: `records` to compare by value, `core_guards` and `looks` to compare by identity.
 
-    A guard is a look that the core does.
+    A core guard is a look that the core does.
     """
 
     def __init__(self, seen: Seen):
@@ -137,7 +137,7 @@ class Walk:
         )
 
     def _node(self, paths: Iterable[str], kind: Any, look: Look, strict: bool, core_guard: Any) -> None:
-        """A thing made of what `look` returns. `row`: what the core needs to look by itself, or `_FIXED` if none must."""
+        """A thing made of what `look` returns. `core_guard`: what the core needs to look by itself, or `_FIXED` if none must."""
         seen = look()
         if core_guard is None:
             self.looks.append((look, seen))

@@ -100,7 +100,7 @@ def name_of_algorithm(algorithm: Any) -> str:
     """Raise ParameterError for what is no name."""
     if not isinstance(algorithm, str):
         raise ParameterError(
-            f"algorithm is the name of a row of jali.comm.ALGORITHMS, or None, not {value_shown(algorithm)}"
+            f"algorithm is the name of an entry of jali.comm.ALGORITHMS, or None, not {value_shown(algorithm)}"
         )
     return name_shown(algorithm)
 

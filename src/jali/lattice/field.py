@@ -78,7 +78,7 @@ class WithoutOperators:
 class Field(FieldArithmetic):
     """One `element` per site of a lattice, zero at first.
 
-    `precision` is that of the arithmetic, `"float64"` or `"float32"` (NumPy's types of these names do, too), `storage` names a row of `jali.codegen.formats`, how values are kept in memory (by
+    `precision` is that of the arithmetic, `"float64"` or `"float32"` (NumPy's types of these names do, too), `storage` names an entry of `jali.codegen.formats`, how values are kept in memory (by
     default numbers of that precision; `float32` under `float64` halves the traffic). `boundary` is a condition for all directions, a list of one per direction or a dictionary: see
     `Boundary`. `f[x, y, z, t]` and slices read and write global sites from Python: every rank must make the same call, and every
     rank receives the values. `lent` is the array of a field that `Lattice.wrap` makes, None where memory is jali's own. Raises LayoutError

@@ -144,7 +144,7 @@ class Lattice(LatticeBase):
         self.halo_items = halo_items
         if not isinstance(halo_wire, str) or (halo_wire and halo_wire not in wires()):
             raise LayoutError(
-                f"halo items do not travel as {value_shown(halo_wire)}; rows that hold them: {', '.join(wires())}, or '' for "
+                f"halo items do not travel as {value_shown(halo_wire)}; formats that hold them: {', '.join(wires())}, or '' for "
                 "what loses nothing"
             )
         self.halo_wire = halo_wire

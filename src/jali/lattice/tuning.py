@@ -268,7 +268,7 @@ class LaunchTuning:
 
 
 class HaloTuning:
-    """Which policy of halo policies is fastest for a launch, asked by all its ranks together.
+    """Which halo policy is fastest for a launch, asked by all its ranks together.
 
     `auto` takes any policy, `auto-graph` one whose exchanges can be recorded in graphs.
     """
@@ -364,7 +364,7 @@ class HaloTuning:
 
 @contextlib.contextmanager
 def recordable_policies(kernels: Sequence[Any]) -> Iterator[None]:
-    """Meanwhile these kernels, on devices of several ranks, have policies of halo policies whose exchanges can be recorded: their own, or where
+    """Meanwhile these kernels, on devices of several ranks, have halo policies whose exchanges can be recorded: their own, or where
     nobody asked for it by name the first that can be. Collective. Raises RecordingError, on all ranks."""
     changed: list[tuple[Any, str]] = []
     try:

@@ -91,7 +91,7 @@ class PolicyPrediction:
 
 @dataclass(frozen=True)
 class UpdateSimulation:
-    """All policies of an update on a machine, the fastest first and those that cannot work last. `compute` are the seconds
+    """The predictions for all policies of an update on a machine, the fastest first and those that cannot work last. `compute` are the seconds
     of the kernel over a rank's sites without any halo, of the slowest rank; bytes and messages are those that one rank
     sends."""
 
@@ -109,11 +109,11 @@ class UpdateSimulation:
 
     @property
     def best(self) -> PolicyPrediction:
-        """The policy that wins."""
+        """The prediction for the fastest policy."""
         return self.predictions[0]
 
     def prediction(self, policy: str) -> PolicyPrediction:
-        """The policy of that name. Raises ParameterError."""
+        """The prediction for the policy of that name. Raises ParameterError."""
         for prediction in self.predictions:
             if prediction.policy == policy:
                 return prediction
@@ -236,7 +236,7 @@ class _Steps:
 
 
 class _Policy(NamedTuple):
-    """A policy of the core's table."""
+    """An entry of the core's table."""
 
     name: str
     description: str
@@ -514,7 +514,7 @@ class _PolicyGraph:
     # -- what came of it
 
     def simulated(self) -> PolicyPrediction:
-        """The policy, of the rank that ends last."""
+        """The prediction for the policy, of the rank that ends last."""
         found = self.on_hosts() if self.device.kind == "cpu" else self.on_devices()
         begin, end = found.begin, found.end
         rank = max(range(len(self.parts)), key=lambda r: end[self.steps[r].end])

@@ -46,7 +46,7 @@ class Span:
     Times are in seconds since the recording began on rank 0, by rank 0's clock. `track` is where it happened: the host's
     thread, its messages, its collectives, or a stream of a device. `bytes` are those that had to be moved (a kernel:
     each field once), `moved` those that were moved without any cache. `call` is the same for all spans of one call of a
-    site function, and 0 for others; `policy` is the row of the halo table that it used, `precision` what it computed in.
+    site function, and 0 for others; `policy` is the halo policy that it used, `precision` what it computed in.
     """
 
     name: str

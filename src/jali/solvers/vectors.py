@@ -327,9 +327,9 @@ _KNOWN: dict[type, Vectors] = {}
 
 
 def register(entry: VectorKind) -> None:
-    """From now on solvers take these vectors, before all others. Raises ParameterError for what is no `Row`."""
+    """From now on solvers take these vectors, before all others. Raises ParameterError for what is no `VectorKind`."""
     if not isinstance(entry, VectorKind):
-        raise ParameterError(f"a kind of vectors is described by an Entry, not by {value_shown(entry)}")
+        raise ParameterError(f"a kind of vectors is described by a VectorKind, not by {value_shown(entry)}")
     VECTOR_KINDS.insert(0, entry)
 
 

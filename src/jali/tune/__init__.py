@@ -1,7 +1,7 @@
 """Which way of doing something is fastest here: measured, remembered in a file that people can read, and explained.
 
 Two kinds of question are answered. *launch*: how a kernel is compiled for and started on a device (`launch_config`). *halo*: by
-which row of the table of halo policies a kernel's halos travel. No answer changes a bit of any result.
+which halo policy a kernel's halos travel. No answer changes a bit of any result.
 
 Who has to agree (D9). A launch question is answered by each rank for itself and never communicates: its answer changes nothing
 that another rank could see but time, and ranks may have parts of different sizes, or none. A halo question is asked by

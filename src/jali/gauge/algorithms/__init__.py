@@ -17,7 +17,7 @@ from jali.registry import entry_names
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An entry."""
+    """An entry of the table: an algorithm."""
 
     title: str
     """In sentences: "heat bath"."""
