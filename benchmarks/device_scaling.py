@@ -120,7 +120,12 @@ def strong(bench: Bench) -> None:
         report = halo.measure(case, rounds=bench.options.rounds, seconds=bench.options.seconds, parts=())
         measurements = [measurement for measurement in report.measurements if measurement.times]
         staged = min(
-            (measurement.median("whole") for measurement in measurements if measurement.policy.startswith("host-staged")), default=math.nan
+            (
+                measurement.median("whole")
+                for measurement in measurements
+                if measurement.policy.startswith("host-staged")
+            ),
+            default=math.nan,
         )
         bench.say(f"strong scaling, staple sum, {local}^4 per rank, split in {words}")
         for measurement in report.measurements:
@@ -258,7 +263,9 @@ def _say_whether_fast_enough(bench: Bench, size: str, times: dict[tuple[str, str
     """The fastest policy of this size against the library, on streams and in graphs."""
     for how in ("stream", "graph"):
         against = times.get(("library", how))
-        measurements = {name: t.median for (name, h), t in times.items() if h == how and t and name != "library"}
+        measurements = {
+            name: t.median for (name, h), t in times.items() if h == how and t and name != "library"
+        }
         if against is None or not measurements:
             continue
         best = min(measurements, key=lambda name: measurements[name])

@@ -94,7 +94,9 @@ def main() -> int:
             sum(ms < AIM for ms in of)
             for of in zip(*((r.median, r.remarks["own"]) for r in results), strict=True)
         )
-        print(f"under {AIM:g} ms: {clock} of {len(results)} by the clock, {own} by the processor time of a rank")
+        print(
+            f"under {AIM:g} ms: {clock} of {len(results)} by the clock, {own} by the processor time of a rank"
+        )
     return 0
 
 

@@ -72,7 +72,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="of a batch (default 0.02; hosts 0.001)")
     parser.add_argument("--statistic", choices=("median", "fastest"), help="default median; hosts fastest")
     parser.add_argument("--csv", type=Path)
-    parser.add_argument("--measured", type=Path, help="comparisons of --csv to be simulated again, with --machine")
+    parser.add_argument(
+        "--measured", type=Path, help="comparisons of --csv to be simulated again, with --machine"
+    )
     options = parser.parse_args()
     if options.measured:
         if not options.machine:
@@ -81,7 +83,9 @@ def main() -> int:
             )
         comparisons = again(options.measured, options.machine)
         return kept(
-            options, comparisons, [rung(list(case)) for _, case in itertools.groupby(comparisons, lambda r: r.case)]
+            options,
+            comparisons,
+            [rung(list(case)) for _, case in itertools.groupby(comparisons, lambda r: r.case)],
         )
     if os.environ.get(CHILD):
         return child(options)
@@ -183,7 +187,8 @@ def kept(options: argparse.Namespace, comparisons: list[Compared], best: list[fl
     """Keeps and sums up."""
     if options.csv:
         lines = [
-            f"{r.case},{r.policy},{r.measured:.6g},{r.kernel:.6g},{r.alone:.6g},{r.told:.6g}" for r in comparisons
+            f"{r.case},{r.policy},{r.measured:.6g},{r.kernel:.6g},{r.alone:.6g},{r.told:.6g}"
+            for r in comparisons
         ]
         options.csv.write_text("\n".join([",".join(COLUMNS), *lines]) + "\n")
     summary(comparisons, best)
@@ -263,7 +268,9 @@ def rung(comparisons: list[Compared]) -> float:
     """Measured time of the policy predicted best over that of the one measured best."""
     if not comparisons:
         return 1.0
-    return min(comparisons, key=lambda comparison: comparison.alone).measured / min(comparison.measured for comparison in comparisons)
+    return min(comparisons, key=lambda comparison: comparison.alone).measured / min(
+        comparison.measured for comparison in comparisons
+    )
 
 
 def summary(comparisons: list[Compared], best: list[float]) -> None:

@@ -128,8 +128,10 @@ void bind_device_collectives(nb::module_& m) {
         [](const std::vector<std::string>& libraries) {
             std::vector<std::tuple<std::string, std::string, bool, bool>> entries;
             for (const CollectiveTransport* transport : collective_transports())
-                for (const std::string& name : names_of(std::array<const Transport*, 1>{transport}, libraries))
-                    entries.emplace_back(name, transport->words, transport->rules.carries != nullptr, transport->rules.itself);
+                for (const std::string& name :
+                     names_of(std::array<const Transport*, 1>{transport}, libraries))
+                    entries.emplace_back(name, transport->words, transport->rules.carries != nullptr,
+                                         transport->rules.itself);
             return entries;
         },
         "libraries"_a,
@@ -141,13 +143,15 @@ void bind_device_collectives(nb::module_& m) {
         [](const std::vector<std::string>& libraries) {
             std::vector<std::tuple<std::string, bool, bool, bool>> entries;
             for (const CollectiveTransport* transport : collective_transports())
-                for (const std::string& name : names_of(std::array<const Transport*, 1>{transport}, libraries))
+                for (const std::string& name :
+                     names_of(std::array<const Transport*, 1>{transport}, libraries))
                     entries.emplace_back(name, transport->traits.maps_memory, transport->of_library(),
-                                      transport->rules.user_operations);
+                                         transport->rules.user_operations);
             return entries;
         },
         "libraries"_a,
-        "What these transports are like: (name, whether it maps the memory of peers, whether it is a vendor's "
+        "What these transports are like: (name, whether it maps the memory of peers, whether it is a "
+        "vendor's "
         "library, whether it takes operations of the user).");
 
     nb::class_<DeviceCollectives>(m, "DeviceCollectives",

@@ -183,8 +183,9 @@ void bind_gpu(nb::module_& m) {
             [](const Gpu& gpu) {
                 std::map<std::string, std::string> types;
                 for (const HandleTypeSpec& entry : handle_types)
-                    types[entry.name] = gpu.allows(entry.type) ? gpu.why_not_handle_type(entry.type)
-                                                           : std::string("JALI_PEER_HANDLES leaves it out");
+                    types[entry.name] = gpu.allows(entry.type)
+                                            ? gpu.why_not_handle_type(entry.type)
+                                            : std::string("JALI_PEER_HANDLES leaves it out");
                 return types;
             },
             Released(), "Every handle type, with why the driver refuses; empty where it does not.")

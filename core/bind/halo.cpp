@@ -247,9 +247,9 @@ void bind_storage(nb::module_& m) {
             nb::list entries;
             const GpuVendor* vendor = device == "cpu" ? nullptr : &vendor_of(device);
             for (const auto& entry : halo_policies(vendor))
-                entries.append(nb::make_tuple(entry.name, entry.description, entry.transport->traits.recordable,
-                                           entry.carried_by, entry.overlap, entry.per_direction,
-                                           why_never(entry, vendor)));
+                entries.append(nb::make_tuple(entry.name, entry.description,
+                                              entry.transport->traits.recordable, entry.carried_by,
+                                              entry.overlap, entry.per_direction, why_never(entry, vendor)));
             return entries;
         },
         "device"_a = "cpu",

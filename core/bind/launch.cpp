@@ -233,7 +233,8 @@ void bind_launch(nb::module_& m) {
                 self.launch->set_policy(halo_policy(name, self.launch->definition().layout->vendor()));
             },
             "name"_a,
-            "Another policy for halos, on all ranks alike. Graphs keep the policy that they were recorded with.")
+            "Another policy for halos, on all ranks alike. Graphs keep the policy that they were recorded "
+            "with.")
         .def(
             "set_kernel",
             [](BoundLaunch& self, const GpuFunction& kernel, int threads, int waves, int sites) {

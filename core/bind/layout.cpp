@@ -237,7 +237,7 @@ void bind_layout(nb::module_& m) {
                 nb::list slabs;
                 for (const Slab& s : l.slabs()) {
                     slabs.append(nb::make_tuple(tuple_of(s.box.key), l.first_ghost() + s.first[0], s.count[0],
-                                               s.count[1], s.box.from, s.box.to));
+                                                s.count[1], s.box.from, s.box.to));
                 }
                 return slabs;
             },

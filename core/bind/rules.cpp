@@ -33,7 +33,8 @@ void bind_rules(nb::module_& m) {
                          return nb::tuple(names);
                      })
         .def_prop_ro("form", [](const Algorithm& entry) { return std::string(name_of(entry.form)); })
-        .def_prop_ro("hierarchy", [](const Algorithm& entry) { return std::string(name_of(entry.hierarchy)); })
+        .def_prop_ro("hierarchy",
+                     [](const Algorithm& entry) { return std::string(name_of(entry.hierarchy)); })
         .def_ro("summary", &Algorithm::summary)
         .def_ro("ring", &Algorithm::ring)
         .def_ro("striped", &Algorithm::striped, "Roots are spread over the ranks of their host.")
@@ -57,7 +58,7 @@ void bind_rules(nb::module_& m) {
             nb::list entries;
             for (const AlgorithmAlias& entry : algorithm_aliases())
                 entries.append(nb::make_tuple(std::string(entry.name), std::string(name_of(entry.collective)),
-                                           std::string(entry.algorithm), entry.one_host));
+                                              std::string(entry.algorithm), entry.one_host));
             return entries;
         },
         nb::sig("def algorithm_aliases() -> list[tuple[str, str, str, bool]]"),
@@ -67,7 +68,8 @@ void bind_rules(nb::module_& m) {
         "hosts, whether all ranks are to be on one host).");
     m.def("algorithms", [] {
         nb::list entries;
-        for (const Algorithm& entry : algorithms()) entries.append(nb::cast(&entry, nb::rv_policy::reference));
+        for (const Algorithm& entry : algorithms())
+            entries.append(nb::cast(&entry, nb::rv_policy::reference));
         return entries;
     });
 

@@ -29,8 +29,9 @@ void bind_settings(nb::module_& m) {
 
     nb::class_<Settings> settings_class(m, "Settings", "All settings of a process; never changes.");
     for (const SettingSpec& spec : setting_specs())
-        std::visit([&](auto member) { settings_class.def_ro(spec.name.c_str(), member, spec.meaning.c_str()); },
-                   spec.member);
+        std::visit(
+            [&](auto member) { settings_class.def_ro(spec.name.c_str(), member, spec.meaning.c_str()); },
+            spec.member);
     settings_class
         .def("changed", &changed_settings, "changes"_a,
              "The same with other values, as texts by name; an empty text is the default. Raises "
@@ -68,7 +69,8 @@ void bind_settings(nb::module_& m) {
           "'jali: ' and these words on stderr, once in a process however often it is said.");
     m.def("setting_specs", [] {
         nb::list entries;
-        for (const SettingSpec& spec : setting_specs()) entries.append(nb::cast(&spec, nb::rv_policy::reference));
+        for (const SettingSpec& spec : setting_specs())
+            entries.append(nb::cast(&spec, nb::rv_policy::reference));
         return entries;
     });
 }

@@ -145,8 +145,8 @@ void bind_simulator(nb::module_& m) {
                 for (int k = 0; k < self.nodes(); ++k) {
                     const auto& node = self.node(k);
                     entries.emplace_back(static_cast<int>(node.kind), node.rank, node.peer,
-                                      node.peer < 0 ? "" : self.libraries()[node.library], node.mark.stage,
-                                      node.mark.chunk, node.bytes, self.needs(k));
+                                         node.peer < 0 ? "" : self.libraries()[node.library], node.mark.stage,
+                                         node.mark.chunk, node.bytes, self.needs(k));
                 }
                 return entries;
             },

@@ -52,8 +52,8 @@ void SlotCarrier::make_tables() {
             const GpuAddress arrived = pad_->arrived(channel_, me, std::get<Wait>(arrival.action).tag);
             for (const CopySpec& spec : std::get<Copy>(step.action).specs) {
                 deal_out(jobs, sections.size(), message, spec.to.bytes, halo_.receive_bytes, halo_blocks);
-                sections.push_back(
-                    {halo_.at(spec.from), halo_.at(spec.to), static_cast<std::int64_t>(spec.to.bytes), arrived});
+                sections.push_back({halo_.at(spec.from), halo_.at(spec.to),
+                                    static_cast<std::int64_t>(spec.to.bytes), arrived});
             }
             ++message;
         });

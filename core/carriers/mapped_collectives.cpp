@@ -129,7 +129,8 @@ std::shared_ptr<CollectiveCarrier> make_mapped_collectives(const CollectiveRanks
     auto messages = by.make({ranks.gpu, ranks.communicator, ranks.control, nullptr, {}});
     for (int r = 0; r < ranks.control->size() && trouble.empty(); ++r)
         if (ranks.wanted.empty() || ranks.wanted[r] != 0) trouble = messages->why_not(r);
-    trouble = first_told(*ranks.control, trouble, "setting up collectives by " + std::string(transport.words));
+    trouble =
+        first_told(*ranks.control, trouble, "setting up collectives by " + std::string(transport.words));
     if (!trouble.empty()) throw GpuError(trouble);
     return std::make_shared<Mapped>(ranks, transport, by, std::move(messages));
 }

@@ -32,9 +32,11 @@ void detail::set_setting_choices() {
                                    having = names_of(itself, libraries);
     std::vector<std::string> collectives;
     for (const Algorithm& entry : algorithms())
-        if (std::ranges::find(collectives, entry.name) == collectives.end()) collectives.emplace_back(entry.name);
+        if (std::ranges::find(collectives, entry.name) == collectives.end())
+            collectives.emplace_back(entry.name);
     for (const AlgorithmAlias& entry : algorithm_aliases())
-        if (std::ranges::find(collectives, entry.name) == collectives.end()) collectives.emplace_back(entry.name);
+        if (std::ranges::find(collectives, entry.name) == collectives.end())
+            collectives.emplace_back(entry.name);
     collectives.insert(collectives.end(), having.begin(), having.end());
     collectives.emplace_back(by_mpi);
 

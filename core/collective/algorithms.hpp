@@ -1,8 +1,8 @@
 // Algorithms of the standard collectives, as entries of a table: what the planner is asked for. Names are
 // those of the field.
 //
-// Which is taken where nobody names one is said by rules.hpp. On devices there are the entries without chunks of
-// host memory; carriers with collectives of their own (collective_transport.hpp) come beside them.
+// Which is taken where nobody names one is said by rules.hpp. On devices there are the entries without chunks
+// of host memory; carriers with collectives of their own (collective_transport.hpp) come beside them.
 //
 // Entries of the shape `hosts` are compositions of collectives inside hosts and between them, each with a
 // carrier of its own. Other names of algorithms (flat, node_only, and MPICH's Greek letters, which mean
@@ -44,9 +44,9 @@ std::span<const Algorithm> algorithms();
 using Hosts = std::vector<std::vector<int>>;
 bool are_nested(const Hosts& hosts); // several, of which one has several ranks
 
-// What an entry makes of a call between the ranks of these hosts. `inside` and `between` carry messages inside
-// hosts and between them; empty: the usual carriers, or `inside` between hosts, too. Entries that know of no
-// hosts have one carrier, and so have all where hosts are not nested.
+// What an entry makes of a call between the ranks of these hosts. `inside` and `between` carry messages
+// inside hosts and between them; empty: the usual carriers, or `inside` between hosts, too. Entries that know
+// of no hosts have one carrier, and so have all where hosts are not nested.
 struct AlgorithmPlan {
     Composition composition;
     PlanParameters parameters;

@@ -72,7 +72,8 @@ const std::string& DeviceCollectives::open(TransportEntry& entry) {
 DeviceCollectives::TransportEntry& DeviceCollectives::inside(TransportEntry& entry) {
     // who reaches everybody reaches those of the host, and is shared with other plans
     if (entry.carrier) return entry;
-    const auto there = std::ranges::find_if(inside_, [&](const TransportEntry& r) { return r.name == entry.name; });
+    const auto there =
+        std::ranges::find_if(inside_, [&](const TransportEntry& r) { return r.name == entry.name; });
     return there != inside_.end() ? *there : entry;
 }
 
@@ -109,7 +110,8 @@ std::string DeviceCollectives::why_not(TransportEntry& entry, const CollectiveCa
 std::string DeviceCollectives::why_not(const AlgorithmSpec& spec, const CollectiveCall& call,
                                        std::string& closed) {
     const bool algorithm = find_algorithm(spec.name, call.collective, true) != nullptr;
-    if (!algorithm && std::ranges::none_of(entries_, [&](const TransportEntry& r) { return r.name == spec.name; }))
+    if (!algorithm &&
+        std::ranges::none_of(entries_, [&](const TransportEntry& r) { return r.name == spec.name; }))
         return "'" + spec.name + "' is not for " + ranks_.gpu->kind() + " devices";
     if (std::string why = why_not_between(spec, call.collective, ranks_of_hosts_); !why.empty()) return why;
     if (!algorithm) {
@@ -157,14 +159,16 @@ std::pair<std::string, std::string> DeviceCollectives::carriers_of(const Algorit
 CollectiveChoice DeviceCollectives::algorithm_of(const CollectiveCall& call, bool persistent) {
     CollectiveChoice asked = requested_algorithm(call, true);
     const std::string& name = asked.spec.name;
-    const bool of_others = algorithm_names().itself.contains(name) &&
-                           std::ranges::none_of(entries_, [&](const TransportEntry& entry) { return entry.name == name; });
+    const bool of_others =
+        algorithm_names().itself.contains(name) &&
+        std::ranges::none_of(entries_, [&](const TransportEntry& entry) { return entry.name == name; });
     if (!name.empty() && !of_others) {
         std::string why =
             asked.spec.one_host ? why_not_between(asked.spec, call.collective, ranks_of_hosts_) : "";
         for (const std::string& carrier : {asked.spec.carrier, asked.spec.between})
             if (!carrier.empty() && why.empty() &&
-                std::ranges::none_of(entries_, [&](const TransportEntry& entry) { return entry.name == carrier; }))
+                std::ranges::none_of(entries_,
+                                     [&](const TransportEntry& entry) { return entry.name == carrier; }))
                 why = "'" + carrier + "' is not for " + ranks_.gpu->kind() + " devices";
         if (why.empty()) return asked;
         throw CollectiveError(std::string(name_of(call.collective)) + " on devices, " + asked.why + " as '" +
@@ -346,7 +350,8 @@ std::shared_ptr<GpuPlan> DeviceCollectives::plan(const Composition& composition,
         TransportEntry& all = named(name, true);
         TransportEntry& entry = name == only_inside ? inside(all) : all;
         if (!open(entry).empty())
-            throw GpuError(what + " goes through " + entry.transport->rules.carries + ", but " + entry.why_not);
+            throw GpuError(what + " goes through " + entry.transport->rules.carries + ", but " +
+                           entry.why_not);
         if (auto these = std::dynamic_pointer_cast<CollectiveQueues>(entry.carrier)) {
             queues = std::move(these);
             of_libraries.push_back(by_kernel);
@@ -369,8 +374,8 @@ std::shared_ptr<GpuPlan> DeviceCollectives::plan(const Composition& composition,
                                      std::move(function), std::move(what), fixed);
 }
 
-std::shared_ptr<DevicePlan> DeviceCollectives::plan_of_transport(const std::string& name,
-                                                           const CollectiveCall& call, std::string what) {
+std::shared_ptr<DevicePlan>
+DeviceCollectives::plan_of_transport(const std::string& name, const CollectiveCall& call, std::string what) {
     TransportEntry& entry = named(name);
     if (!takes(*entry.transport, call)) {
         std::string others;

@@ -43,8 +43,8 @@ class DeviceCollectives {
         return why_not(named(entry), call);
     }
 
-    // The algorithm of a call: what is asked for, else by the rules. Says so on rank 0 where an entry in front
-    // is closed. Collective where it opens an entry. Throws CollectiveError, RulesError.
+    // The algorithm of a call: what is asked for, else by the rules. Says so on rank 0 where an entry in
+    // front is closed. Collective where it opens an entry. Throws CollectiveError, RulesError.
     CollectiveChoice algorithm_of(const CollectiveCall& call, bool persistent = false);
     // How a call runs on this rank, a line per instruction where it is one launch. Likewise.
     std::string explain(const CollectiveCall& call);
@@ -102,8 +102,10 @@ class DeviceCollectives {
         std::string why_not;
     };
 
-    TransportEntry& named(const std::string& name, bool as_library = false); // which carries messages of plans
-    TransportEntry& inside(TransportEntry& entry); // the same for messages inside hosts alone, where that makes a difference
+    TransportEntry& named(const std::string& name,
+                          bool as_library = false); // which carries messages of plans
+    TransportEntry&
+    inside(TransportEntry& entry); // the same for messages inside hosts alone, where that makes a difference
     const std::string& open(TransportEntry& entry);
     std::string why_not(TransportEntry& entry, const CollectiveCall& call);
     const std::string& default_carrier(bool inside_hosts = false);
@@ -115,7 +117,7 @@ class DeviceCollectives {
     std::shared_ptr<DevicePlan> make_plan(const CollectiveCall& call, const CollectiveChoice& choice,
                                           bool checked, std::span<const GpuAddress> fixed = {});
     std::shared_ptr<DevicePlan> plan_of_transport(const std::string& name, const CollectiveCall& call,
-                                            std::string what);
+                                                  std::string what);
     void find_library_version(); // the vendor's. The first time collective
 
     void refuse_without_kernels(const std::string& what) const;
@@ -134,8 +136,8 @@ class DeviceCollectives {
         std::weak_ptr<DevicePlan> plan;
     };
     std::vector<Fixed> fixed_;
-    std::string why_no_kernels_;     // on some rank; then entries remain that have collectives themselves
-    std::vector<TransportEntry> entries_, inside_; // those of `inside_` carry messages inside hosts alone
+    std::string why_no_kernels_; // on some rank; then entries remain that have collectives themselves
+    std::vector<TransportEntry> entries_, inside_;    // those of `inside_` carry messages inside hosts alone
     std::shared_ptr<CollectiveQueues> queues_;        // null: they cannot be
     std::shared_ptr<CollectiveQueues> within_queues_; // inside hosts; likewise, or nobody has asked
 };

@@ -78,12 +78,14 @@ class Compiler {
                 drafts_.push_back(std::move(d));
             } else if (const auto* copy = std::get_if<Copy>(&step.action)) {
                 for (const CopySpec& spec : copy->specs) {
-                    if (spec.rows) throw PlanError("device program: a copy by a list of rows in " + step.name);
+                    if (spec.rows)
+                        throw PlanError("device program: a copy by a list of rows in " + step.name);
                     add(d, spec.to, {spec.from}, 1);
                 }
             } else if (const auto* reduce = std::get_if<Reduce>(&step.action)) {
                 take(reduce->how);
-                for (const ReduceSpec& spec : reduce->specs) add(d, spec.into, spec.from, reduce->how.divide_by);
+                for (const ReduceSpec& spec : reduce->specs)
+                    add(d, spec.into, spec.from, reduce->how.divide_by);
             } else {
                 throw PlanError("device program: " + step.name + " is no step of a collective");
             }

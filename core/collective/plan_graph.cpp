@@ -135,7 +135,8 @@ class ChunkSink {
             static_assert(std::is_same_v<A, Reduce>);
             node.kind = Kind::reduction;
             for (const ReduceSpec& spec : action.specs) {
-                node.bytes += static_cast<double>(spec.into.bytes) * static_cast<double>(spec.from.size() + 1);
+                node.bytes +=
+                    static_cast<double>(spec.into.bytes) * static_cast<double>(spec.from.size() + 1);
                 for (const Region& from : spec.from) read(from, step);
             }
             for (const ReduceSpec& spec : action.specs) write(spec.into, step);

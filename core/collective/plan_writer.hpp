@@ -140,7 +140,7 @@ class PlanWriter {
                 lands ? Region{0, 0, bytes_of(hop->piece, chunk)} : region(hop->slot, hop->piece, chunk);
             joined = joined && !lands &&
                      (regions.empty() || (regions.back().buffer == one.buffer &&
-                                       regions.back().offset + regions.back().bytes == one.offset));
+                                          regions.back().offset + regions.back().bytes == one.offset));
             regions.push_back(one);
             bytes += one.bytes;
         }

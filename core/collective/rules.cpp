@@ -165,7 +165,8 @@ std::string why_not_between(const AlgorithmSpec& spec, Collective collective,
     if (spec.one_host && ranks_of_hosts.size() > 1)
         return "'" + written(spec) + "' is for the ranks of one host, and these are on " + hosts;
     const Algorithm* entry = find_algorithm(spec.name, collective, false);
-    if (entry == nullptr || entry->hierarchy != Algorithm::Shape::hosts || is_nested(ranks_of_hosts)) return "";
+    if (entry == nullptr || entry->hierarchy != Algorithm::Shape::hosts || is_nested(ranks_of_hosts))
+        return "";
     return "'" + spec.name + "' is for several hosts with several ranks, and " +
            (ranks_of_hosts.size() > 1 ? "each of these has one" : "there is one host");
 }

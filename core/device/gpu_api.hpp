@@ -1,5 +1,5 @@
-// The functions of a GPU's driver, found at run time: one entry each. What a vendor calls them, and all else in
-// which vendors differ, is in its entry (vendor.hpp).
+// The functions of a GPU's driver, found at run time: one entry each. What a vendor calls them, and all else
+// in which vendors differ, is in its entry (vendor.hpp).
 //
 // Nothing is linked and no vendor's header is used; what is declared here is what jali calls. All functions
 // return an error number, 0 for success. Handles are opaque pointers, addresses of device memory are 64-bit

@@ -125,7 +125,8 @@ Ranges look() {
                 ranges.found = {library.name, file, ""};
                 return ranges;
             }
-            why += (why.empty() ? "" : "; ") + std::string(file) + " lacks " + library.push + " or " + library.pop;
+            why += (why.empty() ? "" : "; ") + std::string(file) + " lacks " + library.push + " or " +
+                   library.pop;
         }
     }
     ranges.push = nullptr;

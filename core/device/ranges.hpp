@@ -1,9 +1,9 @@
 // Named ranges for the vendors' profilers: NVIDIA's NVTX and AMD's roctx, found at run time.
 //
-// What pushes and what pops is one table of libraries, an entry each; nothing is linked and no header is used.
-// Ranges are off until somebody turns them on (JALI_NVTX). NVTX has two ways: a library of an older toolkit
-// that exports the functions, and a tool that announces itself by NVTX_INJECTION64_PATH (Nsight does) and
-// hands its functions over when it is asked. AMD's side has never run on hardware.
+// What pushes and what pops is one table of libraries, an entry each; nothing is linked and no header is
+// used. Ranges are off until somebody turns them on (JALI_NVTX). NVTX has two ways: a library of an older
+// toolkit that exports the functions, and a tool that announces itself by NVTX_INJECTION64_PATH (Nsight does)
+// and hands its functions over when it is asked. AMD's side has never run on hardware.
 #pragma once
 
 #include <string>

@@ -23,9 +23,9 @@
 
 namespace jali {
 
-// entry(name): what a span is. kernel, bulk, boundary: a site function over all sites, or these parts of them.
-// produce, pack, transport, unpack: a halo exchange (a kernel that packs into another device's memory is
-// transport). send, receive, copy, reduce: steps of collectives. move: fields in and out of arrays on a
+// entry(name): what a span is. kernel, bulk, boundary: a site function over all sites, or these parts of
+// them. produce, pack, transport, unpack: a halo exchange (a kernel that packs into another device's memory
+// is transport). send, receive, copy, reduce: steps of collectives. move: fields in and out of arrays on a
 // device. launch: the host's part of a launch. sums: what follows a kernel that sums. region: what a program
 // named.
 // clang-format off

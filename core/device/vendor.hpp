@@ -1,7 +1,7 @@
 // What tells one vendor's devices from another's: an entry for each, plain data.
 //
-// A vendor is a file of core/device/vendors with a function that makes its entry, of which CMake makes a table;
-// a program may add others. Nothing else in jali asks for a vendor by name.
+// A vendor is a file of core/device/vendors with a function that makes its entry, of which CMake makes a
+// table; a program may add others. Nothing else in jali asks for a vendor by name.
 #pragma once
 
 #include <map>

@@ -99,7 +99,8 @@ class GpuLaunch : public Launch {
     using ApartPlans =
         std::map<std::pair<const ApartHalos*, std::vector<char>>, std::unique_ptr<GpuExchange>>;
     ApartPlans apart_plans_;
-    std::vector<std::map<std::vector<char>, Plan>> recorded_plans_; // of other policies: graphs still use them
+    std::vector<std::map<std::vector<char>, Plan>>
+        recorded_plans_; // of other policies: graphs still use them
     std::vector<ApartPlans> recorded_apart_;
     bool recorded_ = false; // an exchange is part of a graph
     FirstRun first_run_;

@@ -368,7 +368,7 @@ class Builder {
         for (const Piece& piece : pieces_of(message))
             if (piece.receive_bytes > 0)
                 copy.specs.push_back({part_of(steps.in, piece.receive_offset, piece.receive_bytes),
-                                     ghosts_of(piece), piece.first->field->block_bytes(), nullptr, 0});
+                                      ghosts_of(piece), piece.first->field->block_bytes(), nullptr, 0});
         steps.arrived = {
             add((deed == Deed::place ? "unpack " : "bring ") + name, deed, std::move(copy), steps.arrived)};
     }

@@ -66,7 +66,8 @@ void HostLaunch::prepare_sums() {
         reduced_.resize(accumulators * BinnedSum::words);
 }
 
-// Where nobody's memory is reached halos are messages, unless a policy was asked for by name; all ranks alike.
+// Where nobody's memory is reached halos are messages, unless a policy was asked for by name; all ranks
+// alike.
 void HostLaunch::settle_transport() {
     auto& d = definition_;
     const HaloTransport& transport = *d.policy->transport;

@@ -63,13 +63,13 @@ bool is_policy(const HaloTransport& t, const Order& order) {
 }
 
 std::vector<HaloPolicy> policies_of(std::span<const HaloTransport* const> transports,
-                                const std::string& library) {
+                                    const std::string& library) {
     std::vector<HaloPolicy> policies;
     for (const HaloTransport* t : transports)
         for (const Order& o : orders)
             if (is_policy(*t, o))
-                policies.push_back({name_of(*t, library) + "-" + o.name, t, o.overlap, o.per_direction, o.fusions,
-                                std::string(t->how) + "; " + o.words, name_of(*t, library)});
+                policies.push_back({name_of(*t, library) + "-" + o.name, t, o.overlap, o.per_direction,
+                                    o.fusions, std::string(t->how) + "; " + o.words, name_of(*t, library)});
     return policies;
 }
 
@@ -107,7 +107,8 @@ std::vector<std::string> halo_policy_names(std::span<const std::string> librarie
     std::vector<std::string> names;
     const auto add = [&](const std::vector<HaloPolicy>& policies) {
         for (const HaloPolicy& policy : policies)
-            if (std::find(names.begin(), names.end(), policy.name) == names.end()) names.push_back(policy.name);
+            if (std::find(names.begin(), names.end(), policy.name) == names.end())
+                names.push_back(policy.name);
     };
     add(policies_of(of_hosts, ""));
     for (const std::string& library : libraries) add(policies_of(of_devices, library));
@@ -149,7 +150,7 @@ std::string why_no_halo_policy(const HaloPolicy& policy, PlacedLayout& layout, C
             !shared.empty())
             return shared + ", but this policy takes one for each rank" +
                    (policy.in_kernel() ? ", since blocks of its launches wait for other ranks beside the bulk"
-                                    : "") +
+                                       : "") +
                    ": start as many ranks per host as it has GPUs, or give each rank another one "
                    "('cuda:<number>', CUDA_VISIBLE_DEVICES and its like)";
     const std::string& trouble = layout.why_not(*policy.transport, communicator);

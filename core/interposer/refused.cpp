@@ -118,7 +118,7 @@ Function* library_function(Function*, const char* name) {
 namespace classic {
 using Count = int;
 using Unit = int;
-#define JALI_ENTRY(name, what, buffers, parameters, arguments)                                                 \
+#define JALI_ENTRY(name, what, buffers, parameters, arguments)                                               \
     JALI_EXPORT(name, , what, buffers, parameters, arguments)
 JALI_REFUSED(JALI_ENTRY)
 JALI_REFUSED_ONCE(JALI_ENTRY)
@@ -127,7 +127,7 @@ JALI_REFUSED_ONCE(JALI_ENTRY)
 namespace large {
 using Count = std::int64_t;
 using Unit = std::int64_t;
-#define JALI_ENTRY(name, what, buffers, parameters, arguments)                                                 \
+#define JALI_ENTRY(name, what, buffers, parameters, arguments)                                               \
     JALI_EXPORT(name, _c, what, buffers, parameters, arguments)
 JALI_REFUSED(JALI_ENTRY)
 } // namespace large

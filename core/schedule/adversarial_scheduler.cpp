@@ -1,6 +1,6 @@
 #include "schedule/adversarial_scheduler.hpp"
-#include "schedule/graph.hpp"
 #include "schedule/copy_and_reduce.hpp"
+#include "schedule/graph.hpp"
 #include "settings/counted.hpp"
 
 #include <algorithm>

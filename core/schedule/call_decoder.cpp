@@ -92,8 +92,9 @@ void CallDecoder::touch(int moment, const Stretch& to, const Stretch& from) {
 
 std::int64_t& CallDecoder::count_at(GpuAddress address) {
     const auto found = counts_.find(address);
-    return found != counts_.end() ? found->second
-                                  : counts_.emplace(address, entries<std::int64_t>(address, 1)[0]).first->second;
+    return found != counts_.end()
+               ? found->second
+               : counts_.emplace(address, entries<std::int64_t>(address, 1)[0]).first->second;
 }
 
 std::int64_t CallDecoder::read_count(int moment, GpuAddress address) {

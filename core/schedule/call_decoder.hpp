@@ -54,7 +54,8 @@ class CallDecoder {
         std::vector<Entry> found(static_cast<std::size_t>(count));
         if (count > 0)
             std::memcpy(static_cast<void*>(found.data()),
-                        memory_.at(address, found.size() * sizeof(Entry)).data(), found.size() * sizeof(Entry));
+                        memory_.at(address, found.size() * sizeof(Entry)).data(),
+                        found.size() * sizeof(Entry));
         return found;
     }
     template <class Arguments>

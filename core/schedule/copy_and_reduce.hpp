@@ -22,8 +22,8 @@ struct CopyBlocks {
     CopyBlocks(const CopySpec& spec, std::span<std::byte* const> buffers)
         : spec(spec), from(address(buffers, spec.from)), to(address(buffers, spec.to)),
           unit(spec.rows ? spec.row_bytes * std::max<std::size_t>(
-                                              1, bytes_per_block / std::max<std::size_t>(1, spec.row_bytes))
-                        : bytes_per_copy),
+                                                1, bytes_per_block / std::max<std::size_t>(1, spec.row_bytes))
+                         : bytes_per_copy),
           count(unit > 0 ? (spec.to.bytes + unit - 1) / unit : 0) {}
 
     std::size_t bytes(std::size_t block) const { return std::min(unit, spec.to.bytes - block * unit); }

@@ -1,7 +1,7 @@
 // Element types and the operations that combine elements: what a Reduce step of a schedule computes.
 //
-// One entry of a table per type and operation; the loops are in reduce.cpp. 16-bit floats are widened to fp32, all
-// sources of a spec are combined in fp32 in the order given, and the result is rounded once.
+// One entry of a table per type and operation; the loops are in reduce.cpp. 16-bit floats are widened to
+// fp32, all sources of a spec are combined in fp32 in the order given, and the result is rounded once.
 #pragma once
 
 #include <cstddef>

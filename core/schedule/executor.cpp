@@ -1,7 +1,7 @@
 #include "schedule/executor.hpp"
 #include "device/timeline.hpp"
-#include "schedule/graph.hpp"
 #include "schedule/copy_and_reduce.hpp"
+#include "schedule/graph.hpp"
 #include "transport/patience.hpp"
 
 #include <algorithm>

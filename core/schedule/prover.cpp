@@ -391,7 +391,8 @@ class Prover {
                 add_touched(m.moves[k].to, true, k);
             }
             for (std::size_t k = 0; k < m.combinations.size(); ++k) {
-                for (const Stretch& from : m.combinations[k].from) add_touched(from, false, m.moves.size() + k);
+                for (const Stretch& from : m.combinations[k].from)
+                    add_touched(from, false, m.moves.size() + k);
                 add_touched(m.combinations[k].to, true, m.moves.size() + k);
             }
             sweep(touched);

@@ -3,8 +3,8 @@
 // the standard library, so that no function compiled for AVX2 can be linked into a program that runs without
 // it.
 //
-// A reduction is done in blocks whose intermediate result stays in the first-level cache, so each source is read
-// once and the result written once, whatever their number; two sources need no intermediate at all.
+// A reduction is done in blocks whose intermediate result stays in the first-level cache, so each source is
+// read once and the result written once, whatever their number; two sources need no intermediate at all.
 //
 // `into` may be one of the sources, element for element: loops are JALI_INDEPENDENT.
 #pragma once

@@ -177,7 +177,7 @@ Settings changed_settings(Settings settings, const std::map<std::string, std::st
     std::string wrong;
     for (const auto& [name, text] : changes) {
         const auto spec = std::find_if(setting_specs().begin(), setting_specs().end(),
-                                      [&](const SettingSpec& r) { return r.name == name; });
+                                       [&](const SettingSpec& r) { return r.name == name; });
         if (spec == setting_specs().end())
             say(wrong, "there is no setting " + name);
         else

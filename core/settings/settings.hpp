@@ -1,9 +1,9 @@
 // What users choose by environment variables: read once, into one immutable object.
 //
-// Every variable is an entry of one table: what it may be, what it is otherwise, what it means. A process reads
-// its environment when it starts (Python: `import jali`; C++: the first settings()), and all that is wrong is
-// one error. Nothing else in jali reads the environment; docs/reference/environment.md is made from the entries.
-// Tests, benchmarks and experiments put another object in the place of the current one.
+// Every variable is an entry of one table: what it may be, what it is otherwise, what it means. A process
+// reads its environment when it starts (Python: `import jali`; C++: the first settings()), and all that is
+// wrong is one error. Nothing else in jali reads the environment; docs/reference/environment.md is made from
+// the entries. Tests, benchmarks and experiments put another object in the place of the current one.
 #pragma once
 
 #include <atomic>

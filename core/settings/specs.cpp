@@ -139,7 +139,8 @@ SettingValues a_device(const Names& kinds) {
             }};
 }
 
-using AlgorithmCheck = std::function<std::string(const std::string& algorithm, const std::string& collective)>;
+using AlgorithmCheck =
+    std::function<std::string(const std::string& algorithm, const std::string& collective)>;
 
 SettingValues algorithms(const Names& names, const AlgorithmCheck& why_not) {
     const Names collectives = {"broadcast",  "reduce",  "all_gather", "reduce_scatter",
@@ -329,7 +330,7 @@ void set_rules_check(std::function<std::string(const std::string& file)> why_not
     for (SettingSpec& spec : specs())
         if (spec.name == "collective_rules")
             spec.values = {"a file of rules",
-                          [why_not](const std::string& file) { return why_not(file).empty(); }, why_not};
+                           [why_not](const std::string& file) { return why_not(file).empty(); }, why_not};
 }
 
 void set_names(const std::string& setting, const std::vector<std::string>& names) {

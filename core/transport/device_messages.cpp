@@ -55,8 +55,9 @@ DeviceMessages::DeviceMessages(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communi
     for (std::size_t k = 0; k < message_transport_count; ++k) {
         TransportEntry& entry = entries_[k];
         const MessageTransport& transport = *entry.transport;
-        const auto same = std::find_if(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(k),
-                                       [&](const TransportEntry& r) { return r.transport->make == transport.make; });
+        const auto same =
+            std::find_if(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(k),
+                         [&](const TransportEntry& r) { return r.transport->make == transport.make; });
         entry.first = static_cast<std::size_t>(same - entries_.begin());
         if (entry.first < k) {
             entry.carrier = same->carrier;
@@ -94,8 +95,8 @@ std::string DeviceMessages::why_not(const TransportEntry& entry, int peer) const
 }
 
 // The first entry that is open and takes so many bytes, or the one that is named.
-const DeviceMessages::TransportEntry& DeviceMessages::choose(const MessageArray& array, const TransportEntry* named,
-                                                  std::string& why) const {
+const DeviceMessages::TransportEntry&
+DeviceMessages::choose(const MessageArray& array, const TransportEntry* named, std::string& why) const {
     if (array.peer == rank()) {
         why = "to oneself";
         return entries_[0];
@@ -294,8 +295,8 @@ void DeviceMessage::copy_alone(void* stream) const {
 
 std::string DeviceMessage::describe() const {
     return "<message " + std::string(array_.sends ? "to " : "from ") + rank_text(array_.peer) + ", tag " +
-           std::to_string(array_.tag) + ", " + std::to_string(array_.bytes) + " bytes, " + entry_->name + ": " +
-           why_ + ">";
+           std::to_string(array_.tag) + ", " + std::to_string(array_.bytes) + " bytes, " + entry_->name +
+           ": " + why_ + ">";
 }
 
 // ---- starts --------------------------------------------------------------------------------------------
@@ -333,8 +334,9 @@ StreamProgram& DeviceMessages::program_of(std::span<DeviceMessage* const> messag
         for_each_carrier(messages, [&](const TransportEntry& entry, MessageCarrier::Ends ends) {
             if (entry.transport->traits.host_waits == by_host) entry.carrier->begin(*program, ends);
         });
-    for_each_carrier(messages,
-                     [&](const TransportEntry& entry, MessageCarrier::Ends ends) { entry.carrier->end(*program, ends); });
+    for_each_carrier(messages, [&](const TransportEntry& entry, MessageCarrier::Ends ends) {
+        entry.carrier->end(*program, ends);
+    });
     programs_.push_front({numbers_, std::move(program)});
     if (programs_.size() > most_programs) programs_.pop_back();
     return *programs_.front().program;

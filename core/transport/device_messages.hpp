@@ -2,8 +2,8 @@
 //
 // A communicator has one DeviceMessages for a device: the carriers that its ranks found to be open, when they
 // made it together. A message concerns two ranks alone. When an end is made it tells the other one, over the
-// host, what it is, which entry of message_transport.hpp it takes and what the carrier wants known; ends of the
-// same ranks and tag meet in the order in which they were made, at the first start at the latest.
+// host, what it is, which entry of message_transport.hpp it takes and what the carrier wants known; ends of
+// the same ranks and tag meet in the order in which they were made, at the first start at the latest.
 #pragma once
 
 #include "transport/message_transport.hpp"
@@ -28,8 +28,8 @@ struct RecordedCalls;
 
 class DeviceMessages {
   public:
-    // Collective; says so to ranks that come to something else. Throws MessageError where an entry is named for
-    // all messages that these devices have not.
+    // Collective; says so to ranks that come to something else. Throws MessageError where an entry is named
+    // for all messages that these devices have not.
     DeviceMessages(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator);
     DeviceMessages(const DeviceMessages&) = delete;
 
@@ -93,7 +93,8 @@ class DeviceMessages {
 
     const TransportEntry& entry_named(const std::string& name) const;
     std::string why_not(const TransportEntry& entry, int peer) const;
-    const TransportEntry& choose(const MessageArray& array, const TransportEntry* named, std::string& why) const;
+    const TransportEntry& choose(const MessageArray& array, const TransportEntry* named,
+                                 std::string& why) const;
     std::shared_ptr<Half> introduce(int peer, const Told& told);
     void deliver(int peer, const Told& told);
     const Told& told_to(const DeviceMessage& message);
@@ -159,7 +160,8 @@ class DeviceMessage {
 
   private:
     friend class DeviceMessages;
-    using Ends = std::array<std::unique_ptr<MessageEnd>, message_transport_count>; // by the first entry of the carrier
+    using Ends =
+        std::array<std::unique_ptr<MessageEnd>, message_transport_count>; // by the first entry of the carrier
     Ends make_ends();
 
     std::shared_ptr<DeviceMessages> all_;

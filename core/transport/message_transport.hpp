@@ -1,10 +1,10 @@
-// What transports do for messages between devices: entries, and the carrier that an entry makes for all messages of
-// a communicator on one device.
+// What transports do for messages between devices: entries, and the carrier that an entry makes for all
+// messages of a communicator on one device.
 //
 // A message has two ends, made once and started again and again (device_messages.hpp). What two ends tell
-// each other first, and what a start of several puts on a stream, is the carrier's business; entries that make
-// the same one are told apart by who sends, message by message. A new transport is a file with a carrier and
-// an entry, and the entry's name in the table of message_transport.cpp.
+// each other first, and what a start of several puts on a stream, is the carrier's business; entries that
+// make the same one are told apart by who sends, message by message. A new transport is a file with a carrier
+// and an entry, and the entry's name in the table of message_transport.cpp.
 #pragma once
 
 #include "device/stream_program.hpp"

@@ -396,7 +396,8 @@ std::string agree_on_handle_type(const std::shared_ptr<Gpu>& gpu, Communicator& 
     for (const HandleTypeSpec& spec : handle_types)
         trouble += (trouble.empty() ? "" : "; ") + std::string(spec.name) + ": " + why[&spec - handle_types];
     return "processes cannot map each other's device memory (" + trouble +
-           "); let them share a container with its network and IPC namespaces, or use transports that need no such "
+           "); let them share a container with its network and IPC namespaces, or use transports that need "
+           "no such "
            "memory: those of the vendor's library, of gpu-aware-mpi or host-staged";
 }
 

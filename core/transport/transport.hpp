@@ -28,7 +28,8 @@ struct TransportTraits {
 };
 
 struct Transport {
-    const char* name;  // in names of entries; empty or what begins with "-" comes behind the vendor's library's
+    const char*
+        name; // in names of entries; empty or what begins with "-" comes behind the vendor's library's
     const char* words; // what carries
     TransportTraits traits;
     // Empty if the ranks of a communicator can use it with these devices (null: hosts), else why not.

@@ -180,14 +180,22 @@ def test_what_cannot_be_is_said_on_all_ranks(tmp_path: Path, format: str) -> Non
     def program() -> None:
         x = DistributedArray.to_dist(example())
         for call, error, words in (
-            (lambda: save(path, x, format=format, colour=1, **needed), ParameterError, "colour is no option of"),
+            (
+                lambda: save(path, x, format=format, colour=1, **needed),
+                ParameterError,
+                "colour is no option of",
+            ),
             (lambda: save(tmp_path / "no" / path.name, x, format=format, **needed), OSError, "No such file"),
             (
                 lambda: save(path, x.astype(object), format=format, **needed),
                 ParameterError,
                 "not object|holds object",
             ),
-            (lambda: save(path, DistributedArray((0, 3)), format=format, **needed), ShapeError, "has nothing"),
+            (
+                lambda: save(path, DistributedArray((0, 3)), format=format, **needed),
+                ShapeError,
+                "has nothing",
+            ),
             (lambda: load(path, format=format), OSError, "No such file"),
             (lambda: save(path, np.ones(3), format=format), ParameterError, "not ndarray"),
         ):
@@ -271,7 +279,11 @@ assert np.array_equal(load(path, axis=1).local, x.local)
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     "format",
-    ["npy", "hdf5-parts", *(pytest.param(format, marks=pytest.mark.full) for format in ("hdf5", "zarr", "segy"))],
+    [
+        "npy",
+        "hdf5-parts",
+        *(pytest.param(format, marks=pytest.mark.full) for format in ("hdf5", "zarr", "segy")),
+    ],
     indirect=True,
 )
 def test_ranks_may_be_processes(tmp_path: Path, format: str) -> None:

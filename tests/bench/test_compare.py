@@ -17,9 +17,9 @@ from programs import PATIENCE, alive, git, run_jali, wait_until
 
 from jali import settings
 from jali.bench.compare import checkouts, pairs, report
+from jali.bench.compare.cases import CASES, chosen, first_of
 from jali.bench.compare.checkouts import OutOfTimeError
 from jali.bench.compare.record import Record
-from jali.bench.compare.cases import CASES, chosen, first_of
 from jali.errors import CompileError, FileFormatError, ParameterError
 
 FAKE = Path(__file__).with_name("fake_cases.py")

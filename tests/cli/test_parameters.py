@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jali.cli.parameters import load_parameters, parse_parameters, render_parameters, resolve_key
-from jali.cli.schema import REQUIRED, Parameters, ParameterSpec, group_name, parameter_specs, schema_markdown, toml_value
+from jali.cli.schema import (
+    REQUIRED,
+    Parameters,
+    ParameterSpec,
+    group_name,
+    parameter_specs,
+    schema_markdown,
+    toml_value,
+)
 from jali.errors import FileFormatError, ParameterError
 
 SMALLEST = """\

@@ -175,9 +175,9 @@ def test_measured_machine_can_be_simulated(tmp_path: Path, capsys: pytest.Captur
     words = ("simulate", "halo", "--machine", file, "--lattice", "8,8,8,16", "--grid", "1,1,1,2", "--json")
     assert jali_here(*words) == 0
     predictions = json.loads(capsys.readouterr().out)["predictions"]
-    assert [prediction["policy"] for prediction in predictions if "time" in prediction and prediction["time"] > 0] == [
-        prediction["policy"] for prediction in predictions
-    ]
+    assert [
+        prediction["policy"] for prediction in predictions if "time" in prediction and prediction["time"] > 0
+    ] == [prediction["policy"] for prediction in predictions]
     assert len(predictions) == 4
     assert jali_here("machine", "measure") == 2
     assert "2 ranks or more" in capsys.readouterr().err

@@ -224,7 +224,10 @@ def swap_sources(plan: Plan, dice: random.Random) -> Mutant:
         entry["from"][k], other["from"][j] = other["from"][j], entry["from"][k]
     else:
         specs = [
-            (s, entry) for r, s in places(plan, "copy") if r == rank for entry in plan[rank]["steps"][s]["specs"]
+            (s, entry)
+            for r, s in places(plan, "copy")
+            if r == rank
+            for entry in plan[rank]["steps"][s]["specs"]
         ]
         (s, entry), (t, other) = pick(dice, specs), pick(dice, specs)
         if entry["from"] == other["from"] or entry["to"][2] != other["to"][2]:

@@ -139,7 +139,9 @@ class Drawing:
     ) -> None:
         size = count * ITEM
         entry = {"from": [(b, k * ITEM, size) for b, k in sources], "into": (into[0], into[1] * ITEM, size)}
-        self.add(rank, "reduce", specs=[entry], **{"type": "int64", "operation": "sum", "divide_by": 1, **how})
+        self.add(
+            rank, "reduce", specs=[entry], **{"type": "int64", "operation": "sum", "divide_by": 1, **how}
+        )
 
 
 def _touched(step: dict[str, Any]) -> tuple[set, set]:

@@ -11,7 +11,8 @@
 
 using namespace jali;
 
-void detail::set_setting_choices() {} // there are no tables here that settings could name
+void detail::set_setting_choices() {
+} // there are no tables here that settings could name
 
 static void require(bool holds, const char* fact, int threads) {
     if (holds) return;

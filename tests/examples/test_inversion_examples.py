@@ -92,7 +92,9 @@ def test_a_gap_that_is_too_small_for_the_energy_is_noticed() -> None:
         pytest.importorskip(package)
     p = replace(denoising.SIZES["small"], iterations=10)
     found = comm.virtual_ranks(1, lambda: denoising.solve(p, Options()))[0]
-    failing = {entry.name for entry in verdicts(found.numbers, denoising.expected(p, found)) if not entry.holds}
+    failing = {
+        entry.name for entry in verdicts(found.numbers, denoising.expected(p, found)) if not entry.holds
+    }
     assert "gap" in failing  # ten iterations are too few
 
 

@@ -77,7 +77,9 @@ def measured(dims: tuple[int, ...], dtype: str = "complex64", **named: Any) -> f
 @pytest.mark.parametrize("dtype", ["complex64", pytest.param("complex128", marks=pytest.mark.full)])
 def test_one_process_has_all_devices(dtype: str, tmp_path: Path) -> None:
     told: list[str] = []
-    report = measured((32, 33, 32), dtype, progress=lambda cell, r: told.append(fft_report.case_text(cell, r)))
+    report = measured(
+        (32, 33, 32), dtype, progress=lambda cell, r: told.append(fft_report.case_text(cell, r))
+    )
     for case in fft.UNSCALED.values():
         cell = report.cell(case)
         assert set(cell.timings) == {"cufft", "cufft in 2 pieces", ONE_PROCESS}
@@ -136,7 +138,9 @@ def test_what_has_no_room_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         assert not cell.timings
         why = r"no room: about [0-9.]+ GiB are needed on a device, [0-9.]+ MiB are free"
         assert re.fullmatch(why, cell.missing["cufft"])
-    assert re.search("^transposed +cufft not measured: no room", fft_report.case_text(report.cells[0], report))
+    assert re.search(
+        "^transposed +cufft not measured: no room", fft_report.case_text(report.cells[0], report)
+    )
     assert not fft_report.judge(report)
     fft_report.summary(report)
     fft_report.write_plot(report, tmp_path / "fft.png")

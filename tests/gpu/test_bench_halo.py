@@ -16,14 +16,16 @@ import jali
 from jali import _core
 from jali.bench import halo, halo_report
 from jali.bench.collectives import Timing
-from jali.bench.halo import Report, Measurement
+from jali.bench.halo import Measurement, Report
 from jali.errors import ParameterError
 
 
 def measurement(policy: str, whole: float, exchange: float, compute: float, **parts: float) -> Measurement:
     seconds = {"whole": whole, "exchange": exchange, "compute": compute}
     seconds |= {f"no {part}": value for part, value in parts.items()}
-    return Measurement(policy, "", sent=6000, messages=2, times={k: Timing([v] * 3) for k, v in seconds.items()})
+    return Measurement(
+        policy, "", sent=6000, messages=2, times={k: Timing([v] * 3) for k, v in seconds.items()}
+    )
 
 
 def test_what_is_hidden_costs_and_rates_follow_from_the_times():
@@ -36,7 +38,10 @@ def test_what_is_hidden_costs_and_rates_follow_from_the_times():
 
 
 def test_the_ladder_compares_with_host_staging_and_says_what_is_not_built():
-    measurements = [measurement("host-staged-directions", 30e-6, 1, 1), measurement("remote-write-overlap", 10e-6, 1, 1)]
+    measurements = [
+        measurement("host-staged-directions", 30e-6, 1, 1),
+        measurement("remote-write-overlap", 10e-6, 1, 1),
+    ]
     rungs = halo_report.ladder(Report({}, measurements))
     assert [rung[0] for rung in rungs] == list("abcdefg")
     assert [rung[2] for rung in rungs[4:]] == ["remote-write-pack-in-bulk", "", "remote-write-one-launch"]

@@ -84,7 +84,9 @@ def specs_of(name: str) -> list[str]:
 
 
 def form_of(name: str, spec: str) -> str:
-    return next(entry.form for entry in algorithms.ALGORITHMS if entry.name == spec and name in entry.collectives)
+    return next(
+        entry.form for entry in algorithms.ALGORITHMS if entry.name == spec and name in entry.collectives
+    )
 
 
 def all_algorithms(name: str, counts: list[int], dtypes: list[str]) -> set[str]:

@@ -374,7 +374,9 @@ def test_seeded_faults_are_found(shape, policy, made, use_settings):
             except RuntimeError as error:
                 found[what] = str(error)
     missed = [what for what, error in found.items() if not error]
-    reasons = [entry[2] for entry in EQUIVALENT if re.fullmatch(entry[0], shape) and re.fullmatch(entry[1], policy)]
+    reasons = [
+        entry[2] for entry in EQUIVALENT if re.fullmatch(entry[0], shape) and re.fullmatch(entry[1], policy)
+    ]
     assert [what for what in missed if not any(re.fullmatch(reason, what) for reason in reasons)] == []
     assert len(found) - len(missed) >= 15
 

@@ -158,7 +158,9 @@ def test_every_row_does_what_numpy_does(
     name: str, transport: str, ranks: int, use_settings: Callable[..., None]
 ) -> None:
     carrier, spec = (
-        (transport, None) if transport in ("remote-write", "copy-engine", "array-write", "nccl") else ("", transport.split()[0])
+        (transport, None)
+        if transport in ("remote-write", "copy-engine", "array-write", "nccl")
+        else ("", transport.split()[0])
     )
     use_settings(device_carrier=carrier)
     reduces = name in ("all_reduce", "reduce", "reduce_scatter")

@@ -68,6 +68,7 @@ def test_the_benchmark_compares_measured_and_simulated_rows(device, fake_environ
     assert [row.split(",")[1] for row in rows[1:]] == measured
     assert all(float(number) > 0 for row in rows[1:] for number in row.split(",")[2:])
     assert re.search(
-        rf"by the machine's file alone: {len(measured)} comparisons, median error [\d.]+% \(aim 15%\)", done.stdout
+        rf"by the machine's file alone: {len(measured)} comparisons, median error [\d.]+% \(aim 15%\)",
+        done.stdout,
     )
     assert "predicted policy within 5 % of the best" in done.stdout

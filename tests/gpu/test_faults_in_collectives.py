@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 from collective_machine import (
-    HEAD,
     ENTRIES,
+    HEAD,
     SMALL,
     Block,
-    Memory,
     Entry,
+    Memory,
     WrongError,
-    head_of,
     entries_of,
+    head_of,
     run_launches,
 )
 from fake_driver import REAL

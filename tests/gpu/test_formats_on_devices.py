@@ -68,7 +68,9 @@ def fields_of_all_formats(lattice, precision, elements):
     ids=["float64", "float32", "float32-others"],
 )
 def test_devices_hold_the_bytes_of_the_host(precision, elements, device):
-    host, there = (fields_of_all_formats(Lattice(5, 7, device=d), precision, elements) for d in ("cpu", device))
+    host, there = (
+        fields_of_all_formats(Lattice(5, 7, device=d), precision, elements) for d in ("cpu", device)
+    )
     for a, b in zip(host, there, strict=True):
         assert np.array_equal(a.storage.export_box(), b.storage.export_box()), a.stored
         assert a[...].tobytes() == b[...].tobytes()

@@ -232,7 +232,9 @@ def test_packages_are_looked_through(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     (folder / "libcufft.so.11").symlink_to(make_fake_fft())
     monkeypatch.syspath_prepend(tmp_path)
     spec = vendors.FFT_LIBRARIES["cufft"]
-    monkeypatch.setitem(vendors.FFT_LIBRARIES, "cufft", vendors.LibrarySpec(**{**vars(spec), "files": ("libnowhere.so.1",)}))
+    monkeypatch.setitem(
+        vendors.FFT_LIBRARIES, "cufft", vendors.LibrarySpec(**{**vars(spec), "files": ("libnowhere.so.1",)})
+    )
     library = vendors.find("cufft")
     assert library.path == str(folder / "libcufft.so.11")
     assert library.version == 11206

@@ -220,7 +220,9 @@ def test_directions_of_a_cube_are_alike(call, policy):
 def test_every_row_of_a_machine_is_simulated_or_says_why_not(call, name):
     found = call.simulate(name, (16, 16, 16, 32), (1, 1, 2, 2))
     kind = Machine.load(name).device.kind
-    assert {prediction.policy for prediction in found.predictions} == {policy for policy, *_ in _core.halo_policies(kind)}
+    assert {prediction.policy for prediction in found.predictions} == {
+        policy for policy, *_ in _core.halo_policies(kind)
+    }
     done = [prediction for prediction in found.predictions if not prediction.why_not]
     assert [prediction.time for prediction in done] == sorted(prediction.time for prediction in done)
     assert found.predictions[: len(done)] == tuple(done)
@@ -355,7 +357,10 @@ def test_on_hosts_copies_within_a_host_are_not_hidden(call):
     assert found.prediction("remote-write-wait").time == pytest.approx(sent + whole, rel=1e-6)
     assert found.prediction("remote-write-overlap").time > sent + whole  # the boundary is read again
     assert found.best.policy == "remote-write-wait"
-    assert [prediction.policy for prediction in found.predictions][2:] == ["messages-wait", "messages-overlap"]
+    assert [prediction.policy for prediction in found.predictions][2:] == [
+        "messages-wait",
+        "messages-overlap",
+    ]
 
 
 # ---- beside measurements -------------------------------------------------------------------------------

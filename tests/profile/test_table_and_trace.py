@@ -40,7 +40,9 @@ def test_totals_of_the_table_are_the_sums_of_the_spans(found):
     assert sum(entry.spans for entry in table.entries) == len(found.spans)
     assert sum(entry.seconds for entry in table.entries) == pytest.approx(sum(s.seconds for s in found.spans))
     for what in ("sites", "bytes", "moved", "flops"):
-        assert sum(getattr(entry, what) for entry in table.entries) == sum(getattr(s, what) for s in found.spans)
+        assert sum(getattr(entry, what) for entry in table.entries) == sum(
+            getattr(s, what) for s in found.spans
+        )
     for entry in table.entries:
         assert entry.share == pytest.approx(entry.seconds / sum(found.seconds))
     calls = {(s.rank, s.call) for s in found.spans if s.phase in profile.COMPUTING}
@@ -121,7 +123,11 @@ def test_the_table_is_written_as_json_and_csv(found, tmp_path):
     document = json.loads((tmp_path / "t.json").read_text())
     with open(tmp_path / "t.csv") as file:
         entries = list(csv.DictReader(file))
-    assert [r["name"] for r in entries] == [r["name"] for r in document["entries"]] == [r.name for r in table.entries]
+    assert (
+        [r["name"] for r in entries]
+        == [r["name"] for r in document["entries"]]
+        == [r.name for r in table.entries]
+    )
     assert [float(r["seconds"]) for r in entries] == [r.seconds for r in table.entries]
     assert len(document["halos"]) == 2
 

@@ -160,7 +160,9 @@ def test_what_a_setting_does_not_take_is_an_error_that_says_what_it_takes(name: 
     with pytest.raises(ParameterError, match=re.escape(f"{name}={there} should be {spec.values}")):
         settings.current().changed({name: text})
     if spec.variable:
-        with pytest.raises(ParameterError, match=re.escape(f"{spec.variable}={there} should be {spec.values}")):
+        with pytest.raises(
+            ParameterError, match=re.escape(f"{spec.variable}={there} should be {spec.values}")
+        ):
             read(**{spec.variable: text})
 
 

@@ -43,7 +43,11 @@ def test_the_file_can_be_read_by_people():
     document = json.loads(store.path.read_text())
     assert document["device"] == DEVICE
     (stored,) = document["entries"]
-    assert (stored["kernel"], stored["chosen"], stored["volume"]) == ("staples", "256,2", "4096 positions of 8x8")
+    assert (stored["kernel"], stored["chosen"], stored["volume"]) == (
+        "staples",
+        "256,2",
+        "4096 positions of 8x8",
+    )
     assert stored["candidates"][1] == {"name": "256,2", "microseconds": 1500.0}
     assert stored["candidates"][2] == {"name": "128,3", "microseconds": None, "note": "too large"}
     assert Store.of_device(DEVICE).read() == {entry().question: entry()}

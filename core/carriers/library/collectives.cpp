@@ -1,7 +1,7 @@
 // The vendor's library, NCCL or RCCL: messages of a stage are one group on the stream, and it has collectives
 // itself, which do not say in which order they combine. For some it has faster kernels between symmetric
-// windows: arrays in such memory get them by themselves, an entry of its own copies others into windows and out.
-// Another entry cuts an array into parts, each of which is a collective on a stream of its own.
+// windows: arrays in such memory get them by themselves, an entry of its own copies others into windows and
+// out. Another entry cuts an array into parts, each of which is a collective on a stream of its own.
 #include "carriers/carriers.hpp"
 #include "collective/collective_transport.hpp"
 #include "device/stream_order.hpp"
@@ -191,7 +191,8 @@ class LibraryPlan : public DevicePlan {
 
 class Library : public CollectiveCarrier {
   public:
-    explicit Library(const CollectiveRanks& ranks, const CollectiveTransport& transport = collectives_by_library)
+    explicit Library(const CollectiveRanks& ranks,
+                     const CollectiveTransport& transport = collectives_by_library)
         : CollectiveCarrier(transport, *ranks.gpu), gpu_(ranks.gpu),
           ccl_(CclGroup::shared(*ranks.communicator, ranks.gpu)) {}
 

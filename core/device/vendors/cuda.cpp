@@ -116,12 +116,13 @@ GpuVendor cuda_vendor() {
     };
     vendor.compiler.target = "--gpu-architecture=";
     vendor.compiler.bounds_blocks = true;
-    vendor.ccl = {"NCCL",
-               {"libnccl.so.2", "libnccl.so"},
-               "nccl",
-               "pip install nvidia-nccl-cu12 or nvidia-nccl-cu13 (as the driver's CUDA version is), load the "
-               "machine's module, or set JALI_NCCL to the library",
-               {"nvidia/nccl/lib/libnccl.so*"}};
+    vendor.ccl = {
+        "NCCL",
+        {"libnccl.so.2", "libnccl.so"},
+        "nccl",
+        "pip install nvidia-nccl-cu12 or nvidia-nccl-cu13 (as the driver's CUDA version is), load the "
+        "machine's module, or set JALI_NCCL to the library",
+        {"nvidia/nccl/lib/libnccl.so*"}};
     vendor.mpi_queries = {"MPIX_Query_cuda_support"};
     vendor.mpi_number = 0;
     vendor.mpi_memory_kind = "cuda";

@@ -7,10 +7,11 @@ GpuVendor hip_vendor() {
     GpuVendor vendor;
     vendor.name = "hip";
     vendor.platform = "HIP";
-    vendor.driver = {"AMD's HIP runtime",
-                  {"libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "/opt/rocm/lib/libamdhip64.so"},
-                  "hip_driver",
-                  ""};
+    vendor.driver = {
+        "AMD's HIP runtime",
+        {"libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "/opt/rocm/lib/libamdhip64.so"},
+        "hip_driver",
+        ""};
     vendor.functions = {
         {"init", "hipInit"},
         {"driver_version", "hipDriverGetVersion"},
@@ -101,10 +102,10 @@ GpuVendor hip_vendor() {
     vendor.fine_grained = 1; // hipDeviceMallocFinegrained
     // hipRTC was a part of the runtime before ROCm 6
     vendor.compiler.library = {"hipRTC",
-                            {"libhiprtc.so", "libhiprtc.so.7", "libhiprtc.so.6", "/opt/rocm/lib/libhiprtc.so",
-                             "libamdhip64.so", "libamdhip64.so.5"},
-                            "hiprtc",
-                            "install ROCm's hipRTC, or set JALI_HIPRTC to the library"};
+                               {"libhiprtc.so", "libhiprtc.so.7", "libhiprtc.so.6",
+                                "/opt/rocm/lib/libhiprtc.so", "libamdhip64.so", "libamdhip64.so.5"},
+                               "hiprtc",
+                               "install ROCm's hipRTC, or set JALI_HIPRTC to the library"};
     vendor.compiler.functions = {
         {"version", "hiprtcVersion"},        {"create", "hiprtcCreateProgram"},
         {"compile", "hiprtcCompileProgram"}, {"log_size", "hiprtcGetProgramLogSize"},
@@ -118,9 +119,9 @@ GpuVendor hip_vendor() {
     };
     vendor.compiler.target = "--offload-arch=";
     vendor.ccl = {"RCCL",
-               {"librccl.so.1", "librccl.so", "/opt/rocm/lib/librccl.so.1"},
-               "rccl",
-               "install ROCm's RCCL, or set JALI_RCCL to the library"};
+                  {"librccl.so.1", "librccl.so", "/opt/rocm/lib/librccl.so.1"},
+                  "rccl",
+                  "install ROCm's RCCL, or set JALI_RCCL to the library"};
     vendor.ccl_functions = {{"all_to_all", "ncclAllToAll"}};
     vendor.mpi_queries = {"MPIX_Query_rocm_support", "MPIX_Query_hip_support"};
     vendor.mpi_number = 2;

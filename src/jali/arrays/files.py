@@ -169,7 +169,9 @@ def _check_options(
     for option in given:
         if option not in known:
             there = f"there are {', '.join(known)}" if known else "there are none"
-            raise ParameterError(f"{option} is no option of files that are {doing} as {entry.name!r}; {there}")
+            raise ParameterError(
+                f"{option} is no option of files that are {doing} as {entry.name!r}; {there}"
+            )
 
 
 def _opened(

@@ -384,4 +384,6 @@ def _timed(
 
     each = float(np.median(go(2), axis=1).sum())
     times = go(max(rounds, min(MOST_ROUNDS, int(seconds / each))))
-    return {name: Timing([float(t) / steps for t in of_side]) for name, of_side in zip(names, times, strict=True)}
+    return {
+        name: Timing([float(t) / steps for t in of_side]) for name, of_side in zip(names, times, strict=True)
+    }

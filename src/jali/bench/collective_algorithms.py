@@ -89,7 +89,10 @@ def specs_of(collective: str, kind: str, ranks_of_hosts: Sequence[int] = (1,)) -
 def _specs_of(collective: str, kind: str) -> list[AlgorithmSpec]:
     if kind == "host":
         return [AlgorithmSpec(name) for name in algorithms.names(collective)]
-    everybodys, here = _core.collective_transports(libraries()), _core.collective_transports([library_of(kind)])
+    everybodys, here = (
+        _core.collective_transports(libraries()),
+        _core.collective_transports([library_of(kind)]),
+    )
     of_others = {name for name, *_ in everybodys} - {name for name, *_ in here}
     names = [name for name in algorithms.names(collective, on_device=True) if name not in of_others]
     itself = [AlgorithmSpec(name) for name in names if name in algorithms.ON_DEVICES]

@@ -15,7 +15,7 @@ from jali.bench.reports import Verdict, geometric_mean, size_text, timing_text, 
 from jali.bench.spreads import Interval, at_least, mean_speed
 from jali.vendors import libraries
 
-__all__ = ["as_json", "judge", "case_text", "summary", "verdicts", "write_csv", "write_plot"]
+__all__ = ["as_json", "case_text", "judge", "summary", "verdicts", "write_csv", "write_plot"]
 
 FLOOR, MEAN = 0.95, 1.25
 SMALL = 64 << 10

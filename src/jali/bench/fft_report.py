@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from jali.bench.collectives import Timing
-from jali.bench.fft import EXCHANGES, LOCAL, CASES, UNSCALED, WHOLE, Cell, Report, overlapped
+from jali.bench.fft import CASES, EXCHANGES, LOCAL, UNSCALED, WHOLE, Cell, Report, overlapped
 from jali.bench.fft_one_process import ONE_PROCESS
 from jali.bench.reports import Verdict, picture, timing_text, verdict_lines, write_timings
 from jali.bench.spreads import at_least, at_most, interval, speed

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jali.amounts import counted
-from jali.bench.halo import PARTS, Report, Measurement
+from jali.bench.halo import PARTS, Measurement, Report
 from jali.bench.reports import Verdict, picture, time_text, timing_text, write_timings
 
 # rung, what it is, the policy that is it
@@ -41,7 +41,9 @@ def case_text(measurement: Measurement) -> str:
         f"compute {compute}",
         f"hidden {measurement.hidden():6.1%}",
     ]
-    costs = [f"{part} {_signed(measurement.cost(part))}" for part in PARTS if f"no {part}" in measurement.times]
+    costs = [
+        f"{part} {_signed(measurement.cost(part))}" for part in PARTS if f"no {part}" in measurement.times
+    ]
     lines = ["  ".join(words)]
     if costs:
         lines.append(" " * WIDTH + "left out: " + ", ".join(costs))
@@ -114,7 +116,9 @@ def as_json(report: Report) -> dict[str, Any]:
                 "messages": measurement.messages,
                 "bytes_per_s": measurement.rate,
                 "hidden": measurement.hidden(),
-                "costs_s": {part: measurement.cost(part) for part in PARTS if f"no {part}" in measurement.times},
+                "costs_s": {
+                    part: measurement.cost(part) for part in PARTS if f"no {part}" in measurement.times
+                },
                 "times": {
                     name: {
                         "median_s": t.median,
@@ -145,9 +149,15 @@ def as_json(report: Report) -> dict[str, Any]:
 def write_csv(report: Report, path: Path) -> None:
     """A line per policy and time."""
     measurements = (
-        ([measurement.policy, name], timing, [measurement.sent]) for measurement in report.measurements for name, timing in measurement.times.items()
+        ([measurement.policy, name], timing, [measurement.sent])
+        for measurement in report.measurements
+        for name, timing in measurement.times.items()
     )
-    remarks = [f"{measurement.policy}: not here: {measurement.why_not}" for measurement in report.measurements if measurement.why_not]
+    remarks = [
+        f"{measurement.policy}: not here: {measurement.why_not}"
+        for measurement in report.measurements
+        if measurement.why_not
+    ]
     write_timings(
         path,
         report.conditions,
@@ -178,7 +188,9 @@ def write_plot(report: Report, path: Path) -> None:
                 places, medians, height, xerr=spread, color=colours[name], label=name, error_kw={"lw": 0.7}
             )
         recorded = [
-            (k, measurement.median("graph whole") * 1e6) for k, measurement in enumerate(measurements) if "graph whole" in measurement.times
+            (k, measurement.median("graph whole") * 1e6)
+            for k, measurement in enumerate(measurements)
+            if "graph whole" in measurement.times
         ]
         if recorded:
             bars.plot(

@@ -87,7 +87,9 @@ def host_carriers(ranks: Communicator) -> dict[str, LibraryLevel]:
     found: dict[str, list[tuple[int, float]]] = {carried_by: [] for carried_by in policies}
     for size in HALOS:
         case = halo.make_case("staple", [size] * 4, (1, 1, 1, ranks.size), "cpu")
-        report = halo.measure(case, tuple(policies.values()), rounds=100, seconds=5e-4, parts=(), graphs=False)
+        report = halo.measure(
+            case, tuple(policies.values()), rounds=100, seconds=5e-4, parts=(), graphs=False
+        )
         for carried_by, policy in policies.items():
             measurement = report.measurement(policy)
             if measurement is not None:

@@ -26,7 +26,7 @@ from jali.bench.spreads import speed as speed_of
 WITHIN, MICROSECONDS, TIMES = 1.05, 0.3, 20.0
 LARGE = 1 << 20
 
-__all__ = ["as_json", "judge", "case_text", "summary", "verdicts", "write_csv", "write_osu", "write_plot"]
+__all__ = ["as_json", "case_text", "judge", "summary", "verdicts", "write_csv", "write_osu", "write_plot"]
 
 
 def case_text(report: HybridReport, number: int = -1) -> str:

@@ -166,7 +166,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the fields of halo and compare (default float64)",
     )
     halo.add_argument(
-        "--policies", type=names_argument, metavar="NAME,...", help="these policies (default: all that work here)"
+        "--policies",
+        type=names_argument,
+        metavar="NAME,...",
+        help="these policies (default: all that work here)",
     )
     parser.add_argument(
         "--seconds",
@@ -309,7 +312,9 @@ def _arrays(arguments: argparse.Namespace, journal: Journal) -> int:
             dtype=dtype,
             engine=engine,
             rounds=arguments.rounds,
-            progress=None if arguments.json else lambda cell: print(arrays_report.case_text(cell), flush=True),
+            progress=None
+            if arguments.json
+            else lambda cell: print(arrays_report.case_text(cell), flush=True),
             journal=journal,
         )
     return _publish(arguments, journal, arrays_report, report)

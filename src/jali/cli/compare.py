@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from jali.bench.compare import checkouts, pairs, report
-from jali.bench.compare.record import Record
 from jali.bench.compare.cases import CASES, chosen
+from jali.bench.compare.record import Record
 from jali.bench.journal import busy_words
 from jali.codegen.cache import cache_directory
 from jali.comm.launcher import find_launcher

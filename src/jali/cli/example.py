@@ -94,7 +94,9 @@ def _as_text(name: str, parameters: Any, found: Any, entries: Any, seconds: floa
     for what, times in found.times.items():
         print(f"{what}: {times}")
     for entry in entries:
-        print(f"{'pass' if entry.holds else 'FAIL'}: {entry.name}: {entry.found:.6g}, expected {entry.wanted}")
+        print(
+            f"{'pass' if entry.holds else 'FAIL'}: {entry.name}: {entry.found:.6g}, expected {entry.wanted}"
+        )
     print(f"{name}: {seconds:.2f} s on {ranks} rank{'' if ranks == 1 else 's'}")
 
 

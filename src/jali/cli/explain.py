@@ -512,9 +512,7 @@ def text_of(facts: dict[str, Any]) -> str:
     for entry in known:
         name = "jali's own choice" if entry["algorithm"] == DEFAULT else entry["algorithm"]
         mark = "  <- taken" if entry["takes"] else ""
-        line = (
-            f"    {name:<{width}} {time_text(entry['time']):>9} {_ratio(entry['time'], known[0]['time'])}{mark}"
-        )
+        line = f"    {name:<{width}} {time_text(entry['time']):>9} {_ratio(entry['time'], known[0]['time'])}{mark}"
         lines.append(f"{line}  {entry['words']}".rstrip())
     unknown: dict[str, list[str]] = {}
     for entry in facts["costs"]:

@@ -98,7 +98,9 @@ def render_parameters(parameters: Parameters) -> str:
         for spec in parameter_specs():
             if spec.section == section.name:
                 value = getattr(getattr(parameters, section.name), spec.name)
-                comment = spec.doc if spec.expected() == "a string" else f"{spec.doc} Must be {spec.expected()}."
+                comment = (
+                    spec.doc if spec.expected() == "a string" else f"{spec.doc} Must be {spec.expected()}."
+                )
                 lines += textwrap.wrap(comment, 100, initial_indent="# ", subsequent_indent="#   ")
                 lines.append(f"{spec.name} = {toml_value(value)}")
         blocks.append("\n".join(lines))
@@ -125,7 +127,11 @@ def resolve_key(name: str, table: Sequence[ParameterSpec] | None = None) -> Para
 
 
 def _collect(
-    document: dict[str, Any], table: Sequence[ParameterSpec], origin: Any, told: dict[str, _Said], problems: list[str]
+    document: dict[str, Any],
+    table: Sequence[ParameterSpec],
+    origin: Any,
+    told: dict[str, _Said],
+    problems: list[str],
 ) -> None:
     """Sort the values of a document into ``told``; what has no place goes to ``problems``."""
     sections = list(dict.fromkeys(spec.section for spec in table))
@@ -210,7 +216,9 @@ def _parse_override(override: str, table: Sequence[ParameterSpec]) -> tuple[Para
     return spec, text if spec.is_text and not isinstance(value, str) else value
 
 
-def _build(table: Sequence[ParameterSpec], told: dict[str, _Said], source: str, problems: list[str]) -> Parameters:
+def _build(
+    table: Sequence[ParameterSpec], told: dict[str, _Said], source: str, problems: list[str]
+) -> Parameters:
     values: dict[str, dict[str, Any]] = {spec.section: {} for spec in table}
     for spec in table:
         if spec.path in told:

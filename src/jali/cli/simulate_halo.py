@@ -39,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="ranks in each direction (default: the best for all ranks of the machine's nodes)",
     )
     halo.add_argument("--precision", choices=("float64", "float32"), help="of the fields (default float64)")
-    halo.add_argument("--policies", type=names_argument, metavar="NAME,...", help="these policies (default: all)")
+    halo.add_argument(
+        "--policies", type=names_argument, metavar="NAME,...", help="these policies (default: all)"
+    )
     halo.add_argument(
         "--site-ns",
         type=float,

@@ -224,7 +224,9 @@ class Walk:
                 value
             )  # until there is another miss; a hit runs no code that would lead to a result
             self._waiting.append(
-                lambda: self._node(itertools.repeat(path), "kept", lambda: held, strict=False, core_guard=_FIXED)
+                lambda: self._node(
+                    itertools.repeat(path), "kept", lambda: held, strict=False, core_guard=_FIXED
+                )
             )
             return self._later(
                 value, (path, path), lambda: (value.__wrapped__, value.cache_info().misses), kind, strict
@@ -422,4 +424,6 @@ class Walk:
         paths, looks, core_guard = self._attributes(path, value)
         if isinstance(value, BaseException):
             paths, looks, core_guard = [*paths, path], [*looks, lambda: (value.args,)], None
-        return self._later(value, paths, chained(looks), ("object", kind.__qualname__, base), strict, core_guard)
+        return self._later(
+            value, paths, chained(looks), ("object", kind.__qualname__, base), strict, core_guard
+        )

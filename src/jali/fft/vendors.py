@@ -116,7 +116,9 @@ class Library:
             try:
                 function = getattr(self._handle, self.spec.prefix + name)
             except AttributeError:
-                raise DeviceError(f"{self.path} has no function {self.spec.prefix}{name}, {meaning}") from None
+                raise DeviceError(
+                    f"{self.path} has no function {self.spec.prefix}{name}, {meaning}"
+                ) from None
             function.restype, function.argtypes = ctypes.c_int, types
             self._functions[name] = function
 

@@ -394,7 +394,10 @@ def _recordable_policy(kernel: Any) -> tuple[str, str]:
     policies = {policy[0]: policy[2] for policy in _core.halo_policies(kernel.lattice.gpu.kind)}
     trouble = ""
     reasons = []
-    for policy in [own, *(policy for policy in policies if policies[policy] and policy != own and asked not in policies)]:
+    for policy in [
+        own,
+        *(policy for policy in policies if policies[policy] and policy != own and asked not in policies),
+    ]:
         why = kernel.layout.why_not_halo_policy(core, policy)
         trouble = why if policy == own else trouble
         if not why and policies[policy]:

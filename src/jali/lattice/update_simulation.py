@@ -129,7 +129,12 @@ class UpdateSimulation:
             if prediction.why_not:
                 said["why_not"] = prediction.why_not
             else:
-                said |= {"time": prediction.time, "host": prediction.host, "wait": prediction.wait, "hidden": prediction.hidden}
+                said |= {
+                    "time": prediction.time,
+                    "host": prediction.host,
+                    "wait": prediction.wait,
+                    "hidden": prediction.hidden,
+                }
                 for name in ("pack", "transfer", "exchange", "bulk", "boundary"):
                     span = getattr(prediction, name)
                     said[name] = {"begin": span.begin, "end": span.end}
@@ -167,7 +172,13 @@ class UpdateSimulation:
                 lines.append(f"  {prediction.policy:<26} not here: {prediction.why_not}")
                 continue
             after = prediction.boundary.end - max(prediction.boundary.begin, prediction.bulk.end)
-            parts = (prediction.pack.seconds, prediction.transfer.seconds, prediction.bulk.seconds, prediction.wait, after)
+            parts = (
+                prediction.pack.seconds,
+                prediction.transfer.seconds,
+                prediction.bulk.seconds,
+                prediction.wait,
+                after,
+            )
             pack, transfer, bulk, wait, boundary = (_us(seconds) for seconds in parts)
             lines.append(
                 f"  {prediction.policy:<26}{_us(prediction.time):>9}{self.compute / prediction.time:>10.1%}{pack:>9}{transfer:>10}"
@@ -637,7 +648,9 @@ def simulate_update(
         bulk_sites=first.bulk.sites,
         sent=sum(m.bytes for m in first.sent),
         messages=len(first.sent),
-        predictions=tuple(sorted(predictions, key=lambda prediction: (bool(prediction.why_not), prediction.time))),
+        predictions=tuple(
+            sorted(predictions, key=lambda prediction: (bool(prediction.why_not), prediction.time))
+        ),
     )
 
 

@@ -101,7 +101,11 @@ class Costs:
     def _algorithm(self, name: str) -> Any:
         collective = self.call.collective
         for algorithm in algorithms.ALGORITHMS:
-            if algorithm.name == name and collective in algorithm.collectives and (algorithm.on_devices or not self.on_device):
+            if (
+                algorithm.name == name
+                and collective in algorithm.collectives
+                and (algorithm.on_devices or not self.on_device)
+            ):
                 return algorithm
         return None
 

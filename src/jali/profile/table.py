@@ -119,7 +119,9 @@ class Table:
         cache = max(roofs.last_cache for roofs in self.roofs)
         for entry in self.entries:
             if (entry.of_arithmetic or 0.0) > _MOST:
-                found.append(f"{entry.name} reached {_percent(entry.of_arithmetic)} of the roof of arithmetic")
+                found.append(
+                    f"{entry.name} reached {_percent(entry.of_arithmetic)} of the roof of arithmetic"
+                )
             elif (entry.of_memory or 0.0) > _MOST and 0 < _MANY_TIMES * cache * entry.spans < entry.bytes:
                 found.append(
                     f"{entry.name} reached {_percent(entry.of_memory)} of the roof of memory with what fits into no cache"
@@ -129,7 +131,8 @@ class Table:
     def as_dict(self) -> dict[str, Any]:
         """As plain values that JSON can hold."""
         entries = [
-            {**asdict(entry), "GB/s": entry.gigabytes_per_second, "GFLOP/s": entry.gigaflops} for entry in self.entries
+            {**asdict(entry), "GB/s": entry.gigabytes_per_second, "GFLOP/s": entry.gigaflops}
+            for entry in self.entries
         ]
         return {
             "seconds": self.seconds,
@@ -152,7 +155,9 @@ class Table:
         """Writes the entries. Raises OSError, ParameterError."""
         entries = self.as_dict()["entries"]
         with open(checked_path(path), "w", newline="") as file:
-            writer = csv.DictWriter(file, list(entries[0]) if entries else ["kind", "name"], lineterminator="\n")
+            writer = csv.DictWriter(
+                file, list(entries[0]) if entries else ["kind", "name"], lineterminator="\n"
+            )
             writer.writeheader()
             writer.writerows(entries)
 

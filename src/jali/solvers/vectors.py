@@ -293,7 +293,9 @@ def _array_of(library: str, kind: str) -> Callable[[Any], bool]:
 
 
 def _is_list(x: Any) -> bool:
-    return isinstance(x, list | tuple) and len(x) > 0 and all(any(r.is_one(v) for r in VECTOR_KINDS) for v in x)
+    return (
+        isinstance(x, list | tuple) and len(x) > 0 and all(any(r.is_one(v) for r in VECTOR_KINDS) for v in x)
+    )
 
 
 @cache
@@ -306,11 +308,15 @@ def _distributed() -> Vectors:
 VECTOR_KINDS = [
     VectorKind("jali.Field", lambda x: isinstance(x, Field), lambda x: FieldVectors()),
     VectorKind("list of vectors", _is_list, lambda x: ListVectors()),
-    VectorKind("jali.arrays.DistributedArray", _array_of("jali", "DistributedArray"), lambda x: _distributed()),
+    VectorKind(
+        "jali.arrays.DistributedArray", _array_of("jali", "DistributedArray"), lambda x: _distributed()
+    ),
     VectorKind(
         "stack of distributed arrays", _array_of("jali", "StackedDistributedArray"), lambda x: _distributed()
     ),
-    VectorKind("CuPy array", _array_of("cupy", "ndarray"), lambda x: ArrayVectors(importlib.import_module("cupy"))),
+    VectorKind(
+        "CuPy array", _array_of("cupy", "ndarray"), lambda x: ArrayVectors(importlib.import_module("cupy"))
+    ),
     VectorKind(
         "PyTorch tensor",
         _array_of("torch", "Tensor"),
@@ -345,7 +351,9 @@ def vectors_of(name: str, x: Any) -> Vectors:
             if entry in _OURS and kind not in (list, tuple):
                 _KNOWN[kind] = vectors
             return vectors
-    raise ParameterError(f"{name} is a vector ({', '.join(entry.name for entry in VECTOR_KINDS)}), not {value_shown(x)}")
+    raise ParameterError(
+        f"{name} is a vector ({', '.join(entry.name for entry in VECTOR_KINDS)}), not {value_shown(x)}"
+    )
 
 
 def check_alike(name: str, x: Any, of: str, like: Any) -> None:

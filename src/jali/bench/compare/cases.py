@@ -318,7 +318,9 @@ def _cases() -> dict[str, BenchCase]:
     }
     for size in (8, 16):
         cases |= {
-            f"update {size}": BenchCase("4 overrelaxation sweeps and 1 heat bath", partial(full_update, size)),
+            f"update {size}": BenchCase(
+                "4 overrelaxation sweeps and 1 heat bath", partial(full_update, size)
+            ),
             f"heat bath {size}": BenchCase("1 sweep", partial(heat_bath, size)),
             f"overrelaxation {size}": BenchCase("1 sweep", partial(overrelaxation, size)),
             f"staple {size}": BenchCase("staple sums in all directions", partial(staple_sum, size)),

@@ -1,7 +1,9 @@
-// Elements of arrays and how they are combined: what core/schedule/reduce_loops.hpp does on the host, with the same bits.
+// Elements of arrays and how they are combined: what core/schedule/reduce_loops.hpp does on the host, with
+// the same bits.
 //
-// JALI_STORED is how an element is stored, JALI_VALUE as what it is combined, widened() and narrowed() go between them, combined()
-// is the operation and divided() ends an average. 16-bit floats are combined in fp32 and rounded once.
+// JALI_STORED is how an element is stored, JALI_VALUE as what it is combined, widened() and narrowed() go
+// between them, combined() is the operation and divided() ends an average. 16-bit floats are combined in fp32
+// and rounded once.
 
 template <class To, class From>
 JALI_INLINE To bits_as(From from) {
@@ -25,11 +27,14 @@ struct complex_pair {
 JALI_INLINE float widened(half_bits half) {
     const uint32_t shifted = (half.bits & 0x7fffu) << 13, sign = (half.bits & 0x8000u) << 16;
     const uint32_t normal = shifted + (112u << 23);
-    const uint32_t small = bits_as<uint32_t>(bits_as<float>(shifted + (113u << 23)) - bits_as<float>(113u << 23));
+    const uint32_t small =
+        bits_as<uint32_t>(bits_as<float>(shifted + (113u << 23)) - bits_as<float>(113u << 23));
     const uint32_t special = (shifted + (224u << 23)) | (shifted > (31u << 23) ? 1u << 22 : 0u);
     return bits_as<float>((shifted < (1u << 23) ? small : shifted < (31u << 23) ? normal : special) | sign);
 }
-JALI_INLINE float widened(brain_bits brain) { return bits_as<float>(uint32_t(brain.bits) << 16); }
+JALI_INLINE float widened(brain_bits brain) {
+    return bits_as<float>(uint32_t(brain.bits) << 16);
+}
 template <class T>
 JALI_INLINE T widened(T x) {
     return x;

@@ -1,8 +1,8 @@
 // Fields in host memory: loading and storing the reals of a block of lanes.
 //
-// A field is [block][N][lane]; an entry of a neighbour table is class << JALI_BLOCK_BITS | block. Class 0 is a
-// plain load. Other classes name a lane permutation, permutations[class][lane]: lane l of the result is lane
-// permutations[l] of the block; and, for fields with boundary phases, a factor per lane,
+// A field is [block][N][lane]; an entry of a neighbour table is class << JALI_BLOCK_BITS | block. Class 0 is
+// a plain load. Other classes name a lane permutation, permutations[class][lane]: lane l of the result is
+// lane permutations[l] of the block; and, for fields with boundary phases, a factor per lane,
 // phases[class][2][lane] (real and imaginary part).
 const uint32_t ENTRY_CLASS_SHIFT = JALI_BLOCK_BITS;
 const uint32_t ENTRY_BLOCK = (uint32_t(1) << ENTRY_CLASS_SHIFT) - 1;
@@ -168,7 +168,8 @@ JALI_INLINE void store_unit(char* to, integer x) {
     copy_bits(to, &unit, sizeof unit);
 }
 template <class FORMAT, int UNITS, int PACKET>
-JALI_INLINE void load_units(integer* units, real* norm, const coded<FORMAT, UNITS, PACKET>* base, int64_t block) {
+JALI_INLINE void load_units(integer* units, real* norm, const coded<FORMAT, UNITS, PACKET>* base,
+                            int64_t block) {
     constexpr int64_t step = JALI_LANES * sizeof(typename FORMAT::unit);
     const char* from = (const char*)base + block * (JALI_LANES * coded<FORMAT, UNITS, PACKET>::site_bytes);
     for (int c = 0; c < UNITS; ++c) units[c] = load_unit<typename FORMAT::unit>(from + c * step);
@@ -183,7 +184,8 @@ JALI_INLINE void load_units(integer* units, real* norm, const coded<FORMAT, UNIT
     }
 }
 template <class FORMAT, int UNITS, int PACKET>
-JALI_INLINE void store_units(coded<FORMAT, UNITS, PACKET>* base, int64_t block, const integer* units, real norm) {
+JALI_INLINE void store_units(coded<FORMAT, UNITS, PACKET>* base, int64_t block, const integer* units,
+                             real norm) {
     constexpr int64_t step = JALI_LANES * sizeof(typename FORMAT::unit);
     char* to = (char*)base + block * (JALI_LANES * coded<FORMAT, UNITS, PACKET>::site_bytes);
     for (int c = 0; c < UNITS; ++c) store_unit<typename FORMAT::unit>(to + c * step, units[c]);

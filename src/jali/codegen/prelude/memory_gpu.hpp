@@ -1,9 +1,9 @@
 // Fields in device memory: loading and storing the reals of a site.
 //
 // A field of N reals is [group][packet][site of the group][real of the packet]: sites come in groups of
-// GROUP, a warp or half a wavefront, and reals in packets of up to 16 bytes (jali.codegen.formats says how large), so that
-// neighbouring threads read neighbouring packets. An entry of a neighbour table is class << JALI_BLOCK_BITS | site; the class names a row of the
-// boundary factors, phases[class][2].
+// GROUP, a warp or half a wavefront, and reals in packets of up to 16 bytes (jali.codegen.formats says how
+// large), so that neighbouring threads read neighbouring packets. An entry of a neighbour table is class <<
+// JALI_BLOCK_BITS | site; the class names a row of the boundary factors, phases[class][2].
 
 const int GROUP = 32;
 const uint32_t ENTRY_CLASS_SHIFT = JALI_BLOCK_BITS;
@@ -37,8 +37,8 @@ JALI_INLINE void store_site(packet<T, SIZE>* base, int64_t x, const real* v) {
     }
 }
 
-// T is the type of the numbers in memory: that of the arithmetic, or float under double. Loading is exact, storing
-// rounds to nearest.
+// T is the type of the numbers in memory: that of the arithmetic, or float under double. Loading is exact,
+// storing rounds to nearest.
 template <int N, class T, int SIZE>
 JALI_INLINE const real* block_at(real* tmp, const packet<T, SIZE>* base, int64_t x) {
     load_site<N>(tmp, base, x);
@@ -76,7 +76,8 @@ JALI_INLINE void load_units(integer* units, real* norm, const coded<FORMAT, UNIT
         JALI_UNROLL
         for (int j = 0; j < PACKET; ++j) units[k * PACKET + j] = lane_integer(q.value[j]);
     }
-    if (FORMAT::norm) *norm = JALI_REAL(((const float*)(group + GROUP * UNITS * sizeof(typename FORMAT::unit)))[x % GROUP]);
+    if (FORMAT::norm)
+        *norm = JALI_REAL(((const float*)(group + GROUP * UNITS * sizeof(typename FORMAT::unit)))[x % GROUP]);
 }
 template <class FORMAT, int UNITS, int PACKET>
 JALI_INLINE void store_units(coded<FORMAT, UNITS, PACKET>* base, int64_t x, const integer* units, real norm) {
@@ -90,7 +91,8 @@ JALI_INLINE void store_units(coded<FORMAT, UNITS, PACKET>* base, int64_t x, cons
         for (int j = 0; j < PACKET; ++j) q.value[j] = typename FORMAT::unit(units[k * PACKET + j].value);
         to[k * GROUP] = q;
     }
-    if (FORMAT::norm) ((float*)(group + GROUP * UNITS * sizeof(typename FORMAT::unit)))[x % GROUP] = float(norm.value);
+    if (FORMAT::norm)
+        ((float*)(group + GROUP * UNITS * sizeof(typename FORMAT::unit)))[x % GROUP] = float(norm.value);
 }
 // The boundary factor of what an entry names.
 template <int N>
@@ -98,8 +100,8 @@ JALI_INLINE void phase_across(real* x, uint32_t entry, const JALI_REAL* phases) 
     const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
     if (kind != 0) apply_phase<N>(x, phases + kind * 2);
 }
-// Somebody's array in C order: a site's packets follow each other. Ghosts lie apart, in groups; `ghosts` is where these would
-// begin if sites were in front of them.
+// Somebody's array in C order: a site's packets follow each other. Ghosts lie apart, in groups; `ghosts` is
+// where these would begin if sites were in front of them.
 template <class SITE>
 struct array_sites {
     SITE *base, *ghosts;
@@ -147,13 +149,15 @@ JALI_INLINE void store_element(array_sites<packet<T, SIZE>> field, int64_t x, co
 }
 #if JALI_DOUBLE
 template <int N, int SIZE>
-JALI_INLINE void store_element(array_sites<packet<float, SIZE>> field, int64_t x, const real* v, int64_t* counters) {
+JALI_INLINE void store_element(array_sites<packet<float, SIZE>> field, int64_t x, const real* v,
+                               int64_t* counters) {
     if (any(beyond_float<N>(v))) count_lost(counters, all_lanes(true));
     store_in_row<N>(field.base, x, v);
 }
 #endif
 template <int N, class V, class FORMAT, int UNITS, int PACKET>
-JALI_INLINE void store_element(array_sites<coded<FORMAT, UNITS, PACKET>> field, int64_t x, const V* v, int64_t* counters) {
+JALI_INLINE void store_element(array_sites<coded<FORMAT, UNITS, PACKET>> field, int64_t x, const V* v,
+                               int64_t* counters) {
     store_element<N>(field.base, x, v, counters);
 }
 

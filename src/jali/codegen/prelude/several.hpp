@@ -1,10 +1,11 @@
 // Several sites of one thread: JALI_SITES rounds of JALI_WIDTH neighbours, where these are defined.
 //
-// A block takes a tile of positions. In every round each of its threads takes the next JALI_WIDTH of them, so that
-// neighbouring threads meet neighbouring memory in every round. What a thread computes for its sites is stored when
-// all of it is known, so that the loads of all are under way together. Positions beyond the ends are computed
-// as the first one is, and left out of everything that can be seen. With JALI_WIDTH above 1 positions are sites:
-// neighbours lie side by side in each packet of a group, and are loaded and stored by up to 16 bytes at once.
+// A block takes a tile of positions. In every round each of its threads takes the next JALI_WIDTH of them, so
+// that neighbouring threads meet neighbouring memory in every round. What a thread computes for its sites is
+// stored when all of it is known, so that the loads of all are under way together. Positions beyond the ends
+// are computed as the first one is, and left out of everything that can be seen. With JALI_WIDTH above 1
+// positions are sites: neighbours lie side by side in each packet of a group, and are loaded and stored by up
+// to 16 bytes at once.
 #if defined(JALI_SITES)
 const int EACH = JALI_SITES * JALI_WIDTH;
 
@@ -43,7 +44,9 @@ struct neighbours {
     static const int SIZE = SIZE_, PACKETS = N / SIZE, ROW = SIZE * JALI_WIDTH;
     static const int MOST = 16 / int(sizeof(T)), PIECE = ROW < MOST ? ROW : MOST;
     typedef packet<T, PIECE> piece;
-    static JALI_MEMBER int64_t place(int64_t x) { return ((x / GROUP) * (PACKETS * GROUP) + x % GROUP) * SIZE; }
+    static JALI_MEMBER int64_t place(int64_t x) {
+        return ((x / GROUP) * (PACKETS * GROUP) + x % GROUP) * SIZE;
+    }
 };
 template <int N, class T, int SIZE>
 JALI_INLINE void load_neighbours(real (*out)[N], const packet<T, SIZE>* base, int64_t x) {
@@ -103,7 +106,8 @@ JALI_INLINE void store_sites(packet<T, SIZE>* base, const thread_sites& own, con
 }
 #if JALI_DOUBLE
 template <int N, int SIZE>
-JALI_INLINE void store_sites(packet<float, SIZE>* base, const thread_sites& own, const real (*v)[N], int64_t* counters) {
+JALI_INLINE void store_sites(packet<float, SIZE>* base, const thread_sites& own, const real (*v)[N],
+                             int64_t* counters) {
     JALI_UNROLL
     for (int j = 0; j < EACH; ++j)
         if (own.there[j] && any(beyond_float<N>(v[j]))) count_lost(counters, all_lanes(true));
@@ -131,13 +135,14 @@ JALI_INLINE void load_sites(V (*out)[N], array_sites<SITE> field, const thread_s
 }
 #define JALI_STORE_SITE_BY_SITE(KIND, WHAT)                                                                  \
     template <int N, class V, class WHAT>                                                                    \
-    JALI_INLINE void store_sites(KIND<WHAT> to, const thread_sites& own, const V (*v)[N]) {                  \
+    JALI_INLINE void store_sites(KIND<WHAT> to, const thread_sites& own, const V(*v)[N]) {                   \
         JALI_UNROLL                                                                                          \
         for (int j = 0; j < EACH; ++j)                                                                       \
             if (own.there[j]) store_element<N>(to, own.x[j], v[j]);                                          \
     }                                                                                                        \
     template <int N, class V, class WHAT>                                                                    \
-    JALI_INLINE void store_sites(KIND<WHAT> to, const thread_sites& own, const V (*v)[N], int64_t* counters) { \
+    JALI_INLINE void store_sites(KIND<WHAT> to, const thread_sites& own, const V(*v)[N],                     \
+                                 int64_t* counters) {                                                        \
         JALI_UNROLL                                                                                          \
         for (int j = 0; j < EACH; ++j)                                                                       \
             if (own.there[j]) store_element<N>(to, own.x[j], v[j], counters);                                \

@@ -1,11 +1,12 @@
-// Fields that a kernel finds site by site, in host memory: C-ordered arrays, fields of another lattice or of vectors of
-// another length.
+// Fields that a kernel finds site by site, in host memory: C-ordered arrays, fields of another lattice or of
+// vectors of another length.
 //
-// A table of sites has an entry for each block of the kernel. Below SCATTERED it is the first of as many sites of an array
-// as there are lanes, which follow each other; else SCATTERED | row, a row of the lists naming the site of each lane. With
-// PAIRED these are two runs of such sites, of which the row says where they have, or would have, their lane 0, and how many lanes
-// the first has; all of both can be read. A field of L lanes keeps N numbers of site s at block s / L, lane s % L. Ghosts of an array lie apart: from site `first` on,
-// `away` bytes from where they would follow.
+// A table of sites has an entry for each block of the kernel. Below SCATTERED it is the first of as many
+// sites of an array as there are lanes, which follow each other; else SCATTERED | row, a row of the lists
+// naming the site of each lane. With PAIRED these are two runs of such sites, of which the row says where
+// they have, or would have, their lane 0, and how many lanes the first has; all of both can be read. A field
+// of L lanes keeps N numbers of site s at block s / L, lane s % L. Ghosts of an array lie apart: from site
+// `first` on, `away` bytes from where they would follow.
 typedef __UINT16_TYPE__ uint16_t;
 const uint32_t SCATTERED = uint32_t(1) << 31, PAIRED = uint32_t(1) << 30, ROW = PAIRED - 1;
 struct site_table {
@@ -28,7 +29,8 @@ JALI_INLINE const char* place_of_site(const void* base, int64_t site, ghost_plac
 #if JALI_LANES > 1 && JALI_HAS(__builtin_shufflevector)
 #define JALI_SHUFFLES
 #endif
-// Writes the lanes of a mask to numbers that follow each other, and touches no others: these may be another thread's.
+// Writes the lanes of a mask to numbers that follow each other, and touches no others: these may be another
+// thread's.
 #if JALI_LANES > 1 && JALI_REAL_BITS == 512 && defined(__AVX512DQ__)
 typedef long long mask_512 __attribute__((vector_size(64)));
 typedef int mask_512_of_32 __attribute__((vector_size(64)));
@@ -81,7 +83,9 @@ template <>
 struct run_of_sites<1, JALI_REAL> {
     static JALI_MEMBER void load(real* out, const JALI_REAL* from) { copy_bits(out, from, sizeof *out); }
     static JALI_MEMBER void store(JALI_REAL* to, const real* v) { copy_bits(to, v, sizeof *v); }
-    static JALI_MEMBER void store_some(JALI_REAL* to, const real* v, mask active) { ::store_some(to, *v, active); }
+    static JALI_MEMBER void store_some(JALI_REAL* to, const real* v, mask active) {
+        ::store_some(to, *v, active);
+    }
 };
 #if defined(JALI_SHUFFLES)
 template <>
@@ -157,13 +161,15 @@ JALI_INLINE void scatter(T* base, site_table table, int64_t x, const real* v, ma
     const uint32_t* sites = sites_of_lanes(table, entry);
     for (int l = 0; l < JALI_LANES; ++l) {
         if (!active[l]) continue;
-        T* to = (T*)place_of_site<L>(base, sites[l], ghost_place{int64_t(SCATTERED), 0}, N * sizeof(T), sizeof(T));
+        T* to = (T*)place_of_site<L>(base, sites[l], ghost_place{int64_t(SCATTERED), 0}, N * sizeof(T),
+                                     sizeof(T));
         for (int c = 0; c < N; ++c) to[c * L] = T(v[c][l]);
     }
 }
 #if JALI_DOUBLE
 template <int L, int N>
-JALI_INLINE void scatter(float* base, site_table table, int64_t x, const real* v, mask active, int64_t* counters) {
+JALI_INLINE void scatter(float* base, site_table table, int64_t x, const real* v, mask active,
+                         int64_t* counters) {
     const mask lost = beyond_float<N>(v) & active;
     if (!JALI_LIKELY(!any(lost))) count_lost(counters, lost);
     scatter<L, N>(base, table, x, v, active);
@@ -176,8 +182,8 @@ JALI_INLINE uint32_t site_of_lane(site_table table, int64_t x, int l) {
     return entry < SCATTERED ? entry + l : sites_of_lanes(table, entry)[l];
 }
 template <int L, int N, class V, class FORMAT, int UNITS, int PACKET>
-JALI_INLINE const V* gather_coded(V* tmp, const coded<FORMAT, UNITS, PACKET>* base, site_table table, int64_t x,
-                                  ghost_place ghosts) {
+JALI_INLINE const V* gather_coded(V* tmp, const coded<FORMAT, UNITS, PACKET>* base, site_table table,
+                                  int64_t x, ghost_place ghosts) {
     typedef typename FORMAT::unit unit;
     constexpr int64_t bytes = coded<FORMAT, UNITS, PACKET>::site_bytes;
     integer units[UNITS];
@@ -192,7 +198,8 @@ JALI_INLINE const V* gather_coded(V* tmp, const coded<FORMAT, UNITS, PACKET>* ba
         }
         if (FORMAT::norm) {
             float n;
-            const char* norms = place_of_site<L>(base, site, ghosts, bytes, sizeof n) + L * UNITS * sizeof(unit);
+            const char* norms =
+                place_of_site<L>(base, site, ghosts, bytes, sizeof n) + L * UNITS * sizeof(unit);
             copy_bits(&n, norms, sizeof n);
             norm[l] = JALI_REAL(n);
         }
@@ -201,8 +208,8 @@ JALI_INLINE const V* gather_coded(V* tmp, const coded<FORMAT, UNITS, PACKET>* ba
     return tmp;
 }
 template <int L, int N, class V, class FORMAT, int UNITS, int PACKET>
-JALI_INLINE void scatter_coded(coded<FORMAT, UNITS, PACKET>* base, site_table table, int64_t x, const V* v, mask active,
-                               int64_t* counters) {
+JALI_INLINE void scatter_coded(coded<FORMAT, UNITS, PACKET>* base, site_table table, int64_t x, const V* v,
+                               mask active, int64_t* counters) {
     typedef typename FORMAT::unit unit;
     constexpr int64_t bytes = coded<FORMAT, UNITS, PACKET>::site_bytes;
     const ghost_place none = {int64_t(SCATTERED), 0};
@@ -220,7 +227,8 @@ JALI_INLINE void scatter_coded(coded<FORMAT, UNITS, PACKET>* base, site_table ta
         }
         if (FORMAT::norm) {
             const float n = float(norm[l]);
-            char* norms = (char*)place_of_site<L>(base, site, none, bytes, sizeof n) + L * UNITS * sizeof(unit);
+            char* norms =
+                (char*)place_of_site<L>(base, site, none, bytes, sizeof n) + L * UNITS * sizeof(unit);
             copy_bits(norms, &n, sizeof n);
         }
     }
@@ -236,17 +244,20 @@ JALI_INLINE bool factors_of_sites(JALI_REAL* factors, site_table table, const ui
     bool any_other = false;
     for (int l = 0; l < JALI_LANES; ++l) {
         any_other |= kinds[l] != 0;
-        for (int part = 0; part < PARTS; ++part) factors[part * JALI_LANES + l] = of_classes[kinds[l] * PARTS + part];
+        for (int part = 0; part < PARTS; ++part)
+            factors[part * JALI_LANES + l] = of_classes[kinds[l] * PARTS + part];
     }
     return any_other;
 }
 template <int N>
-JALI_INLINE void phase_sites(real* v, site_table table, const uint16_t* classes, int64_t x, const JALI_REAL* phases) {
+JALI_INLINE void phase_sites(real* v, site_table table, const uint16_t* classes, int64_t x,
+                             const JALI_REAL* phases) {
     JALI_REAL factors[2 * JALI_LANES];
     if (factors_of_sites<2>(factors, table, classes, x, phases)) apply_phase<N>(v, factors);
 }
 template <int N, class V>
-JALI_INLINE void sign_sites(V* v, site_table table, const uint16_t* classes, int64_t x, const JALI_REAL* signs) {
+JALI_INLINE void sign_sites(V* v, site_table table, const uint16_t* classes, int64_t x,
+                            const JALI_REAL* signs) {
     JALI_REAL factors[JALI_LANES];
     if (factors_of_sites<1>(factors, table, classes, x, signs)) apply_sign<N>(v, factors);
 }

@@ -1,4 +1,5 @@
-// What storage means, wherever it is: boundary factors, rows of memory, and the reals of an element of a Lie algebra.
+// What storage means, wherever it is: boundary factors, rows of memory, and the reals of an element of a Lie
+// algebra.
 
 // One number per lane from memory of any alignment: boundary factors live in NumPy arrays.
 JALI_INLINE real load_factor(const JALI_REAL* p) {
@@ -36,10 +37,11 @@ JALI_CALL void apply_sign(integer* x, const JALI_REAL* factor) {
     for (int c = 0; c < N; ++c) x[c] = x[c] * sign;
 }
 
-// The memory of a field whose format (jali.codegen.formats) says how numbers become units and back: UNITS of FORMAT::unit for each
-// site, in packets of PACKET on devices, and a norm in float32 behind them if FORMAT::norm. FORMAT::decode<N>(v, units, norm) makes N
-// values of them, FORMAT::encode<N>(units, &norm, v) the inverse; it returns the lanes with a value that the format cannot hold. Both
-// act lane by lane, like all arithmetic, so that stored bytes do not depend on the number of lanes.
+// The memory of a field whose format (jali.codegen.formats) says how numbers become units and back: UNITS of
+// FORMAT::unit for each site, in packets of PACKET on devices, and a norm in float32 behind them if
+// FORMAT::norm. FORMAT::decode<N>(v, units, norm) makes N values of them, FORMAT::encode<N>(units, &norm, v)
+// the inverse; it returns the lanes with a value that the format cannot hold. Both act lane by lane, like all
+// arithmetic, so that stored bytes do not depend on the number of lanes.
 template <class FORMAT, int UNITS, int PACKET>
 struct coded {
     static const int site_bytes = UNITS * int(sizeof(typename FORMAT::unit)) + (FORMAT::norm ? 4 : 0);
@@ -84,7 +86,8 @@ JALI_INLINE void store_element(coded<FORMAT, UNITS, PACKET>* base, int64_t x, co
     store_units(base, x, units, norm);
 }
 #if JALI_DOUBLE
-// Lanes with a number that becomes infinite in float32: from halfway between the largest and the next power of two on.
+// Lanes with a number that becomes infinite in float32: from halfway between the largest and the next power
+// of two on.
 template <int N>
 JALI_INLINE mask beyond_float(const real* v) {
     mask lost = all_lanes(false);
@@ -96,8 +99,8 @@ JALI_INLINE mask beyond_float(const real* v) {
 }
 #endif
 
-// IEEE numbers of so many bits of exponent and fraction in the low bits of an integer, rounded to nearest, ties to even; what
-// becomes infinite is lost, infinities and NaNs are not.
+// IEEE numbers of so many bits of exponent and fraction in the low bits of an integer, rounded to nearest,
+// ties to even; what becomes infinite is lost, infinities and NaNs are not.
 #if JALI_DOUBLE
 const int REAL_FRACTION = 52, REAL_BIAS = 1023;
 #else
@@ -116,16 +119,21 @@ struct small_float {
         return real_of_bits(splat_integer((lane_integer(2 * REAL_BIAS + 1) << REAL_FRACTION) - 1));
     }
     static JALI_MEMBER real decode(integer bits) {
-        if (BIAS == REAL_BIAS) return real_of_bits(bits << splat_integer(SHIFT)); // the upper bits of the arithmetic's numbers
+        if (BIAS == REAL_BIAS)
+            return real_of_bits(bits << splat_integer(SHIFT)); // the upper bits of the arithmetic's numbers
 #if defined(JALI_ROUNDS_16)
         if (OF_HALF) return JALI_REAL(of_half((unsigned short)bits.value));
 #endif
         const integer magnitude = bits & splat_integer((lane_integer(1) << (EXPONENT + FRACTION)) - 1);
-        const integer sign = (bits << splat_integer(8 * sizeof(JALI_REAL) - 1 - EXPONENT - FRACTION)) & sign_bits();
+        const integer sign =
+            (bits << splat_integer(8 * sizeof(JALI_REAL) - 1 - EXPONENT - FRACTION)) & sign_bits();
         const integer shifted = magnitude << splat_integer(SHIFT);
         // as a small number of the arithmetic, times a power of two: exact, subnormal or not
         const real value = real_of_bits(shifted) * two_to(REAL_BIAS - BIAS);
-        const real special = real_of_bits(shifted | splat_integer(((lane_integer(1) << (8 * int(sizeof(JALI_REAL)) - 2 - REAL_FRACTION + 1)) - 1) << REAL_FRACTION));
+        const real special = real_of_bits(
+            shifted |
+            splat_integer(((lane_integer(1) << (8 * int(sizeof(JALI_REAL)) - 2 - REAL_FRACTION + 1)) - 1)
+                          << REAL_FRACTION));
         const integer found = bits_of(select(magnitude >= splat_integer(SPECIAL), special, value));
         return real_of_bits(found | sign);
     }
@@ -140,31 +148,34 @@ struct small_float {
         const mask infinite = splat_integer(-lane_integer((bits & 0x7fff) == SPECIAL));
         *lost = *lost | (infinite & (vabs(x) <= largest()));
         const lane_integer sign = bits_of(x).value < 0 ? lane_integer(1) << (EXPONENT + FRACTION) : 0;
-        return select(x != x, splat_integer(SPECIAL | (lane_integer(1) << (FRACTION - 1)) | sign), splat_integer(bits));
+        return select(x != x, splat_integer(SPECIAL | (lane_integer(1) << (FRACTION - 1)) | sign),
+                      splat_integer(bits));
     }
-    static JALI_MEMBER integer encode_by_integers(real x, mask* lost) {
+    static JALI_MEMBER integer encode_by_integers(real x, mask* lost){
 #else
     static JALI_MEMBER integer encode(real x, mask* lost) {
 #endif
         const integer wide = bits_of(vabs(x));
-        const integer odd = (wide >> splat_integer(SHIFT)) & splat_integer(1);
-        const integer rounded = (wide + splat_integer((lane_integer(1) << (SHIFT - 1)) - 1) + odd) >> splat_integer(SHIFT);
-        const integer normal = rounded - splat_integer(lane_integer(REAL_BIAS - BIAS) << FRACTION);
-        integer bits = normal;
-        if (BIAS != REAL_BIAS) { // adding a power of two rounds subnormal numbers at their last bit
-            const real power = two_to(REAL_FRACTION + 1 - BIAS - FRACTION);
-            real sum = vabs(x) + power;
-            bits = select(vabs(x) < two_to(1 - BIAS), bits_of(sum) - bits_of(power), normal);
-        }
-        const mask finite = vabs(x) <= largest();
-        const mask beyond = finite & (bits >= splat_integer(SPECIAL));
-        *lost = *lost | beyond;
-        bits = select(beyond | ~finite, splat_integer(SPECIAL), bits);
-        bits = select(x != x, splat_integer(SPECIAL | (lane_integer(1) << (FRACTION - 1))), bits);
-        const integer sign = splat_integer(lane_integer(1) << (EXPONENT + FRACTION));
-        return select((bits_of(x) & sign_bits()) != splat_integer(0), bits | sign, bits);
+    const integer odd = (wide >> splat_integer(SHIFT)) & splat_integer(1);
+    const integer rounded = (wide + splat_integer((lane_integer(1) << (SHIFT - 1)) - 1) + odd) >>
+                            splat_integer(SHIFT);
+    const integer normal = rounded - splat_integer(lane_integer(REAL_BIAS - BIAS) << FRACTION);
+    integer bits = normal;
+    if (BIAS != REAL_BIAS) { // adding a power of two rounds subnormal numbers at their last bit
+        const real power = two_to(REAL_FRACTION + 1 - BIAS - FRACTION);
+        real sum = vabs(x) + power;
+        bits = select(vabs(x) < two_to(1 - BIAS), bits_of(sum) - bits_of(power), normal);
     }
-};
+    const mask finite = vabs(x) <= largest();
+    const mask beyond = finite & (bits >= splat_integer(SPECIAL));
+    *lost = *lost | beyond;
+    bits = select(beyond | ~finite, splat_integer(SPECIAL), bits);
+    bits = select(x != x, splat_integer(SPECIAL | (lane_integer(1) << (FRACTION - 1))), bits);
+    const integer sign = splat_integer(lane_integer(1) << (EXPONENT + FRACTION));
+    return select((bits_of(x) & sign_bits()) != splat_integer(0), bits | sign, bits);
+}
+}
+;
 // To float32 and back, to nearest.
 JALI_INLINE real as_float32(real x, mask* lost) {
 #if JALI_DOUBLE
