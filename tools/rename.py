@@ -163,7 +163,7 @@ class Texts:
             return article + (new[0].upper() + new[1:] if word[0].isupper() else new)
 
         found = "|".join(sorted(map(re.escape, self.words), key=len, reverse=True))
-        return re.sub(rf"(?<![\w`.])((?:[Aa]n?)\s+)?\b({found})\b(?![\w`(])", one, text, flags=re.IGNORECASE)
+        return re.sub(rf"(?<![\w`.])((?:[Aa]n?)\s+)?\b({found})\b(?![\w`(=])", one, text, flags=re.IGNORECASE)
 
     # --- files --------------------------------------------------------------------------------------------
 

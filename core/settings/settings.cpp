@@ -31,7 +31,7 @@ constexpr Removed removed[] = {
     {"JALI_GPU_TILE", "jali.tune.experiment(device_tile=...)"},
     {"JALI_DEVICE_QUEUES", "jali.tune.experiment(device_queues=...)"},
     {"JALI_DEVICE_CARRIER", "jali.tune.experiment(device_carrier=...)"},
-    {"JALI_PEER_PUT", "algorithm=... at the sender, or jali.tune.experiment(message_transport=...)"},
+    {"JALI_PEER_PUT", "transport=... at the sender, or jali.tune.experiment(message_transport=...)"},
 };
 
 // What tests and benchmarks tell the programs that they start.

@@ -62,7 +62,7 @@ import test_whole_numbers
 from random_programs import Generator, element_of
 from support import bind
 
-from jali.bench.compare import rows as benchmarks
+from jali.bench.compare import cases as benchmarks
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
