@@ -306,8 +306,8 @@ def clashes(changes: Map, found: dict[str, str]) -> Iterator[str]:
                 yield f"{path}: has {one.old} and {one.new}"
 
 
-def apply(changes: Map) -> int:
-    found = {path: (ROOT / path).read_text() for path in paths()}
+def apply(changes: Map, only: tuple[str, ...]) -> int:
+    found = {path: (ROOT / path).read_text() for path in paths() if path.startswith(only)}
     wrong = sorted(set(clashes(changes, found)))
     if wrong:
         print("\n".join(wrong), file=sys.stderr)
@@ -398,12 +398,14 @@ def main() -> int:
         command = commands.add_parser(what)
         if what == "check":
             command.add_argument("commit")
+        if what == "apply":
+            command.add_argument("--only", action="append", help="change nothing but paths that begin so")
         command.add_argument("maps", nargs="+", help="names of maps, in their order")
     arguments = parser.parse_args()
     maps = [Map.read(MAPS / f"{name}.toml") for name in arguments.maps]
     if arguments.what == "check":
         return check(maps, arguments.commit)
-    return max(apply(one) for one in maps)
+    return max(apply(one, tuple(arguments.only or [""])) for one in maps)
 
 
 if __name__ == "__main__":
