@@ -21,11 +21,11 @@ import numpy as np
 from jali import comm
 from jali.arrays import DistributedArray, Partition
 from jali.arrays.layout import even_split
-from jali.arrays.libraries import library_by_name
-from jali.arrays.places import choose_engine, on_device
+from jali.arrays.array_namespaces import namespace_by_name
+from jali.arrays.engine_choice import choose_engine, on_device
 from jali.cli.example import parameters_of
 from jali.examples import Options
-from jali.examples.lsm import SIZES, Parameters, geometry, reflectors
+from jali.examples.lsm import SIZES, LsmParameters, geometry, reflectors
 from jali.linops import Kirchhoff, VStack
 from jali.solvers import cgls
 
@@ -58,11 +58,11 @@ def their_kirchhoff(mine: tuple[Any, ...], xp: Any) -> Any:
     if xp is not np and not numba:
         raise SystemExit("pylops' Kirchhoff operator needs numba on devices: leave --kirchhoff out")
     engine = "cuda" if xp is not np else "numba" if numba else "numpy"
-    *places, wavelet, center = mine
+    *engine_choice, wavelet, center = mine
     with warnings.catch_warnings():  # of arguments that are not given here
         warnings.simplefilter("ignore", FutureWarning)
         found = pylops.waveeqprocessing.Kirchhoff(
-            *places, xp.asarray(wavelet), center, mode="analytic", engine=engine
+            *engine_choice, xp.asarray(wavelet), center, mode="analytic", engine=engine
         )
     if xp is not np:
         found.trav_srcs, found.trav_recs = xp.asarray(found.trav_srcs), xp.asarray(found.trav_recs)
@@ -83,11 +83,11 @@ def ours_for_pylops(local: Kirchhoff) -> Any:
     return Lent(dtype=local.dtype, shape=local.shape)
 
 
-def sides(p: Parameters, arguments: argparse.Namespace, engine: str) -> dict[str, Callable[[], Any]]:
+def sides(p: LsmParameters, arguments: argparse.Namespace, engine: str) -> dict[str, Callable[[], Any]]:
     """Calls that solve the problem and give the norms of residuals; AGAIN has data that differ in their last bits."""
     import pylops_mpi
 
-    ranks, xp = comm.current(), library_by_name(engine).xp
+    ranks, xp = comm.current(), namespace_by_name(engine).xp
     sources = p.all_sources(ranks.size)
     counts = even_split(sources, ranks.size)
     mine = geometry(p, sum(counts[: ranks.rank]), counts[ranks.rank], sources)
@@ -127,7 +127,7 @@ def measured(
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
-    wait = library_by_name(engine).xp.cuda.Device().synchronize if engine == "cupy" else lambda: None
+    wait = namespace_by_name(engine).xp.cuda.Device().synchronize if engine == "cupy" else lambda: None
     found: dict[str, list[float]] = {name: [] for name in calls}
     names = list(calls)
     for turn in range(repeat):

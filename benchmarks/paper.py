@@ -17,7 +17,7 @@ from pathlib import Path
 from paper_values import COLLECTIVES, FIGURE_8, MACHINES, PARAMETERS, VARIANTS
 
 from jali.planner.bounds import bound, reachable
-from jali.planner.choice import Parameters, choose, simulate_collective
+from jali.planner.choice import FormParameters, choose, simulate_collective
 from jali.planner.machine import Machine
 
 SIZE = 2e9  # bytes p * d where all machines are saturated
@@ -67,13 +67,13 @@ CAUSES: dict[tuple[str, str, str], str] = {
 }
 
 
-def parameters_of(machine: str, collective: str, variant: str, depth: int = 1) -> Parameters:
+def parameters_of(machine: str, collective: str, variant: str, depth: int = 1) -> FormParameters:
     """The paper's parameters: Table 5, stripe = GPUs per node, all-reduce in two steps, scatter as its code has it."""
     topology = "direct" if variant == "direct" else "ring" if variant.endswith("ring") else "tree"
     factors, libraries = PARAMETERS[machine][topology]
     rooted = collective in ("broadcast", "reduce")
     node = Machine.load(machine).ranks_per_node
-    return Parameters.of_factors(
+    return FormParameters.of_factors(
         factors,
         libraries,
         form={"all_reduce": "composed", "scatter": "mirrored"}.get(collective, "single"),
@@ -168,7 +168,7 @@ def figure_10(ranks: tuple[int, ...], depth: int = 16) -> list[tuple[str, int, f
             machine = Machine.load(name, nodes=p // node)
             inner, libraries = PARAMETERS[name]["ring"]
             halvings = (p // node).bit_length() - 1
-            parameters = Parameters.of_factors(
+            parameters = FormParameters.of_factors(
                 (2,) * halvings + inner[1:],
                 libraries[:1] * halvings + libraries[1:],
                 form="composed",

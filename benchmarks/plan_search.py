@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from jali.planner.bounds import COLLECTIVES
-from jali.planner.choice import Parameters, choose, simulate_collective
+from jali.planner.choice import FormParameters, choose, simulate_collective
 from jali.planner.machine import Machine
 
 TABLE = Path(__file__).with_suffix(".csv")
@@ -28,14 +28,14 @@ LIMIT = 1.01
 LARGE = (("perlmutter", 16), ("perlmutter", 256), ("frontier", 32), ("aurora", 64))
 
 
-def parameters_of(text: str, machine: Machine) -> Parameters:
+def parameters_of(text: str, machine: Machine) -> FormParameters:
     """Parameters from their description."""
     found = WORDS.fullmatch(text)
     if found is None:
         raise ValueError(f"no parameters: {text}")
     network = machine.network
     share = [network.bandwidth[nic] / network.binding.count(nic) for nic in network.binding]
-    return Parameters.of_factors(
+    return FormParameters.of_factors(
         [int(n) for n in found[2].split(" x ")],
         found[3].split(", "),
         form=found[1],

@@ -169,7 +169,7 @@ class GivenArrays {
         const PlacedArray* placed = placed_array(x);
         meet_jali_ = meet_jali_ || placed != nullptr;
         if (placed == nullptr && PyObject_IsInstance(x.ptr(), numpy_array) != 1) {
-            const nb::object memory_of = nb::module_::import_("jali.comm.whereabouts").attr("memory_of");
+            const nb::object memory_of = nb::module_::import_("jali.comm.device_of_array").attr("memory_of");
             x = stream_ ? memory_of(x, false, reinterpret_cast<std::uintptr_t>(*stream_)) : memory_of(x);
             placed = placed_array(x);
             if (placed != nullptr)

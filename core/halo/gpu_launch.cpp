@@ -80,7 +80,7 @@ std::int64_t GpuLaunch::places_with_halos() {
     return resident_with_halos_;
 }
 
-std::string GpuLaunch::why_no_places(const Plan& plan) {
+std::string GpuLaunch::why_no_places(const LaunchPlan& plan) {
     const auto& d = definition_;
     if (!d.policy->in_kernel()) return "";
     const std::int64_t waiting = d.policy->waiting_roles(), bulk = plan.bulk.size() > 0 ? 1 : 0;
@@ -228,7 +228,7 @@ void GpuLaunch::drop_exchanges() {
 // Contributions to sums lie part by part.
 class GpuLaunch::Computation : public HaloComputation {
   public:
-    Computation(GpuLaunch& launch, Plan& plan) : launch_(launch), plan_(plan) {}
+    Computation(GpuLaunch& launch, LaunchPlan& plan) : launch_(launch), plan_(plan) {}
 
     bool has_bulk() const override { return plan_.bulk.size() > 0; }
     bool has_roles() const override { return true; }
@@ -297,7 +297,7 @@ class GpuLaunch::Computation : public HaloComputation {
         return first;
     }
     GpuLaunch& launch_;
-    Plan& plan_;
+    LaunchPlan& plan_;
 };
 
 void GpuLaunch::compute_between(const std::vector<char>& stale) {
@@ -305,9 +305,9 @@ void GpuLaunch::compute_between(const std::vector<char>& stale) {
     with_exchange(stale, [](GpuExchange& exchange, HaloComputation& around) { exchange.run(around); });
 }
 
-void GpuLaunch::with_exchange(const std::vector<char>& stale, const Exchange& f) {
+void GpuLaunch::with_exchange(const std::vector<char>& stale, const ExchangeFunction& f) {
     where_mapped([&] {
-        Plan& plan = plan_for(stale);
+        LaunchPlan& plan = plan_for(stale);
         refuse_without_places(why_no_places(plan)); // the kernel may be compiled otherwise by now
         Computation computation(*this, plan);
         f(*plan.exchange, computation);
@@ -459,9 +459,9 @@ void GpuLaunch::reduce(double* sums, GpuAddress order) {
     }
 }
 
-GpuLaunch::Plan& GpuLaunch::plan_for(const std::vector<char>& stale) {
+GpuLaunch::LaunchPlan& GpuLaunch::plan_for(const std::vector<char>& stale) {
     auto [found, fresh] = plans_.try_emplace(stale);
-    Plan& plan = found->second;
+    LaunchPlan& plan = found->second;
     if (!fresh) return plan;
     auto& d = definition_;
     try {
@@ -513,7 +513,7 @@ void GpuLaunch::exchange_apart(const ApartHalos& halos) {
     with_exchange(halos, [](GpuExchange& exchange, HaloComputation& none) { exchange.run(none); });
 }
 
-void GpuLaunch::with_exchange(const ApartHalos& halos, const Exchange& f) {
+void GpuLaunch::with_exchange(const ApartHalos& halos, const ExchangeFunction& f) {
     auto& d = definition_;
     where_mapped([&] {
         auto& exchange = apart_plans_[{&halos, halos.stale}];

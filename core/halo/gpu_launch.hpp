@@ -49,7 +49,7 @@ class GpuLaunch : public Launch {
     };
 
     // An exchange for one set of stale parts; the bulk, and the boundary stage by stage.
-    struct Plan {
+    struct LaunchPlan {
         std::unique_ptr<GpuExchange> exchange;
         Positions bulk;
         std::vector<Positions> boundary;
@@ -57,16 +57,16 @@ class GpuLaunch : public Launch {
     };
 
     class Computation;
-    using Exchange = std::function<void(GpuExchange&, HaloComputation&)>;
-    Plan& plan_for(const std::vector<char>& stale);
+    using ExchangeFunction = std::function<void(GpuExchange&, HaloComputation&)>;
+    LaunchPlan& plan_for(const std::vector<char>& stale);
     Positions positions_of(const std::vector<std::int32_t>& blocks) const;
-    void with_exchange(const std::vector<char>& stale, const Exchange& f);
-    void with_exchange(const ApartHalos& halos, const Exchange& f);
+    void with_exchange(const std::vector<char>& stale, const ExchangeFunction& f);
+    void with_exchange(const ApartHalos& halos, const ExchangeFunction& f);
     // Of the kernel that exchanges halos as well, which is compiled when it is first needed: blocks that find
     // a place at a time.
     std::int64_t places_with_halos();
     // Empty if blocks that wait leave the bulk a place, else why not; of this rank.
-    std::string why_no_places(const Plan& plan);
+    std::string why_no_places(const LaunchPlan& plan);
     void refuse_without_places(const std::string& trouble) const; // throws GpuError if there is any
     void where_mapped(const std::function<void()>& exchange);
     void fall_back(const HaloTransport* transport, const std::string& trouble);
@@ -95,11 +95,11 @@ class GpuLaunch : public Launch {
     std::int64_t deposit_blocks_ = 1, resident_blocks_ = 1;
     std::int64_t resident_with_halos_ = 0; // 0: not known
     std::vector<std::int64_t> reduced_;
-    std::map<std::vector<char>, Plan> plans_;
+    std::map<std::vector<char>, LaunchPlan> plans_;
     using ApartPlans =
         std::map<std::pair<const ApartHalos*, std::vector<char>>, std::unique_ptr<GpuExchange>>;
     ApartPlans apart_plans_;
-    std::vector<std::map<std::vector<char>, Plan>>
+    std::vector<std::map<std::vector<char>, LaunchPlan>>
         recorded_plans_; // of other policies: graphs still use them
     std::vector<ApartPlans> recorded_apart_;
     bool recorded_ = false; // an exchange is part of a graph

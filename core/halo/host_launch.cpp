@@ -78,10 +78,10 @@ void HostLaunch::settle_transport() {
     d.policy = &with_transport(*d.policy, *transport.where_unreached, nullptr);
 }
 
-HostLaunch::Plan& HostLaunch::plan_for(const std::vector<char>& stale) {
+HostLaunch::LaunchPlan& HostLaunch::plan_for(const std::vector<char>& stale) {
     settle_transport();
     auto [found, fresh] = plans_.try_emplace(stale);
-    Plan& plan = found->second;
+    LaunchPlan& plan = found->second;
     if (!fresh) return plan;
     const auto& d = definition_;
     const auto& domain = d.domain;
@@ -103,13 +103,13 @@ HostLaunch::Plan& HostLaunch::plan_for(const std::vector<char>& stale) {
     return plan;
 }
 
-void HostLaunch::run_part(Plan& plan, int part, const ThreadPool::Progress* progress) {
+void HostLaunch::run_part(LaunchPlan& plan, int part, const ThreadPool::Progress* progress) {
     const bool bulk = definition_.policy->overlap && part == 0;
     const Phase phase = bulk ? Phase::bulk : definition_.policy->overlap ? Phase::boundary : Phase::kernel;
     if (bulk ? switches_.bulk : switches_.boundary) run_domain(plan.parts[part], phase, progress);
 }
 
-void HostLaunch::run_with_halos(Plan& plan) {
+void HostLaunch::run_with_halos(LaunchPlan& plan) {
     switches_ = halo_switches();
     if (!switches_.pack)
         throw std::invalid_argument("halo_off=pack: on the host packing is a part of the transport; "

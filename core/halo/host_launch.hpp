@@ -51,7 +51,7 @@ class HostLaunch : public Launch {
         bool used = false;                  // in this run
     };
     // An exchange for one set of stale parts, and the positions that may run before it ends.
-    struct Plan {
+    struct LaunchPlan {
         std::unique_ptr<HaloExchange> exchange;
         LaunchDomain parts[2]; // bulk, boundary; the second is empty when not overlapped
     };
@@ -75,12 +75,12 @@ class HostLaunch : public Launch {
     void reduce_sums(double* sums);
     void count_left_out();
     void reduce_extremes(double* sums);
-    Plan& plan_for(const std::vector<char>& stale);
-    void run_part(Plan& plan, int part, const ThreadPool::Progress* progress);
-    void run_with_halos(Plan& plan);
+    LaunchPlan& plan_for(const std::vector<char>& stale);
+    void run_part(LaunchPlan& plan, int part, const ThreadPool::Progress* progress);
+    void run_with_halos(LaunchPlan& plan);
 
     std::vector<Worker> workers_;
-    std::map<std::vector<char>, Plan> plans_;
+    std::map<std::vector<char>, LaunchPlan> plans_;
     std::map<std::pair<const PlacedLayout*, std::vector<char>>, std::unique_ptr<HaloExchange>> apart_plans_;
     std::vector<std::int64_t> reduced_;
     ThreadPool::Body body_;

@@ -71,7 +71,7 @@ def test_norms_of_numbers_whose_squares_overflow_are_infinite(ranks: int, a: np.
 
     def run() -> None:
         x = DistributedArray.to_dist(a)
-        strided = DistributedArray.to_dist(np.repeat(a, 2).reshape(-1, 2)).globally[:, 1]
+        strided = DistributedArray.to_dist(np.repeat(a, 2).reshape(-1, 2)).global_index[:, 1]
         for found in (x.norm(), strided.norm(), StackedDistributedArray([x, strided]).norm()):
             np.testing.assert_equal(found, float(right))
 
@@ -105,7 +105,7 @@ def test_norms_of_groups_without_elements_are_numpys() -> None:
     def run() -> None:
         x = DistributedArray.to_dist(np.ones(2), mask=[0, 0, 1])
         right = np.linalg.norm(np.ones(2 if x.rank < 2 else 0), -1)
-        assert x.norm(-1) == StackedDistributedArray([x, x.globally[:0]]).norm(-1) == right
+        assert x.norm(-1) == StackedDistributedArray([x, x.global_index[:0]]).norm(-1) == right
 
     on(3, run)
 
@@ -131,7 +131,7 @@ def test_arrays_without_dimensions_stay_arrays(ranks: int) -> None:
             y += 1
             assert y.asarray() == 4
         plane = DistributedArray.to_dist(np.zeros((2, 3)), partition=Partition.BROADCAST)
-        plane.globally[1, 2][...] = 7  # shares memory
+        plane.global_index[1, 2][...] = 7  # shares memory
         assert plane.local[1, 2] == 7
 
     on(ranks, run)
@@ -190,7 +190,7 @@ def test_assignments_of_different_types_take_the_value_of_rank_0() -> None:
     on(3, run)
 
 
-EVERYWHERE = Partition.BROADCAST
+REPLICATED = Partition.BROADCAST
 
 
 def outcome(call: Any, array: np.ndarray) -> tuple[Any, ...]:
@@ -249,7 +249,7 @@ def test_arrays_of_all_ranks_are_assigned_to_as_numpy_does_on_rank_0(
     kind, words, numbers = outcome(lambda: right.__setitem__(where, value), right)
 
     def run() -> tuple[Any, ...]:
-        x = DistributedArray.to_dist(start, partition=EVERYWHERE)
+        x = DistributedArray.to_dist(start, partition=REPLICATED)
         mine = value if x.rank == 0 or isinstance(value, list | dict) else np.zeros(np.shape(value))
         return outcome(lambda: x.__setitem__(where, mine), x.local)
 
@@ -264,23 +264,23 @@ def test_arrays_of_all_ranks_are_assigned_to_as_numpy_does_on_rank_0(
 @pytest.mark.parametrize("ranks", RANKS)
 def test_global_elements_of_arrays_of_all_ranks_are_those_of_rank_0(ranks: int) -> None:
     def run() -> None:
-        x = DistributedArray.to_dist(np.zeros((3, 4)), partition=EVERYWHERE)
+        x = DistributedArray.to_dist(np.zeros((3, 4)), partition=REPLICATED)
         one = 1.0 + x.rank
-        x.globally[0] = one
-        x.globally[1, 1:3] = np.array([2, 3]) * one
-        x.globally[2:, -1] = [4 * one]
-        x.globally[1:1] = one
-        x.globally[2] = DistributedArray.to_dist(np.full(4, 5 * one), partition=EVERYWHERE)
+        x.global_index[0] = one
+        x.global_index[1, 1:3] = np.array([2, 3]) * one
+        x.global_index[2:, -1] = [4 * one]
+        x.global_index[1:1] = one
+        x.global_index[2] = DistributedArray.to_dist(np.full(4, 5 * one), partition=REPLICATED)
         assert x.local.tolist() == [[1, 1, 1, 1], [0, 2, 3, 0], [5, 5, 5, 5]]
         own = DistributedArray((2,), partition=Partition.UNSAFE_BROADCAST)
-        own.globally[:] = one
+        own.global_index[:] = one
         assert own.local.tolist() == [one, one]
 
     on(ranks, run)
 
 
 def of_other_layout() -> DistributedArray:
-    return DistributedArray((5,), partition=EVERYWHERE)
+    return DistributedArray((5,), partition=REPLICATED)
 
 
 @pytest.mark.parametrize(
@@ -313,17 +313,17 @@ def of_other_layout() -> DistributedArray:
             "rank 0 assigns a value of shape (4,) to [0:], of shape (4,) and float64, of {x}, rank 1 a value of shape (3,) to [1:], of",
         ),
         (lambda x, r: x.__setitem__(r, 0), ShapeError, "() to [0], of shape () and float64, of {x}, rank 1"),
-        (lambda x, r: x.globally.__setitem__(r, 0), ShapeError, "to [0, ...], of shape () and float64, of {x}"),
+        (lambda x, r: x.global_index.__setitem__(r, 0), ShapeError, "to [0, ...], of shape () and float64, of {x}"),
         (lambda x, r: x.__setitem__(np.arange(9) % 4 == r, 0), IndexError, "boolean index did not match"),
         (lambda x, r: x.__setitem__(np.roll(np.arange(40) % 4, r), 0), ShapeError, "[<indices of int64 and"),
         (lambda x, r: x.__setitem__(4 * r, 0), IndexError, "rank 1: index 4 is out of bounds"),
-        (lambda x, r: x.globally.__setitem__(4 * r, 0), IndexError, "rank 1: index 4 is outside of axis 0"),
+        (lambda x, r: x.global_index.__setitem__(4 * r, 0), IndexError, "rank 1: index 4 is outside of axis 0"),
         (lambda x, r: x.__setitem__(0, 1j if r == 2 else 0), ParameterError, "rank 2: elements of type float64"),
-        (lambda x, r: x.globally.__setitem__(0, "one" if r == 2 else 0), ParameterError, "rank 2: elements of"),
+        (lambda x, r: x.global_index.__setitem__(0, "one" if r == 2 else 0), ParameterError, "rank 2: elements of"),
         (lambda x, r: x.__setitem__(0, of_other_layout() if r else 0), ShapeError, "rank 1: assignment: arrays"),
         (lambda x, r: setattr(x, "local", [0] * 4 if r else np.zeros(4)), ParameterError, "rank 1: a part of"),
         (
-            lambda x, r: DistributedArray.to_dist(np.zeros(4 + r), partition=EVERYWHERE),
+            lambda x, r: DistributedArray.to_dist(np.zeros(4 + r), partition=REPLICATED),
             ShapeError,
             "rank 0 assigns an array of shape (4,) and float64 to all of {x}, rank 1 an array of shape (5,)",
         ),
@@ -333,7 +333,7 @@ def test_what_does_not_fit_on_one_rank_is_raised_on_all_before_anything_is_assig
     act: Any, kind: type[Exception], words: str
 ) -> None:
     def run() -> tuple[Any, ...]:
-        x = DistributedArray.to_dist(np.full(4, 9.0), partition=EVERYWHERE)
+        x = DistributedArray.to_dist(np.full(4, 9.0), partition=REPLICATED)
         found = outcome(lambda: act(x, x.rank), x.local)
         assert x.local.tolist() == [9] * 4
         x[:] = 1.0 + x.rank  # ranks are together
@@ -348,7 +348,7 @@ def test_what_does_not_fit_on_one_rank_is_raised_on_all_before_anything_is_assig
 
 def test_a_part_that_one_rank_cannot_write_to_is_told_on_all() -> None:
     def run() -> tuple[Any, ...]:
-        x = DistributedArray.to_dist(np.zeros(2), partition=EVERYWHERE)
+        x = DistributedArray.to_dist(np.zeros(2), partition=REPLICATED)
         x.local.flags.writeable = x.rank != 1
         return outcome(lambda: x.__setitem__(0, 1), x.local)
 
@@ -383,7 +383,7 @@ def test_imaginary_parts_are_not_lost_in_assignments() -> None:
                 with pytest.raises(ParameterError, match="would lose the imaginary parts"):
                     x[:] = value
             with pytest.raises(ParameterError, match="would lose the imaginary parts"):
-                x.globally[1:3] = 2j
+                x.global_index[1:3] = 2j
 
     on(2, run)
 
@@ -412,11 +412,11 @@ def test_one_rank_with_a_wrong_shape_makes_all_raise() -> None:
         (lambda x: x + StackedDistributedArray([x]), ShapeError, "not with an array"),
         (lambda x: x.norm(axis=(0, 1)), ShapeError, "a whole number"),
         (lambda x: x.norm(np.ones(2)), ParameterError, "order of a norm"),
-        (lambda x: x.globally[True], ShapeError, "global indices"),
-        (lambda x: x.globally[np.array([0, 1])], ShapeError, "global indices"),
-        (lambda x: x.globally[..., ...], ShapeError, "global indices"),
-        (lambda x: x.globally[None], ShapeError, "global indices"),
-        (lambda x: x.globally[::-1], ShapeError, "step 1"),
+        (lambda x: x.global_index[True], ShapeError, "global indices"),
+        (lambda x: x.global_index[np.array([0, 1])], ShapeError, "global indices"),
+        (lambda x: x.global_index[..., ...], ShapeError, "global indices"),
+        (lambda x: x.global_index[None], ShapeError, "global indices"),
+        (lambda x: x.global_index[::-1], ShapeError, "step 1"),
     ],
 )
 def test_errors_say_what_was_given(call: Any, error: type[Exception], words: str) -> None:
@@ -441,16 +441,16 @@ def test_whole_arrays_and_global_indices_in_the_place_of_local_ones_are_refused(
                     continue
                 with pytest.raises(
                     ShapeError,
-                    match=r"could not broadcast.*indices of this rank's part, of shape .*x.globally\[...\]",
+                    match=r"could not broadcast.*indices of this rank's part, of shape .*x.global_index\[...\]",
                 ):
                     act(x)
                 assert (x.local == -1).all()
                 for index in (lambda x: x[5], lambda x: x.__setitem__(5, 1)):
                     with pytest.raises(
-                        IndexError, match="indices of this rank's part, of shape .*x.globally"
+                        IndexError, match="indices of this rank's part, of shape .*x.global_index"
                     ):
                         index(x)
-            x.globally[...] = whole
+            x.global_index[...] = whole
             assert np.array_equal(x.asarray(), whole)
 
     comm.virtual_ranks(3, run)
@@ -466,7 +466,7 @@ def test_serial_operators_on_distributed_arrays_say_what_would_be_right() -> Non
 
     def run() -> None:
         rows = DistributedArray.to_dist(a)
-        everywhere = DistributedArray.to_dist(a.ravel(), partition=EVERYWHERE)
+        replicated = DistributedArray.to_dist(a.ravel(), partition=REPLICATED)
         serial: list[Any] = [
             pylops.FirstDerivative((4, 6)), pylops.Laplacian((4, 6)), pylops.MatrixMult(np.eye(24)), linalg.aslinearoperator(np.eye(24)),
             np.eye(24),
@@ -478,7 +478,7 @@ def test_serial_operators_on_distributed_arrays_say_what_would_be_right() -> Non
                     match="serial operator.*aslinearoperator.*BlockDiag",
                 ):
                     A @ x
-            np.testing.assert_allclose((aslinearoperator(A) @ everywhere).asarray(), A @ a.ravel())
+            np.testing.assert_allclose((aslinearoperator(A) @ replicated).asarray(), A @ a.ravel())
         with pytest.raises(AttributeError, match="no attribute 'squeeze', x.local and"):
             rows.squeeze()
         with pytest.raises(AttributeError, match="no attribute 'sqeeze'$"):

@@ -116,9 +116,9 @@ def test_other_layouts(ranks: int) -> None:
         grid = x.redistribute((2, 0))
         np.testing.assert_array_equal(grid.asarray(), a)
         np.testing.assert_array_equal(grid.redistribute(1).asarray(), a)
-        everywhere = x.redistribute(partition=Partition.BROADCAST)
-        np.testing.assert_array_equal(everywhere.local, a)
-        np.testing.assert_array_equal(everywhere.redistribute(2).asarray(), a)
+        replicated = x.redistribute(partition=Partition.BROADCAST)
+        np.testing.assert_array_equal(replicated.local, a)
+        np.testing.assert_array_equal(replicated.redistribute(2).asarray(), a)
         uneven = [0] * ranks
         uneven[-1] = 6
         shapes = [(5, n, 7) for n in uneven]
@@ -164,20 +164,20 @@ def test_global_indices(ranks: int) -> None:
         a = whole((6, 7), "float64")
         for axis in (0, 1, (0, 1)):
             x = DistributedArray.to_dist(a, axis=axis)
-            np.testing.assert_array_equal(x.globally[1:5, 2:].asarray(), a[1:5, 2:])
-            np.testing.assert_array_equal(x.globally[...].asarray(), a)
-            row = x.globally[2].asarray()
+            np.testing.assert_array_equal(x.global_index[1:5, 2:].asarray(), a[1:5, 2:])
+            np.testing.assert_array_equal(x.global_index[...].asarray(), a)
+            row = x.global_index[2].asarray()
             np.testing.assert_array_equal(row.reshape(7), a[2])
-            x.globally[1:4, 3] = 5
-            x.globally[0] = np.arange(7.0)
-            x.globally[-1, 1:3] = [8, 9]
+            x.global_index[1:4, 3] = 5
+            x.global_index[0] = np.arange(7.0)
+            x.global_index[-1, 1:3] = [8, 9]
             b = a.copy()
             b[1:4, 3], b[0], b[-1, 1:3] = 5, np.arange(7.0), [8, 9]
             np.testing.assert_array_equal(x.asarray(), b)
             with pytest.raises(IndexError, match="index 6 is outside of axis 0 with 6"):
-                x.globally[6]
+                x.global_index[6]
             with pytest.raises(ShapeError, match="step 1, not 2"):
-                x.globally[::2]
+                x.global_index[::2]
 
     comm.virtual_ranks(ranks, run)
 
@@ -290,7 +290,7 @@ def test_what_makes_no_sense_is_refused() -> None:
             (lambda: x.norm(axis=2), ShapeError, "axis 2 does not exist"),
             (lambda: x.reshape((3, 3)), ShapeError, "has 10 elements, not 9"),
             (lambda: x.reshape((10,), axis=0.0), ShapeError, "axis 0.0 does not exist"),
-            (lambda: x.globally.__setitem__(0, "one"), ParameterError, "are numbers, not 'one'"),
+            (lambda: x.global_index.__setitem__(0, "one"), ParameterError, "are numbers, not 'one'"),
         ):
             with pytest.raises(error, match=words):
                 call()
@@ -421,7 +421,7 @@ def test_updates_of_any_memory_give_a_real_sum_of_squares(
     def vector(values: np.ndarray, other: bool) -> Any:
         x = DistributedArray.to_dist(values)
         if how == "strided":
-            x = DistributedArray.to_dist(np.repeat(values, 2).reshape(5, 6, 2)).globally[:, :, 0]
+            x = DistributedArray.to_dist(np.repeat(values, 2).reshape(5, 6, 2)).global_index[:, :, 0]
         elif how == "columns first":
             x = DistributedArray.of(x.layout, np.asfortranarray(x.local))
         elif how == "of another precision" and other:
@@ -462,7 +462,7 @@ def test_solvers_take_complex_vectors_that_are_not_contiguous(ranks: int) -> Non
 
     def run() -> None:
         d = DistributedArray.to_dist(np.repeat(diagonal, 3).reshape(4, 3))
-        y = DistributedArray.to_dist(b).globally[:, 1:4]
+        y = DistributedArray.to_dist(b).global_index[:, 1:4]
         found = cg(lambda x, out: np.multiply(d, x, out=out), y, rtol=1e-12)
         right = b[:, 1:4] / diagonal[:, None]
         np.testing.assert_allclose(found.x.asarray(), right, rtol=1e-10)
@@ -544,7 +544,7 @@ def test_types_that_messages_do_not_have_move_as_bytes(dtype: Any, columns: int)
             (x.redistribute(1).asarray(), a),
             (x.add_ghost_cells(1, 2), a[max(0, begin - 1) : end + 2]),
             (DistributedArray.to_dist(a, partition=Partition.BROADCAST).local, a),
-            (x.globally[2:5].asarray(), a[2:5]),
+            (x.global_index[2:5].asarray(), a[2:5]),
         ):
             assert found.dtype.type is a.dtype.type
             np.testing.assert_array_equal(found, right)

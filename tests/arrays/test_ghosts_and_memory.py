@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from jali import comm
-from jali.arrays import DistributedArray, recycled
-from jali.arrays.ghosts import Exchange, added, along_the_split, joined
+from jali.arrays import DistributedArray, pool
+from jali.arrays.ghosts import GhostExchange, added, along_the_split, joined
 
 HERE = np.empty(0)
 
@@ -37,7 +37,7 @@ def test_the_way_back_is_the_adjoint(ranks: int) -> None:
         x = DistributedArray.to_dist(np.random.default_rng(1).normal(size=(6, 3)))
         exchange = along_the_split(x.layout, 2, 3)
         assert exchange is along_the_split(x.layout, 2, 3)
-        assert isinstance(exchange, Exchange)
+        assert isinstance(exchange, GhostExchange)
         around = joined(exchange, x.local, exchange.start(x.local))
         other = np.random.default_rng((2, x.rank)).normal(size=around.shape)
         back = DistributedArray.of(x.layout, added(exchange, other, exchange.start_back(other)))
@@ -88,31 +88,31 @@ def test_what_fails_leaves_nothing_under_way(ranks: int, width: int) -> None:
 
 
 def test_memory_is_used_again() -> None:
-    recycled.clear()
-    x = recycled.empty(HERE, (512, 1024), np.float32)
+    pool.clear()
+    x = pool.empty(HERE, (512, 1024), np.float32)
     assert x.flags.c_contiguous
     assert x.flags.writeable
     address, view = x.ctypes.data, x[3:]
     del x
-    y = recycled.empty(HERE, (512, 1024), np.float32)
+    y = pool.empty(HERE, (512, 1024), np.float32)
     assert y.ctypes.data != address  # a view of the first is still there
     del view
     gc.collect()
-    z = recycled.empty(HERE, (1024, 256), np.float64)  # as many bytes
+    z = pool.empty(HERE, (1024, 256), np.float64)  # as many bytes
     assert z.ctypes.data == address
     assert z.dtype == np.float64
-    assert recycled.empty(HERE, (4,), np.float32).base is None  # small ones are NumPy's own
+    assert pool.empty(HERE, (4,), np.float32).base is None  # small ones are NumPy's own
     del y, z
-    recycled.clear()
+    pool.clear()
 
 
 def test_memory_that_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    recycled.clear()
-    monkeypatch.setattr(recycled, "MOST_KEPT", 3 << 20)
-    arrays = [recycled.empty(HERE, (1 << 20,), np.uint8) for _ in range(5)]
+    pool.clear()
+    monkeypatch.setattr(pool, "MOST_KEPT", 3 << 20)
+    arrays = [pool.empty(HERE, (1 << 20,), np.uint8) for _ in range(5)]
     blocks = [weakref.ref(x.base.base.block if x.base.base is not None else x.base.block) for x in arrays]
     arrays.clear()
     gc.collect()
     assert sum(block() is not None for block in blocks) == 3
-    recycled.clear()
+    pool.clear()
     assert not any(block() is not None for block in blocks)

@@ -241,7 +241,7 @@ def test_what_fields_cannot_do_is_told_on_all_ranks() -> None:
             (lambda: x.add_ghost_cells(1, 1), "as_engine('numpy')"),
             (lambda: FirstDerivative((4, 6)) @ x, "as_engine('numpy')"),
             (lambda: BlockDiag([np.ones((2, 12))]) @ x, "as_engine('numpy')"),
-            (lambda: x.globally[1:3], "as_engine('numpy')"),
+            (lambda: x.global_index[1:3], "as_engine('numpy')"),
             (lambda: x.ravel(), "as_engine('numpy')"),
             (lambda: x.reshape((12,)), "as_engine('numpy')"),
             (lambda: x.norm(axis=0), "as_engine('numpy')"),
@@ -298,11 +298,11 @@ def test_arrays_of_jax_go_where_those_of_numpy_go(ranks) -> None:
         assert np.array_equal(np.asarray(x.norm(axis=0)), plain.norm(axis=0))
         y = x.copy()
         y += 1
-        y.globally[2:7, 1] = 5
+        y.global_index[2:7, 1] = 5
         y[0] = 2
         assert x.local is kept
         assert np.array_equal(x.asarray(), a)
-        assert float(y.globally[2:7, 1].sum()) + 0 <= 25
+        assert float(y.global_index[2:7, 1].sum()) + 0 <= 25
         same = DistributedArray((3,), partition=Partition.BROADCAST, engine="jax")
         same[:] = comm.current().rank + 1
         assert np.array_equal(np.asarray(same.local), [1, 1, 1])

@@ -184,9 +184,9 @@ def test_chunks_follow_parts_and_are_not_too_large(shape: Any, ranks: int, axis:
 
 def test_where_parts_end_with_chunks_nothing_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("zarr")
-    from jali.arrays import moves
+    from jali.arrays import redistribution
 
-    monkeypatch.setattr(moves, "exchanged", lambda *_: pytest.fail("parts are moved"))
+    monkeypatch.setattr(redistribution, "redistribute_boxes", lambda *_: pytest.fail("parts are moved"))
     saved(tmp_path / "x.zarr", example((8, 6)), 4)
     saved(tmp_path / "y.zarr", example((8, 6)), 4, chunks=(1, 2))
 

@@ -17,7 +17,7 @@ import pytest
 from programs import need_mpi, run_jali
 
 from jali import comm, examples
-from jali.arrays import places
+from jali.arrays import engine_choice
 from jali.cli.main import main
 from jali.cli.progress import StepProgress
 from jali.errors import DeviceError, ParameterError
@@ -151,10 +151,10 @@ class Cuda:
 
 def test_ranks_take_devices_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = Cuda(2)
-    monkeypatch.setitem(places.LIBRARIES, "cupy", SimpleNamespace(xp=SimpleNamespace(cuda=cuda)))
+    monkeypatch.setitem(engine_choice.NAMESPACES, "cupy", SimpleNamespace(xp=SimpleNamespace(cuda=cuda)))
 
     def device(name: str) -> int:
-        with places.on_device(name, "cupy"):
+        with engine_choice.on_device(name, "cupy"):
             return cuda.current.number
 
     assert comm.virtual_ranks(3, lambda: device("cuda")) == [0, 1, 0]
@@ -168,14 +168,14 @@ def test_ranks_take_devices_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_engine_of_a_device_is_one_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     installed: set[str] = set()
-    monkeypatch.setattr(places.importlib.util, "find_spec", lambda name: name in installed or None)
-    assert places.choose_engine("cpu", None) == "numpy"
+    monkeypatch.setattr(engine_choice.importlib.util, "find_spec", lambda name: name in installed or None)
+    assert engine_choice.choose_engine("cpu", None) == "numpy"
     with pytest.raises(ParameterError, match="need CuPy or PyTorch, of which none is installed"):
-        places.choose_engine("cuda", None)
+        engine_choice.choose_engine("cuda", None)
     installed.add("torch")
-    assert places.choose_engine("cuda:1", None) == "torch"
+    assert engine_choice.choose_engine("cuda:1", None) == "torch"
     installed.add("cupy")
-    assert places.choose_engine("cuda", None) == "cupy"
+    assert engine_choice.choose_engine("cuda", None) == "cupy"
 
 
 def test_a_package_that_is_missing_is_said_before_anything_runs(

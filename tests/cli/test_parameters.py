@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jali.cli.parameters import load_parameters, parse_parameters, render_parameters, resolve_key
 from jali.cli.schema import (
     REQUIRED,
-    Parameters,
+    RunParameters,
     ParameterSpec,
     group_name,
     parameter_specs,
@@ -347,7 +347,7 @@ def strategy_for(spec: ParameterSpec) -> st.SearchStrategy:
 
 
 @st.composite
-def any_parameters(draw: st.DrawFn) -> Parameters:
+def any_parameters(draw: st.DrawFn) -> RunParameters:
     sections: dict[str, dict] = {}
     for spec in parameter_specs():
         sections.setdefault(spec.section, {})[spec.name] = draw(strategy_for(spec))
@@ -357,9 +357,9 @@ def any_parameters(draw: st.DrawFn) -> Parameters:
     if sections["gauge"]["group"] != "SU(3)":
         sections["run"]["save_format"] = "ildg"
     hints = {
-        f.name: type(getattr(parse_parameters(SMALLEST), f.name)) for f in dataclasses.fields(Parameters)
+        f.name: type(getattr(parse_parameters(SMALLEST), f.name)) for f in dataclasses.fields(RunParameters)
     }
-    return Parameters(**{name: hints[name](**keys) for name, keys in sections.items()})
+    return RunParameters(**{name: hints[name](**keys) for name, keys in sections.items()})
 
 
 @pytest.mark.parametrize("examples", [15, pytest.param(400, marks=pytest.mark.full)])

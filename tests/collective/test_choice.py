@@ -9,7 +9,7 @@ import pytest
 
 from jali import _core
 from jali.errors import ParameterError, PlanError
-from jali.planner.choice import Parameters, choose, choose_for, simulate_collective
+from jali.planner.choice import FormParameters, choose, choose_for, simulate_collective
 from jali.planner.machine import Machine
 
 
@@ -45,7 +45,7 @@ def test_unequal_cards_get_weighted_stripes():
     # Tiles 0 to 3 share their card with tiles 8 to 11.
     assert [w == weights[4] for w in weights[:12]] == [False] * 4 + [True] * 4 + [False] * 4
     assert weights[0] == pytest.approx(weights[4] / 2)
-    equal = Parameters.of_factors((2, 6, 2), ("mpi", "ipc", "ipc"), stripe=12, depth=32)
+    equal = FormParameters.of_factors((2, 6, 2), ("mpi", "ipc", "ipc"), stripe=12, depth=32)
     assert choice.time < simulate_collective(machine, "broadcast", 1e9, equal).time
 
 
@@ -95,10 +95,10 @@ def test_impossible_questions_are_refused(collective, size, ranks, message):
 
 
 def test_factors_of_parameters():
-    parameters = Parameters.of_factors((2, 3, 4), ("a", "b", "c"))
+    parameters = FormParameters.of_factors((2, 3, 4), ("a", "b", "c"))
     assert parameters.sizes == ((12, 12), (4,) * 6)
     assert parameters.factors == (2, 3, 4)
-    assert Parameters(((4, 4, 3),), 11, ("a", "b")).factors is None
+    assert FormParameters(((4, 4, 3),), 11, ("a", "b")).factors is None
 
 
 def test_nodes_are_split_at_once_in_two_steps_and_by_primes():

@@ -8,7 +8,7 @@ import pytest
 
 from jali import _core
 from jali.planner.bounds import bound, ring_time, tree_time
-from jali.planner.choice import Parameters, simulate_collective
+from jali.planner.choice import FormParameters, simulate_collective
 from jali.planner.machine import Library, LibraryLevel, Machine
 from jali.planner.simulation import simulate_schedules
 
@@ -80,10 +80,10 @@ def test_planned_broadcast_costs_what_the_papers_equations_say(depth, latency, t
     size, alpha = 4e9, latency * 1e-6
     inside = 2 * (alpha + size / (2 * depth * wire * 1e9))
     if topology == "ring":
-        parameters = Parameters.of_factors((4, 2), ("any", "any"), stripe=2, ring=4, depth=depth)
+        parameters = FormParameters.of_factors((4, 2), ("any", "any"), stripe=2, ring=4, depth=depth)
         between, whole = (ring_time(size, 4, depth, 50e9, alpha, inside=i) for i in (False, True))
     else:
-        parameters = Parameters.of_factors((2, 2, 2), ("any",) * 3, stripe=2, depth=depth)
+        parameters = FormParameters.of_factors((2, 2, 2), ("any",) * 3, stripe=2, depth=depth)
         between, whole = (tree_time(size, 4, depth, 50e9, alpha, inside=i) for i in (False, True))
     time = simulate_collective(machine, "broadcast", size, parameters).time
     assert time == pytest.approx(between + inside, rel=0.05)
@@ -99,10 +99,10 @@ def saturating(machine, collective):
     factors, libraries = (machine.nodes, node), (library, inside)
     form = {"all_reduce": "composed", "scatter": "mirrored"}.get(collective, "single")
     if collective in ("broadcast", "reduce"):
-        return Parameters.of_factors(factors, libraries, stripe=node, ring=machine.nodes, depth=256)
+        return FormParameters.of_factors(factors, libraries, stripe=node, ring=machine.nodes, depth=256)
     if collective == "all_to_all":
-        return Parameters.of_factors((machine.ranks,), (library,))
-    return Parameters.of_factors(factors, libraries, form=form, depth=64 if collective == "all_reduce" else 1)
+        return FormParameters.of_factors((machine.ranks,), (library,))
+    return FormParameters.of_factors(factors, libraries, form=form, depth=64 if collective == "all_reduce" else 1)
 
 
 @pytest.mark.parametrize("name", ["delta", "perlmutter", "frontier"])
@@ -296,8 +296,8 @@ def test_send_without_its_receive_is_reported():
 def test_bytes_between_nodes_are_those_of_the_algorithm():
     machine = Machine.load("perlmutter")
     size = 16 * 1024.0 * 1024
-    flat = simulate_collective(machine, "broadcast", size, Parameters.of_factors((16,), ("nccl",)))
-    nested = simulate_collective(machine, "broadcast", size, Parameters.of_factors((4, 4), ("nccl", "ipc")))
+    flat = simulate_collective(machine, "broadcast", size, FormParameters.of_factors((16,), ("nccl",)))
+    nested = simulate_collective(machine, "broadcast", size, FormParameters.of_factors((4, 4), ("nccl", "ipc")))
     assert flat.levels["node"][0] == 12 * size
     assert nested.levels["node"][0] == 3 * size
     assert flat.levels["gpu"][0] == 3 * size
@@ -307,7 +307,7 @@ def test_bytes_between_nodes_are_those_of_the_algorithm():
 
 def test_critical_path_has_no_gaps_and_ends_with_the_plan():
     machine = Machine.load("frontier")
-    parameters = Parameters.of_factors((2, 2, 4, 2), ("mpi", "mpi", "ipc", "ipc"), depth=4, form="composed")
+    parameters = FormParameters.of_factors((2, 2, 4, 2), ("mpi", "mpi", "ipc", "ipc"), depth=4, form="composed")
     result = simulate_collective(machine, "all_reduce", 1e8, parameters)
     path = result.critical_path
     assert path[0].begin == 0
@@ -317,7 +317,7 @@ def test_critical_path_has_no_gaps_and_ends_with_the_plan():
 
 
 def test_plans_that_look_alike_give_the_same_time_as_planning_every_rank():
-    parameters = Parameters.of_factors((2,) * 5 + (4,), ("nccl",) * 5 + ("ipc",), depth=2, form="composed")
+    parameters = FormParameters.of_factors((2,) * 5 + (4,), ("nccl",) * 5 + ("ipc",), depth=2, form="composed")
     machine = Machine.load("perlmutter", nodes=32)
     composition = _core.standard_composition(128, "all_reduce", "composed", "fp32", [1 << 28])
     alike = _core.simulate_plan(composition, parameters.plan_parameters(), machine.core())
@@ -341,7 +341,7 @@ def test_plans_that_look_alike_give_the_same_time_as_planning_every_rank():
 @pytest.mark.timeout(600)
 def test_all_reduce_of_2048_gpus_is_simulated():
     machine = Machine.load("perlmutter", nodes=512)
-    parameters = Parameters.of_factors((2,) * 9 + (4,), ("nccl",) * 9 + ("ipc",), depth=16, form="composed")
+    parameters = FormParameters.of_factors((2,) * 9 + (4,), ("nccl",) * 9 + ("ipc",), depth=16, form="composed")
     result = simulate_collective(machine, "all_reduce", 8.6e9, parameters)
     assert result.transfers > 700_000
     assert 0.3 < result.fraction_of_bound < 1

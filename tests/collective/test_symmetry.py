@@ -6,7 +6,7 @@ import random
 import pytest
 
 from jali import _core
-from jali.planner.choice import Parameters, choose, simulate_collective
+from jali.planner.choice import FormParameters, choose, simulate_collective
 from jali.planner.machine import Level, Library, LibraryLevel, Machine, Network
 
 SYMMETRIC = [("all_reduce", "composed"), ("all_gather", "single"), ("reduce_scatter", "single"), ("all_to_all", "single")]  # fmt: skip
@@ -22,7 +22,7 @@ def nodes_of_graph(graph):
 def test_graph_of_a_plan_is_that_of_its_schedules(seed):
     draw = random.Random(seed)
     factors = [draw.choice([2, 3, 4]) for _ in range(draw.randint(1, 3))]
-    parameters = Parameters.of_factors(factors, ("",) * len(factors))
+    parameters = FormParameters.of_factors(factors, ("",) * len(factors))
     ranks, collective = parameters.ranks, draw.choice(COLLECTIVES)
     count = draw.choice([1, 7, 1000, 12345, 1 << 18, 3 << 20])
     composition = _core.standard_composition(
@@ -81,7 +81,7 @@ def test_a_part_takes_as_long_as_the_whole(seed):
     machine = machine_of(draw, draw.choice([2, 3, 4, 5, 6]))
     shape = [n for n in (machine.nodes, *(level.parts for level in machine.levels)) if n > 1]
     factors = draw.choice([shape, [machine.ranks], [machine.nodes, machine.ranks // machine.nodes]])
-    parameters = Parameters.of_factors(
+    parameters = FormParameters.of_factors(
         [n for n in factors if n > 1],
         ("any",) * len([n for n in factors if n > 1]),
         depth=draw.choice([1, 2, 4]),
@@ -109,7 +109,7 @@ def test_a_part_takes_as_long_as_the_whole(seed):
 def test_plans_with_a_root_are_simulated_rank_by_rank(collective):
     machine = Machine.load("perlmutter")
     composition = _core.standard_composition(16, collective, "single", "fp32", [1 << 20])
-    plan = Parameters.of_factors((4, 4), ("nccl", "ipc"), depth=4).plan_parameters()
+    plan = FormParameters.of_factors((4, 4), ("nccl", "ipc"), depth=4).plan_parameters()
     for how in ("exactly", "everywhere"):
         simulated = _core.simulate_plan(composition, plan, machine.core(), how)
         assert simulated.planned == 16
@@ -119,7 +119,7 @@ def test_plans_with_a_root_are_simulated_rank_by_rank(collective):
 def test_tiles_that_share_cards_unevenly_are_told_apart():
     machine = Machine.load("aurora", nodes=4)
     composition = _core.standard_composition(48, "all_gather", "single", "fp32", [1 << 20])
-    plan = Parameters.of_factors((4, 6, 2), ("mpi", "ipc", "ipc"), depth=4).plan_parameters()
+    plan = FormParameters.of_factors((4, 6, 2), ("mpi", "ipc", "ipc"), depth=4).plan_parameters()
     part, whole = (
         _core.simulate_plan(composition, plan, machine.core(), how) for how in ("exactly", "never")
     )
@@ -147,7 +147,7 @@ def exhaustive(machine, collective, size):
             itertools.product(*names), (1, node), (1, machine.nodes), (1, 2, 8, 32),
             [f for f in _core.forms_of(collective) if f != "pairwise"],
         ):  # fmt: skip
-            parameters = Parameters.of_factors(
+            parameters = FormParameters.of_factors(
                 factors, libraries, form=form, stripe=stripe, ring=ring, depth=depth
             )
             try:
@@ -179,13 +179,13 @@ def test_a_thousand_gpus_are_searched_and_the_choice_is_exact():
     assert choice.result.exact
     assert choice.result.transfers > 100_000
     assert said
-    plain = Parameters.of_factors((2,) * 8 + (4,), ("nccl",) * 8 + ("ipc",), form="composed", depth=16)
+    plain = FormParameters.of_factors((2,) * 8 + (4,), ("nccl",) * 8 + ("ipc",), form="composed", depth=16)
     assert choice.time <= simulate_collective(machine, "all_reduce", float(1 << 30), plain).time
 
 
 def test_parts_that_differ_a_little_make_a_labelled_estimate():
     machine = Machine.load("perlmutter", nodes=64)
-    parameters = Parameters.of_factors((64, 4), ("nccl", "ipc"), form="composed")
+    parameters = FormParameters.of_factors((64, 4), ("nccl", "ipc"), form="composed")
     even = simulate_collective(machine, "all_reduce", 4.0 * 256 * 1000, parameters)
     uneven = simulate_collective(machine, "all_reduce", 4.0 * (256 * 1000 + 100), parameters)
     assert even.exact

@@ -22,7 +22,7 @@ from jali import comm, linops
 from jali.arrays import DistributedArray, Partition, StackedDistributedArray, layout_of, save
 from jali.arrays.exchange import _counts
 from jali.arrays.layout import shape_of
-from jali.arrays.libraries import LIBRARIES
+from jali.arrays.array_namespaces import NAMESPACES
 from jali.comm import Communicator
 from jali.errors import LayoutError, PlanError, ShapeError
 from jali.linops import BlockDiag, FirstDerivative, Halo, Kirchhoff, VStack, dottest
@@ -138,7 +138,7 @@ ndarray.__module__ = "cupy"
 
 def test_5_masked_arrays_of_devices_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
     """There a method is called that does not exist."""
-    monkeypatch.setitem(LIBRARIES["cupy"].__dict__, "xp", np)
+    monkeypatch.setitem(NAMESPACES["cupy"].__dict__, "xp", np)
 
     def run() -> None:
         whole = numbers((7, 3), "complex64")
@@ -269,11 +269,11 @@ def test_10_nothing_needs_ranks_beyond_the_communicator(tmp_path: Any) -> None:
         flat = x.ravel()
         block = numbers((3, 24), seed=group.rank)
         tall, spread = np.vstack([block] * 4), DistributedArray.to_dist(whole.reshape(-1), group)
-        everywhere = DistributedArray.to_dist(whole[0], group, partition=Partition.BROADCAST)
+        replicated = DistributedArray.to_dist(whole[0], group, partition=Partition.BROADCAST)
         diagonal = pylops_mpi.MPIBlockDiag([pylops_ops(tall)], group)
         for op, u in (
             (diagonal, flat),
-            (pylops_mpi.MPIVStack([pylops_ops(block[:, :12])], group), everywhere),
+            (pylops_mpi.MPIVStack([pylops_ops(block[:, :12])], group), replicated),
             (pylops_mpi.MPIHStack([pylops_ops(block)], group), spread),
             (pylops_mpi.MPIFirstDerivative(whole.shape), flat),
             (pylops_mpi.MPISecondDerivative(whole.shape), flat),
@@ -425,9 +425,9 @@ def test_types_that_nccl_lacks_there_are_gathered_and_moved(dtype: str) -> None:
         x = DistributedArray.to_dist(whole)
         np.testing.assert_array_equal(x.asarray(), whole)
         np.testing.assert_array_equal(x.redistribute(1).asarray(), whole)
-        everywhere = DistributedArray.to_dist(whole, partition=Partition.BROADCAST)
-        everywhere[:] = whole[::-1]
-        np.testing.assert_array_equal(everywhere.local, whole[::-1])
+        replicated = DistributedArray.to_dist(whole, partition=Partition.BROADCAST)
+        replicated[:] = whole[::-1]
+        np.testing.assert_array_equal(replicated.local, whole[::-1])
 
     comm.virtual_ranks(3, run)
 

@@ -22,7 +22,7 @@ SMALL = radio.SIZES["small"]
 FEW = replace(SMALL, antennas=7, times=5, channels=2, pixels=32, accuracy=1e-12, iterations=4, steps=5)
 
 
-def solved(p: radio.Parameters, ranks: int) -> list[Found]:
+def solved(p: radio.RadioParameters, ranks: int) -> list[Found]:
     return comm.virtual_ranks(ranks, lambda: radio.solve(p, Options()))
 
 
@@ -41,7 +41,7 @@ def test_the_sky_is_found_again(tmp_path: Path) -> None:
     # the dirty image is Jy per beam, its peak the brightest point; the sparse one is sharp
     truth = found.arrays["sky"]
     peak = np.unravel_index(found.arrays["sparse"].argmax(), truth.shape)
-    assert peak == radio.places(SMALL)[0]
+    assert peak == radio.positions(SMALL)[0]
     error = {
         name: np.linalg.norm(found.arrays[name] - truth) for name in ("dirty", "least squares", "sparse")
     }
@@ -96,9 +96,9 @@ def test_baselines_turn_with_the_earth() -> None:
     p = FEW
     rows = radio.rows_of(p)
     uvw = radio.coverage(p, 0, rows).reshape(p.times, -1, 3)
-    place = radio.antennas(p)
+    position = radio.antennas(p)
     one, other = np.triu_indices(p.antennas, 1)
-    lengths = np.linalg.norm(place[other] - place[one], axis=1)
+    lengths = np.linalg.norm(position[other] - position[one], axis=1)
     assert np.allclose(np.linalg.norm(uvw, axis=2), lengths)
     # a source at the zenith sees east and north as they are
     here = radio.LATITUDE
@@ -120,7 +120,7 @@ def test_baselines_turn_with_the_earth() -> None:
 
 def test_visibilities_are_differences_of_paths_to_two_antennas() -> None:
     p = replace(FEW, degrees=30.0)
-    place, hour_angle = np.array([312.0, -145.0]), 0.7
+    position, hour_angle = np.array([312.0, -145.0]), 0.7
     here = radio.LATITUDE
 
     def towards(hour_angle: float, declination: float) -> np.ndarray:
@@ -129,8 +129,8 @@ def test_visibilities_are_differences_of_paths_to_two_antennas() -> None:
 
     # east is towards hour angle -6 h on the equator, north towards the pole's side of the horizon
     east, north = towards(-math.pi / 2, 0.0), towards(math.pi, math.pi / 2 - here)
-    baseline = place[0] * east + place[1] * north
-    uvw = radio.baselines(*place, hour_angle)[None]
+    baseline = position[0] * east + position[1] * north
+    uvw = radio.baselines(*position, hour_angle)[None]
     for i, j in ((3, 25), (30, 9)):
         l, m = ((k - 16) * p.pixel for k in (i, j))  # noqa: E741
         n = math.sqrt(1 - l * l - m * m)

@@ -10,20 +10,20 @@ import pytest
 
 from jali import comm
 from jali.arrays import DistributedArray, save
-from jali.arrays.libraries import NUMPY
+from jali.arrays.array_namespaces import NUMPY
 from jali.arrays.philox import philox, uniform
 from jali.errors import ParameterError, ShapeError
 from jali.examples import Found, Options, turbulence, verdicts
-from jali.examples.turbulence import Parameters
+from jali.examples.turbulence import TurbulenceParameters
 
-SMALL = Parameters(n=16)
+SMALL = TurbulenceParameters(n=16)
 
 
-def solved(p: Parameters, ranks: int = 1) -> list[Found]:
+def solved(p: TurbulenceParameters, ranks: int = 1) -> list[Found]:
     return comm.virtual_ranks(ranks, lambda: turbulence.solve(p, Options()))
 
 
-def failures(p: Parameters, found: Found) -> list[str]:
+def failures(p: TurbulenceParameters, found: Found) -> list[str]:
     return [entry.name for entry in verdicts(found.numbers, turbulence.expected(p, found)) if not entry.holds]
 
 
@@ -72,7 +72,7 @@ def test_field_and_numbers_are_the_same_on_any_ranks(ranks: int, split: str, alo
         replace(SMALL, n=4, energy=0.3, seed=77),
     ],
 )
-def test_checks_hold_of_odd_extents_single_precision_and_few_points(p: Parameters) -> None:
+def test_checks_hold_of_odd_extents_single_precision_and_few_points(p: TurbulenceParameters) -> None:
     for found in solved(p, 3):
         assert failures(p, found) == []
         assert found.arrays["velocity"].dtype == turbulence.PRECISIONS[p.precision]
@@ -82,8 +82,8 @@ def test_large_scales_are_the_same_at_a_higher_resolution() -> None:
     def modes(n: int) -> np.ndarray:
         p = replace(SMALL, n=n)
         plan = turbulence.plan_for((n,) * 3, "slabs")
-        asked = np.array([0, 3.0, 2.0, 1.0])
-        field, _ = turbulence.synthesize(plan, asked, p.seed, NUMPY, "double", Options())
+        target = np.array([0, 3.0, 2.0, 1.0])
+        field, _ = turbulence.synthesize(plan, target, p.seed, NUMPY, "double", Options())
         return np.array([np.fft.fftn(x.asarray(), norm="forward") for x in field])
 
     fine, coarse = modes(16), modes(10)
@@ -122,7 +122,7 @@ def test_field_of_a_file_is_measured(ending: str, split: str, tmp_path: Path) ->
     path = tmp_path / f"velocity{ending}"
     u = np.random.default_rng(3).normal(size=(3, 10, 12, 9)) + 0.5  # it diverges and drifts
     save(path, DistributedArray.to_dist(u))
-    p = Parameters(file=str(path), split=split, viscosity=0.1)
+    p = TurbulenceParameters(file=str(path), split=split, viscosity=0.1)
     for found in solved(p, 4):
         assert found.numbers["energy"] == pytest.approx((u**2).sum(0).mean() / 2)
         assert found.numbers["divergence"] > 0.1
@@ -152,15 +152,15 @@ def test_check_finds_what_is_wrong(alone: Found) -> None:
 
 def test_models_have_the_energy_and_the_slope(alone: Found) -> None:
     p = replace(SMALL, scale=4.0, resolution=1.5)
-    asked = turbulence.model(p, 500)
-    assert asked.energy.sum() == pytest.approx(p.energy)
-    slope = np.log(asked.energy[20] / asked.energy[10]) / np.log(2)
+    target = turbulence.model(p, 500)
+    assert target.energy.sum() == pytest.approx(p.energy)
+    slope = np.log(target.energy[20] / target.energy[10]) / np.log(2)
     assert slope == pytest.approx(-5 / 3, abs=0.1)
-    dissipation = 2 * asked.viscosity * (np.arange(501) ** 2 * asked.energy).sum()
+    dissipation = 2 * target.viscosity * (np.arange(501) ** 2 * target.energy).sum()
     k = np.arange(10, 20)
-    assert dissipation ** (-2 / 3) * k ** (5 / 3) * asked.energy[10:20] == pytest.approx(1.5, rel=0.1)
+    assert dissipation ** (-2 / 3) * k ** (5 / 3) * target.energy[10:20] == pytest.approx(1.5, rel=0.1)
     # the viscosity is that of the Kolmogorov length that was asked for
-    assert (asked.viscosity**3 / dissipation) ** 0.25 == pytest.approx(1.5 / 500, rel=0.1)
+    assert (target.viscosity**3 / dissipation) ** 0.25 == pytest.approx(1.5 / 500, rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_files_that_hold_no_flow_are_refused(
 ) -> None:
     np.save(tmp_path / "u.npy", array)
     with pytest.raises(error, match=says):
-        solved(Parameters(file=str(tmp_path / "u.npy")), 2)
+        solved(TurbulenceParameters(file=str(tmp_path / "u.npy")), 2)
 
 
 @pytest.mark.parametrize(

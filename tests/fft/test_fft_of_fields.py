@@ -92,7 +92,7 @@ def test_transposed_results_are_arrays_and_plans_bring_them_back() -> None:
         assert isinstance(y, DistributedArray)
         np.testing.assert_allclose(y.asarray(), np.fft.fftn(f[...], axes=(0, 1, 2)), atol=1e-11)
         x = fft.array_of(f)
-        plan = fft.Plan(x.layout, (0, 1, 2), result="transposed", norm="ortho")
+        plan = fft.FftPlan(x.layout, (0, 1, 2), result="transposed", norm="ortho")
         z = plan(x)
         u = field(lattice, Matrix(2), seed=3)
         w = fft.fftn(fft.array_of(u), axes=(0, 1, 2), layout="transposed", norm="ortho")

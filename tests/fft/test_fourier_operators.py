@@ -106,8 +106,8 @@ def test_arrays_stay_arrays(ranks: int) -> None:
         )
         y = real @ uneven
         assert (real.H @ y).layout is uneven.layout
-        everywhere = DistributedArray.to_dist(x.reshape(-1), partition=Partition.BROADCAST)
-        y = op @ everywhere
+        replicated = DistributedArray.to_dist(x.reshape(-1), partition=Partition.BROADCAST)
+        y = op @ replicated
         assert y.partition is Partition.BROADCAST
         np.testing.assert_allclose(y.local, np.fft.fftn(x).reshape(-1), rtol=1e-11, atol=1e-11)
         np.testing.assert_allclose((op / y).local, x.reshape(-1), rtol=1e-11, atol=1e-11)

@@ -188,13 +188,13 @@ def test_inverse_and_adjoint_of_a_plan(kind: str, result: str, norm: str) -> Non
 
     def run(shape: tuple[int, ...], axes: tuple[int, ...], split: tuple[int, ...], n: int) -> None:
         layout = layout_of(comm.current(), shape, axis=split)
-        plan = fft.Plan(layout, axes, kind, result=result, norm=norm, n=n if kind == "irfft" else None)
+        plan = fft.FftPlan(layout, axes, kind, result=result, norm=norm, n=n if kind == "irfft" else None)
         x = DistributedArray((shape), axis=split, dtype="float64" if kind == "rfft" else "complex128")
-        x.globally[...] = numbers(shape, str(x.dtype))
+        x.global_index[...] = numbers(shape, str(x.dtype))
         y = plan(x)
         assert y.layout is plan.result_layout
         v = y.copy()
-        v.globally[...] = numbers(y.global_shape, str(y.dtype), 2)
+        v.global_index[...] = numbers(y.global_shape, str(y.dtype), 2)
         np.testing.assert_allclose(inner(y, v), inner(x, plan.adjoint(v)), rtol=1e-11)
         if kind != "irfft":  # of which not everything is a spectrum
             np.testing.assert_allclose(plan.inverse(y).asarray(), x.asarray(), **close("float64"))
@@ -219,7 +219,7 @@ def test_a_workspace_limit(workspace: int) -> None:
             x = DistributedArray.to_dist(a, axis=split)
             y = fft.fftn(x, axes=axes, workspace=workspace)
             np.testing.assert_allclose(y.asarray(), np.fft.fftn(a, axes=axes), rtol=1e-3, atol=1e-3)
-        plan = fft.Plan(x.layout, (1, 2), workspace=workspace)
+        plan = fft.FftPlan(x.layout, (1, 2), workspace=workspace)
         move = next(step for step in plan.steps if hasattr(step, "there"))
         rounds = move.there.rounds(8)
         largest = max(
@@ -237,7 +237,7 @@ def test_plans_are_kept_and_write_where_they_are_told(ranks: int) -> None:
 
     def run() -> None:
         x = DistributedArray.to_dist(a)
-        plan = fft.Plan(x.layout, result="transposed")
+        plan = fft.FftPlan(x.layout, result="transposed")
         out = DistributedArray.of(plan.result_layout, np.empty(plan.result_layout.local_shape, "complex128"))
         local = out.local
         for _ in range(3):
@@ -270,7 +270,7 @@ def test_transforms_and_exchanges_in_pieces(ranks: int, pieces: int) -> None:
             a = numbers(shape, "complex64")
             x = DistributedArray.to_dist(a, axis=split)
             for result in ("natural", "transposed"):
-                plan = fft.Plan(x.layout, result=result, pieces=pieces, norm="ortho")
+                plan = fft.FftPlan(x.layout, result=result, pieces=pieces, norm="ortho")
                 for overwrite in (False, False, True):
                     y = plan(x, overwrite_x=overwrite)
                     right = np.fft.fftn(a, norm="ortho")
@@ -296,7 +296,7 @@ def test_a_piece_that_fails_leaves_nothing_under_way(monkeypatch: pytest.MonkeyP
 
     def run() -> None:
         x = DistributedArray.to_dist(a)
-        plan = fft.Plan(x.layout, result="transposed", pieces=3, provider="scipy")
+        plan = fft.FftPlan(x.layout, result="transposed", pieces=3, provider="scipy")
         for left in (2, 3):
             calls.left = left
             with pytest.raises(MemoryError):
@@ -315,7 +315,7 @@ def test_results_may_lie_where_numbers_came_from() -> None:
         rank = comm.current().rank
         for result, overwrite, late in itertools.product(("natural", "transposed"), (False, True), (0, 1)):
             layout = layout_of(comm.current(), shape)
-            plan = fft.Plan(layout, axes, result=result, pieces=pieces)
+            plan = fft.FftPlan(layout, axes, result=result, pieces=pieces)
             there = plan.result_layout.local_shape
             memory = np.empty(np.prod(layout.local_shape) + rank * late, "complex128")
             x = DistributedArray.of(layout, memory[: np.prod(layout.local_shape)].reshape(layout.local_shape))
@@ -356,31 +356,31 @@ def test_pieces_are_no_more_than_there_is_to_cut() -> None:
 
     def run() -> None:
         x = DistributedArray.to_dist(a)
-        plan = fft.Plan(x.layout, pieces=np.int64(10**12))
+        plan = fft.FftPlan(x.layout, pieces=np.int64(10**12))
         np.testing.assert_allclose(plan(x).asarray(), np.fft.fftn(a), **close("float64"))
         with pytest.raises(ParameterError, match="whole number from 1, not True"):
-            fft.Plan(x.layout, pieces=True)
+            fft.FftPlan(x.layout, pieces=True)
 
     comm.virtual_ranks(2, run)
 
 
 def test_exchanges_are_as_few_as_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    def moves(plan: fft.Plan) -> int:
+    def redistributions(plan: fft.FftPlan) -> int:
         return sum(hasattr(step, "there") for step in plan.steps)
 
     def run() -> None:
         c = comm.current()
         slab = layout_of(c, (16, 16, 16))
-        assert moves(fft.Plan(slab, result="transposed")) == 1
-        assert moves(fft.Plan(slab)) == 2
-        assert moves(fft.Plan(slab, (1, 2))) == 0
+        assert redistributions(fft.FftPlan(slab, result="transposed")) == 1
+        assert redistributions(fft.FftPlan(slab)) == 2
+        assert redistributions(fft.FftPlan(slab, (1, 2))) == 0
         pencil = layout_of(c, (16, 16, 2), axis=(0, 1))
-        assert moves(fft.Plan(pencil, result="transposed")) == 2
-        flat = fft.Plan(layout_of(c, (256,)))
-        assert moves(flat) == 3
-        planes = fft.Plan(layout_of(c, (2, 16, 16)), result="transposed")
+        assert redistributions(fft.FftPlan(pencil, result="transposed")) == 2
+        flat = fft.FftPlan(layout_of(c, (256,)))
+        assert redistributions(flat) == 3
+        planes = fft.FftPlan(layout_of(c, (2, 16, 16)), result="transposed")
         assert 0 not in planes.result_layout.local_shape
-        back = fft.Plan(fft.Plan(slab, result="transposed").result_layout, kind="ifft", result="transposed")
+        back = fft.FftPlan(fft.FftPlan(slab, result="transposed").result_layout, kind="ifft", result="transposed")
         assert back.result_layout is slab
         assert is_whole(slab, 1)
         assert not is_whole(slab, 0)
@@ -475,16 +475,16 @@ def test_what_makes_no_sense_is_refused() -> None:
     def run() -> None:
         x, z = DistributedArray((4, 5)), DistributedArray((4, 5), dtype="complex128")
         other = DistributedArray((4, 5), axis=1, dtype="complex128")
-        plan = fft.Plan(z.layout)
+        plan = fft.FftPlan(z.layout)
         for call, error, words in (
             (lambda: fft.fft(x, axis=2), ShapeError, r"axis 2 does not exist in an array of shape \(4, 5\)"),
             (lambda: fft.fftn(x, axes=(0, -2)), ShapeError, "one occurs twice"),
             (lambda: fft.fftn(x, axes=()), ShapeError, "none is given"),
             (lambda: fft.fft(x, axis=1.5), ShapeError, "whole numbers, not 1.5"),
-            (lambda: fft.Plan(z.layout, 1.5), ShapeError, "whole numbers, not 1.5"),
-            (lambda: fft.Plan(z.layout, kind="irfft", n="a"), ShapeError, "8 or 9 real numbers, not of a"),
-            (lambda: fft.Plan(z.layout, provider=["numpy"]), ParameterError, r"not \['numpy'\]"),
-            (lambda: fft.Plan(z.layout, 0, shift_after=1), ShapeError, r"shifts along \(\) and \(1,\)"),
+            (lambda: fft.FftPlan(z.layout, 1.5), ShapeError, "whole numbers, not 1.5"),
+            (lambda: fft.FftPlan(z.layout, kind="irfft", n="a"), ShapeError, "8 or 9 real numbers, not of a"),
+            (lambda: fft.FftPlan(z.layout, provider=["numpy"]), ParameterError, r"not \['numpy'\]"),
+            (lambda: fft.FftPlan(z.layout, 0, shift_after=1), ShapeError, r"shifts along \(\) and \(1,\)"),
             (lambda: fft.fft(x, n=0), ShapeError, "a positive extent for each"),
             (lambda: fft.fftn(x, s=(1, 2, 3), axes=(0, 1)), ShapeError, "a positive extent for each"),
             (lambda: fft.rfft(z), ParameterError, "a transform of real numbers got complex128; take fft"),
@@ -514,14 +514,14 @@ def test_what_makes_no_sense_is_refused() -> None:
             (lambda: fft.fft(np.ones(4)), ParameterError, "not a ndarray: DistributedArray.to_dist"),
             (lambda: fft.fft(x.astype("longdouble")), ParameterError, "single or double precision, not of"),
             (lambda: fft.fft(DistributedArray((0, 3)), axis=0), ShapeError, "no elements along an axis"),
-            (lambda: fft.Plan(z.layout, pieces=0), ParameterError, "whole number from 1, not 0"),
-            (lambda: fft.Plan(z.layout, kind="dct"), ParameterError, "kind of a transform is one of fft"),
+            (lambda: fft.FftPlan(z.layout, pieces=0), ParameterError, "whole number from 1, not 0"),
+            (lambda: fft.FftPlan(z.layout, kind="dct"), ParameterError, "kind of a transform is one of fft"),
             (
-                lambda: fft.Plan(z.layout, kind="irfft", n=7),
+                lambda: fft.FftPlan(z.layout, kind="irfft", n=7),
                 ShapeError,
                 "are those of 8 or 9 real numbers, not of 7",
             ),
-            (lambda: fft.Plan(z.layout, (0,), shift_after=(1,)), ShapeError, r"shifts along \(\) and \(1,\)"),
+            (lambda: fft.FftPlan(z.layout, (0,), shift_after=(1,)), ShapeError, r"shifts along \(\) and \(1,\)"),
             (lambda: plan(other), LayoutError, "planned for .* got .*along axis 1"),
             (lambda: plan(z, other), LayoutError, "the result of a transform that is planned"),
             (lambda: fft.fftshift_nd(x, 3), ShapeError, "axis 3 does not exist"),
@@ -565,10 +565,10 @@ def test_plans_take_what_they_use() -> None:
         with pytest.raises(
             ParameterError, match=f"n=12 is of kind irfft alone, {kind} transforms the extents"
         ):
-            fft.Plan(layout, axes=(1,), kind=kind, n=12)
-    assert fft.Plan(layout, axes=(1,), kind="irfft", n=10).result_layout.shape == (4, 10)
+            fft.FftPlan(layout, axes=(1,), kind=kind, n=12)
+    assert fft.FftPlan(layout, axes=(1,), kind="irfft", n=10).result_layout.shape == (4, 10)
     with pytest.raises(ParameterError, match=r"a plan is of a layout, such as x.layout .* not of \(4, 6\)"):
-        fft.Plan((4, 6))  # type: ignore[arg-type]
+        fft.FftPlan((4, 6))  # type: ignore[arg-type]
 
 
 def test_options_are_told_of_and_others_refused() -> None:
@@ -578,7 +578,7 @@ def test_options_are_told_of_and_others_refused() -> None:
         for option in ("layout", "workspace", "provider", "out", "overwrite_x"):
             assert f"`{option}`" in text
         with pytest.raises(
-            ParameterError, match="no option pieces: a jali.fft.Plan does; its options are layout, "
+            ParameterError, match="no option pieces: a jali.fft.FftPlan does; its options are layout, "
         ):
             getattr(fft, name)(x, pieces=2)
         with pytest.raises(ParameterError, match="no option colour; its options are layout"):

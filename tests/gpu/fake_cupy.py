@@ -21,7 +21,7 @@ import pytest
 from fake_driver import current_context, make_fake_fft, primary_context
 
 from jali import _core
-from jali.arrays.libraries import LIBRARIES
+from jali.arrays.array_namespaces import NAMESPACES
 from jali.comm import DeviceArray
 from jali.errors import JaliError
 from jali.fft import vendors
@@ -384,7 +384,7 @@ def installed(driver: Path) -> Iterator[types.ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "cupy", module)
         patch.setitem(sys.modules, "cupy.fft", module.fft)
-        LIBRARIES["cupy"].__dict__.pop("xp", None)
+        NAMESPACES["cupy"].__dict__.pop("xp", None)
         for name in vendors.FFT_LIBRARIES:  # whose transforms take these arrays
             vendors.use_file(name, str(make_fake_fft()))
         yield module
@@ -399,4 +399,4 @@ def installed(driver: Path) -> Iterator[types.ModuleType]:
             _driver[0].cuStreamSynchronize(ctypes.c_void_p(_streams.pop()))
         _all.clear()
         _pieces.clear()
-        LIBRARIES["cupy"].__dict__.pop("xp", None)
+        NAMESPACES["cupy"].__dict__.pop("xp", None)

@@ -27,7 +27,7 @@ from fake_driver import REAL
 
 from jali import comm, linops, solvers
 from jali.arrays import DistributedArray, Partition, StackedDistributedArray
-from jali.arrays.libraries import library_by_name, library_of
+from jali.arrays.array_namespaces import namespace_by_name, namespace_of
 from jali.comm import end_job
 from jali.fft import fftn, ifftn, irfftn, rfftn
 
@@ -38,7 +38,7 @@ def devices_of(engine: str) -> int:
     """None where tensors of the host stand in."""
     if engine == "numpy" or not REAL:
         return 0
-    xp = library_by_name(engine).xp
+    xp = namespace_by_name(engine).xp
     return int(xp.cuda.runtime.getDeviceCount() if engine == "cupy" else xp.cuda.device_count())
 
 
@@ -53,14 +53,14 @@ class Here:
     """Arrays of a library, on this rank's device."""
 
     def __init__(self, engine: str) -> None:
-        self.engine, self.library = engine, library_by_name(engine)
+        self.engine, self.namespace = engine, namespace_by_name(engine)
 
     def array(self, numbers: Any) -> Any:
         numbers = np.ascontiguousarray(numbers)
         if self.engine == "torch":
-            tensor = self.library.xp.from_numpy(numbers)
+            tensor = self.namespace.xp.from_numpy(numbers)
             return tensor.cuda() if devices_of("torch") else tensor
-        return self.library.xp.asarray(numbers)
+        return self.namespace.xp.asarray(numbers)
 
     def matrix(self, numbers: Any) -> Any:
         """For operators of pylops, which have NumPy's or CuPy's; vectors of PyTorch are shown to these without a copy."""
@@ -79,7 +79,7 @@ def on_device(engine: str) -> Iterator[None]:
     if not devices_of(engine):
         yield
         return
-    xp = library_by_name(engine).xp
+    xp = namespace_by_name(engine).xp
     device = comm.current().rank % devices_of(engine)
     with xp.cuda.Device(device) if engine == "cupy" else xp.cuda.device(device):
         yield
@@ -103,7 +103,7 @@ def flat(result: Any) -> list[Any]:
         return [one for each in result.distarrays for one in flat(each)]
     if isinstance(result, DistributedArray):
         result = result.local
-    return [library_of(result).to_host(result) if hasattr(result, "dtype") else np.asarray(result)]
+    return [namespace_of(result).to_host(result) if hasattr(result, "dtype") else np.asarray(result)]
 
 
 def compare(engine: str, program: Callable[[Here], Any], rtol: float = 1e-11) -> None:
@@ -166,7 +166,7 @@ def test_sums(engine: str, dtype: Any) -> None:
             found[f"norm {order}"] = x.ravel().norm(order)
             for axis in (0, 1, 2):
                 found[f"norm {order} of {axis}"] = x.norm(order, axis=axis)
-        return {name: np.asarray(library_of(n).to_host(n) if hasattr(n, "get") or hasattr(n, "cpu") else n).astype(complex)
+        return {name: np.asarray(namespace_of(n).to_host(n) if hasattr(n, "get") or hasattr(n, "cpu") else n).astype(complex)
                 for name, n in found.items()}  # fmt: skip
 
     compare(engine, program, 10 * TOLERANCE[dtype])
@@ -182,7 +182,7 @@ def test_moves(engine: str) -> None:
         return {
             "all": x.asarray(), "moved": x.redistribute(1), "back": x.redistribute(2).redistribute(0), "flat": x.ravel(),
             "ghosts": x.add_ghost_cells(1, 2), "front": front, "back ghosts": back, "of columns": y.add_ghost_cells(1, 1),
-            "slice": x.globally[2:9, 1:4], "everywhere": here.spread(whole, Partition.BROADCAST), "masked": masked,
+            "slice": x.global_index[2:9, 1:4], "replicated": here.spread(whole, Partition.BROADCAST), "masked": masked,
         }  # fmt: skip
 
     compare(engine, program, 0)
@@ -215,9 +215,9 @@ def test_blocks(engine: str) -> None:
         rank, size = comm.current().rank, comm.current().size
         A = here.matrix(numbers((6, 4), 10 + rank))
         local = pylops.MatrixMult(A, dtype="complex128")
-        x, everywhere = here.spread(numbers(4 * size, 1)), here.spread(numbers(4, 1), Partition.BROADCAST)
+        x, replicated = here.spread(numbers(4 * size, 1)), here.spread(numbers(4, 1), Partition.BROADCAST)
         diagonal, column, row = linops.BlockDiag([local]), linops.VStack([local]), linops.HStack([local])
-        found = {"diagonal": diagonal @ x, "column": column @ everywhere, "row": row @ x}
+        found = {"diagonal": diagonal @ x, "column": column @ replicated, "row": row @ x}
         found |= {
             "diagonal^H": diagonal.H @ found["diagonal"], "column^H": column.H @ found["column"],
             "row^H": row.H @ found["row"], "algebra": (2j * diagonal.H * diagonal - 3 * linops.Identity(4 * size)) @ x,

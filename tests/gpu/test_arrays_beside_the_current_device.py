@@ -34,8 +34,8 @@ def scaled(x: Any, y: Any) -> Any:
 
 def assigned(x: Any, y: Any) -> Any:
     x[...] = y
-    x.globally[1:3] = 7
-    return [x, x.globally[1:4]]
+    x.global_index[1:3] = 7
+    return [x, x.global_index[1:4]]
 
 
 def conjugate_gradients(x: Any, y: Any) -> Any:
@@ -48,7 +48,7 @@ def conjugate_gradients(x: Any, y: Any) -> Any:
 
 
 def real_transform(x: Any, y: Any) -> Any:
-    plan = fft.Plan(x.layout, (0, 1), "rfft")
+    plan = fft.FftPlan(x.layout, (0, 1), "rfft")
     return [plan(x), plan.adjoint(plan(y))]
 
 

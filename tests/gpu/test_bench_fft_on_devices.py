@@ -99,13 +99,13 @@ def test_one_process_has_all_devices(dtype: str, tmp_path: Path) -> None:
 @pytest.mark.full
 def test_numbers_are_loaded_again_before_they_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     loads, largest = [], []
-    load, fetch = SpreadPlan.load, SpreadPlan.fetch
+    load, copy_to_host = SpreadPlan.load, SpreadPlan.copy_to_host
     close = SpreadPlan.close
 
     def at_last(plan: SpreadPlan) -> None:
         if plan._parts:
             out = np.empty(plan.extents, plan.dtype)
-            fetch(plan, out)
+            copy_to_host(plan, out)
             largest.append(float(np.abs(out).max()))
         close(plan)
 

@@ -15,8 +15,8 @@ from fake_driver import REAL
 import jali
 from jali import Complex, Field, Lattice, Matrix, Real, Spinor, Vector, fft
 from jali.arrays import DistributedArray, layout_of
-from jali.arrays.exchange import Exchange
-from jali.arrays.libraries import LIBRARIES, Library
+from jali.arrays.exchange import BoxExchange
+from jali.arrays.array_namespaces import NAMESPACES, ArrayNamespace
 from jali.comm import DeviceArray, current
 from jali.errors import DeviceError, ParameterError, RecordingError
 from jali.fft import vendors
@@ -72,7 +72,7 @@ def test_transforms_happen_where_arrays_are(case: Any, device: str) -> None:
             x, y = spread(a, **split), spread(b, **split)
             before = fake_cupy.copies_to_host()
             found = fft.fftn(x, axes=axes)
-            plan = fft.Plan(x.layout, axes, result="transposed", norm="ortho", workspace=1 << 10)
+            plan = fft.FftPlan(x.layout, axes, result="transposed", norm="ortho", workspace=1 << 10)
             turned = plan(x)
             back, inverse = plan.adjoint(turned), fft.ifftn(y, axes=axes)
             assert fake_cupy.copies_to_host() == before
@@ -117,13 +117,13 @@ def test_a_transform_puts_no_copy_to_the_host_on_a_stream(
 ) -> None:
     """Neither what jali packs nor what carries it goes by way of the host, unless somebody asks for that."""
     monkeypatch.setattr(DeviceArray, "to_host", _refused)
-    monkeypatch.setattr(type(LIBRARIES["cupy"]), "to_host", _refused)
+    monkeypatch.setattr(type(NAMESPACES["cupy"]), "to_host", _refused)
 
     def body() -> str:
         gpu = fake_cupy.use("cuda", current().rank)
         a = numbers((6, 4, 5), "complex64")
         x = spread(a)
-        plan = fft.Plan(x.layout, provider=provider)
+        plan = fft.FftPlan(x.layout, provider=provider)
         y = plan(x)
         np.testing.assert_allclose(whole(y), np.fft.fftn(a), atol=1e-4)
         there = current().collectives.on_device(gpu)
@@ -140,15 +140,15 @@ def test_large_parts_go_in_pieces_by_messages(
     """By default, where parts are large enough; there is no collective call then, and the numbers are the same."""
     monkeypatch.setattr("jali.fft.plan.OVERLAPPED_BYTES", 0)
     cut = []
-    pipelined = Exchange.pipelined
-    monkeypatch.setattr(Exchange, "pipelined", lambda self, *a: cut.append(a[:2]) or pipelined(self, *a))
+    pipelined = BoxExchange.pipelined
+    monkeypatch.setattr(BoxExchange, "pipelined", lambda self, *a: cut.append(a[:2]) or pipelined(self, *a))
     monkeypatch.setattr("jali.comm.Communicator.all_to_all", _refused)
 
     def body() -> None:
         fake_cupy.use(device, current().rank)
         a = numbers(shape, "complex64")
         x = spread(a)
-        plan = fft.Plan(x.layout)
+        plan = fft.FftPlan(x.layout)
         for _ in range(3):
             y = plan(x)
             np.testing.assert_allclose(whole(y), np.fft.fftn(a), atol=1e-4)
@@ -172,7 +172,7 @@ def test_results_may_lie_where_numbers_came_from(axes: Any, pieces: int, device:
         lattice = Lattice(4, 4, grid=(1, 2), device=f"{device}:{rank}")
         a = numbers((8, 6, 4), "complex128")
         x = spread(a)
-        plan = fft.Plan(x.layout, axes, result="transposed", norm="ortho", pieces=pieces)
+        plan = fft.FftPlan(x.layout, axes, result="transposed", norm="ortho", pieces=pieces)
         there = plan.result_layout
         y = DistributedArray.of(there, x.local.reshape(there.local_shape))
         right = np.fft.fftn(a, axes=axes, norm="ortho")
@@ -197,7 +197,7 @@ def test_memory_of_a_plan_is_for_one_stream_after_the_other(pieces: int, device:
         parts = [spread(factor * a) for factor in range(1, 7)]
         gpu.synchronize()
         fake_cupy.wait()
-        plan, found = fft.Plan(parts[0].layout, pieces=pieces, norm="ortho"), []
+        plan, found = fft.FftPlan(parts[0].layout, pieces=pieces, norm="ortho"), []
         for x in parts:
             with fake_cupy.another_stream():
                 found.append(plan(x))
@@ -279,7 +279,7 @@ def test_fields_stay_on_their_devices(grid: tuple[int, ...], device: str) -> Non
 
 
 def test_fields_of_a_device_need_a_library_of_arrays_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Library, "installed", property(lambda self: False))
+    monkeypatch.setattr(ArrayNamespace, "installed", property(lambda self: False))
     lattice = Lattice(4, 4, device="cuda")
     with pytest.raises(
         ParameterError, match="is on a device, where transforms are of arrays of CuPy or PyTorch"
@@ -311,7 +311,7 @@ def test_graphs_repeat_transforms(case: Any, device: str) -> None:
         if kind == "irfft":
             a = [np.fft.rfftn(np.fft.irfftn(one)) for one in a]  # spectra of real numbers
         x = spread(a[0], **split)
-        plan = fft.Plan(x.layout, kind=kind, norm="ortho", result=result)
+        plan = fft.FftPlan(x.layout, kind=kind, norm="ortho", result=result)
         out = plan(x)
         out.local[...] = 7.0
         graph = jali.graph(lambda: plan(x, out), lattice)
@@ -367,7 +367,7 @@ def test_redistributions_of_arrays_are_recorded() -> None:
         lattice = Lattice(4, 4, grid=(1, 2), device=f"cuda:{rank}")
         a, b = numbers((4, 6), "float64"), numbers((4, 6), "float64", 1)
         x = spread(a)
-        exchange = Exchange(current(), x.layout.boxes, layout_of(current(), (4, 6), axis=1).boxes)
+        exchange = BoxExchange(current(), x.layout.boxes, layout_of(current(), (4, 6), axis=1).boxes)
         out = exchange.run(x.local)
         graph = jali.graph(lambda: exchange.run(x.local, out), lattice)
         x.local[...] = spread(b).local
@@ -384,8 +384,8 @@ def test_what_graphs_cannot_have_is_refused() -> None:
     lattice = Lattice(4, 4, device="cuda")
     x, f = spread(numbers((4, 4), "complex64")), Field(lattice, Complex())
     half = spread(numbers((4, 4), "float64"))
-    shifted = fft.Plan(x.layout, shift_after=(0,))
-    real = fft.Plan(half.layout, kind="rfft")
+    shifted = fft.FftPlan(x.layout, shift_after=(0,))
+    real = fft.FftPlan(half.layout, kind="rfft")
     y, host = real(half), DistributedArray((4, 4), dtype="complex64")
     host[:] = 1
     for call, words in (

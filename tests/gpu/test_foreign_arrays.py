@@ -21,7 +21,7 @@ from jali import _core
 from jali.comm import DeviceArray
 from jali.comm.device_arrays import stream_handle, view_of
 from jali.comm.elements import SIZES
-from jali.comm.whereabouts import memory_of
+from jali.comm.device_of_array import memory_of
 from jali.errors import DeviceError, ParameterError
 
 pytestmark = FAKE

@@ -17,7 +17,7 @@ import jali
 from jali import _core, linops
 from jali._core import with_gpu_prelude
 from jali.arrays import DistributedArray, StackedDistributedArray, ghosts, layout_of
-from jali.arrays.libraries import library_of
+from jali.arrays.array_namespaces import namespace_of
 from jali.codegen.cache import load_on_device
 from jali.comm import current
 from jali.errors import RecordingError
@@ -272,7 +272,7 @@ def test_a_kernel_has_rows_of_any_number_and_length(device: str) -> None:
     for rows, count in ((1, 1), (1, 1023), (3, 1025), (700, 3), (2, 0), (0, 2)):
         a, b = (random.normal(size=(rows, count + 5)) for _ in range(2))
         x, y, out = (fake_cupy.there(v)[:, 2 : 2 + count] for v in (a, b, np.zeros_like(a)))
-        by = arithmetic_on(library_of(out), out)
+        by = arithmetic_on(namespace_of(out), out)
         assert isinstance(by, ByKernel)
         assert by.gpu is gpu
         by.combine(program, [x, y], out, None)

@@ -53,12 +53,12 @@ def test_transforms_on_several_devices(
     plan.wait()
     assert ran() == 1
     plan.to_natural()
-    plan.fetch(out)
+    plan.copy_to_host(out)
     np.testing.assert_allclose(out, wanted, atol=exact * 300)
-    plan.fetch_natural(out)
+    plan.copy_natural_to_host(out)
     np.testing.assert_allclose(out, wanted, atol=exact * 300)
     plan.transform(inverse=True)
-    plan.fetch(out)
+    plan.copy_to_host(out)
     np.testing.assert_allclose(out / a.size, a, atol=exact)
     with pytest.raises(ParameterError, match="is needed, not of"):
         plan.load(a.T.copy())

@@ -17,7 +17,7 @@ from fake_driver import REAL, make_fake_driver, make_fake_fft, use_fake_gpus
 from jali import _core
 from jali.errors import DeviceError, ParameterError
 from jali.fft import vendors
-from jali.fft.providers import PROVIDERS, Means, provider_for
+from jali.fft.providers import PROVIDERS, Resources, provider_for
 
 pytestmark = pytest.mark.skipif(REAL, reason="CUDA's driver is the machine's in this run")
 KINDS = {"cuda": "cufft", "hip": "hipfft"}
@@ -106,13 +106,13 @@ def test_complex_transforms_of_every_axis_and_storage(kind: str, shape: tuple[in
                 ):
                     x = view(fake_cupy.there(a))
                     out = x if name == "within" else fake_cupy.empty(shape, dtype)
-                    found = provider.c2c(x, axes, True, norm, out, Means())
+                    found = provider.c2c(x, axes, True, norm, out, Resources())
                     assert found is out
                     close(out, np.fft.fftn(a, axes=axes, norm=norm))
                     if name != "within":
                         close(x, a)  # as it was
                     back = fake_cupy.empty(shape, dtype)
-                    close(provider.c2c(out, axes, False, norm, back, Means()), a)
+                    close(provider.c2c(out, axes, False, norm, back, Resources()), a)
 
 
 @pytest.mark.short(2)
@@ -128,11 +128,11 @@ def test_real_transforms_of_every_axis_and_storage(kind: str, shape: tuple[int, 
                 axes = tuple(axes)
                 for norm, view in zip(itertools.cycle(("backward", "ortho", "forward")), views(a).values(), strict=False):  # fmt: skip
                     x = view(fake_cupy.there(a))
-                    y = provider.r2c(x, axes, norm, Means())
+                    y = provider.r2c(x, axes, norm, Resources())
                     close(y, np.fft.rfftn(a, axes=axes, norm=norm))
                     close(x, a)
                     spectrum = fake_cupy.asnumpy(y)
-                    close(provider.c2r(y, shape[axes[-1]], axes, norm, Means()), a)
+                    close(provider.c2r(y, shape[axes[-1]], axes, norm, Resources()), a)
                     close(y, spectrum)  # which the library would have overwritten
 
 
@@ -149,12 +149,12 @@ def test_a_block_is_one_call_and_plans_are_kept(log: Callable[[str], list[str]])
         ((1,), "5 of 4"),  # for each of 3 planes
     ):
         for _ in range(2):
-            provider.c2c(x, axes, True, "backward", x, Means())
+            provider.c2c(x, axes, True, "backward", x, Resources())
         assert log("MakePlanMany64") == [f"cufftMakePlanMany64 {wanted}"]
     assert library.plans == 5
     for n in range(6, 6 + vendors.MOST_PLANS):
         y = fake_cupy.there(numbers((n,), "complex64"))
-        provider.c2c(y, (0,), True, "backward", y, Means())
+        provider.c2c(y, (0,), True, "backward", y, Resources())
     assert library.plans == vendors.MOST_PLANS
     assert len(log("Destroy")) == 5
     library.forget()
@@ -166,11 +166,11 @@ def test_many_small_calls_become_one_on_a_copy(log: Callable[[str], list[str]]) 
     a = numbers((40, 4, 30), "complex128")
     for workspace, calls in ((None, 1), (1 << 20, 30)):  # a copy is no small work area
         x = fake_cupy.there(a)
-        PROVIDERS["cufft"].c2c(x, (1,), True, "ortho", x, Means(workspace=workspace))
+        PROVIDERS["cufft"].c2c(x, (1,), True, "ortho", x, Resources(workspace=workspace))
         close(x, np.fft.fft(a, axis=1, norm="ortho"))
         assert len(log("ExecZ2Z")) == calls
     a = numbers((40, 4, 30), "float32")
-    y = PROVIDERS["cufft"].r2c(fake_cupy.there(a), (1,), "ortho", Means())
+    y = PROVIDERS["cufft"].r2c(fake_cupy.there(a), (1,), "ortho", Resources())
     close(y, np.fft.rfft(a, axis=1, norm="ortho"))
     assert len(log("ExecR2C")) == 1
 
@@ -179,23 +179,23 @@ def test_work_areas_stay_below_the_limit(log: Callable[[str], list[str]]) -> Non
     gpu = fake_cupy.use("cuda", 0)
     a = numbers((10, 8), "complex64")  # 64 bytes each
     x = fake_cupy.there(a)
-    PROVIDERS["cufft"].c2c(x, (1,), True, "backward", x, Means(workspace=3 * 64 + 5))
+    PROVIDERS["cufft"].c2c(x, (1,), True, "backward", x, Resources(workspace=3 * 64 + 5))
     close(x, np.fft.fft(a))
     assert [line.split()[1] for line in log("MakePlanMany64")] == ["10", "3", "1"]
     x = fake_cupy.there(a)
-    PROVIDERS["cufft"].c2c(x, (1,), True, "backward", x, Means(workspace=3 * 64 + 5))
+    PROVIDERS["cufft"].c2c(x, (1,), True, "backward", x, Resources(workspace=3 * 64 + 5))
     assert len(log("ExecC2C")) == 4
     with pytest.raises(
         ParameterError, match=r"a transform C2C of 8 numbers takes 64 bytes .* limit is 63 bytes"
     ):
-        PROVIDERS["cufft"].c2c(x, (1,), True, "backward", x, Means(workspace=63))
+        PROVIDERS["cufft"].c2c(x, (1,), True, "backward", x, Resources(workspace=63))
     b = numbers((9, 7), "float64")  # every second one begins where no complex number may
-    y = PROVIDERS["cufft"].r2c(fake_cupy.there(b), (1,), "backward", Means(workspace=3 * 7 * 16))
+    y = PROVIDERS["cufft"].r2c(fake_cupy.there(b), (1,), "backward", Resources(workspace=3 * 7 * 16))
     close(y, np.fft.rfft(b))
-    close(PROVIDERS["cufft"].c2r(y, 7, (1,), "backward", Means(workspace=3 * 7 * 16)), b)
+    close(PROVIDERS["cufft"].c2r(y, 7, (1,), "backward", Resources(workspace=3 * 7 * 16)), b)
     assert {line.split()[1] for line in log("MakePlanMany64")} == {"9", "2", "1"}
     c = numbers((4, 6, 5), "float32")
-    tight = Means(workspace=6 * 5 * 8 - 1)  # less than a plane: one axis at a time
+    tight = Resources(workspace=6 * 5 * 8 - 1)  # less than a plane: one axis at a time
     y = PROVIDERS["cufft"].r2c(fake_cupy.there(c), (0, 1, 2), "ortho", tight)
     close(y, np.fft.rfftn(c, norm="ortho"))
     close(PROVIDERS["cufft"].c2r(y, 5, (0, 1, 2), "ortho", tight), c)
@@ -274,9 +274,9 @@ def test_failing_calls_say_what_failed(
     words = f"{prefix.upper()}_{words}" if code != 99 else words
     text = f"{prefix}{name} .3 transforms C2C of 11 numbers. failed with code {code}: {words}"
     with pytest.raises(DeviceError, match=text):
-        PROVIDERS[prefix].c2c(x, (1,), True, "backward", x, Means())
+        PROVIDERS[prefix].c2c(x, (1,), True, "backward", x, Resources())
     monkeypatch.delenv("JALI_FAKE_FFT_FAIL")
-    PROVIDERS[prefix].c2c(x, (1,), True, "backward", x, Means())
+    PROVIDERS[prefix].c2c(x, (1,), True, "backward", x, Resources())
     if name == "MakePlanMany64":
         assert len(log("Destroy")) == 1  # what came to nothing
 
@@ -294,7 +294,7 @@ def test_a_plan_is_made_in_the_context_of_its_array(fake_driver: Path) -> None:
     x = fake_cupy.there(a)
     _core.Gpu.open("cuda", 2).synchronize()
     before = now()
-    PROVIDERS["cufft"].c2c(x, (0,), True, "backward", x, Means())
+    PROVIDERS["cufft"].c2c(x, (0,), True, "backward", x, Resources())
     assert now() == before
     close(x, np.fft.fft(a))
 
@@ -310,7 +310,7 @@ def test_work_is_on_the_stream_of_the_array() -> None:
         copy(ctypes.c_uint64(x.data.ptr), ctypes.c_void_p(b.ctypes.data), ctypes.c_size_t(b.nbytes), stream)
         == 0
     )
-    PROVIDERS["cufft"].c2c(x, (0,), True, "backward", x, Means())
+    PROVIDERS["cufft"].c2c(x, (0,), True, "backward", x, Resources())
     assert np.array_equal(np.array(fake_cupy._plain(x)), a)  # nobody has waited
     close(x, np.fft.fft(b))
 

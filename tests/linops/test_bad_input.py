@@ -19,7 +19,7 @@ from programs import need_mpi, on_ranks, run_program
 
 from jali import comm
 from jali.arrays import DistributedArray, Partition, StackedDistributedArray
-from jali.arrays.libraries import LIBRARIES
+from jali.arrays.array_namespaces import NAMESPACES
 from jali.errors import LayoutError, ParameterError, RankError, ShapeError
 from jali.linops import (
     FFT,
@@ -229,9 +229,9 @@ def test_stacks_sum_each_array_over_its_own_group() -> None:
     def run() -> None:
         a, b = np.arange(8.0), np.arange(4.0) + 1
         masked, plain = DistributedArray.to_dist(a, mask=[0, 0, 1, 1]), DistributedArray.to_dist(b)
-        everywhere = DistributedArray.to_dist(b, partition=Partition.BROADCAST)
+        replicated = DistributedArray.to_dist(b, partition=Partition.BROADCAST)
         half = a.reshape(2, 4)[comm.current().rank // 2]
-        stack = StackedDistributedArray([masked, plain, everywhere])
+        stack = StackedDistributedArray([masked, plain, replicated])
         assert stack.dot(stack) == half @ half + 2 * (b @ b)
 
     comm.virtual_ranks(4, run)
@@ -270,7 +270,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
     found = types.ModuleType("cupy")
     found.empty = lambda shape, dtype: ndarray(np.empty(shape, dtype))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "cupy", found)
-    monkeypatch.setitem(LIBRARIES["cupy"].__dict__, "xp", found)
+    monkeypatch.setitem(NAMESPACES["cupy"].__dict__, "xp", found)
     return found
 
 
@@ -366,9 +366,9 @@ def test_in_checked_mode_arrays_that_differ_between_ranks_are_refused(apply: Cal
         lambda x, z: x.__setitem__(0, 1j),
         lambda x, z: x.__setitem__(0, np.complex64(1)),
         lambda x, z: x.__setitem__(slice(0, 2), [1, 1j]),
-        lambda x, z: x.globally.__setitem__(slice(None), z),
-        lambda x, z: x.globally.__setitem__(slice(0, 2), np.array([1, 1j])),
-        lambda x, z: x.globally.__setitem__(0, 1j),
+        lambda x, z: x.global_index.__setitem__(slice(None), z),
+        lambda x, z: x.global_index.__setitem__(slice(0, 2), np.array([1, 1j])),
+        lambda x, z: x.global_index.__setitem__(0, 1j),
     ],
 )
 def test_assigning_complex_numbers_to_real_arrays_is_refused(

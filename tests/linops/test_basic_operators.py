@@ -88,8 +88,8 @@ def test_restriction(ranks: int, dtype: str, axis: int, split: int, iava: list[i
             back[(slice(None),) * (axis % 2) + (iava,)] = right
             np.testing.assert_array_equal((op.H @ y).asarray(), back)
             assert (op.H @ y).layout is x.layout
-            everywhere = DistributedArray.to_dist(a, partition=Partition.BROADCAST)
-            np.testing.assert_array_equal((op @ everywhere).local, right)
+            replicated = DistributedArray.to_dist(a, partition=Partition.BROADCAST)
+            np.testing.assert_array_equal((op @ replicated).local, right)
             assert dottest(op, rtol=CLOSE[dtype], atol=CLOSE[dtype])
             if split == 0:  # flat vectors too
                 flat = op @ x.ravel()
@@ -182,7 +182,7 @@ def test_a_diagonal_meets_flat_vectors_in_c_order_or_not_at_all(ranks: int, shap
                 with pytest.raises(ShapeError, match="has its elements in C order"):
                     call(flat)
         op = Diagonal(DistributedArray.to_dist(W, partition=Partition.BROADCAST))
-        everywhere = DistributedArray.to_dist(x.reshape(-1), partition=Partition.BROADCAST)
-        assert np.allclose((op @ everywhere).asarray(), (W * x).reshape(-1))
+        replicated = DistributedArray.to_dist(x.reshape(-1), partition=Partition.BROADCAST)
+        assert np.allclose((op @ replicated).asarray(), (W * x).reshape(-1))
 
     comm.virtual_ranks(ranks, run)

@@ -27,7 +27,7 @@ from jali.linops import (
 RANKS = [1, 2, 3, 4]
 TYPES = ["float32", "float64", "complex64", "complex128"]
 CLOSE = {"float32": 1e-5, "float64": 1e-12, "complex64": 1e-5, "complex128": 1e-12}
-SCATTERED, EVERYWHERE = Partition.SCATTER, Partition.BROADCAST
+SCATTERED, REPLICATED = Partition.SCATTER, Partition.BROADCAST
 
 
 def numbers(shape: Any, dtype: str, seed: int) -> np.ndarray:
@@ -61,7 +61,7 @@ def local(matrix: np.ndarray, kind: str) -> Any:
 
 def spread(x: np.ndarray, parts: Any) -> DistributedArray:
     if parts is None:
-        return DistributedArray.to_dist(x, partition=EVERYWHERE)
+        return DistributedArray.to_dist(x, partition=REPLICATED)
     return DistributedArray.to_dist(x, local_shapes=[(n,) for n in parts])
 
 
@@ -226,7 +226,7 @@ def test_types_hold_what_comes() -> None:
         single, whole = np.ones((2, 2), "float32"), np.ones((2, 2), "complex64")
         mixed = VStack([single] if c.rank == 0 else [whole])
         assert mixed.dtype == np.complex64  # on all ranks
-        x = DistributedArray.to_dist(np.ones(2, "float32"), partition=EVERYWHERE)
+        x = DistributedArray.to_dist(np.ones(2, "float32"), partition=REPLICATED)
         assert mixed.matvec(x).dtype == np.complex64
         op = BlockDiag([single])
         assert op.dtype == np.float32
@@ -360,7 +360,7 @@ def test_what_does_not_fit_is_said_on_all_ranks() -> None:
         ),
         (
             BlockDiag,
-            lambda: DistributedArray.to_dist(np.ones(5), partition=EVERYWHERE),
+            lambda: DistributedArray.to_dist(np.ones(5), partition=REPLICATED),
             r"takes a scattered vector, this one has Partition.BROADCAST: take x.redistribute",
         ),
         (
@@ -385,7 +385,7 @@ def test_what_does_not_fit_is_said_on_all_ranks() -> None:
         ),
         (
             VStack,
-            lambda: DistributedArray((2,), base_comm=comm.current().duplicate(), partition=EVERYWHERE),
+            lambda: DistributedArray((2,), base_comm=comm.current().duplicate(), partition=REPLICATED),
             "another communicator",
         ),
     ):

@@ -180,8 +180,8 @@ def test_functions_are_operators(ranks: int, monkeypatch: pytest.MonkeyPatch) ->
             parts.H @ v
         assert "sizes of an operator's parts" not in counted  # they are known
         comm.current().core.barrier()
-        everywhere = DistributedArray.to_dist(np.arange(7.0), partition=Partition.BROADCAST)
-        np.testing.assert_array_equal((parts @ everywhere).local, np.repeat(np.arange(7.0), 2))
+        replicated = DistributedArray.to_dist(np.arange(7.0), partition=Partition.BROADCAST)
+        np.testing.assert_array_equal((parts @ replicated).local, np.repeat(np.arange(7.0), 2))
         for wrong, error, words in (
             (lambda x: 3, ParameterError, "matvec of .* gave int, not a DistributedArray"),
             (lambda x: DistributedArray((8,)), ShapeError, r"the result of matvec has 8 elements .*, not 7"),

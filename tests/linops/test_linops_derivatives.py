@@ -370,7 +370,7 @@ def test_mistakes_are_told() -> None:
     with pytest.raises(ShapeError, match="stack of 2"):
         Gradient((4, 3)).rmatvec(StackedDistributedArray([whole]))
     with pytest.raises(ShapeError, match="acts on arrays of shape"):
-        Gradient((4, 3)).rmatvec(StackedDistributedArray([whole.globally[:2], whole.globally[2:]]))
+        Gradient((4, 3)).rmatvec(StackedDistributedArray([whole.global_index[:2], whole.global_index[2:]]))
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -100,11 +100,11 @@ def cupy(monkeypatch):
     made.asnumpy = _host
     made.finfo = np.finfo
     monkeypatch.setitem(sys.modules, "cupy", made)
-    from jali.arrays.libraries import LIBRARIES
+    from jali.arrays.array_namespaces import NAMESPACES
 
-    monkeypatch.delitem(LIBRARIES["cupy"].__dict__, "xp", raising=False)
+    monkeypatch.delitem(NAMESPACES["cupy"].__dict__, "xp", raising=False)
     yield made
-    LIBRARIES["cupy"].__dict__.pop("xp", None)
+    NAMESPACES["cupy"].__dict__.pop("xp", None)
 
 
 def there(a: np.ndarray, **named: Any) -> DistributedArray:

@@ -277,7 +277,7 @@ def test_parts_that_are_views_or_never_change_are_taken(engine) -> None:
 
     def run() -> None:
         op = SiteOperator(laplacian, laplacian, (9, 4), dtype="float32")
-        x = DistributedArray.to_dist(a).globally[:, 1:5]
+        x = DistributedArray.to_dist(a).global_index[:, 1:5]
         assert not x.local.flags.c_contiguous
         y = op @ (x if engine == "numpy" else DistributedArray.to_dist(a[:, 1:5]).as_engine("jax"))
         assert y.engine == engine

@@ -9,7 +9,7 @@ import pytest
 
 from jali import comm
 from jali.arrays import DistributedArray, Partition
-from jali.arrays.libraries import LIBRARIES
+from jali.arrays.array_namespaces import NAMESPACES
 from jali.errors import ParameterError
 from jali.linops import MDC, Fredholm1, MatrixMult, NonStationaryConvolve1D, NonStationaryConvolve2D
 from jali.linops.local import LocalOperator
@@ -71,7 +71,7 @@ def test_filters() -> None:
 
 
 def test_tensors_of_devices_need_cupy_for_local_operators() -> None:
-    if LIBRARIES["cupy"].installed:
+    if NAMESPACES["cupy"].installed:
         pytest.skip("CuPy is installed")
     elsewhere = torch.empty(3, device="meta")  # not on the host, as far as this asks
     with pytest.raises(ParameterError, match=r"by way of CuPy: engine 'cupy' is not installed"):

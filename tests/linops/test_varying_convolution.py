@@ -71,16 +71,16 @@ def compare(Op: Any, serial: Any, m: np.ndarray, axis: int, dtype: str) -> None:
 @pytest.mark.parametrize(("dims", "axis"), [((17,), 0), ((17, 3), 0), ((3, 17), -1), ((2, 17, 3), 1)])
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(
-    ("length", "places"), [(5, [2, 6, 10]), (9, [0, 16]), (3, range(0, 17)), (1, [4, 5])]
+    ("length", "positions"), [(5, [2, 6, 10]), (9, [0, 16]), (3, range(0, 17)), (1, [4, 5])]
 )
-def test_one_axis(ranks: int, dims: tuple[int, ...], axis: int, dtype: str, length: int, places: Any) -> None:
+def test_one_axis(ranks: int, dims: tuple[int, ...], axis: int, dtype: str, length: int, positions: Any) -> None:
     pylops = pytest.importorskip("pylops")
-    places = list(places)
-    hs, m = numbers((len(places), length), dtype, 1), numbers(dims, dtype, 2)
-    serial = pylops.signalprocessing.NonStationaryConvolve1D(dims, hs, places, axis=axis, dtype=dtype)
+    positions = list(positions)
+    hs, m = numbers((len(positions), length), dtype, 1), numbers(dims, dtype, 2)
+    serial = pylops.signalprocessing.NonStationaryConvolve1D(dims, hs, positions, axis=axis, dtype=dtype)
 
     def run() -> None:
-        compare(NonStationaryConvolve1D(dims, hs, places, axis), serial, m, axis % len(dims), dtype)
+        compare(NonStationaryConvolve1D(dims, hs, positions, axis), serial, m, axis % len(dims), dtype)
 
     comm.virtual_ranks(ranks, run)
 
@@ -140,26 +140,26 @@ def test_neighbours_exchange_half_a_filter(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_mistakes_say_what_would_be_right() -> None:
-    hs, places = np.ones((3, 5)), [2, 6, 10]
+    hs, positions = np.ones((3, 5)), [2, 6, 10]
     with pytest.raises(ValueError, match="filters hs must have odd length"):
-        NonStationaryConvolve1D(17, hs[:, :-1], places)
+        NonStationaryConvolve1D(17, hs[:, :-1], positions)
     with pytest.raises(ValueError, match="must be regularly sampled"):
         NonStationaryConvolve1D(17, hs, [2, 6, 11])
     with pytest.raises(ValueError, match="smaller than dims, 10"):
-        NonStationaryConvolve1D(10, hs, places)
-    with pytest.raises(ShapeError, match="3 filters, ih has places for 2"):
-        NonStationaryConvolve1D(17, hs, places[:2])
+        NonStationaryConvolve1D(10, hs, positions)
+    with pytest.raises(ShapeError, match="3 filters, ih has positions for 2"):
+        NonStationaryConvolve1D(17, hs, positions[:2])
     with pytest.raises(ShapeError, match="axis 1"):
-        NonStationaryConvolve1D(17, hs, places, axis=1)
+        NonStationaryConvolve1D(17, hs, positions, axis=1)
     with pytest.raises(ParameterError, match="imaginary"):
-        NonStationaryConvolve1D(17, hs * 1j, places, dtype="float64")
+        NonStationaryConvolve1D(17, hs * 1j, positions, dtype="float64")
     with pytest.raises(ValueError, match="filters hs must have odd length"):
-        NonStationaryConvolve2D((17, 17), np.ones((3, 3, 5, 4)), places, places)
+        NonStationaryConvolve2D((17, 17), np.ones((3, 3, 5, 4)), positions, positions)
     with pytest.raises(ValueError, match="ihz of the filters must be regularly sampled"):
-        NonStationaryConvolve2D((17, 17), np.ones((3, 3, 5, 5)), places, [1, 2, 4])
+        NonStationaryConvolve2D((17, 17), np.ones((3, 3, 5, 5)), positions, [1, 2, 4])
 
     def run() -> None:
-        Op = NonStationaryConvolve1D((17, 3), hs, places, axis=0)
+        Op = NonStationaryConvolve1D((17, 3), hs, positions, axis=0)
         with pytest.raises(ShapeError, match="no whole rows of 3"):
             Op @ DistributedArray(51, local_shapes=[25, 26])
         with pytest.raises(ShapeError, match=r"arrays of shape \(17, 3\)"):

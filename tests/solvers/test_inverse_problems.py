@@ -298,14 +298,14 @@ def test_several_sums_are_one_all_reduce(monkeypatch: pytest.MonkeyPatch) -> Non
     def run() -> None:
         x = DistributedArray.to_dist(np.arange(7.0))
         z = DistributedArray.to_dist(np.arange(4.0) * 1j)
-        everywhere = DistributedArray.to_dist(np.arange(3.0), partition=Partition.BROADCAST)
-        stack = StackedDistributedArray([x, everywhere])
+        replicated = DistributedArray.to_dist(np.arange(3.0), partition=Partition.BROADCAST)
+        stack = StackedDistributedArray([x, replicated])
         found = sums(
             (x, x),
             (z, z),
             (x, lambda part: part.max(initial=0)),
             (stack, stack),
-            ([x, everywhere],) * 2,
+            ([x, replicated],) * 2,
             (np.ones(3),) * 2,
         )
         wanted = [91, 14, sum(max(p, default=0) for p in np.array_split(np.arange(7), 3)), 96, 96, 3]

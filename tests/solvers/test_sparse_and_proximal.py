@@ -58,7 +58,7 @@ def diagonal(blocks: list[np.ndarray]) -> np.ndarray:
     return out
 
 
-def everywhere(x: np.ndarray) -> DistributedArray:
+def replicated(x: np.ndarray) -> DistributedArray:
     return DistributedArray.to_dist(x, partition=Partition.BROADCAST)
 
 
@@ -121,7 +121,7 @@ def test_the_step_length_is_found(ranks: int, solver: Any) -> None:
             x = solver(
                 Op,
                 DistributedArray.to_dist(y),
-                everywhere(np.zeros(COLUMNS)),
+                replicated(np.zeros(COLUMNS)),
                 maxiter=3000,
                 eps=4.0,
                 atol=1e-13,

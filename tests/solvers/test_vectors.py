@@ -13,7 +13,7 @@ import pytest
 
 import jali
 from jali import Complex, Field, Lattice, Real
-from jali.arrays.libraries import LIBRARIES
+from jali.arrays.array_namespaces import NAMESPACES
 from jali.errors import LayoutError, ParameterError, SolverError
 from jali.lattice import vectors as of_fields
 from jali.solvers import VectorKind, cg, register, vectors, vectors_of
@@ -116,7 +116,7 @@ def fake_library(monkeypatch, name, kind, **more):
     for key, value in more.items():
         setattr(fake, key, value)
     monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setitem(LIBRARIES[name].__dict__, "xp", module)  # which it keeps
+    monkeypatch.setitem(NAMESPACES[name].__dict__, "xp", module)  # which it keeps
     return lambda a: np.asarray(a).view(fake)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jali.arrays.distributed import DistributedArray, Globally, from_field
+from jali.arrays.distributed import DistributedArray, GlobalIndex, from_field
 from jali.arrays.layout import Layout, Partition, communicator_of, layout_of, local_split
 from jali.arrays.stacked import StackedDistributedArray
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Contents",
     "DistributedArray",
-    "Globally",
+    "GlobalIndex",
     "Layout",
     "Partition",
     "StackedDistributedArray",

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from jali import _core
-from jali.arrays import elementwise, ghosts, moves, reductions, relayout
-from jali.arrays.everywhere import assign, that_of_rank_0
+from jali.arrays import elementwise, ghosts, redistribution, reductions, relayout
+from jali.arrays.replicated import assign, from_rank_0
 from jali.arrays.fields import FieldPart, layout_of_lattice, part_of_memory, to_field
-from jali.arrays.globally import Globally, slices_of
+from jali.arrays.global_index import GlobalIndex, slices_of
 from jali.arrays.layout import C_ORDER, Layout, Partition, Shape, communicator_of, layout_of
-from jali.arrays.libraries import elements_of, library_by_name, library_of, where_its_part_is
+from jali.arrays.array_namespaces import elements_of, namespace_by_name, namespace_of, where_its_part_is
 from jali.comm import Communicator
 from jali.comm.given import flag, integer
 from jali.errors import LayoutError, ParameterError, ShapeError
@@ -43,7 +43,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     - `mask`: a number for each rank; ranks with the same number are a group of their own for dot products and norms.
     - `base_comm_nccl`: for scripts of others: it changes nothing, since the communicator finds the best way itself.
 
-    `x[...]` has local indices, `x.globally[...]` global ones. Operators and NumPy's ufuncs work on arrays of the same layout and on
+    `x[...]` has local indices, `x.global_index[...]` global ones. Operators and NumPy's ufuncs work on arrays of the same layout and on
     numbers, with NumPy's rules for types. Raises ShapeError where shapes do not fit; ParameterError for what is no partition or
     communicator, and where elements are no numbers.
     """
@@ -72,13 +72,13 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
             ranks, global_shape, partition, axis, grid=grid, local_shapes=local_shapes, mask=mask
         )
         if local_array is None:
-            library = library_by_name(engine)
+            namespace = namespace_by_name(engine)
             with elements_of(engine, dtype):
-                local_array = library.part(layout, dtype)
+                local_array = namespace.part(layout, dtype)
         elif isinstance(local_array, _core.PlacedArray):
             local_array = part_of_memory(layout, local_array)
         else:
-            library_of(local_array)
+            namespace_of(local_array)
         self._set(layout, local_array, base_comm)
 
     def _set(self, layout: Layout, local: Any, base_comm: Any = None) -> None:
@@ -86,7 +86,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
             if isinstance(local, np.generic):  # what NumPy makes of arrays of no dimension
                 local = np.asarray(local)
             if not hasattr(local, "shape"):
-                library_of(local)  # which says what there may be
+                namespace_of(local)  # which says what there may be
         if type(local) is np.ndarray and local.dtype.kind in "OSUMmV" and local.dtype.name != "bfloat16":
             raise ParameterError(
                 f"the elements of a DistributedArray are numbers, not {local.dtype}: convert the array (x.astype)"
@@ -123,12 +123,12 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         grid: Sequence[int] | None = None,
     ) -> DistributedArray:
         """Spread an array that every rank has; each takes a copy of its part. Of BROADCAST, that of rank 0 counts."""
-        library = library_of(x)
+        namespace = namespace_of(x)
         layout = layout_of(
             communicator_of(base_comm), x.shape, partition, axis, grid=grid, local_shapes=local_shapes, mask=mask,
             flat_of=C_ORDER if len(x.shape) == 1 else None,
         )  # fmt: skip
-        part = that_of_rank_0(layout, lambda: library.copy(x[slices_of(layout.box, ())]))
+        part = from_rank_0(layout, lambda: namespace.copy(x[slices_of(layout.box, ())]))
         return cls.of(layout, part, base_comm)
 
     def _with(self, local: Any) -> DistributedArray:
@@ -159,13 +159,13 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     @local_array.setter
     def local_array(self, value: Any) -> None:
-        before = library_of(self._local)
+        before = namespace_of(self._local)
         if self.layout.of_rank_0:
-            self._local = that_of_rank_0(self.layout, lambda: self._with(value)._local)
+            self._local = from_rank_0(self.layout, lambda: self._with(value)._local)
         else:
             self._set(self.layout, value, self._base_comm)
-        if library_of(self._local) is not before:
-            self._engine = library_of(self._local).name
+        if namespace_of(self._local) is not before:
+            self._engine = namespace_of(self._local).name
 
     local = local_array
 
@@ -251,7 +251,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         try:
             return self._engine
         except AttributeError:  # not asked for yet
-            self._engine = library_of(self._local).name
+            self._engine = namespace_of(self._local).name
         return self._engine
 
     def __repr__(self) -> str:
@@ -317,7 +317,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
             if type(self._local) is np.ndarray:
                 self._local[where] = value
             else:
-                self._local = library_of(self._local).put(self._local, where, value)
+                self._local = namespace_of(self._local).put(self._local, where, value)
         except IndexError as error:
             raise IndexError(f"{error}{self._indices_are_local()}") from None
         except ValueError as error:
@@ -330,7 +330,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         if self.local_shape == self.global_shape:
             return ""
         return (
-            f": x[...] has the indices of this rank's part, of shape {self.local_shape}; x.globally[...] has those of the whole, of shape "
+            f": x[...] has the indices of this rank's part, of shape {self.local_shape}; x.global_index[...] has those of the whole, of shape "
             f"{self.global_shape}, to which all ranks assign the same value"
         )
 
@@ -343,9 +343,9 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return value
 
     @property
-    def globally(self) -> Globally:
-        """Elements by global indices: `x.globally[10:20, 3]` is a DistributedArray, and may be assigned to."""
-        return Globally(self)
+    def global_index(self) -> GlobalIndex:
+        """Elements by global indices: `x.global_index[10:20, 3]` is a DistributedArray, and may be assigned to."""
+        return GlobalIndex(self)
 
     # --- arithmetic -----------------------------------------------------------------------------------------
 
@@ -387,26 +387,26 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     @property
     def imag(self) -> DistributedArray:
         """Imaginary parts."""
-        local = library_of(self._local).imag(self._local)
+        local = namespace_of(self._local).imag(self._local)
         return self._with(local)
 
     def astype(self, dtype: Any) -> DistributedArray:
         """A copy with elements of another type."""
         with elements_of(self.engine, dtype):
-            found = library_of(self._local).astype(self._local, dtype)
+            found = namespace_of(self._local).astype(self._local, dtype)
         return self._with(found)
 
     def copy(self) -> DistributedArray:
         """With the same values."""
-        return self._with(library_of(self._local).copy(self._local))
+        return self._with(namespace_of(self._local).copy(self._local))
 
     def zeros_like(self) -> DistributedArray:
         """Of the same layout and type, all 0."""
-        return self._with(library_of(self._local).zeros_like(self._local))
+        return self._with(namespace_of(self._local).zeros_like(self._local))
 
     def empty_like(self) -> DistributedArray:
         """Of the same layout and type; values are not set: the one way to ask for what is not zero."""
-        return self._with(library_of(self._local).empty_like(self._local))
+        return self._with(namespace_of(self._local).empty_like(self._local))
 
     # --- other memory ---------------------------------------------------------------------------------------
 
@@ -416,12 +416,12 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
         Raises LayoutError where that library cannot use the memory. With "jali" all ranks call it.
         """
-        library = library_by_name(engine)
-        if library_of(self._local) is library:
+        namespace = namespace_by_name(engine)
+        if namespace_of(self._local) is namespace:
             return self
         if engine == "jali":
             return self._with(FieldPart(self.to_field()))
-        return self._with(library.sharing(self._local))
+        return self._with(namespace.sharing(self._local))
 
     def to_field(self, element: Any = None, boundary: Any = None) -> Any:
         """A `jali.Field` in the memory of this array: what is written to one is in the other. Collective.
@@ -441,11 +441,11 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         ranks have, none. One of the two may be in parts where all ranks have the other."""
         return reductions.dot(self, y, flag("vdot", vdot, ParameterError))
 
-    def check_same(self) -> None:
+    def check_replicated(self) -> None:
         """In checked mode LayoutError, on all ranks, where an array that all ranks have differs between them (`Communicator.checked`);
         otherwise nothing."""
         if not self.layout.scattered:
-            moves.check_same(self.layout, self._local)
+            redistribution.check_replicated(self.layout, self._local)
 
     # Along an axis, or several, the result is a DistributedArray: of Partition.BROADCAST where one of them is split over ranks, else split
     # as this one is.
@@ -488,12 +488,12 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     @where_its_part_is
     def argmax(self, axis: int | None = None) -> Any:
         """The index of the first largest element along an axis, or in the whole made flat in C order. Raises as `max`. Two all-reduces."""
-        return reductions.place_of_extreme(self, "max", axis)
+        return reductions.index_of_extreme(self, "max", axis)
 
     @where_its_part_is
     def argmin(self, axis: int | None = None) -> Any:
         """The index of the first smallest element, as `argmax`."""
-        return reductions.place_of_extreme(self, "min", axis)
+        return reductions.index_of_extreme(self, "min", axis)
 
     @where_its_part_is
     def any(self, axis: Axis = None) -> Any:
@@ -514,7 +514,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         """
         from jali.arrays.norms import norm
 
-        self.check_same()
+        self.check_replicated()
         return norm(self, ord, axis)
 
     # --- other layouts --------------------------------------------------------------------------------------
@@ -534,11 +534,11 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def asarray(self, masked: bool = False) -> Any:
         """The whole, on every rank; with `masked` what this rank's group has. Collective where ranks have parts."""
         flag("masked", masked, ParameterError)
-        self.check_same()
-        if library_of(self._local).complete:
-            return self._local.whole()
-        return library_of(self._local).made_of(
-            self._local, lambda local: moves.whole(self.layout, local, masked)
+        self.check_replicated()
+        if namespace_of(self._local).complete:
+            return self._local.gather()
+        return namespace_of(self._local).made_of(
+            self._local, lambda local: redistribution.gather(self.layout, local, masked)
         )
 
     @where_its_part_is
@@ -572,7 +572,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
         whole there are none. They may be more than a neighbour has. Collective. Raises ShapeError for a grid of axes and negative
         numbers."""
         front, back = _cells(cells_front), _cells(cells_back)
-        return library_of(self._local).made_of(
+        return namespace_of(self._local).made_of(
             self._local, lambda local: ghosts.with_ghosts(self.layout, local, front, back)
         )
 
@@ -580,9 +580,9 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def ghost_cells(self, cells_front: int = 0, cells_back: int = 0) -> tuple[Any, Any]:
         """The neighbours' cells alone, those in front and those behind, as `add_ghost_cells` puts them around a copy of the part:
         what moves is all that this costs. Collective."""
-        library, front, back = library_of(self._local), _cells(cells_front), _cells(cells_back)
-        found = ghosts.ghosts_alone(self.layout, library.lent(self._local), front, back)
-        return library.returned(found[0]), library.returned(found[1])
+        namespace, front, back = namespace_of(self._local), _cells(cells_front), _cells(cells_back)
+        found = ghosts.ghosts_alone(self.layout, namespace.mutable_view(self._local), front, back)
+        return namespace.from_mutable(found[0]), namespace.from_mutable(found[1])
 
 
 def _cells(given: int | None) -> int:

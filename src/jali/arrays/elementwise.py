@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jali.arrays.layout import C_ORDER
-from jali.arrays.libraries import is_complex, library_of
+from jali.arrays.array_namespaces import is_complex, namespace_of
 from jali.errors import LayoutError, ParameterError, ShapeError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def check_alike(x: DistributedArray, y: DistributedArray, what: str) -> Layout:
             f"{what}: the elements of two flat vectors are in different orders, one is {mine!r}, the other {theirs!r}; redistribute the "
             "arrays that they were made of alike, or make them flat after x.redistribute(0)"
         )
-    engines = library_of(x._local).name, library_of(y._local).name
+    engines = namespace_of(x._local).name, namespace_of(y._local).name
     if len(set(engines)) > 1:
         raise ShapeError(
             f"{what}: parts of one array are of {engines[0]}, of the other of {engines[1]}; put one where the other is, as "
@@ -115,7 +115,7 @@ def apply_ufunc(
             check_alike(first, x, ufunc.__name__)
             if layout.flat_of is not None:
                 x.layout = layout
-        new = any(library_of(x._local).immutable for x in out if x is not None)
+        new = any(namespace_of(x._local).immutable for x in out if x is not None)
         if not new:
             named["out"] = tuple(None if x is None else x._local for x in out)
     if isinstance(where := named.get("where"), kind):
@@ -126,7 +126,7 @@ def apply_ufunc(
             f"{ufunc.__name__}: where= an array of shape {np.shape(where)}, of which it is not known what part of the whole it is: "
             "make it a DistributedArray"
         )
-    found = library_of(first._local).ufunc(ufunc)(*parts, **named)
+    found = namespace_of(first._local).ufunc(ufunc)(*parts, **named)
     parts_found = found if isinstance(found, tuple) else (found,)
     if out is not None and new:  # arrays that never change give way to others
         for x, one in zip(out, parts_found, strict=True):
@@ -160,7 +160,7 @@ def add_operators(kind: type[DistributedArray]) -> None:
             if type(self._local) is np.ndarray:
                 found = apply(value, self._local) if reflected else apply(self._local, value)
             else:
-                with library_of(self._local).where(self._local):
+                with namespace_of(self._local).where(self._local):
                     found = apply(value, self._local) if reflected else apply(self._local, value)
             if in_place:
                 if found is not self._local:  # arrays that never change give way to others

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from jali.arrays.layout import Box, Shape, Slices, common, shape_of, slices_in
-from jali.arrays.libraries import Library, as_sent, library_of
+from jali.arrays.array_namespaces import ArrayNamespace, as_sent, namespace_of
 from jali.arrays.recorded import assign, is_recorded
-from jali.arrays.transits import Way
+from jali.arrays.piece_exchange import PieceExchange
 from jali.comm import Communicator
 from jali.errors import ParameterError
 from jali.files import value_shown
@@ -31,7 +31,7 @@ def on_host(x: Any) -> np.ndarray | None:
     """The NumPy array that shares memory with this one, where it is in the host's."""
     if type(x) is np.ndarray:
         return x
-    if library_of(x).name == "torch" and x.device.type == "cpu":
+    if namespace_of(x).name == "torch" and x.device.type == "cpu":
         shared: np.ndarray = x.detach().resolve_conj().resolve_neg().numpy()
         return shared
     return None
@@ -44,7 +44,7 @@ def check_workspace(given: Any) -> None:
         raise ParameterError(f"a workspace limit is a positive number of bytes, not {value_shown(given)}")
 
 
-class Exchange:
+class BoxExchange:
     """From the boxes `before`, one for each rank, which do not overlap, to the boxes `after`.
 
     `run` is collective. Arrays of `run` have the shapes of this rank's boxes; `within` are larger boxes that they have instead,
@@ -66,7 +66,7 @@ class Exchange:
         check_workspace(workspace)
         self.ranks, self.before, self.after, self.workspace = ranks, tuple(before), tuple(after), workspace
         self._within = (within[0] or self.before)[ranks.rank], (within[1] or self.after)[ranks.rank]
-        self._kept: dict[Any, Any] | None = {} if keep else None
+        self._buffers: dict[Any, Any] | None = {} if keep else None
         self._rounds: dict[Any, list[Round]] = {}
 
     @property
@@ -74,16 +74,16 @@ class Exchange:
         """Of what comes out, on this rank."""
         return shape_of(self._within[1])
 
-    def reversed(self) -> Exchange:
+    def reversed(self) -> BoxExchange:
         """The way back, of parts that are as they move."""
-        return Exchange(
-            self.ranks, self.after, self.before, workspace=self.workspace, keep=self._kept is not None
+        return BoxExchange(
+            self.ranks, self.after, self.before, workspace=self.workspace, keep=self._buffers is not None
         )
 
     def forget(self) -> None:
         """Give buffers back."""
-        if self._kept is not None:
-            self._kept.clear()
+        if self._buffers is not None:
+            self._buffers.clear()
 
     def rounds(self, itemsize: int, pieces: int = 1, along: int | None = None) -> list[Round]:
         """What goes at once, one round after the other: so many pieces of every rank's part `along` a dimension, or so many that none
@@ -148,13 +148,13 @@ class Exchange:
     def pipelined(self, pieces: int, along: int, local: Any, out: Any, before: Any) -> Any:
         """As `run`, in so many pieces `along` a dimension, or as many as it has; `before(where)` makes a piece of `local`, given by its indices, ready while
         the pieces before it are under way. Collective."""
-        library, begun, memory = library_of(local), [], self._memory(local)
+        namespace, begun, memory = namespace_of(local), [], self._memory(local)
         pieces = min(pieces, self.longest(along))
         try:
             for number, one in enumerate(self.rounds(local.dtype.itemsize, pieces, along)):
                 before(slices_in(one.before, self._within[0]))
-                kept = None if memory is None else memory.setdefault(number, {})
-                begun.append(one.start(library, local, out, kept))
+                buffers = None if memory is None else memory.setdefault(number, {})
+                begun.append(one.start(namespace, local, out, buffers))
         finally:  # also where one fails: what is under way is not to be taken for what goes next
             for finish in begun:
                 finish()
@@ -162,18 +162,18 @@ class Exchange:
 
     def run(self, local: Any, out: Any = None) -> Any:
         """This rank's part afterwards, in `out` (C-contiguous, of the shape `shape`) or a new array. Collective."""
-        library = library_of(local)
+        namespace = namespace_of(local)
         if out is None:
-            out = library.empty_beside(local, self.shape)
+            out = namespace.empty_beside(local, self.shape)
         memory = self._memory(local)
         rounds = self.rounds(local.dtype.itemsize)
         for one in rounds:
-            one.start(library, local, out, memory, len(rounds) > 1)()
+            one.start(namespace, local, out, memory, len(rounds) > 1)()
         return out
 
     def _memory(self, local: Any) -> dict[Any, Any] | None:
         """Buffers that are kept; of a graph its own."""
-        return {} if is_recorded(local) else self._kept
+        return {} if is_recorded(local) else self._buffers
 
 
 def chunk(of: tuple[int, int], parts: int, number: int) -> tuple[int, int]:
@@ -191,13 +191,13 @@ class Round:
         self._ranks = ranks
         me, size = ranks.rank, ranks.size
         self.given: list[tuple[int, Slices, Shape]] = []
-        self.taken: list[tuple[int, Slices, Shape]] = []
+        self.receives: list[tuple[int, Slices, Shape]] = []
         self.own: tuple[Slices, Slices] | None = None
         self.before = before[me]
         for k in range(1, size):  # everybody begins with another one
             for other, parts, a, b, of in (
                 ((me + k) % size, self.given, before[me], after[(me + k) % size], within[0]),
-                ((me - k) % size, self.taken, before[(me - k) % size], after[me], within[1]),
+                ((me - k) % size, self.receives, before[(me - k) % size], after[me], within[1]),
             ):
                 if (box := common(a, b)) is not None:
                     parts.append((other, slices_in(box, of), shape_of(box)))
@@ -212,7 +212,7 @@ class Round:
         )  # elements that a rank gives and takes
 
     def start(
-        self, library: Library, local: Any, out: Any, kept: dict[Any, Any] | None, shared: bool = False
+        self, namespace: ArrayNamespace, local: Any, out: Any, buffers: dict[Any, Any] | None, shared: bool = False
     ) -> Finish:
         """Begin; returns what waits, and puts what came to its place. `shared`: the buffers that are kept are for other rounds too."""
         mine, theirs = on_host(local), on_host(out)
@@ -221,33 +221,33 @@ class Round:
             return _nothing
         if mine is not None and theirs is not None:
             if self._mean * local.dtype.itemsize >= MESSAGE_BYTES:
-                return self._messages(mine, theirs, kept)
-            return self._packed(library_of(mine), mine, theirs, kept)
-        if kept is None or shared or is_recorded(local):
-            return self._packed(library, local, out, kept)
-        return self._between_devices(library, local, out, kept)
+                return self._messages(mine, theirs, buffers)
+            return self._packed(namespace_of(mine), mine, theirs, buffers)
+        if buffers is None or shared or is_recorded(local):
+            return self._packed(namespace, local, out, buffers)
+        return self._between_devices(namespace, local, out, buffers)
 
     def _copy_own(self, local: Any, out: Any) -> None:
         if self.own is not None:
             assign(out[self.own[1]], local[self.own[0]])
 
-    def _messages(self, local: np.ndarray, out: np.ndarray, kept: dict[Any, Any] | None) -> Finish:
+    def _messages(self, local: np.ndarray, out: np.ndarray, buffers: dict[Any, Any] | None) -> Finish:
         ranks = self._ranks.sharing_memory()
-        library = library_of(local)
+        namespace = namespace_of(local)
         under_way: list[Any] = []
         unpack = []
-        room = _Room(kept, "received", library, out, self.taken)
-        for rank, where, shape in self.taken:
-            into = place = out[where]
+        packed_parts = _PackBuffer(buffers, "received", namespace, out, self.receives)
+        for rank, where, shape in self.receives:
+            into = target = out[where]
             if not into.flags.c_contiguous:
-                into = room.take(shape)
-                unpack.append((place, into))
+                into = packed_parts.take(shape)
+                unpack.append((target, into))
             under_way.append(ranks.receive(as_sent(into), rank))
-        room = _Room(kept, "sent", library, local, self.given)
+        packed_parts = _PackBuffer(buffers, "sent", namespace, local, self.given)
         for rank, where, shape in self.given:
             data = local[where]
             if not data.flags.c_contiguous:
-                packed = room.take(shape)
+                packed = packed_parts.take(shape)
                 packed[...] = data
                 data = packed
             under_way.append(ranks.send(as_sent(data), rank))
@@ -260,33 +260,33 @@ class Round:
 
         return finish
 
-    def _packed(self, library: Library, local: Any, out: Any, kept: dict[Any, Any] | None) -> Finish:
-        given, taken = sorted(self.given), sorted(self.taken)
-        sent = _Room(kept, "sent", library, local, given)
+    def _packed(self, namespace: ArrayNamespace, local: Any, out: Any, buffers: dict[Any, Any] | None) -> Finish:
+        given, receives = sorted(self.given), sorted(self.receives)
+        sent = _PackBuffer(buffers, "sent", namespace, local, given)
         for _, where, shape in given:
             assign(sent.take(shape), local[where])
-        received = _Room(kept, "received", library, out, taken)
+        received = _PackBuffer(buffers, "received", namespace, out, receives)
         out_going, in_coming = as_sent(sent.all()), as_sent(received.all())
         each = local.dtype.itemsize // out_going.dtype.itemsize
         self._ranks.all_to_all(out_going, in_coming, counts=self.counts * each)
         self._copy_own(local, out)
 
         def finish() -> None:
-            for _, where, shape in taken:
+            for _, where, shape in receives:
                 assign(out[where], received.take(shape))
 
         return finish
 
-    def _between_devices(self, library: Library, local: Any, out: Any, kept: dict[Any, Any]) -> Finish:
+    def _between_devices(self, namespace: ArrayNamespace, local: Any, out: Any, buffers: dict[Any, Any]) -> Finish:
         """By messages that are made once, so that parts travel while the library goes on."""
-        way = kept.get("way")
-        if way is None:
-            way = kept["way"] = Way(self._ranks, self.given, self.taken)
-        transit = way.start(local)
+        messages = buffers.get("messages")
+        if messages is None:
+            messages = buffers["messages"] = PieceExchange(self._ranks, self.given, self.receives)
+        pending = messages.start(local)
         self._copy_own(local, out)
 
         def finish() -> None:
-            with transit.arrived() as pieces:
+            with pending.arrived() as pieces:
                 for where, data in pieces:
                     out[where] = data
 
@@ -297,21 +297,21 @@ def _nothing() -> None:
     pass
 
 
-class _Room:
+class _PackBuffer:
     """A buffer for packed parts, one after the other: the one that is kept if it is large enough."""
 
     def __init__(
         self,
-        kept: dict[Any, Any] | None,
+        buffers: dict[Any, Any] | None,
         name: str,
-        library: Library,
+        namespace: ArrayNamespace,
         like: Any,
         parts: list[tuple[int, Slices, Shape]],
     ) -> None:
-        self._kept, self._key, self._library, self._like = (
-            kept,
-            (name, str(like.dtype), library.name),
-            library,
+        self._buffers, self._key, self._namespace, self._like = (
+            buffers,
+            (name, str(like.dtype), namespace.name),
+            namespace,
             like,
         )
         self._count = sum(math.prod(shape) for _, _, shape in parts)
@@ -320,11 +320,11 @@ class _Room:
     def all(self) -> Any:
         """All of it, flat."""
         if self._buffer is None:
-            found = None if self._kept is None else self._kept.get(self._key)
+            found = None if self._buffers is None else self._buffers.get(self._key)
             if found is None or found.shape[0] < self._count:
-                found = self._library.empty_beside(self._like, (self._count,))
-                if self._kept is not None:
-                    self._kept[self._key] = found
+                found = self._namespace.empty_beside(self._like, (self._count,))
+                if self._buffers is not None:
+                    self._buffers[self._key] = found
             self._buffer = found[: self._count]
         return self._buffer
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from jali import _core
 from jali.arrays.layout import Layout, Partition, layout_of
-from jali.arrays.libraries import LIBRARIES, Library
+from jali.arrays.array_namespaces import NAMESPACES, ArrayNamespace
 from jali.codegen.types import Complex, Element, Integer, Real
-from jali.comm.whereabouts import gpu_of, is_on_device
+from jali.comm.device_of_array import gpu_of, is_on_device
 from jali.devices import default_device
 from jali.errors import LayoutError, ParameterError
 from jali.files import value_shown
@@ -94,9 +94,9 @@ class FieldPart:
     def reshape(self, *shape: Any) -> FieldPart:
         """Itself where it has this shape. Raises LayoutError for others."""
         wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
-        return self if wanted == self.shape else LIBRARIES["jali"].xp
+        return self if wanted == self.shape else NAMESPACES["jali"].xp
 
-    def whole(self) -> np.ndarray:
+    def gather(self) -> np.ndarray:
         """What all ranks have, in NumPy's memory. Collective."""
         return np.asarray(self.field[...])
 
@@ -398,13 +398,13 @@ def to_field(
                 f"the element of a field is one such as jali.Vector(3), not {value_shown(element)}"
             )
         inner = () if element is None else element.numpy_shape
-        lattice = lattice_of(x.layout, x.ndim - len(inner), device_of(x.local))
+        lattice = lattice_of(x.layout, x.ndim - len(inner), device_name(x.local))
     else:
         check_parts(x.layout, lattice)
     return wrapped(lattice, x.local, element, None, boundary, "", None, agree)
 
 
-def device_of(local: Any) -> str:
+def device_name(local: Any) -> str:
     """Where an array is, as lattices name it."""
     if type(local) is np.ndarray or not is_on_device(local):
         return "cpu"
@@ -418,7 +418,7 @@ def part_of_memory(layout: Layout, array: _core.PlacedArray) -> FieldPart:
     return FieldPart(lattice.wrap(array))
 
 
-class Fields(Library):
+class Fields(ArrayNamespace):
     """Jali's own memory: parts are those of fields."""
 
     complete = True
@@ -440,7 +440,7 @@ class Fields(Library):
     def _refuse(self, *_: Any, **__: Any) -> Any:
         return self.xp
 
-    empty = empty_beside = zeros_beside = contiguous = ravel = transpose = lent = from_host = _refuse
+    empty = empty_beside = zeros_beside = contiguous = ravel = transpose = mutable_view = from_host = _refuse
 
     def copy(self, x: Any) -> Any:
         return x.copy()
@@ -463,4 +463,4 @@ class Fields(Library):
         return np.asarray(x[...])
 
 
-LIBRARIES["jali"] = Fields("jali", "jali")
+NAMESPACES["jali"] = Fields("jali", "jali")

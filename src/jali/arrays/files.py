@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jali.arrays import moves
+from jali.arrays import redistribution
 from jali.arrays.distributed import DistributedArray
 from jali.arrays.file_formats import Described, FileFormat, OpenedFile, file_formats
 from jali.arrays.layout import Layout, Partition, communicator_of, extents, layout_of
-from jali.arrays.libraries import library_by_name, library_of
+from jali.arrays.array_namespaces import namespace_by_name, namespace_of
 from jali.comm import Communicator
 from jali.comm.given import flag
 from jali.errors import FileFormatError, ParameterError, ShapeError
@@ -70,7 +70,7 @@ def save(
     entry = _entry(format) if format is not None else _entry_of_ending(checked_path(path))
     given = options if name is None else {**options, "name": name}
     _check_options(entry, "written", entry.write, given)
-    part = library_of(x.local).to_host(x.local)
+    part = namespace_of(x.local).to_host(x.local)
     with raised_alike():
         entry.write(checked_path(path), x.layout, part, **given)
 
@@ -103,7 +103,7 @@ def load(
     the array, ParameterError for packages that are not installed, OSError, the same on all ranks.
     """
     ranks = communicator_of(base_comm)
-    library = library_by_name(engine)
+    namespace = namespace_by_name(engine)
     with raised_alike():
         _, file = _opened(path, ranks, verify, format, options)
         chosen = _chosen(file, name)
@@ -124,9 +124,9 @@ def load(
         local = file.read(chosen, parts)
     local = np.ascontiguousarray(local, local.dtype.newbyteorder("=")).reshape(parts.local_shape)
     if engine != "numpy":
-        local = library.from_host(local, library.empty((0,), local.dtype))
+        local = namespace.from_host(local, namespace.empty((0,), local.dtype))
     if parts is not layout:
-        local = moves.move(local, parts, layout)
+        local = redistribution.redistribute_part(local, parts, layout)
     return DistributedArray.of(layout, local, base_comm)
 
 

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from jali.arrays.layout import Box, Layout, common, shape_of, slices_in
-from jali.arrays.libraries import library_of
-from jali.arrays.recycled import empty
-from jali.arrays.transits import Transit, Way
+from jali.arrays.array_namespaces import namespace_of
+from jali.arrays.pool import empty
+from jali.arrays.piece_exchange import PendingExchange, PieceExchange
 from jali.comm import Communicator
 from jali.errors import ShapeError
 
 
-class Exchange:
+class GhostExchange:
     """Between ranks that have the boxes `own`, which do not overlap, and want `wanted`.
 
     Messages go between those ranks whose boxes meet, and only those; a rank that has all it wants, of which nobody wants anything,
@@ -33,47 +33,47 @@ class Exchange:
         self.to_others = [
             (r, box) for r in range(ranks.size) if r != me and (box := common(own[me], wanted[r]))
         ]
-        self._there = _way(ranks, self.own, self.to_others, self.from_others)
-        self._back = _way(ranks, self.wanted, self.from_others, self.to_others)
+        self._there = _piece_exchange(ranks, self.own, self.to_others, self.from_others)
+        self._back = _piece_exchange(ranks, self.wanted, self.from_others, self.to_others)
 
-    def start(self, local: Any) -> Transit:
+    def start(self, local: Any) -> PendingExchange:
         """Send what others want of this rank's own box; what comes is what it wants of theirs."""
         return self._there.start(local)
 
-    def start_back(self, extended: Any) -> Transit:
+    def start_back(self, extended: Any) -> PendingExchange:
         """Send back, of the box that was wanted, what is others'; what comes is for this rank's own box, to be added."""
         return self._back.start(extended)
 
 
-def _way(
+def _piece_exchange(
     ranks: Communicator, of: Box, to: Sequence[tuple[int, Box]], source: Sequence[tuple[int, Box]]
-) -> Way:
+) -> PieceExchange:
     """For arrays that have the box `of`, with boxes as names."""
-    return Way(
+    return PieceExchange(
         ranks,
         [(rank, slices_in(box, of), shape_of(box)) for rank, box in to],
         [(rank, box, shape_of(box)) for rank, box in source],
     )
 
 
-def joined(exchange: Exchange, local: Any, transit: Transit, out: Any = None) -> Any:
+def joined(exchange: GhostExchange, local: Any, pending: PendingExchange, out: Any = None) -> Any:
     """The box that this rank wants as one array, of its own part and of what comes."""
-    with transit:
+    with pending:
         if out is None:
             out = empty(local, shape_of(exchange.wanted), local.dtype)
         if both := common(exchange.own, exchange.wanted):  # while messages travel
             out[slices_in(both, exchange.wanted)] = local[slices_in(both, exchange.own)]
-        with transit.arrived() as pieces:
+        with pending.arrived() as pieces:
             for box, data in pieces:
                 out[slices_in(box, exchange.wanted)] = data
     return out
 
 
-def added(exchange: Exchange, extended: Any, transit: Transit) -> Any:
+def added(exchange: GhostExchange, extended: Any, pending: PendingExchange) -> Any:
     """The adjoint of `joined`: this rank's own part of an extended array, and to it, in the order of ranks, what others had of it."""
     own = exchange.own
     both = common(own, exchange.wanted)
-    with transit:
+    with pending:
         out = empty(extended, shape_of(own), extended.dtype)
         if both == own:
             out[...] = extended[slices_in(own, exchange.wanted)]
@@ -81,7 +81,7 @@ def added(exchange: Exchange, extended: Any, transit: Transit) -> Any:
             out[...] = 0
             if both:
                 out[slices_in(both, own)] = extended[slices_in(both, exchange.wanted)]
-        with transit.arrived() as pieces:
+        with pending.arrived() as pieces:
             for box, data in pieces:
                 out[slices_in(box, own)] += data
     return out
@@ -91,7 +91,7 @@ def with_ghosts(layout: Layout, local: Any, front: int, back: int) -> Any:
     """See `DistributedArray.add_ghost_cells`."""
     exchange = along_the_split(layout, front, back)
     if exchange is None:
-        return library_of(local).copy(local)
+        return namespace_of(local).copy(local)
     return joined(exchange, local, exchange.start(local))
 
 
@@ -114,7 +114,7 @@ def ghosts_alone(layout: Layout, local: Any, front: int, back: int) -> tuple[Any
     return found[0], found[1]
 
 
-def along_the_split(layout: Layout, front: int, back: int) -> Exchange | None:
+def along_the_split(layout: Layout, front: int, back: int) -> GhostExchange | None:
     """Of so many cells in front and behind along the axis that is split, within the whole, or within a group of a mask; None where
     every rank has all. The same object for the same arguments."""
     if len(layout.axes) != 1:
@@ -134,8 +134,8 @@ def along_the_split(layout: Layout, front: int, back: int) -> Exchange | None:
         for rank, box in enumerate(boxes):
             low, high = _reach_of_group(layout, rank)
             wanted.append(extended(box, axis, front, back, low, high))
-        kept[key] = Exchange(layout.communicator, boxes, wanted)
-    found: Exchange = kept[key]
+        kept[key] = GhostExchange(layout.communicator, boxes, wanted)
+    found: GhostExchange = kept[key]
     return found
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from jali import comm
 from jali.amounts import counted
-from jali.arrays.asked import asked
+from jali.arrays.lazy_property import lazy_property
 from jali.comm import Communicator
 from jali.comm.given import each, integer, several
 from jali.errors import LayoutError, ParameterError, ShapeError
@@ -77,7 +77,7 @@ def near_square(ranks: int, axes: int) -> Shape:
 class Layout:
     """Which part of a global array each rank has. Made by `layout_of`; equal ones are the same object.
 
-    `axes` are the dimensions that are split, `grid` into how many parts each; rank r has the place of r in the grid, counted
+    `axes` are the dimensions that are split, `grid` into how many parts each; rank r has the position of r in the grid, counted
     with the last axis fastest. `local_shapes` are those of all ranks. `of_rank_0` says whether what ranks assign is what rank 0 does.
 
     `flat_of` says of a flat vector in which order its elements are: C_ORDER, or that of the parts of another layout, each made flat, one
@@ -157,13 +157,13 @@ class Layout:
         starts: dict[int, list[int]] = {}
         for number, axis in enumerate(self.axes):
             starts[axis] = [0]
-            for place in range(self.grid[number]):
-                starts[axis].append(starts[axis][-1] + self._extent(number, place))
+            for coordinate in range(self.grid[number]):
+                starts[axis].append(starts[axis][-1] + self._extent(number, coordinate))
         boxes = []
-        for places in itertools.product(*map(range, self.grid)):
+        for coordinates in itertools.product(*map(range, self.grid)):
             box = [(0, n) for n in self.shape]
-            for axis, place in zip(self.axes, places, strict=True):
-                box[axis] = starts[axis][place], starts[axis][place + 1]
+            for axis, coordinate in zip(self.axes, coordinates, strict=True):
+                box[axis] = starts[axis][coordinate], starts[axis][coordinate + 1]
             boxes.append(tuple(box))
         if tuple(shape_of(box) for box in boxes) != self.local_shapes or any(
             starts[axis][-1] != self.shape[axis] for axis in self.axes
@@ -174,9 +174,9 @@ class Layout:
             )
         return tuple(boxes)
 
-    def _extent(self, number: int, place: int) -> int:
+    def _extent(self, number: int, coordinate: int) -> int:
         stride = math.prod(self.grid[number + 1 :])
-        return self.local_shapes[place * stride][self.axes[number]]
+        return self.local_shapes[coordinate * stride][self.axes[number]]
 
     @cached_property
     def in_c_order(self) -> bool:
@@ -240,7 +240,7 @@ class Layout:
             kept[self.mask] = self.communicator.split(numbers[self.mask[self.rank]])
         return kept[self.mask]
 
-    @asked
+    @lazy_property
     def summed_over(self) -> Communicator | None:
         """The ranks whose parts make the whole, where there are others than this one."""
         return self.group if self.scattered and self.group.size > 1 else None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali.arrays.libraries import library_of, numpy_dtype
+from jali.arrays.array_namespaces import namespace_of, numpy_dtype
 from jali.arrays.reductions import Along, kind_of, of_means, real
 from jali.comm.given import integer
 from jali.errors import ParameterError, ShapeError
@@ -32,18 +32,18 @@ def norm(x: DistributedArray, order: Any, axis: int | None) -> Any:
             f"norm {value_shown(order)} is one of matrices; distributed arrays have those of vectors"
         )
     order, kind = checked_order(order), of_norms(kind_of(x))
-    library = library_of(x.local)
-    if library.complete:
-        return library.xp if axis is not None else kind.type(x.local.norm(order))
+    namespace = namespace_of(x.local)
+    if namespace.complete:
+        return namespace.xp if axis is not None else kind.type(x.local.norm(order))
     if axis is None:
         return kind.type(of_vector(x, order))
     if integer(axis) is None:
         raise ShapeError(f"a norm of vectors is one along an axis, a whole number, not {value_shown(axis)}")
     along = Along(x, axis)
-    parts = _parts(floating(along.local), order, along.axes[0], along.library)
-    found = _finish(along.everywhere(parts, _combination(order)), order)
+    parts = _parts(floating(along.local), order, along.axes[0], along.namespace)
+    found = _finish(along.all_reduced(parts, _combination(order)), order)
     if x.ndim == 1:
-        return kind.type(along.library.number(found))
+        return kind.type(along.namespace.number(found))
     return along.result(found, kind).asarray()
 
 
@@ -51,9 +51,9 @@ def of_vector(x: DistributedArray, order: float) -> Any:
     """That of all elements, before it is rounded to its type."""
     along = Along(x, None)
     local = floating(along.local)
-    found = _parts(along.library.contiguous(local).reshape(-1), order, None, along.library)
+    found = _parts(along.namespace.contiguous(local).reshape(-1), order, None, along.namespace)
     kind = np.result_type(of_norms(kind_of(local)))
-    total = along.everywhere(kind.type(along.library.number(found)), _combination(order))
+    total = along.all_reduced(kind.type(along.namespace.number(found)), _combination(order))
     return _finish(np.result_type(kind, np.float64).type(total), order)
 
 
@@ -67,18 +67,18 @@ def floating(local: Any) -> Any:
     dtype = numpy_dtype(local)
     if dtype.kind in "fc" and dtype.itemsize > 2:
         return local
-    return library_of(local).astype(local, np.float32 if dtype.kind == "f" else np.float64)
+    return namespace_of(local).astype(local, np.float32 if dtype.kind == "f" else np.float64)
 
 
 def _combination(order: float) -> str:
     return {math.inf: "max", -math.inf: "min"}.get(order, "sum")
 
 
-def _parts(local: Any, order: float, axis: int | None, library: Any) -> Any:
+def _parts(local: Any, order: float, axis: int | None, namespace: Any) -> Any:
     """What is combined over ranks: sums of powers, counts or extremes."""
-    xp = library.xp
+    xp = namespace.xp
     if order == 2 and axis is None:
-        return library.squares(local)
+        return namespace.squares(local)
     named = {} if axis is None else {"axis": axis}
     if order == 0:
         return (local != 0).sum(**named) * 1.0
@@ -86,7 +86,7 @@ def _parts(local: Any, order: float, axis: int | None, library: Any) -> Any:
     if order in (math.inf, -math.inf):
         if 0 in size.shape:
             shape = tuple(n for k, n in enumerate(size.shape) if axis is not None and k != axis)
-            return library.zeros_beside(size, shape) + (0.0 if order > 0 else math.inf)
+            return namespace.zeros_beside(size, shape) + (0.0 if order > 0 else math.inf)
         return xp.amax(size, **named) if order > 0 else xp.amin(size, **named)
     return (size if order == 1 else size**order).sum(**named)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.libraries import library_of
+from jali.arrays.array_namespaces import namespace_of
 
 WORD = (1 << 32) - 1
 ROUNDS = 10
@@ -42,4 +42,4 @@ def philox(counters: Sequence[Any], key: int) -> tuple[Any, Any, Any, Any]:
 
 def uniform(words: Any) -> Any:
     """Numbers in double precision, uniform in the open interval (0, 1), of which each word is one."""
-    return (library_of(words).astype(words, np.float64) + 0.5) * 2.0**-32
+    return (namespace_of(words).astype(words, np.float64) + 0.5) * 2.0**-32

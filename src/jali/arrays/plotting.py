@@ -12,7 +12,7 @@ import numpy as np
 
 from jali.arrays.distributed import DistributedArray
 from jali.arrays.layout import shape_of
-from jali.arrays.libraries import library_of
+from jali.arrays.array_namespaces import namespace_of
 from jali.errors import ParameterError, ShapeError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def plot_local_arrays(
     """
     _plane(arr, "plot_local_arrays")
     pyplot = _pyplot()
-    whole = library_of(arr.local).to_host(arr.asarray()).real
+    whole = namespace_of(arr.local).to_host(arr.asarray()).real
     parts = [whole[tuple(slice(begin, end) for begin, end in box)] for box in arr.layout.boxes]
     low = float(whole.min()) if vmin is None else vmin
     high = float(whole.max()) if vmax is None else vmax

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from jali import recording
-from jali.arrays.libraries import Library, library_of
-from jali.comm.whereabouts import gpu_of, is_on_device
+from jali.arrays.array_namespaces import ArrayNamespace, namespace_of
+from jali.comm.device_of_array import gpu_of, is_on_device
 
 
 def is_recorded(x: Any) -> bool:
@@ -23,16 +23,16 @@ def is_recorded(x: Any) -> bool:
 def do(x: Any, work: Callable[[], Any]) -> None:
     """Does work where the array is, now or whenever the graph that is recorded repeats; then it may allocate nothing."""
     if not recording.recorders or not is_recorded(x):
-        with library_of(x).where(x):
+        with namespace_of(x).where(x):
             work()
         return
     tape, gpu = recording.current(), gpu_of(x)
     assert tape is not None
-    tape.append("work on an array", gpu, partial(_on_stream, library_of(x), x, gpu.stream, work), work, [])
+    tape.append("work on an array", gpu, partial(_on_stream, namespace_of(x), x, gpu.stream, work), work, [])
 
 
-def _on_stream(library: Library, x: Any, stream: int, work: Callable[[], Any]) -> None:
-    with library.where(x), library.on_stream(x, stream):
+def _on_stream(namespace: ArrayNamespace, x: Any, stream: int, work: Callable[[], Any]) -> None:
+    with namespace.where(x), namespace.on_stream(x, stream):
         work()
 
 
@@ -56,30 +56,30 @@ def multiply(x: Any, factor: Any) -> None:
 
 def copied(x: Any) -> Any:
     """A copy in C order."""
-    library = library_of(x)
-    return _new(library, x) if is_recorded(x) else library.copy(x)
+    namespace = namespace_of(x)
+    return _new(namespace, x) if is_recorded(x) else namespace.copy(x)
 
 
 def contiguous(x: Any) -> Any:
     """The array in C order; a copy only where it has to be."""
-    library = library_of(x)
+    namespace = namespace_of(x)
     if not is_recorded(x):
-        return library.contiguous(x)
+        return namespace.contiguous(x)
     expected = 1
-    for n, stride in zip(reversed(x.shape), reversed(library.strides(x)), strict=True):
+    for n, stride in zip(reversed(x.shape), reversed(namespace.strides(x)), strict=True):
         if n > 1 and stride != expected:
-            return _new(library, x)
+            return _new(namespace, x)
         expected *= n
     return x
 
 
 def converted(x: Any, dtype: Any) -> Any:
     """A copy of another type."""
-    library = library_of(x)
-    return _new(library, x, dtype) if is_recorded(x) else library.astype(x, dtype)
+    namespace = namespace_of(x)
+    return _new(namespace, x, dtype) if is_recorded(x) else namespace.astype(x, dtype)
 
 
-def _new(library: Library, x: Any, dtype: Any = None) -> Any:
-    found = library.empty_beside(x, tuple(x.shape), dtype)
+def _new(namespace: ArrayNamespace, x: Any, dtype: Any = None) -> Any:
+    found = namespace.empty_beside(x, tuple(x.shape), dtype)
     assign(found, x)
     return found

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali.arrays import moves
+from jali.arrays import redistribution
 from jali.arrays.elementwise import check_alike
 from jali.arrays.layout import Layout, Partition, Shape, layout_of
-from jali.arrays.libraries import dtype_of_numpy, library_of, numpy_dtype
+from jali.arrays.array_namespaces import dtype_of_numpy, namespace_of, numpy_dtype
 from jali.comm import Communicator
 from jali.comm.given import integer, several
 from jali.errors import ParameterError, ShapeError
@@ -64,7 +64,7 @@ def real(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def exact(x: DistributedArray) -> DistributedArray:
     """With parts whose sums are exact where elements are whole numbers: fields add these as float64."""
-    if library_of(x._local).complete and kind_of(x).kind == "i":
+    if namespace_of(x._local).complete and kind_of(x).kind == "i":
         return x.of(x.layout, x._local[...], x._base_comm)
     return x
 
@@ -91,7 +91,7 @@ def _as_parts_of(x: DistributedArray, y: DistributedArray) -> DistributedArray:
     """Of what all ranks have, the parts that `y` has, not copied; itself where it is in parts already."""
     if x.layout.scattered:
         return x
-    x.check_same()
+    x.check_replicated()
     where = tuple(slice(begin, end) for begin, end in y.layout.box)
     return x.of(y.layout, x._local[where], x._base_comm)
 
@@ -102,14 +102,14 @@ def dot_of_all(pairs: Sequence[tuple[DistributedArray, DistributedArray]], conju
     for x, y in pairs:
         check_alike(x, y, "dot")
         if not x.layout.scattered:
-            x.check_same()
-        if library_of(x._local).complete:
+            x.check_replicated()
+        if namespace_of(x._local).complete:
             x, y = exact(x), exact(y)
         mine, theirs = kind_of(x._local), kind_of(y._local)
         of_pair = mine if mine is theirs else np.result_type(mine, theirs)
         kind = of_pair if kind is None or kind is of_pair else np.result_type(kind, of_pair)
         # all ranks give numbers of one type, whatever the library makes of parts of their sizes
-        numbers.append(wide(of_pair).type(library_of(x._local).dot(x._local, y._local, conjugate)))
+        numbers.append(wide(of_pair).type(namespace_of(x._local).dot(x._local, y._local, conjugate)))
         arrays.append(x)
     total, *others = _combined_in_groups(arrays, numbers)
     for other in others:
@@ -122,8 +122,8 @@ def batch_of_squares(arrays: Sequence[DistributedArray]) -> list[Any]:
     """Sums of |x|^2 of several arrays, by one all-reduce for each group. Whole numbers would wrap around: see `norms.floating`."""
     numbers: list[Any] = []
     for x in arrays:
-        x.check_same()
-        numbers.append(real(kind_of(x)).type(library_of(x._local).squares(x._local)))
+        x.check_replicated()
+        numbers.append(real(kind_of(x)).type(namespace_of(x._local).squares(x._local)))
     return _combined_in_groups(arrays, numbers)
 
 
@@ -132,10 +132,10 @@ def _combined_in_groups(arrays: Sequence[DistributedArray], numbers: list[Any]) 
     groups: dict[Communicator, list[int]] = {}
     for k, x in enumerate(arrays):
         group = x.layout.summed_over
-        if group is not None and not library_of(x._local).complete:
+        if group is not None and not namespace_of(x._local).complete:
             groups.setdefault(group, []).append(k)
     for group, members in groups.items():
-        summed = moves.combined(group, [numbers[k] for k in members])
+        summed = redistribution.all_reduce_numbers(group, [numbers[k] for k in members])
         for k, total in zip(members, summed, strict=True):
             numbers[k] = total
     return numbers
@@ -154,10 +154,10 @@ class Along:
     def __init__(self, x: DistributedArray, axis: int | Sequence[int] | None) -> None:
         layout, local = x.layout, x._local
         self.x, self.layout = x, layout
-        self.library = library_of(local)
-        if self.library.immutable:
-            local = self.library.lent(local)
-            self.library = library_of(local)
+        self.namespace = namespace_of(local)
+        if self.namespace.immutable:
+            local = self.namespace.mutable_view(local)
+            self.namespace = namespace_of(local)
         self.local, self.dtype = local, kind_of(local)
         self.across: Communicator | None = None
         if axis is None:
@@ -197,24 +197,24 @@ class Along:
         """As what is found, of one value."""
         if self.everything:
             return dtype.type(value)
-        found = self.library.empty_beside(self.local, self.kept, dtype)
+        found = self.namespace.empty_beside(self.local, self.kept, dtype)
         found[...] = value
         return found
 
-    def here(self, name: str, x: Any, dtype: np.dtype[Any]) -> Any:
+    def local_reduction(self, name: str, x: Any, dtype: np.dtype[Any]) -> Any:
         """What the part `x` gives, its elements taken as of this type."""
-        found = self.library.reduce(x, name, self.axes, dtype if name in ("sum", "prod") else None)
-        return dtype.type(self.library.number(found)) if self.everything else found
+        found = self.namespace.reduce(x, name, self.axes, dtype if name in ("sum", "prod") else None)
+        return dtype.type(self.namespace.number(found)) if self.everything else found
 
-    def everywhere(self, found: Any, name: str) -> Any:
+    def all_reduced(self, found: Any, name: str) -> Any:
         """What ranks found, combined over those that have parts of it."""
         if self.line is None or self.line.size == 1:
             return found
         op = COMBINED[name]
         return (
-            moves.combined(self.line, [found], op)[0]
+            redistribution.all_reduce_numbers(self.line, [found], op)[0]
             if self.everything
-            else moves.combined_array(self.line, found, op)
+            else redistribution.all_reduce_array(self.line, found, op)
         )
 
     def spread(self, found: Any) -> Any:
@@ -230,11 +230,11 @@ class Along:
         if self.everything:
             return found if type(found) is dtype.type else dtype.type(found)
         if kind_of(found) != dtype:
-            found = self.library.astype(found, dtype)
+            found = self.namespace.astype(found, dtype)
         layout = self._layout_after()
         if self.across is not None:
-            found = moves.joined(self.across, found, self._boxes_across(), layout.shape)
-        return self.x.of(layout, library_of(self.x._local).returned(found), self.x._base_comm)
+            found = redistribution.gather_boxes(self.across, found, self._boxes_across(), layout.shape)
+        return self.x.of(layout, namespace_of(self.x._local).from_mutable(found), self.x._base_comm)
 
     def _layout_after(self) -> Layout:
         layout = self.layout
@@ -251,8 +251,8 @@ class Along:
 
     def _boxes_across(self) -> list[Any]:
         """Of what the ranks across have, in their order."""
-        places = np.array(np.unravel_index(np.arange(self.layout.communicator.size), self.layout.grid))
-        reduced = places[list(self.split)]
+        coordinates = np.array(np.unravel_index(np.arange(self.layout.communicator.size), self.layout.grid))
+        reduced = coordinates[list(self.split)]
         members = np.flatnonzero((reduced == reduced[:, [self.layout.rank]]).all(axis=0))
         return [_without(self.layout.boxes[rank], self.axes) for rank in members]
 
@@ -277,7 +277,7 @@ def _without(given: Any, axes: Shape) -> Any:
 
 
 def _lines(layout: Layout, split: Shape) -> tuple[Communicator, Communicator | None]:
-    """The ranks that differ in their places along these axes of the grid, over which parts are combined; and, where the grid has
+    """The ranks that differ in their positions along these axes of the grid, over which parts are combined; and, where the grid has
     others, those that differ in these, which have all of the result together. The first use of a grid is collective."""
     if len(split) == len(layout.axes):
         return layout.group, None
@@ -288,15 +288,15 @@ def _lines(layout: Layout, split: Shape) -> tuple[Communicator, Communicator | N
     ranks = layout.communicator
     kept = ranks.kept.setdefault("lines of grids of arrays", {})
     if (layout.grid, split) not in kept:
-        places = np.unravel_index(ranks.rank, layout.grid)
+        coordinates = np.unravel_index(ranks.rank, layout.grid)
 
-        def place(dimensions: Sequence[int]) -> int:
+        def position(dimensions: Sequence[int]) -> int:
             return int(
-                np.ravel_multi_index([places[k] for k in dimensions], [layout.grid[k] for k in dimensions])
+                np.ravel_multi_index([coordinates[k] for k in dimensions], [layout.grid[k] for k in dimensions])
             )
 
         others = [k for k in range(len(layout.grid)) if k not in split]
-        kept[layout.grid, split] = ranks.split(place(others)), ranks.split(place(split))
+        kept[layout.grid, split] = ranks.split(position(others)), ranks.split(position(split))
     found: tuple[Communicator, Communicator] = kept[layout.grid, split]
     return found
 
@@ -305,26 +305,26 @@ def total(x: DistributedArray, name: str, axis: Any, dtype: Any) -> Any:
     """The sum ("sum") or the product ("prod"), of NumPy's type for it unless `dtype` is another."""
     x = exact(x)
     given = of_sums(kind_of(x)) if dtype is None else dtype_of_numpy(dtype)
-    library = library_of(x._local)
-    if library.complete:
-        return given.type(x._local.sum()) if axis is None and name == "sum" else library.xp
+    namespace = namespace_of(x._local)
+    if namespace.complete:
+        return given.type(x._local.sum()) if axis is None and name == "sum" else namespace.xp
     along = Along(x, axis)
-    return along.result(along.everywhere(along.here(name, along.local, wide(given)), name), given)
+    return along.result(along.all_reduced(along.local_reduction(name, along.local, wide(given)), name), given)
 
 
 def mean(x: DistributedArray, axis: Any, dtype: Any) -> Any:
     """The mean, of NumPy's type for it unless `dtype` is another."""
     x = exact(x)
     kind = of_means(kind_of(x)) if dtype is None else dtype_of_numpy(dtype)
-    library = library_of(x._local)
-    if library.complete:
-        return kind.type(x._local.sum() / x.elements) if axis is None else library.xp
+    namespace = namespace_of(x._local)
+    if namespace.complete:
+        return kind.type(x._local.sum() / x.elements) if axis is None else namespace.xp
     along = Along(x, axis)
     return along.result(_mean(along, wide(kind)), kind)
 
 
 def _mean(along: Along, dtype: np.dtype[Any]) -> Any:
-    return along.everywhere(along.here("sum", along.local, dtype), "sum") / dtype.type(along.count)
+    return along.all_reduced(along.local_reduction("sum", along.local, dtype), "sum") / dtype.type(along.count)
 
 
 def variance(x: DistributedArray, axis: Any, ddof: float, root: bool) -> Any:
@@ -333,83 +333,83 @@ def variance(x: DistributedArray, axis: Any, ddof: float, root: bool) -> Any:
         raise ParameterError(f"ddof is a number that is taken off that of elements, not {value_shown(ddof)}")
     x = exact(x)
     kind = of_means(kind_of(x))
-    library = library_of(x._local)
-    if library.complete:
+    namespace = namespace_of(x._local)
+    if namespace.complete:
         if axis is not None:
-            return library.xp
+            return namespace.xp
         square = (x._local - kind.type(x._local.sum() / x.elements).item()).field.norm2()
         found = np.float64(square) / max(x.elements - ddof, 0)
         return real(kind).type(np.sqrt(found) if root else found)
     along = Along(x, axis)
     dtype = wide(kind)
-    local = along.local if along.dtype == dtype else along.library.astype(along.local, dtype)
+    local = along.local if along.dtype == dtype else along.namespace.astype(along.local, dtype)
     off = local - along.spread(_mean(along, dtype))
     squares = off.real**2 + off.imag**2 if dtype.kind == "c" else off * off
     dtype = real(dtype)
-    found = along.everywhere(along.here("sum", squares, dtype), "sum") / dtype.type(
+    found = along.all_reduced(along.local_reduction("sum", squares, dtype), "sum") / dtype.type(
         max(along.count - ddof, 0)
     )
-    return along.result(along.library.xp.sqrt(found) if root else found, real(kind))
+    return along.result(along.namespace.xp.sqrt(found) if root else found, real(kind))
 
 
 def truth(x: DistributedArray, name: str, axis: Any) -> Any:
     """Whether any or all elements are not 0."""
     x = exact(x)
-    if (library := library_of(x._local)).complete:
-        return library.xp
+    if (namespace := namespace_of(x._local)).complete:
+        return namespace.xp
     along, dtype = Along(x, axis), np.dtype(np.bool_)
-    return along.result(along.everywhere(along.here(name, along.local, dtype), name), dtype)
+    return along.result(along.all_reduced(along.local_reduction(name, along.local, dtype), name), dtype)
 
 
 def extreme(x: DistributedArray, name: str, axis: Any) -> Any:
     """The largest element ("max"), or the smallest ("min"). Raises ShapeError where there are none, and where they have no order."""
     x = exact(x)
     _check_order(x, name)
-    dtype, library = kind_of(x), library_of(x._local)
-    if library.complete:
-        return dtype.type(getattr(x._local, name)()) if axis is None else library.xp
+    dtype, namespace = kind_of(x), namespace_of(x._local)
+    if namespace.complete:
+        return dtype.type(getattr(x._local, name)()) if axis is None else namespace.xp
     if dtype.kind == "b":
         return truth(x, "any" if name == "max" else "all", axis)
     along = Along(x, axis)
     _check_elements(along, name)
-    return along.result(along.everywhere(_extreme(along, along.local, name), name), dtype)
+    return along.result(along.all_reduced(_extreme(along, along.local, name), name), dtype)
 
 
 def _extreme(along: Along, local: Any, name: str) -> Any:
     if along.mine:
-        return along.here(name, local, along.dtype)
+        return along.local_reduction(name, local, along.dtype)
     limits = np.iinfo(along.dtype) if along.dtype.kind in "iu" else None
     low, high = (limits.min, limits.max) if limits else (-math.inf, math.inf)
     return along.filled(low if name == "max" else high, along.dtype)
 
 
-def place_of_extreme(x: DistributedArray, name: str, axis: Any) -> Any:
+def index_of_extreme(x: DistributedArray, name: str, axis: Any) -> Any:
     """The first index of the largest element ("max"), or of the smallest ("min"): along an axis, or of the whole made flat."""
     x = exact(x)
     _check_order(x, f"arg{name}")
-    if (library := library_of(x._local)).complete:
-        return library.xp
+    if (namespace := namespace_of(x._local)).complete:
+        return namespace.xp
     if axis is not None and integer(axis) is None:
         raise ShapeError(f"arg{name} takes one axis, a whole number, or none, not {value_shown(axis)}")
     along = Along(x, axis)
     _check_elements(along, f"arg{name}")
     if along.dtype.kind == "b":
-        along.local, along.dtype = along.library.astype(along.local, np.uint8), np.dtype(np.uint8)
-    local, xp, index = along.local, along.library.xp, np.dtype(np.int64)
+        along.local, along.dtype = along.namespace.astype(along.local, np.uint8), np.dtype(np.uint8)
+    local, xp, index = along.local, along.namespace.xp, np.dtype(np.int64)
     value = _extreme(along, local, name)
     if not along.mine:
         where = along.filled(NOWHERE, index)
     elif axis is None:
-        flat = int(getattr(xp, f"arg{name}")(along.library.contiguous(local).reshape(-1)))
+        flat = int(getattr(xp, f"arg{name}")(along.namespace.contiguous(local).reshape(-1)))
         begins = [begin for begin, _ in along.layout.box]
-        place = [n + begin for n, begin in zip(np.unravel_index(flat, local.shape), begins, strict=True)]
-        where = index.type(np.ravel_multi_index(place, x.global_shape) if place else 0)
+        position = [n + begin for n, begin in zip(np.unravel_index(flat, local.shape), begins, strict=True)]
+        where = index.type(np.ravel_multi_index(position, x.global_shape) if position else 0)
     else:
         where = getattr(xp, f"arg{name}")(local, along.axes[0]) + along.layout.box[along.axes[0]][0]
-    best = along.everywhere(value, name)
+    best = along.all_reduced(value, name)
     hit = (value == best) | (value != value)  # the first that is no number is it, for NumPy
     where = (where if hit else index.type(NOWHERE)) if along.everything else xp.where(hit, where, NOWHERE)
-    return along.result(along.everywhere(where, "min"), index)
+    return along.result(along.all_reduced(where, "min"), index)
 
 
 def _check_order(x: DistributedArray, name: str) -> None:

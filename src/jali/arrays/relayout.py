@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali.arrays import moves
+from jali.arrays import redistribution
 from jali.arrays.elementwise import SERIAL
 from jali.arrays.layout import Layout, Partition, Shape, extents, layout_of
-from jali.arrays.libraries import library_of
+from jali.arrays.array_namespaces import namespace_of
 from jali.comm.given import integer, several
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown
@@ -32,10 +32,10 @@ def redistribute(
         x.communicator, x.global_shape, partition, x.layout.axes if axis is None else axis,
         grid=grid, local_shapes=local_shapes, mask=x.layout.mask, flat_of=x.layout.flat_of,
     )  # fmt: skip
-    x.check_same()
+    x.check_replicated()
     if layout is x.layout:
         return x.copy()
-    found = library_of(x._local).made_of(x._local, lambda local: moves.move(local, x.layout, layout))
+    found = namespace_of(x._local).made_of(x._local, lambda local: redistribution.redistribute_part(local, x.layout, layout))
     return x.of(layout, found, x._base_comm)
 
 
@@ -60,14 +60,14 @@ def transpose(x: DistributedArray, axes: Sequence[int] | None) -> DistributedArr
         tuple(order.index(axis) for axis in layout.axes) if order else 0, grid=layout.grid if layout.scattered else None,
         local_shapes=tuple(tuple(shape[axis] for axis in order) for shape in layout.local_shapes), mask=layout.mask,
     )  # fmt: skip
-    return x.of(after, library_of(x._local).transpose(x._local, order), x._base_comm)
+    return x.of(after, namespace_of(x._local).transpose(x._local, order), x._base_comm)
 
 
 def ravel(x: DistributedArray, order: str) -> DistributedArray:
     """See `DistributedArray.ravel`."""
     if not isinstance(order, str) or order not in ("C", "F", "A", "K"):
         raise ParameterError(f"the order of elements is 'C', 'F', 'A' or 'K', not {value_shown(order)}")
-    flat = library_of(x._local).ravel(x._local, order)
+    flat = namespace_of(x._local).ravel(x._local, order)
     # in Fortran's order the parts are those of the transposed array
     layout = transpose(x, None).layout if order == "F" and x.ndim > 1 else x.layout
     return x.of(layout.flat, flat, x._base_comm)

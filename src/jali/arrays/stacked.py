@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jali.arrays.distributed import DistributedArray
-from jali.arrays.libraries import library_of, numpy_dtype
+from jali.arrays.array_namespaces import namespace_of, numpy_dtype
 from jali.arrays.norms import checked_order, floating, of_norms, of_vector
 from jali.arrays.reductions import batch_of_squares, dot_of_all
 from jali.comm.given import flag
@@ -226,5 +226,5 @@ class StackedDistributedArray:
         if order == 2:
             squares = batch_of_squares([DistributedArray.of(x.layout, floating(x.local)) for x in leaves])
             return kind.type(np.sqrt(sum(squares)))
-        norms = [x.norm(order) if library_of(x.local).complete else of_vector(x, order) for x in leaves]
+        norms = [x.norm(order) if namespace_of(x.local).complete else of_vector(x, order) for x in leaves]
         return kind.type(sum(norms) if order == 0 else np.linalg.norm(norms, order))  # a norm is one of norms

@@ -10,7 +10,7 @@ import numpy as np
 
 from jali._core import inner_of_host_vectors
 from jali.arrays.distributed import DistributedArray
-from jali.arrays.libraries import library_of, numpy_dtype
+from jali.arrays.array_namespaces import namespace_of, numpy_dtype
 from jali.arrays.norms import floating
 from jali.arrays.stacked import StackedDistributedArray
 from jali.errors import LayoutError
@@ -125,7 +125,7 @@ def _assign(assignments: Sequence[Assignment], norm: bool) -> Partial:
                 for y, own, terms in assignments
             ]
             return FIELDS.update(of_fields, norm), None
-        if library_of(last.local).immutable:
+        if namespace_of(last.local).immutable:
             for y, own, terms in assignments:
                 y._local = _new(y, own, terms)
             return (_norm2(last), last.layout.summed_over) if norm else (None, None)
@@ -139,7 +139,7 @@ def _assign(assignments: Sequence[Assignment], norm: bool) -> Partial:
 
 def _new(y: DistributedArray, own: Any, terms: Sequence[tuple[Any, Any]]) -> Any:
     """What becomes of this rank's part."""
-    first = library_of(y.local).zeros_like(y.local) if type(own) is int and own == 0 else own * y.local
+    first = namespace_of(y.local).zeros_like(y.local) if type(own) is int and own == 0 else own * y.local
     return sum((a * _part_like(x, y) for a, x in terms), first).astype(y.local.dtype)
 
 
@@ -162,7 +162,7 @@ def _dot(x: DistributedArray, y: DistributedArray) -> Any:
 def _norm2(x: DistributedArray) -> float:
     """The sum of |x|^2 of this rank's part: real, as the core's loops give it."""
     found = inner_of_host_vectors(x._local, x._local)
-    return float(library_of(x._local).squares(floating(x._local)) if found is None else found.real)
+    return float(namespace_of(x._local).squares(floating(x._local)) if found is None else found.real)
 
 
 def _ranks(x: DistributedArray) -> Any:

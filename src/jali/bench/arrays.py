@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.libraries import library_of
+from jali.arrays.array_namespaces import namespace_of
 from jali.bench.collectives import Timing, conditions
 from jali.bench.journal import Journal
 from jali.errors import ParameterError, RankError
@@ -351,7 +351,7 @@ def _compare(comm: Any, case: ArrayCase, results: Mapping[str, Any]) -> None:
         if ours is None or theirs is None:
             continue
         a, b = (getattr(x, "local_array", x) for x in (ours, theirs))
-        a, b = (x if np.isscalar(x) else library_of(x).to_host(x) for x in (a, b))
+        a, b = (x if np.isscalar(x) else namespace_of(x).to_host(x) for x in (a, b))
         scale = float(np.max(np.abs(b))) if np.size(b) else 1.0
         if np.shape(a) != np.shape(b) or not np.allclose(a, b, rtol=case.rtol, atol=case.rtol * scale):
             problem = f"{case.name}: jali and {side} give different results on rank {comm.rank}"

@@ -23,16 +23,16 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import DistributedArray, Layout, layout_of
-from jali.arrays.libraries import LIBRARIES, bytes_of, library_by_name, library_of
+from jali.arrays.array_namespaces import NAMESPACES, bytes_of, namespace_by_name, namespace_of
 from jali.bench.collectives import Timing, conditions
 from jali.bench.device_collectives import mpi_of
 from jali.bench.fft_one_process import CLOSE, MOST_ROUNDS, ONE_PROCESS, measure_one_process, no_room
 from jali.bench.journal import Journal
-from jali.comm.whereabouts import gpu_of, place_of
+from jali.comm.device_of_array import gpu_of, device_of
 from jali.errors import ParameterError, RankError
-from jali.fft import Plan, vendors
-from jali.fft.providers import PROVIDERS, Means, provider_for
-from jali.fft.steps import Move, Run
+from jali.fft import FftPlan, vendors
+from jali.fft.providers import PROVIDERS, Resources, provider_for
+from jali.fft.steps import Redistribute, Run
 
 WHOLE, NATURAL = "transposed", "natural"
 THERE_AND_BACK = "transposed, there and back"
@@ -118,21 +118,21 @@ def make_array(
     numbers = random.normal(size=layout.local_shape) + 1j * random.normal(size=layout.local_shape)
     local: Any = numbers.astype(dtype)
     if gpu is not None:
-        library = _engine(engine)
-        like = library.empty_on(gpu.ordinal, (1,), dtype)
-        with library.where(like):
-            local = library.from_host(local, like)
+        namespace = _engine(engine)
+        like = namespace.empty_on(gpu.ordinal, (1,), dtype)
+        with namespace.where(like):
+            local = namespace.from_host(local, like)
     elif engine not in (None, "numpy"):
-        local = library_by_name(str(engine)).from_host(local, local)
+        local = namespace_by_name(str(engine)).from_host(local, local)
     return DistributedArray.of(layout, local)
 
 
 def _engine(name: str | None) -> Any:
     if name is not None:
-        return library_by_name(name)
+        return namespace_by_name(name)
     for engine in ("cupy", "torch"):
-        if LIBRARIES[engine].installed:
-            return LIBRARIES[engine]
+        if NAMESPACES[engine].installed:
+            return NAMESPACES[engine]
     raise ParameterError("arrays on devices are of CuPy or PyTorch; neither is installed")
 
 
@@ -158,26 +158,26 @@ def measure(
 ) -> Report:
     """Times all cases of an array. Collective. Raises ParameterError for unknown libraries, RankError where results are wrong."""
     dtype, dims = str(x.dtype).removeprefix("torch."), x.global_shape
-    place = place_of(x.local)
-    spread = place is not None and place[0] == "cuda" and ranks.size > 1
+    device = device_of(x.local)
+    spread = device is not None and device[0] == "cuda" and ranks.size > 1
     sides: dict[str, Side] = {}
     for name in providers:
         sides[name] = _ours(x, name, 1, spread)
         if pieces > 1 and ranks.size > 1:
             sides[overlapped(name, pieces)] = _ours(x, name, pieces, spread)
-    library = library_of(x.local)
+    namespace = namespace_of(x.local)
     if ranks.size == 1:
-        sides[plain(library.name)] = Side((1 + WORK) * bytes_of(x.local), {NATURAL: partial(_plain, x)})
+        sides[plain(namespace.name)] = Side((1 + WORK) * bytes_of(x.local), {NATURAL: partial(_plain, x)})
     if against:
         sides[against] = _theirs(x, against)
     told = {**conditions(mpi_of(ranks), 1, rounds, dtype), "array": dims, "split": repr(x.layout)}
-    told["plan"] = repr(Plan(x.layout, result="transposed"))
+    told["plan"] = repr(FftPlan(x.layout, result="transposed"))
     if against:
         told[against] = getattr(importlib.import_module(against.replace("-", "_")), "__version__", "unknown")
-    xp = getattr(library, "xp", None)
-    if xp is not None and library.name != "numpy":
-        told[library.name] = getattr(xp, "__version__", "unknown")
-    report = Report(told, dims, list(providers), pieces, against, place is not None)
+    xp = getattr(namespace, "xp", None)
+    if xp is not None and namespace.name != "numpy":
+        told[namespace.name] = getattr(xp, "__version__", "unknown")
+    report = Report(told, dims, list(providers), pieces, against, device is not None)
 
     journal = journal or Journal(ranks)
 
@@ -212,7 +212,7 @@ def measure(
 
 
 def _empty(layout: Layout, x: DistributedArray) -> DistributedArray:
-    return DistributedArray.of(layout, library_of(x.local).empty_beside(x.local, layout.local_shape))
+    return DistributedArray.of(layout, namespace_of(x.local).empty_beside(x.local, layout.local_shape))
 
 
 def _ours(x: DistributedArray, provider: str, pieces: int, unscaled: bool) -> Side:
@@ -227,7 +227,7 @@ def _ours(x: DistributedArray, provider: str, pieces: int, unscaled: bool) -> Si
     side.makes[THERE_AND_BACK] = partial(_whole, x, provider, pieces, WHOLE, back=True)
     if pieces == 1:
         side.makes[LOCAL] = partial(_parts, x, provider, False)
-        if any(isinstance(step, Move) for step in Plan(x.layout, result=WHOLE).steps):
+        if any(isinstance(step, Redistribute) for step in FftPlan(x.layout, result=WHOLE).steps):
             side.makes[EXCHANGES] = partial(_parts, x, provider, True)
     return side
 
@@ -235,10 +235,10 @@ def _ours(x: DistributedArray, provider: str, pieces: int, unscaled: bool) -> Si
 def _needs(x: DistributedArray) -> int:
     """Bytes beside x that no case exceeds: results, what is between the steps, buffers of exchanges both ways, what jali keeps for them,
     and work areas."""
-    plan = Plan(x.layout, result=NATURAL)
-    moves = [step for step in plan.steps if isinstance(step, Move)]
-    shapes = [x.layout.local_shape, *(step.after.local_shape for step in moves)]
-    arrays = len(plan.steps) + 3 + 5 * len(moves) + WORK
+    plan = FftPlan(x.layout, result=NATURAL)
+    redistributions = [step for step in plan.steps if isinstance(step, Redistribute)]
+    shapes = [x.layout.local_shape, *(step.after.local_shape for step in redistributions)]
+    arrays = len(plan.steps) + 3 + 5 * len(redistributions) + WORK
     return arrays * max(math.prod(shape) for shape in shapes) * int(x.dtype.itemsize)
 
 
@@ -252,7 +252,7 @@ def _whole(
     norm: str = "ortho",
     back: bool = False,
 ) -> Call:
-    plan = Plan(x.layout, result=result, norm=norm, provider=provider, pieces=pieces)
+    plan = FftPlan(x.layout, result=result, norm=norm, provider=provider, pieces=pieces)
     y = _empty(plan.result_layout, x)
     if compare:
         _check(x, plan.inverse(plan(x, y)), f"{provider}, {result}")
@@ -262,20 +262,20 @@ def _whole(
     return lambda: plan.inverse(plan(x, y), z)
 
 
-def _parts(x: DistributedArray, provider: str, moves: bool, compare: bool) -> Call:
+def _parts(x: DistributedArray, provider: str, redistributions: bool, compare: bool) -> Call:
     """Only the exchanges of a transform, or only what is between them, each step on memory of its own."""
-    library, means = library_of(x.local), Means(x.communicator.threads)
+    namespace, resources = namespace_of(x.local), Resources(x.communicator.threads)
     entry, parts = provider_for(x.local, provider), []
-    local = library.copy(x.local)
-    for step in Plan(x.layout, result=WHOLE, norm="ortho", provider=provider).steps:
-        run = Run(entry, library, means, "ortho", {}, None, False)
+    local = namespace.copy(x.local)
+    for step in FftPlan(x.layout, result=WHOLE, norm="ortho", provider=provider).steps:
+        run = Run(entry, namespace, resources, "ortho", {}, None, False)
         run.last = True
-        if isinstance(step, Move) == moves:
+        if isinstance(step, Redistribute) == redistributions:
             parts.append((step, local))
         local = step.forward(local, run)
-    library.wait(x.local)
+    namespace.wait(x.local)
     kept: list[dict[Any, Any]] = [{} for _ in parts]
-    runs = [Run(entry, library, means, "ortho", own, None, True) for own in kept]
+    runs = [Run(entry, namespace, resources, "ortho", own, None, True) for own in kept]
 
     def call() -> None:
         for (step, data), run in zip(parts, runs, strict=True):
@@ -287,7 +287,7 @@ def _parts(x: DistributedArray, provider: str, moves: bool, compare: bool) -> Ca
 
 def _plain(x: DistributedArray, compare: bool) -> Call:
     """The array's own library without jali, all of it new memory as it wants."""
-    transform = importlib.import_module(f"{library_of(x.local).name}.fft").fftn
+    transform = importlib.import_module(f"{namespace_of(x.local).name}.fft").fftn
     named = {"norm": "ortho"}
     return lambda: transform(x.local, **named)
 
@@ -296,7 +296,7 @@ def _theirs(x: DistributedArray, name: str) -> Side:
     """mpi4py-fft on the same shape, split likewise. Raises ParameterError."""
     if name not in OTHERS:
         raise ParameterError(f"--against {name}: libraries of distributed transforms are {', '.join(OTHERS)}")
-    if library_of(x.local).name != "numpy":
+    if namespace_of(x.local).name != "numpy":
         raise ParameterError(f"--against {name}: it transforms arrays of NumPy, not on devices")
     if x.communicator.transport != "mpi":
         raise ParameterError(f"--against {name}: it needs MPI ranks; say how many, like -n 2")
@@ -342,7 +342,7 @@ def _timed(
     ranks: Any, x: DistributedArray, case: str, sides: Mapping[str, Side], rounds: int, seconds: float
 ) -> Cell:
     """Of all sides that have this case."""
-    library = library_of(x.local)
+    namespace = namespace_of(x.local)
     names = [name for name, side in sides.items() if case in side.makes]
     times: dict[str, list[float]] = {name: [] for name in names}
     cell = Cell(case, {})
@@ -350,12 +350,12 @@ def _timed(
     def go(call: Call, count: int) -> list[float]:
         found = np.zeros(count)
         for number in range(count):
-            library.wait(x.local)
+            namespace.wait(x.local)
             ranks.all_reduce(np.zeros(1))
             start = time.perf_counter()
-            with library.where(x.local):
+            with namespace.where(x.local):
                 call()
-            library.wait(x.local)
+            namespace.wait(x.local)
             found[number] = time.perf_counter() - start
         return [float(t) for t in ranks.all_reduce(found, op="max")]
 
@@ -377,7 +377,7 @@ def _timed(
 
 def _no_room(ranks: Any, x: DistributedArray, needs: int) -> str:
     """Why so much more does not go onto the ranks' devices; empty if it does, or if x is on the host. Collective."""
-    if place_of(x.local) is None:
+    if device_of(x.local) is None:
         return ""
     needed, free = ranks.all_reduce(np.array([needs, -gpu_of(x.local).free_memory], float), op="max")
     return no_room(needed, -free)
@@ -389,6 +389,6 @@ def _give_back(x: DistributedArray) -> None:
     for name in PROVIDERS:
         if name in vendors.FFT_LIBRARIES and PROVIDERS[name].takes(x.local) and not vendors.why_not(name):
             vendors.find(name).forget()
-    library_of(x.local).trim(x.local)
-    if place_of(x.local) is not None:
+    namespace_of(x.local).trim(x.local)
+    if device_of(x.local) is not None:
         gpu_of(x.local).trim()

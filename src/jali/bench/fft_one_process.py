@@ -19,7 +19,7 @@ import numpy as np
 from jali import _core
 from jali.amounts import size_text
 from jali.arrays import DistributedArray
-from jali.comm.whereabouts import gpu_of
+from jali.comm.device_of_array import gpu_of
 from jali.errors import DeviceError, ParameterError, RankError
 from jali.fft import vendors
 from jali.fft.one_process import SpreadPlan
@@ -129,12 +129,12 @@ def _compare(plan: SpreadPlan, x: np.ndarray, scale: float) -> None:
     plan.load(x)
     plan.transform()
     plan.to_natural()
-    plan.fetch(out)
+    plan.copy_to_host(out)
     _check(out, spectra, scale, "a transform")
-    plan.fetch_natural(out)
+    plan.copy_natural_to_host(out)
     _check(out, spectra, scale, "a transform in natural order")
     plan.transform(inverse=True)
-    plan.fetch(out)
+    plan.copy_to_host(out)
     _check(out, vectors, scale * x.size, "a transform there and back")
 
 

@@ -299,7 +299,7 @@ def _arrays(arguments: argparse.Namespace, journal: Journal) -> int:
         raise ParameterError("give --rounds 1 or more")
     from mpi4py import MPI
 
-    from jali.arrays.places import choose_engine, on_device
+    from jali.arrays.engine_choice import choose_engine, on_device
 
     device = arguments.device or "cpu"
     engine = choose_engine(device, None if device == "cpu" else "cupy")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from jali import comm, examples
-from jali.arrays.places import choose_engine, on_device
+from jali.arrays.engine_choice import choose_engine, on_device
 from jali.cli.options import device_argument, make_folder
 from jali.cli.progress import StepProgress
 from jali.errors import ParameterError

@@ -13,7 +13,7 @@ from typing import Any
 from jali import _core
 from jali.amounts import counted
 from jali.cli.markov_chain import group_order
-from jali.cli.schema import Parameters
+from jali.cli.schema import RunParameters
 from jali.codegen import target
 from jali.codegen.formats import plain
 from jali.codegen.types import SU, Algebra, Element, Matrix
@@ -26,7 +26,7 @@ FILE_COPIES = 2
 MOST_RANKS = 1 << 20
 
 
-def check_layout(parameters: Parameters, ranks: int) -> dict[str, Any]:
+def check_layout(parameters: RunParameters, ranks: int) -> dict[str, Any]:
     """The layout for `ranks` ranks as plain numbers; memory in bytes per rank.
 
     Raises LayoutError if there is no such layout.

@@ -15,7 +15,7 @@ from typing import Any
 
 from jali import io
 from jali.amounts import counted
-from jali.cli.schema import Parameters
+from jali.cli.schema import RunParameters
 from jali.comm import Communicator
 from jali.errors import FileFormatError, JaliError, LayoutError, ParameterError
 from jali.files import require_memory, shown
@@ -50,7 +50,7 @@ MOST_FLOW_STEPS = 1_000_000
 class MarkovChain:
     """A chain of gauge configurations. Made by `start` or `restore`."""
 
-    def __init__(self, parameters: Parameters, ranks: Communicator) -> None:
+    def __init__(self, parameters: RunParameters, ranks: Communicator) -> None:
         self.parameters = parameters
         self._ranks = ranks
         with together(ranks):
@@ -65,7 +65,7 @@ class MarkovChain:
         self.acceptance: float | None = None
 
     @classmethod
-    def start(cls, parameters: Parameters, ranks: Communicator) -> MarkovChain:
+    def start(cls, parameters: RunParameters, ranks: Communicator) -> MarkovChain:
         """The chain before its first sweep, started cold, hot or from a file.
 
         Raises LayoutError, FileFormatError (also where a file's links do not agree with its header), OSError.
@@ -81,7 +81,7 @@ class MarkovChain:
         return chain
 
     @classmethod
-    def restore(cls, parameters: Parameters, ranks: Communicator, checkpoint: io.Checkpoint) -> MarkovChain:
+    def restore(cls, parameters: RunParameters, ranks: Communicator, checkpoint: io.Checkpoint) -> MarkovChain:
         """The chain as a checkpoint holds it, bit for bit. Raises LayoutError, FileFormatError, OSError."""
         chain = cls(parameters, ranks)
         lattice, U = chain.U.lattice, chain.U
@@ -210,7 +210,7 @@ class MarkovChain:
         U.assign(found.reunitarise())
 
 
-def _refuse_other_numbers(parameters: Parameters, checkpoint: io.Checkpoint) -> None:
+def _refuse_other_numbers(parameters: RunParameters, checkpoint: io.Checkpoint) -> None:
     """Raise FileFormatError where the chain of an earlier version of jali would go on with other numbers than there.
 
     Those states do not say what they are for. Since then Gaussians in float32 have longer tails, and Creutz's heat bath
@@ -264,7 +264,7 @@ def flow_steps(until: float, step: float) -> int:
     return max(1, math.ceil(count - 1e-9))
 
 
-def run_metadata(parameters: Parameters, sweep: int) -> dict[str, str]:
+def run_metadata(parameters: RunParameters, sweep: int) -> dict[str, str]:
     """What the header of a configuration says of the run that it comes from."""
     return {
         "BETA": repr(parameters.gauge.beta),
@@ -275,18 +275,18 @@ def run_metadata(parameters: Parameters, sweep: int) -> dict[str, str]:
     }
 
 
-def total_sweeps(parameters: Parameters) -> int:
+def total_sweeps(parameters: RunParameters) -> int:
     """Sweeps of the whole run, thermalisation included."""
     return parameters.update.thermalisation + parameters.update.sweeps
 
 
-def group_order(parameters: Parameters) -> int:
+def group_order(parameters: RunParameters) -> int:
     """The n of SU(n); 1 for U(1)."""
     group = parameters.gauge.group
     return int(group[group.index("(") + 1 : -1])
 
 
-def make_lattice(parameters: Parameters, ranks: Communicator) -> Lattice:
+def make_lattice(parameters: RunParameters, ranks: Communicator) -> Lattice:
     """The lattice, split and on the device as the parameters say. Raises LayoutError, DeviceError."""
     extents, grid = parameters.lattice.extents, parameters.lattice.grid
     if grid and math.prod(grid) != ranks.size:

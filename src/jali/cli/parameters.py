@@ -21,7 +21,7 @@ from typing import Any, get_type_hints
 from jali.cli.file_kinds import EMPTY, PARAMETERS, TEXT, TOML, refuse_other_kinds
 from jali.cli.schema import (
     REQUIRED,
-    Parameters,
+    RunParameters,
     ParameterSpec,
     find_inconsistencies,
     parameter_specs,
@@ -41,7 +41,7 @@ MOST_BYTES = 1 << 20
 _Said = tuple[Any, str]
 
 
-def load_parameters(path: str | Path, overrides: Iterable[str] = ()) -> Parameters:
+def load_parameters(path: str | Path, overrides: Iterable[str] = ()) -> RunParameters:
     """Parameters from a TOML file, then from ``key=value`` overrides.
 
     Raises:
@@ -60,7 +60,7 @@ def load_parameters(path: str | Path, overrides: Iterable[str] = ()) -> Paramete
     return parse_parameters(text, shown(path), overrides)
 
 
-def parse_parameters(text: str, source: str = "parameters", overrides: Iterable[str] = ()) -> Parameters:
+def parse_parameters(text: str, source: str = "parameters", overrides: Iterable[str] = ()) -> RunParameters:
     """Parameters from TOML text and ``key=value`` overrides, later ones winning.
 
     Args:
@@ -89,11 +89,11 @@ def parse_parameters(text: str, source: str = "parameters", overrides: Iterable[
     return _build(table, told, source, problems)
 
 
-def render_parameters(parameters: Parameters) -> str:
+def render_parameters(parameters: RunParameters) -> str:
     """The parameters as a TOML file with every value and, as comments, what it means and may be."""
     docs = section_docs()
     blocks = []
-    for section in dataclasses.fields(Parameters):
+    for section in dataclasses.fields(RunParameters):
         lines = [f"# {docs[section.name]}", f"[{section.name}]"]
         for spec in parameter_specs():
             if spec.section == section.name:
@@ -218,7 +218,7 @@ def _parse_override(override: str, table: Sequence[ParameterSpec]) -> tuple[Para
 
 def _build(
     table: Sequence[ParameterSpec], told: dict[str, _Said], source: str, problems: list[str]
-) -> Parameters:
+) -> RunParameters:
     values: dict[str, dict[str, Any]] = {spec.section: {} for spec in table}
     for spec in table:
         if spec.path in told:
@@ -233,8 +233,8 @@ def _build(
                 f"for example {spec.name} = {toml_value(spec.example)}"
             )
     if not problems:
-        hints = get_type_hints(Parameters)
-        parameters = Parameters(**{section: hints[section](**keys) for section, keys in values.items()})
+        hints = get_type_hints(RunParameters)
+        parameters = RunParameters(**{section: hints[section](**keys) for section, keys in values.items()})
         for path, complaint in find_inconsistencies(parameters):
             origin = told[path][1] if path in told else source
             problems.append(f"{origin}: {path.partition('.')[2]} {complaint}")

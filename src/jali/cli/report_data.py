@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from jali.cli.flow_summary import FlowSummary, estimate_numbers, summarise_flow
 from jali.cli.parameters import load_parameters
-from jali.cli.schema import Parameters
+from jali.cli.schema import RunParameters
 from jali.errors import FileFormatError
 from jali.files import read_bytes
 from jali.gauge.literature import Reference, plaquette_reference
@@ -67,7 +67,7 @@ class RunSummary:
         flow: means along the gradient flow; None where it was not measured.
     """
 
-    parameters: Parameters
+    parameters: RunParameters
     history: Mapping[str, FloatArray]
     timing: Mapping[str, FloatArray] | None
     estimates: Mapping[str, Estimate]
@@ -172,7 +172,7 @@ def summarise(directory: str | Path) -> RunSummary:
     )
 
 
-def _read_flow(path: Path, parameters: Parameters) -> FlowSummary | None:
+def _read_flow(path: Path, parameters: RunParameters) -> FlowSummary | None:
     """Means of flow.csv; None without the file and without a measurement. Raises FileFormatError."""
     if not path.exists():
         return None

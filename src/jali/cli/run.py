@@ -37,7 +37,7 @@ from jali.cli.run_directory import (
     replace_parameters,
     tables_of,
 )
-from jali.cli.schema import Parameters, parameter_specs, toml_value
+from jali.cli.schema import RunParameters, parameter_specs, toml_value
 from jali.comm.stopping import end_job, speaker
 from jali.comm.world import known
 from jali.errors import FileFormatError, ParameterError, RankError
@@ -168,7 +168,7 @@ class Run:
 
     @classmethod
     def new(
-        cls, directory: Path, parameters: Parameters, closing: contextlib.ExitStack, ranks: comm.Communicator
+        cls, directory: Path, parameters: RunParameters, closing: contextlib.ExitStack, ranks: comm.Communicator
     ) -> Run:
         """A run before its first sweep, with a checkpoint. Raises ParameterError if `directory` holds a run."""
         held: HeldDirectory | None = None
@@ -340,7 +340,7 @@ def _check_arguments(arguments: argparse.Namespace) -> None:
         raise ParameterError(f"--check {arguments.check}: a lattice needs 1 rank or more")
 
 
-def _check_changes(before: Parameters, now: Parameters, done: int) -> None:
+def _check_changes(before: RunParameters, now: RunParameters, done: int) -> None:
     """Raise ParameterError unless the run that has `done` sweeps can go on with these parameters."""
     refused = []
     for spec in parameter_specs():

@@ -22,7 +22,7 @@ from typing import Any
 from jali import io
 from jali.cli.parameters import render_parameters
 from jali.cli.report_data import FLOW_COLUMNS, HISTORY_COLUMNS, TIMING_COLUMNS
-from jali.cli.schema import Parameters
+from jali.cli.schema import RunParameters
 from jali.errors import FileFormatError, ParameterError
 from jali.files import shown
 from jali.io.boxes import write_all
@@ -44,7 +44,7 @@ PARAMETERS, REPORT = "parameters.toml", "report.html"
 LOCK = ".lock"  # locked by the process that writes the run, and there while it does
 
 
-def tables_of(parameters: Parameters) -> list[str]:
+def tables_of(parameters: RunParameters) -> list[str]:
     """The tables that a run with these parameters keeps."""
     wanted = {"flow": parameters.measure.flow, ENSEMBLE: parameters.run.save_every > 0}
     return [name for name in TABLES if wanted.get(name, True)]
@@ -185,7 +185,7 @@ class HeldDirectory:
         """For going on with a run. Raises ParameterError if another process has it, OSError."""
         return cls(directory, _locked(directory), False)
 
-    def create_parameters(self, parameters: Parameters) -> None:
+    def create_parameters(self, parameters: RunParameters) -> None:
         """Write parameters.toml, as understood. Raises FileExistsError, OSError."""
         path = self.directory / PARAMETERS
         with open(path, "x", encoding="utf-8") as file:
@@ -280,7 +280,7 @@ def check_saved(directory: Path) -> None:
                 raise FileFormatError(mismatch)
 
 
-def replace_parameters(directory: Path, parameters: Parameters) -> None:
+def replace_parameters(directory: Path, parameters: RunParameters) -> None:
     """Write parameters.toml, as understood, in place of an older one. Raises OSError."""
     target = directory / PARAMETERS
     beside = Path(create_beside(str(target)))

@@ -28,7 +28,7 @@ __all__ = [
     "LatticeShape",
     "Measure",
     "ParameterSpec",
-    "Parameters",
+    "RunParameters",
     "RunControl",
     "Update",
     "find_inconsistencies",
@@ -159,7 +159,7 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Parameters:
+class RunParameters:
     """Everything that ``jali run`` needs to know, complete and checked."""
 
     lattice: LatticeShape
@@ -308,8 +308,8 @@ class ParameterSpec:
 def parameter_specs() -> tuple[ParameterSpec, ...]:
     """The whole schema, in the order in which sections and keys are written."""
     table = []
-    for section in dataclasses.fields(Parameters):
-        cls = get_type_hints(Parameters)[section.name]
+    for section in dataclasses.fields(RunParameters):
+        cls = get_type_hints(RunParameters)[section.name]
         hints = get_type_hints(cls)
         for one in dataclasses.fields(cls):
             table.append(ParameterSpec(section.name, one.name, hints[one.name], one.default, **one.metadata))
@@ -318,8 +318,8 @@ def parameter_specs() -> tuple[ParameterSpec, ...]:
 
 def section_docs() -> dict[str, str]:
     """The sentence that describes each section."""
-    hints = get_type_hints(Parameters)
-    return {s.name: (hints[s.name].__doc__ or "").strip() for s in dataclasses.fields(Parameters)}
+    hints = get_type_hints(RunParameters)
+    return {s.name: (hints[s.name].__doc__ or "").strip() for s in dataclasses.fields(RunParameters)}
 
 
 def group_name(text: str) -> str:
@@ -354,7 +354,7 @@ def device_name(text: str) -> str:
 _PARSERS: dict[str, Callable[[str], str]] = {"group": group_name, "device": device_name}
 
 
-def find_inconsistencies(parameters: Parameters) -> list[tuple[str, str]]:
+def find_inconsistencies(parameters: RunParameters) -> list[tuple[str, str]]:
     """Values that are right alone but not together: pairs of the key to blame and what is wrong with it."""
     problems = []
     extents, grid = parameters.lattice.extents, parameters.lattice.grid

@@ -15,7 +15,7 @@ from jali.amounts import counted
 from jali.comm import checking, elements, given
 from jali.comm.device_arrays import lent_among
 from jali.comm.elements import element_name as element_name
-from jali.comm.whereabouts import memory_of as memory_of
+from jali.comm.device_of_array import memory_of as memory_of
 from jali.errors import ParameterError
 from jali.files import name_shown, value_shown
 

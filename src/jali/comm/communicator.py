@@ -20,7 +20,7 @@ from jali.amounts import counted
 from jali.comm import checking, given
 from jali.comm.device_arrays import view_of
 from jali.comm.elements import Array
-from jali.comm.whereabouts import gpu_of, is_on_device
+from jali.comm.device_of_array import gpu_of, is_on_device
 from jali.errors import ParameterError, RankError
 from jali.files import value_shown
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.libraries import Library, library_by_name, library_of
+from jali.arrays.array_namespaces import ArrayNamespace, namespace_by_name, namespace_of
 from jali.examples.checks import AtLeast, AtMost, Expected, Near, Of, Sizes, Verdict, furthest, verdicts
 from jali.examples.timing import Timing, timing
 
@@ -113,17 +113,17 @@ class Options:
     advance: Callable[[int, int], object] = lambda done, steps: None
 
     @property
-    def library(self) -> Library:
+    def namespace(self) -> ArrayNamespace:
         """That of local parts."""
-        return library_by_name(self.engine)
+        return namespace_by_name(self.engine)
 
     def array(self, x: Any) -> Any:
         """The values of a NumPy array in this library, on this rank's device."""
-        return x if self.engine == "numpy" else self.library.xp.asarray(x)
+        return x if self.engine == "numpy" else self.namespace.xp.asarray(x)
 
     def array_of_operators(self, x: np.ndarray) -> Any:
         """The values of a NumPy array for operators of pylops, which compute with NumPy or CuPy; tensors are lent to them as such."""
-        return x if self.device == "cpu" else library_by_name("cupy").xp.asarray(x)
+        return x if self.device == "cpu" else namespace_by_name("cupy").xp.asarray(x)
 
     def counted(self, steps: int) -> Callable[..., None]:
         """What a solver may call after each step (`callback=`), so that it is said how far it is."""
@@ -150,4 +150,4 @@ class Found:
 
 def on_host(x: Any) -> np.ndarray:
     """The values of an array of any library."""
-    return library_of(x).to_host(x)
+    return namespace_of(x).to_host(x)

@@ -35,7 +35,7 @@ STAGES = 10  # of a run, after which the energy is computed
 
 
 @dataclass(frozen=True)
-class Parameters(Sizes):
+class DenoisingParameters(Sizes):
     """Points along each axis; iterations; the standard deviation of the noise, where contrasts are of order 1; the weight of the
     gradients."""
 
@@ -47,13 +47,13 @@ class Parameters(Sizes):
 
 
 SIZES = {
-    "laptop": Parameters(),
-    "small": Parameters(points=20, iterations=60),
-    "gpu": Parameters(points=512, iterations=200),
+    "laptop": DenoisingParameters(),
+    "small": DenoisingParameters(points=20, iterations=60),
+    "gpu": DenoisingParameters(points=512, iterations=200),
 }
 
 
-def volume(p: Parameters, first: int, count: int) -> np.ndarray:
+def volume(p: DenoisingParameters, first: int, count: int) -> np.ndarray:
     """So many planes from the first on: a block, a ball with a hollow, and a slanted half space, of different values."""
     z = (np.arange(first, first + count) / p.points - 0.5)[:, None, None]
     y = (np.arange(p.points) / p.points - 0.5)[None, :, None]
@@ -64,14 +64,14 @@ def volume(p: Parameters, first: int, count: int) -> np.ndarray:
     return np.asarray(np.where((radius < 0.28) & (radius > 0.12), 1.0, found))
 
 
-def noise(p: Parameters, first: int, count: int) -> np.ndarray:
+def noise(p: DenoisingParameters, first: int, count: int) -> np.ndarray:
     """Of unit variance, which does not depend on the rank that has the plane."""
     shape = p.points, p.points
     planes = [np.random.default_rng([5, plane]).normal(size=shape) for plane in range(first, first + count)]
     return np.array(planes).reshape((count, *shape))
 
 
-def solve(p: Parameters, options: Options) -> Found:
+def solve(p: DenoisingParameters, options: Options) -> Found:
     """Energies, the gap, and ratios of signal to noise before and after; the middle planes."""
     ranks = comm.current()
     counts = even_split(p.points, ranks.size)
@@ -122,7 +122,7 @@ def solve(p: Parameters, options: Options) -> Found:
 
     def plane(x: DistributedArray) -> np.ndarray:
         """The middle one, on all ranks."""
-        return on_host(x.globally[middle : middle + 1].asarray())[0]
+        return on_host(x.global_index[middle : middle + 1].asarray())[0]
 
     return Found(
         {
@@ -137,7 +137,7 @@ def solve(p: Parameters, options: Options) -> Found:
     )
 
 
-def expected(p: Parameters, found: Found) -> Expected:
+def expected(p: DenoisingParameters, found: Found) -> Expected:
     """Energies fall to what the dual variable proves, the signal rises over the noise, and serial pyproximal finds the same, where the
     volume is small."""
     energies = found.series["energies"]

@@ -33,7 +33,7 @@ LARGEST_CHECKED = (
 
 
 @dataclass(frozen=True)
-class Parameters(Sizes):
+class LsmParameters(Sizes):
     """Points of the image across and down, sources of all ranks (0: so many of each rank), receivers, samples of traces, iterations,
     and GiB of tables that a rank keeps, 16 bytes for each of its sources, receivers and image points."""
 
@@ -55,14 +55,14 @@ class Parameters(Sizes):
 
 
 SIZES = {
-    "laptop": Parameters(),
-    "small": Parameters(nx=31, nz=30, sources=6, receivers=5, times=201, iterations=10),
+    "laptop": LsmParameters(),
+    "small": LsmParameters(nx=31, nz=30, sources=6, receivers=5, times=201, iterations=10),
     # the same work for each rank, so that the time of an iteration should not depend on how many there are
-    "gpu": Parameters(
+    "gpu": LsmParameters(
         nx=1001, nz=501, sources=0, sources_per_rank=64, receivers=51, times=2501, iterations=20, tables=32.0
     ),
     # a large image and few data, so that the sum over ranks, of 16 MB, is much of an iteration
-    "wide": Parameters(
+    "wide": LsmParameters(
         nx=2001, nz=1001, sources=0, sources_per_rank=2, receivers=4, times=4501, iterations=20, tables=1.0
     ),
 }
@@ -71,22 +71,22 @@ SIZES = {
 KNOWN = (522.4306, 279.1068, 190.6238, 142.3014, 114.7231)
 
 
-def reflectors(p: Parameters) -> np.ndarray:
+def reflectors(p: LsmParameters) -> np.ndarray:
     """What shall be found again."""
     image = np.zeros((p.nx, p.nz))
     image[:, p.nz // 2], image[:, 5 * p.nz // 6] = -1, 0.5
     return image
 
 
-def geometry(p: Parameters, first: int, count: int, sources: int) -> tuple[Any, ...]:
+def geometry(p: LsmParameters, first: int, count: int, sources: int) -> tuple[Any, ...]:
     """Of so many sources from the first on: what a Kirchhoff operator of pylops and of jali takes."""
     span = 10 * STEP, (p.nx - 10) * STEP
-    places = np.linspace(*span, sources)[first : first + count]
+    positions = np.linspace(*span, sources)[first : first + count]
     return (
         np.arange(p.nz) * STEP,
         np.arange(p.nx) * STEP,
         np.arange(p.times) * INTERVAL,
-        np.vstack((places, np.full(count, 10.0))),
+        np.vstack((positions, np.full(count, 10.0))),
         np.vstack((np.linspace(*span, p.receivers), np.full(p.receivers, 20.0))),
         VELOCITY,
         ricker(20.0, INTERVAL, 40),
@@ -94,7 +94,7 @@ def geometry(p: Parameters, first: int, count: int, sources: int) -> tuple[Any, 
     )
 
 
-def solve(p: Parameters, options: Options) -> Found:
+def solve(p: LsmParameters, options: Options) -> Found:
     """Norms of residuals; of arrays the reflectors, their migration and the inverse, and the data of the first source."""
     ranks = comm.current()
     sources = p.all_sources(ranks.size)
@@ -121,7 +121,7 @@ def solve(p: Parameters, options: Options) -> Found:
     )
 
 
-def expected(p: Parameters, found: Found) -> Expected:
+def expected(p: LsmParameters, found: Found) -> Expected:
     """Residuals of PyLops-MPI, where they are known, and of serial pylops, where the problem is small."""
     wanted: dict[str, Any] = {"fall": AtMost(0.5)}
     if p == SIZES["laptop"]:

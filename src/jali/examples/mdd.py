@@ -38,7 +38,7 @@ LARGEST_CHECKED = 1 << 21  # samples of the model that serial pylops may have in
 
 
 @dataclass(frozen=True)
-class Parameters(Sizes):
+class MddParameters(Sizes):
     """Receivers, which are sources of R as well (virtual sources, of which each `thinned`-th is wanted); sources; samples of time;
     iterations."""
 
@@ -60,14 +60,14 @@ class Parameters(Sizes):
 
 
 SIZES = {
-    "laptop": Parameters(),
-    "small": Parameters(receivers=21, sources=24, times=400, thinned=5, iterations=20),
-    "gpu": Parameters(receivers=401, sources=451, times=2000, thinned=4, iterations=60),
+    "laptop": MddParameters(),
+    "small": MddParameters(receivers=21, sources=24, times=400, thinned=5, iterations=20),
+    "gpu": MddParameters(receivers=401, sources=451, times=2000, thinned=4, iterations=60),
 }
 
 
 def line(points: int) -> np.ndarray:
-    """Their places, around 0."""
+    """Their positions, around 0."""
     return (np.arange(points) - points // 2) * SPACING
 
 
@@ -77,7 +77,7 @@ def ricker_spectrum(frequencies: np.ndarray, peak: float) -> np.ndarray:
     return np.asarray(2 / (np.sqrt(np.pi) * peak * INTERVAL) * square * np.exp(-square))
 
 
-def down(p: Parameters, frequencies: np.ndarray) -> np.ndarray:
+def down(p: MddParameters, frequencies: np.ndarray) -> np.ndarray:
     """Waves that go down, in shape (frequencies, sources, receivers), as np.fft.rfft of their samples in time has them."""
     across = line(p.sources)[:, None] - line(p.receivers)[None, :]
     omega = 2 * np.pi * frequencies[:, None, None]
@@ -88,10 +88,10 @@ def down(p: Parameters, frequencies: np.ndarray) -> np.ndarray:
     return found * ricker_spectrum(frequencies, DOWN)[:, None, None]
 
 
-def reflections(p: Parameters) -> np.ndarray:
+def reflections(p: MddParameters) -> np.ndarray:
     """R, in shape (times, receivers, virtual sources)."""
-    places = line(p.receivers)
-    across = places[:, None] - places[p.virtual()][None, :]
+    positions = line(p.receivers)
+    across = positions[:, None] - positions[p.virtual()][None, :]
     frequencies = np.fft.rfftfreq(p.times, INTERVAL)
     omega = 2 * np.pi * frequencies[:, None, None]
     found = np.zeros((len(frequencies), *across.shape), complex)
@@ -101,7 +101,7 @@ def reflections(p: Parameters) -> np.ndarray:
     return np.fft.irfft(found * ricker_spectrum(frequencies, REFLECTED)[:, None, None], p.times, axis=0)
 
 
-def solve(p: Parameters, options: Options) -> Found:
+def solve(p: MddParameters, options: Options) -> Found:
     """Norms of residuals; how far R by correlation and by inversion are from the truth; all of them for the middle virtual source."""
     ranks = comm.current()
     frequencies = p.frequencies()
@@ -147,7 +147,7 @@ def solve(p: Parameters, options: Options) -> Found:
     )
 
 
-def expected(p: Parameters, found: Found) -> Expected:
+def expected(p: MddParameters, found: Found) -> Expected:
     """Data are convolutions in time; R is found; residuals and R are those of serial pylops, where the problem is small."""
     truth = reflections(p)
     middle = truth.shape[2] // 2
@@ -191,7 +191,7 @@ def draw(found: Found, path: Path) -> None:
     for axis, name in zip(axes, ("up", "correlation", "inverse", "R"), strict=True):
         traces = found.arrays[name]
         most = 0.7 * abs(traces).max()
-        times, places = traces.shape
+        times, positions = traces.shape
         axis.imshow(
             traces,
             cmap="gray",
@@ -199,7 +199,7 @@ def draw(found: Found, path: Path) -> None:
             vmax=most,
             aspect="auto",
             interpolation="nearest",
-            extent=(0, places, times * INTERVAL, 0),
+            extent=(0, positions, times * INTERVAL, 0),
         )
         axis.set(title=name, xlabel="source" if name == "up" else "receiver")
     axes[0].set(ylabel="t (s)", ylim=(min(1.4, times * INTERVAL), 0))

@@ -34,7 +34,7 @@ LARGEST_CHECKED = 1 << 20  # points that serial pylops may have in a check
 
 
 @dataclass(frozen=True)
-class Parameters(Sizes):
+class PoststackParameters(Sizes):
     """Crosslines, inlines, samples of time; iterations; the weight of the Laplacian; noise, of which the section itself is 1."""
 
     LEAST = {"crosslines": 3, "inlines": 3, "times": 32}  # noqa: RUF012
@@ -47,13 +47,13 @@ class Parameters(Sizes):
 
 
 SIZES = {
-    "laptop": Parameters(),
-    "small": Parameters(crosslines=10, inlines=12, times=64, iterations=15),
-    "gpu": Parameters(crosslines=512, inlines=512, times=512, iterations=100),
+    "laptop": PoststackParameters(),
+    "small": PoststackParameters(crosslines=10, inlines=12, times=64, iterations=15),
+    "gpu": PoststackParameters(crosslines=512, inlines=512, times=512, iterations=100),
 }
 
 
-def impedance(p: Parameters, first: int, count: int) -> np.ndarray:
+def impedance(p: PoststackParameters, first: int, count: int) -> np.ndarray:
     """Of so many crosslines from the first on, in shape (count, inlines, times): layers over a dome, broken by a fault, 2000 to 7000 in
     units of 1000 kg/m^2/s."""
     y = (np.arange(first, first + count) / p.crosslines - 0.5)[:, None, None]
@@ -71,7 +71,7 @@ def smoothed(m: np.ndarray, samples: int) -> np.ndarray:
     return np.asarray((sums[..., 2 * samples + 1 :] - sums[..., : -2 * samples - 1]) / (2 * samples + 1))
 
 
-def noise(p: Parameters, first: int, count: int) -> np.ndarray:
+def noise(p: PoststackParameters, first: int, count: int) -> np.ndarray:
     """Of unit variance, which does not depend on the rank that has the crossline."""
     shape = p.inlines, p.times
     planes = [np.random.default_rng([17, line]).normal(size=shape) for line in range(first, first + count)]
@@ -83,16 +83,16 @@ def wavelet() -> np.ndarray:
     return ricker(20.0, INTERVAL, 20) / 2
 
 
-def modelling(p: Parameters, count: int, samples: Any) -> Any:
+def modelling(p: PoststackParameters, count: int, samples: Any) -> Any:
     """That of so many crosslines, flat, each trace in a row: pylops has time as the first axis."""
     import pylops
 
     traces = count, p.inlines
-    turned = pylops.Transpose((*traces, p.times), (2, 0, 1))
-    return turned.H @ pylops.avo.poststack.PoststackLinearModelling(samples, p.times, traces) @ turned
+    transpose = pylops.Transpose((*traces, p.times), (2, 0, 1))
+    return transpose.H @ pylops.avo.poststack.PoststackLinearModelling(samples, p.times, traces) @ transpose
 
 
-def solve(p: Parameters, options: Options) -> Found:
+def solve(p: PoststackParameters, options: Options) -> Found:
     """Norms of residuals, and how far the background and the inverse are from the truth; sections of the middle crossline."""
     ranks = comm.current()
     counts = even_split(p.crosslines, ranks.size)
@@ -130,7 +130,7 @@ def solve(p: Parameters, options: Options) -> Found:
 
     def section(x: DistributedArray) -> np.ndarray:
         """The middle crossline, on all ranks."""
-        plane = on_host(x.globally[middle * size : (middle + 1) * size].asarray())
+        plane = on_host(x.global_index[middle * size : (middle + 1) * size].asarray())
         return plane.reshape(p.inlines, p.times)
 
     return Found(
@@ -146,7 +146,7 @@ def solve(p: Parameters, options: Options) -> Found:
     )
 
 
-def expected(p: Parameters, found: Found) -> Expected:
+def expected(p: PoststackParameters, found: Found) -> Expected:
     """The error shrinks; residuals and the inverse are those of serial pylops, where the volume is small."""
     wanted: dict[str, Any] = {"error": AtMost(0.6 * found.numbers["error_before"])}
     dims = p.crosslines, p.inlines, p.times

@@ -27,7 +27,7 @@ from jali import comm
 from jali.amounts import counted
 from jali.arrays import DistributedArray, Partition
 from jali.arrays.layout import even_split
-from jali.arrays.libraries import library_of
+from jali.arrays.array_namespaces import namespace_of
 from jali.arrays.philox import philox, uniform
 from jali.errors import ParameterError
 from jali.examples import AtMost, Expected, Found, Near, Of, Options, Sizes, on_host, timing
@@ -44,7 +44,7 @@ SAMPLED = 32  # rows of each rank that are compared with the sum over pixels
 
 
 @dataclass(frozen=True)
-class Parameters(Sizes):
+class RadioParameters(Sizes):
     """Antennas on three arms, which are `arm` metres long; times at which they measure in eight hours; channels, from `megahertz` on;
     pixels of the image in both directions, and degrees that it is wide; the noise of each part of a visibility in Jy; the accuracy
     of the gridder; iterations of least squares, with `damping` as a part of the largest singular value; steps of the sparse image,
@@ -83,33 +83,33 @@ class Parameters(Sizes):
 
 
 SIZES = {
-    "laptop": Parameters(),
-    "small": Parameters(antennas=15, arm=250.0, times=24, channels=1, pixels=64, noise=0.2, steps=150),
-    "large": Parameters(antennas=60, arm=1600.0, times=480, channels=8, pixels=512, steps=500),
+    "laptop": RadioParameters(),
+    "small": RadioParameters(antennas=15, arm=250.0, times=24, channels=1, pixels=64, noise=0.2, steps=150),
+    "large": RadioParameters(antennas=60, arm=1600.0, times=480, channels=8, pixels=512, steps=500),
 }
 
 
 # --- what is there ------------------------------------------------------------------------------------------
 
 
-def places(p: Parameters) -> list[tuple[int, int]]:
+def positions(p: RadioParameters) -> list[tuple[int, int]]:
     """Pixels of the point sources."""
     return [(round(x * p.pixels), round(y * p.pixels)) for x, y, _ in POINTS]
 
 
-def sky(p: Parameters) -> np.ndarray:
+def sky(p: RadioParameters) -> np.ndarray:
     """Jy per pixel, across and up."""
     image = np.zeros((p.pixels, p.pixels))
     x, y, width, flux = CLOUD
     across = np.arange(p.pixels) / p.pixels
     cloud = np.exp(-((across[:, None] - x) ** 2 + (across - y) ** 2) / (2 * width**2))
     image += flux * cloud / cloud.sum()
-    for (i, j), (_, _, flux) in zip(places(p), POINTS, strict=True):
+    for (i, j), (_, _, flux) in zip(positions(p), POINTS, strict=True):
         image[i, j] += flux
     return image
 
 
-def antennas(p: Parameters) -> np.ndarray:
+def antennas(p: RadioParameters) -> np.ndarray:
     """East and north of each, in metres: three arms, along which distances grow as the power 1.716 of the antenna's number (Thompson,
     Clark, Wade and Napier, Astrophys. J. Suppl. 44 (1980) 151)."""
     number = np.arange(p.antennas)
@@ -119,7 +119,7 @@ def antennas(p: Parameters) -> np.ndarray:
 
 
 def baselines(east: Any, north: Any, hour_angle: Any) -> np.ndarray:
-    """u, v, w in metres, of differences of places east and north, while the middle of the field is at an hour angle."""
+    """u, v, w in metres, of differences of positions east and north, while the middle of the field is at an hour angle."""
     x, y, z = -north * math.sin(LATITUDE), east, north * math.cos(LATITUDE)
     sine, cosine = np.sin(hour_angle), np.cos(hour_angle)
     up, along = math.sin(DECLINATION), math.cos(DECLINATION)
@@ -133,22 +133,22 @@ def baselines(east: Any, north: Any, hour_angle: Any) -> np.ndarray:
     )
 
 
-def coverage(p: Parameters, first: int, count: int) -> np.ndarray:
+def coverage(p: RadioParameters, first: int, count: int) -> np.ndarray:
     """u, v, w of so many rows of the data from the first on: each time has all pairs of antennas."""
-    place = antennas(p)
+    position = antennas(p)
     one, other = np.triu_indices(p.antennas, 1)
     time, pair = np.divmod(np.arange(first, first + count), len(one))
     hours = (8 * (time + 0.5) / p.times - 4) * math.pi / 12
-    east, north = (place[other[pair]] - place[one[pair]]).T
+    east, north = (position[other[pair]] - position[one[pair]]).T
     return baselines(east, north, hours)
 
 
-def rows_of(p: Parameters) -> int:
+def rows_of(p: RadioParameters) -> int:
     """All rows of the data."""
     return p.times * p.antennas * (p.antennas - 1) // 2
 
 
-def noise(p: Parameters, first: int, count: int) -> np.ndarray:
+def noise(p: RadioParameters, first: int, count: int) -> np.ndarray:
     """Of these rows; the real and the imaginary part of each visibility belong to it, whoever has it."""
     row = np.arange(first, first + count)[:, None]
     words = philox([row, np.arange(p.channels), 0, 0], p.seed)
@@ -167,13 +167,13 @@ class Degridding:
 
     dtype = np.dtype(np.float64)
 
-    def __init__(self, p: Parameters, uvw: np.ndarray, threads: int) -> None:
+    def __init__(self, p: RadioParameters, uvw: np.ndarray, threads: int) -> None:
         self.gridder = importlib.import_module("ducc0").wgridder
         self.p, self.uvw, self.threads = p, uvw, threads
         self.frequencies = frequencies(p)
         self.shape = (2 * len(uvw) * p.channels, p.pixels**2)
 
-    def _told(self) -> dict[str, Any]:
+    def _gridder_options(self) -> dict[str, Any]:
         p = self.p
         return {
             "uvw": self.uvw, "freq": self.frequencies, "pixsize_x": p.pixel, "pixsize_y": p.pixel, "epsilon": p.accuracy,
@@ -183,25 +183,25 @@ class Degridding:
     def matvec(self, x: Any) -> Any:
         """Visibilities of an image."""
         image = np.ascontiguousarray(on_host(x), self.dtype).reshape(self.p.pixels, self.p.pixels)
-        found = self.gridder.dirty2vis(dirty=image, **self._told())
-        return library_of(x).from_host(np.asarray(found).reshape(-1).view(self.dtype), x)
+        found = self.gridder.dirty2vis(dirty=image, **self._gridder_options())
+        return namespace_of(x).from_host(np.asarray(found).reshape(-1).view(self.dtype), x)
 
     def rmatvec(self, y: Any) -> Any:
         """The sum of waves with the visibilities as amplitudes."""
         there = np.ascontiguousarray(on_host(y), self.dtype)
         n = self.p.pixels
         found = self.gridder.vis2dirty(
-            vis=there.view(np.complex128).reshape(-1, self.p.channels), npix_x=n, npix_y=n, **self._told()
+            vis=there.view(np.complex128).reshape(-1, self.p.channels), npix_x=n, npix_y=n, **self._gridder_options()
         )
-        return library_of(y).from_host(np.asarray(found).reshape(-1), y)
+        return namespace_of(y).from_host(np.asarray(found).reshape(-1), y)
 
 
-def frequencies(p: Parameters) -> np.ndarray:
+def frequencies(p: RadioParameters) -> np.ndarray:
     """Of the channels, in Hz, 1 % apart."""
     return 1e6 * p.megahertz * (1 + 0.01 * np.arange(p.channels))
 
 
-def direct(p: Parameters, image: np.ndarray, uvw: np.ndarray) -> np.ndarray:
+def direct(p: RadioParameters, image: np.ndarray, uvw: np.ndarray) -> np.ndarray:
     """Visibilities as the sum over pixels says."""
     l = (np.arange(p.pixels) - p.pixels // 2) * p.pixel  # noqa: E741 (the field's name for it)
     n = np.sqrt(1 - l[:, None] ** 2 - l**2)
@@ -234,14 +234,14 @@ def flux(image: np.ndarray, at: tuple[int, int], radius: float) -> float:
     return float(image[(i - at[0]) ** 2 + (j - at[1]) ** 2 <= radius**2].sum())
 
 
-def apertures(p: Parameters) -> list[tuple[tuple[int, int], float]]:
+def apertures(p: RadioParameters) -> list[tuple[tuple[int, int], float]]:
     """Around which pixel, and how far, the flux of each point source and of the cloud is summed."""
     x, y, width, _ = CLOUD
     middle = round(x * p.pixels), round(y * p.pixels)
-    return [*((place, p.pixels / 25) for place in places(p)), (middle, 3.5 * width * p.pixels)]
+    return [*((position, p.pixels / 25) for position in positions(p)), (middle, 3.5 * width * p.pixels)]
 
 
-def solve(p: Parameters, options: Options) -> Found:
+def solve(p: RadioParameters, options: Options) -> Found:
     """Measure the sky, and find it again."""
     ranks = comm.current()
     counts = even_split(rows_of(p), ranks.size)
@@ -286,7 +286,7 @@ def solve(p: Parameters, options: Options) -> Found:
     for name, x in (("least squares", least.x), ("sparse", sparse)):
         numbers[f"residual over noise, {name}"] = float((A @ x - data).norm()) / (expected_noise or 1.0)
     series = {
-        f"fluxes, {name}": [flux(image, *place) for place in apertures(p)] for name, image in images.items()
+        f"fluxes, {name}": [flux(image, *position) for position in apertures(p)] for name, image in images.items()
     }
     return Found(
         numbers,
@@ -296,7 +296,7 @@ def solve(p: Parameters, options: Options) -> Found:
     )
 
 
-def far_from_sum(p: Parameters, uvw: np.ndarray, data: DistributedArray) -> float:
+def far_from_sum(p: RadioParameters, uvw: np.ndarray, data: DistributedArray) -> float:
     """How far visibilities are from the sum over pixels, at some rows of each rank: the norm of the differences over that of these
     visibilities, which is what the gridder limits."""
     some = np.linspace(0, len(uvw) - 1, min(SAMPLED, len(uvw))).astype(int)
@@ -307,7 +307,7 @@ def far_from_sum(p: Parameters, uvw: np.ndarray, data: DistributedArray) -> floa
     return math.sqrt(off / size)
 
 
-def expected(p: Parameters, found: Found) -> Expected:
+def expected(p: RadioParameters, found: Found) -> Expected:
     """Accuracy of the operator, fluxes of the sources, and residuals that are noise."""
     wanted: dict[str, Any] = {
         "degridding": AtMost(p.accuracy),
@@ -316,8 +316,8 @@ def expected(p: Parameters, found: Found) -> Expected:
     if p.noise:
         wanted["residual over noise, sparse"] = Near(1.0, 0.05)
     truth = sky(p)
-    for k, (got, place) in enumerate(zip(found.series["fluxes, sparse"], apertures(p), strict=True)):
-        wanted[f"flux of source {k + 1}, sparse"] = Of(got, Near(flux(truth, *place), 0.07))
+    for k, (got, position) in enumerate(zip(found.series["fluxes, sparse"], apertures(p), strict=True)):
+        wanted[f"flux of source {k + 1}, sparse"] = Of(got, Near(flux(truth, *position), 0.07))
     return wanted
 
 

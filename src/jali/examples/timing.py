@@ -45,15 +45,15 @@ def timing(steps: int) -> Iterator[Timing]:
     with recording(ranks) as recorded:
         yield found
         wait_for_devices()
-    told = np.zeros(2)
+    measured = np.zeros(2)
     if ranks.rank == 0:  # which has the spans of all
         shares = [
             covered(s for s in recorded.spans if s.rank == rank) / seconds
             for rank, seconds in enumerate(recorded.seconds)
         ]
-        told[:] = max(recorded.seconds), sum(shares) / ranks.size
-    ranks.broadcast(told, 0)
-    found.seconds, found.communication = map(float, told)
+        measured[:] = max(recorded.seconds), sum(shares) / ranks.size
+    ranks.broadcast(measured, 0)
+    found.seconds, found.communication = map(float, measured)
 
 
 def covered(spans: Iterable[Span]) -> float:

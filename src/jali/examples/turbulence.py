@@ -22,12 +22,12 @@ import numpy as np
 from jali import comm
 from jali.amounts import counted
 from jali.arrays import DistributedArray, layout_of, load
-from jali.arrays.libraries import Library, library_of
+from jali.arrays.array_namespaces import ArrayNamespace, namespace_of
 from jali.arrays.philox import philox, uniform
 from jali.comm import Communicator
 from jali.errors import ParameterError, ShapeError
 from jali.examples import AtMost, Expected, Found, Near, Of, Options, Sizes, Timing, on_host, timing
-from jali.fft import Plan
+from jali.fft import FftPlan
 
 KOLMOGOROV = 1.5
 """C of E = C epsilon^(2/3) k^(-5/3)."""
@@ -39,7 +39,7 @@ PRECISIONS: dict[str, np.dtype[Any]] = {"double": np.dtype(np.float64), "single"
 
 
 @dataclass(frozen=True)
-class Parameters(Sizes):
+class TurbulenceParameters(Sizes):
     """Of the field:
 
     - `n`: points in each direction; `precision`: double or single; `split`: slabs or pencils;
@@ -65,10 +65,10 @@ class Parameters(Sizes):
 
 
 SIZES = {
-    "laptop": Parameters(),
-    "small": Parameters(n=32),
-    "large": Parameters(n=256, precision="single"),
-    "gpu": Parameters(n=1024, precision="single"),
+    "laptop": TurbulenceParameters(),
+    "small": TurbulenceParameters(n=32),
+    "large": TurbulenceParameters(n=256, precision="single"),
+    "gpu": TurbulenceParameters(n=1024, precision="single"),
 }
 
 
@@ -90,7 +90,7 @@ def pope(k: np.ndarray, scale: float, eta: float) -> np.ndarray:
     return np.asarray(KOLMOGOROV * k ** (-5 / 3) * large * small)
 
 
-def model(p: Parameters, largest: int) -> Model:
+def model(p: TurbulenceParameters, largest: int) -> Model:
     """The spectrum that is asked for, in shells 1 to `largest`."""
     k = np.arange(1.0, largest + 1)
     if p.spectrum == "kolmogorov":
@@ -114,8 +114,8 @@ class Modes:
     made with: zero for the highest frequency of an even extent, which stands for both signs.
     """
 
-    def __init__(self, plan: Plan, like: Any) -> None:
-        self.plan, self.library = plan, library_of(like)
+    def __init__(self, plan: FftPlan, like: Any) -> None:
+        self.plan, self.namespace = plan, namespace_of(like)
         layout, extents = plan.result_layout, plan.layout.shape
         axes = []
         for axis, (begin, end) in enumerate(layout.box):
@@ -138,7 +138,7 @@ class Modes:
         ) // 2  # whose shell is complete, and has no mode that stands for two signs
 
     def _there(self, x: np.ndarray, like: Any) -> Any:
-        return self.library.from_host(x, like)
+        return self.namespace.from_host(x, like)
 
     def __iter__(self) -> Iterator[tuple[slice, list[Any], Any]]:
         for first in range(0, 0 if self.empty else self.rows, self.step):
@@ -151,25 +151,25 @@ class Modes:
 
     def shell(self, k: list[Any]) -> Any:
         """The number of the shell of each."""
-        length = self.library.xp.sqrt(k[0] ** 2 + k[1] ** 2 + k[2] ** 2)
-        return self.library.astype(length + 0.5, np.int64)
+        length = self.namespace.xp.sqrt(k[0] ** 2 + k[1] ** 2 + k[2] ** 2)
+        return self.namespace.astype(length + 0.5, np.int64)
 
     def square(self, x: Any) -> Any:
         """|x|^2 in double precision."""
-        return sum(self.library.astype(part, np.float64) ** 2 for part in (x.real, x.imag))
+        return sum(self.namespace.astype(part, np.float64) ** 2 for part in (x.real, x.imag))
 
     def sums(self, numbers: Any, values: Any, count: int) -> Any:
         """Sums of values by their numbers, 0 to count - 1."""
-        one = self.library.xp.broadcast_to(numbers, values.shape)
-        return self.library.xp.bincount(one.reshape(-1), weights=values.reshape(-1), minlength=count)
+        one = self.namespace.xp.broadcast_to(numbers, values.shape)
+        return self.namespace.xp.bincount(one.reshape(-1), weights=values.reshape(-1), minlength=count)
 
     def modes_of_shells(self, ranks: Communicator) -> np.ndarray:
         """How many there are in each, on all ranks together. Collective."""
         counts = np.zeros(self.shells)
         for _, k, weights in self:
             shell = self.shell(k)
-            ones = self.library.xp.broadcast_to(weights, shell.shape)
-            counts += self.library.to_host(self.sums(shell, ones, self.shells))
+            ones = self.namespace.xp.broadcast_to(weights, shell.shape)
+            counts += self.namespace.to_host(self.sums(shell, ones, self.shells))
         return np.asarray(ranks.all_reduce(counts))
 
 
@@ -178,18 +178,18 @@ def amplitudes(modes: Modes, k: list[Any], table: Any, seed: int) -> tuple[list[
 
     In the plane where both a mode and its conjugate are, one of them draws for both.
     """
-    library = modes.library
+    namespace = modes.namespace
     other = (k[2] == 0) & ((k[0] < 0) | ((k[0] == 0) & (k[1] < 0)))
-    sign = 1.0 - 2.0 * library.astype(other, np.float64)
+    sign = 1.0 - 2.0 * namespace.astype(other, np.float64)
     k = [sign * one for one in k]
-    words = philox([*(library.astype(one, np.int64) for one in k), 0], seed)
-    xp = library.xp
+    words = philox([*(namespace.astype(one, np.int64) for one in k), 0], seed)
+    xp = namespace.xp
     first, second, share = (2 * math.pi * uniform(word) for word in words[:3])
     across = xp.sqrt(k[0] ** 2 + k[1] ** 2)
-    along = library.astype(across == 0, np.float64)  # of such k any direction is perpendicular
+    along = namespace.astype(across == 0, np.float64)  # of such k any direction is perpendicular
     cosine, sine = k[0] / (across + along), k[1] / (across + along) + along
     length = xp.sqrt(across**2 + k[2] ** 2)
-    length = length + library.astype(length == 0, np.float64)
+    length = length + namespace.astype(length == 0, np.float64)
     size = table[modes.shell(k)]
     found = []
     one, two = size * xp.cos(share), size * xp.sin(share)
@@ -203,26 +203,26 @@ def amplitudes(modes: Modes, k: list[Any], table: Any, seed: int) -> tuple[list[
 # --- making a field -----------------------------------------------------------------------------------------
 
 
-def plan_for(shape: tuple[int, ...], split: str) -> Plan:
+def plan_for(shape: tuple[int, ...], split: str) -> FftPlan:
     """The transform of a component: energy is the sum of squares on both sides."""
     layout = layout_of(comm.current(), shape, axis=SPLITS[split])
-    return Plan(layout, kind="rfft", result="transposed", norm="forward")
+    return FftPlan(layout, kind="rfft", result="transposed", norm="forward")
 
 
 def synthesize(
-    plan: Plan, asked: np.ndarray, seed: int, library: Library, precision: str, options: Options
+    plan: FftPlan, target: np.ndarray, seed: int, namespace: ArrayNamespace, precision: str, options: Options
 ) -> tuple[list[DistributedArray], float]:
     """A velocity field whose shells have the energies `asked`, and how far it is from the sum over its modes at some points, relative
     to the mean square of the velocity. Collective."""
     real = PRECISIONS[precision]
     complex_type = np.dtype(f"c{2 * real.itemsize}")
     ranks, shape = plan.layout.communicator, plan.result_layout.local_shape
-    spectra = [DistributedArray.of(plan.result_layout, library.empty(shape, complex_type)) for _ in range(3)]
+    spectra = [DistributedArray.of(plan.result_layout, namespace.empty(shape, complex_type)) for _ in range(3)]
     modes = Modes(plan, spectra[0].local)
     counts = modes.modes_of_shells(ranks)
     table = np.zeros(modes.shells)
-    table[: len(asked)] = np.sqrt(2 * asked / np.maximum(counts[: len(asked)], 1))
-    on_device = library.from_host(table, spectra[0].local)
+    table[: len(target)] = np.sqrt(2 * target / np.maximum(counts[: len(target)], 1))
+    on_device = namespace.from_host(table, spectra[0].local)
     points = [
         tuple(n * (2 * q + 1) * (axis + 3) // 17 % n for axis, n in enumerate(plan.layout.shape))
         for q in range(POINTS)
@@ -236,7 +236,7 @@ def synthesize(
             wave = weights
             for x, n, one in zip(point, plan.layout.shape, k, strict=True):
                 phase = 2 * math.pi * x / n * one
-                wave = wave * (library.xp.cos(phase) + 1j * library.xp.sin(phase))
+                wave = wave * (namespace.xp.cos(phase) + 1j * namespace.xp.sin(phase))
             for axis, (a, b) in enumerate(parts):
                 direct[q, axis] += float((a * wave.real - sign * b * wave.imag).sum())
     ranks.all_reduce(direct, direct)
@@ -251,10 +251,10 @@ def synthesize(
             here = tuple(x - begin for x, (begin, _) in zip(point, plan.layout.box, strict=True))
             there[q] = [float(component.local[here]) for component in field]
     ranks.all_reduce(there, there)
-    return field, float(abs(there - direct).max() / math.sqrt(2 * asked.sum()))
+    return field, float(abs(there - direct).max() / math.sqrt(2 * target.sum()))
 
 
-def read(p: Parameters, engine: str) -> tuple[Plan, list[DistributedArray]]:
+def read(p: TurbulenceParameters, engine: str) -> tuple[FftPlan, list[DistributedArray]]:
     """The components in a file. Collective. Raises ShapeError, ParameterError; and what `jali.arrays.load` does."""
     axes = tuple(axis + 1 for axis in SPLITS[p.split])
     x = load(p.file, axis=axes, engine=engine)
@@ -296,9 +296,9 @@ class Measured:
         return found
 
 
-def measure(plan: Plan, field: list[DistributedArray], options: Options) -> Measured:
+def measure(plan: FftPlan, field: list[DistributedArray], options: Options) -> Measured:
     """The spectrum of a velocity field. Collective."""
-    ranks, library = plan.layout.communicator, library_of(field[0].local)
+    ranks, namespace = plan.layout.communicator, namespace_of(field[0].local)
     energy = sum(float(component.dot(component)) for component in field) / 2 / math.prod(plan.layout.shape)
     divergence = modes = None
     lines = [n // 2 + 1 for n in plan.layout.shape]
@@ -307,31 +307,31 @@ def measure(plan: Plan, field: list[DistributedArray], options: Options) -> Meas
         y = plan(component)
         if modes is None:
             modes = Modes(plan, y.local)
-            divergence = library.zeros_like(y.local)
+            divergence = namespace.zeros_like(y.local)
             totals = [np.zeros(modes.shells), np.zeros(1), np.zeros(1), *(np.zeros(n) for n in lines)]
         assert divergence is not None
         for rows, k, weights in modes:
             part, slopes = y.local[rows], modes.derivatives(rows)
             squares = weights * modes.square(part)
-            totals[0] += library.to_host(modes.sums(modes.shell(k), squares / 2, modes.shells))
+            totals[0] += namespace.to_host(modes.sums(modes.shell(k), squares / 2, modes.shells))
             totals[1] += float((sum(slope**2 for slope in slopes) * squares).sum())
-            number = library.astype(abs(k[axis]), np.int64)
-            totals[3 + axis] += library.to_host(modes.sums(number, squares, lines[axis]))
+            number = namespace.astype(abs(k[axis]), np.int64)
+            totals[3 + axis] += namespace.to_host(modes.sums(number, squares, lines[axis]))
             divergence[rows] += slopes[axis] * part
             if axis == 2:
                 totals[2] += float((weights * modes.square(divergence[rows])).sum())
         options.advance(4 + axis, 6)
-    told = np.concatenate(totals)
-    ranks.all_reduce(told, told)
-    shells, gradients, flows, *longitudinal = np.split(told, np.cumsum([len(one) for one in totals])[:-1])
+    gathered = np.concatenate(totals)
+    ranks.all_reduce(gathered, gathered)
+    shells, gradients, flows, *longitudinal = np.split(gathered, np.cumsum([len(one) for one in totals])[:-1])
     ratio = math.sqrt(flows[0] / gradients[0]) if gradients[0] else 0.0
     return Measured(shells, energy, float(gradients[0] - flows[0]) / 2, ratio, longitudinal)
 
 
-def solve(p: Parameters, options: Options) -> Found:
+def solve(p: TurbulenceParameters, options: Options) -> Found:
     """Make or read a field, and measure it."""
     ranks = comm.current()
-    asked = None
+    target = None
     numbers: dict[str, float] = {}
     times: dict[str, Timing] = {}
     if p.file:
@@ -342,14 +342,14 @@ def solve(p: Parameters, options: Options) -> Found:
         )
     else:
         plan = plan_for((p.n,) * 3, p.split)
-        asked = model(p, (p.n - 1) // 2)
-        viscosity = p.viscosity or asked.viscosity
+        target = model(p, (p.n - 1) // 2)
+        viscosity = p.viscosity or target.viscosity
         options.progress(
             f"{p.n}^3 points in {p.split} on {counted(ranks.size, 'rank')}, {p.precision} precision"
         )
         with timing(1) as times["making the field"]:
             field, numbers["direct sum"] = synthesize(
-                plan, asked.energy, p.seed, options.library, p.precision, options
+                plan, target.energy, p.seed, options.namespace, p.precision, options
             )
     with timing(1) as times["measuring it"]:
         found = measure(plan, field, options)
@@ -377,16 +377,16 @@ def solve(p: Parameters, options: Options) -> Found:
             "Kolmogorov scale": (viscosity**3 / dissipation) ** 0.25,
             "Taylor Reynolds number": speed * numbers["Taylor scale"] / viscosity,
         }
-    if asked is not None:
-        there = slice(1, len(asked.energy))
-        numbers["spectrum"] = float(abs(found.shells[there] / asked.energy[there] - 1).max())
-        numbers["beyond"] = float(found.shells[len(asked.energy) :].sum() / found.energy)
+    if target is not None:
+        there = slice(1, len(target.energy))
+        numbers["spectrum"] = float(abs(found.shells[there] / target.energy[there] - 1).max())
+        numbers["beyond"] = float(found.shells[len(target.energy) :].sum() / found.energy)
     n = plan.layout.shape[0]
     distances = 2 * math.pi / n * np.arange(n // 2 + 1)
     structure = found.structure(distances)
-    arrays: dict[str, Any] = {"distances": distances, "slice": on_host(field[0].globally[:, :, 0].asarray())}
-    if asked is not None:
-        arrays["asked"] = asked.energy
+    arrays: dict[str, Any] = {"distances": distances, "slice": on_host(field[0].global_index[:, :, 0].asarray())}
+    if target is not None:
+        arrays["target"] = target.energy
     if math.prod(plan.layout.shape) <= MOST_GATHERED:
         arrays["velocity"] = np.stack([on_host(component.asarray()) for component in field])
     series = {"E": found.shells[: largest + 1].tolist(), "structure": structure.tolist()}
@@ -396,7 +396,7 @@ def solve(p: Parameters, options: Options) -> Found:
 # --- checking and drawing -----------------------------------------------------------------------------------
 
 
-def expected(p: Parameters, found: Found) -> Expected:
+def expected(p: TurbulenceParameters, found: Found) -> Expected:
     """What follows from how the field was made, and, of a field that fits into one process, what NumPy finds in it."""
     of_file = bool(p.file)
     u = found.arrays.get("velocity")
@@ -413,11 +413,11 @@ def expected(p: Parameters, found: Found) -> Expected:
         }
     if u is not None:
         for name, value in by_numpy(u.astype(np.float64)).items():
-            series, _, place = name.partition("_")
-            if not place:
+            series, _, index = name.partition("_")
+            if not index:
                 wanted[name] = Near(value, 10 * eps)
-            elif int(place) < len(found.series[series]):
-                wanted[name] = Of(found.series[series][int(place)], Near(value, 10 * eps))
+            elif int(index) < len(found.series[series]):
+                wanted[name] = Of(found.series[series][int(index)], Near(value, 10 * eps))
     return wanted
 
 
@@ -462,10 +462,10 @@ def draw(found: Found, path: Path) -> None:
     axes[1].loglog(k, shells, "o", markersize=3, label="measured")
     flat = (dissipation or 1.0) ** (-2 / 3) * k ** (5 / 3)
     axes[2].loglog(k, flat * shells, "o", markersize=3)
-    if "asked" in found.arrays:
-        asked = found.arrays["asked"][1:]
-        axes[1].loglog(k, asked, "-", linewidth=1, label="asked for")
-        axes[2].loglog(k, flat * asked, "-", linewidth=1)
+    if "target" in found.arrays:
+        target = found.arrays["target"][1:]
+        axes[1].loglog(k, target, "-", linewidth=1, label="asked for")
+        axes[2].loglog(k, flat * target, "-", linewidth=1)
     if dissipation:
         axes[2].axhline(KOLMOGOROV, color="gray", linestyle=":")
     positive = shells[shells > 0]

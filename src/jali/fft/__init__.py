@@ -5,7 +5,7 @@ from an entry of `jali.fft.providers`, redistributions are `jali.arrays.exchange
 """
 
 from jali.fft.fields import array_of, field_of
-from jali.fft.plan import Plan
+from jali.fft.plan import FftPlan
 from jali.fft.shifts import fftshift_nd, ifftshift_nd
 from jali.fft.transforms import (
     fft,
@@ -23,7 +23,7 @@ from jali.fft.transforms import (
 )
 
 __all__ = [
-    "Plan",
+    "FftPlan",
     "array_of",
     "fft",
     "fft2",

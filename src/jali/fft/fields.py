@@ -14,7 +14,7 @@ import numpy as np
 
 from jali import recording
 from jali.arrays import DistributedArray, Layout, layout_of
-from jali.arrays.libraries import LIBRARIES, Library, library_of, numpy_dtype
+from jali.arrays.array_namespaces import NAMESPACES, ArrayNamespace, namespace_of, numpy_dtype
 from jali.arrays.recorded import contiguous
 from jali.codegen.types import Element
 from jali.errors import LayoutError, ParameterError, ShapeError
@@ -53,18 +53,18 @@ def _array_of(field: Field) -> tuple[DistributedArray, bool]:
     if field.lattice.gpu is None:
         recording.refuse("the array of a field is made", "make it before or after")
     field.check_set()
-    layout, lent = layout_of_field(field), field.array
-    if lent is not None and field.element.type.kind != "int":
+    layout, borrowed = layout_of_field(field), field.array
+    if borrowed is not None and field.element.type.kind != "int":
         try:
-            library_of(lent)
+            namespace_of(borrowed)
         except ParameterError:
             pass  # memory of jali's own, or of another library
         else:
-            return DistributedArray.of(layout, lent), False
+            return DistributedArray.of(layout, borrowed), False
     if field.lattice.gpu is None:
         return DistributedArray.of(layout, np.ascontiguousarray(field.local())), True
     dtype = field.element.numpy_dtype(field.precision)
-    local = _device_library(field).empty_on(field.lattice.gpu.ordinal, layout.local_shape, dtype)
+    local = _device_namespace(field).empty_on(field.lattice.gpu.ordinal, layout.local_shape, dtype)
     plain = field.element if field.element.codec == "plain" else _element(dtype, layout, field.lattice)
     _wrapped(field.lattice, local, plain).assign(field)
     return DistributedArray.of(layout, local), True
@@ -154,11 +154,11 @@ def _element(dtype: Any, layout: Layout, lattice: Lattice) -> Element:
     return element_of(np.dtype(dtype), tuple(layout.shape[lattice.ndim :]))
 
 
-def _device_library(field: Field) -> Library:
+def _device_namespace(field: Field) -> ArrayNamespace:
     for name in ("cupy", "torch"):
-        library = LIBRARIES[name]
-        if library.installed:
-            return library
+        namespace = NAMESPACES[name]
+        if namespace.installed:
+            return namespace
     raise ParameterError(
         f"{value_shown(field)} is on a device, where transforms are of arrays of CuPy or PyTorch; neither is installed"
     )

@@ -82,15 +82,15 @@ class SpreadPlan:
     def __str__(self) -> str:
         return f"{' x '.join(map(str, self.extents))} numbers on {len(self.ordinals)} devices"
 
-    def load(self, x: np.ndarray) -> None:
+    def copy_to_devices(self, x: np.ndarray) -> None:
         """The values of an array of the host become those of the first array."""
         self._call("XtMemcpy", self._plan, self._parts[0], self._address(x), TO_DEVICES)
 
-    def fetch(self, out: np.ndarray) -> None:
+    def copy_to_host(self, out: np.ndarray) -> None:
         """The values of the first array, in natural order."""
         self._call("XtMemcpy", self._plan, self._address(out), self._parts[0], TO_HOST)
 
-    def fetch_natural(self, out: np.ndarray) -> None:
+    def copy_natural_to_host(self, out: np.ndarray) -> None:
         """Those of the second."""
         self._call("XtMemcpy", self._plan, self._address(out), self._parts[1], TO_HOST)
 

@@ -14,14 +14,14 @@ from jali import recording
 from jali.arrays import DistributedArray, Layout, layout_of
 from jali.arrays.exchange import check_workspace
 from jali.arrays.layout import Shape, even_split
-from jali.arrays.libraries import is_complex, library_of, may_overlap
+from jali.arrays.array_namespaces import is_complex, namespace_of, may_overlap
 from jali.arrays.recorded import assign, contiguous, converted, is_recorded, multiply
-from jali.arrays.transits import meet
+from jali.arrays.piece_exchange import meet
 from jali.comm.given import each, integer
-from jali.comm.whereabouts import gpu_of, is_on_device, memory_of
+from jali.comm.device_of_array import gpu_of, is_on_device, memory_of
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.fft import steps as made
-from jali.fft.providers import PROVIDERS, Means, provider_for
+from jali.fft.providers import PROVIDERS, Resources, provider_for
 from jali.fft.routes import alike, cut_in_two, is_whole, next_layout, with_mask
 from jali.fft.steps import Run, Step
 from jali.files import value_shown
@@ -38,7 +38,7 @@ PIECES, OVERLAPPED_BYTES = (
 )  # of parts on devices, on average, from which on pieces are worth their calls
 
 
-class Plan:
+class FftPlan:
     """A transform of arrays of `layout` along `axes`, to be applied again and again.
 
     Arguments:
@@ -136,7 +136,7 @@ class Plan:
     def _go(self, layout: Layout) -> None:
         """An exchange, where one is needed."""
         if layout.scattered and layout.boxes != self._now.boxes:
-            self.steps.append(made.Move(self._now, layout, self.workspace))
+            self.steps.append(made.Redistribute(self._now, layout, self.workspace))
         self._now = layout
 
     def _make(self) -> None:
@@ -155,12 +155,12 @@ class Plan:
             first = self.kind == "rfft" and last in remaining
             among = [axis for axis in remaining if axis != last] if self.kind == "irfft" else remaining
             lengths = {last: self.n} if self.kind == "irfft" and not among else {}
-            place = next_layout(self._now, among or [last], last if first else None, lengths)
-            if isinstance(place, Layout):
-                self._go(place)
+            target = next_layout(self._now, among or [last], last if first else None, lengths)
+            if isinstance(target, Layout):
+                self._go(target)
             else:
-                self._four_steps(place, real=self.kind in ("rfft", "irfft") and place == last)
-                remaining.remove(place)
+                self._four_steps(target, real=self.kind in ("rfft", "irfft") and target == last)
+                remaining.remove(target)
 
     def _with_extent(self, axis: int, n: int) -> Shape:
         shape = self._now.shape
@@ -177,8 +177,8 @@ class Plan:
         if self.kind == "rfft":
             self.steps.append(made.RealTransform(axes, self.n, **kept))
         else:
-            turned = {"before": kept["after"], "after": kept["before"]}
-            step = made.RealTransform(axes, self.n, **turned)
+            swapped = {"before": kept["after"], "after": kept["before"]}
+            step = made.RealTransform(axes, self.n, **swapped)
             self.steps.append(made.Backwards(step))
         self._now = self._with_whole(shape)
 
@@ -230,19 +230,19 @@ class Plan:
         assert factors is not None
         n1, n2 = factors
         cut = (*shape[:axis], n1, n2, *shape[axis + 1 :])
-        turned = (*shape[:axis], n2, n1, *shape[axis + 1 :])
+        swapped = (*shape[:axis], n2, n1, *shape[axis + 1 :])
         rows, columns = (layout_of(ranks, cut, axis=axis + k) for k in (0, 1))
-        before, after = (layout_of(ranks, turned, axis=axis + k) for k in (1, 0))
+        before, after = (layout_of(ranks, swapped, axis=axis + k) for k in (1, 0))
         end = _rows(ranks, shape, axis, n, second=True)
         steps: list[Step] = [
             made.View(full.local_shape, rows.local_shape),
-            made.Move(rows, columns, self.workspace),
+            made.Redistribute(rows, columns, self.workspace),
             made.Transform((axis,), inverse),
             made.Twiddle(axis, n, inverse, columns.box[axis + 1][0]),
-            made.Move(columns, rows, self.workspace),
+            made.Redistribute(columns, rows, self.workspace),
             made.Transform((axis + 1,), inverse),
             made.Swap(axis),
-            made.Move(before, after, self.workspace),
+            made.Redistribute(before, after, self.workspace),
             made.View(after.local_shape, end.local_shape),
         ]
         return steps, end
@@ -286,14 +286,14 @@ class Plan:
         if in_place:
             multiply(y.local, self._weights_of(y, weight))
             return y
-        with library_of(y.local).where(y.local):
+        with namespace_of(y.local).where(y.local):
             weighted = y.local * self._weights_of(y, weight)
         return DistributedArray.of(y.layout, weighted, y._base_comm)
 
     def _weights_of(self, y: DistributedArray, weight: float) -> Any:
         """Along the last axis: 1 for frequencies 0 and n/2, wherever shifts have put them."""
-        library, axis = library_of(y.local), self.axes[-1]
-        key = (y.layout, str(y.dtype), library.name, weight)
+        namespace, axis = namespace_of(y.local), self.axes[-1]
+        key = (y.layout, str(y.dtype), namespace.name, weight)
         if key not in self._weights:
             m, shifted = self.n // 2 + 1, self._shifts["after" if self.kind == "rfft" else "before"]
             frequencies = np.arange(*y.layout.box[axis])
@@ -301,7 +301,7 @@ class Plan:
                 frequencies = (frequencies - m // 2) % m
             factors = np.where((frequencies == 0) | (2 * frequencies == self.n), 1.0, weight)
             factors = factors.reshape(-1, *[1] * (y.ndim - axis - 1)).astype(made.real_of(y.dtype))
-            self._weights[key] = library.from_host(factors, y.local)
+            self._weights[key] = namespace.from_host(factors, y.local)
         return self._weights[key]
 
     def _run(
@@ -318,7 +318,7 @@ class Plan:
         tape = recording.current() if recording.recorders else None
         if tape is not None:
             self._ready_for_graphs(x, out, forward, norm)
-        with library_of(x.local).where(x.local), self._in_turn(x.local):
+        with namespace_of(x.local).where(x.local), self._in_turn(x.local):
             local = self._steps(x, None if out is None else out.local, overwrite, forward, norm)
             if out is None:
                 out = DistributedArray.of(end, local, x._base_comm)
@@ -334,7 +334,7 @@ class Plan:
         if is_recorded(local) or not is_on_device(local):
             yield
             return
-        gpu, stream = gpu_of(local), library_of(local).stream(local)
+        gpu, stream = gpu_of(local), namespace_of(local).stream(local)
         if self._stream not in (None, stream):
             meet(gpu, stream)
         try:
@@ -368,14 +368,14 @@ class Plan:
     def _steps(self, x: DistributedArray, out: Any, overwrite: bool, forward: bool, norm: str) -> Any:
         """This rank's part of the result, in `out` if it happens to fit."""
         local, owned = self._converted(x, forward)
-        library, provider = library_of(local), provider_for(local, self.provider)
+        namespace, provider = namespace_of(local), provider_for(local, self.provider)
         steps = self.steps if forward else self.steps[::-1]
         makers = [number for number, step in enumerate(steps) if step.makes_memory]
         # a result in place of what goes in would be written while that is read, but from the second memory on
         if out is not None and len(makers) < 2 and (makers or out is not local) and may_overlap(out, local):
             out = None
         run = Run(
-            provider, library, Means(x.communicator.threads, self.workspace), norm,
+            provider, namespace, Resources(x.communicator.threads, self.workspace), norm,
             {} if is_recorded(local) else self._kept,
             out, owned or overwrite,
         )  # fmt: skip
@@ -383,7 +383,7 @@ class Plan:
         number = 0
         while number < len(steps):
             step, after = steps[number], steps[number + 1] if number + 1 < len(steps) else None
-            if isinstance(step, made.Transform) and isinstance(after, made.Move):
+            if isinstance(step, made.Transform) and isinstance(after, made.Redistribute):
                 run.last = number + 1 >= makers[-1]
                 found = made.pipelined(step, after, forward, pieces, local, run)
                 if found is not None:
@@ -456,7 +456,7 @@ def normal_axes(shape: Shape, axes: int | Sequence[int] | None) -> tuple[int, ..
     return tuple(found)
 
 
-def plan_of(layout: Layout, axes: Any, kind: str, **options: Any) -> Plan:
+def plan_of(layout: Layout, axes: Any, kind: str, **options: Any) -> FftPlan:
     """The plan of these, which is kept with the communicator; arguments of `Plan`."""
     kept = layout.communicator.kept.setdefault("plans of transforms", {})
     key = (layout, axes if not isinstance(axes, list) else tuple(axes), kind, *sorted(options.items()))
@@ -464,7 +464,7 @@ def plan_of(layout: Layout, axes: Any, kind: str, **options: Any) -> Plan:
         return kept[key]
     except (KeyError, TypeError):
         pass
-    plan = Plan(layout, axes, kind, **options)
+    plan = FftPlan(layout, axes, kind, **options)
     if len(kept) >= MOST_KEPT:
         kept.clear()
     try:

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.libraries import library_of
+from jali.arrays.array_namespaces import namespace_of
 from jali.arrays.recorded import assign, contiguous, copied, do, multiply
-from jali.comm.whereabouts import place_of
+from jali.comm.device_of_array import device_of
 from jali.errors import ParameterError
 from jali.fft import vendors
 from jali.fft.passes import Form, Pass, complex_passes, real_pass
@@ -33,7 +33,7 @@ Axes = Sequence[int]
 
 
 @dataclass(frozen=True)
-class Means:
+class Resources:
     """What a transform may use: threads of the rank, bytes of work area on devices (None: any)."""
 
     threads: int = 1
@@ -46,7 +46,7 @@ class Provider:
     recordable = False
 
     def __init__(self, name: str, module: str, of: str) -> None:
-        self.name, self.library, self._module = name, of, module
+        self.name, self.namespace, self._module = name, of, module
 
     @property
     def installed(self) -> bool:
@@ -55,7 +55,7 @@ class Provider:
 
     def takes(self, x: Any) -> bool:
         """Whether arrays like this one are transformed."""
-        return library_of(x).name == self.library
+        return namespace_of(x).name == self.namespace
 
     def why_not(self) -> str:
         """Why it cannot be used, though it takes an array."""
@@ -65,16 +65,16 @@ class Provider:
     def _fft(self) -> Any:
         return importlib.import_module(self._module)
 
-    def c2c(self, x: Any, axes: Axes, forward: bool, norm: str, out: Any, means: Means) -> Any:
+    def c2c(self, x: Any, axes: Axes, forward: bool, norm: str, out: Any, resources: Resources) -> Any:
         """Returns the result, which is `out`."""
         out[...] = (self._fft.fftn if forward else self._fft.ifftn)(x, axes=axes, norm=norm)
         return out
 
-    def r2c(self, x: Any, axes: Axes, norm: str, means: Means) -> Any:
+    def r2c(self, x: Any, axes: Axes, norm: str, resources: Resources) -> Any:
         """Returns a new array."""
         return self._fft.rfftn(x, axes=axes, norm=norm)
 
-    def c2r(self, x: Any, n: int, axes: Axes, norm: str, means: Means) -> Any:
+    def c2r(self, x: Any, n: int, axes: Axes, norm: str, resources: Resources) -> Any:
         """Returns a new array."""
         shape = [x.shape[axis] for axis in axes[:-1]] + [n]
         return self._fft.irfftn(x, shape, axes=axes, norm=norm)
@@ -83,7 +83,7 @@ class Provider:
 class NumPy(Provider):
     """Axis by axis, each into `out`; in single precision too."""
 
-    def c2c(self, x: Any, axes: Axes, forward: bool, norm: str, out: Any, means: Means) -> Any:
+    def c2c(self, x: Any, axes: Axes, forward: bool, norm: str, out: Any, resources: Resources) -> Any:
         function = self._fft.fft if forward else self._fft.ifft
         for axis in reversed(axes):
             x = function(x, axis=axis, norm=norm, out=out)
@@ -93,21 +93,21 @@ class NumPy(Provider):
 class SciPy(Provider):
     """pocketfft, in place, by all threads of the rank."""
 
-    def c2c(self, x: Any, axes: Axes, forward: bool, norm: str, out: Any, means: Means) -> Any:
+    def c2c(self, x: Any, axes: Axes, forward: bool, norm: str, out: Any, resources: Resources) -> Any:
         if out is not x:
             out[...] = x
         function = self._fft.fftn if forward else self._fft.ifftn
-        found = function(out, axes=axes, norm=norm, overwrite_x=True, workers=means.threads)
+        found = function(out, axes=axes, norm=norm, overwrite_x=True, workers=resources.threads)
         if not np.may_share_memory(found, out):
             out[...] = found
         return out
 
-    def r2c(self, x: Any, axes: Axes, norm: str, means: Means) -> Any:
-        return self._fft.rfftn(x, axes=axes, norm=norm, workers=means.threads)
+    def r2c(self, x: Any, axes: Axes, norm: str, resources: Resources) -> Any:
+        return self._fft.rfftn(x, axes=axes, norm=norm, workers=resources.threads)
 
-    def c2r(self, x: Any, n: int, axes: Axes, norm: str, means: Means) -> Any:
+    def c2r(self, x: Any, n: int, axes: Axes, norm: str, resources: Resources) -> Any:
         shape = [x.shape[axis] for axis in axes[:-1]] + [n]
-        return self._fft.irfftn(x, shape, axes=axes, norm=norm, workers=means.threads)
+        return self._fft.irfftn(x, shape, axes=axes, norm=norm, workers=resources.threads)
 
 
 class PyFFTW(Provider):
@@ -117,23 +117,23 @@ class PyFFTW(Provider):
         super().__init__(name, module, of)
         self._plans: dict[Any, Any] = {}
 
-    def c2c(self, x: Any, axes: Axes, forward: bool, norm: str, out: Any, means: Means) -> Any:
+    def c2c(self, x: Any, axes: Axes, forward: bool, norm: str, out: Any, resources: Resources) -> Any:
         direction = "FFTW_FORWARD" if forward else "FFTW_BACKWARD"
-        self._run(x, out, axes, direction, means.threads, x is out)
+        self._run(x, out, axes, direction, resources.threads, x is out)
         return _scaled(out, [x.shape[axis] for axis in axes], forward, norm)
 
-    def r2c(self, x: Any, axes: Axes, norm: str, means: Means) -> Any:
+    def r2c(self, x: Any, axes: Axes, norm: str, resources: Resources) -> Any:
         shape = list(x.shape)
         shape[axes[-1]] = shape[axes[-1]] // 2 + 1
         out = np.empty(shape, np.result_type(x.dtype, np.complex64))
-        self._run(x, out, axes, "FFTW_FORWARD", means.threads, False)
+        self._run(x, out, axes, "FFTW_FORWARD", resources.threads, False)
         return _scaled(out, [x.shape[axis] for axis in axes], True, norm)
 
-    def c2r(self, x: Any, n: int, axes: Axes, norm: str, means: Means) -> Any:
+    def c2r(self, x: Any, n: int, axes: Axes, norm: str, resources: Resources) -> Any:
         shape = list(x.shape)
         shape[axes[-1]] = n
         out = np.empty(shape, x.real.dtype)
-        self._run(x.copy(), out, axes, "FFTW_BACKWARD", means.threads, False)  # it overwrites its input
+        self._run(x.copy(), out, axes, "FFTW_BACKWARD", resources.threads, False)  # it overwrites its input
         return _scaled(out, [out.shape[axis] for axis in axes], False, norm)
 
     def _run(self, x: Any, out: Any, axes: Axes, direction: str, threads: int, in_place: bool) -> None:
@@ -176,14 +176,14 @@ def _scaled(x: Any, extents: Sequence[int], forward: bool, norm: str) -> Any:
 class Torch(Provider):
     """`torch.fft`, on any device."""
 
-    def c2c(self, x: Any, axes: Axes, forward: bool, norm: str, out: Any, means: Means) -> Any:
+    def c2c(self, x: Any, axes: Axes, forward: bool, norm: str, out: Any, resources: Resources) -> Any:
         out[...] = (self._fft.fftn if forward else self._fft.ifftn)(x, dim=tuple(axes), norm=norm)
         return out
 
-    def r2c(self, x: Any, axes: Axes, norm: str, means: Means) -> Any:
+    def r2c(self, x: Any, axes: Axes, norm: str, resources: Resources) -> Any:
         return self._fft.rfftn(x, dim=tuple(axes), norm=norm)
 
-    def c2r(self, x: Any, n: int, axes: Axes, norm: str, means: Means) -> Any:
+    def c2r(self, x: Any, n: int, axes: Axes, norm: str, resources: Resources) -> Any:
         shape = [x.shape[axis] for axis in axes[:-1]] + [n]
         return self._fft.irfftn(x, s=shape, dim=tuple(axes), norm=norm)
 
@@ -209,94 +209,94 @@ class Vendor(Provider):
         return vendors.why_not(self.name)
 
     def takes(self, x: Any) -> bool:
-        place = None if type(x) is np.ndarray else place_of(x)
-        return place is not None and place[0] == self._spec.kind
+        device = None if type(x) is np.ndarray else device_of(x)
+        return device is not None and device[0] == self._spec.kind
 
-    def c2c(self, x: Any, axes: Axes, forward: bool, norm: str, out: Any, means: Means) -> Any:
+    def c2c(self, x: Any, axes: Axes, forward: bool, norm: str, out: Any, resources: Resources) -> Any:
         long = [axis for axis in axes if x.shape[axis] > 1]
         if long:
-            self._complex(x, long, not forward, out, means)
+            self._complex(x, long, not forward, out, resources)
         elif out is not x:
             assign(out, x)
         return _scaled(out, [x.shape[axis] for axis in axes], forward, norm)
 
-    def r2c(self, x: Any, axes: Axes, norm: str, means: Means) -> Any:
-        library, shape = library_of(x), list(x.shape)
+    def r2c(self, x: Any, axes: Axes, norm: str, resources: Resources) -> Any:
+        namespace, shape = namespace_of(x), list(x.shape)
         shape[axes[-1]] = shape[axes[-1]] // 2 + 1
         kind, dtype = ("R2C", "complex64") if _single(x) else ("D2Z", "complex128")
-        x = _forward_strides(library, x)
-        out = library.empty_beside(x, tuple(shape), dtype)
-        one, left = self._real(kind, axes, x, out, means)
-        if self._many([one], means) or self._unaligned(library.address(x), 0, one):
+        x = _forward_strides(namespace, x)
+        out = namespace.empty_beside(x, tuple(shape), dtype)
+        one, left = self._real(kind, axes, x, out, resources)
+        if self._many([one], resources) or self._unaligned(namespace.address(x), 0, one):
             order = _axes_last(len(shape), axes)
-            y = copied(library.transpose(x, order))  # at the beginning of an allocation
-            found = self.r2c(y, range(len(shape) - len(axes), len(shape)), norm, means)
-            return library.transpose(found, _back(order))
-        self._run(one, False, x, out, means)
+            y = copied(namespace.transpose(x, order))  # at the beginning of an allocation
+            found = self.r2c(y, range(len(shape) - len(axes), len(shape)), norm, resources)
+            return namespace.transpose(found, _back(order))
+        self._run(one, False, x, out, resources)
         if left:
-            self._complex(out, left, False, out, means)
+            self._complex(out, left, False, out, resources)
         return _scaled(out, [x.shape[axis] for axis in axes], True, norm)
 
-    def c2r(self, x: Any, n: int, axes: Axes, norm: str, means: Means) -> Any:
-        library = library_of(x)
+    def c2r(self, x: Any, n: int, axes: Axes, norm: str, resources: Resources) -> Any:
+        namespace = namespace_of(x)
         order = _axes_last(len(x.shape), axes)
-        y = copied(library.transpose(x, order))  # it overwrites its input
+        y = copied(namespace.transpose(x, order))  # it overwrites its input
         along = range(len(order) - len(axes), len(order))
         shape = (*y.shape[:-1], n)
         kind, dtype = ("C2R", "float32") if _single(x) else ("Z2D", "float64")
-        out = library.empty_beside(y, shape, dtype)
-        one, left = self._real(kind, along, y, out, means)
+        out = namespace.empty_beside(y, shape, dtype)
+        one, left = self._real(kind, along, y, out, resources)
         if left:
-            self._complex(y, left, True, y, means)
-        self._run(one, True, y, out, means)
-        found = library.transpose(out, _back(order))
+            self._complex(y, left, True, y, resources)
+        self._run(one, True, y, out, resources)
+        found = namespace.transpose(out, _back(order))
         return _scaled(found, [found.shape[axis] for axis in axes], False, norm)
 
-    def _complex(self, x: Any, axes: Axes, inverse: bool, out: Any, means: Means) -> None:
-        library = library_of(x)
-        x = _forward_strides(library, x)
-        kind, strides = "C2C" if _single(x) else "Z2Z", (library.strides(x), library.strides(out))
+    def _complex(self, x: Any, axes: Axes, inverse: bool, out: Any, resources: Resources) -> None:
+        namespace = namespace_of(x)
+        x = _forward_strides(namespace, x)
+        kind, strides = "C2C" if _single(x) else "Z2Z", (namespace.strides(x), namespace.strides(out))
         passes = complex_passes(kind, axes, tuple(x.shape), strides)
-        if not all(self._fits(one, x, out, means) for one in passes):  # one axis at a time takes less
+        if not all(self._fits(one, x, out, resources) for one in passes):  # one axis at a time takes less
             passes = complex_passes(kind, axes, tuple(x.shape), strides, 1)
-        if self._many(passes, means):
+        if self._many(passes, resources):
             order = _axes_last(len(x.shape), axes)
-            y = copied(library.transpose(x, order))
-            self._complex(y, range(len(order) - len(axes), len(order)), inverse, y, means)
-            assign(out, library.transpose(y, _back(order)))
+            y = copied(namespace.transpose(x, order))
+            self._complex(y, range(len(order) - len(axes), len(order)), inverse, y, resources)
+            assign(out, namespace.transpose(y, _back(order)))
             return
         for one in passes:
-            self._run(one, inverse, x, out, means)
+            self._run(one, inverse, x, out, resources)
             x = out
 
-    def _real(self, kind: str, axes: Axes, x: Any, out: Any, means: Means) -> tuple[Pass, list[int]]:
+    def _real(self, kind: str, axes: Axes, x: Any, out: Any, resources: Resources) -> tuple[Pass, list[int]]:
         """The pass of real numbers, and the axes that are left."""
-        library = library_of(x)
+        namespace = namespace_of(x)
         shapes = tuple(x.shape), tuple(out.shape)
-        strides = library.strides(x), library.strides(out)
+        strides = namespace.strides(x), namespace.strides(out)
         one, left = real_pass(kind, axes, shapes, strides)
-        return (one, left) if self._fits(one, x, out, means) else real_pass(kind, axes, shapes, strides, 1)
+        return (one, left) if self._fits(one, x, out, resources) else real_pass(kind, axes, shapes, strides, 1)
 
-    def _fits(self, one: Pass, x: Any, out: Any, means: Means) -> bool:
-        if means.workspace is None or len(one.form.extents) == 1:
+    def _fits(self, one: Pass, x: Any, out: Any, resources: Resources) -> bool:
+        if resources.workspace is None or len(one.form.extents) == 1:
             return True
         try:
-            self._fitting(one.form, x, out, means)
+            self._fitting(one.form, x, out, resources)
         except ParameterError:
             return False
         return True
 
-    def _fitting(self, form: Form, x: Any, out: Any, means: Means) -> Form:
+    def _fitting(self, form: Form, x: Any, out: Any, resources: Resources) -> Form:
         """For as many arrays at once as the workspace allows."""
-        place, sizes = place_of(x), (x.dtype.itemsize, out.dtype.itemsize)
-        assert place is not None
+        device, sizes = device_of(x), (x.dtype.itemsize, out.dtype.itemsize)
+        assert device is not None
         distances = form.before[2] * sizes[0], form.after[2] * sizes[1]
         odd = form.kind not in ("C2C", "Z2Z") and any(d % max(sizes) for d in distances)
         step = 2 if odd and form.batch > 1 else 1
-        return vendors.find(self.name).fitting(place[1], form, means.workspace, step)
+        return vendors.find(self.name).fitting(device[1], form, resources.workspace, step)
 
-    def _many(self, passes: Sequence[Pass], means: Means) -> bool:
-        return means.workspace is None and any(
+    def _many(self, passes: Sequence[Pass], resources: Resources) -> bool:
+        return resources.workspace is None and any(
             one.calls > FEW_CALLS and one.elements < SMALL_CALL for one in passes
         )
 
@@ -307,20 +307,20 @@ class Vendor(Provider):
         steps = [loop[1 + side] for loop in one.loops]
         return bool((before, after)[side] % (2 * size) or any(step % 2 for step in steps))
 
-    def _run(self, one: Pass, inverse: bool, x: Any, out: Any, means: Means) -> None:
-        library, mine, place = library_of(x), vendors.find(self.name), place_of(x)
-        assert place is not None
-        form, fits = one.form, self._fitting(one.form, x, out, means)
+    def _run(self, one: Pass, inverse: bool, x: Any, out: Any, resources: Resources) -> None:
+        namespace, mine, device = namespace_of(x), vendors.find(self.name), device_of(x)
+        assert device is not None
+        form, fits = one.form, self._fitting(one.form, x, out, resources)
         sizes = x.dtype.itemsize, out.dtype.itemsize
         distances = form.before[2] * sizes[0], form.after[2] * sizes[1]
-        begin = library.address(x), library.address(out)
-        plan, rest, area = mine.plan(place[1], fits), form.batch % fits.batch, None
-        last = mine.plan(place[1], fits.of(rest)) if rest else plan
+        begin = namespace.address(x), namespace.address(out)
+        plan, rest, area = mine.plan(device[1], fits), form.batch % fits.batch, None
+        last = mine.plan(device[1], fits.of(rest)) if rest else plan
         if work := max(plan.work, last.work):
-            area = library.empty_beside(x, (work,), "uint8")
+            area = namespace.empty_beside(x, (work,), "uint8")
 
         def run(part: VendorPlan, a: int, b: int) -> None:
-            part.run(library.stream(x), a, b, inverse, None if area is None else library.address(area))
+            part.run(namespace.stream(x), a, b, inverse, None if area is None else namespace.address(area))
 
         for offsets in one.offsets():
             for done in range(0, form.batch, fits.batch):
@@ -332,9 +332,9 @@ def _single(x: Any) -> bool:
     return str(x.dtype).removeprefix("torch.") in ("float32", "complex64")
 
 
-def _forward_strides(library: Any, x: Any) -> Any:
+def _forward_strides(namespace: Any, x: Any) -> Any:
     """The array, or a copy of one that is not stored in the order of its elements."""
-    strides = library.strides(x)
+    strides = namespace.strides(x)
     return x if all(s > 0 or n == 1 for s, n in zip(strides, x.shape, strict=True)) else contiguous(x)
 
 
@@ -371,7 +371,7 @@ def provider_for(x: Any, name: str | None = None) -> Provider:
     provider = PROVIDERS[name]
     if not provider.takes(x):
         raise ParameterError(
-            f"{name} transforms arrays of {provider.library}, this one is of {library_of(x).name}"
+            f"{name} transforms arrays of {provider.namespace}, this one is of {namespace_of(x).name}"
         )
     if why := provider.why_not():
         raise ParameterError(f"{why}; without a name there is {provider_for(x).name}")

@@ -68,21 +68,21 @@ def _best_grid(layout: Layout, allowed: Sequence[int]) -> tuple[int, dict[int, i
     return volume, parts
 
 
-def _placed(layout: Layout, parts: dict[int, int]) -> tuple[Shape, Shape]:
+def _grid_of(layout: Layout, parts: dict[int, int]) -> tuple[Shape, Shape]:
     """Axes and grid with what stays where it was among the ranks, so that rows of a grid of ranks exchange among themselves."""
     new = dict(parts)
-    places: list[int | None] = []
+    kept_axes: list[int | None] = []
     for axis, g in zip(layout.axes, layout.grid, strict=True):
-        places.append(axis if new.get(axis) == g else None)
-        if places[-1] is not None:
+        kept_axes.append(axis if new.get(axis) == g else None)
+        if kept_axes[-1] is not None:
             del new[axis]
     for number, g in enumerate(layout.grid):
-        if places[number] is None:
+        if kept_axes[number] is None:
             same = [axis for axis in sorted(new) if new[axis] == g]
             if same:
-                places[number] = same[0]
+                kept_axes[number] = same[0]
                 del new[same[0]]
-    axes = tuple(axis for axis in places if axis is not None) + tuple(sorted(new))
+    axes = tuple(axis for axis in kept_axes if axis is not None) + tuple(sorted(new))
     return axes, tuple(parts[axis] for axis in axes)
 
 
@@ -132,7 +132,7 @@ def next_layout(
         shapes = [layout.shape] + [(0,)] * (ranks - 1)
         return layout_of(layout.communicator, layout.shape, axis=axis, local_shapes=shapes)
     parts = next(parts for volume, parts in candidates if volume <= ENOUGH * least)
-    axes, grid = _placed(layout, parts)
+    axes, grid = _grid_of(layout, parts)
     return layout_of(layout.communicator, layout.shape, axis=axes, grid=grid)
 
 
@@ -149,7 +149,7 @@ def alike(layout: Layout, shape: Shape) -> Layout:
         else:
             stride = math.prod(layout.grid[number + 1 :])
             splits.append(
-                tuple(layout.local_shapes[place * stride][axis] for place in range(layout.grid[number]))
+                tuple(layout.local_shapes[coordinate * stride][axis] for coordinate in range(layout.grid[number]))
             )
     shapes = []
     for extents in itertools.product(*splits):

@@ -7,11 +7,11 @@ from typing import Any
 
 from jali import recording
 from jali.arrays import DistributedArray
-from jali.arrays.libraries import library_of
+from jali.arrays.array_namespaces import namespace_of
 from jali.errors import ParameterError
 from jali.fft.fields import array_of, directions_of, set_from
 from jali.fft.plan import MOST_KEPT, normal_axes
-from jali.fft.providers import Means, provider_for
+from jali.fft.providers import Resources, provider_for
 from jali.fft.steps import Run, Shift
 from jali.lattice.field import Field
 
@@ -43,8 +43,8 @@ def _shift(x: Any, axes: Any, back: bool) -> Any:
         if len(kept) >= MOST_KEPT:
             kept.clear()
         kept[key] = Shift(x.layout, along, back, None)
-    run = Run(provider_for(x.local), library_of(x.local), Means(), "backward", {}, None, False)
+    run = Run(provider_for(x.local), namespace_of(x.local), Resources(), "backward", {}, None, False)
     run.last = True
-    with run.library.where(x.local):
+    with run.namespace.where(x.local):
         shifted = kept[key].forward(x.local, run)
     return DistributedArray.of(x.layout, shifted, x._base_comm)

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.exchange import Exchange
+from jali.arrays.exchange import BoxExchange
 from jali.arrays.layout import Box, Layout, Shape
-from jali.arrays.libraries import Library, library_of
+from jali.arrays.array_namespaces import ArrayNamespace, namespace_of
 from jali.arrays.recorded import assign, contiguous, copied, multiply
-from jali.fft.providers import Means, Provider
+from jali.fft.providers import Resources, Provider
 
 Axes = tuple[int, ...]
 
@@ -31,14 +31,14 @@ class Run:
     def __init__(
         self,
         provider: Provider,
-        library: Library,
-        means: Means,
+        namespace: ArrayNamespace,
+        resources: Resources,
         norm: str,
         kept: dict[Any, Any],
         out: Any,
         owned: bool,
     ) -> None:
-        self.provider, self.library, self.means, self.norm = provider, library, means, norm
+        self.provider, self.namespace, self.resources, self.norm = provider, namespace, resources, norm
         self.owned, self.last = owned, False
         self._kept, self._out, self._turn = kept, out, 0
 
@@ -50,11 +50,11 @@ class Run:
             out = self._out
             if out is not None and tuple(out.shape) == tuple(shape) and out.dtype == dtype:
                 return out
-            return self.library.empty_beside(x, shape, dtype)
+            return self.namespace.empty_beside(x, shape, dtype)
         self._turn ^= 1
-        key, count = (self._turn, str(dtype), self.library.name), math.prod(shape)
+        key, count = (self._turn, str(dtype), self.namespace.name), math.prod(shape)
         if key not in self._kept or self._kept[key].shape[0] < count:
-            self._kept[key] = self.library.empty_beside(x, (count,), dtype)
+            self._kept[key] = self.namespace.empty_beside(x, (count,), dtype)
         return self._kept[key][:count].reshape(shape)
 
 
@@ -122,10 +122,10 @@ class Transform(Step):
         out = x if run.owned else run.new(x, tuple(x.shape))
         if 0 in x.shape:
             return out
-        return run.provider.c2c(x, self.axes, forward, run.norm, out, run.means)
+        return run.provider.c2c(x, self.axes, forward, run.norm, out, run.resources)
 
 
-def pipelined(step: Transform, move: Move, forward: bool, pieces: int, x: Any, run: Run) -> Any:
+def pipelined(step: Transform, move: Redistribute, forward: bool, pieces: int, x: Any, run: Run) -> Any:
     """A transform and the exchange after it, in pieces: one is transformed while those before it are under way. None where the
     exchange has nothing to cut that is not transformed; then nothing has been done."""
     exchange = move.there if forward else move.back
@@ -139,7 +139,7 @@ def pipelined(step: Transform, move: Move, forward: bool, pieces: int, x: Any, r
         part = x[where]
         if 0 not in part.shape:
             out = part if ready is x else ready[where]
-            run.provider.c2c(part, step.axes, not inverse, run.norm, out, run.means)
+            run.provider.c2c(part, step.axes, not inverse, run.norm, out, run.resources)
 
     # pieces of an outer dimension are large pieces of memory
     outer = min((axis for axis in axes if exchange.shortest(axis) >= pieces), default=axes[0])
@@ -171,7 +171,7 @@ class RealTransform(Step):
         if 0 in x.shape:
             x = run.new(x, self._empty(x.shape, self.n, self.n // 2 + 1), complex_of(x.dtype))
         else:
-            x = run.provider.r2c(x, self.axes, run.norm, run.means)
+            x = run.provider.r2c(x, self.axes, run.norm, run.resources)
         run.owned = True
         return rolled(x, self.shift_after, 1, run)
 
@@ -180,19 +180,19 @@ class RealTransform(Step):
         if 0 in x.shape:
             x = run.new(x, self._empty(x.shape, self.n // 2 + 1, self.n), real_of(x.dtype))
         else:
-            x = run.provider.c2r(x, self.n, self.axes, run.norm, run.means)
+            x = run.provider.c2r(x, self.n, self.axes, run.norm, run.resources)
         run.owned = True
         return rolled(x, self.shift_before, 1, run)
 
 
-class Move(Step):
+class Redistribute(Step):
     """To another layout of the same shape."""
 
     makes_memory = True
 
     def __init__(self, before: Layout, after: Layout, workspace: int | None) -> None:
         self.before, self.after = before, after
-        self.there = Exchange(before.communicator, before.boxes, after.boxes, workspace=workspace, keep=True)
+        self.there = BoxExchange(before.communicator, before.boxes, after.boxes, workspace=workspace, keep=True)
         self.back = self.there.reversed()
 
     def __repr__(self) -> str:
@@ -253,7 +253,7 @@ class Twiddle(Step):
         return self._times(x, run, not self.inverse)
 
     def _times(self, x: Any, run: Run, conjugate: bool) -> Any:
-        key = (str(x.dtype), run.library.name, conjugate)
+        key = (str(x.dtype), run.namespace.name, conjugate)
         if key not in self._kept:
             rows, columns = x.shape[self.axis], x.shape[self.axis + 1]
             k = np.arange(rows, dtype=np.int64)[:, None]
@@ -261,7 +261,7 @@ class Twiddle(Step):
             angle = (2 * np.pi / self.n) * (k * j % self.n)
             factors = np.exp((1j if conjugate else -1j) * angle)
             factors = factors.reshape(rows, columns, *[1] * (len(x.shape) - self.axis - 2))
-            self._kept[key] = run.library.from_host(factors.astype(str(x.dtype).removeprefix("torch.")), x)
+            self._kept[key] = run.namespace.from_host(factors.astype(str(x.dtype).removeprefix("torch.")), x)
         if not run.owned:
             x, run.owned = copied(x), True
         multiply(x, self._kept[key])
@@ -298,13 +298,13 @@ class Half(Step):
         ranks = full.communicator
         low = [_between(box, axis, 0, h) for box in full.boxes]
         named: dict[str, Any] = {"workspace": workspace, "keep": True}
-        self._take = Exchange(ranks, low, half.boxes, within=(full.boxes, None), **named)
-        self._low = Exchange(ranks, half.boxes, low, within=(None, full.boxes), **named)
+        self._take = BoxExchange(ranks, low, half.boxes, within=(full.boxes, None), **named)
+        self._low = BoxExchange(ranks, half.boxes, low, within=(None, full.boxes), **named)
         mirrored = []
         for box in full.boxes:
             begin, end = _between(box, axis, h, n)[axis]
             mirrored.append(_set(box, axis, (n - end + 1, n - begin + 1) if begin < end else (0, 0)))
-        self._high = Exchange(ranks, half.boxes, mirrored, **named)
+        self._high = BoxExchange(ranks, half.boxes, mirrored, **named)
         begin, end = _between(full.box, axis, h, n)[axis]
         at = full.box[axis][0]
         self._where = (slice(None),) * axis + (slice(begin - at, end - at),)
@@ -319,7 +319,7 @@ class Half(Step):
         out = run.new(x, self.full.local_shape)
         self._low.run(x, out)
         high = self._high.run(x)
-        high = run.library.xp.flip(high, (self.axis,))
+        high = run.namespace.xp.flip(high, (self.axis,))
         out[self._where] = high.conj()
         return out
 
@@ -354,10 +354,10 @@ class Shift(Step):
     def recordable(self, forward: bool) -> bool:
         return False
 
-    def _run(self, x: Any, exchanges: list[list[Exchange]], sign: int, run: Run) -> Any:
+    def _run(self, x: Any, exchanges: list[list[BoxExchange]], sign: int, run: Run) -> Any:
         x = rolled(x, self._whole, sign, run)
         for parts in exchanges:
-            out = run.library.empty_beside(x, tuple(x.shape))
+            out = run.namespace.empty_beside(x, tuple(x.shape))
             for exchange in parts:
                 exchange.run(x, out)
             x = out
@@ -369,7 +369,7 @@ class Shift(Step):
         return x
 
 
-def _shifts(layout: Layout, axis: int, by: int, workspace: int | None) -> list[Exchange]:
+def _shifts(layout: Layout, axis: int, by: int, workspace: int | None) -> list[BoxExchange]:
     """Index i goes to (i + by) mod n: what does not go around the end, and what does."""
     n = layout.shape[axis]
     found = []
@@ -383,7 +383,7 @@ def _shifts(layout: Layout, axis: int, by: int, workspace: int | None) -> list[E
             moved.append(_set(box, axis, (begin + offset, end + offset)))
             within.append(_set(box, axis, (box[axis][0] + offset, box[axis][1] + offset)))
         found.append(
-            Exchange(layout.communicator, moved, layout.boxes, within=(within, None), workspace=workspace)
+            BoxExchange(layout.communicator, moved, layout.boxes, within=(within, None), workspace=workspace)
         )
     return found
 
@@ -394,7 +394,7 @@ def rolled(x: Any, axes: Axes, sign: int, run: Run) -> Any:
     if not axes or 0 in x.shape:
         return x
     run.owned = True
-    return library_of(x).xp.roll(x, tuple(sign * (x.shape[axis] // 2) for axis in axes), axes)
+    return namespace_of(x).xp.roll(x, tuple(sign * (x.shape[axis] // 2) for axis in axes), axes)
 
 
 def complex_of(dtype: Any) -> Any:

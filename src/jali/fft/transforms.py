@@ -7,7 +7,7 @@ Options beyond NumPy's, which have to be named:
 
 - `layout`: "natural", the result is split as `x`, or "transposed", as it comes out of the last transform, which saves an exchange; the
   result says how it is split.
-- `workspace`, `provider`: see `jali.fft.Plan`.
+- `workspace`, `provider`: see `jali.fft.FftPlan`.
 - `out`: where the result goes, an array of its layout.
 - `overwrite_x`: whether the values of `x` may be lost.
 
@@ -28,9 +28,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from jali.arrays import DistributedArray
-from jali.arrays.exchange import Exchange
+from jali.arrays.exchange import BoxExchange
 from jali.arrays.layout import Box
-from jali.arrays.libraries import library_of
+from jali.arrays.array_namespaces import namespace_of
 from jali.arrays.recorded import assign
 from jali.errors import ParameterError, ShapeError
 from jali.fft.fields import transformed_field
@@ -138,7 +138,7 @@ def _transform(
     **others: Any,
 ) -> Any:
     if others:
-        hint = ": a jali.fft.Plan does" if set(others) <= {"pieces", "shift_before", "shift_after"} else ""
+        hint = ": a jali.fft.FftPlan does" if set(others) <= {"pieces", "shift_before", "shift_after"} else ""
         raise ParameterError(
             f"a transform has no option {', '.join(others)}{hint}; its options are {', '.join(NAMES)}"
         )
@@ -196,18 +196,18 @@ def _extents(s: Any, axes: tuple[int, ...], shape: tuple[int, ...]) -> list[int]
 def resized(x: DistributedArray, shape: tuple[int, ...]) -> DistributedArray:
     """The array cut, or filled with zeros behind, to another global shape, and split likewise. Collective."""
     before, after = x.layout, alike(x.layout, shape)
-    library = library_of(x.local)
-    out = library.zeros_beside(x.local, after.local_shape)
+    namespace = namespace_of(x.local)
+    out = namespace.zeros_beside(x.local, after.local_shape)
     least = tuple(map(min, before.shape, shape))
     if not before.scattered:
         where = tuple(slice(0, n) for n in least)
         assign(out[where], x.local[where])
         return DistributedArray.of(after, out, x._base_comm)
-    exchange = Exchange(
+    exchange = BoxExchange(
         x.communicator, [_cut(box, least) for box in before.boxes], [_cut(box, least) for box in after.boxes],
         within=(before.boxes, after.boxes),
     )  # fmt: skip
-    with library.where(x.local):
+    with namespace.where(x.local):
         exchange.run(x.local, out)
     return DistributedArray.of(after, out, x._base_comm)
 

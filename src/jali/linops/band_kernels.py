@@ -11,30 +11,30 @@ from typing import Any
 import numpy as np
 
 from jali import recording
-from jali.arrays.libraries import Library, numpy_dtype
+from jali.arrays.array_namespaces import ArrayNamespace, numpy_dtype
 from jali.codegen import cache
-from jali.comm.whereabouts import gpu_of, is_on_device
+from jali.comm.device_of_array import gpu_of, is_on_device
 from jali.linops.bands import Arithmetic, ByCore, ByLibrary, Combination
 
 THREADS, EACH = 256, 4  # of a block; elements of a thread
 PRECISIONS = {"float32": "float32", "complex64": "float32", "float64": "float64", "complex128": "float64"}
 
 
-def arithmetic_on(library: Library, out: Any) -> Arithmetic:
+def arithmetic_on(namespace: ArrayNamespace, out: Any) -> Arithmetic:
     """What computes results like `out`: the core on NumPy's arrays, kernels on a device for types that they have, else the library."""
-    if library.name == "numpy":
+    if namespace.name == "numpy":
         return ByCore()
     if not is_on_device(out) or numpy_dtype(out).name not in PRECISIONS:
-        return ByLibrary(library.xp)
-    return ByKernel(library, out)
+        return ByLibrary(namespace.xp)
+    return ByKernel(namespace, out)
 
 
 class ByKernel(Arithmetic):
     """On the stream of the array's library. Roundings are those of real arrays of NumPy; real and imaginary parts are real numbers."""
 
-    def __init__(self, library: Library, out: Any) -> None:
+    def __init__(self, namespace: ArrayNamespace, out: Any) -> None:
         recording.refuse_call("a derivative of arrays")
-        self.library, self.gpu, self.stream = library, gpu_of(out), library.stream(out)
+        self.namespace, self.gpu, self.stream = namespace, gpu_of(out), namespace.stream(out)
         dtype = numpy_dtype(out)
         self.precision, self.parts = PRECISIONS[dtype.name], 2 if dtype.kind == "c" else 1
 
@@ -45,8 +45,8 @@ class ByKernel(Arithmetic):
             return
         function = _function(self.gpu, program, self.precision)
         every = (*arrays, out)
-        addresses = [self.library.address(x) for x in every]
-        steps = [self.library.strides(x)[0] * self.parts if rows > 1 else 0 for x in every]
+        addresses = [self.namespace.address(x) for x in every]
+        steps = [self.namespace.strides(x)[0] * self.parts if rows > 1 else 0 for x in every]
         arguments = struct.pack(
             f"={len(every)}Q{len(every) + 2}q", *addresses, *steps, count * self.parts, total
         )

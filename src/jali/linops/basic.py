@@ -13,7 +13,7 @@ import numpy as np
 
 from jali.arrays import DistributedArray, communicator_of, layout_of
 from jali.arrays.layout import Layout, Partition, extents
-from jali.arrays.libraries import library_of, numpy_dtype
+from jali.arrays.array_namespaces import namespace_of, numpy_dtype
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown
 from jali.linops.operator import LinearOperator
@@ -69,7 +69,7 @@ class Zero(LinearOperator):
         layout = x.layout.with_(shape=shape, axes=(0,), grid=None)
         dtype = np.result_type(self.dtype, numpy_dtype(x.local))
         return DistributedArray.of(
-            layout, library_of(x.local).zeros_beside(x.local, layout.local_shape, dtype), x._base_comm
+            layout, namespace_of(x.local).zeros_beside(x.local, layout.local_shape, dtype), x._base_comm
         )
 
     def _matvec(self, x: Any) -> Any:
@@ -210,7 +210,7 @@ class Restriction(LinearOperator):
             )
         return self._mine
 
-    def _place(self, x: DistributedArray, scattered: Layout, dims: tuple[int, ...]) -> Layout:
+    def _target_layout(self, x: DistributedArray, scattered: Layout, dims: tuple[int, ...]) -> Layout:
         if not x.layout.scattered:
             return x.layout.with_(shape=dims, axes=(0,), grid=None)
         if x.layout.mask == scattered.mask:
@@ -220,15 +220,15 @@ class Restriction(LinearOperator):
     def _matvec(self, x: Any) -> Any:
         array = shaped(x, self.dims, self)
         where = (slice(None),) * self.axis + (self._indices(array, self._before),)
-        layout = self._place(array, self._after, self.dimsd)
+        layout = self._target_layout(array, self._after, self.dimsd)
         found = DistributedArray.of(layout, array.local[where], x._base_comm)
         return found if array is x else flattened(found)
 
     def _rmatvec(self, x: Any) -> Any:
         array = shaped(x, self.dimsd, f"the adjoint of {self!r}")
         where = (slice(None),) * self.axis + (self._indices(array, self._after),)
-        layout = self._place(array, self._before, self.dims)
-        local = library_of(x.local).zeros_beside(x.local, layout.local_shape)
+        layout = self._target_layout(array, self._before, self.dims)
+        local = namespace_of(x.local).zeros_beside(x.local, layout.local_shape)
         local[where] = array.local
         found = DistributedArray.of(layout, local, x._base_comm)
         return found if array is x else flattened(found)
@@ -264,9 +264,9 @@ class Transpose(LinearOperator):
     def range_(self) -> Space:
         return layout_of(self.communicator, self.dimsd)
 
-    def _turned(self, x: Any, dims: tuple[int, ...], order: tuple[int, ...], name: str) -> Any:
+    def _transposed(self, x: Any, dims: tuple[int, ...], order: tuple[int, ...], name: str) -> Any:
         array = shaped(x, dims, name)
-        layout, library = array.layout, library_of(array.local)
+        layout, namespace = array.layout, namespace_of(array.local)
         shape = tuple(dims[axis] for axis in order)
         if layout.scattered:
             if len(layout.axes) > 1:
@@ -275,12 +275,12 @@ class Transpose(LinearOperator):
             after = layout.with_(shape=shape, axes=layout.axes, grid=None)
         else:
             after = layout.with_(shape=shape, axes=(0,), grid=None)
-        local = library.copy(library.transpose(array.local, order))
+        local = namespace.copy(namespace.transpose(array.local, order))
         found = DistributedArray.of(after, local, x._base_comm)
         return found if x.ndim == len(dims) else flattened(found)
 
     def _matvec(self, x: Any) -> Any:
-        return self._turned(x, self.dims, self.axes, repr(self))
+        return self._transposed(x, self.dims, self.axes, repr(self))
 
     def _rmatvec(self, x: Any) -> Any:
-        return self._turned(x, self.dimsd, self._back, f"the adjoint of {self!r}")
+        return self._transposed(x, self.dimsd, self._back, f"the adjoint of {self!r}")

@@ -17,14 +17,14 @@ import numpy as np
 
 from jali.amounts import counted
 from jali.arrays import DistributedArray, communicator_of, layout_of
-from jali.arrays.asked import asked
+from jali.arrays.lazy_property import lazy_property
 from jali.arrays.layout import C_ORDER, Layout, Partition
-from jali.arrays.libraries import dtype_of_numpy, library_of
+from jali.arrays.array_namespaces import dtype_of_numpy, namespace_of
 from jali.comm import Communicator
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown
 from jali.linops.local import LocalOperator
-from jali.linops.operator import MOST_KEPT, LinearOperator, lent
+from jali.linops.operator import MOST_KEPT, LinearOperator, with_mutable_views
 from jali.linops.spaces import Space
 
 Sizes = tuple[int, ...]
@@ -55,7 +55,7 @@ class _Blocks(LinearOperator):
         self._base_comm, self.mask, self._type = base_comm, mask, dtype
         self._ranks = communicator_of(base_comm)
         self._kept = {}
-        self._plans: dict[Any, _Plan] = {}
+        self._plans: dict[Any, _BlocksPlan] = {}
         rows, columns = [op.rows for op in self._blocks], [op.columns for op in self._blocks]
         self._rows, self._columns = _parts(rows, self._side == "row"), _parts(columns, self._side == "column")
         for name, sizes, one in (
@@ -79,7 +79,7 @@ class _Blocks(LinearOperator):
     def communicator(self) -> Communicator:
         return self._ranks
 
-    @asked
+    @lazy_property
     def _all(self) -> tuple[Sizes, Sizes, np.dtype[Any]]:
         """Rows and columns of all ranks, and the type that holds all. Collective."""
         rows, columns = (sorted({part.stop for part in parts}) for parts in (self._rows, self._columns))
@@ -89,23 +89,23 @@ class _Blocks(LinearOperator):
             "types": str(np.result_type(*(op.dtype for op in self._blocks))) if self._blocks else None,
             "given": None if self._type is None else str(dtype_of_numpy(self._type)),
         }
-        told = self._ranks.gather_bytes(json.dumps(mine).encode(), what=type(self).__name__)
-        all_told = [json.loads(text) for text in told]
-        of_all = [self._agreed([one[name] for one in all_told], name) for name in ("rows", "columns")]
-        given = {one["given"] for one in all_told}
+        gathered = self._ranks.gather_bytes(json.dumps(mine).encode(), what=type(self).__name__)
+        reports = [json.loads(text) for text in gathered]
+        of_all = [self._agreed([one[name] for one in reports], name) for name in ("rows", "columns")]
+        given = {one["given"] for one in reports}
         if len(given) > 1:
             raise ParameterError(
-                f"{type(self).__name__}: ranks gave different types: {', '.join(str(one['given']) for one in all_told)}"
+                f"{type(self).__name__}: ranks gave different types: {', '.join(str(one['given']) for one in reports)}"
             )
-        types = [one["types"] for one in all_told if one["types"] is not None]
+        types = [one["types"] for one in reports if one["types"] is not None]
         dtype = given.pop() or (np.result_type(*types) if types else np.float64)
         return of_all[0], of_all[1], np.dtype(dtype)
 
-    def _agreed(self, told: list[Any], name: str) -> Sizes:
+    def _agreed(self, gathered: list[Any], name: str) -> Sizes:
         """Of what all ranks have in common, the same number for each. ShapeError on all ranks where it is not."""
-        if not isinstance(told[0], list):
-            return tuple(told)
-        there = {rank: one[0] for rank, one in enumerate(told) if one}
+        if not isinstance(gathered[0], list):
+            return tuple(gathered)
+        there = {rank: one[0] for rank, one in enumerate(gathered) if one}
         if not there:
             raise ShapeError(f"{type(self).__name__}: no rank has an operator, so its {name} are not known")
         if len(set(there.values())) > 1:
@@ -113,9 +113,9 @@ class _Blocks(LinearOperator):
                 f"{type(self).__name__}: operators have different numbers of {name}: "
                 + ", ".join(f"{n} on rank {rank}" for rank, n in there.items())
             )
-        return (next(iter(there.values())),) * len(told)
+        return (next(iter(there.values())),) * len(gathered)
 
-    @asked
+    @lazy_property
     def shape(self) -> tuple[int, int]:
         """Rows and columns of the whole. Collective when it is first asked for."""
         rows, columns, _ = self._all
@@ -124,16 +124,16 @@ class _Blocks(LinearOperator):
             columns[0] if self._side == "column" else sum(columns),
         )
 
-    @asked
+    @lazy_property
     def dtype(self) -> np.dtype[Any]:
         """The type that holds elements of all blocks, or that was given."""
         return self._all[2]
 
-    @asked
+    @lazy_property
     def dims(self) -> tuple[int, ...]:
         return (self.shape[1],)
 
-    @asked
+    @lazy_property
     def dimsd(self) -> tuple[int, ...]:
         return (self.shape[0],)
 
@@ -203,19 +203,19 @@ class _Blocks(LinearOperator):
     def rmatvec(self, x: Any) -> Any:
         return self._apply(x, False)
 
-    def _plan(self, x: Any, forward: bool) -> _Plan:
+    def _plan(self, x: Any, forward: bool) -> _BlocksPlan:
         """What is done with vectors like `x`, which are looked at when the first comes."""
         self._check(x, self.shape[1 if forward else 0], "x" if forward else "x of the adjoint")
         layout, dtype = self._result(x, forward)
         if len(self._plans) >= MOST_KEPT:
             self._plans.clear()
         takes, gives = (self._columns, self._rows) if forward else (self._rows, self._columns)
-        plan = _Plan()
-        plan.layout, plan.shape, plan.dtype, plan.library = (
+        plan = _BlocksPlan()
+        plan.layout, plan.shape, plan.dtype, plan.namespace = (
             layout,
             layout.local_shape,
             dtype,
-            library_of(x.local),
+            namespace_of(x.local),
         )
         plan.flat = len(x.local.shape) == 1
         plan.summed = self._side == ("row" if forward else "column")
@@ -231,25 +231,25 @@ class _Blocks(LinearOperator):
         if type(x) is DistributedArray:
             plan = self._plans.get((x.layout, x._local.dtype, type(x._local), forward))
         if plan is None:
-            if type(x) is DistributedArray and library_of(x.local).immutable:
-                return lent(self.matvec if forward else self.rmatvec, x)
+            if type(x) is DistributedArray and namespace_of(x.local).immutable:
+                return with_mutable_views(self.matvec if forward else self.rmatvec, x)
             plan = self._plan(x, forward)
-        with plan.library.where(x._local):
+        with plan.namespace.where(x._local):
             out = self._applied(x._local, plan, forward)
         return DistributedArray.of(plan.layout, out, x._base_comm)
 
-    def _applied(self, local: Any, plan: _Plan, forward: bool) -> Any:
+    def _applied(self, local: Any, plan: _BlocksPlan, forward: bool) -> Any:
         """This rank's part of the result."""
-        library, steps = plan.library, plan.steps
-        flat = local if plan.flat else library.contiguous(local).reshape(-1)
-        out = library.empty_beside(flat, plan.shape, plan.dtype)
+        namespace, steps = plan.namespace, plan.steps
+        flat = local if plan.flat else namespace.contiguous(local).reshape(-1)
+        out = namespace.empty_beside(flat, plan.shape, plan.dtype)
         number = 0
         try:
             if len(steps) == 1:
                 steps[0][0](flat, out)
             elif plan.summed:
                 out[...] = 0
-                part = library.empty_beside(flat, plan.shape, plan.dtype)
+                part = namespace.empty_beside(flat, plan.shape, plan.dtype)
                 for number, (apply, where, _) in enumerate(steps):  # noqa: B007 (for the note)
                     apply(flat[where], part)
                     out += part
@@ -264,14 +264,14 @@ class _Blocks(LinearOperator):
         return out
 
 
-class _Plan:
+class _BlocksPlan:
     """How vectors of one layout, type and library are taken: where the result lives, and the blocks with what they read and write."""
 
-    __slots__ = ("dtype", "flat", "layout", "library", "shape", "steps", "summed")
+    __slots__ = ("dtype", "flat", "layout", "namespace", "shape", "steps", "summed")
     layout: Layout
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    library: Any
+    namespace: Any
     flat: bool
     summed: bool
     steps: list[tuple[Any, slice, slice]]

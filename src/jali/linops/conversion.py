@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.libraries import dtype_of_numpy, library_of, numpy_dtype
+from jali.arrays.array_namespaces import dtype_of_numpy, namespace_of, numpy_dtype
 from jali.errors import ParameterError
 
 
@@ -20,7 +20,7 @@ def in_type(what: str, values: Any, dtype: Any) -> Any:
         return values
     if type_of(values).kind == "c" and dtype.kind != "c":
         raise ParameterError(f"{what} of type {type_of(values)} have imaginary parts, which {dtype} has not")
-    return library_of(values).astype(values, dtype)
+    return namespace_of(values).astype(values, dtype)
 
 
 def type_of(values: Any) -> np.dtype[Any]:

@@ -1,7 +1,7 @@
-"""Convolution with filters that vary from place to place.
+"""Convolution with filters that vary from position to position.
 
 They are given on a regular coarse grid, are linear between its points and constant beyond. Each element of the model is spread
-over the data by the filter of its own place, centred there; the adjoint weighs the data around a place by the conjugate of its
+over the data by the filter of its own position, centred there; the adjoint weighs the data around a position by the conjugate of its
 filter and sums. All ranks have all filters, so that of a split axis they exchange half a filter of elements on both sides, once
 per application.
 """
@@ -17,7 +17,7 @@ import numpy as np
 
 from jali.arrays import DistributedArray, Layout, Partition, communicator_of, layout_of
 from jali.arrays.layout import Shape, extents
-from jali.arrays.libraries import library_of
+from jali.arrays.array_namespaces import namespace_of
 from jali.comm.given import integer
 from jali.errors import ShapeError
 from jali.files import value_shown
@@ -88,7 +88,7 @@ class _NonStationary(LinearOperator):
             wide = (max(0, begin - half), min(layout.shape[split], end + half))
             around = (*box[:split], wide, *box[split + 1 :])
         dtype = np.result_type(self.dtype, type_of(local))
-        out = library_of(local).zeros_beside(local, layout.local_shape, dtype)
+        out = namespace_of(local).zeros_beside(local, layout.local_shape, dtype)
         if math.prod(layout.local_shape):
             self._convolve(local, out, box, around, adjoint)
         found = DistributedArray.of(layout, out, x._base_comm)
@@ -102,10 +102,10 @@ class _NonStationary(LinearOperator):
 class NonStationaryConvolve1D(_NonStationary):
     """Convolution along one axis.
 
-    `dims` is the shape of the model and of the data, `hs` has a filter of odd length in each row, which belongs to the place
+    `dims` is the shape of the model and of the data, `hs` has a filter of odd length in each row, which belongs to the position
     `ih` along `axis`. Vectors have shape `dims`, split along any one axis or on all ranks, or are flat: in C order, whole rows on each rank, or
     made of such an array (`x.ravel()`). `dtype` converts the filters; by default they stay as they are. Raises ShapeError
-    (a ValueError) where filters have an even length, places are not regular, lie outside, or are more or fewer than filters.
+    (a ValueError) where filters have an even length, positions are not regular, lie outside, or are more or fewer than filters.
     """
 
     def __init__(
@@ -122,23 +122,23 @@ class NonStationaryConvolve1D(_NonStationary):
         if number is None or not -len(shape) <= number < len(shape):
             raise ShapeError(f"axis {value_shown(axis)} does not exist in an array of shape {shape}")
         self.axis = number % len(shape)
-        library_of(hs)  # which says what is none
+        namespace_of(hs)  # which says what is none
         if hs.ndim != 2 or hs.shape[1] % 2 == 0:
             raise ShapeError(
                 f"filters hs must have odd length, in shape (filters, length); these have shape {hs.shape}"
             )
-        self.places = _places("ih", ih, hs.shape[0], shape[self.axis])
+        self.positions = _positions("ih", ih, hs.shape[0], shape[self.axis])
         self.half = hs.shape[1] // 2
         super().__init__(shape, in_type("filters", hs, dtype), {self.axis: self.half}, self.axis, base_comm)
         self._filters: dict[tuple[int, int], Any] = {}
 
     def _between(self, begin: int, end: int, like: Any) -> Any:
-        """The filters of these places: a row for each of their elements."""
+        """The filters of these positions: a row for each of their elements."""
         if (begin, end) not in self._filters:
-            library = library_of(self.hs)
-            weights = _hats(self.places, begin, end) @ library.to_host(self.hs)
+            namespace = namespace_of(self.hs)
+            weights = _hats(self.positions, begin, end) @ namespace.to_host(self.hs)
             found = np.ascontiguousarray(weights.T.astype(self.dtype))
-            self._filters[begin, end] = found if library.name == "numpy" else library.from_host(found, like)
+            self._filters[begin, end] = found if namespace.name == "numpy" else namespace.from_host(found, like)
         return self._filters[begin, end]
 
     def _convolve(self, x: Any, out: Any, box: Any, around: Any, adjoint: bool) -> None:
@@ -169,8 +169,8 @@ class NonStationaryConvolve1D(_NonStationary):
 class NonStationaryConvolve2D(_NonStationary):
     """Convolution along both axes of a matrix.
 
-    `dims` is its shape, `hs` has filters of odd lengths in shape (places along x, places along z, length along x, length along
-    z), which belong to the places `ihx` and `ihz`, between which they are bilinear. Vectors have shape `dims`, split along
+    `dims` is its shape, `hs` has filters of odd lengths in shape (positions along x, positions along z, length along x, length along
+    z), which belong to the positions `ihx` and `ihz`, between which they are bilinear. Vectors have shape `dims`, split along
     either axis or on all ranks, or are flat, as there. Raises what NonStationaryConvolve1D does.
     """
 
@@ -186,32 +186,32 @@ class NonStationaryConvolve2D(_NonStationary):
         shape = extents(f"{type(self).__name__}: dims", dims)
         if len(shape) != 2:
             raise ShapeError(f"convolution along two axes is one of matrices, not of arrays of shape {shape}")
-        library_of(hs)
+        namespace_of(hs)
         if hs.ndim != 4 or hs.shape[2] % 2 == 0 or hs.shape[3] % 2 == 0:
             raise ShapeError(
-                "filters hs must have odd length along both axes, in shape (places, places, length, length); these have shape "
+                "filters hs must have odd length along both axes, in shape (positions, positions, length, length); these have shape "
                 f"{hs.shape}"
             )
-        self.places = (
-            _places("ihx", ihx, hs.shape[0], shape[0]),
-            _places("ihz", ihz, hs.shape[1], shape[1]),
+        self.positions = (
+            _positions("ihx", ihx, hs.shape[0], shape[0]),
+            _positions("ihz", ihz, hs.shape[1], shape[1]),
         )
         self.halves = hs.shape[2] // 2, hs.shape[3] // 2
         super().__init__(shape, in_type("filters", hs, dtype), dict(enumerate(self.halves)), 0, base_comm)
         self._filters: dict[Any, tuple[Any, Any]] = {}
 
     def _between(self, around: Any, like: Any) -> tuple[Any, Any]:
-        """Filters interpolated along x, in shape (length, length, x, places along z), and what interpolates them along z."""
+        """Filters interpolated along x, in shape (length, length, x, positions along z), and what interpolates them along z."""
         if around not in self._filters:
-            library = library_of(self.hs)
-            along_x, along_z = (_hats(p, *range_) for p, range_ in zip(self.places, around, strict=True))
-            rows = np.einsum("xp,pqkl->klxq", along_x, library.to_host(self.hs), optimize=True)
+            namespace = namespace_of(self.hs)
+            along_x, along_z = (_hats(p, *range_) for p, range_ in zip(self.positions, around, strict=True))
+            rows = np.einsum("xp,pqkl->klxq", along_x, namespace.to_host(self.hs), optimize=True)
             found = (
                 np.ascontiguousarray(rows.astype(self.dtype)),
                 np.ascontiguousarray(along_z.T.astype(self.dtype)),
             )
-            if library.name != "numpy":
-                found = library.from_host(found[0], like), library.from_host(found[1], like)
+            if namespace.name != "numpy":
+                found = namespace.from_host(found[0], like), namespace.from_host(found[1], like)
             self._filters[around] = found
         return self._filters[around]
 
@@ -221,7 +221,7 @@ class NonStationaryConvolve2D(_NonStationary):
             rows = rows.conj()
         for k in range(rows.shape[0]):
             for m in range(rows.shape[1]):
-                places = rows[k, m] @ along_z  # this element of the filters of all places
+                positions = rows[k, m] @ along_z  # this element of the filters of all positions
                 source, target, owner = [], [], []
                 for number, (box_, around_, half) in enumerate(zip(box, around, self.halves, strict=True)):
                     (begin, end), (low, high) = box_, around_
@@ -230,27 +230,27 @@ class NonStationaryConvolve2D(_NonStationary):
                     source.append(slice(first - low, max(first, last) - low))
                     target.append(slice(first + shift - begin, max(first, last) + shift - begin))
                     owner.append(slice(first + shift - low, max(first, last) + shift - low))
-                out[tuple(target)] += places[tuple(owner if adjoint else source)] * x[tuple(source)]
+                out[tuple(target)] += positions[tuple(owner if adjoint else source)] * x[tuple(source)]
 
 
-def _places(name: str, given: Sequence[int], filters: int, extent: int) -> tuple[int, int, int]:
-    """Origin, step and number of regular places."""
-    places = [int(place) for place in given]
-    steps = {b - a for a, b in itertools.pairwise(places)}
+def _positions(name: str, given: Sequence[int], filters: int, extent: int) -> tuple[int, int, int]:
+    """Origin, step and number of regular positions."""
+    positions = [int(position) for position in given]
+    steps = {b - a for a, b in itertools.pairwise(positions)}
     if len(steps) > 1 or (steps and min(steps) < 1):
-        raise ShapeError(f"indices {name} of the filters must be regularly sampled, with one step: {places}")
-    if not places or min(places) < 0 or max(places) >= extent:
+        raise ShapeError(f"indices {name} of the filters must be regularly sampled, with one step: {positions}")
+    if not positions or min(positions) < 0 or max(positions) >= extent:
         raise ShapeError(
-            f"indices {name} of the filters must be larger than 0 and smaller than dims, {extent}: {places}"
+            f"indices {name} of the filters must be larger than 0 and smaller than dims, {extent}: {positions}"
         )
-    if len(places) != filters:
-        raise ShapeError(f"there are {filters} filters, {name} has places for {len(places)}: {places}")
-    return places[0], steps.pop() if steps else 1, len(places)
+    if len(positions) != filters:
+        raise ShapeError(f"there are {filters} filters, {name} has positions for {len(positions)}: {positions}")
+    return positions[0], steps.pop() if steps else 1, len(positions)
 
 
-def _hats(places: tuple[int, int, int], begin: int, end: int) -> np.ndarray:
-    """Weights of linear interpolation: a row for each index from begin to end, a column for each place."""
-    origin, step, count = places
+def _hats(positions: tuple[int, int, int], begin: int, end: int) -> np.ndarray:
+    """Weights of linear interpolation: a row for each index from begin to end, a column for each position."""
+    origin, step, count = positions
     at = np.clip((np.arange(begin, end) - origin) / step, 0, count - 1)
     left = np.minimum(at.astype(np.int64), max(count - 2, 0))
     weights = np.zeros((end - begin, count))

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import DistributedArray, Layout, Partition, layout_of
-from jali.arrays.exchange import Exchange
+from jali.arrays.exchange import BoxExchange
 from jali.arrays.layout import C_ORDER, even_split, extents
-from jali.arrays.libraries import dtype_of_numpy, is_complex
+from jali.arrays.array_namespaces import dtype_of_numpy, is_complex
 from jali.errors import ParameterError, ShapeError
-from jali.fft.plan import Plan, normal_axes, plan_of
+from jali.fft.plan import FftPlan, normal_axes, plan_of
 from jali.fft.routes import alike
 from jali.fft.shifts import fftshift_nd, ifftshift_nd
 from jali.fft.steps import complex_of, real_of
@@ -40,7 +40,7 @@ class FFTND(LinearOperator):
     - `ifftshift_before`, `fftshift_after`: for all axes, or one answer for each.
     - `dtype`: type of models. With a real one the imaginary part of models does not count.
     - `nffts`: extents that models are cut or filled with zeros to before the transform, None for those of `dims`.
-    - `workspace`, `provider`: see `jali.fft.Plan`.
+    - `workspace`, `provider`: see `jali.fft.FftPlan`.
 
     It takes vectors of one dimension, whose elements are those of the array in C order, and arrays of shape `dims` (the adjoint
     `dimsd`), split in any way. What it gives is alike: an array is split along the same axes; a vector is split evenly where the given
@@ -122,7 +122,7 @@ class FFTND(LinearOperator):
 
     # --- application ----------------------------------------------------------------------------------------
 
-    def _plan(self, layout: Layout) -> Plan:
+    def _plan(self, layout: Layout) -> FftPlan:
         return plan_of(layout, self.axes, "rfft" if self.real else "fft", **self._options)
 
     def _matvec(self, x: DistributedArray) -> DistributedArray:
@@ -302,5 +302,5 @@ def _moved(x: DistributedArray, layout: Layout) -> DistributedArray:
     if key not in kept:
         if len(kept) > 64:
             kept.clear()
-        kept[key] = Exchange(x.communicator, x.layout.boxes, layout.boxes)
+        kept[key] = BoxExchange(x.communicator, x.layout.boxes, layout.boxes)
     return DistributedArray.of(layout, kept[key].run(x.local), x._base_comm)

@@ -12,7 +12,7 @@ import numpy as np
 
 from jali.arrays import DistributedArray, Layout, Partition, communicator_of, layout_of
 from jali.arrays.layout import C_ORDER, Shape
-from jali.arrays.libraries import library_of
+from jali.arrays.array_namespaces import namespace_of
 from jali.errors import ShapeError
 from jali.linops.conversion import in_type, type_of
 from jali.linops.given import positive
@@ -46,7 +46,7 @@ class Fredholm1(LinearOperator):
         dtype: Any = None,
     ) -> None:
         self.ranks = communicator_of(base_comm)
-        library = library_of(G)
+        namespace = namespace_of(G)
         G = in_type("kernels", G, dtype)
         self.G, self.nz, self.usematmul = G, positive("nz", nz), usematmul
         texts = self.ranks.gather_bytes(np.array(G.shape, np.int64).tobytes(), what="a kernel in slices")
@@ -66,7 +66,7 @@ class Fredholm1(LinearOperator):
             dtype=type_of(G),
             base_comm=base_comm,
         )
-        self.GT = library.contiguous(G.conj().swapaxes(1, 2)) if saveGt else None
+        self.GT = namespace.contiguous(G.conj().swapaxes(1, 2)) if saveGt else None
         self._results: dict[tuple[Layout, bool], Layout] = {}
 
     def _matvec(self, x: DistributedArray) -> DistributedArray:
@@ -99,18 +99,18 @@ class Fredholm1(LinearOperator):
     def _products(self, G: Any, slices: Any) -> Any:
         if self.usematmul or not len(G):
             return G @ slices
-        return library_of(slices).xp.stack([g @ one for g, one in zip(G, slices, strict=True)])
+        return namespace_of(slices).xp.stack([g @ one for g, one in zip(G, slices, strict=True)])
 
     def _apply(self, x: DistributedArray, before: Shape, after: Shape, product: Any) -> DistributedArray:
         layout = self._layout_after(x.layout, before, after)
-        library, local, mine = library_of(x.local), x.local, self.slices[self.ranks.rank]
+        namespace, local, mine = namespace_of(x.local), x.local, self.slices[self.ranks.rank]
         if not x.layout.scattered:
             local = local.reshape((before[0], -1))[self.begin : self.begin + mine]
         found = product(local.reshape((mine, before[1], self.nz)))
-        found = library.contiguous(found).reshape((mine, after[1] * self.nz))
+        found = namespace.contiguous(found).reshape((mine, after[1] * self.nz))
         if x.layout.scattered or self.ranks.size == 1:
             return DistributedArray.of(layout, found.reshape(layout.local_shape), x._base_comm)
-        whole = library.empty_beside(found, (after[0], after[1] * self.nz))
+        whole = namespace.empty_beside(found, (after[0], after[1] * self.nz))
         self.ranks.all_gather(found, whole, counts=self.slices)
         return DistributedArray.of(layout, whole.reshape(layout.local_shape), x._base_comm)
 

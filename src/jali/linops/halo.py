@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import DistributedArray, Partition, layout_of
-from jali.arrays.ghosts import Exchange, added, joined
+from jali.arrays.ghosts import GhostExchange, added, joined
 from jali.arrays.layout import Box, Layout, Shape, communicator_of, extents, shape_of, slices_in
-from jali.arrays.libraries import library_of, numpy_dtype
-from jali.arrays.recycled import empty
+from jali.arrays.array_namespaces import namespace_of, numpy_dtype
+from jali.arrays.pool import empty
 from jali.comm import Communicator
 from jali.errors import ShapeError
 from jali.files import value_shown
@@ -94,7 +94,7 @@ class Halo(LinearOperator):
         self.halo = self.halos[ranks.rank]
         wanted = [_around(box, shape, *given) for box, given in zip(self.blocks.boxes, halos, strict=True)]
         inside = [_inside(box, shape) for box in wanted]
-        self._exchange = Exchange(ranks, self.blocks.boxes, inside)
+        self._exchange = GhostExchange(ranks, self.blocks.boxes, inside)
         self._wanted = wanted[ranks.rank]
         self.local_dims, self.local_extent = shape_of(self.blocks.box), shape_of(self._wanted)
         self.extended = self._layout_of_halos([shape_of(box) for box in wanted])
@@ -112,7 +112,7 @@ class Halo(LinearOperator):
         whole = []
         for axis, parts in enumerate(blocks.grid):
             stride = math.prod(blocks.grid[axis + 1 :])
-            whole.append(sum(shapes[place * stride][axis] for place in range(parts)))
+            whole.append(sum(shapes[coordinate * stride][axis] for coordinate in range(parts)))
             for rank, shape in enumerate(shapes):
                 first = rank // stride % parts * stride
                 if shape[axis] != shapes[first][axis]:
@@ -148,7 +148,7 @@ class Halo(LinearOperator):
             if given.shape == wanted.shape and given.boxes == wanted.boxes:
                 if not given.is_order_of(wanted):
                     break
-                return library_of(x.local).contiguous(x.local).reshape(layout.local_shape), wanted is flat
+                return namespace_of(x.local).contiguous(x.local).reshape(layout.local_shape), wanted is flat
         raise ShapeError(
             f"{self!r}: parts are the blocks of the grid {self.grid}, {', '.join(map(str, layout.local_shapes))}, or as many "
             f"elements in this order, as of {layout!r}; those of x are {', '.join(map(str, given.local_shapes))}, and x is {given!r}"
@@ -159,18 +159,18 @@ class Halo(LinearOperator):
     ) -> DistributedArray:
         dtype = np.result_type(numpy_dtype(x.local), self.dtype)
         if numpy_dtype(local) != dtype:
-            local = library_of(local).astype(local, dtype)
+            local = namespace_of(local).astype(local, dtype)
         found = (flat, local.reshape(-1)) if as_flat else (layout, local)
         return DistributedArray.of(*found, x._base_comm)
 
     def _matvec(self, x: DistributedArray) -> DistributedArray:
         local, as_flat = self._block(x, self.blocks, self._flat)
         exchange = self._exchange
-        with exchange.start(local) as transit:
+        with exchange.start(local) as pending:
             out = empty(local, self.local_extent, local.dtype)
             if exchange.wanted != self._wanted:  # what is outside of the array
                 out[...] = 0
-            joined(exchange, local, transit, out[slices_in(exchange.wanted, self._wanted)])
+            joined(exchange, local, pending, out[slices_in(exchange.wanted, self._wanted)])
         return self._made(out, x, self.extended, self._flat_extended, as_flat)
 
     def _rmatvec(self, x: DistributedArray) -> DistributedArray:
@@ -184,7 +184,7 @@ class Halo(LinearOperator):
         """The blocks without their halos. Communicates nothing. Raises ShapeError as `rmatvec` does."""
         self._check(x, self.shape[0], "x of crop")
         local, as_flat = self._block(x, self.extended, self._flat_extended)
-        out = library_of(local).copy(local[slices_in(self._exchange.own, self._wanted)])
+        out = namespace_of(local).copy(local[slices_in(self._exchange.own, self._wanted)])
         return self._made(out, x, self.blocks, self._flat, as_flat)
 
 
@@ -203,8 +203,8 @@ def _of_all(ranks: Communicator, halo: Any, shape: Shape) -> list[tuple[bool, Sh
         mine = _widths(halo, len(shape))
     except ShapeError as error:
         mine = str(error)
-    told = [json.loads(one) for one in ranks.gather_bytes(json.dumps([shape, mine]).encode(), what="halos")]
-    shapes, found = [tuple(dims) for dims, _ in told], [one for _, one in told]
+    gathered = [json.loads(one) for one in ranks.gather_bytes(json.dumps([shape, mine]).encode(), what="halos")]
+    shapes, found = [tuple(dims) for dims, _ in gathered], [one for _, one in gathered]
     if len(set(shapes)) > 1:
         raise ShapeError(f"dims of Halo are the same on all ranks, not {', '.join(map(str, shapes))}")
     for rank, one in enumerate(found):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import DistributedArray, StackedDistributedArray
-from jali.arrays.libraries import Library, dtype_of_numpy, library_of
+from jali.arrays.array_namespaces import ArrayNamespace, dtype_of_numpy, namespace_of
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown
 from jali.linops.conversion import type_of
@@ -76,12 +76,12 @@ class Kirchhoff:
                 raise ParameterError(
                     f"with mode='analytic' the velocity is a positive number, not {value_shown(vel)}"
                 )
-            times = [_distances(x, z, places) / vel for places in (srcs, recs)]
+            times = [_distances(x, z, positions) / vel for positions in (srcs, recs)]
         else:
             if not isinstance(trav, tuple) or len(trav) != 2:
                 raise ParameterError("with mode='byot' trav is a pair of tables, of sources and of receivers")
             times = [np.ascontiguousarray(np.asarray(table, np.float64).T) for table in trav]
-            wanted = [(places.shape[1], points) for places in (srcs, recs)]
+            wanted = [(positions.shape[1], points) for positions in (srcs, recs)]
             if [table.shape for table in times] != wanted:
                 raise ShapeError(
                     f"tables of times have shapes {[shape[::-1] for shape in wanted]}, these have {[table.shape[::-1] for table in times]}"
@@ -105,19 +105,19 @@ class Kirchhoff:
 
     def _table(self, source: int, like: Any) -> tuple[Any, Any]:
         """Of each receiver and point the sample, as an index of rows that are two longer, and the weight of the next."""
-        library = library_of(like)
-        if (library.name, source) in self._kept:
-            return self._kept[library.name, source]
+        namespace = namespace_of(like)
+        if (namespace.name, source) in self._kept:
+            return self._kept[namespace.name, source]
         samples = self._from_sources[source] + self._from_receivers
         whole = samples.astype(np.int64)
         samples -= whole
         whole[whole >= self.nt - 1] = self.nt  # behind the end: the last two samples of a row are thrown away
         whole += (np.arange(len(whole)) * (self.nt + 2))[:, None]
         found = whole.reshape(-1), samples.reshape(-1)
-        if library.name != "numpy":
-            found = library.from_host(found[0], like), library.from_host(found[1], like)
+        if namespace.name != "numpy":
+            found = namespace.from_host(found[0], like), namespace.from_host(found[1], like)
         if len(self._kept) < self._most_kept:
-            self._kept[library.name, source] = found
+            self._kept[namespace.name, source] = found
         return found
 
     def matvec(self, m: Any) -> Any:
@@ -125,10 +125,10 @@ class Kirchhoff:
         m = self._checked(m, self.shape[1])
         if type_of(m).kind == "c":
             return self.matvec(m.real) + 1j * self.matvec(m.imag)
-        library, (sources, receivers, _) = library_of(m), self.dimsd
-        xp = library.xp
-        out = self._zeros(library, m, self.dimsd, np.result_type(self.dtype, type_of(m)))
-        images = xp.broadcast_to(library.astype(m, np.float64), (receivers, self.shape[1])).reshape(-1)
+        namespace, (sources, receivers, _) = namespace_of(m), self.dimsd
+        xp = namespace.xp
+        out = self._zeros(namespace, m, self.dimsd, np.result_type(self.dtype, type_of(m)))
+        images = xp.broadcast_to(namespace.astype(m, np.float64), (receivers, self.shape[1])).reshape(-1)
         size = receivers * (self.nt + 2)
         for source in range(sources):
             sample, weight = self._table(source, m)
@@ -144,11 +144,11 @@ class Kirchhoff:
         d = self._checked(d, self.shape[0])
         if type_of(d).kind == "c":
             return self.rmatvec(d.real) + 1j * self.rmatvec(d.imag)
-        library, (sources, receivers, _) = library_of(d), self.dimsd
+        namespace, (sources, receivers, _) = namespace_of(d), self.dimsd
         points, double = self.shape[1], np.dtype(np.float64)
-        traces = self._zeros(library, d, (receivers, self.nt + 2), double)
-        steps = self._zeros(library, d, (receivers * (self.nt + 2),), double)
-        image = self._zeros(library, d, (points,), double)
+        traces = self._zeros(namespace, d, (receivers, self.nt + 2), double)
+        steps = self._zeros(namespace, d, (receivers * (self.nt + 2),), double)
+        image = self._zeros(namespace, d, (points,), double)
         shots = d.reshape(self.dimsd)
         for source in range(sources):
             sample, weight = self._table(source, d)
@@ -160,13 +160,13 @@ class Kirchhoff:
             values *= weight
             values += flat.take(sample)
             image += values.reshape((receivers, points)).sum(0)
-        return library.astype(image, np.result_type(self.dtype, type_of(d)))
+        return namespace.astype(image, np.result_type(self.dtype, type_of(d)))
 
-    def _zeros(self, library: Library, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    def _zeros(self, namespace: ArrayNamespace, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """Where `like` is."""
-        if library.name == "numpy":
+        if namespace.name == "numpy":
             return np.zeros(shape, dtype)
-        return library.from_host(np.zeros(shape, dtype), like)
+        return namespace.from_host(np.zeros(shape, dtype), like)
 
     def _checked(self, values: Any, elements: int) -> Any:
         if isinstance(values, DistributedArray | StackedDistributedArray):
@@ -223,31 +223,31 @@ class Wavelet:
         self._spectra: dict[str, Any] = {"numpy": spectrum}
 
     def _spectrum(self, like: Any) -> Any:
-        library = library_of(like)
-        if library.name not in self._spectra:
-            self._spectra[library.name] = library.from_host(self._spectra["numpy"], like)
-        return self._spectra[library.name]
+        namespace = namespace_of(like)
+        if namespace.name not in self._spectra:
+            self._spectra[namespace.name] = namespace.from_host(self._spectra["numpy"], like)
+        return self._spectra[namespace.name]
 
     def convolve(self, traces: Any) -> Any:
         """Along the last axis."""
-        fft = library_of(traces).xp.fft
+        fft = namespace_of(traces).xp.fft
         spectrum = fft.rfft(traces, self.length) * self._spectrum(traces)
         return fft.irfft(spectrum, self.length)[:, self.center : self.center + self.nt]
 
     def correlate(self, traces: Any) -> Any:
         """Along the last axis, in double precision."""
-        library = library_of(traces)
-        wide = library.from_host(np.zeros((len(traces), self.length)), traces)
+        namespace = namespace_of(traces)
+        wide = namespace.from_host(np.zeros((len(traces), self.length)), traces)
         wide[:, self.center : self.center + self.nt] = traces
-        spectrum = library.xp.fft.rfft(wide, self.length) * self._spectrum(traces).conj()
-        return library.xp.fft.irfft(spectrum, self.length)[:, : self.nt]
+        spectrum = namespace.xp.fft.rfft(wide, self.length) * self._spectrum(traces).conj()
+        return namespace.xp.fft.irfft(spectrum, self.length)[:, : self.nt]
 
 
-def _distances(x: np.ndarray, z: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """From each place to all points: a row for each place."""
-    across = x[None, :, None] - places[0][:, None, None]
-    down = z[None, None, :] - places[1][:, None, None]
-    return np.hypot(across, down).reshape((places.shape[1], len(x) * len(z)))
+def _distances(x: np.ndarray, z: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """From each position to all points: a row for each position."""
+    across = x[None, :, None] - positions[0][:, None, None]
+    down = z[None, None, :] - positions[1][:, None, None]
+    return np.hypot(across, down).reshape((positions.shape[1], len(x) * len(z)))
 
 
 def _fast_length(least: int) -> int:

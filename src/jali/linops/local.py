@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.libraries import dtype_of_numpy, is_complex, library_by_name, library_of
+from jali.arrays.array_namespaces import dtype_of_numpy, is_complex, namespace_by_name, namespace_of
 from jali.errors import ParameterError, ShapeError
 
 
@@ -48,18 +48,18 @@ class LocalOperator:
         return repr(self.op) if hasattr(self.op, "matvec") else f"the matrix of shape {self.op.shape}"
 
     def _by_matrix(self, forward: bool) -> Callable[[Any, Any], None]:
-        matrix, library = self.op if forward else self.op.T, library_of(self.op)
-        matmul, conjugate = library.xp.matmul, library.xp.conjugate
+        matrix, namespace = self.op if forward else self.op.T, namespace_of(self.op)
+        matmul, conjugate = namespace.xp.matmul, namespace.xp.conjugate
         conjugated = not forward and matrix.dtype.kind == "c"  # conj(A^T conj(x)), without a copy of A
 
         def apply(x: Any, out: Any) -> None:
-            if library_of(x) is not library:
-                lent = _lent(x)
-                if library_of(lent) is not library:
+            if namespace_of(x) is not namespace:
+                borrowed = _borrowed(x)
+                if namespace_of(borrowed) is not namespace:
                     raise ParameterError(
-                        f"{self!r} is of {library.name}, the vector of {library_of(x).name}: put the matrix where vectors are"
+                        f"{self!r} is of {namespace.name}, the vector of {namespace_of(x).name}: put the matrix where vectors are"
                     )
-                found = matmul(matrix, conjugate(lent) if conjugated else lent)
+                found = matmul(matrix, conjugate(borrowed) if conjugated else borrowed)
                 out[...] = _as(conjugate(found) if conjugated else found, out, repr(self))
                 return
             matmul(matrix, conjugate(x) if conjugated else x, out=out)
@@ -76,10 +76,10 @@ class LocalOperator:
         real = getattr(self.op, "clinear", True) and self.dtype.kind != "c"
 
         def apply(x: Any, out: Any) -> None:
-            x = x if type(x) is np.ndarray else _lent(x)
+            x = x if type(x) is np.ndarray else _borrowed(x)
             function = given if type(x) is np.ndarray else beyond_numpy
             if real and x.dtype.kind == "c":  # which operators of real numbers may take for real ones
-                copy = library_of(x).contiguous
+                copy = namespace_of(x).contiguous
                 found = function(copy(x.real)) + 1j * function(copy(x.imag))
             else:
                 found = function(x)
@@ -101,30 +101,30 @@ class LocalOperator:
         return apply
 
 
-def _lent(x: Any) -> Any:
-    if library_of(x).name != "torch":
+def _borrowed(x: Any) -> Any:
+    if namespace_of(x).name != "torch":
         return x
     name = "numpy" if x.device.type == "cpu" else "cupy"
     try:
-        library = library_by_name(name)
+        namespace = namespace_by_name(name)
     except ParameterError as error:
         raise ParameterError(
             f"local operators compute on tensors of a device by way of CuPy: {error}"
         ) from None
-    return library.sharing(x)
+    return namespace.sharing(x)
 
 
 def _as(found: Any, like: Any, what: str) -> Any:
     """A result of another library, in that of `like`."""
     try:
-        library = library_of(found)
+        namespace = namespace_of(found)
     except ParameterError:
         raise ParameterError(f"{what} gave {type(found).__name__}, not an array") from None
-    wanted = library_of(like)
+    wanted = namespace_of(like)
     if wanted.name == "torch":
         return wanted.sharing(found)
-    if wanted.name == library.name:  # a class of its own, such as a matrix
+    if wanted.name == namespace.name:  # a class of its own, such as a matrix
         return found
     raise ParameterError(
-        f"{what} gave an array of {library.name} for one of {wanted.name}: it should compute where its input is"
+        f"{what} gave an array of {namespace.name} for one of {wanted.name}: it should compute where its input is"
     )

@@ -19,7 +19,7 @@ import numpy as np
 
 from jali.arrays import DistributedArray, Layout, Partition, communicator_of, layout_of
 from jali.arrays.layout import Shape, near_square
-from jali.arrays.libraries import library_of
+from jali.arrays.array_namespaces import namespace_of
 from jali.comm import Communicator
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.files import value_shown
@@ -72,10 +72,10 @@ def local_block_split(global_shape: Sequence[int], rank: int, base_comm: Any) ->
     if isinstance(rank, bool) or not hasattr(rank, "__index__") or not 0 <= rank < base_comm.size:
         raise ShapeError(f"rank {value_shown(rank)} does not exist among {base_comm.size} ranks")
     found = []
-    for extent, place in zip(global_shape, divmod(operator.index(rank), side), strict=True):
+    for extent, position in zip(global_shape, divmod(operator.index(rank), side), strict=True):
         parts = block_split(extent, side)
-        begin = sum(parts[:place])
-        found.append(slice(begin, begin + parts[place]))
+        begin = sum(parts[:position])
+        found.append(slice(begin, begin + parts[position]))
     return found[0], found[1]
 
 
@@ -95,7 +95,7 @@ def block_gather(x: DistributedArray, global_shape: Sequence[int], base_comm: An
             f"blocks of a {global_shape[0]} by {global_shape[1]} matrix on {side} by {side} ranks have shapes {shapes}, parts of x {x.local_shapes}"
         )
     flat = x.asarray()
-    out = library_of(flat).empty_beside(flat, tuple(global_shape))
+    out = namespace_of(flat).empty_beside(flat, tuple(global_shape))
     begin = 0
     for block, (n, m) in zip(blocks, shapes, strict=True):
         out[block] = flat[begin : begin + n * m].reshape((n, m))
@@ -138,8 +138,8 @@ class _MatrixProduct(LinearOperator):
         self.M = positive("M", M)
         self.grid = self._grid_of(self.ranks.size)
         self.row, self.column = divmod(self.ranks.rank, self.grid[1])
-        library = library_of(A)
-        self.A = library.contiguous(in_type("matrices", A, dtype))
+        namespace = namespace_of(A)
+        self.A = namespace.contiguous(in_type("matrices", A, dtype))
         texts = self.ranks.gather_bytes(np.array(A.shape, np.int64).tobytes(), what="a matrix in blocks")
         shapes = [tuple(map(int, np.frombuffer(text, np.int64))) for text in texts]
         if any(len(shape) != 2 for shape in shapes):
@@ -148,7 +148,7 @@ class _MatrixProduct(LinearOperator):
             )
         self._set_extents(shapes)
         self._lines = _lines(self.ranks, self.grid)
-        self.At = library.contiguous(self.A.conj().T) if saveAt else None
+        self.At = namespace.contiguous(self.A.conj().T) if saveAt else None
         self._forms: dict[Layout, tuple[Shape, Layout]] = {}
 
     def _grid_of(self, size: int) -> tuple[int, int]:
@@ -223,26 +223,26 @@ class SummaMatrixMult(_MatrixProduct):
 
     def _matvec(self, x: DistributedArray) -> DistributedArray:
         columns, layout = self._form(x, self.columns, self.rows)
-        library = library_of(x.local)
-        mine = library.contiguous(x.local).reshape((self.columns[self.row], columns[self.column]))
-        found = (self._moving_x if sum(self.columns) > self.M else self._summa)(mine, columns, library)
+        namespace = namespace_of(x.local)
+        mine = namespace.contiguous(x.local).reshape((self.columns[self.row], columns[self.column]))
+        found = (self._moving_x if sum(self.columns) > self.M else self._summa)(mine, columns, namespace)
         return DistributedArray.of(layout, found.reshape(layout.local_shape), x._base_comm)
 
     def _rmatvec(self, x: DistributedArray) -> DistributedArray:
         columns, layout = self._form(x, self.rows, self.columns)
-        library = library_of(x.local)
-        mine = library.contiguous(x.local).reshape((self.rows[self.row], columns[self.column]))
+        namespace = namespace_of(x.local)
+        mine = namespace.contiguous(x.local).reshape((self.rows[self.row], columns[self.column]))
         found = (self._moving_y if sum(self.columns) > self.M else self._adjoint_summa)(
-            mine, columns, library
+            mine, columns, namespace
         )
         return DistributedArray.of(layout, found.reshape(layout.local_shape), x._base_comm)
 
-    def _summa(self, mine: Any, columns: Shape, library: Any) -> Any:
+    def _summa(self, mine: Any, columns: Shape, namespace: Any) -> Any:
         side, (along, down) = self.grid[0], self._lines
 
         def begin(k: int) -> tuple[Any, Any, list[Any]]:
-            a = self._panel(k, library)
-            b = mine if k == self.row else library.empty_beside(mine, (self.columns[k], columns[self.column]))
+            a = self._panel(k, namespace)
+            b = mine if k == self.row else namespace.empty_beside(mine, (self.columns[k], columns[self.column]))
             return a, b, [_broadcast(along, a, k), _broadcast(down, b, k)]
 
         found: Any = None
@@ -255,11 +255,11 @@ class SummaMatrixMult(_MatrixProduct):
             found = a @ b if found is None else _add(found, a @ b)
         return found
 
-    def _adjoint_summa(self, mine: Any, columns: Shape, library: Any) -> Any:
+    def _adjoint_summa(self, mine: Any, columns: Shape, namespace: Any) -> Any:
         side, (along, down) = self.grid[0], self._lines
 
         def begin(k: int) -> tuple[Any, list[Any]]:
-            a = self._panel(k, library, adjoint=self.At is not None)
+            a = self._panel(k, namespace, adjoint=self.At is not None)
             return a, [_broadcast(along, a, k)]
 
         found: Any = None
@@ -270,8 +270,8 @@ class SummaMatrixMult(_MatrixProduct):
             if k + 1 < side:
                 ahead = begin(k + 1)
             _finish(requests)
-            part = library.contiguous((a if self.At is not None else a.conj().T) @ mine)
-            out = library.empty_like(part) if k == self.row else None
+            part = namespace.contiguous((a if self.At is not None else a.conj().T) @ mine)
+            out = namespace.empty_like(part) if k == self.row else None
             if k == self.row:
                 found = out
             kept.append(part)
@@ -281,30 +281,30 @@ class SummaMatrixMult(_MatrixProduct):
 
     # Here blocks are transposed, so that those of several ranks lie one after the other in memory.
 
-    def _moving_x(self, mine: Any, columns: Shape, library: Any) -> Any:
+    def _moving_x(self, mine: Any, columns: Shape, namespace: Any) -> Any:
         """X[c, :] comes to all ranks (., c); what A[r, c] makes of it is summed over c, and rank (r, m) keeps Y[r, m]."""
         along, down = self._lines
-        block = self._mirrored(library.contiguous(mine.T), self.columns[self.column], columns, library)
-        x = _all_gather(down, block, columns, library)
-        part = library.contiguous(x @ self.A.T)
-        return library.contiguous(_reduce_scatter(along, part, columns, self.column, library).T)
+        block = self._mirrored(namespace.contiguous(mine.T), self.columns[self.column], columns, namespace)
+        x = _all_gather(down, block, columns, namespace)
+        part = namespace.contiguous(x @ self.A.T)
+        return namespace.contiguous(_reduce_scatter(along, part, columns, self.column, namespace).T)
 
-    def _moving_y(self, mine: Any, columns: Shape, library: Any) -> Any:
+    def _moving_y(self, mine: Any, columns: Shape, namespace: Any) -> Any:
         """Y[r, :] comes to all ranks (r, .); what the adjoint of A[r, c] makes of it is summed over r, and goes back."""
         along, down = self._lines
-        y = _all_gather(along, library.contiguous(mine.T), columns, library)
+        y = _all_gather(along, namespace.contiguous(mine.T), columns, namespace)
         if self.At is not None:
             part = y @ self.At.T
         elif self.dtype.kind == "c":
             part = (y.conj() @ self.A).conj()
         else:
             part = y @ self.A
-        block = _reduce_scatter(down, library.contiguous(part), columns, self.row, library)
-        return library.contiguous(
-            self._mirrored(block, self.columns[self.row], columns, library, back=True).T
+        block = _reduce_scatter(down, namespace.contiguous(part), columns, self.row, namespace)
+        return namespace.contiguous(
+            self._mirrored(block, self.columns[self.row], columns, namespace, back=True).T
         )
 
-    def _mirrored(self, block: Any, width: int, columns: Shape, library: Any, back: bool = False) -> Any:
+    def _mirrored(self, block: Any, width: int, columns: Shape, namespace: Any, back: bool = False) -> Any:
         """The transposed block of rank (c, r), which has `width` columns, while that rank takes this one's."""
         side = self.grid[0]
         if side == 1:
@@ -315,16 +315,16 @@ class SummaMatrixMult(_MatrixProduct):
                 for c in range(side):
                     size = columns[r] * self.columns[c] if back else columns[c] * self.columns[r]
                     counts[r * side + c, c * side + r] = size
-        received = library.empty_beside(block, (columns[self.column if back else self.row], width))
+        received = namespace.empty_beside(block, (columns[self.column if back else self.row], width))
         self.ranks.all_to_all(block.reshape(-1), received.reshape(-1), counts=self._counts[columns, back])
         return received
 
-    def _panel(self, k: int, library: Any, adjoint: bool = False) -> Any:
+    def _panel(self, k: int, namespace: Any, adjoint: bool = False) -> Any:
         """Block (row, k) of A, or of its adjoint: this rank's, or where it will arrive."""
         if k == self.column:
             return self.At if adjoint else self.A
         shape = (self.rows[self.row], self.columns[k])
-        return library.empty_beside(self.A, shape[::-1] if adjoint else shape)
+        return namespace.empty_beside(self.A, shape[::-1] if adjoint else shape)
 
     def _form(self, x: DistributedArray, before: Shape, after: Shape) -> tuple[Shape, Layout]:
         """Widths of the blocks of x, and the layout of the product."""
@@ -408,18 +408,18 @@ class BlockMatrixMult(_MatrixProduct):
 
     def _matvec(self, x: DistributedArray) -> DistributedArray:
         columns, layout = self._form(x, self.K, sum(self.rows))
-        library = library_of(x.local)
-        part = library.contiguous(self.A @ x.local.reshape((self.K, columns[self.row])))
-        found = library.empty_beside(part, (sum(self.rows), columns[self.row]))
+        namespace = namespace_of(x.local)
+        part = namespace.contiguous(self.A @ x.local.reshape((self.K, columns[self.row])))
+        found = namespace.empty_beside(part, (sum(self.rows), columns[self.row]))
         self._lines[0].all_gather(part, found, counts=self.rows)
         return DistributedArray.of(layout, found.reshape(-1), x._base_comm)
 
     def _rmatvec(self, x: DistributedArray) -> DistributedArray:
         columns, layout = self._form(x, sum(self.rows), self.K)
-        library = library_of(x.local)
+        namespace = namespace_of(x.local)
         begin = sum(self.rows[: self.column])
         mine = x.local.reshape((sum(self.rows), columns[self.row]))[begin : begin + self.rows[self.column]]
-        part = library.contiguous((self.A.conj().T if self.At is None else self.At) @ mine)
+        part = namespace.contiguous((self.A.conj().T if self.At is None else self.At) @ mine)
         self._lines[0].all_reduce(part, part)
         return DistributedArray.of(layout, part.reshape(-1), x._base_comm)
 
@@ -480,18 +480,18 @@ def _reduce(ranks: Communicator, part: Any, out: Any, root: int) -> Any:
     return ranks.reduce(part, out, root=root, blocking=False)
 
 
-def _all_gather(ranks: Communicator, part: Any, counts: Shape, library: Any) -> Any:
+def _all_gather(ranks: Communicator, part: Any, counts: Shape, namespace: Any) -> Any:
     if ranks.size == 1:
         return part
-    whole = library.empty_beside(part, (sum(counts), part.shape[1]))
+    whole = namespace.empty_beside(part, (sum(counts), part.shape[1]))
     ranks.all_gather(part, whole, counts=counts)
     return whole
 
 
-def _reduce_scatter(ranks: Communicator, part: Any, counts: Shape, place: int, library: Any) -> Any:
+def _reduce_scatter(ranks: Communicator, part: Any, counts: Shape, position: int, namespace: Any) -> Any:
     if ranks.size == 1:
         return part
-    found = library.empty_beside(part, (counts[place], part.shape[1]))
+    found = namespace.empty_beside(part, (counts[position], part.shape[1]))
     ranks.reduce_scatter(part, found, counts=counts)
     return found
 

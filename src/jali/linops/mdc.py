@@ -13,7 +13,7 @@ from typing import Any
 
 from jali.arrays import DistributedArray, Layout, Partition, layout_of
 from jali.arrays.layout import C_ORDER, Shape
-from jali.arrays.libraries import is_complex, library_of
+from jali.arrays.array_namespaces import is_complex, namespace_of
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown
 from jali.linops.conversion import type_of
@@ -24,7 +24,7 @@ ENGINES = ("numpy", "scipy")
 
 
 class MDC(LinearOperator):
-    """Convolution along time with a kernel for each pair of places, summed over r.
+    """Convolution along time with a kernel for each pair of positions, summed over r.
 
     - `G`: this rank's frequencies of the kernel, in shape (frequencies, ns, nr). All ranks together have `nfreq`, which begin
       at 0 and are nt // 2 + 1 or fewer.
@@ -106,48 +106,48 @@ class MDC(LinearOperator):
             )
         if x.ndim > 1 and x.global_shape != before:
             raise ShapeError(f"{self!r} takes arrays of shape {before}, or flat ones, not {x.global_shape}")
-        library = library_of(x.local)
+        namespace = namespace_of(x.local)
         traces = x.local.reshape((self.nt, before[1], self.nv))
         in_parts = is_complex(traces)
         if in_parts:  # a real matrix: both parts go through it beside each other
-            traces = library.xp.concatenate([traces.real, traces.imag], 2)
+            traces = namespace.xp.concatenate([traces.real, traces.imag], 2)
         found = self._convolved(traces, after[1], adjoint)
         if in_parts:
-            both = library.empty_beside(found, (self.nt, after[1], self.nv), self._widened(x.dtype, library))
+            both = namespace.empty_beside(found, (self.nt, after[1], self.nv), self._widened(x.dtype, namespace))
             both.real[...], both.imag[...] = found[:, :, : self.nv], found[:, :, self.nv :]
             found = both
         shape = (math.prod(after),) if x.ndim == 1 else after
         layout = x.layout.with_(shape=shape, axes=(0,))
-        return DistributedArray.of(layout, library.contiguous(found).reshape(shape), x._base_comm)
+        return DistributedArray.of(layout, namespace.contiguous(found).reshape(shape), x._base_comm)
 
-    def _widened(self, dtype: Any, library: Any) -> Any:
-        other = library.empty((1,), str(self.dtype)).dtype
-        return library.xp.promote_types(dtype, other)
+    def _widened(self, dtype: Any, namespace: Any) -> Any:
+        other = namespace.empty((1,), str(self.dtype)).dtype
+        return namespace.xp.promote_types(dtype, other)
 
     def _convolved(self, traces: Any, rows: int, adjoint: bool) -> Any:
-        """Real traces of shape (nt, places, columns) to such of `rows` places."""
-        library, kernel = library_of(traces), self.kernel
-        fft, shift = self._transforms(library), self.nt // 2
+        """Real traces of shape (nt, positions, columns) to such of `rows` positions."""
+        namespace, kernel = namespace_of(traces), self.kernel
+        fft, shift = self._transforms(namespace), self.nt // 2
         if self.twosided and not adjoint:
-            traces = library.xp.roll(traces, -shift, 0)
+            traces = namespace.xp.roll(traces, -shift, 0)
         # the factors of orthonormal transforms, and of frequencies that stand for two, meet their inverses on the way back
         mine = slice(kernel.begin, kernel.begin + kernel.slices[kernel.ranks.rank])
         spectrum = fft.rfft(traces, self.nt, 0)[mine]
-        product = library.contiguous((kernel.adjoint_products if adjoint else kernel.products)(spectrum))
-        whole = library.zeros_beside(product, (self.nt // 2 + 1, *product.shape[1:]))
+        product = namespace.contiguous((kernel.adjoint_products if adjoint else kernel.products)(spectrum))
+        whole = namespace.zeros_beside(product, (self.nt // 2 + 1, *product.shape[1:]))
         if kernel.ranks.size == 1:
             whole[: self.nfreq] = product
         else:
             kernel.ranks.all_gather(product, whole[: self.nfreq], counts=kernel.slices)
         found = fft.irfft(whole, self.nt, 0)
-        dtype = self._widened(traces.dtype, library)
+        dtype = self._widened(traces.dtype, namespace)
         if found.dtype != dtype:  # older NumPy transforms in double precision only
-            found = library.astype(found, dtype)
-        return library.xp.roll(found, shift, 0) if self.twosided and adjoint else found
+            found = namespace.astype(found, dtype)
+        return namespace.xp.roll(found, shift, 0) if self.twosided and adjoint else found
 
-    def _transforms(self, library: Any) -> Any:
-        if self.fftengine == "scipy" and library.name == "numpy":
+    def _transforms(self, namespace: Any) -> Any:
+        if self.fftengine == "scipy" and namespace.name == "numpy":
             import scipy.fft
 
             return scipy.fft
-        return library.xp.fft
+        return namespace.xp.fft

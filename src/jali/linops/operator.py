@@ -15,7 +15,7 @@ import numpy as np
 
 from jali.arrays import DistributedArray, StackedDistributedArray, communicator_of, layout_of
 from jali.arrays.layout import C_ORDER, Layout, Partition, extents
-from jali.arrays.libraries import dtype_of_numpy, library_of, numpy_dtype
+from jali.arrays.array_namespaces import dtype_of_numpy, namespace_of, numpy_dtype
 from jali.comm import Communicator
 from jali.comm.given import several
 from jali.errors import ParameterError, ShapeError
@@ -129,12 +129,12 @@ class LinearOperator:
     def matvec(self, x: Vector) -> Any:
         """A x. Raises ShapeError where `x` has not as many elements as the operator columns."""
         self._check(x, self.shape[1], "x")
-        return lent(self._matvec if not self.of_arrays else self._forward, x)
+        return with_mutable_views(self._matvec if not self.of_arrays else self._forward, x)
 
     def rmatvec(self, x: Vector) -> Any:
         """A^H x. Raises ShapeError where `x` has not as many elements as the operator rows."""
         self._check(x, self.shape[0], "x of the adjoint")
-        return lent(self._rmatvec if not self.of_arrays else self._backward, x)
+        return with_mutable_views(self._rmatvec if not self.of_arrays else self._backward, x)
 
     def flat_order(self, space: Space, forward: bool) -> Any:
         """As what flat vectors of this layout (of each layout of a list, for stacks) are taken where nobody said in which order their
@@ -191,7 +191,7 @@ class LinearOperator:
                 f"{self!r}: {name} has {count} elements (global shape {x.global_shape}), not {elements}"
             )
         for array in [x] if isinstance(x, DistributedArray) else x.leaves():
-            array.check_same()
+            array.check_replicated()
 
     def _check_field(self, x: Field, elements: int, name: str) -> None:
         if not self.of_fields:
@@ -212,9 +212,9 @@ class LinearOperator:
         if self._local is None:
             raise NotImplementedError(f"{type(self).__name__} has no {'_matvec' if forward else '_rmatvec'}")
         layout, dtype = self._result(x, forward)
-        library = library_of(x.local)
-        out = library.empty_beside(x.local, layout.local_shape, dtype)
-        flat = library.contiguous(x.local).reshape(-1)
+        namespace = namespace_of(x.local)
+        out = namespace.empty_beside(x.local, layout.local_shape, dtype)
+        flat = namespace.contiguous(x.local).reshape(-1)
         (self._local.forward if forward else self._local.adjoint)(flat, out)
         return DistributedArray.of(layout, out, x._base_comm)
 
@@ -339,7 +339,7 @@ class LinearOperator:
         return dense.trace(self, neval, like, seed)
 
 
-def lent(function: Any, x: Any) -> Any:
+def with_mutable_views(function: Any, x: Any) -> Any:
     """`function` of a vector, where it is; one whose parts never change (of JAX) is lent to it as one that others take, and what it
     gives is a copy of that kind."""
     first = x
@@ -347,11 +347,11 @@ def lent(function: Any, x: Any) -> Any:
         first = first.distarrays[0]
     if not isinstance(first, DistributedArray) or type(first.local) is np.ndarray:
         return function(x)
-    library = library_of(first.local)
-    if not library.immutable:
-        with library.where(first.local):
+    namespace = namespace_of(first.local)
+    if not namespace.immutable:
+        with namespace.where(first.local):
             return function(x)
-    return _with_parts(function(_with_parts(x, library.lent)), library.returned)
+    return _with_parts(function(_with_parts(x, namespace.with_mutable_views)), namespace.from_mutable)
 
 
 def _with_parts(x: Any, of: Any) -> Any:

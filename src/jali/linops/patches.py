@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import DistributedArray, Partition, layout_of
-from jali.arrays.ghosts import Exchange, added, joined
+from jali.arrays.ghosts import GhostExchange, added, joined
 from jali.arrays.layout import Box, Layout, Shape, communicator_of, extents, shape_of
-from jali.arrays.libraries import dtype_of_numpy, library_of, numpy_dtype
-from jali.arrays.recycled import empty
+from jali.arrays.array_namespaces import dtype_of_numpy, namespace_of, numpy_dtype
+from jali.arrays.pool import empty
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown
 from jali.linops.local import LocalOperator
@@ -112,7 +112,7 @@ class Patch(LinearOperator):
         )  # fmt: skip
         ranks = communicator_of(base_comm)
         self._model, self._data = layout_of(ranks, dims), layout_of(ranks, data)
-        self._exchange = Exchange(ranks, self._data.boxes, [self._covered(box) for box in self._model.boxes])
+        self._exchange = GhostExchange(ranks, self._data.boxes, [self._covered(box) for box in self._model.boxes])
 
     def _covered(self, windows: Box) -> Box:
         """Data of a rank's windows."""
@@ -139,7 +139,7 @@ class Patch(LinearOperator):
         for wanted in (flat, layout):
             same = given.communicator is wanted.communicator and given.shape == wanted.shape
             if same and given.partition is Partition.SCATTER and given.boxes == wanted.boxes:
-                return library_of(x.local).contiguous(x.local).reshape(layout.local_shape), wanted is flat
+                return namespace_of(x.local).contiguous(x.local).reshape(layout.local_shape), wanted is flat
         raise ShapeError(
             f"{self!r} takes {layout!r}, or the same parts flat, not {given!r}; redistribute() gives an array another layout"
         )
@@ -147,31 +147,31 @@ class Patch(LinearOperator):
     def _here(self) -> Iterator[tuple[Shape, tuple[slice, ...], np.ndarray]]:
         """Windows of this rank: where they are in its model, where in the data that they cover, and their tapers."""
         box = self._model.box[: len(self.windows)]
-        for place in itertools.product(*(range(begin, end) for begin, end in box)):
+        for position in itertools.product(*(range(begin, end) for begin, end in box)):
             where, weights = [], np.ones(())
-            for axis, number in enumerate(place):
+            for axis, number in enumerate(position):
                 n, overlap = self.nwin[axis], self.nover[axis]
                 begin = number * (n - overlap) - self._exchange.wanted[axis][0]
                 where.append(slice(begin, begin + n))
                 ends = number == 0, number == self.windows[axis] - 1
                 weights = np.multiply.outer(weights, taper(n, overlap, self.tapertype, *ends))
-            yield (place[0] - box[0][0], *place[1:]), tuple(where), weights
+            yield (position[0] - box[0][0], *position[1:]), tuple(where), weights
 
     def _weights(self, weights: np.ndarray, like: Any, dtype: Any) -> Any:
         """To be multiplied with a window."""
         dtype = dtype_of_numpy(dtype)
         real = np.empty(0, dtype).real.dtype if dtype.kind in "fc" else np.dtype(float)
         shaped = weights.reshape(weights.shape + (1,) * (len(self.dimsd) - weights.ndim)).astype(real)
-        library = library_of(like)
-        return shaped if library.name == "numpy" else library.from_host(shaped, like)
+        namespace = namespace_of(like)
+        return shaped if namespace.name == "numpy" else namespace.from_host(shaped, like)
 
     def _matvec(self, x: DistributedArray) -> DistributedArray:
         model, as_flat = self._part(x, self._model, self._flat[0])
         dtype = np.result_type(numpy_dtype(model), self.dtype)
         covered = empty(model, shape_of(self._exchange.wanted), dtype)
         covered[...] = 0
-        for place, where, weights in self._here():
-            window = self.Op_of_window.matvec(model[place].reshape(-1)).reshape(self.window)
+        for position, where, weights in self._here():
+            window = self.Op_of_window.matvec(model[position].reshape(-1)).reshape(self.window)
             covered[where] += self._weights(weights, model, dtype) * window
         out = added(self._exchange, covered, self._exchange.start_back(covered))
         return self._made(x, out, self._data, self._flat[1], as_flat)
@@ -181,9 +181,9 @@ class Patch(LinearOperator):
         dtype = np.result_type(numpy_dtype(data), self.dtype)
         covered = joined(self._exchange, data, self._exchange.start(data))
         out = empty(data, self._model.local_shape, dtype)
-        for place, where, weights in self._here():
+        for position, where, weights in self._here():
             window = self._weights(weights, data, dtype) * covered[where]
-            out[place] = self.Op_of_window.rmatvec(window.reshape(-1)).reshape(self.dims[len(self.windows) :])
+            out[position] = self.Op_of_window.rmatvec(window.reshape(-1)).reshape(self.dims[len(self.windows) :])
         return self._made(x, out, self._model, self._flat[0], as_flat)
 
     def _made(

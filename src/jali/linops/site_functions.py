@@ -16,8 +16,8 @@ import numpy as np
 from jali.arrays import DistributedArray
 from jali.arrays.fields import FieldPart, layout_of_lattice, to_field
 from jali.arrays.layout import Layout, layout_of
-from jali.arrays.libraries import library_of, numpy_dtype
-from jali.arrays.recycled import empty
+from jali.arrays.array_namespaces import namespace_of, numpy_dtype
+from jali.arrays.pool import empty
 from jali.codegen.types import Complex, Element, Matrix, Real, Vector
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.files import value_shown
@@ -223,7 +223,7 @@ class SiteOperator(LinearOperator):
         out = DistributedArray.of(layout, empty(x.local, layout.local_shape, result), x._base_comm)
         key = (x.layout, dtype, forward)
         agree = key not in self._agreed
-        x = DistributedArray.of(x.layout, library_of(x.local).contiguous(x.local), x._base_comm)
+        x = DistributedArray.of(x.layout, namespace_of(x.local).contiguous(x.local), x._base_comm)
         source = to_field(x, of_kind(before, dtype.kind == "c"), self.boundary, self._lattice, agree)
         self._run(
             forward, to_field(out, of_kind(after, result.kind == "c"), None, source.lattice, agree), source

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import DistributedArray, Layout, StackedDistributedArray
-from jali.arrays.libraries import dtype_of_numpy, library_of, numpy_dtype
+from jali.arrays.array_namespaces import dtype_of_numpy, namespace_of, numpy_dtype
 from jali.comm import Communicator
 from jali.errors import ShapeError
 
@@ -41,7 +41,7 @@ def _made(space: Space, part: Callable[[Layout, int], np.ndarray], near: Any, fi
     whole. They are in host memory, or where the array `near` is."""
     if isinstance(space, Layout):
         local = part(space, first)
-        return DistributedArray.of(space, local if near is None else library_of(near).from_host(local, near))
+        return DistributedArray.of(space, local if near is None else namespace_of(near).from_host(local, near))
     found = []
     for one in space:
         found.append(_made(one, part, near, first))
@@ -221,7 +221,7 @@ def flat(x: Vector) -> np.ndarray:
     if isinstance(x, StackedDistributedArray):
         return np.concatenate([flat(part) for part in x.distarrays])
     whole = x.asarray()
-    return library_of(whole).to_host(whole).reshape(-1)
+    return namespace_of(whole).to_host(whole).reshape(-1)
 
 
 def columns(vectors: Sequence[Any]) -> np.ndarray:
@@ -235,7 +235,7 @@ def columns(vectors: Sequence[Any]) -> np.ndarray:
     dtype = np.result_type(*{numpy_dtype(x.local) for x in vectors})
     local = np.empty((*layout.local_shape, count), dtype)
     for number, x in enumerate(vectors):
-        local[..., number] = library_of(x.local).to_host(x.local)
+        local[..., number] = namespace_of(x.local).to_host(x.local)
     beside = layout.with_(
         shape=(*layout.shape, count),
         local_shapes=tuple((*shape, count) for shape in layout.local_shapes),

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import Layout, StackedDistributedArray
-from jali.arrays.asked import asked
-from jali.arrays.libraries import dtype_of_numpy
+from jali.arrays.lazy_property import lazy_property
+from jali.arrays.array_namespaces import dtype_of_numpy
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown
 from jali.linops.operator import LinearOperator, StackedLinearOperator
@@ -44,23 +44,23 @@ class _Stacked(StackedLinearOperator):
     def _columns(self) -> int:
         return sum(op.shape[1] for op in self.ops)
 
-    @asked
+    @lazy_property
     def shape(self) -> tuple[int, int]:
         """Rows and columns of the whole. Collective when it is first asked for, where that of an operator is."""
         return self._rows(), self._columns()
 
-    @asked
+    @lazy_property
     def dtype(self) -> np.dtype[Any]:
         """The type that holds elements of all operators, or that was given."""
         return dtype_of_numpy(
             np.result_type(*(op.dtype for op in self.ops)) if self._type is None else self._type
         )
 
-    @asked
+    @lazy_property
     def dims(self) -> tuple[int, ...]:
         return (self.shape[1],)
 
-    @asked
+    @lazy_property
     def dimsd(self) -> tuple[int, ...]:
         return (self.shape[0],)
 

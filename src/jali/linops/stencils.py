@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jali.arrays import DistributedArray, Partition
-from jali.arrays.ghosts import Exchange, joined
+from jali.arrays.ghosts import GhostExchange, joined
 from jali.arrays.layout import Box, Layout, Shape, extents, layout_of, shape_of, slices_in
-from jali.arrays.libraries import library_of, numpy_dtype
-from jali.arrays.recycled import empty
-from jali.arrays.transits import Piece
+from jali.arrays.array_namespaces import namespace_of, numpy_dtype
+from jali.arrays.pool import empty
+from jali.arrays.piece_exchange import Piece
 from jali.comm.given import integer
 from jali.errors import ShapeError
 from jali.files import value_shown
@@ -42,14 +42,14 @@ class Along(NamedTuple):
         return Along(self.axis, self.band.transposed, self.weight)
 
 
-class Plan(NamedTuple):
+class StencilPlan(NamedTuple):
     """What a band matrix needs on this rank: the box of `dims` that it computes, from which box, and how that comes about.
 
     `part` is what this rank has, as a box of `dims`; None where its part of a flat vector does not consist of whole rows, so that
     all that is needed is first put together, `flat` being its elements among those of the rows that it touches.
     """
 
-    exchange: Exchange | None
+    exchange: GhostExchange | None
     rows: Box
     part: Box | None
     flat: tuple[int, int]
@@ -77,7 +77,7 @@ class StencilOperator(LinearOperator):
             shape=(size * elements_out, size), dims=shape, dimsd=(elements_out, *shape) if elements_out > 1 else shape,
             dtype=dtype, base_comm=base_comm,
         )  # fmt: skip
-        self._plans: dict[tuple[Layout, int, Band], Plan] = {}
+        self._plans: dict[tuple[Layout, int, Band], StencilPlan] = {}
 
     def _axis(self, axis: int) -> int:
         number = integer(axis)
@@ -104,7 +104,7 @@ class StencilOperator(LinearOperator):
         sizes = tuple((math.prod(one),) for one in rows.local_shapes)
         return layout_of(layout.communicator, layout.shape, local_shapes=sizes, mask=layout.mask)
 
-    def _plan(self, layout: Layout, along: Along, alone: bool) -> Plan:
+    def _plan(self, layout: Layout, along: Along, alone: bool) -> StencilPlan:
         """For results of this layout; `alone` where every rank has all of what goes in."""
         key = (layout, along.axis, along.band)
         if key not in self._plans:
@@ -114,7 +114,7 @@ class StencilOperator(LinearOperator):
         plan = self._plans[key]
         return plan._replace(exchange=None) if alone else plan
 
-    def _planned(self, layout: Layout, along: Along) -> Plan:
+    def _planned(self, layout: Layout, along: Along) -> StencilPlan:
         me = layout.rank
         if layout.shape == self.dims:
             boxes, flat = list(layout.boxes), (0, 0)
@@ -130,10 +130,10 @@ class StencilOperator(LinearOperator):
             if not whole:
                 wanted = [self._needed(box, along) for box in boxes]
                 lines = [((box[0][0] * row, box[0][1] * row),) for box in wanted]
-                return Plan(Exchange(layout.communicator, layout.boxes, lines), boxes[me], None, flat)
+                return StencilPlan(GhostExchange(layout.communicator, layout.boxes, lines), boxes[me], None, flat)
         wanted = [self._needed(box, along) for box in boxes]
-        exchange = Exchange(layout.communicator, boxes, wanted) if wanted != boxes else None
-        return Plan(exchange, boxes[me], boxes[me], flat)
+        exchange = GhostExchange(layout.communicator, boxes, wanted) if wanted != boxes else None
+        return StencilPlan(exchange, boxes[me], boxes[me], flat)
 
     def _needed(self, box: Box, along: Along) -> Box:
         if any(begin >= end for begin, end in box):
@@ -155,8 +155,8 @@ class StencilOperator(LinearOperator):
             for x, along in terms:
                 plan = self._plan(layout, along, not x.layout.scattered)
                 started.append(_Application(self, x, along, layout, plan, dtype))
-                if (transit := started[-1].transit) is not None:
-                    under_way.enter_context(transit)
+                if (pending := started[-1].pending) is not None:
+                    under_way.enter_context(pending)
             out = started[0].finish()
             for one in started[1:]:
                 out += one.finish()
@@ -172,25 +172,25 @@ class _Application:
         x: DistributedArray,
         along: Along,
         layout: Layout,
-        plan: Plan,
+        plan: StencilPlan,
         dtype: Any,
     ) -> None:
         self.operator, self.along, self.layout, self.plan = operator, along, layout, plan
-        self.library = library_of(x.local)
+        self.namespace = namespace_of(x.local)
         self.dtype = dtype
         self.local: Any
         self.everything = None if x.layout.scattered else self._typed(x.local).reshape(operator.dims)
         self.local = self._typed(x.local) if self.everything is None else None
         if self.everything is None and plan.part is not None:
             self.local = self.local.reshape(shape_of(plan.part))
-        self.transit = plan.exchange.start(self.local) if plan.exchange is not None else None
+        self.pending = plan.exchange.start(self.local) if plan.exchange is not None else None
 
     def _typed(self, local: Any) -> Any:
         """Of the result's type, C-ordered."""
-        library = self.library
+        namespace = self.namespace
         if numpy_dtype(local) != self.dtype:
-            local = library.astype(local, self.dtype)
-        return library.contiguous(local)
+            local = namespace.astype(local, self.dtype)
+        return namespace.contiguous(local)
 
     def finish(self) -> Any:
         """This rank's part of the result."""
@@ -200,19 +200,19 @@ class _Application:
         x: Any
         if self.everything is not None:
             whole = tuple((0, n) for n in self.operator.dims)
-            x = self.library.contiguous(self.everything[slices_in(rows, whole)])
+            x = self.namespace.contiguous(self.everything[slices_in(rows, whole)])
             others = _beside(self.everything, whole, rows, self.operator._needed(rows, self.along), axis)
         elif self.plan.part is None:
-            assert self.transit is not None
+            assert self.pending is not None
             assert self.plan.exchange is not None
             needs = self.operator._needed(rows, self.along)
-            flat = joined(self.plan.exchange, self.local, self.transit).reshape(shape_of(needs))
+            flat = joined(self.plan.exchange, self.local, self.pending).reshape(shape_of(needs))
             x, others = flat[slices_in(rows, needs)], _beside(flat, needs, rows, needs, axis)
-            x = self.library.contiguous(x)
+            x = self.namespace.contiguous(x)
         else:
             x = self.local
         out = empty(x, shape_of(rows), self.dtype)
-        by, begin = arithmetic_on(self.library, out), rows[axis][0]
+        by, begin = arithmetic_on(self.namespace, out), rows[axis][0]
         part = Rows(_three(x, axis), begin)
         target = _three(out, axis)
         inner_rows(by, band, part, target, self.along.weight)
@@ -221,13 +221,13 @@ class _Application:
             other_rows(by, band, part._replace(others=sides), target, self.along.weight)
         if self.plan.part is None:
             first, last = self.plan.flat
-            return self.library.copy(out.reshape(-1)[first:last])
+            return self.namespace.copy(out.reshape(-1)[first:last])
         return out.reshape(self.layout.local_shape)
 
     def _others(self, known: list[Piece]) -> AbstractContextManager[Sequence[Piece]]:
         """Rows of others: those that travel, or that are here."""
-        if self.transit is not None and self.plan.part is not None:
-            return self.transit.arrived()
+        if self.pending is not None and self.plan.part is not None:
+            return self.pending.arrived()
         return nullcontext(known)
 
 

@@ -16,7 +16,7 @@ from jali.planner.bounds import bound
 from jali.planner.machine import Machine
 from jali.planner.simulation import Result, result_of
 
-Parameters = _core.FormParameters
+FormParameters = _core.FormParameters
 Candidate = _core.Candidate
 Progress = Callable[[str], Any]
 
@@ -25,7 +25,7 @@ Progress = Callable[[str], Any]
 class Choice:
     """The best plan found: its parameters and simulation; the runners-up; what was looked at and why."""
 
-    parameters: Parameters
+    parameters: FormParameters
     result: Result
     runners_up: tuple[Candidate, ...]
     estimated: int  # structures that were estimated
@@ -44,7 +44,7 @@ class Choice:
 
 
 def simulate_collective(
-    machine: Machine, collective: str, size: float, parameters: Parameters, root: int = 0, core: Any = None
+    machine: Machine, collective: str, size: float, parameters: FormParameters, root: int = 0, core: Any = None
 ) -> Result:
     """Simulates a standard collective of a payload p * d of `size` bytes with these parameters."""
     core = machine.core() if core is None else core

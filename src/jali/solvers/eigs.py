@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jali.arrays.libraries import numpy_dtype
+from jali.arrays.array_namespaces import numpy_dtype
 from jali.errors import ParameterError, SolverError
 from jali.files import value_shown
 from jali.keywords import named
@@ -104,10 +104,10 @@ def bad_numbers(x: Any) -> int:
 def random_like(x: Any, seed: int = SEED) -> Any:
     """A vector like x of normal random numbers, which depend on the ranks only through how it is split."""
     ranks = [group for _, group in vectors_of("x", x).partial_sums(x, lambda part: 0.0)]
-    places = iter([(k, 0 if group is None else group.rank) for k, group in enumerate(ranks)])
+    seeds = iter([(k, 0 if group is None else group.rank) for k, group in enumerate(ranks)])
 
     def fill(part: Any) -> Any:
-        generator = np.random.default_rng((seed, *next(places)))
+        generator = np.random.default_rng((seed, *next(seeds)))
         dtype = numpy_dtype(part)
         values = generator.normal(size=tuple(part.shape))
         if dtype.kind == "c":
@@ -115,8 +115,8 @@ def random_like(x: Any, seed: int = SEED) -> Any:
         values = values.astype(dtype)
         if isinstance(part, np.ndarray):
             return values
-        from jali.arrays.libraries import library_of
+        from jali.arrays.array_namespaces import namespace_of
 
-        return library_of(part).from_host(values, part)
+        return namespace_of(part).from_host(values, part)
 
     return each(fill, x)

@@ -223,14 +223,14 @@ def ADMM(
             x = f.prox(combination((1, z), (-1, u)), tau)
             z = g.prox(combination((1, x), (1, u)), tau)
         vectors.update([(u, 1, [(1, x), (-1, z)])])
-        tell(callback, callback_pair, x, z)
+        notify(callback, callback_pair, x, z)
         if watch.sees((1, f, x), (1, g, x)):
             break
     check_found("ADMM", watch.iteration - 1, f"tau ({tau:.4g})", x=x, x0=x0, z0=z0)
     return x, z
 
 
-def tell(callback: Callable[..., None] | None, both: bool, x: Any, z: Any) -> None:
+def notify(callback: Callable[..., None] | None, both: bool, x: Any, z: Any) -> None:
     if callback is not None:
         callback(*((x, z) if both else (x,)))
 
@@ -289,7 +289,7 @@ def ADMML2(
         if not gfirst:
             z = g.prox(combination((1, Kx), (1, u)), tau)
         vectors.update([(u, 1, [(1, Kx), (-1, z)])])
-        tell(callback, callback_pair, x, z)
+        notify(callback, callback_pair, x, z)
         if watch.sees((1, misfit, x), (1, g, Kx)):
             break
     check_found("ADMML2", watch.iteration - 1, f"tau ({tau:.4g})", x=x, x0=x0, z0=z0, b=b)
@@ -339,7 +339,7 @@ def LinearizedADMM(
         Kx = _copied(forward(x))
         z = g.prox(combination((1, Kx), (1, u)), tau)
         vectors.update([(u, 1, [(1, Kx), (-1, z)])])
-        tell(callback, callback_pair, x, z)
+        notify(callback, callback_pair, x, z)
         if watch.sees((1, f, x), (1, g, Kx)):
             break
     check_found("LinearizedADMM", watch.iteration - 1, f"mu ({mu:.4g})", x=x, x0=x0, z0=z0)

@@ -11,7 +11,7 @@ import numpy as np
 from jali.errors import ParameterError
 from jali.keywords import named
 from jali.solvers.operators import adjoint_of, forward_of
-from jali.solvers.primal import FEW, Watch, check_found, tell
+from jali.solvers.primal import FEW, Watch, check_found, notify
 from jali.solvers.proximal import as_prox, combination
 from jali.solvers.solver import check_maxiter, positive
 from jali.solvers.vectors import vectors_of
@@ -84,7 +84,7 @@ def PrimalDual(
         ahead = combination((1 + theta, x), (-theta, before)) if theta else x
         if not gfirst:
             y = g.proxdual(combination((1, y), (mu_now, forward(ahead))), mu_now)
-        tell(callback, callback_pair, x, y)
+        notify(callback, callback_pair, x, y)
         if watch.sees((1, f, x), (1, of_image, x)):
             break
     check_found("PrimalDual", watch.iteration - 1, "tau or mu", x=x, x0=x0, y0=y0, z=z)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.libraries import library_of, may_overlap
+from jali.arrays.array_namespaces import namespace_of, may_overlap
 from jali.arrays.stacked import StackedDistributedArray
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown
@@ -114,10 +114,10 @@ def _flat(function: Callable[[Any], Any], part: Any) -> Any:
     """Of an array as flat, which is what pyproximal takes; parts without elements stay."""
     if not math.prod(part.shape):
         return part.copy()
-    with library_of(part).where(part):
+    with namespace_of(part).where(part):
         flat = part.reshape(-1)
         found = function(flat)
-        return (library_of(found).copy(found) if may_overlap(found, flat) else found).reshape(part.shape)
+        return (namespace_of(found).copy(found) if may_overlap(found, flat) else found).reshape(part.shape)
 
 
 def _is_separable(prox: Any) -> bool:

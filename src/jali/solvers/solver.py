@@ -140,8 +140,8 @@ class Solver:
         self.say(f"{self.iterations:6d}        {self._line()}")
 
     def _show_setup(self, heads: str, **facts: Any) -> None:
-        told = "    ".join(f"{name} = {value}" for name, value in facts.items())
-        self.say(f"{type(self).__name__}\n{'-' * 55}\n{told}\n{'-' * 55}\n   Itn        {heads}")
+        report = "    ".join(f"{name} = {value}" for name, value in facts.items())
+        self.say(f"{type(self).__name__}\n{'-' * 55}\n{report}\n{'-' * 55}\n   Itn        {heads}")
 
     # --- going on later -----------------------------------------------------------------------------------
 

@@ -168,12 +168,12 @@ class ISTA(Solver):
 
     def _step_length(self, x: Any, options: dict[str, Any] | None) -> float:
         """1 / the largest eigenvalue of A^H A, by power iteration."""
-        told = {"maxiter": 100, "rtol": 1e-6} | (options or {})
-        if set(told) != {"maxiter", "rtol"} or (integer(told["maxiter"]) or 0) < 1:
+        power_options = {"maxiter": 100, "rtol": 1e-6} | (options or {})
+        if set(power_options) != {"maxiter", "rtol"} or (integer(power_options["maxiter"]) or 0) < 1:
             raise ParameterError(
                 f"{type(self).__name__}: eigs_options may have maxiter, a positive whole number, and rtol; it is {value_shown(options)}"
             )
-        found = largest(lambda v: self.adjoint(self.forward(v)), x, told["maxiter"], told["rtol"])
+        found = largest(lambda v: self.adjoint(self.forward(v)), x, power_options["maxiter"], power_options["rtol"])
         size = abs(found.eigenvalue)
         if size == 0:
             raise SolverError(f"{type(self).__name__}: A^H A is zero, there is no step length; give alpha")

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from jali.arrays.libraries import library_of
+from jali.arrays.array_namespaces import namespace_of
 
 
 def _phase(xp: Any, x: Any, size: Any) -> Any:
@@ -17,20 +17,20 @@ def _phase(xp: Any, x: Any, size: Any) -> Any:
 
 def soft(x: Any, threshold: float) -> Any:
     """Moduli less the threshold, no less than zero."""
-    xp = library_of(x).xp
+    xp = namespace_of(x).xp
     size = abs(x)
     return _phase(xp, x, size) * xp.clip(size - threshold, 0, None)
 
 
 def hard(x: Any, threshold: float) -> Any:
     """What exceeds the square root of twice the threshold."""
-    xp = library_of(x).xp
+    xp = namespace_of(x).xp
     return xp.where(abs(x) > math.sqrt(2 * threshold), x, xp.zeros_like(x))
 
 
 def half(x: Any, threshold: float) -> Any:
     """The half thresholding formula, above (54^(1/3) / 4) threshold^(2/3)."""
-    xp = library_of(x).xp
+    xp = namespace_of(x).xp
     size = abs(x)
     kept = size > 54 ** (1 / 3) / 4 * threshold ** (2 / 3)
     safe = xp.where(kept, size, xp.ones_like(size) * max(threshold, 1e-30))

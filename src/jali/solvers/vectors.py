@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from jali._core import assign_host_vectors, inner_of_host_vectors
-from jali.arrays.libraries import library_of, may_overlap
+from jali.arrays.array_namespaces import namespace_of, may_overlap
 from jali.errors import LayoutError, ParameterError
 from jali.files import value_shown
 from jali.lattice.field import Field
@@ -111,10 +111,10 @@ class ArrayVectors(WithoutGraphs):
             )
 
     def like(self, x: Any) -> Any:
-        return library_of(x).zeros_like(x)
+        return namespace_of(x).zeros_like(x)
 
     def copy(self, x: Any) -> Any:
-        return library_of(x).copy(x)
+        return namespace_of(x).copy(x)
 
     def epsilon(self, x: Any) -> float:
         if x.dtype.kind not in "fc":
@@ -181,7 +181,7 @@ def assign(assignments: Sequence[Assignment], norm: bool = False) -> Any:
 
 def inner_by_library(x: Any, y: Any) -> Any:
     """Sum of conj(x) y of arrays of one library. Squares in half precision are soon too large or too small: it is widened."""
-    library = library_of(x)
+    library = namespace_of(x)
     if x.dtype.itemsize == 2:
         x, y = library.astype(x, np.float32), library.astype(y, np.float32)
     return _number(library.dot(x, y, True))
@@ -193,8 +193,8 @@ def addable(dtype: Any, other: Any) -> bool:
 
 
 def _assign_by_library(y: Any, own: Any, terms: Sequence[tuple[Any, Any]]) -> None:
-    with library_of(y).where(y):
-        terms = [(a, library_of(x).copy(x) if may_overlap(x, y) else x) for a, x in terms]  # before y changes
+    with namespace_of(y).where(y):
+        terms = [(a, namespace_of(x).copy(x) if may_overlap(x, y) else x) for a, x in terms]  # before y changes
         if type(own) is int and own == 0:
             y[...] = 0
         elif not (type(own) is int and own == 1):
@@ -395,11 +395,11 @@ def summed(terms: Sequence[Sequence[Partial]]) -> list[Any]:
             if ranks is None:
                 totals[k] += number
             else:
-                _, places, numbers = groups.setdefault(id(ranks), (ranks, [], []))
-                places.append(k)
+                _, indices, numbers = groups.setdefault(id(ranks), (ranks, [], []))
+                indices.append(k)
                 numbers.append(number)
-    for ranks, places, numbers in groups.values():
-        for k, total in zip(places, _reduced(ranks, numbers), strict=True):
+    for ranks, indices, numbers in groups.values():
+        for k, total in zip(indices, _reduced(ranks, numbers), strict=True):
             totals[k] += total
     return totals
 
@@ -426,5 +426,5 @@ def each(function: Callable[..., Any], x: Any, *others: Any) -> Any:
 
 
 def _where_it_is(function: Callable[..., Any], part: Any, *others: Any) -> Any:
-    with library_of(part).where(part):
+    with namespace_of(part).where(part):
         return function(part, *others)

@@ -25,7 +25,7 @@ from jali.torch import threads
 from jali.torch.steps import (
     Barrier,
     Broadcast,
-    Exchange,
+    AllToAll,
     Gathering,
     Reduction,
     ScatteredReduction,
@@ -381,7 +381,7 @@ class ProcessGroup(dist.ProcessGroup):
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         self._one_each("alltoall", inputs)
         self._one_each("alltoall", outputs)
-        step = Exchange(outputs, inputs, [one.nbytes for one in inputs], [one.nbytes for one in outputs])
+        step = AllToAll(outputs, inputs, [one.nbytes for one in inputs], [one.nbytes for one in outputs])
         return self._issue("alltoall", outputs, [step], opts)
 
     def alltoall_base(
@@ -390,7 +390,7 @@ class ProcessGroup(dist.ProcessGroup):
         sent = self._split_bytes(input, input_splits)
         received = self._split_bytes(output, output_splits)
         equal = not input_splits and not output_splits
-        step = Exchange([output], [input], None if equal else sent, None if equal else received)
+        step = AllToAll([output], [input], None if equal else sent, None if equal else received)
         return self._issue("alltoall_base", [output], [step], opts)
 
     def _split_bytes(self, tensor: Any, splits: Any) -> list[int]:

@@ -168,7 +168,7 @@ class Scattering(_ReadAndWritten):
         return world.scatter(x, of.as_bytes(self.into.row, stream), self.root, **how)
 
 
-class Exchange(_ReadAndWritten):
+class AllToAll(_ReadAndWritten):
     """`sent` and `received` are the bytes to and from each rank; None where all are equal."""
 
     __slots__ = ("received", "sent")

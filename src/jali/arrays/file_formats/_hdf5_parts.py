@@ -36,9 +36,9 @@ def write(path: str, layout: Layout, part: np.ndarray, name: str) -> None:
     """Collective."""
     ranks = layout.communicator
     box, part = _plain.written_part(layout, part)
-    place = _plain.place_of(box, layout.axes)
-    extents = layout.shape[: len(place.extents)]
-    (sealed,), parts = checked_and_sealed(path, "hdf5", extents, place, {name: part}, {}, ranks)
+    region = _plain.region_of(box, layout.axes)
+    extents = layout.shape[: len(region.extents)]
+    (sealed,), parts = checked_and_sealed(path, "hdf5", extents, region, {name: part}, {}, ranks)
     boxes = layout.boxes if layout.scattered else (layout.boxes[0],)
     with replacing(path, ranks):
         token = secrets.token_hex(6) if ranks.rank == 0 else ""

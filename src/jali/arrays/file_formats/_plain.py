@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays import moves
+from jali.arrays import redistribution
 from jali.arrays.file_formats import Described
 from jali.arrays.layout import Box, Layout, shape_of
 from jali.comm import Communicator
@@ -26,7 +26,7 @@ def starts_like(format: str, path: str) -> bool:
         return array_formats()[format].is_one(fd, os.fstat(fd).st_size)
 
 
-def place_of(box: Box, axes: tuple[int, ...]) -> io_boxes.Box:
+def region_of(box: Box, axes: tuple[int, ...]) -> io_boxes.Box:
     """In a file. Dimensions behind the last that is split belong to the element: it is written in one piece."""
     deep = max(axes) + 1
     return io_boxes.Box(tuple(begin for begin, _ in box[:deep]), shape_of(box[:deep]))
@@ -39,7 +39,7 @@ def written_part(
     exchanged until they are these. Collective then."""
     if layout.scattered and boxes not in (None, layout.boxes):
         assert boxes is not None
-        return boxes[layout.rank], moves.exchanged(
+        return boxes[layout.rank], redistribution.redistribute_boxes(
             np.ascontiguousarray(part), layout.communicator, layout.boxes, boxes
         )
     if layout.scattered or layout.rank == 0:
@@ -51,9 +51,9 @@ def written_part(
 def write(path: str, layout: Layout, part: np.ndarray, format: str, name: str) -> None:
     """By all ranks, each in its place."""
     box, part = written_part(layout, part)
-    place = place_of(box, layout.axes)
-    extents = layout.shape[: len(place.extents)]
-    write_arrays(path, format, extents, place, {name: part}, {}, ranks=layout.communicator)
+    region = region_of(box, layout.axes)
+    extents = layout.shape[: len(region.extents)]
+    write_arrays(path, format, extents, region, {name: part}, {}, ranks=layout.communicator)
 
 
 class Plain:
@@ -70,7 +70,7 @@ class Plain:
 
     def read(self, name: str, layout: Layout) -> np.ndarray:
         """This rank's part."""
-        return self._file.read(name, place_of(layout.box, layout.axes), verify=self._verify)
+        return self._file.read(name, region_of(layout.box, layout.axes), verify=self._verify)
 
 
 def open(path: str, ranks: Communicator, verify: bool) -> Plain:

@@ -120,7 +120,7 @@ def _checked_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _numbers_of_lines(shape: tuple[int, ...], inlines: Any, crosslines: Any) -> dict[str, np.ndarray]:
-    """Headers that say a trace's place in a cube."""
+    """Headers that say a trace's position in a cube."""
     given = {"inlines": inlines, "crosslines": crosslines}
     if len(shape) == 2:
         for name, value in given.items():
@@ -231,11 +231,11 @@ def _write_traces(
 def _words(segyio: Any) -> dict[str, tuple[int, np.dtype[Any]]]:
     """Where the words of a header begin, counted from 1, and their types: each ends where the next one begins."""
     fields = _fields(segyio)
-    places = [*sorted(set(fields.values())), HEADER + 1]
-    width = {place: after - place for place, after in itertools.pairwise(places)}
+    positions = [*sorted(set(fields.values())), HEADER + 1]
+    width = {position: after - position for position, after in itertools.pairwise(positions)}
     return {
-        name: (place, np.dtype(">u2" if name == "TRACE_SAMPLE_COUNT" else f">i{width[place]}"))
-        for name, place in fields.items()
+        name: (position, np.dtype(">u2" if name == "TRACE_SAMPLE_COUNT" else f">i{width[position]}"))
+        for name, position in fields.items()
     }
 
 
@@ -286,11 +286,11 @@ class _Traces:
                 return out
             with self._segyio.open(self.path, ignore_geometry=True) as file:
                 if self._verify and len(dims) > 1:
-                    self._check_places(file, dims)
+                    self._check_positions(file, dims)
                 field = None if name == TRACES else _fields(self._segyio)[name]
-                for places, begin, end in self._runs(dims):
+                for positions, begin, end in self._runs(dims):
                     rows = file.trace.raw[begin:end] if field is None else file.attributes(field)[begin:end]
-                    out[places] = np.asarray(rows).reshape(out[places].shape)
+                    out[positions] = np.asarray(rows).reshape(out[positions].shape)
         return out
 
     def _runs(self, dims: Box) -> Iterator[tuple[tuple[Any, ...], int, int]]:
@@ -323,15 +323,15 @@ class _Traces:
         inlines, crosslines = self._extents[:2]
         return i * crosslines + j if self._inline_first else j * inlines + i
 
-    def _check_places(self, file: Any, dims: Box) -> None:
+    def _check_positions(self, file: Any, dims: Box) -> None:
         """That each trace of this rank is where the numbers of lines say: segyio looks at the first ones alone."""
         for axis, name in enumerate((INLINE, CROSSLINE)):
             numbers = np.array(self.about[("inlines", "crosslines")[axis]])
             wanted = numbers[slice(*dims[axis])].reshape([-1 if k == axis else 1 for k in range(len(dims))])
             wanted = np.broadcast_to(wanted, shape_of(dims))
-            for places, begin, end in self._runs(dims):
+            for positions, begin, end in self._runs(dims):
                 there = np.asarray(file.attributes(self._where[name])[begin:end])
-                right = wanted[places].reshape(-1)
+                right = wanted[positions].reshape(-1)
                 if (wrong := np.flatnonzero(there != right)).size:
                     at = wrong[0]
                     raise _no_cube(

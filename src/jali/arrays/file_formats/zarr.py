@@ -292,7 +292,7 @@ def _grid(array: Any) -> list[int]:
 
 
 def _chunks_there(folder: str) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Files of chunks in the folder of an array, and their places in the grid: c/0/1 of version 3, 0.1 or 0/1 of version 2."""
+    """Files of chunks in the folder of an array, and their positions in the grid: c/0/1 of version 3, 0.1 or 0/1 of version 2."""
     for directory, folders, files in os.walk(folder):
         inside = os.path.relpath(directory, folder)
         folders[:] = [name for name in folders if _CHUNK.fullmatch(name)]
@@ -306,8 +306,8 @@ def _check_chunks(path: str, folder: str, array: Any, there: Sequence[tuple[str,
     """That an array of this shape may have these chunks. Zarr has fill values where one is missing: jali writes all, others may mean
     it."""
     grid, of = _grid(array), f"an array of shape {array.shape} in chunks of {array.shards or array.chunks}"
-    for key, place in there:
-        if len(place) != len(grid) or any(n >= end for n, end in zip(place, grid, strict=True)):
+    for key, position in there:
+        if len(position) != len(grid) or any(n >= end for n, end in zip(position, grid, strict=True)):
             raise FileFormatError(
                 f"{path}: has the chunk {shown(key)}, which {of} cannot have: its metadata are damaged, or the chunk is left from an "
                 "older shape; verify=False does not look at it"
@@ -339,12 +339,12 @@ def _read_chunks(
     if array.fill_value:
         part[...] = array.fill_value
     sizes = array.shards or array.chunks
-    for _, place in there:
+    for _, position in there:
         ends = [
             (max(n * size, begin), min((n + 1) * size, end))
-            for n, size, (begin, end) in zip(place, sizes, box, strict=False)
+            for n, size, (begin, end) in zip(position, sizes, box, strict=False)
         ]
-        if len(place) == len(box) and all(begin < end for begin, end in ends):
+        if len(position) == len(box) and all(begin < end for begin, end in ends):
             inside = tuple(slice(a - begin, b - begin) for (a, b), (begin, _) in zip(ends, box, strict=True))
             part[inside] = _read_box(path, name, array, tuple(ends))
     return part

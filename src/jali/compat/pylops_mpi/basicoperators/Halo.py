@@ -35,10 +35,10 @@ def halo_block_split(
     ranks, shape = communicator_of(comm), tuple(global_shape)
     grid = grid_of_ranks(ranks, shape, grid_shape)
     layout = _layout_of_blocks(ranks, shape, grid)
-    places = np.unravel_index(ranks.rank, grid)
+    coordinates = np.unravel_index(ranks.rank, grid)
     return tuple(
-        slice(begin, None if place == parts - 1 else end)
-        for (begin, end), place, parts in zip(layout.box, places, grid, strict=True)
+        slice(begin, None if coordinate == parts - 1 else end)
+        for (begin, end), coordinate, parts in zip(layout.box, coordinates, grid, strict=True)
     )
 
 
@@ -81,8 +81,8 @@ class MPIHalo(Halo):
         grid = self.blocks.grid
         for axis, parts in enumerate(grid):
             stride = math.prod(grid[axis + 1 :])
-            for rank, places in enumerate(itertools.product(*map(range, grid))):
-                if places[axis] == parts - 1:
+            for rank, coordinates in enumerate(itertools.product(*map(range, grid))):
+                if coordinates[axis] == parts - 1:
                     continue
                 behind, before = self.halos[rank][2 * axis + 1], self.halos[rank + stride][2 * axis]
                 if behind != before:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import StackedDistributedArray
-from jali.arrays.libraries import numpy_dtype
+from jali.arrays.array_namespaces import numpy_dtype
 from jali.errors import ParameterError
 from jali.solvers import Solver
 

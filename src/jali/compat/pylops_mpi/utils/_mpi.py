@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import communicator_of
-from jali.arrays.libraries import library_of
+from jali.arrays.array_namespaces import namespace_of
 from jali.compat.pylops_mpi.utils._common import _unroll_allgather_recv
 from jali.errors import ParameterError, ShapeError
 
@@ -43,7 +43,7 @@ def _whole(x: Any) -> Any:
     """An array of at least one dimension in one piece."""
     if not hasattr(x, "shape") or isinstance(x, np.generic):
         x = np.asarray(x)
-    return library_of(x).contiguous(x if x.shape else x.reshape(1))
+    return namespace_of(x).contiguous(x if x.shape else x.reshape(1))
 
 
 def _shapes(base_comm: Any, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -56,7 +56,7 @@ def mpi_allgather(base_comm: Any, send_buf: Any, recv_buf: Any = None, engine: s
     data = _whole(send_buf)
     shapes = _shapes(base_comm, tuple(data.shape))
     sizes = [math.prod(shape) for shape in shapes]
-    into = library_of(data).empty((sum(sizes),), data.dtype) if recv_buf is None else recv_buf
+    into = namespace_of(data).empty((sum(sizes),), data.dtype) if recv_buf is None else recv_buf
     communicator_of(base_comm).all_gather(data.reshape(-1), into.reshape(-1), counts=sizes)
     if recv_buf is not None:
         return recv_buf
@@ -149,5 +149,5 @@ def _prepare_allgather_inputs_mpi(
     """What MPI's Allgatherv takes: the array in one piece, one for all of them, their numbers of elements and where they begin."""
     data = _whole(send_buf)
     counts = [math.prod(shape) for shape in send_buf_shapes]
-    into = library_of(data).empty((sum(counts),), data.dtype)
+    into = namespace_of(data).empty((sum(counts),), data.dtype)
     return data, into, counts, np.cumsum([0, *counts[:-1]]).tolist()

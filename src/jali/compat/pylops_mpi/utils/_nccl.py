@@ -11,7 +11,7 @@ from typing import Any
 
 from jali.arrays import communicator_of, layout_of
 from jali.arrays.layout import Partition
-from jali.arrays.moves import whole
+from jali.arrays.redistribution import gather
 from jali.comm import Communicator
 from jali.compat.pylops_mpi.utils._mpi import (
     _prepare_allgather_inputs_mpi,
@@ -79,7 +79,7 @@ def nccl_asarray(nccl_comm: Any, local_array: Any, local_shapes: Sequence[Any], 
     shape = list(local_shapes[0])
     shape[axis] = sum(one[axis] for one in local_shapes)
     layout = layout_of(communicator_of(nccl_comm), shape, Partition.SCATTER, axis, local_shapes=local_shapes)
-    return whole(layout, local_array)
+    return gather(layout, local_array)
 
 
 def nccl_send(nccl_comm: Any, send_buf: Any, dest: int, count: int) -> None:
@@ -102,9 +102,9 @@ def _prepare_allgather_inputs_nccl(
 ) -> tuple[Any, Any]:
     """The array padded to the size of the largest one, and one for those of all ranks."""
     data, _, counts, _ = _prepare_allgather_inputs_mpi(send_buf, send_buf_shapes, engine)
-    from jali.arrays.libraries import library_of
+    from jali.arrays.array_namespaces import namespace_of
 
-    library, most = library_of(data), max(counts)
+    library, most = namespace_of(data), max(counts)
     padded = library.zeros_beside(data, (most,))
     padded[: counts[0] if most == 0 else data.reshape(-1).shape[0]] = data.reshape(-1)
     return padded, library.zeros_beside(data, (most * len(counts),))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-class asked:  # noqa: N801 (a decorator)
+class lazy_property:  # noqa: N801 (a decorator)
     """As `functools.cached_property`, without its lock, which all objects of a class share in Python 3.11: a virtual rank that waits for
     the others would keep them from asking."""
 

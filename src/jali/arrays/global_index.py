@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jali.arrays.elementwise import refuse_loss
-from jali.arrays.everywhere import assign
+from jali.arrays.replicated import assign
 from jali.arrays.layout import Box, Layout, shape_of
-from jali.arrays.libraries import library_of
+from jali.arrays.array_namespaces import namespace_of
 from jali.comm.given import integer
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jali.arrays.distributed import DistributedArray
 
 
-class Globally:
+class GlobalIndex:
     """Elements of a DistributedArray by global indices: whole numbers, and slices whose step is 1."""
 
     def __init__(self, array: DistributedArray) -> None:
@@ -30,13 +30,13 @@ class Globally:
 
         A whole number keeps its dimension, of extent 1, where the array is split along it, and drops it elsewhere.
         """
-        with library_of(self._array._local).where(self._array._local):
+        with namespace_of(self._array._local).where(self._array._local):
             return self._section(where)
 
     def _section(self, where: Any) -> Any:
         array, layout = self._array, self._array.layout
-        if (library := library_of(array._local)).complete:
-            return library.xp  # which says that it has no sections
+        if (namespace := namespace_of(array._local)).complete:
+            return namespace.xp  # which says that it has no sections
         box, dropped = _box(layout, where)
         if not layout.scattered:
             local = array._local[slices_of(box, dropped)]
@@ -53,7 +53,7 @@ class Globally:
 
     def __setitem__(self, where: Any, value: Any) -> None:
         """A number, or an array that all ranks have and that NumPy could assign there."""
-        with library_of(self._array._local).where(self._array._local):
+        with namespace_of(self._array._local).where(self._array._local):
             self._assign(where, value)
 
     def _assign(self, where: Any, value: Any) -> None:
@@ -61,13 +61,13 @@ class Globally:
         if isinstance(value, type(array)):
             value = value.asarray()
         if array.layout.of_rank_0:
-            assign(array, lambda: self._place(where, value))
+            assign(array, lambda: self._local_assignment(where, value))
             return
-        local, value = self._place(where, value)
+        local, value = self._local_assignment(where, value)
         if local is not None:
-            array._local = library_of(array._local).put(array._local, local, value)
+            array._local = namespace_of(array._local).put(array._local, local, value)
 
-    def _place(self, where: Any, value: Any) -> tuple[Any, Any]:
+    def _local_assignment(self, where: Any, value: Any) -> tuple[Any, Any]:
         """Where in this rank's part, None if nowhere, and what of the value goes there."""
         array, layout = self._array, self._array.layout
         box, dropped = _box(layout, where, drop_all=True)
@@ -82,7 +82,7 @@ class Globally:
             wanted = tuple(end - begin for axis, (begin, end) in enumerate(box) if axis not in dropped)
             if not hasattr(value, "shape"):
                 value = np.asarray(value)
-            value = library_of(value).xp.broadcast_to(value, wanted)
+            value = namespace_of(value).xp.broadcast_to(value, wanted)
             inside = [slice(p[0] - b[0], p[1] - b[0]) for p, b in zip(part, box, strict=True)]
             value = value[tuple(s for axis, s in enumerate(inside) if axis not in dropped)]
         if layout.scattered and any(begin == end for begin, end in part):

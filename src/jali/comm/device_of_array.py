@@ -18,7 +18,7 @@ def _kind_of(number: int) -> str | None:
     return next((name for name in vendors.names() if vendors.vendor(name).dlpack == number), None)
 
 
-def place_of(x: Any) -> tuple[str, int] | None:
+def device_of(x: Any) -> tuple[str, int] | None:
     """Kind and number of the device on which an array is, as far as its owner says by DLPack; None if it does not, or it is on none."""
     ask = getattr(x, "__dlpack_device__", None)
     if ask is None:
@@ -38,7 +38,7 @@ def is_on_device(x: Any) -> bool:
     if type(x).__module__.startswith("numpy"):
         return False
     if hasattr(x, "__dlpack_device__"):
-        return place_of(x) is not None
+        return device_of(x) is not None
     return hasattr(x, "__cuda_array_interface__")
 
 
@@ -47,17 +47,17 @@ def gpu_of(x: Any) -> _core.Gpu:
     if isinstance(x, _core.PlacedArray):
         return x.gpu
     if hasattr(x, "__dlpack_device__"):
-        place = place_of(x)
-        if place is None:
+        device = device_of(x)
+        if device is None:
             raise not_in_device_memory(x)
-        return _open(*place)
-    told = getattr(getattr(x, "device", None), "id", None)
-    if told is None:  # the driver knows whose memory it is
+        return _open(*device)
+    device_id = getattr(getattr(x, "device", None), "id", None)
+    if device_id is None:  # the driver knows whose memory it is
         if getattr(x, "__cuda_array_interface__", None) is None:
             raise not_in_device_memory(x)
         address = x.__cuda_array_interface__["data"][0]
-        told = max(0, _core.device_of_address(_open("cuda", 0), address))
-    return _open("cuda", int(told))
+        device_id = max(0, _core.device_of_address(_open("cuda", 0), address))
+    return _open("cuda", int(device_id))
 
 
 def memory_of(x: Any, writable: bool = False, stream: int | None = None) -> DeviceView | Array:
@@ -65,7 +65,7 @@ def memory_of(x: Any, writable: bool = False, stream: int | None = None) -> Devi
 
     Raises ParameterError.
     """
-    place = place_of(x)
-    if place is not None:
-        return view_of(x, _open(*place), stream, writable, there=True)
+    device = device_of(x)
+    if device is not None:
+        return view_of(x, _open(*device), stream, writable, there=True)
     return view_of(x, gpu_of(x), stream, writable) if is_on_device(x) else as_array(x)

@@ -12,20 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.everywhere import that_of_rank_0
-from jali.arrays.exchange import Exchange
+from jali.arrays.replicated import from_rank_0
+from jali.arrays.exchange import BoxExchange
 from jali.arrays.layout import Box, Layout, Partition, Shape, shape_of, slices_in
-from jali.arrays.libraries import as_sent, library_of
+from jali.arrays.array_namespaces import as_sent, namespace_of
 from jali.comm import Communicator
 from jali.errors import LayoutError, ShapeError
 
 
-def check_same(layout: Layout, local: Any) -> None:
+def check_replicated(layout: Layout, local: Any) -> None:
     """In checked mode: LayoutError on all ranks where an array that all ranks have is not the same on all. Collective then."""
     ranks = layout.communicator
     if layout.partition is not Partition.BROADCAST or not ranks.checked or ranks.size == 1:
         return
-    data = np.ascontiguousarray(library_of(local).to_host(local))
+    data = np.ascontiguousarray(namespace_of(local).to_host(local))
     digests = ranks.gather_bytes(hashlib.blake2b(data.tobytes(), digest_size=16).digest(), what="checking")
     others = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
     if others:
@@ -35,22 +35,22 @@ def check_same(layout: Layout, local: Any) -> None:
         )
 
 
-def combined(group: Communicator, numbers: Sequence[Any], op: str = "sum") -> list[Any]:
+def all_reduce_numbers(group: Communicator, numbers: Sequence[Any], op: str = "sum") -> list[Any]:
     """Numbers of all ranks of a group: their sums, or what `op` says. One all-reduce; of long double, a gathering."""
     values = np.array(numbers)
     if values.dtype == bool and op == "sum":
         op = "logical_or"  # as products of NumPy's booleans are added
-    return list(combined_array(group, values, op))
+    return list(all_reduce_array(group, values, op))
 
 
-def combined_array(group: Communicator, values: Any, op: str = "sum") -> Any:
+def all_reduce_array(group: Communicator, values: Any, op: str = "sum") -> Any:
     """As `combined`, element by element, in a new array."""
     if group.size == 1:
         return values
     if isinstance(values, np.generic):  # of no dimension
         values = np.asarray(values)
     if as_sent(values) is values:
-        flat = library_of(values).copy(values).reshape(-1)  # of the same library afterwards
+        flat = namespace_of(values).copy(values).reshape(-1)  # of the same library afterwards
         group.all_reduce(flat, flat, op=op)
         return flat.reshape(values.shape)
     texts = group.gather_bytes(values.tobytes(), what="a sum")
@@ -58,19 +58,19 @@ def combined_array(group: Communicator, values: Any, op: str = "sum") -> Any:
     return getattr(rows, op)(axis=0)  # long double has no logical operations
 
 
-def whole(layout: Layout, local: Any, masked: bool = False) -> Any:
+def gather(layout: Layout, local: Any, masked: bool = False) -> Any:
     """The whole array on every rank, or with `masked` what the group of this rank has, side by side."""
-    library = library_of(local)
+    namespace = namespace_of(local)
     if not layout.scattered:
-        return library.copy(local)
+        return namespace.copy(local)
     members = layout.members if masked else tuple(range(layout.communicator.size))
     ranks = layout.group if masked else layout.communicator
     boxes = layout.boxes
     sizes = [math.prod(shape_of(boxes[rank])) for rank in members]
-    flat = library.contiguous(local).reshape(-1)
+    flat = namespace.contiguous(local).reshape(-1)
     if len(members) == 1:
-        return library.copy(local)
-    gathered = library.empty_beside(local, (sum(sizes),))
+        return namespace.copy(local)
+    gathered = namespace.empty_beside(local, (sum(sizes),))
     sent = as_sent(flat)
     each = flat.dtype.itemsize // sent.dtype.itemsize
     ranks.all_gather(sent, as_sent(gathered), counts=[each * n for n in sizes])
@@ -80,7 +80,7 @@ def whole(layout: Layout, local: Any, masked: bool = False) -> Any:
         extent = sum(shape[axis] for shape in shapes)
         if axis == 0:
             return gathered.reshape((extent, *layout.shape[1:]))
-        out = library.empty_beside(local, (*layout.shape[:axis], extent, *layout.shape[axis + 1 :]))
+        out = namespace.empty_beside(local, (*layout.shape[:axis], extent, *layout.shape[axis + 1 :]))
         begin = first = 0
         for shape, size in zip(shapes, sizes, strict=True):
             where = (slice(None),) * axis + (slice(first, first + shape[axis]),)
@@ -89,26 +89,26 @@ def whole(layout: Layout, local: Any, masked: bool = False) -> Any:
         return out
     if masked and len(members) < layout.communicator.size:
         raise ShapeError("what a group has of a grid of axes does not lie side by side; take asarray()")
-    return _put_together(gathered, [boxes[rank] for rank in members], layout.shape)
+    return _assembled(gathered, [boxes[rank] for rank in members], layout.shape)
 
 
-def joined(ranks: Communicator, local: Any, boxes: Sequence[Box], shape: Shape) -> Any:
+def gather_boxes(ranks: Communicator, local: Any, boxes: Sequence[Box], shape: Shape) -> Any:
     """The array of this shape, on every rank, from parts that are these boxes of it, in the order of ranks. Collective."""
-    library = library_of(local)
-    flat = library.contiguous(local).reshape(-1)
+    namespace = namespace_of(local)
+    flat = namespace.contiguous(local).reshape(-1)
     if ranks.size == 1:
         return flat.reshape(shape)
     counts = [math.prod(shape_of(box)) for box in boxes]
-    gathered = library.empty_beside(local, (sum(counts),))
+    gathered = namespace.empty_beside(local, (sum(counts),))
     sent = as_sent(flat)
     each = flat.dtype.itemsize // sent.dtype.itemsize
     ranks.all_gather(sent, as_sent(gathered), counts=[each * n for n in counts])
-    return _put_together(gathered, boxes, shape)
+    return _assembled(gathered, boxes, shape)
 
 
-def _put_together(gathered: Any, boxes: Sequence[Box], shape: Shape) -> Any:
+def _assembled(gathered: Any, boxes: Sequence[Box], shape: Shape) -> Any:
     """From boxes, each flat, one after the other."""
-    out = library_of(gathered).empty_beside(gathered, shape)
+    out = namespace_of(gathered).empty_beside(gathered, shape)
     begin = 0
     for box in boxes:
         size = math.prod(shape_of(box))
@@ -117,19 +117,19 @@ def _put_together(gathered: Any, boxes: Sequence[Box], shape: Shape) -> Any:
     return out
 
 
-def move(local: Any, before: Layout, after: Layout) -> Any:
+def redistribute_part(local: Any, before: Layout, after: Layout) -> Any:
     """This rank's part of the array in another layout. Collective where ranks had parts."""
-    library = library_of(local)
+    namespace = namespace_of(local)
     mine = before.box if before.scattered else tuple((0, n) for n in before.shape)
     if not before.scattered:
         if (before.partition, after.partition) == (Partition.UNSAFE_BROADCAST, Partition.BROADCAST):
-            return that_of_rank_0(after, lambda: library.copy(local))
-        return library.copy(local[slices_in(after.box, mine)])
+            return from_rank_0(after, lambda: namespace.copy(local))
+        return namespace.copy(local[slices_in(after.box, mine)])
     if not after.scattered:
-        return whole(before, local)
-    return exchanged(local, before.communicator, before.boxes, after.boxes)
+        return gather(before, local)
+    return redistribute_boxes(local, before.communicator, before.boxes, after.boxes)
 
 
-def exchanged(local: Any, ranks: Communicator, before: tuple[Box, ...], after: tuple[Box, ...]) -> Any:
+def redistribute_boxes(local: Any, ranks: Communicator, before: tuple[Box, ...], after: tuple[Box, ...]) -> Any:
     """This rank's box of `after`, from parts that are the boxes of `before`, which do not overlap. Collective."""
-    return Exchange(ranks, before, after).run(local)
+    return BoxExchange(ranks, before, after).run(local)

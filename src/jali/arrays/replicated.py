@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jali.arrays.layout import Layout
-from jali.arrays.libraries import NUMPY, as_sent, library_of
+from jali.arrays.array_namespaces import NUMPY, as_sent, namespace_of
 from jali.comm import Communicator
 from jali.comm.given import integer
 from jali.errors import DeviceError, JaliError, LayoutError, ParameterError, RankError, ShapeError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jali.arrays.distributed import DistributedArray
 
 
-def that_of_rank_0(layout: Layout, make: Callable[[], Any]) -> Any:
+def from_rank_0(layout: Layout, make: Callable[[], Any]) -> Any:
     """What `make` gives for an array of this layout: where all ranks have one array, a copy of what it gives on rank 0. Collective then;
     raises on all ranks what it raises on one of them, and ShapeError where shapes or types differ."""
     if not layout.of_rank_0:
@@ -35,7 +35,7 @@ def that_of_rank_0(layout: Layout, make: Callable[[], Any]) -> Any:
         return f"an array of shape {tuple(value.shape)} and {_type(value)} to all of {layout!r}", value
 
     value = _agreed(ranks, look)
-    return _sent(ranks, value if library_of(value).immutable else library_of(value).copy(value))
+    return _sent(ranks, value if namespace_of(value).immutable else namespace_of(value).copy(value))
 
 
 def assign(x: DistributedArray, find: Callable[[], tuple[Any, Any]]) -> None:
@@ -52,11 +52,11 @@ def assign(x: DistributedArray, find: Callable[[], tuple[Any, Any]]) -> None:
             raise ValueError("assignment destination is read-only")
         section = x._local[where]
         shape = tuple(np.shape(section))
-        told = f"a value of shape {tuple(np.shape(value))} to [{_index(where)}], of shape {shape} and {_type(x)}, of {x.layout!r}"
-        return told, (where, shape, _prepared(section, value, ranks.rank == 0))
+        report = f"a value of shape {tuple(np.shape(value))} to [{_index(where)}], of shape {shape} and {_type(x)}, of {x.layout!r}"
+        return report, (where, shape, _prepared(section, value, ranks.rank == 0))
 
     where, shape, prepared = _agreed(ranks, look)
-    x._local = library_of(x._local).put(x._local, where, _sent(ranks, prepared).reshape(shape))
+    x._local = namespace_of(x._local).put(x._local, where, _sent(ranks, prepared).reshape(shape))
 
 
 def _prepared(section: Any, value: Any, mine: bool) -> Any:
@@ -64,18 +64,18 @@ def _prepared(section: Any, value: Any, mine: bool) -> Any:
     if isinstance(section, np.generic):  # one element, to which NumPy assigns by other rules than to an array
         found = np.empty(1, section.dtype)
         return NUMPY.put(found, 0, value) if mine else found
-    library = library_of(section)
-    found = library.empty_beside(section, tuple(section.shape))
-    return library.put(found, ..., value) if mine else found
+    namespace = namespace_of(section)
+    found = namespace.empty_beside(section, tuple(section.shape))
+    return namespace.put(found, ..., value) if mine else found
 
 
 def _sent(ranks: Communicator, array: Any) -> Any:
     """Rank 0's, in the memory of this array, which is contiguous, unless its library has immutable ones."""
-    library = library_of(array)
-    memory = np.array(library.lent(array)) if library.immutable else array
+    namespace = namespace_of(array)
+    memory = np.array(namespace.mutable_view(array)) if namespace.immutable else array
     if 0 not in memory.shape:
         ranks.broadcast(as_sent(memory.reshape(-1)), 0)
-    return library.returned(memory)
+    return namespace.from_mutable(memory)
 
 
 def _type(x: Any) -> str:
@@ -95,7 +95,7 @@ def _index(where: Any) -> str:
     if where is None or integer(where) is not None:
         return str(where)
     is_array = hasattr(where, "dtype") and not isinstance(where, np.generic)
-    array = library_of(where).to_host(where) if is_array else np.asarray(where)
+    array = namespace_of(where).to_host(where) if is_array else np.asarray(where)
     if array.size <= 8:
         return str(array.tolist())
     digest = hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=8).hexdigest()
@@ -117,12 +117,12 @@ def _agreed(ranks: Communicator, look: Callable[[], tuple[str, Any]]) -> Any:
     error, found = None, None
     try:
         line, found = look()
-        told = {"line": line}
+        report = {"line": line}
     except Exception as caught:
         error = caught
         kind = next((k.__name__ for k in type(caught).__mro__ if _KINDS.get(k.__name__) is k), "")
-        told = {"kind": kind, "text": str(caught) if kind else f"{type(caught).__name__}: {caught}"}
-    texts = ranks.gather_bytes(json.dumps(told).encode(), what="an assignment to what all ranks have")
+        report = {"kind": kind, "text": str(caught) if kind else f"{type(caught).__name__}: {caught}"}
+    texts = ranks.gather_bytes(json.dumps(report).encode(), what="an assignment to what all ranks have")
     if error is None and all(text == texts[0] for text in texts):
         return found
     of_ranks = [json.loads(text) for text in texts]

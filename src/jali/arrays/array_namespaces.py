@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from jali.comm.current_device import current_device
-from jali.comm.whereabouts import place_of
+from jali.comm.device_of_array import device_of
 from jali.errors import LayoutError, ParameterError
 from jali.files import shown, value_shown
 
@@ -23,11 +23,11 @@ PIECE = 1 << 15  # elements of a sum in 32 bits
 
 def _device_of(x: Any) -> AbstractContextManager[None]:
     """Inside, the device of an array is the current one: libraries lend and take arrays there."""
-    place = place_of(x)
-    return ANYWHERE if place is None else current_device(*place)
+    device = device_of(x)
+    return ANYWHERE if device is None else current_device(*device)
 
 
-class Library:
+class ArrayNamespace:
     """NumPy, and those that speak its language."""
 
     immutable = False  # whether arrays never change, so that what is assigned makes another one
@@ -144,21 +144,21 @@ class Library:
         x[where] = value
         return x
 
-    def lent(self, x: Any) -> Any:
+    def mutable_view(self, x: Any) -> Any:
         """The same memory as an array that functions of NumPy's kind take and write; x itself where it is one."""
         return x
 
-    def returned(self, x: Any) -> Any:
+    def from_mutable(self, x: Any) -> Any:
         """The way back from `lent`, for a new array."""
         return x
 
     def made_of(self, x: Any, function: Callable[[Any], Any]) -> Any:
         """A new array that a function makes of x, which is lent to it."""
-        return self.returned(function(self.lent(x)))
+        return self.from_mutable(function(self.mutable_view(x)))
 
     def sharing(self, x: Any) -> Any:
         """The array of another library as one of this, in the same memory. Raises LayoutError where that cannot be."""
-        whose = library_of(x).name
+        whose = namespace_of(x).name
         if whose == "jali":
             x = x.array
         try:
@@ -214,7 +214,7 @@ class Library:
         raise ParameterError(f"{self.name} has no streams")
 
 
-class NumPy(Library):
+class NumPy(ArrayNamespace):
     """Arrays of the host, those of all that is not another entry's."""
 
     def dot(self, x: Any, y: Any, conjugate: bool) -> Any:
@@ -231,7 +231,7 @@ class NumPy(Library):
         return last + self.number(products.sum(dtype=np.result_type(products, np.float64)))
 
 
-class CuPy(Library):
+class CuPy(ArrayNamespace):
     """Arrays on CUDA devices."""
 
     def empty_on(self, ordinal: int, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -277,7 +277,7 @@ class CuPy(Library):
 
 def _where_it_is(name: str) -> Callable[..., Any]:
     """A method of all libraries for CuPy, which works on the current device whatever the array's is."""
-    method = getattr(Library, name)
+    method = getattr(ArrayNamespace, name)
 
     @wraps(method)
     def on_its_device(self: CuPy, x: Any, *arguments: Any, **named: Any) -> Any:
@@ -296,7 +296,7 @@ for _name in (
 TORCHS_NAMES = {"absolute": "abs", "conjugate": "conj_physical", "power": "pow", "invert": "bitwise_not"}
 
 
-class Torch(Library):
+class Torch(ArrayNamespace):
     """Tensors, on any device."""
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -395,7 +395,7 @@ class Torch(Library):
         return found
 
 
-class Jax(Library):
+class Jax(ArrayNamespace):
     """Arrays of JAX on the host. They never change: what is assigned makes another one, which takes the place of the part."""
 
     immutable = True
@@ -438,10 +438,10 @@ class Jax(Library):
         return x.ravel(order)
 
     def dot(self, x: Any, y: Any, conjugate: bool) -> Any:
-        return NUMPY.dot(self.lent(x), self.lent(y), conjugate)
+        return NUMPY.dot(self.mutable_view(x), self.mutable_view(y), conjugate)
 
     def squares(self, x: Any) -> Any:
-        return NUMPY.squares(self.lent(x))
+        return NUMPY.squares(self.mutable_view(x))
 
     def ufunc(self, function: np.ufunc) -> Callable[..., Any]:
         found: Callable[..., Any] | None = getattr(self.xp, function.__name__, None)
@@ -452,14 +452,14 @@ class Jax(Library):
     def put(self, x: Any, where: Any, value: Any) -> Any:
         return x.at[where].set(value)
 
-    def lent(self, x: Any) -> Any:
+    def mutable_view(self, x: Any) -> Any:
         if any(device.platform != "cpu" for device in x.devices()):
             raise LayoutError(
                 "parts that are arrays of JAX are on the host; on a device take CuPy or PyTorch, x.as_engine('cupy')"
             )
         return np.asarray(x)
 
-    def returned(self, x: Any) -> Any:
+    def from_mutable(self, x: Any) -> Any:
         return self.xp.array(x)  # a copy: whoever made x may write to it once more
 
     def from_host(self, x: np.ndarray, like: Any) -> Any:
@@ -467,7 +467,7 @@ class Jax(Library):
 
 
 NUMPY = NumPy("numpy", "numpy")
-LIBRARIES = {
+NAMESPACES = {
     "numpy": NUMPY,
     "cupy": CuPy("cupy", "cupy"),
     "torch": Torch("torch", "torch"),
@@ -482,36 +482,36 @@ _CLASSES = {
 }
 
 
-def library_by_name(name: str) -> Library:
+def namespace_by_name(name: str) -> ArrayNamespace:
     """Raises ParameterError for an unknown one, and for one that is not installed."""
-    if not isinstance(name, str) or name not in LIBRARIES:
-        raise ParameterError(f"engine {value_shown(name)} is none; there are {', '.join(LIBRARIES)}")
-    library = LIBRARIES[name]
+    if not isinstance(name, str) or name not in NAMESPACES:
+        raise ParameterError(f"engine {value_shown(name)} is none; there are {', '.join(NAMESPACES)}")
+    namespace = NAMESPACES[name]
     try:
-        library.find()
+        namespace.find()
     except ImportError as error:
         raise ParameterError(f"engine {value_shown(name)} is not installed: {error}") from None
-    return library
+    return namespace
 
 
 @cache
-def _library_of_class(kind: Hashable) -> Library | None:
+def _namespace_of_class(kind: Hashable) -> ArrayNamespace | None:
     for base in getattr(kind, "__mro__", ()):
         name = _CLASSES.get((base.__module__.partition(".")[0], base.__name__))
         if name is not None:
-            return LIBRARIES[name]
+            return NAMESPACES[name]
     return None
 
 
-def library_of(x: Any) -> Library:
+def namespace_of(x: Any) -> ArrayNamespace:
     """Whose array this is. Raises ParameterError where it is nobody's."""
     kind: Any = type(x)
-    library = _library_of_class(kind)
-    if library is None:
+    namespace = _namespace_of_class(kind)
+    if namespace is None:
         raise ParameterError(
-            f"a part of a DistributedArray is an array of {', '.join(LIBRARIES)}, not {type(x).__name__}"
+            f"a part of a DistributedArray is an array of {', '.join(NAMESPACES)}, not {type(x).__name__}"
         )
-    return library
+    return namespace
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -526,7 +526,7 @@ def where_its_part_is(method: Method) -> Method:
         local = self._local
         if type(local) is np.ndarray:
             return method(self, *arguments, **named)
-        with library_of(local).where(local):
+        with namespace_of(local).where(local):
             return method(self, *arguments, **named)
 
     return cast(Method, call)
@@ -579,9 +579,9 @@ def bounds_of(x: Any) -> tuple[int, int]:
     """The addresses of an array's first byte and of the one behind its last, wherever it lies."""
     if 0 in x.shape:
         return 0, 0
-    library = library_of(x)
-    low = high = library.address(x)
-    for n, stride in zip(x.shape, library.strides(x), strict=True):
+    namespace = namespace_of(x)
+    low = high = namespace.address(x)
+    for n, stride in zip(x.shape, namespace.strides(x), strict=True):
         reach = (n - 1) * stride * x.dtype.itemsize
         low, high = low + min(0, reach), high + max(0, reach)
     return low, high + x.dtype.itemsize

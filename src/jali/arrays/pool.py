@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.libraries import library_of
+from jali.arrays.array_namespaces import namespace_of
 
 LEAST = 1 << 20  # bytes; smaller ones come from the allocator's own lists
 MOST_KEPT = 1 << 30  # bytes of arrays that are gone, of the process
 
 
-class _Free:
+class _Pool:
     """Blocks that nobody uses, by size; the one that was left longest ago goes first when there are too many."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class _Free:
                     return block
         return np.empty(size, np.uint8)
 
-    def leave(self, block: np.ndarray) -> None:
+    def release(self, block: np.ndarray) -> None:
         with self._lock:
             self._blocks[id(block)] = block
             self._bytes += block.nbytes
@@ -50,34 +50,34 @@ class _Free:
             self._bytes = 0
 
 
-_free = _Free()
+_pool = _Pool()
 
 
-class _Lease:
+class _PooledBlock:
     """Owner of an array's memory: NumPy keeps it as long as the array or a view of it lives."""
 
     def __init__(self, size: int) -> None:
-        self.block = _free.take(size)
+        self.block = _pool.take(size)
         self.__array_interface__ = self.block.__array_interface__
 
     def __del__(self) -> None:
-        if _free is not None:  # modules are taken apart at the end of a program
-            _free.leave(self.block)
+        if _pool is not None:  # modules are taken apart at the end of a program
+            _pool.release(self.block)
 
 
 def empty(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """A new array where `like` is, whose values are not set; of NumPy, in memory that an array of this size has left, if there is
     one."""
-    library = library_of(like)
-    if library.name != "numpy":
-        return library.empty_beside(like, shape, dtype)
+    namespace = namespace_of(like)
+    if namespace.name != "numpy":
+        return namespace.empty_beside(like, shape, dtype)
     kind = np.dtype(dtype)
     size = math.prod(shape) * kind.itemsize
     if size < LEAST or kind.hasobject:
         return np.empty(shape, kind)
-    return np.asarray(_Lease(size)).view(kind).reshape(shape)
+    return np.asarray(_PooledBlock(size)).view(kind).reshape(shape)
 
 
 def clear() -> None:
     """Gives back to the system what no array uses."""
-    _free.clear()
+    _pool.clear()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from jali import comm
-from jali.arrays.libraries import LIBRARIES, library_by_name
+from jali.arrays.array_namespaces import NAMESPACES, namespace_by_name
 from jali.devices import parse_device
 from jali.errors import DeviceError, ParameterError
 from jali.files import value_shown
@@ -20,7 +20,7 @@ def choose_engine(device: str, engine: str | None) -> str:
     """
     kind, _ = parse_device(device)
     if engine is not None:
-        library_by_name(engine)
+        namespace_by_name(engine)
         if (engine in ("numpy", "jax", "jali")) > (kind == "cpu") or (engine == "cupy") > (kind == "cuda"):
             raise ParameterError(
                 f"engine {value_shown(engine)} has no arrays on the device {value_shown(device)}"
@@ -47,17 +47,17 @@ def on_device(device: str, engine: str) -> Iterator[None]:
     if kind == "cpu" or engine == "numpy":
         yield
         return
-    xp = LIBRARIES[engine].xp
+    xp = NAMESPACES[engine].xp
     count = xp.cuda.runtime.getDeviceCount() if engine == "cupy" else xp.cuda.device_count()
     if count == 0 or (number is not None and number >= count):
         raise DeviceError(
             f"{engine} sees {count} devices here, and the device asked for is {value_shown(device)}"
         )
-    place = comm.current().rank_on_host % count if number is None else number
+    ordinal = comm.current().rank_on_host % count if number is None else number
     if engine == "cupy":
-        with xp.cuda.Device(place):
+        with xp.cuda.Device(ordinal):
             yield
     else:
-        xp.cuda.set_device(place)  # PyTorch calls devices of AMD cuda as well
-        with xp.device("cuda", place):
+        xp.cuda.set_device(ordinal)  # PyTorch calls devices of AMD cuda as well
+        with xp.device("cuda", ordinal):
             yield
