@@ -20,9 +20,9 @@ import numpy as np
 
 from jali import comm
 from jali.arrays import DistributedArray, Partition
-from jali.arrays.layout import even_split
 from jali.arrays.array_namespaces import namespace_by_name
 from jali.arrays.engine_choice import choose_engine, on_device
+from jali.arrays.layout import even_split
 from jali.cli.example import parameters_of
 from jali.examples import Options
 from jali.examples.lsm import SIZES, LsmParameters, geometry, reflectors
@@ -58,11 +58,11 @@ def their_kirchhoff(mine: tuple[Any, ...], xp: Any) -> Any:
     if xp is not np and not numba:
         raise SystemExit("pylops' Kirchhoff operator needs numba on devices: leave --kirchhoff out")
     engine = "cuda" if xp is not np else "numba" if numba else "numpy"
-    *engine_choice, wavelet, center = mine
+    *points, wavelet, center = mine
     with warnings.catch_warnings():  # of arguments that are not given here
         warnings.simplefilter("ignore", FutureWarning)
         found = pylops.waveeqprocessing.Kirchhoff(
-            *engine_choice, xp.asarray(wavelet), center, mode="analytic", engine=engine
+            *points, xp.asarray(wavelet), center, mode="analytic", engine=engine
         )
     if xp is not np:
         found.trav_srcs, found.trav_recs = xp.asarray(found.trav_srcs), xp.asarray(found.trav_recs)

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.layout import Box, Shape, Slices, common, shape_of, slices_in
 from jali.arrays.array_namespaces import ArrayNamespace, as_sent, namespace_of
-from jali.arrays.recorded import assign, is_recorded
+from jali.arrays.layout import Box, Shape, Slices, common, shape_of, slices_in
 from jali.arrays.piece_exchange import PieceExchange
+from jali.arrays.recorded import assign, is_recorded
 from jali.comm import Communicator
 from jali.errors import ParameterError
 from jali.files import value_shown
@@ -190,13 +190,13 @@ class Round:
     ) -> None:
         self._ranks = ranks
         me, size = ranks.rank, ranks.size
-        self.given: list[tuple[int, Slices, Shape]] = []
+        self.sends: list[tuple[int, Slices, Shape]] = []
         self.receives: list[tuple[int, Slices, Shape]] = []
         self.own: tuple[Slices, Slices] | None = None
         self.before = before[me]
         for k in range(1, size):  # everybody begins with another one
             for other, parts, a, b, of in (
-                ((me + k) % size, self.given, before[me], after[(me + k) % size], within[0]),
+                ((me + k) % size, self.sends, before[me], after[(me + k) % size], within[0]),
                 ((me - k) % size, self.receives, before[(me - k) % size], after[me], within[1]),
             ):
                 if (box := common(a, b)) is not None:
@@ -212,7 +212,12 @@ class Round:
         )  # elements that a rank gives and takes
 
     def start(
-        self, namespace: ArrayNamespace, local: Any, out: Any, buffers: dict[Any, Any] | None, shared: bool = False
+        self,
+        namespace: ArrayNamespace,
+        local: Any,
+        out: Any,
+        buffers: dict[Any, Any] | None,
+        shared: bool = False,
     ) -> Finish:
         """Begin; returns what waits, and puts what came to its place. `shared`: the buffers that are kept are for other rounds too."""
         mine, theirs = on_host(local), on_host(out)
@@ -243,8 +248,8 @@ class Round:
                 into = packed_parts.take(shape)
                 unpack.append((target, into))
             under_way.append(ranks.receive(as_sent(into), rank))
-        packed_parts = _PackBuffer(buffers, "sent", namespace, local, self.given)
-        for rank, where, shape in self.given:
+        packed_parts = _PackBuffer(buffers, "sent", namespace, local, self.sends)
+        for rank, where, shape in self.sends:
             data = local[where]
             if not data.flags.c_contiguous:
                 packed = packed_parts.take(shape)
@@ -260,10 +265,12 @@ class Round:
 
         return finish
 
-    def _packed(self, namespace: ArrayNamespace, local: Any, out: Any, buffers: dict[Any, Any] | None) -> Finish:
-        given, receives = sorted(self.given), sorted(self.receives)
-        sent = _PackBuffer(buffers, "sent", namespace, local, given)
-        for _, where, shape in given:
+    def _packed(
+        self, namespace: ArrayNamespace, local: Any, out: Any, buffers: dict[Any, Any] | None
+    ) -> Finish:
+        sends, receives = sorted(self.sends), sorted(self.receives)
+        sent = _PackBuffer(buffers, "sent", namespace, local, sends)
+        for _, where, shape in sends:
             assign(sent.take(shape), local[where])
         received = _PackBuffer(buffers, "received", namespace, out, receives)
         out_going, in_coming = as_sent(sent.all()), as_sent(received.all())
@@ -277,11 +284,13 @@ class Round:
 
         return finish
 
-    def _between_devices(self, namespace: ArrayNamespace, local: Any, out: Any, buffers: dict[Any, Any]) -> Finish:
+    def _between_devices(
+        self, namespace: ArrayNamespace, local: Any, out: Any, buffers: dict[Any, Any]
+    ) -> Finish:
         """By messages that are made once, so that parts travel while the library goes on."""
         messages = buffers.get("messages")
         if messages is None:
-            messages = buffers["messages"] = PieceExchange(self._ranks, self.given, self.receives)
+            messages = buffers["messages"] = PieceExchange(self._ranks, self.sends, self.receives)
         pending = messages.start(local)
         self._copy_own(local, out)
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.replicated import from_rank_0
+from jali.arrays.array_namespaces import as_sent, namespace_of
 from jali.arrays.exchange import BoxExchange
 from jali.arrays.layout import Box, Layout, Partition, Shape, shape_of, slices_in
-from jali.arrays.array_namespaces import as_sent, namespace_of
+from jali.arrays.replicated import from_rank_0
 from jali.comm import Communicator
 from jali.errors import LayoutError, ShapeError
 
@@ -44,7 +44,7 @@ def all_reduce_numbers(group: Communicator, numbers: Sequence[Any], op: str = "s
 
 
 def all_reduce_array(group: Communicator, values: Any, op: str = "sum") -> Any:
-    """As `combined`, element by element, in a new array."""
+    """As `all_reduce_numbers`, element by element, in a new array."""
     if group.size == 1:
         return values
     if isinstance(values, np.generic):  # of no dimension
@@ -130,6 +130,8 @@ def redistribute_part(local: Any, before: Layout, after: Layout) -> Any:
     return redistribute_boxes(local, before.communicator, before.boxes, after.boxes)
 
 
-def redistribute_boxes(local: Any, ranks: Communicator, before: tuple[Box, ...], after: tuple[Box, ...]) -> Any:
+def redistribute_boxes(
+    local: Any, ranks: Communicator, before: tuple[Box, ...], after: tuple[Box, ...]
+) -> Any:
     """This rank's box of `after`, from parts that are the boxes of `before`, which do not overlap. Collective."""
     return BoxExchange(ranks, before, after).run(local)

@@ -78,7 +78,7 @@ JALI_KERNEL(kernel, combination_arguments) {{
     for (int64_t thread = thread_in_block(); thread < {THREADS}; thread += threads_in_block()) {{
         const int64_t first = block_in_grid() * {THREADS * EACH} + thread;
         JALI_REAL found[{EACH}];
-        int64_t places[{EACH}];
+        int64_t offsets[{EACH}];
         JALI_UNROLL
         for (int k = 0; k < {EACH}; ++k) {{
             const int64_t at = first + k * {THREADS};
@@ -87,12 +87,12 @@ JALI_KERNEL(kernel, combination_arguments) {{
                 JALI_REAL r;
                 {body}
                 found[k] = r;
-                places[k] = i + row * a.out_step;
+                offsets[k] = i + row * a.out_step;
             }}
         }}
         JALI_UNROLL
         for (int k = 0; k < {EACH}; ++k)
-            if (first + k * {THREADS} < a.total) a.out[places[k]] = found[k];
+            if (first + k * {THREADS} < a.total) a.out[offsets[k]] = found[k];
     }}
 }}
 """

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import DistributedArray, Layout, Partition, communicator_of, layout_of
-from jali.arrays.layout import Shape, extents
 from jali.arrays.array_namespaces import namespace_of
+from jali.arrays.layout import Shape, extents
 from jali.comm.given import integer
 from jali.errors import ShapeError
 from jali.files import value_shown
@@ -138,7 +138,9 @@ class NonStationaryConvolve1D(_NonStationary):
             namespace = namespace_of(self.hs)
             weights = _hats(self.positions, begin, end) @ namespace.to_host(self.hs)
             found = np.ascontiguousarray(weights.T.astype(self.dtype))
-            self._filters[begin, end] = found if namespace.name == "numpy" else namespace.from_host(found, like)
+            self._filters[begin, end] = (
+                found if namespace.name == "numpy" else namespace.from_host(found, like)
+            )
         return self._filters[begin, end]
 
     def _convolve(self, x: Any, out: Any, box: Any, around: Any, adjoint: bool) -> None:
@@ -238,13 +240,17 @@ def _positions(name: str, given: Sequence[int], filters: int, extent: int) -> tu
     positions = [int(position) for position in given]
     steps = {b - a for a, b in itertools.pairwise(positions)}
     if len(steps) > 1 or (steps and min(steps) < 1):
-        raise ShapeError(f"indices {name} of the filters must be regularly sampled, with one step: {positions}")
+        raise ShapeError(
+            f"indices {name} of the filters must be regularly sampled, with one step: {positions}"
+        )
     if not positions or min(positions) < 0 or max(positions) >= extent:
         raise ShapeError(
             f"indices {name} of the filters must be larger than 0 and smaller than dims, {extent}: {positions}"
         )
     if len(positions) != filters:
-        raise ShapeError(f"there are {filters} filters, {name} has positions for {len(positions)}: {positions}")
+        raise ShapeError(
+            f"there are {filters} filters, {name} has positions for {len(positions)}: {positions}"
+        )
     return positions[0], steps.pop() if steps else 1, len(positions)
 
 

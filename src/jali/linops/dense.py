@@ -17,7 +17,7 @@ import numpy as np
 
 from jali.errors import ParameterError, ShapeError, SolverError
 from jali.linops import spaces
-from jali.linops.given import positive
+from jali.linops.validation import positive
 
 MOST_ELEMENTS = 1 << 27  # of a matrix, 1 GiB of float64, that every rank is to hold
 

@@ -17,9 +17,9 @@ from jali.comm.given import several
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown
 from jali.linops.bands import Band, Entry, Term
-from jali.linops.given import distance
 from jali.linops.operator import StackedLinearOperator
 from jali.linops.stencils import Along, StencilOperator
+from jali.linops.validation import distance
 
 KINDS = ("centered", "forward", "backward")
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import DistributedArray, Layout, Partition, layout_of
+from jali.arrays.array_namespaces import dtype_of_numpy, is_complex
 from jali.arrays.exchange import BoxExchange
 from jali.arrays.layout import C_ORDER, even_split, extents
-from jali.arrays.array_namespaces import dtype_of_numpy, is_complex
 from jali.errors import ParameterError, ShapeError
 from jali.fft.plan import FftPlan, normal_axes, plan_of
 from jali.fft.routes import alike
@@ -24,8 +24,8 @@ from jali.fft.shifts import fftshift_nd, ifftshift_nd
 from jali.fft.steps import complex_of, real_of
 from jali.fft.transforms import resized
 from jali.files import value_shown
-from jali.linops.given import distance, positive
 from jali.linops.operator import LinearOperator
+from jali.linops.validation import distance, positive
 
 NORMS = {"none": "backward", "1/n": "forward", "ortho": "ortho"}
 

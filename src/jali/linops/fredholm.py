@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import DistributedArray, Layout, Partition, communicator_of, layout_of
-from jali.arrays.layout import C_ORDER, Shape
 from jali.arrays.array_namespaces import namespace_of
+from jali.arrays.layout import C_ORDER, Shape
 from jali.errors import ShapeError
 from jali.linops.conversion import in_type, type_of
-from jali.linops.given import positive
 from jali.linops.operator import LinearOperator
+from jali.linops.validation import positive
 
 
 class Fredholm1(LinearOperator):

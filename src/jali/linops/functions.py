@@ -114,7 +114,9 @@ class _OfParts(_OfVectors):
         if key not in self._sizes:
             if len(self._sizes) >= MOST_KEPT:
                 self._sizes.clear()
-            gathered = x.communicator.gather_bytes(np.int64(size).tobytes(), what="sizes of an operator's parts")
+            gathered = x.communicator.gather_bytes(
+                np.int64(size).tobytes(), what="sizes of an operator's parts"
+            )
             self._sizes[key] = tuple((int(np.frombuffer(text, np.int64)[0]),) for text in gathered)
         sizes = self._sizes[key]
         total = sum(n for (n,) in sizes)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import DistributedArray, Partition, layout_of
+from jali.arrays.array_namespaces import namespace_of, numpy_dtype
 from jali.arrays.ghosts import GhostExchange, added, joined
 from jali.arrays.layout import Box, Layout, Shape, communicator_of, extents, shape_of, slices_in
-from jali.arrays.array_namespaces import namespace_of, numpy_dtype
 from jali.arrays.pool import empty
 from jali.comm import Communicator
 from jali.errors import ShapeError
@@ -203,7 +203,9 @@ def _of_all(ranks: Communicator, halo: Any, shape: Shape) -> list[tuple[bool, Sh
         mine = _widths(halo, len(shape))
     except ShapeError as error:
         mine = str(error)
-    gathered = [json.loads(one) for one in ranks.gather_bytes(json.dumps([shape, mine]).encode(), what="halos")]
+    gathered = [
+        json.loads(one) for one in ranks.gather_bytes(json.dumps([shape, mine]).encode(), what="halos")
+    ]
     shapes, found = [tuple(dims) for dims, _ in gathered], [one for _, one in gathered]
     if len(set(shapes)) > 1:
         raise ShapeError(f"dims of Halo are the same on all ranks, not {', '.join(map(str, shapes))}")

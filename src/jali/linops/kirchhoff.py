@@ -162,7 +162,9 @@ class Kirchhoff:
             image += values.reshape((receivers, points)).sum(0)
         return namespace.astype(image, np.result_type(self.dtype, type_of(d)))
 
-    def _zeros(self, namespace: ArrayNamespace, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    def _zeros(
+        self, namespace: ArrayNamespace, like: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> Any:
         """Where `like` is."""
         if namespace.name == "numpy":
             return np.zeros(shape, dtype)

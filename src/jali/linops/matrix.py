@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import DistributedArray, Layout, Partition, communicator_of, layout_of
-from jali.arrays.layout import Shape, near_square
 from jali.arrays.array_namespaces import namespace_of
+from jali.arrays.layout import Shape, near_square
 from jali.comm import Communicator
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.files import value_shown
 from jali.keywords import named
 from jali.linops.conversion import in_type, type_of
-from jali.linops.given import positive
 from jali.linops.operator import LinearOperator
+from jali.linops.validation import positive
 
 
 def active_grid_comm(base_comm: Any, N: int, M: int) -> tuple[Any, int, int, int, bool]:
@@ -242,7 +242,11 @@ class SummaMatrixMult(_MatrixProduct):
 
         def begin(k: int) -> tuple[Any, Any, list[Any]]:
             a = self._panel(k, namespace)
-            b = mine if k == self.row else namespace.empty_beside(mine, (self.columns[k], columns[self.column]))
+            b = (
+                mine
+                if k == self.row
+                else namespace.empty_beside(mine, (self.columns[k], columns[self.column]))
+            )
             return a, b, [_broadcast(along, a, k), _broadcast(down, b, k)]
 
         found: Any = None

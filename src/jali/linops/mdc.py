@@ -12,8 +12,8 @@ import math
 from typing import Any
 
 from jali.arrays import DistributedArray, Layout, Partition, layout_of
-from jali.arrays.layout import C_ORDER, Shape
 from jali.arrays.array_namespaces import is_complex, namespace_of
+from jali.arrays.layout import C_ORDER, Shape
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown
 from jali.linops.conversion import type_of
@@ -113,7 +113,9 @@ class MDC(LinearOperator):
             traces = namespace.xp.concatenate([traces.real, traces.imag], 2)
         found = self._convolved(traces, after[1], adjoint)
         if in_parts:
-            both = namespace.empty_beside(found, (self.nt, after[1], self.nv), self._widened(x.dtype, namespace))
+            both = namespace.empty_beside(
+                found, (self.nt, after[1], self.nv), self._widened(x.dtype, namespace)
+            )
             both.real[...], both.imag[...] = found[:, :, : self.nv], found[:, :, self.nv :]
             found = both
         shape = (math.prod(after),) if x.ndim == 1 else after

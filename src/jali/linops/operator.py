@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import DistributedArray, StackedDistributedArray, communicator_of, layout_of
-from jali.arrays.layout import C_ORDER, Layout, Partition, extents
 from jali.arrays.array_namespaces import dtype_of_numpy, namespace_of, numpy_dtype
+from jali.arrays.layout import C_ORDER, Layout, Partition, extents
 from jali.comm import Communicator
 from jali.comm.given import several
 from jali.errors import ParameterError, ShapeError
@@ -23,7 +23,6 @@ from jali.files import value_shown
 from jali.lattice.field import Field
 from jali.lattice.field_arithmetic import FieldExpression
 from jali.linops import dense
-from jali.linops.given import positive
 from jali.linops.local import LocalOperator
 from jali.linops.spaces import (
     Space,
@@ -35,6 +34,7 @@ from jali.linops.spaces import (
     space_of,
     unflattened,
 )
+from jali.linops.validation import positive
 
 Vector = DistributedArray | StackedDistributedArray
 AS_OPERATOR = "jali.linops.aslinearoperator makes an operator of distributed arrays of a serial one"

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import DistributedArray, Partition, layout_of
+from jali.arrays.array_namespaces import dtype_of_numpy, namespace_of, numpy_dtype
 from jali.arrays.ghosts import GhostExchange, added, joined
 from jali.arrays.layout import Box, Layout, Shape, communicator_of, extents, shape_of
-from jali.arrays.array_namespaces import dtype_of_numpy, namespace_of, numpy_dtype
 from jali.arrays.pool import empty
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown
@@ -112,7 +112,9 @@ class Patch(LinearOperator):
         )  # fmt: skip
         ranks = communicator_of(base_comm)
         self._model, self._data = layout_of(ranks, dims), layout_of(ranks, data)
-        self._exchange = GhostExchange(ranks, self._data.boxes, [self._covered(box) for box in self._model.boxes])
+        self._exchange = GhostExchange(
+            ranks, self._data.boxes, [self._covered(box) for box in self._model.boxes]
+        )
 
     def _covered(self, windows: Box) -> Box:
         """Data of a rank's windows."""
@@ -183,7 +185,9 @@ class Patch(LinearOperator):
         out = empty(data, self._model.local_shape, dtype)
         for position, where, weights in self._here():
             window = self._weights(weights, data, dtype) * covered[where]
-            out[position] = self.Op_of_window.rmatvec(window.reshape(-1)).reshape(self.dims[len(self.windows) :])
+            out[position] = self.Op_of_window.rmatvec(window.reshape(-1)).reshape(
+                self.dims[len(self.windows) :]
+            )
         return self._made(x, out, self._model, self._flat[0], as_flat)
 
     def _made(

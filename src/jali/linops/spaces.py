@@ -41,7 +41,9 @@ def _made(space: Space, part: Callable[[Layout, int], np.ndarray], near: Any, fi
     whole. They are in host memory, or where the array `near` is."""
     if isinstance(space, Layout):
         local = part(space, first)
-        return DistributedArray.of(space, local if near is None else namespace_of(near).from_host(local, near))
+        return DistributedArray.of(
+            space, local if near is None else namespace_of(near).from_host(local, near)
+        )
     found = []
     for one in space:
         found.append(_made(one, part, near, first))

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jali.arrays import DistributedArray, Partition
+from jali.arrays.array_namespaces import namespace_of, numpy_dtype
 from jali.arrays.ghosts import GhostExchange, joined
 from jali.arrays.layout import Box, Layout, Shape, extents, layout_of, shape_of, slices_in
-from jali.arrays.array_namespaces import namespace_of, numpy_dtype
-from jali.arrays.pool import empty
 from jali.arrays.piece_exchange import Piece
+from jali.arrays.pool import empty
 from jali.comm.given import integer
 from jali.errors import ShapeError
 from jali.files import value_shown
@@ -130,7 +130,9 @@ class StencilOperator(LinearOperator):
             if not whole:
                 wanted = [self._needed(box, along) for box in boxes]
                 lines = [((box[0][0] * row, box[0][1] * row),) for box in wanted]
-                return StencilPlan(GhostExchange(layout.communicator, layout.boxes, lines), boxes[me], None, flat)
+                return StencilPlan(
+                    GhostExchange(layout.communicator, layout.boxes, lines), boxes[me], None, flat
+                )
         wanted = [self._needed(box, along) for box in boxes]
         exchange = GhostExchange(layout.communicator, boxes, wanted) if wanted != boxes else None
         return StencilPlan(exchange, boxes[me], boxes[me], flat)
