@@ -1,4 +1,5 @@
-"""The libraries whose arrays may be parts of a DistributedArray: an entry for each, of what they call differently."""
+"""Array namespaces: NumPy, CuPy, PyTorch and JAX, whose arrays may be parts of a DistributedArray. An entry for each says what it calls
+differently; `xp` is the module itself, as in the array API standard."""
 
 from __future__ import annotations
 
@@ -22,13 +23,13 @@ PIECE = 1 << 15  # elements of a sum in 32 bits
 
 
 def _device_of(x: Any) -> AbstractContextManager[None]:
-    """Inside, the device of an array is the current one: libraries lend and take arrays there."""
+    """Inside, the device of an array is the current one: libraries exchange arrays by DLPack there."""
     device = device_of(x)
     return ANYWHERE if device is None else current_device(*device)
 
 
 class ArrayNamespace:
-    """NumPy, and those that speak its language."""
+    """NumPy, and the libraries whose functions have its names."""
 
     immutable = False  # whether arrays never change, so that what is assigned makes another one
     complete = False  # whether its sums are those of all ranks
@@ -105,7 +106,7 @@ class ArrayNamespace:
         return x.transpose(order)
 
     def reduce(self, x: Any, name: str, axes: tuple[int, ...], dtype: Any = None) -> Any:
-        """`name` (sum, prod, max, min, any, all) along these axes, its elements taken as of another type if there is one."""
+        """`name` (sum, prod, max, min, any, all) along these axes, its elements converted to another type if there is one."""
         function = getattr(x, name)
         return function(axis=axes) if dtype is None else function(axis=axes, dtype=dtype)
 
@@ -149,11 +150,11 @@ class ArrayNamespace:
         return x
 
     def from_mutable(self, x: Any) -> Any:
-        """The way back from `lent`, for a new array."""
+        """The inverse of `mutable_view`, for a new array."""
         return x
 
     def made_of(self, x: Any, function: Callable[[Any], Any]) -> Any:
-        """A new array that a function makes of x, which is lent to it."""
+        """A new array that a function makes of the mutable view of x."""
         return self.from_mutable(function(self.mutable_view(x)))
 
     def sharing(self, x: Any) -> Any:
@@ -215,7 +216,7 @@ class ArrayNamespace:
 
 
 class NumPy(ArrayNamespace):
-    """Arrays of the host, those of all that is not another entry's."""
+    """Arrays of the host, and of all libraries without an entry."""
 
     def dot(self, x: Any, y: Any, conjugate: bool) -> Any:
         x, y = self._widened(x).reshape(-1), self._widened(y).reshape(-1)
@@ -396,7 +397,7 @@ class Torch(ArrayNamespace):
 
 
 class Jax(ArrayNamespace):
-    """Arrays of JAX on the host. They never change: what is assigned makes another one, which takes the place of the part."""
+    """Arrays of JAX on the host. They never change: an assignment makes another one, which replaces the part."""
 
     immutable = True
 
@@ -588,7 +589,7 @@ def bounds_of(x: Any) -> tuple[int, int]:
 
 
 def may_overlap(x: Any, y: Any) -> bool:
-    """Whether two arrays may have memory in common, as far as their bounds tell."""
+    """Whether two arrays may have memory in common: whether the ranges of their addresses overlap."""
     (a, b), (c, d) = bounds_of(x), bounds_of(y)
     return max(a, c) < min(b, d)
 

@@ -1,4 +1,4 @@
-"""Redistribution as an object that is made once: who gives which box to whom.
+"""Redistribution as an object that is made once: which rank sends which box to which.
 
 Every rank has a box of an array before and another one afterwards. What two ranks share goes between them; what a rank keeps is
 copied at once. Large parts on the host are messages of their own, which take and fill the arrays as they are where a part is
@@ -155,7 +155,7 @@ class BoxExchange:
                 before(slices_in(one.before, self._within[0]))
                 buffers = None if memory is None else memory.setdefault(number, {})
                 begun.append(one.start(namespace, local, out, buffers))
-        finally:  # also where one fails: what is under way is not to be taken for what goes next
+        finally:  # also after an error: the next exchange must not receive these messages
             for finish in begun:
                 finish()
         return out
@@ -209,7 +209,7 @@ class Round:
         self.idle = parts_there == 0  # nothing goes between any two ranks
         self.largest = int(
             (self.counts.sum(0) + self.counts.sum(1)).max()
-        )  # elements that a rank gives and takes
+        )  # elements that a rank sends and receives
 
     def start(
         self,
@@ -219,7 +219,7 @@ class Round:
         buffers: dict[Any, Any] | None,
         shared: bool = False,
     ) -> Finish:
-        """Begin; returns what waits, and puts what came to its place. `shared`: the buffers that are kept are for other rounds too."""
+        """Begin; returns a function that waits and unpacks what was received. `shared`: the buffers that are kept are for other rounds too."""
         mine, theirs = on_host(local), on_host(out)
         if self.idle:
             self._copy_own(local if mine is None else mine, out if theirs is None else theirs)

@@ -1,6 +1,6 @@
-"""Pieces of a rank's box that other ranks want, and the way back, where they are added up: ghost cells and their adjoint.
+"""Ghost cells: pieces of a rank's box that other ranks need; and their adjoint, which adds them up.
 
-Who wants what of whom is a plan, made once from the boxes of all ranks; nothing is told when it runs. Boxes may reach over several
+Which rank needs what from which is computed once from the boxes of all ranks; a run sends nothing else. Boxes may reach over several
 ranks, along several axes; a corner comes from the rank that has it, in the same exchange as everything else.
 """
 

@@ -1,4 +1,4 @@
-"""Attributes that are worked out when they are first asked for, by asking the other ranks if need be."""
+"""Lazy properties: computed at their first use, by messages to the other ranks if need be."""
 
 from __future__ import annotations
 

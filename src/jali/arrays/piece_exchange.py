@@ -1,4 +1,4 @@
-"""Pieces of arrays on their way between ranks: through the host's messages, or from device to device. `ghosts` and `exchange`
+"""Nonblocking exchange of pieces of arrays between ranks: by messages of the host, or from device to device. `ghosts` and `exchange`
 say which pieces."""
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ TAG = 1 << 62  # of messages between devices, away from those of users
 
 
 class PendingExchange(ABC):
-    """Pieces under way; the array that they are sent from stays as it is until `arrived` has been entered.
+    """Pending messages; the array that they are sent from stays as it is until `arrived` has been entered.
 
-    `with transit.arrived() as pieces` gives names and arrays, in the order in which they were named. They may belong to what is used
+    `with pending.arrived() as pieces` gives names and arrays, in the order in which they were named. They may belong to what is used
     again: inside they are read, not kept.
 
-    What fails before that is inside `with transit`, which waits then, lest the pieces be taken for those of the next transit.
+    Code that may fail before that is inside `with pending`, which then waits, so that the next exchange does not receive these pieces.
     """
 
     _open = True
@@ -42,12 +42,12 @@ class PendingExchange(ABC):
 
     def __exit__(self, *_: object) -> None:
         if self._open:
-            with suppress(JaliError), self.arrived():  # the error of before is the one to tell
+            with suppress(JaliError), self.arrived():  # the first error is reported
                 pass
 
 
 class PieceExchange:
-    """Between ranks that send pieces of arrays and receive others: what is made once, for any number of transits.
+    """Between ranks that send pieces of arrays and receive others: what is made once, for any number of exchanges.
 
     `to` has the rank that gets a piece, where that is in the array, and its shape; `source` the rank that a piece comes from, its name
     (any object), and its shape.
@@ -64,7 +64,7 @@ class PieceExchange:
 
     def start(self, array: Any) -> PendingExchange:
         """Send its pieces. Collective where it is the first on a device; between devices that reach each other's memory nobody waits on
-        the host, but for the other ends when there are more transits under way than ever before."""
+        the host, but for the other ends when more exchanges are pending than ever before."""
         recording.refuse_call("an exchange of pieces of arrays")
         if namespace_of(array).name == "numpy" or not is_on_device(array):
             return _PendingOnHost(self, array)
@@ -106,7 +106,7 @@ class _PendingOnHost(PendingExchange):
 
 
 class _Buffers:
-    """What a transit on a device needs: memory of jali's, which others can write, and messages from there to there."""
+    """What a pending exchange on a device needs: memory of jali's, which others can write, and messages from there to there."""
 
     def __init__(self, exchange: PieceExchange, array: Any) -> None:
         self.gpu, self.under_way = gpu_of(array), False
@@ -156,6 +156,6 @@ class _PendingOnDevice(PendingExchange):
         gpu.let_wait(self._buffers.stream)
         try:
             yield self._buffers.received
-        finally:  # what reads the pieces comes before others in their place
+        finally:  # the pieces are read before others overwrite them
             gpu.wait_for(self._namespace.stream(self._array))
             self._buffers.under_way = False

@@ -1,4 +1,4 @@
-"""Memory of large arrays that is used again, since fresh memory costs a pass over it: the kernel hands out pages of zeros.
+"""A pool of memory for large arrays, since fresh memory costs a pass over it: the kernel hands out pages of zeros.
 
 What an operator gives in every step of a solver has the size of what it gave the step before.
 """
@@ -19,12 +19,12 @@ MOST_KEPT = 1 << 30  # bytes of arrays that are gone, of the process
 
 
 class _Pool:
-    """Blocks that nobody uses, by size; the one that was left longest ago goes first when there are too many."""
+    """Blocks that no array uses, by size; the one that was released first goes first when there are too many."""
 
     def __init__(self) -> None:
         self._lock = (
             threading.RLock()
-        )  # a block may be left while one is looked for, by the garbage collector
+        )  # a block may be released while one is looked for, by the garbage collector
         self._blocks: OrderedDict[int, np.ndarray] = OrderedDict()
         self._bytes = 0
 
@@ -66,7 +66,7 @@ class _PooledBlock:
 
 
 def empty(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    """A new array where `like` is, whose values are not set; of NumPy, in memory that an array of this size has left, if there is
+    """A new array where `like` is, whose values are not set; of NumPy, in a block of the pool of this size, if there is
     one."""
     namespace = namespace_of(like)
     if namespace.name != "numpy":
@@ -79,5 +79,5 @@ def empty(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def clear() -> None:
-    """Gives back to the system what no array uses."""
+    """Return blocks that no array uses to the system."""
     _pool.clear()

@@ -1,6 +1,6 @@
-"""What goes between ranks so that parts of an array come to other ranks: gathering and other layouts. Ghost cells are in `ghosts`.
+"""Gathering and redistribution of arrays, and all-reduces of numbers and arrays. Ghost cells are in `ghosts`.
 
-Whatever changes its layout is one exchange of the intersections of boxes (`jali.arrays.exchange`).
+Every change of layout is one exchange of the intersections of boxes (`jali.arrays.exchange`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What is assigned to arrays that all ranks have: it is what rank 0 assigns, and what is wrong on one rank is raised on all.
+"""Assignments to replicated arrays, which all ranks have: the value of rank 0 counts, and an error of one rank is raised on all.
 
-First ranks tell each other in a line where values go, of which shape and type they are, or what is wrong. Rank 0 has then made its value
-what it is in the array, by the rules of the array's library. Only then do values travel.
+Ranks first compare a line that says where values go, their shape and type, or the error. Rank 0 has then converted its value
+by the rules of the array's library. Only then are values sent.
 """
 
 from __future__ import annotations

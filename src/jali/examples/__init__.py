@@ -103,8 +103,8 @@ class Options:
 
     - `engine`: the library of local parts ("numpy", "cupy", "torch");
     - `device`: where they are ("cpu", "cuda", "cuda:1");
-    - `progress`: told, on rank 0, sentences;
-    - `advance`: told, on rank 0, how many steps of how many are done.
+    - `progress`: is called on rank 0 with sentences;
+    - `advance`: is called on rank 0 with how many steps of how many are done.
     """
 
     engine: str = "numpy"
@@ -122,7 +122,7 @@ class Options:
         return x if self.engine == "numpy" else self.namespace.xp.asarray(x)
 
     def array_of_operators(self, x: np.ndarray) -> Any:
-        """The values of a NumPy array for operators of pylops, which compute with NumPy or CuPy; tensors are lent to them as such."""
+        """The values of a NumPy array for operators of pylops, which compute with NumPy or CuPy; tensors are passed as such."""
         return x if self.device == "cpu" else namespace_by_name("cupy").xp.asarray(x)
 
     def counted(self, steps: int) -> Callable[..., None]:

@@ -5,7 +5,7 @@ An entry has three functions. `c2c` transforms a complex array along `axes`, for
 `n` the extent of that axis. Arrays need not be contiguous. `norm` is NumPy's: "backward", "ortho" or "forward".
 
 By default SciPy's pocketfft for arrays in the host's memory. Arrays on devices are transformed by the vendor's library, cuFFT or
-hipFFT (`vendors`), where one is found, else by what their own library has: `cupy.fft`, `torch.fft`. pyFFTW is taken by name.
+hipFFT (`vendors`), where one is found, else by what their own library has: `cupy.fft`, `torch.fft`. pyFFTW is used where it is named.
 """
 
 from __future__ import annotations

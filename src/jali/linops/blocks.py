@@ -1,7 +1,7 @@
 """Operators of blocks: each rank has a list of local operators, which act on its part of a vector.
 
 BlockDiag communicates nothing; a column of blocks (VStack) is one all-reduce in its adjoint, a row of them (HStack) one in itself.
-The shape of the whole is known when the ranks have told each other what they have, which they do once, when it is first asked for.
+The shape of the whole is known after the ranks have exchanged the sizes of their blocks, once, at its first use.
 A rank may have no block. An exception of a local operator is that of its rank; the others hear of it where they next wait.
 """
 
@@ -265,7 +265,7 @@ class _Blocks(LinearOperator):
 
 
 class _BlocksPlan:
-    """How vectors of one layout, type and library are taken: where the result lives, and the blocks with what they read and write."""
+    """How vectors of one layout, type and library are applied: where the result lives, and the blocks with what they read and write."""
 
     __slots__ = ("dtype", "flat", "layout", "namespace", "shape", "steps", "summed")
     layout: Layout

@@ -53,7 +53,7 @@ class _NonStationary(LinearOperator):
     def flat_order(self, space: Any, forward: bool) -> Any:
         if self.flat_axis == 0 or not isinstance(space, Layout) or space.ndim != 1:
             return super().flat_order(space, forward)
-        # of the even split, which is enough to tell orders apart
+        # of the even split, which is enough to distinguish orders
         return layout_of(communicator_of(self._base_comm), self.dims, Partition.SCATTER, self.flat_axis).flat
 
     def _as_array(self, x: Any, dims: Shape) -> Any:

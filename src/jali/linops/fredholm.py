@@ -29,7 +29,7 @@ class Fredholm1(LinearOperator):
 
     `saveGt` keeps the adjoint of G as well; without it the adjoint conjugates what is smaller. `usematmul` multiplies all
     slices by one call instead of one after the other. `dtype` converts G; by default it stays as it is. Collective, once: ranks
-    tell each other their shapes. Raises ShapeError where G has not three dimensions, or other matrices on other ranks; ParameterError
+    exchange their shapes. Raises ShapeError where G has not three dimensions, or other matrices on other ranks; ParameterError
     where nz is not positive.
     """
 

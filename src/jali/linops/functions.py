@@ -34,7 +34,7 @@ def from_functions(
     """The operator of this shape whose application is `matvec(x)`, and that of its adjoint `rmatvec(y)`.
 
     They take and give distributed arrays or, with `parts`, this rank's part of them, flat: what they give is then the part of a flat
-    vector, of which the ranks tell each other the sizes when they meet a layout for the first time. A function may give the same array
+    vector, whose sizes the ranks exchange at the first use of a layout. A function may give the same array
     every time: what is made of the operator (sums, stacks, matrices) takes copies where it holds one over another call.
 
     Raises ParameterError for what are no functions; the operator does where they give something else, and ShapeError where that has

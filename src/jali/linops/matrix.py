@@ -114,8 +114,9 @@ def MatrixMult(
     """Y = A X for matrices X of M columns, of which `A` is this rank's block: see SummaMatrixMult (`kind` "summa") and
     BlockMatrixMult ("block").
 
-    `saveAt` keeps the adjoint of A as well. `dtype` converts A; by default it stays as it is. Collective, once: ranks tell each
-    other their shapes. Raises ParameterError for another kind, and where M is not positive; ShapeError where blocks do not make a matrix, LayoutError where
+    `saveAt` keeps the adjoint of A as well. `dtype` converts A; by default it stays as it is. Collective, once: ranks exchange
+    their shapes. Raises ParameterError for another kind, and where M is not positive; ShapeError where blocks do not make a matrix,
+    LayoutError where
     "summa" has a number of ranks that is no square.
     """
     kinds: dict[str, type[SummaMatrixMult] | type[BlockMatrixMult]] = {

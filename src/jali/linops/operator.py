@@ -340,8 +340,8 @@ class LinearOperator:
 
 
 def with_mutable_views(function: Any, x: Any) -> Any:
-    """`function` of a vector, where it is; one whose parts never change (of JAX) is lent to it as one that others take, and what it
-    gives is a copy of that kind."""
+    """`function` of a vector, where it is; where its parts are immutable (of JAX), of mutable views of them, and the
+    result is a copy of their kind."""
     first = x
     while type(first) is StackedDistributedArray:
         first = first.distarrays[0]

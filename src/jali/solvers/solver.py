@@ -32,7 +32,7 @@ from jali.solvers.vectors import vectors_of
 
 Itershow = tuple[int, int, int]
 Callback = Any  # None, a function of x, an object with hooks, or a list of these
-MAXITER = 1000  # of solvers that stop by a tolerance, unless they are told
+MAXITER = 1000  # of solvers that stop by a tolerance, unless maxiter is given
 NEGLIGIBLE = (
     1 / 16
 )  # of what rounding leaves of a residual: a recursion that came so far has nothing more to find
@@ -82,7 +82,7 @@ class Solver:
     ) -> Any:
         """Iterate until the tolerance is reached, `maxiter` iterations are done in all, or a callback says stop. Returns x.
 
-        Raises ParameterError where neither `setup` nor this call was told how many.
+        Raises ParameterError where neither `setup` nor this call was given maxiter.
         """
         maxiter = self.maxiter if maxiter is None else maxiter
         if maxiter is None:

@@ -52,7 +52,7 @@ def _layout_of_blocks(ranks: Communicator, shape: Shape, grid: Shape) -> Layout:
 class MPIHalo(Halo):
     """`jali.linops.Halo` whose `rmatvec` is its `crop`, on blocks of `halo_block_split`.
 
-    As scripts are told there, halos end within the neighbouring blocks, and two neighbours have the same width: else it raises ShapeError,
+    As that library documents, halos end within the neighbouring blocks, and two neighbours have the same width: else it raises ShapeError,
     on all ranks. Collective.
     """
 

@@ -38,5 +38,5 @@ def dottest(
     raiseerror: bool = True,
     verb: bool = False,
 ) -> bool:
-    """`jali.linops.dottest`: whether (A u)^H v = u^H (A^H v). Raises AssertionError where it is not, unless told otherwise."""
+    """`jali.linops.dottest`: whether (A u)^H v = u^H (A^H v). Raises AssertionError where it is not, unless `raiseerror` is False."""
     return _dottest(_SplitAsGiven(Op, u, v), u, v, nr, nc, rtol, atol, raiseerror, verb)
