@@ -29,7 +29,7 @@ import numpy as np
 from jali import _core, comm, devices, tune
 from jali.comm import CclCommunicator, Communicator, DeviceArray
 from jali.comm.launcher import launch
-from jali.comm.place import place_under_launcher
+from jali.comm.launcher_environment import place_under_launcher
 from jali.errors import DeviceError, RankError
 from jali.vendors import library_of
 

@@ -1,6 +1,6 @@
 // Hears of every call that the interpreter makes in one thread, and tells Python only of those that matter.
 //
-// What a site function saw is known from the code that ran while it was traced (jali.codegen.observed). Most
+// What a site function saw is known from the code that ran while it was traced (jali.codegen.executed_code). Most
 // of that is jali's own, called tens of thousands of times: such calls end here, in nanoseconds.
 #include <functional>
 #include <unordered_map>

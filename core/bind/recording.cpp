@@ -18,7 +18,7 @@ bool anybody_records() {
 // would wait while an import goes on.
 nb::handle recording() {
     static PyObject* module = nullptr;
-    if (module == nullptr) module = nb::module_::import_("jali.recording").release().ptr();
+    if (module == nullptr) module = nb::module_::import_("jali.graph_recorder").release().ptr();
     return module;
 }
 

@@ -1,4 +1,4 @@
-// What this thread records for a graph, as jali.recording has it.
+// What this thread records for a graph, as jali.graph_recorder has it.
 #pragma once
 
 #include <nanobind/nanobind.h>

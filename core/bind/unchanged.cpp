@@ -2,7 +2,7 @@
 // before every run.
 //
 // A guard is one object and what was seen in it. Everything is compared by identity, in tens of nanoseconds;
-// whether other objects mean the same is for Python to find out (jali.codegen.captured).
+// whether other objects mean the same is for Python to find out (jali.codegen.guards).
 #include <string>
 #include <vector>
 

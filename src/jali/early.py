@@ -33,7 +33,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 def is_first() -> bool:
     """Whether this process speaks for the ranks of its job: a launcher gives a signal to all of them."""
-    # as in jali.comm.place, which is not imported yet
+    # as in jali.comm.launcher_environment, which is not imported yet
     ranks = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
     return all(os.environ.get(name, "0") == "0" for name in ranks)
 

@@ -3,7 +3,7 @@
 Every variable is an entry of one table (`core/settings/specs.cpp`), from which docs/reference/environment.md is made. A wrong value is a
 `ParameterError` that names all that is wrong, when jali is imported. Changing `os.environ` afterwards does nothing. Programs give
 arguments (`Lattice(..., device=...)`, `algorithm=...`); where there is none, and in tests and benchmarks, `using` runs a part of a program
-with other settings. Nothing else in jali reads the environment, but for what launchers say (`jali.comm.place`).
+with other settings. Nothing else in jali reads the environment, but for what launchers say (`jali.comm.launcher_environment`).
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def _start() -> None:
 
 def _join_ranks() -> None:
     """Come to where the other ranks of this job wait, if there are any."""
-    from jali.comm.place import place_under_launcher
+    from jali.comm.launcher_environment import place_under_launcher
 
     place = place_under_launcher()
     alone = settings.of_others("JALI_TRANSPORT").get("JALI_TRANSPORT") in ("self", "thread")

@@ -16,7 +16,7 @@ import jali
 from jali import errors
 from jali.cli import launch
 from jali.cli import main as cli
-from jali.comm.place import LAUNCHERS
+from jali.comm.launcher_environment import LAUNCHERS
 
 
 @pytest.fixture(autouse=True)

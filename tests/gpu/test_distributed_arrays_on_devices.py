@@ -103,7 +103,7 @@ def test_iterations_of_a_solver_are_recorded_as_a_graph(device):
 def test_wrapping_again_makes_no_table_of_sites(monkeypatch, device):
     made = []
     table = _core.SiteTable
-    monkeypatch.setattr("jali.lattice.visit._core.SiteTable", lambda *a: made.append(a) or table(*a))
+    monkeypatch.setattr("jali.lattice.launch_layout._core.SiteTable", lambda *a: made.append(a) or table(*a))
     for where in (device, "cpu"):
         lattice = Lattice(6, 5, device=where)
         for turn in range(3):

@@ -14,7 +14,7 @@ from test_graphs import filled, power_iteration, scale, spread
 from test_solvers_on_devices import operator, random_field
 
 import jali
-from jali import EVEN, ODD, Complex, Field, Lattice, Real, Spinor, _core, comm, planner, recording
+from jali import EVEN, ODD, Complex, Field, Lattice, Real, Spinor, _core, comm, planner, graph_recorder
 from jali.comm import DeviceArray
 from jali.errors import DeviceError, RankError, RecordingError
 from jali.fermions import WilsonDirac
@@ -413,7 +413,7 @@ def test_the_library_connects_before_it_is_recorded():
 def test_a_rank_that_makes_a_graph_ready_keeps_no_other_from_recording(transport, monkeypatch, use_settings):
     """The device of rank 0 waits for the rehearsal of rank 1, which comes to it when rank 0 has recorded all of its own."""
     use_settings(message_transport=transport, device_carrier=transport)
-    append = recording.Tape.append
+    append = graph_recorder.Tape.append
 
     def late(tape, *arguments):
         if comm.current().rank == 1:
@@ -421,7 +421,7 @@ def test_a_rank_that_makes_a_graph_ready_keeps_no_other_from_recording(transport
         append(tape, *arguments)
 
     wanted = jali.virtual_ranks(2, in_a_loop, False)
-    monkeypatch.setattr(recording.Tape, "append", late)
+    monkeypatch.setattr(graph_recorder.Tape, "append", late)
     assert jali.virtual_ranks(2, in_a_loop, True) == wanted
 
 

@@ -11,7 +11,7 @@ import pytest
 import jali
 from jali import Field, Lattice, Real, StorageError
 from jali.comm.virtual import virtual_ranks
-from jali.lattice.lost import MOST_LEFT
+from jali.lattice.overflow import MOST_LEFT
 
 pytestmark = pytest.mark.lanes
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from programs import run_python
 
 import jali
-from jali.once import once
+from jali.single_instance import once
 
 
 def test_two_threads_that_ask_at_once_get_the_same_object():

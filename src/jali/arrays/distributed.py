@@ -20,7 +20,7 @@ from jali.arrays.global_index import GlobalIndex, slices_of
 from jali.arrays.layout import C_ORDER, Layout, Partition, Shape, communicator_of, layout_of
 from jali.arrays.array_namespaces import elements_of, namespace_by_name, namespace_of, where_its_part_is
 from jali.comm import Communicator
-from jali.comm.given import flag, integer
+from jali.comm.validation import flag, integer
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.files import value_shown
 from jali.lattice.field import Field

@@ -21,7 +21,7 @@ from jali.arrays.file_formats import Described, FileFormat, OpenedFile, file_for
 from jali.arrays.layout import Layout, Partition, communicator_of, extents, layout_of
 from jali.arrays.array_namespaces import namespace_by_name, namespace_of
 from jali.comm import Communicator
-from jali.comm.given import flag
+from jali.comm.validation import flag
 from jali.errors import FileFormatError, ParameterError, ShapeError
 from jali.files import checked_path, require_memory, shown, value_shown
 from jali.io.parallel import raised_alike, together

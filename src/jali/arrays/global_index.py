@@ -11,7 +11,7 @@ from jali.arrays.elementwise import refuse_loss
 from jali.arrays.replicated import assign
 from jali.arrays.layout import Box, Layout, shape_of
 from jali.arrays.array_namespaces import namespace_of
-from jali.comm.given import integer
+from jali.comm.validation import integer
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown
 

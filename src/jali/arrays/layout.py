@@ -19,7 +19,7 @@ from jali import comm
 from jali.amounts import counted
 from jali.arrays.lazy_property import lazy_property
 from jali.comm import Communicator
-from jali.comm.given import each, integer, several
+from jali.comm.validation import each, integer, several
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.files import value_shown
 

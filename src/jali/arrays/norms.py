@@ -9,7 +9,7 @@ import numpy as np
 
 from jali.arrays.array_namespaces import namespace_of, numpy_dtype
 from jali.arrays.reductions import Along, kind_of, of_means, real
-from jali.comm.given import integer
+from jali.comm.validation import integer
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown
 

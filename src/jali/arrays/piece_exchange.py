@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jali import recording
+from jali import graph_recorder
 from jali.arrays.layout import Shape, Slices
 from jali.arrays.array_namespaces import as_sent, namespace_of, numpy_dtype
 from jali.comm import Communicator, DeviceArray
@@ -65,7 +65,7 @@ class PieceExchange:
     def start(self, array: Any) -> PendingExchange:
         """Send its pieces. Collective where it is the first on a device; between devices that reach each other's memory nobody waits on
         the host, but for the other ends when more exchanges are pending than ever before."""
-        recording.refuse_call("an exchange of pieces of arrays")
+        graph_recorder.refuse_call("an exchange of pieces of arrays")
         if namespace_of(array).name == "numpy" or not is_on_device(array):
             return _PendingOnHost(self, array)
         gpu, dtype = gpu_of(array), numpy_dtype(array)

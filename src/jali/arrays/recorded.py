@@ -10,23 +10,23 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from jali import recording
+from jali import graph_recorder
 from jali.arrays.array_namespaces import ArrayNamespace, namespace_of
 from jali.comm.device_of_array import gpu_of, is_on_device
 
 
 def is_recorded(x: Any) -> bool:
     """Whether work on this array becomes part of a graph now."""
-    return recording.recorders > 0 and recording.current() is not None and is_on_device(x)
+    return graph_recorder.recorders > 0 and graph_recorder.current() is not None and is_on_device(x)
 
 
 def do(x: Any, work: Callable[[], Any]) -> None:
     """Does work where the array is, now or whenever the graph that is recorded repeats; then it may allocate nothing."""
-    if not recording.recorders or not is_recorded(x):
+    if not graph_recorder.recorders or not is_recorded(x):
         with namespace_of(x).where(x):
             work()
         return
-    tape, gpu = recording.current(), gpu_of(x)
+    tape, gpu = graph_recorder.current(), gpu_of(x)
     assert tape is not None
     tape.append("work on an array", gpu, partial(_on_stream, namespace_of(x), x, gpu.stream, work), work, [])
 

@@ -19,7 +19,7 @@ from jali.arrays.elementwise import check_alike
 from jali.arrays.layout import Layout, Partition, Shape, layout_of
 from jali.arrays.array_namespaces import dtype_of_numpy, namespace_of, numpy_dtype
 from jali.comm import Communicator
-from jali.comm.given import integer, several
+from jali.comm.validation import integer, several
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown
 

@@ -12,7 +12,7 @@ from jali.arrays import redistribution
 from jali.arrays.elementwise import SERIAL
 from jali.arrays.layout import Layout, Partition, Shape, extents, layout_of
 from jali.arrays.array_namespaces import namespace_of
-from jali.comm.given import integer, several
+from jali.comm.validation import integer, several
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown
 

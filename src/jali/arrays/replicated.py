@@ -16,7 +16,7 @@ import numpy as np
 from jali.arrays.layout import Layout
 from jali.arrays.array_namespaces import NUMPY, as_sent, namespace_of
 from jali.comm import Communicator
-from jali.comm.given import integer
+from jali.comm.validation import integer
 from jali.errors import DeviceError, JaliError, LayoutError, ParameterError, RankError, ShapeError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from jali.amounts import counted
 from jali.comm.launcher import relaunch
-from jali.comm.place import expected_ranks, place_under_launcher
+from jali.comm.launcher_environment import expected_ranks, place_under_launcher
 from jali.errors import ParameterError
 
 

@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from jali.codegen.ir import SiteProgram
-from jali.codegen.observed import DYNAMIC, HIDING, INTROSPECTED, Observation, imported, mentioned
-from jali.codegen.walk import Seen, Walk
+from jali.codegen.executed_code import DYNAMIC, HIDING, INTROSPECTED, Observation, imported, mentioned
+from jali.codegen.guard_discovery import Seen, Walk
 from jali.errors import TraceError
 
 Result = TypeVar("Result")

@@ -16,7 +16,7 @@ from jali.codegen.items import Item
 from jali.codegen.local_arrays import LocalArrays
 from jali.codegen.operation import OPERATIONS
 from jali.codegen.passes import Analysis, analyse, reachable
-from jali.codegen.several import SeveralSites, most_neighbours
+from jali.codegen.sites_per_thread import SeveralSites, most_neighbours
 from jali.codegen.writer import KernelParameter, Value, Variant, Writer, coordinate_text, place_text
 
 FIRST_PARAMETER = 8  # parameters 0 to 7 belong to the launcher (ARCHITECTURE.md, section 3)

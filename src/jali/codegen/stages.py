@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from jali.codegen import cache
-from jali.codegen.captured import Watch, watched
+from jali.codegen.guards import Watch, watched
 from jali.codegen.emit import KernelText, emit
 from jali.codegen.ir import Output, SiteProgram, Store
 from jali.codegen.items import Item, find_items

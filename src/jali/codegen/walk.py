@@ -47,7 +47,7 @@ from jali.codegen.lookups import (
     points,
     slot_of,
 )
-from jali.codegen.observed import DYNAMIC, origin
+from jali.codegen.executed_code import DYNAMIC, origin
 from jali.codegen.symbols import Accumulator, FieldSymbol, RandomSymbol, Site
 from jali.codegen.types import Element, Type
 from jali.codegen.values import Value

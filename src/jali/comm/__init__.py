@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jali.comm.communicator import Communicator
-from jali.comm.place import Place, expected_ranks, place_under_launcher
+from jali.comm.launcher_environment import Place, expected_ranks, place_under_launcher
 from jali.comm.stopping import end_job, tell_other_ranks
 from jali.comm.virtual import virtual_ranks
 from jali.comm.world import current, from_mpi4py

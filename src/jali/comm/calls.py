@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from jali import _core, recording
+from jali import _core, graph_recorder
 from jali.amounts import counted
-from jali.comm import checking, elements, given
+from jali.comm import checking, elements, validation
 from jali.comm.device_arrays import lent_among
 from jali.comm.elements import element_name as element_name
 from jali.comm.device_of_array import memory_of as memory_of
@@ -26,7 +26,7 @@ def make_collectives(
     ranks: _core.Communicator, sharing_memory: Callable[[], Any], what: str
 ) -> _core.Collectives:
     """Collective; `what` says in errors which call makes this. `sharing_memory` is that of the `Communicator`."""
-    with recording.suspended():  # it is there before what is recorded
+    with graph_recorder.suspended():  # it is there before what is recorded
         return _core.Collectives(ranks, lambda: sharing_memory().core, what)
 
 
@@ -70,18 +70,18 @@ def _said(value: Any) -> str:
 
 
 def record(
-    tape: recording.Tape,
+    tape: graph_recorder.Tape,
     there: _core.DeviceCollectives,
     call: _core.CollectiveCall,
     arrays: tuple[Any, ...],
 ) -> None:
     """Appends a call on arrays of a device to a graph, which nobody looks into for overflows. Collective."""
-    with recording.suspended():
+    with graph_recorder.suspended():
         plan = there.persistent_plan(call, arrays)
     if not plan.recordable:
-        recording.refuse_for_host(call.collective, f"by way of {there.algorithm_of(call).name!r}")
+        graph_recorder.refuse_for_host(call.collective, f"by way of {there.algorithm_of(call).name!r}")
     tape.append(call.collective, there.gpu, functools.partial(plan, arrays), arrays, lent_among(arrays))
-    with recording.suspended():
+    with graph_recorder.suspended():
         there.prove_once(call, plan, arrays)
         plan.rehearse()
 
@@ -93,7 +93,7 @@ def check_operation(op: Any, booleans: bool) -> None:
 
 def flag_of(name: str, value: Any) -> bool:
     """Raise ParameterError, by this name, for what is neither True nor False."""
-    return given.flag(name, value, ParameterError)
+    return validation.flag(name, value, ParameterError)
 
 
 def name_of_algorithm(algorithm: Any) -> str:
@@ -145,7 +145,7 @@ def matrix_of_ranks(ranks: _core.Communicator, counts: Any, checked: bool) -> li
 
 
 def _numbers(ranks: _core.Communicator, counts: Any) -> list[int]:
-    if not given.several(counts) or any(given.integer(n) is None for n in counts):
+    if not validation.several(counts) or any(validation.integer(n) is None for n in counts):
         raise ParameterError(f"counts are whole numbers, one for each rank, not {value_shown(counts)}")
     numbers = [int(n) for n in counts]
     if any(n >= 1 << 62 for n in numbers):
@@ -161,7 +161,7 @@ def _agreed_counts(
     ranks: _core.Communicator, collective: str, mine: Iterable[int], checked: bool
 ) -> list[list[int]]:
     """What every rank says to `collective`, which compares the rest of its call when it knows the counts."""
-    recording.refuse_call(collective)
+    graph_recorder.refuse_call(collective)
     if checked:
         checking.compare(
             ranks,

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy.typing as npt
 
-from jali import _core, recording
+from jali import _core, graph_recorder
 from jali.comm.communicator import Communicator
 from jali.comm.device_arrays import DeviceArray, stream_handle
 from jali.comm.elements import SIZES, element_name
@@ -39,7 +39,7 @@ class CclCommunicator:
                 "a CclCommunicator joins a communicator and a device, such as lattice.gpu, not "
                 f"{value_shown(communicator)} and {value_shown(gpu)}"
             )
-        recording.refuse_call("CclCommunicator")
+        graph_recorder.refuse_call("CclCommunicator")
         self.communicator = communicator
         self.gpu = gpu
         self.rank, self.size = communicator.rank, communicator.size
@@ -62,7 +62,7 @@ class CclCommunicator:
         at the first later call of `symmetric` for which all ranks have let it go. Collective. Raises `DeviceError` where there are no
         windows, and `ParameterError` where ranks want different sizes, on all ranks.
         """
-        recording.refuse_call("symmetric")
+        graph_recorder.refuse_call("symmetric")
         nbytes = math.prod(shape) * SIZES[element_name(dtype)]
         try:
             memory = self.core.symmetric(nbytes)
@@ -84,10 +84,10 @@ class CclCommunicator:
 
         Hears of other ranks' failures meanwhile, and ends after JALI_WATCHDOG seconds.
         """
-        recording.refuse_call("synchronize")
+        graph_recorder.refuse_call("synchronize")
         self.core.synchronize(what, stream_handle(stream))
 
     def wait(self, event: _core.GpuEvent, what: str = "collectives") -> None:
         """Wait, on the host, for a recorded event, like `synchronize`."""
-        recording.refuse_call("wait")
+        graph_recorder.refuse_call("wait")
         self.core.wait(event, what)

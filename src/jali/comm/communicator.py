@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from jali import _core, recording
+from jali import _core, graph_recorder
 from jali.amounts import counted
-from jali.comm import checking, given
+from jali.comm import checking, validation
 from jali.comm.device_arrays import view_of
 from jali.comm.elements import Array
 from jali.comm.device_of_array import gpu_of, is_on_device
@@ -114,7 +114,7 @@ class Communicator:
         if calls.there is None:
             from jali.comm.calls import make_collectives
 
-            recording.refuse_call("the first collective of a communicator")
+            graph_recorder.refuse_call("the first collective of a communicator")
             self._compare("collectives")
             calls.there = make_collectives(self.core, self.sharing_memory, "setting up collectives")
         return calls.there
@@ -136,17 +136,17 @@ class Communicator:
         meet those of this communicator; failures and departures are shared with it, and are told in its
         numbering (in that of the outermost one, if this was split from another).
         """
-        recording.refuse_call("split")
+        graph_recorder.refuse_call("split")
         self._compare("split")
-        color = -1 if color is None else given.whole("color", color, error=ParameterError)
-        key = given.whole("key", key, error=ParameterError)
+        color = -1 if color is None else validation.whole("color", color, error=ParameterError)
+        key = validation.whole("key", key, error=ParameterError)
         place = self._place("splitting a communicator")
         core = self.core.split(color, key)
         return None if core is None else Communicator(core, self.threads, place)
 
     def duplicate(self) -> Communicator:
         """A communicator of the same ranks whose messages and collectives meet nobody else's. Collective."""
-        recording.refuse_call("duplicate")
+        graph_recorder.refuse_call("duplicate")
         self._compare("duplicate")
         place = self._place("duplicating a communicator")
         return Communicator(self.core.duplicate(), self.threads, place)
@@ -161,7 +161,7 @@ class Communicator:
         Raises `RankError` on all ranks if what was chosen is not possible.
         """
         if self._sharing_memory is None:
-            recording.refuse_call("sharing_memory")
+            graph_recorder.refuse_call("sharing_memory")
             self._compare("sharing_memory")
             place = self._place("sharing memory")
             self._sharing_memory = Communicator(_core.make_host_communicator(self.core), self.threads, place)
@@ -169,8 +169,8 @@ class Communicator:
 
     def barrier(self, *, checked: bool | None = None) -> None:
         """Return when every rank has called."""
-        recording.refuse_call("barrier")
-        if self.checked if checked is None else given.flag("checked", checked, ParameterError):
+        graph_recorder.refuse_call("barrier")
+        if self.checked if checked is None else validation.flag("checked", checked, ParameterError):
             checking.compare(self.core, {"call": "barrier"})
         self.core.barrier()
 
@@ -324,7 +324,7 @@ class Communicator:
         """
         from jali.comm.algorithms import COLLECTIVES
 
-        recording.refuse_call("explain")
+        graph_recorder.refuse_call("explain")
         if not isinstance(collective, str) or collective not in COLLECTIVES:
             raise ParameterError(
                 f"there is no collective {value_shown(collective)}; there are {', '.join(COLLECTIVES)}"
@@ -332,7 +332,7 @@ class Communicator:
         return str(_core.explain_collective(self, vars(Communicator)[collective], *arguments, **named))
 
     def _root(self, root: Any) -> int:
-        number = given.whole("root", root, error=ParameterError)
+        number = validation.whole("root", root, error=ParameterError)
         if not 0 <= number < self.size:
             raise ParameterError(f"root {number} does not exist among {counted(self.size, 'rank')}")
         return number
@@ -345,7 +345,7 @@ class Communicator:
         The array must not change until then. Tags are 0 to `largest_tag`, which is 32767 or more. Arrays are in host
         memory; ParameterError for those of devices, which have `persistent_send`.
         """
-        recording.refuse_call("send")
+        graph_recorder.refuse_call("send")
         if type(data) is not np.ndarray:
             _check_on_host(data, "persistent_send")
         if to is True or to is False:  # which the core would take for 1 and 0
@@ -361,7 +361,7 @@ class Communicator:
 
         Messages from one rank with one tag arrive in the order sent. Arrays are in host memory, as in `send`.
         """
-        recording.refuse_call("receive")
+        graph_recorder.refuse_call("receive")
         if type(data) is not np.ndarray:
             _check_on_host(data, "persistent_receive")
         if source is True or source is False:
@@ -374,7 +374,7 @@ class Communicator:
 
     def test(self, message: _core.PendingMessage) -> bool:
         """Whether a pending message is complete; makes progress on it."""
-        recording.refuse_call("test")
+        graph_recorder.refuse_call("test")
         try:
             return self.core.test(message)
         except TypeError:  # looked at afterwards, since tests are often
@@ -387,10 +387,10 @@ class Communicator:
         Raises `RankError` when a rank has failed, has ended its program, or nothing moved for JALI_WATCHDOG
         seconds.
         """
-        recording.refuse_call("wait")
+        graph_recorder.refuse_call("wait")
         pending = messages
         if type(messages) is not list:
-            pending = list(messages) if given.several(messages) else messages
+            pending = list(messages) if validation.several(messages) else messages
         try:
             self.core.wait(pending, what)
         except TypeError:
@@ -417,14 +417,14 @@ class Communicator:
         memory the library is made only inside it. Raises `DeviceError` if what was named cannot be, on both
         ranks. Raises `ParameterError`, on both ranks at the first start, for arrays that differ in bytes or type.
         """
-        recording.refuse_call("persistent_send")
+        graph_recorder.refuse_call("persistent_send")
         return self._end(x, to, tag, True, transport)
 
     def persistent_receive(
         self, x: Any, source: int, tag: int = 0, *, transport: str | None = None
     ) -> PersistentMessage:
         """The receiving end of a message between devices, into `x`; see `persistent_send`, whose transport counts."""
-        recording.refuse_call("persistent_receive")
+        graph_recorder.refuse_call("persistent_receive")
         return self._end(x, source, tag, False, transport)
 
     def _end(self, x: Any, peer: int, tag: int, sends: bool, transport: str | None) -> PersistentMessage:
@@ -481,7 +481,7 @@ class Communicator:
                 f"messages between devices are on a device, such as lattice.gpu, not {value_shown(gpu)}"
             )
         if gpu not in self._device_messages:
-            recording.refuse_call("device_messages")
+            graph_recorder.refuse_call("device_messages")
             self._compare("device_messages")
             self._device_messages[gpu] = _core.DeviceMessages(gpu, self.core)
         return self._device_messages[gpu]
@@ -493,7 +493,7 @@ class Communicator:
 
         `what`, the same on all ranks, says in errors what it is for.
         """
-        recording.refuse_call("gather_bytes")
+        graph_recorder.refuse_call("gather_bytes")
         _check_bytes("gather_bytes", data)
         what = _check_text("what", what)
         self._compare(what or "gather_bytes")
@@ -501,7 +501,7 @@ class Communicator:
 
     def broadcast_bytes(self, data: bytes, root: int) -> bytes:
         """The byte string that rank `root` passed; what the others pass is ignored."""
-        recording.refuse_call("broadcast_bytes")
+        graph_recorder.refuse_call("broadcast_bytes")
         if type(root) is not int or not 0 <= root < self.size:
             root = self._root(root)
         if root == self.rank:
@@ -515,7 +515,7 @@ class Communicator:
         Raises `TypeError` for anything but integers: sums of floating-point numbers would depend on their
         order (`Lattice.sum` has sums that do not).
         """
-        recording.refuse_call("all_reduce_sum")
+        graph_recorder.refuse_call("all_reduce_sum")
         array = np.asarray(values)
         if array.dtype.kind not in "iub":
             raise TypeError(f"all_reduce_sum takes integers, not {array.dtype}; use Lattice.sum for fields")
@@ -546,11 +546,11 @@ def _check_on_host(x: Any, instead: str) -> None:
 
 def _check_ranks(**numbers: Any) -> None:
     for name, value in numbers.items():
-        given.whole(name, value, error=ParameterError)
+        validation.whole(name, value, error=ParameterError)
 
 
 def _check_pending(messages: Any) -> None:
-    if not given.several(messages) or not all(isinstance(one, _core.PendingMessage) for one in messages):
+    if not validation.several(messages) or not all(isinstance(one, _core.PendingMessage) for one in messages):
         raise ParameterError(f"messages are what send and receive returned, not {value_shown(messages)}")
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from jali import _core, recording
+from jali import _core, graph_recorder
 from jali.comm.current_device import current_device
 from jali.comm.elements import NAMES, SIZES, element_name
 from jali.errors import DeviceError, ParameterError
@@ -267,14 +267,14 @@ class DeviceArray(_core.PlacedArray):
     def from_host(cls, array: npt.ArrayLike, gpu: _core.Gpu, label: str = "array") -> DeviceArray:
         """A copy of a NumPy array. bfloat16 of ml_dtypes stays bf16."""
         _check_gpu(gpu)
-        recording.refuse("an array is copied to a device", "do it before or after")
+        graph_recorder.refuse("an array is copied to a device", "do it before or after")
         array = np.asarray(array, order="C")
         raw = array.view(np.uint16) if array.dtype.name == "bfloat16" else array
         return cls(gpu, gpu.upload(raw.reshape(-1).view(np.uint8), label), array.shape, array.dtype)
 
     def to_host(self) -> npt.NDArray[Any]:
         """A copy as a NumPy array, after jali's work so far; bf16 comes as uint16 bits unless ml_dtypes is imported."""
-        recording.refuse("an array of a device is read on the host", "do it before or after")
+        graph_recorder.refuse("an array of a device is read on the host", "do it before or after")
         array = np.empty(self.shape, element_dtype(self.element))
         raw = np.empty(self.nbytes, np.uint8)
         self.gpu.download_address(self.address, raw)

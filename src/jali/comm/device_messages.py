@@ -10,19 +10,19 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from jali import _core, recording
+from jali import _core, graph_recorder
 from jali._core import PersistentMessage as PersistentMessage
 
 
-def record(tape: recording.Tape, messages: tuple[PersistentMessage, ...], stream: Any) -> None:
+def record(tape: graph_recorder.Tape, messages: tuple[PersistentMessage, ...], stream: Any) -> None:
     """Appends a start to a graph. Its ends meet now."""
     if stream is not None:
-        recording.refuse("a start on a stream of its own is made", "leave the stream to the graph")
-    with recording.suspended():
+        graph_recorder.refuse("a start on a stream of its own is made", "leave the stream to the graph")
+    with graph_recorder.suspended():
         _core.rehearse_messages(messages)
     for message in messages:
         if not message.recordable:
-            recording.refuse_for_host("start", f"of a message by way of {message.transport!r}")
+            graph_recorder.refuse_for_host("start", f"of a message by way of {message.transport!r}")
     start = functools.partial(_core.start_messages, messages)
     lent = [message.view for message in messages]
     tape.append("start", messages[0].owner.gpu, start, messages, lent)

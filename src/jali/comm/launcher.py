@@ -22,8 +22,8 @@ from pathlib import Path
 from types import FrameType
 
 from jali import settings
-from jali.comm import given
-from jali.comm.place import LAUNCHERS, expected_ranks, in_batch_job, in_slurm_job, place_under_launcher
+from jali.comm import validation
+from jali.comm.launcher_environment import LAUNCHERS, expected_ranks, in_batch_job, in_slurm_job, place_under_launcher
 from jali.errors import ParameterError, RankError
 from jali.files import value_shown
 
@@ -90,7 +90,7 @@ def relaunch(ranks: int, arguments: Sequence[str], hung: Callable[[], bool] | No
     this process is a rank already, mpi4py or its library is missing, or no launcher belongs to that
     library; ParameterError.
     """
-    if not given.several(arguments) or not all(isinstance(word, str) for word in arguments):
+    if not validation.several(arguments) or not all(isinstance(word, str) for word in arguments):
         raise ParameterError(f"arguments are words of a command line, not {value_shown(arguments)}")
     return launch(ranks, [sys.executable, "-m", "jali", *arguments], hung=hung)
 
@@ -103,7 +103,7 @@ def launch(
 ) -> int:
     """Run any command on `ranks` MPI ranks, as `relaunch` does; with the `launcher` of another MPI library than mpi4py's, if one is
     named."""
-    if not (ranks := given.whole("ranks", ranks, error=ParameterError)) >= 1:
+    if not (ranks := validation.whole("ranks", ranks, error=ParameterError)) >= 1:
         raise ParameterError(f"ranks is a number of ranks from 1, not {ranks}")
     place = place_under_launcher()
     if expected_ranks() is not None or (place is not None and place.size > 1):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jali import _core, recording
+from jali import _core, graph_recorder
 
 
 class Request:
@@ -21,14 +21,14 @@ class Request:
 
     def test(self) -> bool:
         """Make progress; whether it has ended."""
-        recording.refuse_call("test")
+        graph_recorder.refuse_call("test")
         if self._plan is not None and self._plan.test():
             self._plan = None
         return self._plan is None
 
     def wait(self) -> Any:
         """Return what the blocking call would have returned, when it has ended."""
-        recording.refuse_call("wait")
+        graph_recorder.refuse_call("wait")
         if self._plan is not None:
             self._plan.wait()
             self._plan = None

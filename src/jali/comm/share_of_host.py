@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jali import _core, settings
-from jali.comm.place import place_under_launcher
+from jali.comm.launcher_environment import place_under_launcher
 
 
 @dataclass(frozen=True)

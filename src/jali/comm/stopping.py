@@ -19,7 +19,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from jali.comm.communicator import Communicator, as_cause, came_from_elsewhere
-from jali.comm.place import place_under_launcher
+from jali.comm.launcher_environment import place_under_launcher
 from jali.errors import RankError
 
 MOMENT = 1.0  # seconds that the other ranks get to print why they stop before the job is ended,

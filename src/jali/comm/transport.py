@@ -14,7 +14,7 @@ from typing import Any
 
 from jali import _core
 from jali.amounts import counted
-from jali.comm import given
+from jali.comm import validation
 from jali.comm.communicator import Communicator
 from jali.comm.virtual import communicator_of_thread, rank_of_thread
 from jali.errors import ParameterError
@@ -75,8 +75,8 @@ def over(transport: Transport, threads: int | None = None) -> Iterator[Communica
         raise ParameterError(
             f"name of {type(transport).__name__} is a word, not {value_shown(transport.name)}"
         )
-    given.whole(f"size of {type(transport).__name__}", transport.size, error=ParameterError)
-    if threads is not None and (threads := given.whole("threads", threads, error=ParameterError)) < 1:
+    validation.whole(f"size of {type(transport).__name__}", transport.size, error=ParameterError)
+    if threads is not None and (threads := validation.whole("threads", threads, error=ParameterError)) < 1:
         raise ParameterError(f"threads is a number from 1, not {threads}")
     if not 0 <= transport.rank < transport.size:
         raise ParameterError(f"rank {transport.rank} does not exist among {counted(transport.size, 'rank')}")

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from jali import _core, settings
-from jali.comm import given
+from jali.comm import validation
 from jali.comm.communicator import Communicator, as_cause, came_from_elsewhere
 from jali.comm.share_of_host import share_of_process
 from jali.errors import ParameterError, RankError
@@ -52,7 +52,7 @@ def virtual_ranks(ranks: int, function: Callable[..., Result], *arguments: Any, 
     of every rank that failed differently. May be nested. Where there is a GPU for each they have one each; those
     inside of another virtual rank have that one's.
     """
-    number = given.integer(ranks)
+    number = validation.integer(ranks)
     if number is None or not callable(function):
         raise ParameterError(
             f"virtual_ranks takes a number of ranks and a function, not {value_shown(ranks)} and {value_shown(function)}"

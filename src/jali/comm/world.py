@@ -16,7 +16,7 @@ from jali import _core, settings
 from jali.amounts import counted
 from jali.comm import stopping
 from jali.comm.communicator import Communicator
-from jali.comm.place import expected_ranks, place_under_launcher, threads_of_mpi
+from jali.comm.launcher_environment import expected_ranks, place_under_launcher, threads_of_mpi
 from jali.comm.share_of_host import share_among, share_of_process
 from jali.comm.virtual import communicator_of_thread
 from jali.errors import ParameterError, RankError

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jali import recording
+from jali import graph_recorder
 from jali.arrays import DistributedArray, Layout, layout_of
 from jali.arrays.array_namespaces import NAMESPACES, ArrayNamespace, namespace_of, numpy_dtype
 from jali.arrays.recorded import contiguous
@@ -51,7 +51,7 @@ def array_of(field: Field) -> DistributedArray:
 def _array_of(field: Field) -> tuple[DistributedArray, bool]:
     """The array, and whether it is a copy."""
     if field.lattice.gpu is None:
-        recording.refuse("the array of a field is made", "make it before or after")
+        graph_recorder.refuse("the array of a field is made", "make it before or after")
     field.check_set()
     layout, borrowed = layout_of_field(field), field.array
     if borrowed is not None and field.element.type.kind != "int":
@@ -101,7 +101,7 @@ def set_from(field: Field, array: DistributedArray) -> Field:
 
 def _wrapped(lattice: Lattice, local: Any, element: Element | None) -> Field:
     """An array as a field, also while a graph is recorded, which keeps it."""
-    with recording.suspended():
+    with graph_recorder.suspended():
         return lattice.wrap(local, element)
 
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from jali import recording
+from jali import graph_recorder
 from jali.arrays import DistributedArray, Layout, layout_of
 from jali.arrays.exchange import check_workspace
 from jali.arrays.layout import Shape, even_split
 from jali.arrays.array_namespaces import is_complex, namespace_of, may_overlap
 from jali.arrays.recorded import assign, contiguous, converted, is_recorded, multiply
 from jali.arrays.piece_exchange import meet
-from jali.comm.given import each, integer
+from jali.comm.validation import each, integer
 from jali.comm.device_of_array import gpu_of, is_on_device, memory_of
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.fft import steps as made
@@ -270,7 +270,7 @@ class FftPlan:
         """The adjoint, applied to `y`: for real transforms with respect to the real part of the inner product, in which frequencies
         that stand for their conjugates too count once. Collective."""
         if self.kind in ("rfft", "irfft"):
-            recording.refuse(
+            graph_recorder.refuse(
                 "the adjoint of a transform of real numbers is taken",
                 "take it before or after; or the inverse",
             )
@@ -315,7 +315,7 @@ class FftPlan:
                 raise ParameterError(
                     f"the result of a transform is complex, which an array of {out.dtype} does not hold"
                 )
-        tape = recording.current() if recording.recorders else None
+        tape = graph_recorder.current() if graph_recorder.recorders else None
         if tape is not None:
             self._ready_for_graphs(x, out, forward, norm)
         with namespace_of(x.local).where(x.local), self._in_turn(x.local):
@@ -349,20 +349,20 @@ class FftPlan:
     ) -> None:
         """The transform is done once, so that all that it needs is there. Raises RecordingError where graphs cannot have it. Collective."""
         if not is_recorded(x.local) or not (out is None or is_recorded(out.local)):
-            recording.refuse_for_host("a Fourier transform", "of arrays on the host")
+            graph_recorder.refuse_for_host("a Fourier transform", "of arrays on the host")
         provider = provider_for(x.local, self.provider)
         if not provider.recordable:
-            recording.refuse(
+            graph_recorder.refuse(
                 f"a Fourier transform by {provider.name}, which allocates memory as it goes, is taken",
                 "give provider= cufft or hipfft, or take it before or after",
             )
         for step in self.steps:
             if not step.recordable(forward):
-                recording.refuse(
+                graph_recorder.refuse(
                     f"a Fourier transform is taken that makes new arrays on the way ({value_shown(step)})",
                     "take it before or after",
                 )
-        with recording.suspended():
+        with graph_recorder.suspended():
             self._run(x, None, False, forward, norm)
 
     def _steps(self, x: DistributedArray, out: Any, overwrite: bool, forward: bool, norm: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jali import recording
+from jali import graph_recorder
 from jali.arrays import DistributedArray
 from jali.arrays.array_namespaces import namespace_of
 from jali.errors import ParameterError
@@ -35,7 +35,7 @@ def _shift(x: Any, axes: Any, back: bool) -> Any:
         return set_from(x.like(boundary=None), shifted)
     if not isinstance(x, DistributedArray):
         raise ParameterError(f"what is shifted is a DistributedArray or a Field, not a {type(x).__name__}")
-    recording.refuse("an array is shifted", "shift it before or after")
+    graph_recorder.refuse("an array is shifted", "shift it before or after")
     along = normal_axes(x.global_shape, axes)
     kept = x.communicator.kept.setdefault("shifts of arrays", {})
     key = (x.layout, along, back)

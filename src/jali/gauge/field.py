@@ -33,7 +33,7 @@ from jali.io.parallel import together
 from jali.lattice import Field, Lattice, Random
 from jali.lattice.boundary import Boundary
 from jali.lattice.field import WithoutOperators, as_array
-from jali.lattice.lost import raise_on_all_ranks
+from jali.lattice.overflow import raise_on_all_ranks
 from jali.lattice.random import GAUGE_TRANSFORM, HOT_START
 from jali.lattice.saving import OWN, description, endings, save_fields
 

@@ -19,7 +19,7 @@ import numpy as np
 from jali.errors import LayoutError
 from jali.files import value_shown
 from jali.lattice import PARITIES, Colouring, Domain, Lattice
-from jali.once import once
+from jali.single_instance import once
 
 Reach = tuple[tuple[int, ...], ...]
 PLAQUETTES: Reach = ((1, 1),)

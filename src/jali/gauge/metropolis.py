@@ -12,7 +12,7 @@ import jali
 from jali.errors import ParameterError
 from jali.gauge.groups import gaussian_algebra, link_and_staple, link_with_staple
 from jali.gauge.open_edges import where_linked
-from jali.once import once
+from jali.single_instance import once
 
 MOST_HITS = 1000
 

@@ -19,7 +19,7 @@ from jali.gauge.field import GaugeField
 from jali.gauge.plaquettes import mean_link_trace, mean_plaquettes
 from jali.lattice import Colouring
 from jali.lattice.checked import checked
-from jali.once import once
+from jali.single_instance import once
 
 
 @checked

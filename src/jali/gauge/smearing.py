@@ -23,7 +23,7 @@ from jali.gauge.groups import project
 from jali.gauge.open_edges import mirrored, weighted, where_linked
 from jali.gauge.staples import staple
 from jali.lattice.checked import checked
-from jali.once import once
+from jali.single_instance import once
 
 HYP_ALPHA = (0.75, 0.6, 0.3)  # Hasenfratz and Knechtli, section II
 

@@ -15,7 +15,7 @@ from typing import Any
 import jali
 from jali.codegen.directions import Direction
 from jali.gauge.open_edges import weighted
-from jali.once import once
+from jali.single_instance import once
 
 
 def staple(X: Any, U: Any, mu: Direction, across: Iterable[Direction] | None = None) -> Any:

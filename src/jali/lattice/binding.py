@@ -20,9 +20,9 @@ from jali.codegen.writer import KernelParameter, Variant
 from jali.comm import checking
 from jali.errors import LayoutError
 from jali.lattice.field import Field
-from jali.lattice.lost import LostSites
+from jali.lattice.overflow import LostSites
 from jali.lattice.sums import gathering_of
-from jali.lattice.visit import Visit
+from jali.lattice.launch_layout import Visit
 from jali.tune import DEFAULT_LAUNCH, LaunchConfig
 
 

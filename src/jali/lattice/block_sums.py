@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jali import recording
+from jali import graph_recorder
 from jali.codegen.directions import directions
 from jali.codegen.language.terms import rounded
 from jali.codegen.lines import trace_error
@@ -33,7 +33,7 @@ from jali.lattice.functions import zero
 from jali.lattice.ratio import why_not_together
 from jali.lattice.sites import SiteFunction, site_function
 from jali.lattice.sums import as_site_function
-from jali.once import once
+from jali.single_instance import once
 
 MOST_TOGETHER = 16
 """Sites that one kernel adds up: with more it takes longer to compile than the next step does to run."""
@@ -172,7 +172,7 @@ def _space_of(fine: Any, targets: tuple[Field, ...]) -> _Space:
     key = fine.serial, *(target.serial for target in targets)
     space = _spaces.get(targets[0])
     if space is None or space.key != key:
-        with recording.suspended():  # it is there before what is recorded
+        with graph_recorder.suspended():  # it is there before what is recorded
             space = _spaces[targets[0]] = _make_space(key, fine, targets)
     return space
 

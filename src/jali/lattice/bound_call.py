@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali import _core, recording
+from jali import _core, graph_recorder
 from jali.codegen.builder import why_too_large
 from jali.codegen.lines import trace_error
 from jali.codegen.stage_cache import COUNTS
 from jali.codegen.stages import Traced, programs_of
-from jali.comm import given
+from jali.comm import validation
 from jali.errors import ParameterError, RecordingError
 from jali.files import value_shown
 from jali.lattice.arguments import randoms_of, scalars_of
@@ -30,7 +30,7 @@ from jali.lattice.domain import Domain
 from jali.lattice.expressions import PendingSum, constant, number
 from jali.lattice.field import Field
 from jali.lattice.launch_text import explain_launch
-from jali.lattice.lost import raise_on_all_ranks
+from jali.lattice.overflow import raise_on_all_ranks
 from jali.lattice.lowering import bind
 from jali.lattice.scalars import Scalar, address_of, scalars_of_parts, settle_arguments
 from jali.lattice.sums import (
@@ -101,7 +101,7 @@ class Call(functools.partial[Any]):
                 f"{name} is {len(kernels)} kernels, since it writes at several offsets; say which one: "
                 f"kernel=0 to {len(kernels) - 1}"
             )
-        if kernel is not None and given.integer(kernel) not in range(len(kernels)):
+        if kernel is not None and validation.integer(kernel) not in range(len(kernels)):
             raise ParameterError(
                 f"{name} has the kernels 0 to {len(kernels) - 1}, not kernel={value_shown(kernel)}"
             )
@@ -190,7 +190,7 @@ class BoundCall:
         Asked when a call is bound, so it costs calls nothing: what is set once stays so. A graph is recorded before its
         calls set anything, and not asked.
         """
-        if recording.current() is not None:
+        if graph_recorder.current() is not None:
             return
         written: set[int] = set()
         for kernel in self.kernels:
@@ -220,8 +220,8 @@ class BoundCall:
         return plan
 
     def run(self, arguments: tuple[Any, ...]) -> Any:
-        if recording.recorders:
-            if (tape := recording.current()) is not None:
+        if graph_recorder.recorders:
+            if (tape := graph_recorder.current()) is not None:
                 return self._record(arguments, tape)
             self.lock.await_recorder()
         result = None
@@ -289,7 +289,7 @@ class BoundCall:
         if self.lattice.gpu is None or self.lattice.communicator.size == 1:
             return self.lattice.gpu is not None
         if self.sums_of_ranks is None and not why_ranks_need_the_host(self.lattice):
-            with recording.suspended():
+            with graph_recorder.suspended():
                 self.sums_of_ranks = SumsOfRanks(kernel.launch, kernel.program.reductions, self.lattice)
         return self.sums_of_ranks is not None
 
@@ -332,9 +332,9 @@ class BoundCall:
             pending.take()
         self.pending = None
 
-    def _record(self, arguments: tuple[Any, ...], tape: recording.Tape) -> Any:
+    def _record(self, arguments: tuple[Any, ...], tape: graph_recorder.Tape) -> Any:
         """Appends the call with the numbers of now to what a graph repeats."""
-        name, line = self.kernels[0].program.name, recording.line
+        name, line = self.kernels[0].program.name, graph_recorder.line
         if self.lattice.gpu is not tape.lattice.gpu:
             raise RecordingError(
                 f"{name} runs on {self.lattice}, which is not on the device of the graph, that of {tape.lattice}\n  at {line()}"
@@ -345,7 +345,7 @@ class BoundCall:
                 f"outside of graphs\n  at {line()}"
             )
         if self.sums and not self.stays:
-            recording.refuse(f"{name} sums for the host", "pass wait=False to lattice.sum")
+            graph_recorder.refuse(f"{name} sums for the host", "pass wait=False to lattice.sum")
         nodes: list[Any] = []
         with self.lock:
             self._set_scalars(arguments)
@@ -369,7 +369,7 @@ class BoundCall:
                     tape.written += nodes
                     run = functools.partial(launch.run_into, block)
                 saved = kernel.parameters.copy() if kernel.scalar_parameters else None
-                tape.operations.append(recording.Operation(_Repeated(kernel, run, saved), launch.rehearse))
+                tape.operations.append(graph_recorder.Operation(_Repeated(kernel, run, saved), launch.rehearse))
                 tape.launches.append(launch)
                 tape.changing += [
                     (kernel.fields[slot].storage, kernel.sites.parities)

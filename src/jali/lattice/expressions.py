@@ -15,8 +15,8 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from jali import _core, recording
-from jali.lattice.lost import Count, news_of, raise_if_lost
+from jali import _core, graph_recorder
+from jali.lattice.overflow import Count, news_of, raise_if_lost
 
 THREADS = 128  # of the block that computes expressions; they load the words of sums together
 MOST_SUMS = 16  # doubles of one call that stay on a device: their words meet in the memory of a block
@@ -96,7 +96,7 @@ class Node:
         for source in self.sources:
             assert source.dependents is not None
             source.dependents.add(self)
-        self.tape = recording.current() if recording.recorders else None  # of the graph that it is part of
+        self.tape = graph_recorder.current() if graph_recorder.recorders else None  # of the graph that it is part of
         if self.tape is not None and args:
             self.tape.made.append(weakref.ref(self))
 
@@ -175,12 +175,12 @@ def _order(wanted: Sequence[Node]) -> list[Node]:
 
 def compute(gpu: Any, targets: Sequence[tuple[Node, Place | None]]) -> None:
     """Computes nodes into these places, or into new ones. Operations that only others need get no place of their own."""
-    tape = recording.current() if recording.recorders else None
+    tape = graph_recorder.current() if graph_recorder.recorders else None
     order = _order([node for node, _ in targets])
     if tape is not None:  # what was there before the recording has the value of then, in every repetition
         old = [n for n in order if n.place is None and n.op != "constant" and n.tape is not tape]
         if old:
-            with recording.suspended():
+            with graph_recorder.suspended():
                 settle(gpu, old)
             targets = [t for t in targets if t[0].place is None or t[1] is not None]
             if not targets:
@@ -224,7 +224,7 @@ def perform(
 ) -> None:
     """Does it, or records it with what it needs. `lent`: storages that it uses, which may be arrays of others; `changing`: those that it
     writes."""
-    tape = recording.current() if recording.recorders else None
+    tape = graph_recorder.current() if graph_recorder.recorders else None
     if tape is None:
         operation()
         return
@@ -233,7 +233,7 @@ def perform(
         for storage in changing:
             storage.mark_written(3)
 
-    tape.operations.append(recording.Operation(operation, rehearse if changing else None))
+    tape.operations.append(graph_recorder.Operation(operation, rehearse if changing else None))
     tape.changing += [(storage, 3) for storage in changing]
     tape.held.append(held)
     tape.lent += [storage for storage in lent if storage.borrowed]
@@ -347,7 +347,7 @@ def _kernel(kind: str, ordinal: int, parameters: int, lines: str) -> Any:
 
 def read_nodes(gpu: Any, nodes: Sequence[Node]) -> list[float]:
     """The values of nodes; waits for them once."""
-    recording.refuse(
+    graph_recorder.refuse(
         "a number is read on the host",
         "compute with the Scalar, or read it after the graph has run",
     )

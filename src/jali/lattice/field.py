@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali import _core, recording
+from jali import _core, graph_recorder
 from jali.codegen import state as tracing
 from jali.codegen.formats import PRECISIONS, plain, stored
 from jali.codegen.lines import trace_error
@@ -25,7 +25,7 @@ from jali.lattice.boundary import Boundary
 from jali.lattice.expressions import perform
 from jali.lattice.field_arithmetic import FieldArithmetic, FieldExpression
 from jali.lattice.indexing import OnlyOfArraysError, Part, Selection, select, with_first_direction_first
-from jali.lattice.lost import Count, LostSites, Told, news_of, raise_if_lost, raise_on_all_ranks
+from jali.lattice.overflow import Count, LostSites, Told, news_of, raise_if_lost, raise_on_all_ranks
 from jali.lattice.scalars import Scalar
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Field(FieldArithmetic):
         name: str = "",
         lent: arrays.Lent | None = None,
     ):
-        recording.refuse("a field is made", "make it before, and assign to it in the graph")
+        graph_recorder.refuse("a field is made", "make it before, and assign to it in the graph")
         if not isinstance(lattice, LatticeBase):
             raise LayoutError(
                 f"a field lives on a Lattice, not on {value_shown(lattice)}: Field(lattice, element)"
@@ -582,7 +582,7 @@ class Field(FieldArithmetic):
 
     def _not_while_tracing(self) -> None:
         """A number that is read here would stay in the kernel when the field changes, and in the graph."""
-        recording.refuse(f"{self.name} is read or set from Python", "do it before or after")
+        graph_recorder.refuse(f"{self.name} is read or set from Python", "do it before or after")
         if getattr(tracing.active, "trace", None) is not None:
             raise trace_error(
                 f"{self.name} is read from Python while a site function is traced; read what is needed before, and pass it as an "

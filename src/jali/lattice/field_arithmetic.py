@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from jali import recording
+from jali import graph_recorder
 from jali.codegen import state as tracing
 from jali.codegen.formats import PRECISIONS
 from jali.codegen.lines import trace_error, user_line
@@ -390,7 +390,7 @@ class FieldExpression(FieldArithmetic):
         that the formula gives, so the product of two antiperiodic fields is periodic. Raises LayoutError where fields differ or where
         there is no such factor, as of `f + 1`; then `boundary=`, as `Field` takes it, says what is meant.
         """
-        recording.refuse("a field is made", "make it before, and assign to it in the graph")
+        graph_recorder.refuse("a field is made", "make it before, and assign to it in the graph")
         return self._computed(_boundary_of(self) if boundary is None else boundary)
 
     def _computed(self, boundary: Any) -> Any:
@@ -417,7 +417,7 @@ class FieldExpression(FieldArithmetic):
     def __getitem__(self, index: Any) -> Any:
         """Values at global sites, as of a field; all of it is computed."""
         refuse_while_tracing(self)
-        recording.refuse(f"{self!r} is read from Python", "do it before or after")
+        graph_recorder.refuse(f"{self!r} is read from Python", "do it before or after")
         return self._computed(None)[index]  # nobody reads across its edges
 
 

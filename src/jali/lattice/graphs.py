@@ -12,13 +12,13 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from jali import _core, recording
+from jali import _core, graph_recorder
 from jali.errors import ParameterError, RecordingError
 from jali.files import value_shown
 from jali.lattice.expressions import in_order, settle
 from jali.lattice.lattice import Lattice
 from jali.lattice.scalars import Condition, read
-from jali.recording import Tape, line
+from jali.graph_recorder import Tape, line
 
 LOOK_EVERY = 8  # repetitions on a device between two looks at a condition, if nobody says how many
 
@@ -104,7 +104,7 @@ class Graph:
     def run(self, times: int = 1) -> None:
         """Repeats the calls so many times. On a device nobody waits for it."""
         _check("times", times, 0)
-        recording.refuse("a graph runs", "make its calls in the step, or run it before or after")
+        graph_recorder.refuse("a graph runs", "make its calls in the step, or run it before or after")
         with self.lattice.lock:
             self._prepare()
             for _ in range(times):

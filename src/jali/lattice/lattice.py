@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali import _core, comm, devices, recording, settings
+from jali import _core, comm, devices, graph_recorder, settings
 from jali.amounts import counted
 from jali.codegen import target
 from jali.codegen.directions import Direction, directions
@@ -24,7 +24,7 @@ from jali.files import value_shown
 from jali.lattice.base import LatticeBase
 from jali.lattice.domain import ALL, Domain, as_domain
 from jali.lattice.field import Field, wrapped
-from jali.lattice.lost import LeftCounts
+from jali.lattice.overflow import LeftCounts
 from jali.lattice.rank_lock import RankLock
 from jali.lattice.ratio import aligned, how_to_share
 from jali.lattice.scalars import Scalar, variable
@@ -129,7 +129,7 @@ class Lattice(LatticeBase):
             raise ParameterError(
                 f"the communicator is a jali.comm.Communicator, such as jali.comm.current(), not {value_shown(communicator)}"
             )
-        recording.refuse("a lattice is made", "make it before")
+        graph_recorder.refuse("a lattice is made", "make it before")
         self.extents: tuple[int, ...] = tuple(int(n) for n in flat)  # type: ignore[arg-type]
         if max(self.extents) > MOST_EXTENT or math.prod(self.extents) > MOST_SITES:
             raise LayoutError(
@@ -522,7 +522,7 @@ class Lattice(LatticeBase):
         here = self._coordinates(layout)
         there = [c + o for c, o in zip(here, offset, strict=True)]
         found = np.array([int(np.any(self._inside(domain, here) & self._inside(domain, there)))], np.int64)
-        with recording.suspended():  # what ranks tell each other about a call is no part of it
+        with graph_recorder.suspended():  # what ranks tell each other about a call is no part of it
             return bool(self.communicator.all_reduce_sum(found)[0])
 
     def occupied(self, domain: Domain, per: tuple[int, ...]) -> np.ndarray:
@@ -539,7 +539,7 @@ class Lattice(LatticeBase):
         layout = self.layout("float64")
         slices = self.slices_of(per, layout)[self._inside(domain, self._coordinates(layout))]
         found = np.bincount(slices, minlength=nslices)
-        with recording.suspended():
+        with graph_recorder.suspended():
             return np.not_equal(self.communicator.all_reduce_sum(found), 0)
 
     def why_meets(self, domain: Domain, offset: tuple[int, ...], all_offsets: list[tuple[int, ...]]) -> str:

@@ -23,7 +23,7 @@ from jali.lattice.arrays import element_of
 from jali.lattice.boundary import Boundary
 from jali.lattice.field import Field
 from jali.lattice.lattice import Lattice
-from jali.lattice.lost import raise_on_all_ranks
+from jali.lattice.overflow import raise_on_all_ranks
 from jali.lattice.saving import FIELDS, reversed_sites
 
 

@@ -25,7 +25,7 @@ from jali.lattice.field import Field
 from jali.lattice.prefetch import Prefetch, prefetch_of
 from jali.lattice.races import check_races
 from jali.lattice.tuning import tunings_of
-from jali.lattice.visit import Visit, check_arrays, visit_of
+from jali.lattice.launch_layout import Visit, check_arrays, visit_of
 from jali.tune import DEFAULT_LAUNCH, LaunchConfig
 
 MOST_CODED = (

@@ -6,7 +6,7 @@ import threading
 import time
 import warnings
 
-from jali import recording, settings
+from jali import graph_recorder, settings
 from jali.errors import RecordingError
 
 
@@ -20,7 +20,7 @@ class RankLock:
         self.recorded = False  # its holder records a graph, and perhaps waits for other threads
 
     def __enter__(self) -> None:
-        if recording.recorders:
+        if graph_recorder.recorders:
             self.await_recorder()
         self.acquire()
 
@@ -38,7 +38,7 @@ class RankLock:
             elif chosen.watchdog and waited > chosen.watchdog:
                 raise RecordingError(
                     f"another thread has been recording a graph for {waited:.0f} s, and this one waits for it to end; a graph's "
-                    f"function must not wait for threads that use its rank\n  at {recording.line()}"
+                    f"function must not wait for threads that use its rank\n  at {graph_recorder.line()}"
                 )
             elif chosen.wait_warning and waited > chosen.wait_warning and not warned:
                 warned = True

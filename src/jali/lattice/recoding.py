@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jali import _core
 from jali.lattice.arrays import in_rows
-from jali.lattice.lost import LostSites, raise_if_lost
+from jali.lattice.overflow import LostSites, raise_if_lost
 
 if TYPE_CHECKING:
     from jali.lattice.field import Field

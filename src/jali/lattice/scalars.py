@@ -10,7 +10,7 @@ import numbers
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from jali import recording
+from jali import graph_recorder
 from jali.errors import LayoutError, ParameterError
 from jali.files import value_shown
 from jali.lattice.expressions import Node, Place, compute, constant, read_nodes, settle
@@ -150,7 +150,7 @@ class Scalar(_OnPlace):
             targets.append((node, part.place))
             part.told_by(node.tells)
         compute(self.gpu, targets)
-        if recording.recorders and (tape := recording.current()) is not None:
+        if graph_recorder.recorders and (tape := graph_recorder.current()) is not None:
             tape.written += self.parts
         return self
 
@@ -329,7 +329,7 @@ def variable(gpu: Any, value: float | complex) -> Scalar:
     """A Scalar that can be assigned."""
     if not _is_number(value):
         raise ParameterError(f"a scalar begins as a number, not as {value_shown(value)}")
-    recording.refuse("a scalar is made", "make it before, and assign to it in the graph")
+    graph_recorder.refuse("a scalar is made", "make it before, and assign to it in the graph")
     nodes = [constant(x) for x in _reals(value)]
     settle(gpu, nodes)
     for node in nodes:

@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from jali import recording
+from jali import graph_recorder
 from jali.codegen.lines import trace_error
 from jali.codegen.stage_cache import COUNTS
 from jali.codegen.state import tracing
@@ -281,7 +281,7 @@ class SiteFunction:
     @property
     def exhausted(self) -> int:
         """How many `repeat_until`s of all calls so far gave up, on this rank."""
-        recording.refuse("attempts that gave up are counted on the host", "do it before or after")
+        graph_recorder.refuse("attempts that gave up are counted on the host", "do it before or after")
         with self._guard:
             before, gone, bound = self._exhausted_before, list(self._gone), list(self._bound.values())
         derived = sum(d.exhausted for d in [*self.derived.values()])

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from jali import _core, recording
+from jali import _core, graph_recorder
 from jali.comm.device_arrays import DeviceView
 
 
 def why_ranks_need_the_host(lattice: Any) -> str:
     """Why sums of several ranks cannot stay on this lattice's devices, the same on all ranks; empty if they can. The first use is collective."""
-    with recording.suspended():  # what is made by the first use is no part of a graph
+    with graph_recorder.suspended():  # what is made by the first use is no part of a graph
         there, call = lattice.communicator.collectives.on_device(lattice.gpu), _call("sum", 1)
         return (
             ""

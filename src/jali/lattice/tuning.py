@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from jali import _core, recording, settings
+from jali import _core, graph_recorder, settings
 from jali._core import LaunchTrial
 from jali.amounts import counted
 from jali.codegen import cache
@@ -405,7 +405,7 @@ def _recordable_policy(kernel: Any) -> tuple[str, str]:
         reasons.append(f"{policy}: {why or 'its exchanges need the host'}")
     raise RecordingError(
         f"{kernel.program.name} exchanges halos in a way that cannot be recorded ({'; '.join(dict.fromkeys(reasons))}). JALI_HALO_POLICY "
-        f"names the ways\n  at {recording.line()}"
+        f"names the ways\n  at {graph_recorder.line()}"
     )
 
 

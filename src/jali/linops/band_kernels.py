@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jali import recording
+from jali import graph_recorder
 from jali.arrays.array_namespaces import ArrayNamespace, numpy_dtype
 from jali.codegen import cache
 from jali.comm.device_of_array import gpu_of, is_on_device
@@ -33,7 +33,7 @@ class ByKernel(Arithmetic):
     """On the stream of the array's library. Roundings are those of real arrays of NumPy; real and imaginary parts are real numbers."""
 
     def __init__(self, namespace: ArrayNamespace, out: Any) -> None:
-        recording.refuse_call("a derivative of arrays")
+        graph_recorder.refuse_call("a derivative of arrays")
         self.namespace, self.gpu, self.stream = namespace, gpu_of(out), namespace.stream(out)
         dtype = numpy_dtype(out)
         self.precision, self.parts = PRECISIONS[dtype.name], 2 if dtype.kind == "c" else 1

@@ -18,7 +18,7 @@ import numpy as np
 from jali.arrays import DistributedArray, Layout, Partition, communicator_of, layout_of
 from jali.arrays.array_namespaces import namespace_of
 from jali.arrays.layout import Shape, extents
-from jali.comm.given import integer
+from jali.comm.validation import integer
 from jali.errors import ShapeError
 from jali.files import value_shown
 from jali.linops.conversion import in_type, type_of

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from jali.arrays import DistributedArray, StackedDistributedArray
-from jali.comm.given import several
+from jali.comm.validation import several
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown
 from jali.linops.bands import Band, Entry, Term

@@ -17,7 +17,7 @@ from jali.arrays import DistributedArray, StackedDistributedArray, communicator_
 from jali.arrays.array_namespaces import dtype_of_numpy, namespace_of, numpy_dtype
 from jali.arrays.layout import C_ORDER, Layout, Partition, extents
 from jali.comm import Communicator
-from jali.comm.given import several
+from jali.comm.validation import several
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown
 from jali.lattice.field import Field

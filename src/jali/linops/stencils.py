@@ -19,7 +19,7 @@ from jali.arrays.ghosts import GhostExchange, joined
 from jali.arrays.layout import Box, Layout, Shape, extents, layout_of, shape_of, slices_in
 from jali.arrays.piece_exchange import Piece
 from jali.arrays.pool import empty
-from jali.comm.given import integer
+from jali.comm.validation import integer
 from jali.errors import ShapeError
 from jali.files import value_shown
 from jali.linops.band_kernels import arithmetic_on

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jali.comm.given import integer
+from jali.comm.validation import integer
 from jali.errors import ParameterError
 from jali.files import value_shown
 

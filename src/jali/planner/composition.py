@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from jali import _core
 from jali.amounts import counted
-from jali.comm import given
+from jali.comm import validation
 from jali.comm.elements import element_name
 from jali.errors import PlanError
 from jali.files import name_shown, value_shown
@@ -120,7 +120,7 @@ class Buffer:
         return Piece(self, begin, end - begin)
 
     def _index(self, value: int) -> int:
-        return given.whole(f"an index of buffer '{self.name}'", value, 62)
+        return validation.whole(f"an index of buffer '{self.name}'", value, 62)
 
     @property
     def counts(self) -> list[int]:
@@ -143,7 +143,7 @@ class Composition:
     def __init__(self, ranks: int, dtype: npt.DTypeLike = "float64") -> None:
         self.collective: str | None = None  # which of the standard ones
         self.commutes = True  # whether operations do, so that contributions may be combined in any order
-        self._take(_core.Composition(given.whole("the number of ranks", ranks), element_name(dtype)))
+        self._take(_core.Composition(validation.whole("the number of ranks", ranks), element_name(dtype)))
 
     def _take(self, core: _core.Composition) -> None:
         self.core = core
@@ -180,18 +180,18 @@ class Composition:
         """
         name = name_shown(collective).replace("-", "_")
         made = cls.__new__(cls)
-        made.collective, made.commutes = name, given.flag("commutative", commutative)
+        made.collective, made.commutes = name, validation.flag("commutative", commutative)
         made._take(
             _core.standard_composition(
-                given.whole("the number of ranks", ranks),
+                validation.whole("the number of ranks", ranks),
                 name,
                 ("composed" if name == "all_reduce" else "single") if form is None else name_shown(form),
                 element_name(dtype),
                 _integers(count),
-                root=given.whole("root", root),
+                root=validation.whole("root", root),
                 operation="user" if callable(op) else name_shown(op),
                 user=op if callable(op) else None,
-                in_place=given.flag("in_place", in_place),
+                in_place=validation.flag("in_place", in_place),
             )
         )
         return made
@@ -235,13 +235,13 @@ class Composition:
                 f"a buffer has another name than {' and '.join(NO_NAMES)}, which say how a plan runs"
             )
         if count is None:
-            if parts is None or not given.several(parts):
+            if parts is None or not validation.several(parts):
                 raise PlanError(f"buffer '{name}' needs a count of elements, or the sizes of its parts")
             count = sum(_integers(parts))
         counts = _integers(count)
         offsets: list[int] | None = None
-        if parts is not None and not given.several(parts):
-            pieces = given.whole(f"the number of parts of buffer '{name}'", parts)
+        if parts is not None and not validation.several(parts):
+            pieces = validation.whole(f"the number of parts of buffer '{name}'", parts)
             if not 1 <= pieces <= MOST_PARTS:
                 raise PlanError(
                     f"buffer '{name}' in {pieces} parts; it needs at least one, and {MOST_PARTS} are the most"
@@ -255,7 +255,7 @@ class Composition:
                     f"it has {max(counts, default=0)}"
                 )
             offsets = [sum(sizes[:k]) for k in range(len(sizes) + 1)]
-        number = self.core.add_buffer(name, counts, given.flag("input", input))
+        number = self.core.add_buffer(name, counts, validation.flag("input", input))
         made = self._buffers[name] = Buffer(self, number, name, offsets)
         return made
 
@@ -289,7 +289,7 @@ class Composition:
         `reproducible`, which combine in the order of ranks, `a` being of earlier ones. It must not keep the arrays
         (`a` is read-only; without ml_dtypes, bf16 comes as its bits, uint16).
         """
-        self.commutes &= given.flag("commutative", commutative)
+        self.commutes &= validation.flag("commutative", commutative)
         root, others = self._rank(root, "root"), _ranks(sources)
         begin, end = self._place("reduce", source), self._place("reduce", target)
         count = self._agree("reduce", target, source, root, others)
@@ -404,7 +404,7 @@ class Composition:
 
     def _rank(self, number: int, called: str = "rank") -> int:
         """The number of a rank, checked. Raises PlanError where there is none."""
-        number = given.whole(called, number)
+        number = validation.whole(called, number)
         if not 0 <= number < self.ranks:
             raise PlanError(f"{called} {number} does not exist; ranks are 0 to {self.ranks - 1}")
         return number
@@ -447,17 +447,17 @@ def _counts_on(piece: Piece | Buffer, root: int, ranks: RankNumbers) -> Iterable
 def _ranks(ranks: Ranks) -> RankNumbers:
     if isinstance(ranks, str):
         return name_shown(ranks)
-    found = [given.integer(rank) for rank in given.each(ranks)]
-    numbers = [given.whole("rank", rank) for rank in found if rank is not None]
+    found = [validation.integer(rank) for rank in validation.each(ranks)]
+    numbers = [validation.whole("rank", rank) for rank in found if rank is not None]
     if len(numbers) < len(found):
         raise PlanError(
             f"ranks are jali.planner.ALL, jali.planner.OTHERS, a rank or several, not {value_shown(ranks)}"
         )
-    return numbers if given.several(ranks) else numbers[0]
+    return numbers if validation.several(ranks) else numbers[0]
 
 
 def _integers(counts: Counts) -> list[int]:
-    numbers = [given.integer(n) for n in given.each(counts)]
+    numbers = [validation.integer(n) for n in validation.each(counts)]
     if any(n is None for n in numbers):
         raise PlanError(f"counts are integers, not {value_shown(counts)}")
     found = [n for n in numbers if n is not None]

@@ -26,7 +26,7 @@ from typing import Any
 
 from jali import _core, vendors
 from jali.amounts import counted
-from jali.comm import given
+from jali.comm import validation
 from jali.errors import ParameterError
 from jali.files import checked_path, parse_toml, read_bytes, shown, value_shown
 
@@ -191,7 +191,7 @@ class Machine:
 
     def with_nodes(self, nodes: int) -> Machine:
         """The same machine with another number of nodes."""
-        number = given.integer(nodes)
+        number = validation.integer(nodes)
         if number is None or number < 1:
             raise ParameterError(
                 f"machine '{self.name}': nodes = {value_shown(nodes)}; a positive whole number is needed"

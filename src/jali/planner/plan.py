@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from jali import _core
 from jali.amounts import counted, size_text
-from jali.comm import given
+from jali.comm import validation
 from jali.comm.algorithms import COLLECTIVES
 from jali.comm.communicator import Communicator
 from jali.errors import ParameterError, PlanError
@@ -104,7 +104,7 @@ class Plan:
 
     def schedule(self, rank: int) -> _core.Schedule:
         """The schedule of one rank: buffers of the composition, then the scratch. Raises PlanError."""
-        return _core.plan_rank(self.composition.core, self.parameters, given.whole("rank", rank))
+        return _core.plan_rank(self.composition.core, self.parameters, validation.whole("rank", rank))
 
     def check(self) -> None:
         """Prove, over all ranks, that the plan does exactly what the composition says, in any order its steps may take.
@@ -304,9 +304,9 @@ def hierarchy_of(ranks: int, hierarchy: Any) -> _core.Hierarchy:
             f"hierarchy {value_shown(hierarchy)}; give factors like (4, 8), group sizes like [[3, 5]], 'flat' or 'binary'"
         )
     if all(isinstance(sizes, Iterable) and not isinstance(sizes, str) for sizes in levels):
-        sizes = [[given.whole("a group's size in hierarchy", n) for n in of_level] for of_level in levels]
+        sizes = [[validation.whole("a group's size in hierarchy", n) for n in of_level] for of_level in levels]
         return _core.Hierarchy.from_sizes(ranks, sizes)
-    return _core.Hierarchy(ranks, [given.whole("a factor of hierarchy", n) for n in levels])
+    return _core.Hierarchy(ranks, [validation.whole("a factor of hierarchy", n) for n in levels])
 
 
 def parameters_of(
@@ -325,18 +325,18 @@ def parameters_of(
     """Parameters of a plan as people give them (see `Composition.plan`). Raises PlanError, by name, for what is none."""
 
     def number(name: str, value: Any) -> int:
-        return 1 if value is None else given.whole(name, value)
+        return 1 if value is None else validation.whole(name, value)
 
     return _core.PlanParameters(
         hierarchy_of(ranks, hierarchy),
-        libraries=[] if libraries is None else given.names("libraries", libraries),
+        libraries=[] if libraries is None else validation.names("libraries", libraries),
         stripe=number("stripe", stripe),
-        stripe_weights=given.weights("stripe_weights", stripe_weights),
+        stripe_weights=validation.weights("stripe_weights", stripe_weights),
         ring=number("ring", ring),
         depth=number("depth", depth),
-        reproducible=given.flag("reproducible", reproducible),
-        scratch_limit=None if scratch_limit is None else given.memory("scratch_limit", scratch_limit),
-        pack_below=given.memory("pack_below", pack_below),
+        reproducible=validation.flag("reproducible", reproducible),
+        scratch_limit=None if scratch_limit is None else validation.memory("scratch_limit", scratch_limit),
+        pack_below=validation.memory("pack_below", pack_below),
     )
 
 

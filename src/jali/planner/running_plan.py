@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from jali import _core, recording
+from jali import _core, graph_recorder
 from jali._core import RunningPlan as RunningPlan
 from jali.comm.device_arrays import lent_among
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 def collectives_before_graphs(communicator: Communicator) -> _core.Collectives:
     """What a communicator keeps for its collectives, for a plan that a graph may record; it is there before what is recorded."""
-    with recording.suspended():
+    with graph_recorder.suspended():
         return communicator.collectives
 
 
 def record(
-    tape: recording.Tape, running: RunningPlan, there: _core.GpuPlan, buffers: tuple[Any, ...]
+    tape: graph_recorder.Tape, running: RunningPlan, there: _core.GpuPlan, buffers: tuple[Any, ...]
 ) -> None:
     """Appends a run on arrays of a device to a graph."""
     what = f"a plan of {there.what}"
     if not there.recordable:
         named = ", ".join(running.plan.parameters.libraries)
-        recording.refuse_for_host(what, f"with libraries {named}")
+        graph_recorder.refuse_for_host(what, f"with libraries {named}")
     tape.append(what, there.gpu, functools.partial(there, buffers), running, lent_among(buffers))

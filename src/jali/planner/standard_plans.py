@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jali import _core
-from jali.comm import given
+from jali.comm import validation
 from jali.comm.algorithms import COLLECTIVES
 from jali.comm.elements import element_name
 from jali.errors import ParameterError
@@ -47,10 +47,10 @@ def plan_collective(
     if progress is not None and not callable(progress):
         raise ParameterError(f"progress is a function of a text, not {value_shown(progress)}")
     target = machine if isinstance(machine, Machine) else Machine.load(machine)
-    ranks = target.ranks if ranks is None else given.whole("the number of ranks", ranks)
+    ranks = target.ranks if ranks is None else validation.whole("the number of ranks", ranks)
     if ranks < 1:
         raise ParameterError(f"a plan for {ranks} ranks; it needs at least one")
-    root = given.whole("root", root)
+    root = validation.whole("root", root)
     if not isinstance(size, numbers.Real) or isinstance(size, bool) or not 0 <= size < MOST_BYTES:
         raise ParameterError(f"size is a number of bytes below 2^50, not {value_shown(size)}")
     target = machine_for(target, ranks)

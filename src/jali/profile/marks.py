@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
 from jali import settings
-from jali.comm import given
+from jali.comm import validation
 from jali.comm.world import known
 from jali.errors import ParameterError
 from jali.files import value_shown
@@ -72,7 +72,7 @@ _here = _Thread()
 def benchmarks(on: bool) -> Iterator[None]:
     """`benchmark` and `mark` switched on or off for a block, in all threads. Raises ParameterError."""
     global _on
-    before, _on = _on, given.flag("on", on, ParameterError)
+    before, _on = _on, validation.flag("on", on, ParameterError)
     try:
         yield
     finally:

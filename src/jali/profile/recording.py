@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from jali import _core, comm
-from jali.comm import given
+from jali.comm import validation
 from jali.errors import ParameterError
 from jali.files import value_shown
 from jali.profile.load import Load
@@ -58,7 +58,7 @@ class Recording:
     def __init__(self, ranks: comm.Communicator, capacity: int) -> None:
         if not isinstance(ranks, comm.Communicator):
             raise ParameterError(f"a recording takes a communicator of jali, not {value_shown(ranks)}")
-        if (capacity := given.whole("capacity", capacity, error=ParameterError)) < 1:
+        if (capacity := validation.whole("capacity", capacity, error=ParameterError)) < 1:
             raise ParameterError(f"capacity is a number of spans from 1, not {capacity}")
         self.ranks = ranks
         self.spans: list[Span] = []

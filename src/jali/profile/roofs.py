@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from jali.comm import given
+from jali.comm import validation
 from jali.errors import ParameterError
 from jali.files import value_shown
 from jali.profile import device_roofs, host_roofs
@@ -48,10 +48,10 @@ def measure_roofs(gpu: Any = None, threads: int = 1, precisions: Sequence[str] =
 
     Raises CompileError without a compiler, MemoryError, DeviceError, ParameterError.
     """
-    threads = given.whole("threads", threads, error=ParameterError)
+    threads = validation.whole("threads", threads, error=ParameterError)
     if not 1 <= threads <= MOST_THREADS:
         raise ParameterError(f"threads is a whole number from 1 to {MOST_THREADS}, not {threads}")
-    names = given.each(precisions)
+    names = validation.each(precisions)
     if not all(isinstance(name, str) and name in PRECISIONS for name in names):
         raise ParameterError(
             f"precisions are some of {', '.join(map(repr, PRECISIONS))}, not {value_shown(precisions)}"

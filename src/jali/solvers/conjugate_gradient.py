@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from jali.comm.given import integer
+from jali.comm.validation import integer
 from jali.errors import ParameterError, RecordingError, SolverError
 from jali.files import value_shown
 from jali.keywords import named

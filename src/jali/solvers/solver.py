@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jali.comm.given import integer
+from jali.comm.validation import integer
 from jali.errors import ParameterError
 from jali.files import value_shown
 from jali.keywords import named

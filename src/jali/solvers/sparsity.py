@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from jali.comm.given import integer
+from jali.comm.validation import integer
 from jali.errors import ParameterError, SolverError
 from jali.files import value_shown
 from jali.keywords import named

@@ -30,7 +30,7 @@ from jali.arrays.file_formats import Described, FileFormat
 from jali.arrays.file_formats._plain import written_part
 from jali.arrays.layout import Box, Layout, shape_of
 from jali.comm import Communicator
-from jali.comm.given import integer, several
+from jali.comm.validation import integer, several
 from jali.errors import FileFormatError, ParameterError
 from jali.files import checked_path, package_for, read_by, shown, value_shown
 from jali.io.array_formats import Outline
