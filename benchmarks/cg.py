@@ -88,22 +88,22 @@ def main() -> None:
         launches.append(self.graph.operations)
 
     conjugate_gradient._Repeated.__init__ = count  # type: ignore[method-assign]
-    for look_every in (1, 8, 32):
+    for check_interval in (1, 8, 32):
         launches.clear()
 
-        def solve(iterations: int, look_every: int = look_every) -> None:
+        def solve(iterations: int, check_interval: int = check_interval) -> None:
             cg(
                 D.normal,
                 b,
                 rtol=1e-300,
                 maxiter=iterations,
                 must_converge=False,
-                look_every=look_every,
+                check_interval=check_interval,
             )
 
         times = per_iteration(solve, lattice, options.rounds)
-        remarks = f"{(launches[0] - 1) / look_every:g} launches" if launches else ""
-        say(f"cg, the host looks every {look_every}", times, remarks)
+        remarks = f"{(launches[0] - 1) / check_interval:g} launches" if launches else ""
+        say(f"cg, the host looks every {check_interval}", times, remarks)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ import numpy as np
 from jali import _core, comm, devices, tune
 from jali.comm import CclCommunicator, Communicator, DeviceArray
 from jali.comm.launcher import launch
-from jali.comm.launcher_environment import place_under_launcher
+from jali.comm.launcher_environment import find_launcher_environment
 from jali.errors import DeviceError, RankError
 from jali.vendors import library_of
 
@@ -177,8 +177,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--csv", help="appends lines: order, direction, bytes, side, seconds")
     options = parser.parse_args()
-    place = place_under_launcher()
-    if place is None or place.size == 1:
+    under_launcher = find_launcher_environment()
+    if under_launcher is None or under_launcher.size == 1:
         return launch(2, [sys.executable, os.path.abspath(__file__), *sys.argv[1:]])
     ranks = comm.current()
     if ranks.size != 2:

@@ -27,7 +27,7 @@ class CallObserver {
         if (event != PyTrace_CALL && event != PyTrace_C_CALL) return 0;
         const auto code = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
         if (event == PyTrace_C_CALL) {
-            if (!told_.contains(code.ptr())) return 0;
+            if (!reported_.contains(code.ptr())) return 0;
             return result_of(PyObject_CallFunctionObjArgs(called_.ptr(), frame, callee, nullptr)) ? 0 : -1;
         }
         const auto globals = nb::steal(PyFrame_GetGlobals(frame));
@@ -36,21 +36,21 @@ class CallObserver {
             const auto answer = result_of(PyObject_CallFunctionObjArgs(entered_.ptr(), frame, nullptr));
             if (!answer) return -1;
             place->second = meaning(answer);
-            if (place->second == What::tell) told_.insert(code.ptr());
+            if (place->second == What::report) reported_.insert(code.ptr());
         }
         if (place->second == What::aside) aside_ = nb::borrow(reinterpret_cast<PyObject*>(frame));
         return 0;
     }
 
   private:
-    enum class What { ignore, again, aside, tell };
+    enum class What { ignore, again, aside, report };
 
     static What meaning(const nb::object& word) {
         static constexpr const char* words[] = {"ignore", "again", "aside"};
         for (int k = 0; k < 3; ++k)
             if (PyUnicode_Check(word.ptr()) && PyUnicode_CompareWithASCIIString(word.ptr(), words[k]) == 0)
                 return static_cast<What>(k);
-        return What::tell;
+        return What::report;
     }
 
     struct Place {
@@ -69,7 +69,7 @@ class CallObserver {
     nb::object aside_; // a frame; until it returns nothing is heard
     // `entered` keeps code and globals, so no address comes again.
     std::unordered_map<Place, What, Hash> known_;
-    std::unordered_set<PyObject*> told_;
+    std::unordered_set<PyObject*> reported_;
 };
 
 int hear(PyObject* self, PyFrameObject* frame, int event, PyObject* callee) {

@@ -8,7 +8,7 @@
 #include "bind/device_request.hpp"
 #include "bind/errors.hpp"
 #include "bind/host_arrays.hpp"
-#include "bind/recording.hpp"
+#include "bind/graph_recorder.hpp"
 #include "bind/user_operation.hpp"
 
 #include <algorithm>
@@ -514,7 +514,7 @@ class PreparedCall {
         const PlacedArray* placed = any_array().placed;
         if (stream_ && placed == nullptr)
             refuse("`stream` is for arrays in device memory; these are in the host's");
-        const nb::object recorded = tape();
+        const nb::object recorded = recorder();
         if (!recorded.is_none()) {
             if (placed == nullptr || !blocks_)
                 refuse_call((std::string(name_) + (placed == nullptr ? "" : " with blocking=False")).c_str());

@@ -1,7 +1,7 @@
 // The collectives of jali.comm.Communicator as methods: callables that take what a function in Python says,
 // and have its words. What a call does is in collective_call.cpp.
 #include "bind/collective_call.hpp"
-#include "bind/recording.hpp"
+#include "bind/graph_recorder.hpp"
 
 #include <algorithm>
 #include <cstddef>

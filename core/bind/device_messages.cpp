@@ -6,7 +6,7 @@
 #include "bind/ending.hpp"
 #include "bind/errors.hpp"
 #include "bind/placed_array.hpp"
-#include "bind/recording.hpp"
+#include "bind/graph_recorder.hpp"
 #include "schedule/recorded_calls.hpp"
 #include "settings/counted.hpp"
 #include "transport/peer_memory.hpp"
@@ -86,7 +86,7 @@ class Messages {
 template <class Given>
 void start(const Messages& messages, nb::handle stream, Given given) {
     if (messages.empty()) return;
-    if (const nb::object recorded_by = tape(); !recorded_by.is_none()) {
+    if (const nb::object recorded_by = recorder(); !recorded_by.is_none()) {
         nb::module_::import_("jali.comm.device_messages").attr("record")(recorded_by, given(), stream);
         return;
     }

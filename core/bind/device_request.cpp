@@ -1,5 +1,5 @@
 #include "bind/device_request.hpp"
-#include "bind/recording.hpp"
+#include "bind/graph_recorder.hpp"
 
 #include <cstdint>
 #include <utility>

@@ -2,7 +2,7 @@
 #include "device/gpu.hpp"
 #include "bind/errors.hpp"
 #include "bind/vendors.hpp"
-#include "device/numbers.hpp"
+#include "device/scalar_block.hpp"
 
 #include <cstring>
 #include <map>
@@ -202,7 +202,7 @@ void bind_gpu(nb::module_& m) {
             "stream", [](const Gpu& gpu) { return reinterpret_cast<std::uintptr_t>(gpu.stream()); },
             "Handle of the stream that carries jali's work.")
         .def_prop_ro(
-            "recording", [](const Gpu& gpu) { return gpu.is_capturing(gpu.stream()); },
+            "capturing", [](const Gpu& gpu) { return gpu.is_capturing(gpu.stream()); },
             "Whether what is put on jali's stream becomes part of a graph.")
         .def(
             "record",
@@ -344,18 +344,18 @@ void bind_gpu(nb::module_& m) {
             "Puts a kernel that takes one structure on a stream (jali's).")
         .def("occupancy", &Gpu::occupancy, "function"_a, "threads"_a, "Blocks per multiprocessor.");
 
-    nb::class_<Numbers>(m, "Numbers",
+    nb::class_<ScalarBlock>(m, "ScalarBlock",
                         "A few doubles that kernels read by address, and the host when they are there.")
         .def(
             "__init__",
-            [](Numbers* self, std::shared_ptr<Gpu> gpu, int count) {
+            [](ScalarBlock* self, std::shared_ptr<Gpu> gpu, int count) {
                 nb::gil_scoped_release released; // where there is no more memory, the device is waited for
-                new (self) Numbers(std::move(gpu), count);
+                new (self) ScalarBlock(std::move(gpu), count);
             },
             "gpu"_a.none(), "count"_a = 1, "gpu: None on the host.")
-        .def("address", &Numbers::address, "k"_a = 0, "Where kernels find number k.")
-        .def("mirror", &Numbers::mirror, "k"_a = 0,
+        .def("address", &ScalarBlock::address, "k"_a = 0, "Where kernels find number k.")
+        .def("mirror", &ScalarBlock::mirror, "k"_a = 0,
              "Where kernels of a device store it for the host; on the host the same as address.")
-        .def("value", &Numbers::value, "k"_a = 0, "As the host sees it: of a device, after the work so far.")
-        .def("set", &Numbers::set, "k"_a, "value"_a, "On the host.");
+        .def("value", &ScalarBlock::value, "k"_a = 0, "As the host sees it: of a device, after the work so far.")
+        .def("set", &ScalarBlock::set, "k"_a, "value"_a, "On the host.");
 }

@@ -1,6 +1,6 @@
 // Launches and reproducible sums in Python.
 #include "halo/launch.hpp"
-#include "device/numbers.hpp"
+#include "device/scalar_block.hpp"
 #include "halo/footprint.hpp"
 #include "halo/host_launch.hpp"
 #include "halo/launch_trial.hpp"
@@ -72,10 +72,10 @@ void bind_launch(nb::module_& m) {
                std::optional<Vector<std::uint32_t>> masks, int nsums,
                std::optional<nb::ndarray<const std::int32_t, nb::c_contig, nb::device::cpu>> slices,
                int nslices, bool fast, int ncounters, const std::string& policy,
-               const GpuFunction* gpu_kernel, int threads, bool adds, const std::string& name,
+               const GpuFunction* gpu_kernel, int threads, bool in_kernel_reduction, const std::string& name,
                std::tuple<std::int64_t, std::int64_t, std::int64_t, std::uint8_t> cost,
                std::shared_ptr<RowBlocks> rows,
-               std::vector<std::pair<std::shared_ptr<FieldStorage>, std::vector<Offset>>> apart,
+               std::vector<std::pair<std::shared_ptr<FieldStorage>, std::vector<Offset>>> indirect,
                std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> away,
                const std::vector<std::string>& reductions,
                const std::vector<std::tuple<int, int, int, int>>& terms, int nlabels) {
@@ -83,8 +83,8 @@ void bind_launch(nb::module_& m) {
                 d.domain.begin = begin;
                 d.domain.end = end < 0 ? layout->nblocks() : end;
                 d.rows = std::move(rows);
-                for (auto& [field, offsets] : apart)
-                    d.apart.push_back({std::move(field), std::move(offsets)});
+                for (auto& [field, offsets] : indirect)
+                    d.indirect.push_back({std::move(field), std::move(offsets)});
                 d.away = std::move(away);
                 if (blocks) {
                     d.domain.blocks.assign(blocks->data(), blocks->data() + blocks->size());
@@ -112,7 +112,7 @@ void bind_launch(nb::module_& m) {
                 if (slices) d.sums.slice.assign(slices->data(), slices->data() + slices->size());
                 d.sums.nslices = nslices;
                 d.sums.fast = fast;
-                d.sums.added_by_kernel = adds;
+                d.sums.in_kernel_reduction = in_kernel_reduction;
                 d.ncounters = ncounters;
                 d.cost = {name, std::get<0>(cost), std::get<1>(cost), std::get<2>(cost), std::get<3>(cost)};
                 d.policy = &halo_policy(policy, vendor);
@@ -129,9 +129,9 @@ void bind_launch(nb::module_& m) {
             "reads"_a, "writes"_a, "begin"_a = 0, "end"_a = -1, "blocks"_a = nb::none(),
             "masks"_a = nb::none(), "nsums"_a = 0, "slices"_a = nb::none(), "nslices"_a = 1, "fast"_a = false,
             "ncounters"_a = 0, "policy"_a = "", "gpu_kernel"_a.none() = nb::none(), "threads"_a = 0,
-            "adds"_a = false, "name"_a = "kernel", "cost"_a = std::make_tuple(0, 0, 0, 0),
+            "in_kernel_reduction"_a = false, "name"_a = "kernel", "cost"_a = std::make_tuple(0, 0, 0, 0),
             "rows"_a.none() = nb::none(),
-            "apart"_a = std::vector<std::pair<std::shared_ptr<FieldStorage>, std::vector<Offset>>>(),
+            "indirect"_a = std::vector<std::pair<std::shared_ptr<FieldStorage>, std::vector<Offset>>>(),
             "away"_a = std::vector<std::pair<int, std::shared_ptr<FieldStorage>>>(),
             "reductions"_a = std::vector<std::string>(),
             "terms"_a = std::vector<std::tuple<int, int, int, int>>(), "nlabels"_a = 0,
@@ -176,7 +176,7 @@ void bind_launch(nb::module_& m) {
             "ranks; the bits of an int64 where whole numbers were compared.")
         .def(
             "run_into",
-            [](BoundLaunch& self, Numbers& numbers) {
+            [](BoundLaunch& self, ScalarBlock& numbers) {
                 const auto& sums = self.launch->definition().sums;
                 if (sums.count == 0 || numbers.count() != sums.results() * sums.nslices)
                     throw LayoutError("launch: " + std::to_string(sums.results() * sums.nslices) +
@@ -261,7 +261,7 @@ void bind_launch(nb::module_& m) {
             "halos_stale", [](const BoundLaunch& self) { return self.launch->halos_stale(); },
             "Whether a run would exchange halos now; the same on all ranks.")
         .def_prop_ro(
-            "recording",
+            "capturing",
             [](const BoundLaunch& self) {
                 const auto& gpu = self.launch->definition().layout->gpu();
                 return gpu != nullptr && gpu->is_capturing(gpu->stream());

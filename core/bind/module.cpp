@@ -30,7 +30,7 @@ void bind_running_plan(nb::module_& m);
 void bind_checker(nb::module_& m);
 void bind_simulator(nb::module_& m);
 void bind_choice(nb::module_& m);
-void bind_unchanged(nb::module_& m);
+void bind_guard_check(nb::module_& m);
 void bind_call_observer(nb::module_& m);
 
 NB_MODULE(_core, m) {
@@ -64,6 +64,6 @@ NB_MODULE(_core, m) {
     bind_checker(m);
     bind_simulator(m);
     bind_choice(m);
-    bind_unchanged(m);
+    bind_guard_check(m);
     bind_call_observer(m);
 }

@@ -6,7 +6,7 @@
 #include "bind/ending.hpp"
 #include "bind/host_arrays.hpp"
 #include "bind/placed_array.hpp"
-#include "bind/recording.hpp"
+#include "bind/graph_recorder.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -233,7 +233,7 @@ bool start_on_device(BoundPlan& self, const GivenArrays& arrays) {
         return plan.on(gpu);
     }();
     const std::vector<GpuAddress> addresses = arrays.addresses(*there);
-    if (const nb::object recorded_by = tape(); !recorded_by.is_none()) {
+    if (const nb::object recorded_by = recorder(); !recorded_by.is_none()) {
         if (arrays.stream())
             refuse_recorded("a plan on a stream of its own is started", "leave the stream to the graph");
         nb::module_::import_("jali.planner.running_plan")

@@ -25,7 +25,7 @@ class LaunchKernels : public KernelFamily {
         };
         for (const auto& [index, field] : d_.patches) add(field.get());
         for (const auto& [field, parities] : d_.writes) add(field.get());
-        for (const auto& apart : d_.apart) add(apart.field.get());
+        for (const auto& indirect : d_.indirect) add(indirect.field.get());
         for (const HaloRequest& request : launch_.requests) {
             add(request.field.get());
             if (const HaloProducer* producer = request.field->producer())
@@ -514,7 +514,7 @@ class LaunchKernels : public KernelFamily {
             for (GpuAddress word : decoder_.entries<GpuAddress>(a.pack.awaited, a.pack.awaited_count))
                 decoder_.wait(late, word, epoch + 1);
             if (a.end > a.begin)
-                compute_at(late, a.blocks, a.begin, a.end, d_.sums.added_by_kernel ? numbers[4] : a.sums,
+                compute_at(late, a.blocks, a.begin, a.end, d_.sums.in_kernel_reduction ? numbers[4] : a.sums,
                            numbers[5]);
         }
         const int done = decoder_.end(d_.cost.name + " with halos: end", call.stream, std::move(all));
@@ -551,7 +551,7 @@ class LaunchKernels : public KernelFamily {
                                                    label(&field), list_of_ghosts(layout, slab, parity), 0,
                                                    site_bytes});
         }
-        if (d_.sums.added_by_kernel) { // launches add in any order: nobody else may write meanwhile
+        if (d_.sums.in_kernel_reduction) { // launches add in any order: nobody else may write meanwhile
             const auto words =
                 static_cast<std::uint64_t>(d_.sums.nslices) * d_.sums.results() + d_.sums.groups();
             results_.push_back(decoder_.stretch(sums, words * BinnedSum::words * sizeof(std::int64_t)));

@@ -59,10 +59,10 @@ SiteFootprint footprint_at(const LaunchDefinition& launch, std::span<const HaloR
         for (std::int32_t block : positions)
             there[block] |= layout.c_order() || (parities >> (block >= layout.even_blocks()) & 1);
     }
-    for (const LaunchApart& apart : launch.apart) {
-        touched.all_read.push_back(apart.field.get());
+    for (const IndirectAccess& indirect : launch.indirect) {
+        touched.all_read.push_back(indirect.field.get());
         for (const HaloRequest& request : requests)
-            if (request.field == apart.field)
+            if (request.field == indirect.field)
                 for (int parity = 0; parity < 2; ++parity) touched.ghosts.insert({&request, parity});
     }
     return touched;

@@ -128,7 +128,7 @@ void GpuLaunch::prepare_sums() {
         }
         terms_ = gpu_->upload(terms.data(), terms.size() * sizeof terms[0], "sums");
     }
-    if (!sums.added_by_kernel)
+    if (!sums.in_kernel_reduction)
         contributions_ =
             gpu_->allocate(static_cast<std::size_t>(sums.count + sums.labels) * n * sizeof(double), "sums");
     const auto words =
@@ -174,7 +174,7 @@ void GpuLaunch::set_positions(const Positions& positions, std::int64_t first_con
     arguments_[1] = static_cast<std::uint64_t>(positions.end);
     std::uint64_t* parameters = arguments_.data() + 2;
     parameters[0] = positions.blocks.address();
-    if (d.sums.added_by_kernel) {
+    if (d.sums.in_kernel_reduction) {
         parameters[2] = totals_.address();
     } else if (d.sums.count > 0) {
         parameters[2] = contributions_.address() + first_contribution * sizeof(double);
@@ -191,7 +191,7 @@ void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribut
     // Beside an exchange some blocks find no place at first; these must not have the work of a whole wave
     // left.
     const bool beside_exchange = phase == Phase::bulk;
-    if (d.sums.added_by_kernel) // each adds to the device's words
+    if (d.sums.in_kernel_reduction) // each adds to the device's words
         blocks = std::min(blocks, (beside_exchange ? 4 : 1) * resident_blocks_);
     if (d.waves > 0 && !beside_exchange) blocks = std::min(blocks, d.waves * resident_blocks_);
     const DeviceSpan span(*gpu_, stream, phase, d.cost.name, d.cost.of(positions.size()));
@@ -218,10 +218,10 @@ void GpuLaunch::compute() {
 void GpuLaunch::drop_exchanges() {
     if (recorded_) {
         recorded_plans_.push_back(std::move(plans_));
-        recorded_apart_.push_back(std::move(apart_plans_));
+        recorded_indirect_.push_back(std::move(indirect_plans_));
     }
     plans_.clear();
-    apart_plans_.clear();
+    indirect_plans_.clear();
     first_run_.forget();
 }
 
@@ -259,7 +259,7 @@ class GpuLaunch::Computation : public HaloComputation {
         HaloRoles& blocks = roles.blocks;
         if (batch.has(Deed::bulk)) {
             blocks.bulk_blocks = blocks_of(plan_.bulk);
-            if (d.sums.added_by_kernel) blocks.bulk_blocks = std::min(blocks.bulk_blocks, 4 * resident);
+            if (d.sums.in_kernel_reduction) blocks.bulk_blocks = std::min(blocks.bulk_blocks, 4 * resident);
         }
         if (batch.has(Deed::boundary)) {
             const Positions& late = plan_.boundary[batch.stage];
@@ -269,7 +269,7 @@ class GpuLaunch::Computation : public HaloComputation {
             blocks.begin = late.begin;
             blocks.end = late.end;
             blocks.blocks = late.blocks.address();
-            if (d.sums.count > 0 && !d.sums.added_by_kernel)
+            if (d.sums.count > 0 && !d.sums.in_kernel_reduction)
                 blocks.sums = launch_.contributions_.address() + first_of(batch.stage) * sizeof(double);
         }
         return roles;
@@ -360,8 +360,8 @@ void GpuLaunch::check_once() {
 GpuAddress GpuLaunch::run_kernel() {
     check_once();
     prepare();
-    if (!apart_.empty()) first_run_.begins();
-    exchange_apart();
+    if (!indirect_.empty()) first_run_.begins();
+    exchange_indirect();
     GpuAddress order = whole_order_.address();
     if (requests_.empty() || !find_stale()) {
         compute();
@@ -388,7 +388,7 @@ void GpuLaunch::run_leaving_sums() {
     const CallScope call(d.policy->name);
     const HostSpan span(Phase::launch, d.cost.name);
     const GpuAddress order = run_kernel();
-    if (!d.sums.added_by_kernel) deposit(order);
+    if (!d.sums.in_kernel_reduction) deposit(order);
 }
 
 void GpuLaunch::make_ready() {
@@ -429,7 +429,7 @@ void GpuLaunch::deposit(GpuAddress order) {
 void GpuLaunch::reduce(double* sums, GpuAddress order) {
     const auto& d = definition_;
     const auto accumulators = static_cast<std::size_t>(d.sums.nslices) * d.sums.results();
-    if (!d.sums.added_by_kernel) deposit(order);
+    if (!d.sums.in_kernel_reduction) deposit(order);
     // a kernel stores them into the host's memory sooner than a copy would
     HandOverArguments arguments{totals_.address(), reinterpret_cast<GpuAddress>(totals_here_.data()),
                                 static_cast<std::int64_t>(reduced_.size()), ++turn_};
@@ -499,7 +499,7 @@ GpuLaunch::LaunchPlan& GpuLaunch::plan_for(const std::vector<char>& stale) {
 void GpuLaunch::rehearse() {
     make_ready();
     check_once();
-    for_each_stale_apart([this](const ApartHalos& halos) {
+    for_each_stale_indirect([this](const IndirectHalos& halos) {
         with_exchange(halos, [](GpuExchange& exchange, HaloComputation& none) { exchange.rehearse(none); });
     });
     if (!requests_.empty() && find_stale())
@@ -508,15 +508,15 @@ void GpuLaunch::rehearse() {
     mark_written();
 }
 
-void GpuLaunch::exchange_apart(const ApartHalos& halos) {
+void GpuLaunch::exchange_indirect(const IndirectHalos& halos) {
     recorded_ = recorded_ || gpu_->is_capturing(gpu_->stream());
     with_exchange(halos, [](GpuExchange& exchange, HaloComputation& none) { exchange.run(none); });
 }
 
-void GpuLaunch::with_exchange(const ApartHalos& halos, const ExchangeFunction& f) {
+void GpuLaunch::with_exchange(const IndirectHalos& halos, const ExchangeFunction& f) {
     auto& d = definition_;
     where_mapped([&] {
-        auto& exchange = apart_plans_[{&halos, halos.stale}];
+        auto& exchange = indirect_plans_[{&halos, halos.stale}];
         if (!exchange) {
             settle_transport(*halos.layout);
             exchange = std::make_unique<GpuExchange>(halos.layout, halos.requests, halos.stale, *d.policy,

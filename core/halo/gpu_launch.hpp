@@ -35,8 +35,8 @@ class GpuLaunch : public Launch {
     void compute_between(const std::vector<char>& stale) override;
     void prepare_exchange(const std::vector<char>& stale) override { plan_for(stale); }
     void drop_exchanges() override;
-    void exchange_apart(const ApartHalos& halos) override;
-    using Launch::exchange_apart;
+    void exchange_indirect(const IndirectHalos& halos) override;
+    using Launch::exchange_indirect;
     void kernel_changed() override;
     std::vector<double> time(int repetitions, const std::function<void()>& work) override;
 
@@ -61,7 +61,7 @@ class GpuLaunch : public Launch {
     LaunchPlan& plan_for(const std::vector<char>& stale);
     Positions positions_of(const std::vector<std::int32_t>& blocks) const;
     void with_exchange(const std::vector<char>& stale, const ExchangeFunction& f);
-    void with_exchange(const ApartHalos& halos, const ExchangeFunction& f);
+    void with_exchange(const IndirectHalos& halos, const ExchangeFunction& f);
     // Of the kernel that exchanges halos as well, which is compiled when it is first needed: blocks that find
     // a place at a time.
     std::int64_t places_with_halos();
@@ -72,7 +72,7 @@ class GpuLaunch : public Launch {
     void fall_back(const HaloTransport* transport, const std::string& trouble);
     void settle_transport(PlacedLayout& layout);
     void prepare_sums();
-    bool has_halos() const { return !requests_.empty() || !apart_.empty(); }
+    bool has_halos() const { return !requests_.empty() || !indirect_.empty(); }
     void check_once();
     GpuAddress run_kernel(); // and its halos; returns the order of the contributions to sums
     void fill_parameters();
@@ -96,12 +96,12 @@ class GpuLaunch : public Launch {
     std::int64_t resident_with_halos_ = 0; // 0: not known
     std::vector<std::int64_t> reduced_;
     std::map<std::vector<char>, LaunchPlan> plans_;
-    using ApartPlans =
-        std::map<std::pair<const ApartHalos*, std::vector<char>>, std::unique_ptr<GpuExchange>>;
-    ApartPlans apart_plans_;
+    using IndirectPlans =
+        std::map<std::pair<const IndirectHalos*, std::vector<char>>, std::unique_ptr<GpuExchange>>;
+    IndirectPlans indirect_plans_;
     std::vector<std::map<std::vector<char>, LaunchPlan>>
         recorded_plans_; // of other policies: graphs still use them
-    std::vector<ApartPlans> recorded_apart_;
+    std::vector<IndirectPlans> recorded_indirect_;
     bool recorded_ = false; // an exchange is part of a graph
     FirstRun first_run_;
 };

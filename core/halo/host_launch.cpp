@@ -119,9 +119,9 @@ void HostLaunch::run_with_halos(LaunchPlan& plan) {
     plan.exchange->leave_out();
 }
 
-void HostLaunch::exchange_apart(const ApartHalos& halos) {
+void HostLaunch::exchange_indirect(const IndirectHalos& halos) {
     settle_transport();
-    auto& exchange = apart_plans_[{halos.layout.get(), halos.stale}];
+    auto& exchange = indirect_plans_[{halos.layout.get(), halos.stale}];
     if (!exchange)
         exchange = std::make_unique<HaloExchange>(
             halos.layout, halos.requests, halos.stale, *definition_.policy, false, definition_.communicator,
@@ -411,7 +411,7 @@ void HostLaunch::run(double* sums) {
     const auto& d = definition_;
     const CallScope call(d.policy->name);
     prepare();
-    exchange_apart();
+    exchange_indirect();
     if (requests_.empty() || !find_stale()) {
         compute();
     } else {

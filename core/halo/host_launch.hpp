@@ -30,8 +30,8 @@ class HostLaunch : public Launch {
     void compute_between(const std::vector<char>& stale) override { run_with_halos(plan_for(stale)); }
     void prepare_exchange(const std::vector<char>& stale) override { plan_for(stale); }
     void drop_exchanges() override { plans_.clear(); }
-    void exchange_apart(const ApartHalos& halos) override;
-    using Launch::exchange_apart;
+    void exchange_indirect(const IndirectHalos& halos) override;
+    using Launch::exchange_indirect;
     std::vector<double> time(int repetitions, const std::function<void()>& work) override;
 
   private:
@@ -81,7 +81,7 @@ class HostLaunch : public Launch {
 
     std::vector<Worker> workers_;
     std::map<std::vector<char>, LaunchPlan> plans_;
-    std::map<std::pair<const PlacedLayout*, std::vector<char>>, std::unique_ptr<HaloExchange>> apart_plans_;
+    std::map<std::pair<const PlacedLayout*, std::vector<char>>, std::unique_ptr<HaloExchange>> indirect_plans_;
     std::vector<std::int64_t> reduced_;
     ThreadPool::Body body_;
     const LaunchDomain* running_ = nullptr;

@@ -101,9 +101,9 @@ Launch::Launch(LaunchDefinition definition) : definition_(std::move(definition))
             refuse("lane masks have 32 bits, the blocks " + std::to_string(blocks.lanes) + " lanes");
     }
     auto add_touched = [&](FieldStorage* field) {
-        const bool apart = std::any_of(d.apart.begin(), d.apart.end(),
-                                       [&](const LaunchApart& a) { return a.field.get() == field; });
-        if (!apart && (field->layout() != d.layout || d.rows))
+        const bool indirect = std::any_of(d.indirect.begin(), d.indirect.end(),
+                                       [&](const IndirectAccess& a) { return a.field.get() == field; });
+        if (!indirect && (field->layout() != d.layout || d.rows))
             refuse("field '" + field->label() + "' has another layout");
         if (std::find(touched_.begin(), touched_.end(), field) == touched_.end()) touched_.push_back(field);
     };
@@ -118,9 +118,9 @@ Launch::Launch(LaunchDefinition definition) : definition_(std::move(definition))
         if (field->producer() != nullptr) refuse("writes halo item '" + field->label() + "'");
         add_touched(field.get());
     }
-    for (const auto& [field, reads] : d.apart) add_touched(field.get());
+    for (const auto& [field, reads] : d.indirect) add_touched(field.get());
     add_requests();
-    add_apart();
+    add_indirect();
     for (const auto& request : requests_) {
         add_touched(request.field.get());
         if (const auto* producer = request.field->producer()) {
@@ -158,8 +158,8 @@ void Launch::add_requests() {
     stale_.assign(2 * requests_.size(), 0);
 }
 
-void Launch::add_apart() {
-    for (const auto& [field, reads] : definition_.apart) {
+void Launch::add_indirect() {
+    for (const auto& [field, reads] : definition_.indirect) {
         const auto& layout = field->layout();
         if (layout->gpu() != definition_.layout->gpu())
             throw LayoutError("launch: field '" + field->label() + "' is not where the kernel runs");
@@ -169,9 +169,9 @@ void Launch::add_apart() {
             slabs.insert(slabs.end(), at.begin(), at.end());
         }
         if (slabs.empty()) continue;
-        auto same = [&](const ApartHalos& halos) { return halos.layout == layout; };
-        auto found = std::find_if(apart_.begin(), apart_.end(), same);
-        if (found == apart_.end()) found = apart_.insert(apart_.end(), {layout, {}, {}});
+        auto same = [&](const IndirectHalos& halos) { return halos.layout == layout; };
+        auto found = std::find_if(indirect_.begin(), indirect_.end(), same);
+        if (found == indirect_.end()) found = indirect_.insert(indirect_.end(), {layout, {}, {}});
         for (int slab : slabs) request_for(found->requests, field, slab).parities = 3;
         found->stale.assign(2 * found->requests.size(), 0);
     }
@@ -195,7 +195,7 @@ void Launch::check_sums() const {
         for (int k = 0; term.label >= 0 && k < term.entries; ++k)
             if (sums.reduction(term.first + k) != SiteReduction::sum) refuse("entries that are not sums");
     }
-    if (sums.labels > 0 && (!sums.slice.empty() || sums.added_by_kernel))
+    if (sums.labels > 0 && (!sums.slice.empty() || sums.in_kernel_reduction))
         refuse("labels beside slices, or in a kernel that adds");
     if (!sums.slice.empty()) {
         const std::int64_t sites = visited().count * visited().lanes;
@@ -280,13 +280,13 @@ bool Launch::find_stale() {
     return find_stale_of(requests_, stale_, *definition_.layout);
 }
 
-void Launch::for_each_stale_apart(const std::function<void(const ApartHalos&)>& f) {
-    for (ApartHalos& halos : apart_)
+void Launch::for_each_stale_indirect(const std::function<void(const IndirectHalos&)>& f) {
+    for (IndirectHalos& halos : indirect_)
         if (find_stale_of(halos.requests, halos.stale, *halos.layout)) f(halos);
 }
 
-void Launch::exchange_apart() {
-    for_each_stale_apart([this](const ApartHalos& halos) { exchange_apart(halos); });
+void Launch::exchange_indirect() {
+    for_each_stale_indirect([this](const IndirectHalos& halos) { exchange_indirect(halos); });
 }
 
 void Launch::refresh_ghosts(const std::vector<std::pair<std::shared_ptr<FieldStorage>, int>>& changing) {
@@ -295,7 +295,7 @@ void Launch::refresh_ghosts(const std::vector<std::pair<std::shared_ptr<FieldSto
             return (other.second >> parity & 1) && field.depends_on(*other.first);
         });
     };
-    const auto refresh = [&](ApartHalos& halos) {
+    const auto refresh = [&](IndirectHalos& halos) {
         if (!find_stale_of(halos.requests, halos.stale, *halos.layout)) return;
         bool any = false;
         for (std::size_t k = 0; k < halos.stale.size(); ++k) {
@@ -303,11 +303,11 @@ void Launch::refresh_ghosts(const std::vector<std::pair<std::shared_ptr<FieldSto
             halos.stale[k] = halos.stale[k] && !field.untold() && stays(field, k % 2);
             any |= halos.stale[k] != 0;
         }
-        if (any) exchange_apart(halos);
+        if (any) exchange_indirect(halos);
     };
     refreshed_ = {definition_.layout, requests_, stale_};
     refresh(refreshed_);
-    for (ApartHalos& halos : apart_) refresh(halos);
+    for (IndirectHalos& halos : indirect_) refresh(halos);
 }
 
 std::vector<int> Launch::late_directions(const std::vector<char>& stale) const {

@@ -32,7 +32,7 @@ struct LaunchRead {
 
 // A field that the kernel finds by tables of sites, since its layout is not the launch's, and the offsets at
 // which these read it.
-struct LaunchApart {
+struct IndirectAccess {
     std::shared_ptr<FieldStorage> field;
     std::vector<Offset> reads;
 };
@@ -63,7 +63,7 @@ struct LaunchSums {
     std::vector<SiteReduction> how;  // what each result is; empty: all are sums
     std::vector<std::int32_t> slice; // [block][lane]: its slice, or empty for one sum over all sites
     int nslices = 1;
-    bool added_by_kernel = false; // on a device: parameters[2] are the words of the sums themselves
+    bool in_kernel_reduction = false; // on a device: parameters[2] are the words of the sums themselves
     bool fast = false;            // plain double sums: the last bits depend on threads and partition
 
     int results() const { // per slice
@@ -130,7 +130,7 @@ struct LaunchDefinition {
     std::vector<std::pair<int, std::shared_ptr<FieldStorage>>>
         away; // parameter that says how far a field's ghosts are away, in bytes
     std::vector<LaunchRead> reads;
-    std::vector<LaunchApart> apart;
+    std::vector<IndirectAccess> indirect;
     std::vector<std::pair<std::shared_ptr<FieldStorage>, int>> writes; // field, parities
     LaunchDomain domain;
     LaunchSums sums;
@@ -176,7 +176,7 @@ class Launch {
     // Ghosts that it reads: of the kernel's own layout, then of others.
     std::vector<HaloRequest> requests() const {
         std::vector<HaloRequest> all = requests_;
-        for (const ApartHalos& halos : apart_)
+        for (const IndirectHalos& halos : indirect_)
             all.insert(all.end(), halos.requests.begin(), halos.requests.end());
         return all;
     }
@@ -216,15 +216,15 @@ class Launch {
     virtual std::vector<double> time(int repetitions, const std::function<void()>& work) = 0;
 
     // Ghosts of fields of one other layout. They are exchanged before the kernel begins.
-    struct ApartHalos {
+    struct IndirectHalos {
         std::shared_ptr<PlacedLayout> layout;
         std::vector<HaloRequest> requests;
         std::vector<char> stale; // [request][parity]
     };
-    virtual void exchange_apart(const ApartHalos& halos) = 0;
-    void exchange_apart(); // what is stale
+    virtual void exchange_indirect(const IndirectHalos& halos) = 0;
+    void exchange_indirect(); // what is stale
     // The ones of other layouts that are stale, each with its stale parts.
-    void for_each_stale_apart(const std::function<void(const ApartHalos&)>& f);
+    void for_each_stale_indirect(const std::function<void(const IndirectHalos&)>& f);
 
     VisitedBlocks visited() const {
         return definition_.rows ? VisitedBlocks::of(*definition_.rows)
@@ -246,8 +246,8 @@ class Launch {
 
     LaunchDefinition definition_;
     std::vector<HaloRequest> requests_;
-    std::vector<ApartHalos> apart_;
-    ApartHalos refreshed_;               // all requests, where a graph has its ghosts filled before it runs
+    std::vector<IndirectHalos> indirect_;
+    IndirectHalos refreshed_;               // all requests, where a graph has its ghosts filled before it runs
     std::vector<FieldStorage*> touched_; // fields whose ghosts must have room
     std::vector<char> stale_;            // [request][parity]
     std::shared_ptr<LaunchCounters> counters_;
@@ -255,7 +255,7 @@ class Launch {
 
   private:
     void add_requests();
-    void add_apart();
+    void add_indirect();
     void check_sums() const;
 };
 

@@ -115,9 +115,9 @@ RecordedCalls LaunchTrial::record(bool in_graph) {
     if (subject->requests.empty()) return recorded;
     const std::vector<char> all = Launch::all_of(launch_.requests_);
     const auto once = [&] {
-        for (auto& halos : launch_.apart_) {
+        for (auto& halos : launch_.indirect_) {
             halos.stale = Launch::all_of(halos.requests);
-            launch_.exchange_apart(halos);
+            launch_.exchange_indirect(halos);
         }
         if (all.empty()) {
             launch_.compute();
@@ -136,7 +136,7 @@ RecordedCalls LaunchTrial::record(bool in_graph) {
         record_runs(recorded, gpu, *d.communicator, once);
     }
     for (Held& held : held_) held.version = 0;
-    for (const auto& halos : launch_.apart_)
+    for (const auto& halos : launch_.indirect_)
         for (const HaloRequest& request : halos.requests)
             for (int parity = 0; parity < 2; ++parity) request.field->set_held(request.slab, parity, 0);
     return recorded;

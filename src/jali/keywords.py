@@ -30,7 +30,7 @@ ELSEWHERE = {
     "iter_lim": ("maxiter",),
     "limit": ("maxiter",),
     "niterback": ("max_backtracks",),
-    "every": ("look_every",),
+    "every": ("check_interval",),
     "callbacks": ("callback",),
     "callbackz": ("callback_pair",),
     "callbacky": ("callback_pair",),

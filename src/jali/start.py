@@ -30,11 +30,11 @@ def _start() -> None:
 
 def _join_ranks() -> None:
     """Come to where the other ranks of this job wait, if there are any."""
-    from jali.comm.launcher_environment import place_under_launcher
+    from jali.comm.launcher_environment import find_launcher_environment
 
-    place = place_under_launcher()
+    under_launcher = find_launcher_environment()
     alone = settings.of_others("JALI_TRANSPORT").get("JALI_TRANSPORT") in ("self", "thread")
-    if place is None or place.size == 1 or alone:
+    if under_launcher is None or under_launcher.size == 1 or alone:
         return
     _core.replace_settings(_core.read_settings({})[0])  # what ranks need to hear of each other
     with contextlib.suppress(JaliError):  # without MPI nobody waits

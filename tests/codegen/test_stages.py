@@ -17,7 +17,7 @@ from jali.codegen.language import arithmetic
 from jali.codegen.operation import OPERATIONS, Fusion, operation
 from jali.codegen.passes import reachable
 from jali.codegen.stage_cache import COUNTS, STAGES, StageCache
-from jali.codegen.stages import Placement, analyse_program, lower, trace_function, write
+from jali.codegen.stages import Lowering, analyse_program, lower, trace_function, write
 
 
 def made():
@@ -102,11 +102,11 @@ def test_stages_go_with_what_they_are_made_of():
     analysed = analyse_program(
         program_of(lambda X, a, b: b.__setitem__(X, a[X] + a[X + X.directions()[1]]), Real(), Real())
     )
-    lowered = lower(analysed, Placement(4))
+    lowered = lower(analysed, Lowering(4))
     source = write(lowered)
-    assert lower(analysed, Placement(4)) is lowered
+    assert lower(analysed, Lowering(4)) is lowered
     assert write(lowered) is source
-    assert write(lower(analysed, Placement(2))) is not source
+    assert write(lower(analysed, Lowering(2))) is not source
     stages = [weakref.ref(stage) for stage in (analysed, lowered, source)]
     del analysed, lowered, source
     gc.collect()
@@ -115,10 +115,10 @@ def test_stages_go_with_what_they_are_made_of():
 
 def test_a_stage_cannot_be_changed():
     analysed = analyse_program(program_of(lambda X, a: a.__setitem__(X, 2 * a[X]), Real()))
-    lowered = lower(analysed, Placement(4))
+    lowered = lower(analysed, Lowering(4))
     for stage, name in [
         (analysed, "program"),
-        (lowered, "variant"),
+        (lowered, "lowering"),
         (write(lowered), "kernel"),
         (write(lowered).kernel, "text"),
     ]:
@@ -149,11 +149,11 @@ def test_what_two_threads_make_at_once_is_one_thing():
 def test_a_text_of_several_sites_per_thread_has_the_same_parameters():
     lowered = lower(
         analyse_program(program_of(lambda X, a, b: b.__setitem__(X, a[X] * a[X]), SU(3), SU(3))),
-        Placement(1, gpu=True),
+        Lowering(1, gpu=True),
     )
-    one, several = write(lowered), write(lowered, several=True)
-    assert one.kernel.text != several.kernel.text
-    assert one.kernel.parameters == several.kernel.parameters
+    one, multi_site = write(lowered), write(lowered, multi_site=True)
+    assert one.kernel.text != multi_site.kernel.text
+    assert one.kernel.parameters == multi_site.kernel.parameters
 
 
 def test_inspect_has_a_page_for_each_stage():

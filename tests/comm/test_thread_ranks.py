@@ -223,7 +223,7 @@ def test_read_only_array_cannot_receive() -> None:
         ),
         (lambda w: comm.DeviceArray.from_host([1.0], 0), "on a device, such as lattice.gpu, not 0"),
         (lambda w: comm.from_mpi4py(None), "takes a communicator of mpi4py, not None"),
-        (lambda w: comm.place_under_launcher("PMI_RANK"), "a mapping of texts, not 'PMI_RANK'"),
+        (lambda w: comm.find_launcher_environment("PMI_RANK"), "a mapping of texts, not 'PMI_RANK'"),
         (lambda w: comm.relaunch(0, ["info"]), "ranks is a number of ranks from 1, not 0"),
         (lambda w: comm.relaunch(True, ["info"]), "ranks is a whole number, not True"),
         (lambda w: comm.relaunch(1, "info"), "arguments are words of a command line, not 'info'"),

@@ -86,7 +86,7 @@ def test_theta_has_the_normalisation_that_is_said(name: str, n: int) -> None:
 
 
 def test_a_gauge_fixing_is_shown_in_a_line_and_in_a_notebook_with_its_history_folded() -> None:
-    fixed = landau_gauge(warm((4, 4, 4), 2, spread=0.4), look_every=1)
+    fixed = landau_gauge(warm((4, 4, 4), 2, spread=0.4), check_interval=1)
     assert len(fixed.history) > 20
     assert repr(fixed).startswith(
         f"<gauge fixing, {fixed.sweeps} sweeps, functional {fixed.functional:.6g}, theta "
@@ -105,7 +105,7 @@ def test_a_gauge_fixing_is_shown_in_a_line_and_in_a_notebook_with_its_history_fo
 def test_no_sweep_lowers_the_functional(n: int, omega: float) -> None:
     U = warm((4, 4, 6), n, spread=0.5).random_gauge_transform(1)
     for fix in GAUGES.values():
-        history = fix(U, atol=1e-3, omega=omega, look_every=1).history
+        history = fix(U, atol=1e-3, omega=omega, check_interval=1).history
         values = np.array([row[1] for row in history])
         assert len(values) > 5
         assert np.diff(values).min() > -1e-13
@@ -136,7 +136,7 @@ def test_coulomb_gauge_fixes_every_slice_by_itself() -> None:
     U = warm((4, 4, 4, 4), 2)
     V = U.copy()
     V[0][:, :, :, 2] = warm((4, 4, 4, 4), 2, seed=9)[0][:, :, :, 2]
-    one, other = (coulomb_gauge(u, atol=1e-2, look_every=60) for u in (U, V))
+    one, other = (coulomb_gauge(u, atol=1e-2, check_interval=60) for u in (U, V))
     assert one.sweeps == other.sweeps == 60
     a, b = (fixed.transformation.local() for fixed in (one, other))
     same = np.abs(a - b).max(axis=(0, 1, 2, 4, 5)) == 0

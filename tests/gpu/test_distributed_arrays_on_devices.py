@@ -92,7 +92,7 @@ def test_iterations_of_a_solver_are_recorded_as_a_graph(device):
     b[...] = a = np.random.default_rng(1).normal(size=(6, 4))
     op = SiteOperator(screened, screened, (6, 4))
     found = cg(op, b, rtol=1e-10)
-    assert found.look_every > 1
+    assert found.check_interval > 1
     host = Field(Lattice(6, 4), Real())
     host[...] = a
     right = cg(op, host, rtol=1e-10)

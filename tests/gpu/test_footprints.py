@@ -117,7 +117,7 @@ def surface(lattice: jali.Lattice) -> np.ndarray:
 def undeclared(lattice: jali.Lattice, launch: _core.Launch, named: dict[str, Any], stale: bool) -> list[str]:
     """What a run does that its declaration does not say; `stale`: its halos are exchanged in it. Collective."""
     storages = [s for _, s in named["patches"]]
-    storages += [s for s, *_ in (*named["reads"], *named["writes"], *named["apart"])]
+    storages += [s for s, *_ in (*named["reads"], *named["writes"], *named["indirect"])]
     regions = [Region(storage, k) for k, storage in enumerate({id(s): s for s in storages}.values())]
 
     def meet() -> None:

@@ -15,14 +15,14 @@ from jali._core import with_gpu_prelude
 from jali.codegen.emit import emit
 from jali.codegen.formats import FORMATS, stored, wires
 from jali.codegen.recode import copy_program
-from jali.codegen.stages import Placement, analyse_program, lower, write
-from jali.codegen.writer import Variant
+from jali.codegen.stages import Lowering, analyse_program, lower, write
+from jali.codegen.writer import Lowering
 from jali.comm.virtual import virtual_ranks
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lattice"))
 from test_formats import numbers, pairs, random_links, wilson
 from test_halo_items import LINKS, STEPS, argument, norm_ahead, program, wilson_at, wilson_twice
-from test_lost_values import drop_launches_and_look, overflow, overflow_and_sum
+from test_overflow import drop_launches_and_look, overflow, overflow_and_sum
 
 ELEMENTS = (SU(3), SU(2), Spinor(3), Complex(), Real(), Algebra(2), Integer())
 
@@ -133,17 +133,17 @@ def test_fields_of_two_precisions_meet_on_a_device_in_the_wider(device):
 
 
 @pytest.mark.parametrize(
-    ("elements", "precision", "several"),
+    ("elements", "precision", "multi_site"),
     [
         ((Complex(), Integer()), "float32", True),
         *(
-            pytest.param((SU(3), SU(2), Spinor(3), Integer()), precision, several, marks=pytest.mark.full)
+            pytest.param((SU(3), SU(2), Spinor(3), Integer()), precision, multi_site, marks=pytest.mark.full)
             for precision in ("float64", "float32")
-            for several in (False, True)
+            for multi_site in (False, True)
         ),
     ],
 )
-def test_every_row_compiles_for_sm_90(nvrtc, elements, precision, several):
+def test_every_row_compiles_for_sm_90(nvrtc, elements, precision, multi_site):
     """All formats in one text for each element; NVRTC needs no device."""
     for element in elements:
         texts = []
@@ -153,11 +153,11 @@ def test_every_row_compiles_for_sm_90(nvrtc, elements, precision, several):
             except jali.LayoutError:
                 continue
             program = copy_program(storage, storage, precision, 2)
-            texts.append(emit(program, Variant(lanes=1, gpu=True, several=several)).text)
+            texts.append(emit(program, Lowering(lanes=1, gpu=True, multi_site=multi_site)).text)
         assert texts
         names = {"float64": "double", "float32": "float"}
         head = f"#define JALI_LANES 1\n#define JALI_REAL {names[precision]}\n#define JALI_THREADS 128\n#define JALI_BLOCKS 1\n"
-        head += "#define JALI_SITES 2\n#define JALI_WIDTH 2\n" * several
+        head += "#define JALI_SITES 2\n#define JALI_WIDTH 2\n" * multi_site
         assert nvrtc.compile(with_gpu_prelude(f"{head}\n{in_one_program(texts)}"), "rows", "sm_90")
 
 
@@ -215,11 +215,11 @@ def test_runs_for_the_clock_lose_nothing_on_the_wire(there, device, monkeypatch)
         trial = _core.LaunchTrial(kernel.launch)
         trial.prepare_exchange()
         assert len(trial.exchange(2, 2)) == 2
-        counted = [lost.counters.values[1] for lost in kernel.lost]
+        counted = [overflow.counters.values[1] for overflow in kernel.overflow]
         assert len(counted) == 2
         assert lattice.communicator.all_reduce_sum(counted).sum() > 0
         trial.finish()
-        assert [lost.counters.values[1] for lost in kernel.lost] == [0, 0]
+        assert [overflow.counters.values[1] for overflow in kernel.overflow] == [0, 0]
         assert (out[...] == 3).all()
 
     virtual_ranks(2, run)
@@ -235,8 +235,8 @@ def test_kernels_of_halo_items_compile_for_sm_90(wire, nvrtc):
         out[X] = wilson_at(X, psi, U, 0.1)
 
     made = program(hop, [argument(Spinor(3), 8), argument(Spinor(3), 9), LINKS], ["out", "psi", "U"])
-    placement = Placement(1, crossing=tuple(STEPS[:2]), wire=wire, gpu=True)
-    lowered = lower(analyse_program(made), placement)
+    lowering = Lowering(1, crossing=tuple(STEPS[:2]), wire=wire, gpu=True)
+    lowered = lower(analyse_program(made), lowering)
     texts = [write(one).kernel.text for one in (lowered, *(producer for _, producer in lowered.producers))]
     assert len(texts) == 3
     head = "#define JALI_LANES 1\n#define JALI_REAL double\n#define JALI_THREADS 128\n#define JALI_BLOCKS 1\n"

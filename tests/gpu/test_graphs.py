@@ -86,11 +86,11 @@ def test_repeats_until_a_condition_holds_and_looks_now_and_then(device):
         return n >= 10
 
     graph = jali.graph(step, lattice)
-    assert graph.run_until(graph.result, at_most=100, look_every=4) == 12
+    assert graph.run_until(graph.result, at_most=100, check_interval=4) == 12
     assert float(n) == 12
-    assert graph.run_until(graph.result, at_most=3, look_every=2) == 2
-    assert graph.run_until(lambda: n > 100, at_most=5, look_every=2) == 5
-    assert graph.run_until(lambda: n > 20, at_most=50, look_every=1) == 2
+    assert graph.run_until(graph.result, at_most=3, check_interval=2) == 2
+    assert graph.run_until(lambda: n > 100, at_most=5, check_interval=2) == 5
+    assert graph.run_until(lambda: n > 20, at_most=50, check_interval=1) == 2
     assert float(n) == 21
 
 
@@ -353,8 +353,8 @@ def test_mistaken_graphs_are_refused(device):
     for wrong in (-1, 1.5, True):
         with pytest.raises(ParameterError, match="times is a whole number"):
             graph.run(wrong)
-    with pytest.raises(ParameterError, match="look_every is a whole number of at least 1"):
-        graph.run_until(lambda: outside, at_most=1, look_every=0)
+    with pytest.raises(ParameterError, match="check_interval is a whole number of at least 1"):
+        graph.run_until(lambda: outside, at_most=1, check_interval=0)
 
 
 def test_sums_of_several_devices_are_the_same_whether_waited_for_or_not(monkeypatch):
@@ -390,7 +390,7 @@ def test_ranks_repeat_halos_and_leave_together():
         lattice = Lattice(6, 4)
         a, b, n, step = power_iteration(lattice)
         graph = jali.graph(step, lattice)
-        done = graph.run_until(graph.result[1], at_most=30, look_every=3)
+        done = graph.run_until(graph.result[1], at_most=30, check_interval=3)
         return done, graph.read(), a[...].tolist(), b[...].tolist(), float(n)
 
     alone = run()
@@ -475,7 +475,7 @@ def test_what_is_no_condition_is_told_before_anything_is_repeated(device):
     with pytest.raises(ZeroDivisionError):
         graph.run_until(lambda: 1 / 0, at_most=5)
     assert float(y) == 0.0
-    assert graph.run_until(lambda: y > 2.5, at_most=5, look_every=1) == 3
+    assert graph.run_until(lambda: y > 2.5, at_most=5, check_interval=1) == 3
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

@@ -117,20 +117,20 @@ def test_rows_that_need_the_host_are_refused_by_name(policy, use_settings):
         jali.virtual_ranks(2, iterated, "cuda", (6, 4), (1,))
 
 
-def solved(kind, element, precision, look_every):
+def solved(kind, element, precision, check_interval):
     b = random_field(Lattice(6, 4, device=kind), element, precision=precision)
-    found = cg(operator(0.1), b, rtol=1e-10 if precision == "float64" else 1e-05, look_every=look_every)
-    return found.residuals, found.residual, found.x[...].tolist(), found.look_every
+    found = cg(operator(0.1), b, rtol=1e-10 if precision == "float64" else 1e-05, check_interval=check_interval)
+    return found.residuals, found.residual, found.x[...].tolist(), found.check_interval
 
 
 @pytest.mark.short(2)
 @pytest.mark.parametrize("ranks", RANKS)
 @pytest.mark.parametrize(("element", "precision"), [(Real(), "float64"), (Complex(), "float32")], ids=str)
-@pytest.mark.parametrize("look_every", [None, 3])
-def test_iterations_of_a_solver_are_one_graph(element, precision, ranks, look_every):
+@pytest.mark.parametrize("check_interval", [None, 3])
+def test_iterations_of_a_solver_are_one_graph(element, precision, ranks, check_interval):
     *wanted, _ = solved("cpu", element, precision, None)
-    found = jali.virtual_ranks(ranks, solved, "cuda", element, precision, look_every)
-    assert found == [(*wanted, look_every or 8)] * ranks
+    found = jali.virtual_ranks(ranks, solved, "cuda", element, precision, check_interval)
+    assert found == [(*wanted, check_interval or 8)] * ranks
 
 
 def wilson(kind):
@@ -139,7 +139,7 @@ def wilson(kind):
     U = GaugeField(lattice, SU(3)).hot_start(seed=1)
     b = random_field(lattice, Spinor(3))
     found = cg(WilsonDirac(U, 0.3).normal, b, rtol=1e-08)
-    return found.residuals, found.x[...].tolist(), found.look_every
+    return found.residuals, found.x[...].tolist(), found.check_interval
 
 
 def test_wilson_operator_in_a_graph():
@@ -323,7 +323,7 @@ print([t.iterated("cuda", (6, 7), (3, 4)), t.solved("cuda", jali.Real(), "float6
     assert done.stdout.splitlines() == [str(wanted)] * 2
 
 
-def in_a_loop(in_graph, look_every=None):
+def in_a_loop(in_graph, check_interval=None):
     """What collectives, a plan and messages leave beside a halo and a sum, by calls or by repetitions of a graph."""
     lattice = Lattice(6, 4, device="cuda")
     c, gpu = lattice.communicator, lattice.gpu
@@ -364,11 +364,11 @@ def in_a_loop(in_graph, look_every=None):
         graph = jali.graph(turn, lattice)
         assert float(n) == 0
         assert x.to_host().tolist() == given.tolist()  # rehearsals touch nothing
-        if look_every is None:
+        if check_interval is None:
             graph.run(2)
             graph.run(3)
         else:
-            assert graph.run_until(lambda: n > 4.5, at_most=9, look_every=look_every) == 5
+            assert graph.run_until(lambda: n > 4.5, at_most=9, check_interval=check_interval) == 5
     else:
         for _ in range(5):
             turn()
@@ -379,11 +379,11 @@ def in_a_loop(in_graph, look_every=None):
 @pytest.mark.short(2)
 @pytest.mark.parametrize("transport", ["remote-write", "copy-engine", "nccl"])
 @pytest.mark.parametrize("ranks", [2] if REAL else [2, 4])
-@pytest.mark.parametrize("look_every", [None, 5])
-def test_collectives_plans_and_messages_are_parts_of_graphs(ranks, look_every, transport, use_settings):
+@pytest.mark.parametrize("check_interval", [None, 5])
+def test_collectives_plans_and_messages_are_parts_of_graphs(ranks, check_interval, transport, use_settings):
     use_settings(message_transport=transport, device_carrier=transport)
     wanted = jali.virtual_ranks(ranks, in_a_loop, False)
-    assert jali.virtual_ranks(ranks, in_a_loop, True, look_every) == wanted
+    assert jali.virtual_ranks(ranks, in_a_loop, True, check_interval) == wanted
 
 
 def by_library_at_once(in_graph):
@@ -413,15 +413,15 @@ def test_the_library_connects_before_it_is_recorded():
 def test_a_rank_that_makes_a_graph_ready_keeps_no_other_from_recording(transport, monkeypatch, use_settings):
     """The device of rank 0 waits for the rehearsal of rank 1, which comes to it when rank 0 has recorded all of its own."""
     use_settings(message_transport=transport, device_carrier=transport)
-    append = graph_recorder.Tape.append
+    append = graph_recorder.GraphRecorder.append
 
-    def late(tape, *arguments):
+    def late(recorder, *arguments):
         if comm.current().rank == 1:
             time.sleep(0.3)
-        append(tape, *arguments)
+        append(recorder, *arguments)
 
     wanted = jali.virtual_ranks(2, in_a_loop, False)
-    monkeypatch.setattr(graph_recorder.Tape, "append", late)
+    monkeypatch.setattr(graph_recorder.GraphRecorder, "append", late)
     assert jali.virtual_ranks(2, in_a_loop, True) == wanted
 
 

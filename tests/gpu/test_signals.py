@@ -164,7 +164,7 @@ def test_a_kernel_that_waits_for_ghosts_loads_them_by_the_ordinary_path(nvrtc):
     kernel = around.kernels(y, U, x)[0]
     lowered = kernel.binary.source.lowered
     head = "#define JALI_LANES 1\n#define JALI_REAL double\n#define JALI_THREADS 128\n#define JALI_BLOCKS 1\n"
-    head += f"#define JALI_BLOCK_BITS {lowered.variant.block_bits}\n"
+    head += f"#define JALI_BLOCK_BITS {lowered.lowering.block_bits}\n"
     texts = [(PRELUDE / name).read_text() for name in ("signals.hpp", "halos.hpp")]
     lines = ptx_of(nvrtc, head, "".join(texts) + write(lowered, with_halos=True).kernel.text)["kernel"]
     acquires = [k for k, line in enumerate(lines) if re.search(ACQUIRE, line)]

@@ -41,10 +41,10 @@ def random_field(lattice, element, **options):
 def test_histories_are_those_of_the_host(element, precision, device):
     tolerance = 1e-10 if precision == "float64" else 1e-5
     results = []
-    for kind, look_every in (("cpu", None), (device, None), (device, 1), (device, 3)):
+    for kind, check_interval in (("cpu", None), (device, None), (device, 1), (device, 3)):
         b = random_field(Lattice(6, 4, device=kind), element, precision=precision)
-        found = cg(operator(0.1), b, rtol=tolerance, look_every=look_every)
-        assert found.look_every == (look_every or (1 if kind == "cpu" else 8))
+        found = cg(operator(0.1), b, rtol=tolerance, check_interval=check_interval)
+        assert found.check_interval == (check_interval or (1 if kind == "cpu" else 8))
         results.append((found.residuals, found.residual, found.x[...].tolist()))
     assert all(other == results[0] for other in results[1:])
 
@@ -78,19 +78,19 @@ def test_operators_that_need_the_host_are_looked_at_in_every_iteration(device):
         helmholtz(q, p, 1.0 + 0 * float(p[0]))
 
     found = cg(apply, b)
-    assert found.look_every == 1
+    assert found.check_interval == 1
     assert found.residual < 1e-10
     with pytest.raises(RecordingError, match="is read or set from Python"):
-        cg(apply, b, look_every=2)
+        cg(apply, b, check_interval=2)
 
 
 def test_mistakes_are_found_in_the_iteration_that_made_them(device):
     for m2 in (-0.3, -3.0):
         said = []
-        for kind, look_every in (("cpu", 1), (device, None)):
+        for kind, check_interval in (("cpu", 1), (device, None)):
             b = random_field(Lattice(6, 4, device=kind), Real())
             with pytest.raises(SolverError, match="not positive definite") as caught:
-                cg(operator(m2), b, look_every=look_every)
+                cg(operator(m2), b, check_interval=check_interval)
             said.append(str(caught.value))
         assert said[0] == said[1]
 
@@ -100,7 +100,7 @@ def test_mistakes_are_found_in_the_iteration_that_made_them(device):
 def test_devices_of_several_ranks_solve_in_graphs_too(monkeypatch):
     def run():
         found = cg(operator(0.2), random_field(Lattice(6, 4, device="cuda"), Complex()))
-        return found.look_every, found.residuals
+        return found.check_interval, found.residuals
 
     use_fake_gpus(monkeypatch, 2)
     alone = cg(operator(0.2), random_field(Lattice(6, 4), Complex())).residuals

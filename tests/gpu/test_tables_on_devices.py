@@ -26,7 +26,7 @@ def laplacian(X, out, f):
 
 def width_of(kernel):
     """Bits of its codes; 32 where there are none."""
-    return kernel.variant.code_bits
+    return kernel.lowering.code_bits
 
 
 @pytest.mark.short(2)

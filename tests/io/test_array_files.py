@@ -62,7 +62,7 @@ def test_any_array_comes_back_bit_for_bit_by_jali_numpy_and_h5py(
     found = file.read(name_in(format), whole)
     for read in (others, found):
         assert (read.dtype, read.shape, read.tobytes()) == (little.dtype, array.shape, little.tobytes())
-    assert file.arrays[name_in(format)].told["hello"] == "there"
+    assert file.arrays[name_in(format)].metadata["hello"] == "there"
 
 
 @pytest.mark.parametrize("chunk", [100, 1 << 22])
@@ -73,8 +73,8 @@ def test_files_are_bit_identical_for_any_number_of_ranks(tmp_path, monkeypatch, 
     arrays = {"phi": noise((*LATTICE, 3), "<u4")}
     if format == "hdf5":
         arrays["pi"] = noise((*LATTICE, 2, 2), "<u8", seed=1)
-    told = {"phi": {"words": ["a", "b"], "n": 3}}
-    write_arrays(tmp_path / "one", format, LATTICE, Box.whole(LATTICE), arrays, told)
+    metadata = {"phi": {"words": ["a", "b"], "n": 3}}
+    write_arrays(tmp_path / "one", format, LATTICE, Box.whole(LATTICE), arrays, metadata)
     boxes = [Box(*b) for b in product_boxes(LATTICE, CUTS[size])]
 
     def write_and_read(ranks):
@@ -83,7 +83,7 @@ def test_files_are_bit_identical_for_any_number_of_ranks(tmp_path, monkeypatch, 
             name: array[tuple(slice(o, o + n) for o, n in zip(box.origin, box.extents, strict=True))]
             for name, array in arrays.items()
         }
-        write_arrays(tmp_path / "many", format, LATTICE, box, part, told, ranks=ranks)
+        write_arrays(tmp_path / "many", format, LATTICE, box, part, metadata, ranks=ranks)
         file = open_arrays(tmp_path / "one", ranks=ranks)
         return all(np.array_equal(file.read(n or "", box), part[n or "phi"]) for n in file.arrays)
 
@@ -118,9 +118,9 @@ def test_arrays_of_numpy_in_either_order_are_read_by_ranks(tmp_path_factory, dat
 def saved(request, tmp_path):
     """A file of 6 bytes per site, and its array."""
     array = noise((*LATTICE, 3), "<i2")
-    told = {"phi": {"element": "Vector(3, real)", "boundary": ["open", "periodic", "(0.6+0.8j)"]}}
+    metadata = {"phi": {"element": "Vector(3, real)", "boundary": ["open", "periodic", "(0.6+0.8j)"]}}
     path = tmp_path / "a"
-    write_arrays(path, request.param, LATTICE, Box.whole(LATTICE), {"phi": array}, told)
+    write_arrays(path, request.param, LATTICE, Box.whole(LATTICE), {"phi": array}, metadata)
     return path, array, request.param
 
 
@@ -157,7 +157,7 @@ def test_exchanged_sites_are_found(saved) -> None:
 @pytest.mark.parametrize("saved", ["npy"], indirect=True)
 def test_a_flipped_bit_anywhere_else_in_a_npy_file_is_found_or_changes_nothing(saved) -> None:
     path, array, _ = saved
-    good, told = path.read_bytes(), open_arrays(path).arrays[""].told
+    good, metadata = path.read_bytes(), open_arrays(path).arrays[""].metadata
     begin = good.index(array.tobytes())
     for at, bit in itertools.product((*range(begin), *range(begin + array.nbytes, len(good))), (0, 5, 7)):
         bad = bytearray(good)
@@ -170,7 +170,7 @@ def test_a_flipped_bit_anywhere_else_in_a_npy_file_is_found_or_changes_nothing(s
             assert str(path) in str(error)  # noqa: PT017
             continue
         assert np.array_equal(found, array)
-        assert file.arrays[""].told == told
+        assert file.arrays[""].metadata == metadata
 
 
 @pytest.mark.parametrize("saved", ["hdf5"], indirect=True)
@@ -336,9 +336,9 @@ def test_a_tail_is_a_json_object_that_others_can_read(tmp_path) -> None:
     array = noise(LATTICE, "<f4")
     write_arrays(tmp_path / "a", "npy", LATTICE, Box.whole(LATTICE), {"x": array}, {"x": {"element": "Real"}})
     data = (tmp_path / "a").read_bytes()
-    told = json.loads(data[data.index(array.tobytes()) + array.nbytes :])
-    assert (told["format"], told["version"], told["element"]) == ("jali array", 2, "Real")
-    assert set(told) == {"format", "version", "writer", "element", "checksum", "seal"}
+    metadata = json.loads(data[data.index(array.tobytes()) + array.nbytes :])
+    assert (metadata["format"], metadata["version"], metadata["element"]) == ("jali array", 2, "Real")
+    assert set(metadata) == {"format", "version", "writer", "element", "checksum", "seal"}
 
 
 def test_boxes_are_cut_as_the_reference_cuts_them() -> None:

@@ -199,7 +199,7 @@ CALLS = [
         lambda: cg(lambda p, q: None, R, x0=np.zeros(3)),
         "cg: x0 is a vector of the kind of b, Field, not ndarray",
     ),
-    (lambda: cg(lambda p, q: None, R, look_every=0), "look_every is a positive whole number, not 0"),
+    (lambda: cg(lambda p, q: None, R, check_interval=0), "check_interval is a positive whole number, not 0"),
     (lambda: WilsonDirac(5, 0.1), "the links are a GaugeField or a list"),
     (lambda: WilsonDirac([], 0.1), "the links are a GaugeField or a list"),
     (lambda: WilsonDirac([R] * 4, 0.1), "the links are matrices, not Real"),

@@ -48,7 +48,7 @@ def test_the_bytes_that_a_kernel_reads_and_its_share_of_the_cache_decide_what_it
         assert made.launch == (
             f"{WORDS[chosen]}: 0.3 MB in all, of a last-level cache of {share / 1e6:.1f} MB for this rank"
         )
-        assert made.source.count("fetch_ahead<32>") == ASKED[chosen]
+        assert made.source.count("prefetch<32>") == ASKED[chosen]
         assert f"launch {made.launch}" in str(made)
 
 
@@ -57,7 +57,7 @@ def test_asking_ahead_can_be_forced(use_settings, asked):
     use_settings(prefetch=asked)
     made = report(Lattice(4, 4, 4, 4))
     assert made.launch == f"{WORDS[asked]}: JALI_PREFETCH"
-    assert made.source.count("fetch_ahead<32>") == ASKED[asked]
+    assert made.source.count("prefetch<32>") == ASKED[asked]
 
 
 def test_the_reads_that_lead_are_those_that_the_order_of_visits_comes_to_first(use_settings):
@@ -71,7 +71,7 @@ def test_the_reads_that_lead_are_those_that_the_order_of_visits_comes_to_first(u
     lattice = Lattice(8, 8, 8)
     source = jali.inspect(around, lattice.field(Spinor(3)), lattice.field(Spinor(3))).source
     lines = source.splitlines()
-    after = [lines[k + 1] for k, line in enumerate(lines) if "fetch_ahead" in line]
+    after = [lines[k + 1] for k, line in enumerate(lines) if "prefetch" in line]
     assert [line.partition("//")[2].strip() for line in after] == ["x at X + e1", "x at X + e2"]
 
 
@@ -94,7 +94,7 @@ def test_kernels_of_one_site_or_of_small_blocks_leave_it_to_the_processor(monkey
     ):
         lattice = Lattice(8, 8, lanes=lanes)
         made = jali.inspect(function, lattice.field(element), lattice.field(element))
-        assert ("fetch_ahead" in made.source) == asks
+        assert ("prefetch" in made.source) == asks
         assert bool(made.launch) == asks
 
 

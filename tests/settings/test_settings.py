@@ -534,9 +534,9 @@ def test_nothing_else_reads_the_environment() -> None:
     }
     assert found == {
         "core/settings/settings.cpp",
-        "src/jali/codegen/captured.py",  # the environment that site functions of users read
+        "src/jali/codegen/guards.py",  # the environment that site functions of users read
         "src/jali/comm/launcher.py",  # that of the ranks of a launcher, in /proc
-        "src/jali/comm/place.py",
+        "src/jali/comm/launcher_environment.py",
         "src/jali/early.py",
         "src/jali/settings.py",
     }

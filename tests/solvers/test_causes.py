@@ -85,16 +85,16 @@ def upwind(X: Any, out: Any, phi: Any) -> None:
     out[X] = total
 
 
-@pytest.mark.parametrize("look_every", [1, 4])
+@pytest.mark.parametrize("check_interval", [1, 4])
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_fields_of_an_operator_that_is_not_hermitian(ranks: int, look_every: int) -> None:
+def test_fields_of_an_operator_that_is_not_hermitian(ranks: int, check_interval: int) -> None:
     def run() -> None:
         b = Field(Lattice(8, 6), Real())
         b[...] = numbers((8, 6), "float64", 1)
         with pytest.raises(
             SolverError, match=r"has grown to .* from .*: the operator is not Hermitian: <u, A v> = "
         ):
-            cg(lambda p, q: upwind(q, p), b, maxiter=10**6, look_every=look_every)
+            cg(lambda p, q: upwind(q, p), b, maxiter=10**6, check_interval=check_interval)
 
     comm.virtual_ranks(ranks, run)
 

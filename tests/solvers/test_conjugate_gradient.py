@@ -204,12 +204,12 @@ def test_impossible_arguments_are_refused():
         cg(operator(0.3), random_field(), x0=random_field(Complex()))
 
 
-@pytest.mark.parametrize("look_every", [2, 7])
+@pytest.mark.parametrize("check_interval", [2, 7])
 @pytest.mark.parametrize("element", [Real(), Complex()], ids=str)
-def test_result_does_not_depend_on_how_often_the_host_looks(element, look_every):
+def test_result_does_not_depend_on_how_often_the_host_looks(element, check_interval):
     b = random_field(element)
-    each, some = cg(operator(0.2), b), cg(operator(0.2), b, look_every=look_every)
-    assert (each.look_every, some.look_every) == (1, look_every)
+    each, some = cg(operator(0.2), b), cg(operator(0.2), b, check_interval=check_interval)
+    assert (each.check_interval, some.check_interval) == (1, check_interval)
     assert (some.residuals, some.residual) == (each.residuals, each.residual)
     assert np.array_equal(some.x[...], each.x[...])
 
@@ -218,9 +218,9 @@ def test_looking_less_often_gives_up_and_fails_in_the_same_iteration():
     b = random_field()
     for m2, bound in ((0.01, 11), (0.01, 12), (-0.3, 100)):
         results = []
-        for look_every in (1, 4):
+        for check_interval in (1, 4):
             try:
-                found = cg(operator(m2), b, maxiter=bound, must_converge=False, look_every=look_every)
+                found = cg(operator(m2), b, maxiter=bound, must_converge=False, check_interval=check_interval)
                 results.append((found.residuals, found.residual))
             except SolverError as error:
                 results.append(str(error))
@@ -232,7 +232,7 @@ def test_exact_convergence_within_a_graph_leaves_the_solution_as_it_is():
     """On a ring of 6 sites the residual vanishes after 4 steps; what follows must not divide zero by zero."""
     b = random_field(lattice=Lattice(6))
     each = cg(operator(1.0), b, rtol=1e-14, must_converge=False, maxiter=6)
-    some = cg(operator(1.0), b, rtol=1e-14, must_converge=False, maxiter=30, look_every=12)
+    some = cg(operator(1.0), b, rtol=1e-14, must_converge=False, maxiter=30, check_interval=12)
     assert np.all(np.isfinite(some.x[...]))
     assert np.allclose(some.x[...], each.x[...], rtol=1e-13)
 
@@ -246,7 +246,7 @@ def test_operator_that_cannot_be_recorded_is_refused_where_that_was_asked_for():
         cg(
             lambda p, q: apply(p, q) if np.any(p[...]) else None,
             random_field(),
-            look_every=4,
+            check_interval=4,
             rtol=1e-300,
         )
 
@@ -254,7 +254,7 @@ def test_operator_that_cannot_be_recorded_is_refused_where_that_was_asked_for():
 def test_history_with_graphs_is_bit_identical_on_any_number_of_ranks():
     def run():
         b = random_field(Complex(), 3, Lattice(8, 6, 4))
-        found = cg(operator(0.2), b, look_every=5)
+        found = cg(operator(0.2), b, check_interval=5)
         return found.residuals, found.x[...]
 
     residuals, solution = run()

@@ -147,13 +147,13 @@ def test_a_callback_of_fields_sees_the_solution_wherever_the_host_looks() -> Non
 
     b = jali.Field(jali.Lattice(6, 4), jali.Real())
     b[...] = np.random.default_rng(1).normal(size=(6, 4)) * 1e-170  # which is scaled inside
-    for look_every, times in ((None, 6), (5, 2)):
+    for check_interval, times in ((None, 6), (5, 2)):
         seen: list[Any] = []
         found = cg(
             lambda p, q: twice(q, p),
             b,
             rtol=1e-12,
-            look_every=look_every,
+            check_interval=check_interval,
             callback=lambda x, seen=seen: seen.append(x[...]),
         )
         assert len(seen) == times
@@ -198,7 +198,7 @@ A, B = Matrix(np.eye(2)), np.ones(2)
         (lambda: linops.halo_block_split((4,), grid_shape=(1,)), "here it is grid"),
         (lambda: gauge.landau_gauge(links(), tolerance=1e-3), "here it is atol"),
         (lambda: gauge.landau_gauge(links(), limit=3), "here it is maxiter"),
-        (lambda: gauge.coulomb_gauge(links(), every=3), "here it is look_every"),
+        (lambda: gauge.coulomb_gauge(links(), every=3), "here it is check_interval"),
         (lambda: gauge.coulomb_gauge(links(), omga=1.3), "the nearest is omega"),
     ],
 )

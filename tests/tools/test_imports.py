@@ -108,7 +108,7 @@ BELOW = {
     "files",
     "keywords",
     "notebook",
-    "once",
+    "single_instance",
     "processes",
     "settings",
     "version",
@@ -120,12 +120,12 @@ BELOW = {
 MAY_IMPORT = {
     "codegen": BELOW,
     "tune": BELOW | {"codegen"},
-    "recording": BELOW | {"codegen"},
-    "comm": BELOW | {"codegen", "tune", "recording"},
-    "planner": BELOW | {"comm", "recording"},
+    "graph_recorder": BELOW | {"codegen"},
+    "comm": BELOW | {"codegen", "tune", "graph_recorder"},
+    "planner": BELOW | {"comm", "graph_recorder"},
     "torch": BELOW | {"comm"},
     "io": BELOW,
-    "lattice": BELOW | {"codegen", "tune", "recording", "comm", "planner", "devices", "io"},
+    "lattice": BELOW | {"codegen", "tune", "graph_recorder", "comm", "planner", "devices", "io"},
 }
 
 

@@ -319,10 +319,10 @@ def measure(
     if against:
         modules[against] = other_library(against)
     problem = Problem(dims, dtype, comm, engine)
-    told = {**conditions(comm, 2, rounds, dtype), "array": dims, "engine": engine}
+    facts = {**conditions(comm, 2, rounds, dtype), "array": dims, "engine": engine}
     if against:
-        told[against] = getattr(modules[against], "__version__", "unknown")
-    report = Report(told, against)
+        facts[against] = getattr(modules[against], "__version__", "unknown")
+    report = Report(facts, against)
     journal = journal or Journal(rank=comm.rank)
 
     def measured(case: ArrayCase) -> dict[str, Timing]:
@@ -332,13 +332,13 @@ def measure(
         _compare(comm, case, {side: call() for side, call in calls.items()})
         return _timed(problem, calls, case.steps, rounds, seconds)
 
-    def told_of(case: ArrayCase, timings: dict[str, Timing]) -> None:
+    def report_progress(case: ArrayCase, timings: dict[str, Timing]) -> None:
         if progress is not None:
             progress(Cell(case, timings))
 
     for name in names or known:
         case = known[name]
-        timings = journal.case(name, functools.partial(measured, case), functools.partial(told_of, case))
+        timings = journal.case(name, functools.partial(measured, case), functools.partial(report_progress, case))
         if timings is not None:
             report.cells.append(Cell(case, timings))
     return report

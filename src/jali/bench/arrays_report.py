@@ -72,10 +72,10 @@ def write_plot(report: Report, path: Path) -> None:
         axes = figure.add_subplot()
         for number, (side, colour) in enumerate(zip(sides, ("#1f5c99", "#8e8e8e"), strict=False)):
             cases = [(k, c.times_as_fast(side)) for k, c in enumerate(report.cells) if side in c.timings]
-            places = [k + (number - (len(sides) - 1) / 2) * 0.38 for k, _ in cases]
-            axes.barh(places, [speed for _, speed in cases], 0.36, color=colour, label=f"over {side}")
-            for place, (_, speed) in zip(places, cases, strict=True):
-                axes.text(speed, place, f" {speed:.1f}", va="center", fontsize=7)
+            positions = [k + (number - (len(sides) - 1) / 2) * 0.38 for k, _ in cases]
+            axes.barh(positions, [speed for _, speed in cases], 0.36, color=colour, label=f"over {side}")
+            for position, (_, speed) in zip(positions, cases, strict=True):
+                axes.text(speed, position, f" {speed:.1f}", va="center", fontsize=7)
         axes.set_yticks(range(len(report.cells)), [c.case.name for c in report.cells])
         axes.invert_yaxis()
         axes.axvline(1, color="#222222", lw=0.6)

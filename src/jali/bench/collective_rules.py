@@ -170,16 +170,16 @@ def rules_of(
         for condition in (2, 1, 0):
             said = _folded(said, found, condition)
         for type_, in_place, persistent, variant in said:
-            place = {size: number for number, size in enumerate(sorted(sizes[variant]))}
+            position = {size: number for number, size in enumerate(sorted(sizes[variant]))}
             ordered = sorted(found[variant], key=lambda s: s.sizes)
             bounds = [[s.sizes[0], s.sizes[-1]] for s in ordered]
             for before, after in itertools.pairwise(bounds):
-                if place[after[0]] == place[before[1]] + 1:
+                if position[after[0]] == position[before[1]] + 1:
                     before[1] = math.isqrt(before[1] * after[0])
                     after[0] = before[1] + 1
             for stretch, (least, most) in zip(ordered, bounds, strict=True):
-                asked = (type_, in_place, persistent, least, most)
-                rules.append(Rule(collective, *asked, stretch.spec, why(variant, stretch)))
+                requested = (type_, in_place, persistent, least, most)
+                rules.append(Rule(collective, *requested, stretch.spec, why(variant, stretch)))
     return rules
 
 
@@ -224,24 +224,24 @@ def rules_text(
     """
     lines = [f"# {line}".rstrip() for line in comments] + ["version = 1"]
     for rule in rules:
-        asked: dict[str, object] = {
+        requested: dict[str, object] = {
             "collective": rule.collective,
             **conditions,
             "bytes": _bytes(rule.least, rule.most),
         }
         if rule.type is not None:
-            asked["type"] = rule.type
+            requested["type"] = rule.type
         for name in ("in_place", "persistent"):
             if (value := getattr(rule, name)) is not None:
-                asked[name] = value
+                requested[name] = value
         if rule.collective in COMBINING:
-            asked["reproducible"] = False
+            requested["reproducible"] = False
         if rule.collective in WITH_COUNTS:
-            asked["even"] = True
+            requested["even"] = True
         takes = re.split(" by | and ", str(rule.spec))  # whose messages
         if library is not None and any(name.startswith(library.in_specs) for name in takes):
-            asked[library.name] = ".".join(library.version.split(".")[:2])
-        lines += ["", "[[rule]]", *(f"{key} = {_toml(value)}" for key, value in asked.items())]
+            requested[library.name] = ".".join(library.version.split(".")[:2])
+        lines += ["", "[[rule]]", *(f"{key} = {_toml(value)}" for key, value in requested.items())]
         lines.append(f"algorithms = [{_toml(rule.spec)}]")
         if rule.why:
             lines.append(f"why = {_toml(rule.why)}")

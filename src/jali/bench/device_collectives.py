@@ -174,10 +174,10 @@ def measure(
     wrong.
     """
     names = [side.name for side in sides]
-    told = conditions(mpi_of(communicator), 1, rounds, "float32")
-    told |= {"device": gpu.name, "batch": batch, "memory": "of devices", "sizes": SIZES_ARE}
-    told |= next((_about(side.ccl) for side in sides if isinstance(side, LibrarySide)), {})
-    reports = {order: Report({**told, "order": order}, names) for order in orders}
+    facts = conditions(mpi_of(communicator), 1, rounds, "float32")
+    facts |= {"device": gpu.name, "batch": batch, "memory": "of devices", "sizes": SIZES_ARE}
+    facts |= next((_about(side.ccl) for side in sides if isinstance(side, LibrarySide)), {})
+    reports = {order: Report({**facts, "order": order}, names) for order in orders}
     lattice = Lattice(
         2, 2 * communicator.size, device=gpu.kind, grid=(1, communicator.size)
     )  # graphs belong to one
@@ -214,15 +214,15 @@ def measure(
     for collective in collectives:
         for payload in sizes:
             for order in orders:
-                told_of = None if progress is None else partial(_told, progress, order)
+                report_progress = None if progress is None else partial(_report_progress, progress, order)
                 name = f"{collective} {size_text(payload)}, {order}"
-                cell = journal.case(name, partial(measured, collective, payload, order), told_of)
+                cell = journal.case(name, partial(measured, collective, payload, order), report_progress)
                 if cell is not None:
                     reports[order].cells.append(cell)
     return reports
 
 
-def _told(progress: Callable[[Cell, str], object], order: str, cell: Cell) -> None:
+def _report_progress(progress: Callable[[Cell, str], object], order: str, cell: Cell) -> None:
     progress(cell, order)
 
 

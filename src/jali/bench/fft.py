@@ -170,24 +170,24 @@ def measure(
         sides[plain(namespace.name)] = Side((1 + WORK) * bytes_of(x.local), {NATURAL: partial(_plain, x)})
     if against:
         sides[against] = _theirs(x, against)
-    told = {**conditions(mpi_of(ranks), 1, rounds, dtype), "array": dims, "split": repr(x.layout)}
-    told["plan"] = repr(FftPlan(x.layout, result="transposed"))
+    facts = {**conditions(mpi_of(ranks), 1, rounds, dtype), "array": dims, "split": repr(x.layout)}
+    facts["plan"] = repr(FftPlan(x.layout, result="transposed"))
     if against:
-        told[against] = getattr(importlib.import_module(against.replace("-", "_")), "__version__", "unknown")
+        facts[against] = getattr(importlib.import_module(against.replace("-", "_")), "__version__", "unknown")
     xp = getattr(namespace, "xp", None)
     if xp is not None and namespace.name != "numpy":
-        told[namespace.name] = getattr(xp, "__version__", "unknown")
-    report = Report(told, dims, list(providers), pieces, against, device is not None)
+        facts[namespace.name] = getattr(xp, "__version__", "unknown")
+    report = Report(facts, dims, list(providers), pieces, against, device is not None)
 
     journal = journal or Journal(ranks)
 
     def add(name: str, measured: Callable[[], list[Cell]]) -> None:
-        def told_of(cells: list[Cell]) -> None:
+        def report_progress(cells: list[Cell]) -> None:
             for cell in cells:
                 if progress is not None:
                     progress(cell, report)
 
-        found = journal.case(name, measured, told_of)
+        found = journal.case(name, measured, report_progress)
         report.cells += found or []
 
     def one_case(case: str) -> list[Cell]:

@@ -58,8 +58,8 @@ def measure_one_process(
             why = "no room on the host for two arrays"
         except RankError as error:
             wrong = str(error)
-    told = ranks.broadcast_bytes(json.dumps([found, why, wrong]).encode(), 0)
-    found, why, wrong = json.loads(told)
+    answer = ranks.broadcast_bytes(json.dumps([found, why, wrong]).encode(), 0)
+    found, why, wrong = json.loads(answer)
     if wrong:
         raise RankError(wrong)
     return found, why

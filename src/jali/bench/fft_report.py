@@ -111,8 +111,8 @@ def write_plot(report: Report, path: Path) -> None:
         for number, side in enumerate(sides):
             found = [(k, report.cell(case)) for k, case in enumerate(cases)]
             bars = [(k, cell.timings[side].median) for k, cell in found if cell and side in cell.timings]
-            places = [k + (number - (len(sides) - 1) / 2) * 0.8 / len(sides) for k, _ in bars]
-            axes.barh(places, [1e3 * t for _, t in bars], 0.75 / len(sides), label=side)
+            positions = [k + (number - (len(sides) - 1) / 2) * 0.8 / len(sides) for k, _ in bars]
+            axes.barh(positions, [1e3 * t for _, t in bars], 0.75 / len(sides), label=side)
         axes.set_yticks(range(len(cases)), cases)
         axes.invert_yaxis()
         axes.set_xlabel("time in ms")

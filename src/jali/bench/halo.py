@@ -180,8 +180,8 @@ class Clock:
 
     def slowest(self, values: Sequence[float]) -> list[float]:
         """Element by element the largest of all ranks, the same on each."""
-        told = self.ranks.gather_bytes(np.asarray(values, float).tobytes())
-        return [float(x) for x in np.max([np.frombuffer(one, float) for one in told], axis=0)]
+        gathered = self.ranks.gather_bytes(np.asarray(values, float).tobytes())
+        return [float(x) for x in np.max([np.frombuffer(one, float) for one in gathered], axis=0)]
 
 
 class Choices:

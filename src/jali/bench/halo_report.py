@@ -183,9 +183,9 @@ def write_plot(report: Report, path: Path) -> None:
                 low, high = measurement.times[name].quartiles()
                 spread[0].append(median - low * 1e6)
                 spread[1].append(high * 1e6 - median)
-            places = [k + (number - 1) * height for k in range(len(measurements))]
+            positions = [k + (number - 1) * height for k in range(len(measurements))]
             bars.barh(
-                places, medians, height, xerr=spread, color=colours[name], label=name, error_kw={"lw": 0.7}
+                positions, medians, height, xerr=spread, color=colours[name], label=name, error_kw={"lw": 0.7}
             )
         recorded = [
             (k, measurement.median("graph whole") * 1e6)

@@ -49,8 +49,8 @@ def host_device(ranks: Communicator) -> Device:
     for rate in rates:
         ranks.barrier()
         mine.append(max(rate() for _ in range(TRIES)))
-    told = [np.frombuffer(one) for one in ranks.gather_bytes(np.array(mine).tobytes())]
-    memory, cache, float64, float32, calls = map(float, np.min(told, axis=0))
+    gathered = [np.frombuffer(one) for one in ranks.gather_bytes(np.array(mine).tobytes())]
+    memory, cache, float64, float32, calls = map(float, np.min(gathered, axis=0))
     return Device(
         kind="cpu",
         memory=memory / GIGA,

@@ -110,12 +110,12 @@ def measure(
     world = MPI.COMM_WORLD
     rules = settings.current().collective_rules or ""
     baselines = [CALLED] if gpu is None else [BY_HAND, PINNED]
-    told = conditions(world, 3, rounds, DTYPE)
+    facts = conditions(world, 3, rounds, DTYPE)
     if gpu is not None:
-        told |= {"device": gpu.name, "memory": "of devices"}
+        facts |= {"device": gpu.name, "memory": "of devices"}
     orders: Sequence[str] = ("host",) if gpu is None else ORDERS
     reports = {
-        order: HybridReport({**told, "order": order}, [CHOICE, *baselines], baselines=baselines)
+        order: HybridReport({**facts, "order": order}, [CHOICE, *baselines], baselines=baselines)
         for order in orders
     }
     specs = AlgorithmBenchmark(communicator, gpu)

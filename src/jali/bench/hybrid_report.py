@@ -229,6 +229,6 @@ def write_osu(report: HybridReport, path: Path) -> None:
 
 
 def _title(report: HybridReport) -> str:
-    told = report.conditions
-    where = told.get("device", told["processor"])
-    return f"{counted(told['ranks'], 'rank')}, {where}, {told['mpi']}, {told['order']}"
+    facts = report.conditions
+    where = facts.get("device", facts["processor"])
+    return f"{counted(facts['ranks'], 'rank')}, {where}, {facts['mpi']}, {facts['order']}"

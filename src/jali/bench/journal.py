@@ -42,10 +42,10 @@ class Journal:
         self._done: dict[str, tuple[Any, list[Load]]] = {}
         self.lost: dict[str, str] = {}
         self.measured: list[str] = []  # cases, by these ranks
-        told = b""
+        contents = b""
         if path is not None:
-            told = ranks.broadcast_bytes(path.read_bytes() if ranks.rank == 0 else b"", 0)
-        for kind, name, *what in records(told):
+            contents = ranks.broadcast_bytes(path.read_bytes() if ranks.rank == 0 else b"", 0)
+        for kind, name, *what in records(contents):
             if kind == ENDED:
                 self._done[name] = (what[0], what[1])
             elif kind == LOST:
@@ -105,10 +105,10 @@ class Journal:
 
     def conditions(self) -> dict[str, str]:
         """What a reader has to know beside the numbers: the load meanwhile, and cases that are lost."""
-        told = {
+        contents = {
             f"load of {one.host} by others": f"{one.others:.1f} of {one.cores} cores" for one in self.load
         }
-        return told | {name: why for name, why in self.lost.items()}
+        return contents | {name: why for name, why in self.lost.items()}
 
 
 def busy_words(load: Sequence[Load]) -> str:
@@ -129,11 +129,11 @@ def word_for(error: str) -> str:
     return "stalled" if STALL in error else "failed"
 
 
-def records(told: bytes) -> list[tuple[Any, ...]]:
+def records(contents: bytes) -> list[tuple[Any, ...]]:
     """All that were written whole."""
-    stream, found = io.BytesIO(told), []
+    stream, found = io.BytesIO(contents), []
     with contextlib.suppress(EOFError, pickle.UnpicklingError):
-        while stream.tell() < len(told):
+        while stream.tell() < len(contents):
             found.append(pickle.load(stream))
     return found
 

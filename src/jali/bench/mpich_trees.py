@@ -470,10 +470,10 @@ class TreeImporter:
             yield LeftOut(" > ".join(path), node.line, why)
             return
         ours, even = COLLECTIVES[name]
-        asked: dict[str, Condition] = {"collective": frozenset({ours})}
+        requested: dict[str, Condition] = {"collective": frozenset({ours})}
         if even is not None:
-            asked["even"] = even
-        inside = [both for a in alternatives if (both := _both(a, asked)) is not None]
+            requested["even"] = even
+        inside = [both for a in alternatives if (both := _both(a, requested)) is not None]
         yield from self._under(node, inside, name, path)
 
     def _leaf(
@@ -531,8 +531,8 @@ class TreeImporter:
         return specs, ""
 
     def _of_library(self, node: Node, parameters: list[str]) -> tuple[tuple[str, ...], str]:
-        asked = [key.partition("=")[2] for key in parameters if key.startswith("ccl=")]
-        library = asked[0] if asked else "auto"
+        requested = [key.partition("=")[2] for key in parameters if key.startswith("ccl=")]
+        library = requested[0] if requested else "auto"
         if library not in ("auto", "nccl", "rccl"):
             self.fail(node, f"ccl={shown(library)}; there are auto, nccl and rccl")
         if self.memory == "host":

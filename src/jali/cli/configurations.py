@@ -28,7 +28,7 @@ from jali.gauge import SU, GaugeField
 from jali.gauge.field import SAVED, array_of_links, read_links, require_header
 from jali.io.arrays import holds_arrays
 from jali.io.ensemble import checkpoint_folder, links_of
-from jali.io.links import Asked
+from jali.io.links import Expected
 from jali.io.parallel import raised_alike, together
 from jali.lattice import Lattice
 from jali.lattice.saving import FIELDS, OWN
@@ -103,7 +103,7 @@ def load_configuration(
     with raised_alike():
         with together(ranks):
             checked_path(path)
-            asked = Asked.checked(lattice, group, None)
+            expected = Expected.checked(lattice, group, None)
             folder = checkpoint_folder(path) if os.path.isdir(path) else None
             are_arrays = folder is None and holds_arrays(path)
             if folder is None:
@@ -112,10 +112,10 @@ def load_configuration(
         if folder is not None:
             checkpoint = io.open_checkpoint(folder, ranks=ranks)
             if f"{SAVED}0" in checkpoint.fields:
-                return _from_fields(path, checkpoint, asked, ranks, device, verify)
+                return _from_fields(path, checkpoint, expected, ranks, device, verify)
             return _from_run(path, checkpoint, ranks, device, verify)
         if are_arrays:
-            return _from_arrays(path, asked, ranks, device, verify)
+            return _from_arrays(path, expected, ranks, device, verify)
         return _from_file(path, lattice, group, ranks, device, verify)
 
 
@@ -163,7 +163,7 @@ def _from_file(
 
 
 def _from_arrays(
-    path: str, asked: Asked, ranks: Communicator, device: str | None, verify: bool
+    path: str, expected: Expected, ranks: Communicator, device: str | None, verify: bool
 ) -> Configuration:
     """Links in `.npy` or HDF5, of jali or of others."""
     file = io.open_arrays(path, verify=verify, ranks=ranks)
@@ -171,18 +171,18 @@ def _from_arrays(
         outline = array_of_links(file)
         assert outline.dtype is not None
         extents, n, precision = outline.shape[1:-2], outline.shape[-1], 4 * outline.dtype.itemsize
-        asked.agree(path, "its array", lattice=extents, n=n, precision=precision)
+        expected.agree(path, "its array", lattice=extents, n=n, precision=precision)
         _require_planes(path, extents)
         _require_memory(path, extents, n * n * _DOUBLE, ranks)
         whole = Lattice(*extents, communicator=ranks, device=device)
     U = GaugeField.from_file(file, lattice=whole, verify=verify)
-    carries = "checksum" in outline.told
+    carries = "checksum" in outline.metadata
     kind = "jali" if carries and verify else None
     return Configuration(path, file.format, U, min(precision, 64), n, kind, carries_checksum=carries)
 
 
 def _from_fields(
-    path: str, checkpoint: io.Checkpoint, asked: Asked, ranks: Communicator, device: str | None, verify: bool
+    path: str, checkpoint: io.Checkpoint, expected: Expected, ranks: Communicator, device: str | None, verify: bool
 ) -> Configuration:
     """Links in jali's own format, a field for each direction."""
     extents = checkpoint.lattice
@@ -191,10 +191,10 @@ def _from_fields(
         _require_memory(path, extents, checkpoint.fields[f"{SAVED}0"].record_bytes, ranks)
         whole = Lattice(*extents, communicator=ranks, device=device)
     U = GaugeField.from_file(checkpoint, lattice=whole, verify=verify)
-    told = checkpoint.state[FIELDS][f"{SAVED}0"]  # made sense to what has read it
-    precision = 32 if told["precision"] == "float32" else 64
+    metadata = checkpoint.state[FIELDS][f"{SAVED}0"]  # made sense to what has read it
+    precision = 32 if metadata["precision"] == "float32" else 64
     with together(ranks):
-        asked.agree(path, "its manifest", lattice=extents, n=U.n, precision=precision)
+        expected.agree(path, "its manifest", lattice=extents, n=U.n, precision=precision)
     return Configuration(path, OWN, U, precision, U.n, OWN if verify else None)
 
 

@@ -69,8 +69,8 @@ def execute(arguments: argparse.Namespace) -> int:
         if ranks.rank == 0:
             make_folder("--picture", arguments.picture.parent)
     steps = StepProgress(sys.stdout)
-    told = (steps.say, steps.advance) if ranks.rank == 0 and not arguments.json else ()
-    options = examples.Options(engine, arguments.device, *told)
+    callbacks = (steps.say, steps.advance) if ranks.rank == 0 and not arguments.json else ()
+    options = examples.Options(engine, arguments.device, *callbacks)
     start = time.perf_counter()
     with on_device(arguments.device, engine):
         found = module.solve(parameters, options)
@@ -148,9 +148,9 @@ def _check_alone(arguments: argparse.Namespace) -> None:
         "--size": arguments.size,
         "--set": arguments.overrides,
     }
-    if asked := [option for option, value in given.items() if value]:
+    if requested := [option for option, value in given.items() if value]:
         raise ParameterError(
-            f"{' and '.join(asked)} {'is' if len(asked) == 1 else 'are'} for an example: give its name, one of {', '.join(examples.EXAMPLES)}"
+            f"{' and '.join(requested)} {'is' if len(requested) == 1 else 'are'} for an example: give its name, one of {', '.join(examples.EXAMPLES)}"
         )
 
 

@@ -99,17 +99,17 @@ def execute(arguments: argparse.Namespace) -> int:
     ranks = comm.current()
     changed = {} if arguments.rules is None else {"collective_rules": rules_file(arguments.rules)}
     with settings.using(**changed):
-        asked = Asked.of(arguments, ranks)
-        facts = asked.facts()
+        request = Request.of(arguments, ranks)
+        facts = request.facts()
         if ranks.size > 1:
-            facts["here"] = asked.here(ranks)
+            facts["here"] = request.here(ranks)
     if ranks.rank != 0:
         return 0
     print(json.dumps(facts, indent=2) if arguments.json else text_of(facts))
     return 0
 
 
-class Asked:
+class Request:
     """A call that somebody asks about, and where."""
 
     def __init__(self, call: Any, hosts: list[int], kind: str, arguments: argparse.Namespace) -> None:
@@ -118,7 +118,7 @@ class Asked:
         self.versions = versions_of(arguments.versions)
 
     @staticmethod
-    def of(arguments: argparse.Namespace, ranks: Any) -> Asked:
+    def of(arguments: argparse.Namespace, ranks: Any) -> Request:
         """What the arguments mean. Raises ParameterError."""
         collective = arguments.collective.replace("-", "_")
         if collective not in COLLECTIVES:
@@ -165,7 +165,7 @@ class Asked:
             else algorithm_as_written(arguments.algorithm, collective, kind),
             arguments.reproducible,
         )
-        return Asked(call, hosts, kind, arguments)
+        return Request(call, hosts, kind, arguments)
 
     @property
     def size(self) -> int:
@@ -178,7 +178,7 @@ class Asked:
         facts: dict[str, Any] = {
             "collective": call.collective,
             "bytes": self.size,
-            "asked_bytes": self.arguments.size,
+            "requested_bytes": self.arguments.size,
             "type": call.type,
             "operation": call.operation,
             "in_place": call.in_place,
@@ -189,7 +189,7 @@ class Asked:
             "ranks_of_hosts": self.hosts,
             "versions": self.versions,
         }
-        facts["versions_asked"] = _core.rules_ask_for_library()
+        facts["requested_versions"] = _core.rules_ask_for_library()
         facts["algorithms"] = self.specs()
         facts["takes"] = next(
             (spec["algorithm"] for spec in facts["algorithms"] if spec["verdict"] != "not"), None
@@ -204,20 +204,20 @@ class Asked:
 
     def specs(self) -> list[dict[str, Any]]:
         """The algorithms that are tried, in their order, down to the first that is possible in any case."""
-        asked = _core.requested_algorithm(self.call, self.kind != "host")
-        if asked.name and (asked.why == "asked for" or not self._is_of_others(asked.name)):
-            return [self._told(asked, asked.why, [], "", [])]
+        request = _core.requested_algorithm(self.call, self.kind != "host")
+        if request.name and (request.why == "asked for" or not self._is_of_others(request.name)):
+            return [self._reported(request, request.why, [], "", [])]
         found: list[dict[str, Any]] = []
         for ruled in _core.matched_rules(
             self.call, self.hosts, self.kind, self.versions, self.arguments.persistent
         ):
-            place = f"line {ruled.line} of {ruled.file}"
-            found.append(self._told(ruled, place, list(ruled.conditions), ruled.why, found))
+            location = f"line {ruled.line} of {ruled.file}"
+            found.append(self._reported(ruled, location, list(ruled.conditions), ruled.why, found))
             if found[-1]["verdict"] == "takes":
                 break
         return found
 
-    def _told(
+    def _reported(
         self,
         chosen: _core.MatchedRule | _core.CollectiveChoice,
         rule: str,
@@ -467,8 +467,8 @@ def text_of(facts: dict[str, Any]) -> str:
         "in the host's memory" if facts["memory"] == "host" else f"in memory of {facts['memory']} devices",
     ]
     lines = [", ".join(words)]
-    if facts["bytes"] != facts["asked_bytes"]:
-        lines.append(f"  ({facts['asked_bytes']} bytes are no whole elements on all ranks)")
+    if facts["bytes"] != facts["requested_bytes"]:
+        lines.append(f"  ({facts['requested_bytes']} bytes are no whole elements on all ranks)")
     first = True
     for spec in facts["algorithms"]:
         label = "not" if spec["verdict"] == "not" else "takes" if first else "else"
@@ -488,7 +488,7 @@ def text_of(facts: dict[str, Any]) -> str:
             lines.append(f"         if {' and '.join(spec['needs'])}: only the ranks can know")
     if facts["takes"] is None:
         lines.append("  which is an error")
-    if facts["versions_asked"] and not facts["versions"] and facts["memory"] != "host":
+    if facts["requested_versions"] and not facts["versions"] and facts["memory"] != "host":
         lines.append(
             "  rules that ask for a library's version were passed over; --versions says which there is"
         )

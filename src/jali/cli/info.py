@@ -296,7 +296,7 @@ def _mpi_devices(answer: dict[str, Any], why_not: dict[str, str]) -> dict[str, d
     for kind in vendors.names():
         said, late = answer.get("said", {}).get(kind, {}), answer.get("late", "")
         yes = [name for name, value in said.items() if value == 1]
-        told = [name for name, value in others.items() if value == "1" and _is_of(name, kind)]
+        reported = [name for name, value in others.items() if value == "1" and _is_of(name, kind)]
         if current.gpu_aware_mpi in ("0", "1"):
             found[kind] = {
                 "takes": current.gpu_aware_mpi == "1",
@@ -304,8 +304,8 @@ def _mpi_devices(answer: dict[str, Any], why_not: dict[str, str]) -> dict[str, d
             }
         elif kind in why_not:
             found[kind] = {"takes": not why_not[kind], "by": why_not[kind] or "the library says so"}
-        elif yes or told:
-            found[kind] = {"takes": True, "by": f"{yes[0]}() says so" if yes else f"{told[0]}=1"}
+        elif yes or reported:
+            found[kind] = {"takes": True, "by": f"{yes[0]}() says so" if yes else f"{reported[0]}=1"}
         elif "missing" in answer:
             found[kind] = {"takes": None, "by": str(answer["missing"])}
         elif late:

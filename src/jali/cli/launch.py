@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from jali.amounts import counted
 from jali.comm.launcher import relaunch
-from jali.comm.launcher_environment import expected_ranks, place_under_launcher
+from jali.comm.launcher_environment import expected_ranks, find_launcher_environment
 from jali.errors import ParameterError
 
 
@@ -17,8 +17,8 @@ def start_ranks(count: int, arguments: Sequence[str], hung: Callable[[], bool] |
     Returns None if there is nothing to start: one rank is wanted, or this process is one of `count`
     already. Raises ParameterError under a launcher that has started another number of ranks.
     """
-    place = place_under_launcher()
-    started = expected_ranks() or (place.size if place else 1)
+    under_launcher = find_launcher_environment()
+    started = expected_ranks() or (under_launcher.size if under_launcher else 1)
     if started > 1 and started != count:
         raise ParameterError(
             f"-n {count} asks for {counted(count, 'rank')}, but a launcher has started {started} already; "

@@ -52,12 +52,12 @@ def _text(path: Path) -> str:
 
 def plug_in_names(library: str, environment: Mapping[str, str]) -> list[str]:
     """The files that a library ("nccl", "rccl") tries as its network plug-in, in order; none where it is told to have none."""
-    asked = environment.get("NCCL_NET_PLUGIN", "")
-    if asked == "none":
+    requested = environment.get("NCCL_NET_PLUGIN", "")
+    if requested == "none":
         return []
-    if not asked:
+    if not requested:
         return [f"lib{library}-net.so"]
-    return [f"lib{library}-net-{asked}.so", asked]
+    return [f"lib{library}-net-{requested}.so", requested]
 
 
 def plug_in(library: str, environment: Mapping[str, str]) -> dict[str, Any]:

@@ -77,16 +77,16 @@ def parse_parameters(text: str, source: str = "parameters", overrides: Iterable[
     lines = text.splitlines()
     table = parameter_specs()
     problems: list[str] = []
-    told: dict[str, _Said] = {}
-    _collect(document, table, lambda *path: _origin(source, lines, *path), told, problems)
+    stated: dict[str, _Said] = {}
+    _collect(document, table, lambda *path: _origin(source, lines, *path), stated, problems)
     for override in overrides:
         try:
             spec, value = _parse_override(override, table)
         except ParameterError as error:
             problems.append(str(error))
         else:
-            told[spec.path] = (value, f"--set {shown(override, 80)}")
-    return _build(table, told, source, problems)
+            stated[spec.path] = (value, f"--set {shown(override, 80)}")
+    return _build(table, stated, source, problems)
 
 
 def render_parameters(parameters: RunParameters) -> str:
@@ -130,7 +130,7 @@ def _collect(
     document: dict[str, Any],
     table: Sequence[ParameterSpec],
     origin: Any,
-    told: dict[str, _Said],
+    stated: dict[str, _Said],
     problems: list[str],
 ) -> None:
     """Sort the values of a document into ``told``; what has no place goes to ``problems``."""
@@ -146,7 +146,7 @@ def _collect(
         else:
             for name, value in content.items():
                 if any(spec.path == f"{section}.{name}" for spec in table):
-                    told[f"{section}.{name}"] = (value, origin(section, name))
+                    stated[f"{section}.{name}"] = (value, origin(section, name))
                 else:
                     problems.append(f"{origin(section, name)}: {_unknown_key(section, name, table)}")
 
@@ -217,12 +217,12 @@ def _parse_override(override: str, table: Sequence[ParameterSpec]) -> tuple[Para
 
 
 def _build(
-    table: Sequence[ParameterSpec], told: dict[str, _Said], source: str, problems: list[str]
+    table: Sequence[ParameterSpec], stated: dict[str, _Said], source: str, problems: list[str]
 ) -> RunParameters:
     values: dict[str, dict[str, Any]] = {spec.section: {} for spec in table}
     for spec in table:
-        if spec.path in told:
-            value, origin = told[spec.path]
+        if spec.path in stated:
+            value, origin = stated[spec.path]
             try:
                 values[spec.section][spec.name] = _encodable(spec.check(value))
             except ValueError as error:
@@ -236,7 +236,7 @@ def _build(
         hints = get_type_hints(RunParameters)
         parameters = RunParameters(**{section: hints[section](**keys) for section, keys in values.items()})
         for path, complaint in find_inconsistencies(parameters):
-            origin = told[path][1] if path in told else source
+            origin = stated[path][1] if path in stated else source
             problems.append(f"{origin}: {path.partition('.')[2]} {complaint}")
         if not problems:
             return parameters

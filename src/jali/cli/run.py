@@ -376,12 +376,12 @@ def _headline(run: Run) -> str:
     update = p.update
     algorithm = f"{update.heatbath} {algorithms()[update.algorithm].title}"
     ranks = "1 rank" if math.prod(lattice.grid) == 1 else f"ranks {' x '.join(map(str, lattice.grid))}"
-    place = "" if lattice.gpu is None else f", {lattice.gpu.name}"
+    on_device = "" if lattice.gpu is None else f", {lattice.gpu.name}"
     text = (
         f"{p.gauge.group} on {' x '.join(map(str, lattice.extents))}, {ACTIONS[p.gauge.action].title}, "
         f"beta = {p.gauge.beta:g}: "
         f"{update.thermalisation} + {update.sweeps} sweeps of {algorithm} + {update.overrelaxation} "
-        f"overrelaxation, seed {p.run.seed}, {p.run.precision}, {ranks}{place}"
+        f"overrelaxation, seed {p.run.seed}, {p.run.precision}, {ranks}{on_device}"
     )
     return text if run.chain.sweep == 0 else f"{text}; resumed after sweep {run.chain.sweep}"
 

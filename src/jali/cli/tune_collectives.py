@@ -170,11 +170,11 @@ class Tuning:
         self.done: dict[Cell, Measured] = {}
         self.verified: dict[Cell, dict[str, list[float]]] = {}
         self.found: dict[Variant, list[Stretch]] = {}
-        self.told: set[str] = set()  # carriers that are not possible, and why algorithms are not
+        self.reported: set[str] = set()  # carriers that are not possible, and why algorithms are not
         self.specs = AlgorithmBenchmark(ranks, gpu)
 
     @property
-    def asked(self) -> dict[str, object]:
+    def requested(self) -> dict[str, object]:
         """The conditions that all rules have."""
         return {
             "memory": self.kind,
@@ -200,9 +200,9 @@ class Tuning:
         with together(self.ranks):
             if self.ranks.rank == 0:
                 found = self._state_there()
-        told = json.loads(self.ranks.broadcast_bytes(found, 0) or b"[]")
+        reported = json.loads(self.ranks.broadcast_bytes(found, 0) or b"[]")
         wanted = {(c.variant, c.payload): c for c in self.wanted}
-        for entry in told:
+        for entry in reported:
             cell = wanted.get((_variant_of(entry), entry["bytes"]))
             if cell is not None:
                 self.done[cell] = Measured(entry["bytes"], entry["times"], entry["impossible"], entry["far"])
@@ -234,10 +234,10 @@ class Tuning:
                 )
             return b""
         try:
-            told = json.loads(read_bytes(self.state, MOST_STATE, "an interrupted `jali tune collectives`"))
-            if told["format"] != FORMAT:
-                raise ValueError(f"format {told['format']!r}")
-            before, entries = dict(told["conditions"]), list(told["cells"])
+            reported = json.loads(read_bytes(self.state, MOST_STATE, "an interrupted `jali tune collectives`"))
+            if reported["format"] != FORMAT:
+                raise ValueError(f"format {reported['format']!r}")
+            before, entries = dict(reported["conditions"]), list(reported["cells"])
             for entry in entries:
                 _check_entry(entry)
         except FileNotFoundError:
@@ -271,8 +271,8 @@ class Tuning:
         specs = specs_of(cell.variant.collective, self.kind, self.hosts)
         for spec in specs:
             why = found.impossible.get(str(spec))
-            if why is not None and (spec.carrier or why) not in self.told:
-                self.told.add(spec.carrier or why)
+            if why is not None and (spec.carrier or why) not in self.reported:
+                self.reported.add(spec.carrier or why)
                 self.say(f"not possible: {spec}{', ...' if spec.carrier else ''}: {shown(why)}")
         self.say(cell_text(cell.variant, size_text(cell.payload), found.times, len(specs)))
 
@@ -296,7 +296,7 @@ class Tuning:
         )
         token = self.ranks.broadcast_bytes(secrets.token_hex(8).encode(), 0).decode()
         file = Path(tempfile.gettempdir(), f"jali-rules-{token}-{os.getpid()}.toml")
-        text = rules_text(self._rules(), self.asked, [], self.library)
+        text = rules_text(self._rules(), self.requested, [], self.library)
         with together(self.ranks):
             file.write_text(text)
         try:
@@ -333,7 +333,7 @@ class Tuning:
                 lost.setdefault(cell.variant, []).append(cell.payload)
         self.found = {v: without(of, lost.get(v, ())) for v, of in self.found.items()}
         rules = self._rules()
-        text = rules_text(rules, self.asked, self._comments(lines), self.library)
+        text = rules_text(rules, self.requested, self._comments(lines), self.library)
         with together(self.ranks):
             if self.ranks.rank == 0:
                 _core.check_rules(text, str(self.out))
@@ -440,11 +440,11 @@ class Tuning:
         found: dict[Cell, None] = {}  # in order, each once
         for name in arguments.only or collectives.COLLECTIVES:
             collective = name.replace("-", "_")
-            places = ([False, True] if arguments.in_place else [False]) if collective in IN_PLACE else [None]
+            in_place_choices = ([False, True] if arguments.in_place else [False]) if collective in IN_PLACE else [None]
             graphs = [None] if self.gpu is None else [False, True] if arguments.graphs else [False]
-            for dtype, place, graph in itertools.product(arguments.dtypes, places, graphs):
+            for dtype, in_place, graph in itertools.product(arguments.dtypes, in_place_choices, graphs):
                 item = np.dtype(dtype).itemsize * chunks_of(collective, self.ranks.size)
-                variant = Variant(collective, core_type(dtype), place, graph)
+                variant = Variant(collective, core_type(dtype), in_place, graph)
                 for size in collectives.sizes_between(
                     arguments.smallest, arguments.largest, arguments.factor
                 ):
@@ -455,19 +455,19 @@ class Tuning:
     def _conditions(self) -> dict[str, object]:
         """What was measured, and where: what is to be the same for times to be compared."""
         ours = {k: v for k, v in dict(settings.current().differing()).items() if k not in NOT_OURS}
-        told: dict[str, object] = {"jali": __version__}
+        reported: dict[str, object] = {"jali": __version__}
         if self.ranks.transport == "mpi":
             from mpi4py import MPI
 
-            told["mpi"] = " ".join(MPI.Get_library_version().split("\n")[0].rstrip("\0").split())
+            reported["mpi"] = " ".join(MPI.Get_library_version().split("\n")[0].rstrip("\0").split())
         else:
-            told["ranks are"] = f"of {self.ranks.transport}"
-        told |= {"processor": collectives.processor(), "cores": os.cpu_count(), **self.asked}
+            reported["ranks are"] = f"of {self.ranks.transport}"
+        reported |= {"processor": collectives.processor(), "cores": os.cpu_count(), **self.requested}
         if self.gpu is not None:
-            told["device"] = self.gpu.name
+            reported["device"] = self.gpu.name
         if self.library is not None:
-            told["library"] = f"{self.library.name} {self.library.version}"
-        return told | {"rounds": self.arguments.rounds, "settings": ours or "all defaults"}
+            reported["library"] = f"{self.library.name} {self.library.version}"
+        return reported | {"rounds": self.arguments.rounds, "settings": ours or "all defaults"}
 
     def _library(self) -> Library | None:
         """That of the devices' vendor, where it can be used; on hosts MPI's, where ranks are its."""

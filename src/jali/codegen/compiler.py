@@ -132,11 +132,11 @@ def _find(cxx: str, path: str) -> Compiler:
             version = Path(ziglang.__file__).parent
             command = (sys.executable, "-m", "ziglang", "c++")
             return Compiler(command, "ziglang", f"{version} {os.stat(version).st_mtime_ns}")
-    asked = (
+    requested = (
         f"CXX is set to {cxx!r}, which is not on the PATH" if cxx else "no c++, g++ or clang++ is on the PATH"
     )
     raise CompileError(
-        f"kernels need a C++ compiler: {asked}. Install one (Debian/Ubuntu: apt install g++; Fedora: dnf install gcc-c++; "
+        f"kernels need a C++ compiler: {requested}. Install one (Debian/Ubuntu: apt install g++; Fedora: dnf install gcc-c++; "
         "any system: pip install ziglang) or set CXX"
     )
 

@@ -16,8 +16,8 @@ from jali.codegen.items import Item
 from jali.codegen.local_arrays import LocalArrays
 from jali.codegen.operation import OPERATIONS
 from jali.codegen.passes import Analysis, analyse, reachable
-from jali.codegen.sites_per_thread import SeveralSites, most_neighbours
-from jali.codegen.writer import KernelParameter, Value, Variant, Writer, coordinate_text, place_text
+from jali.codegen.sites_per_thread import SitesPerThread, most_neighbours
+from jali.codegen.writer import KernelParameter, Value, Lowering, Writer, coordinate_text, location_text
 
 FIRST_PARAMETER = 8  # parameters 0 to 7 belong to the launcher (ARCHITECTURE.md, section 3)
 LEAST_STREAMED = 4  # reals read per site; with fewer, finding the position takes as long as reading it
@@ -34,16 +34,16 @@ class KernelText:
     most_neighbours: int  # of a device, that a thread may load together
 
 
-def counts_lost(program: SiteProgram) -> bool:
+def counts_overflow(program: SiteProgram) -> bool:
     """Whether a kernel counts sites whose values a field's format cannot hold, in counters[1]."""
     written = {e.slot for e in program.effects if isinstance(e, Store)}
     return any(program.fields[slot].storage.counts(program.precision) for slot in written)
 
 
-def emit(program: SiteProgram, variant: Variant) -> KernelText:
+def emit(program: SiteProgram, lowering: Lowering) -> KernelText:
     """The C++ text of a program."""
-    elsewhere = frozenset().union(*(item.cone for item in variant.items))
-    return _Emitter(program, variant, analyse(program, elsewhere)).run()
+    elsewhere = frozenset().union(*(item.cone for item in lowering.items))
+    return _Emitter(program, lowering, analyse(program, elsewhere)).run()
 
 
 def _number(value: float) -> str:
@@ -56,13 +56,13 @@ def _number(value: float) -> str:
 
 
 class _Emitter(Writer):
-    def __init__(self, program: SiteProgram, variant: Variant, analysis: Analysis):
+    def __init__(self, program: SiteProgram, lowering: Lowering, analysis: Analysis):
         self.program = program
-        self.variant = variant
+        self.lowering = lowering
         self.analysis = analysis
         self.lines: list[str] = []
-        self.several = SeveralSites() if variant.several else None
-        self.depth = 3 if variant.several else 2
+        self.multi_site = SitesPerThread() if lowering.multi_site else None
+        self.depth = 3 if lowering.multi_site else 2
         self.values: dict[int, Value] = {}
         self.parameters: list[KernelParameter] = []
         self.constants: dict[str, str] = {}
@@ -71,7 +71,7 @@ class _Emitter(Writer):
         self.branch: Item | None = None
         self.kept: dict[int, list[list[str]]] = {}  # what repeat_untils leave behind
         self.numbers: dict[int, int] = {}
-        self.item_of = {node.number: item for item in variant.items for node in item.cut}
+        self.item_of = {node.number: item for item in lowering.items for node in item.cut}
         self.arrays = LocalArrays(program, analysis, self.item_of)
 
     def number(self, node: Node) -> int:
@@ -142,9 +142,9 @@ class _Emitter(Writer):
         """The name of a field's base pointer; numbered by first use, so that the text does not depend on who is bound."""
         return f"f{self.parameter(KernelParameter('field', slot))}"
 
-    def load_ahead(self, name: str, pointer: str, reals: int, ctype: str = "real") -> str:
-        assert self.several is not None
-        return self.several.load(name, pointer, reals, ctype)
+    def load_for_all_sites(self, name: str, pointer: str, reals: int, ctype: str = "real") -> str:
+        assert self.multi_site is not None
+        return self.multi_site.load(name, pointer, reals, ctype)
 
     # ---- the whole -------------------------------------------------------------------------------
 
@@ -156,13 +156,13 @@ class _Emitter(Writer):
             self.arrays.release(position)
         self.position = len(analysis.order)
         self._effects()
-        neighbours = most_neighbours(program, self.variant, analysis)
+        neighbours = most_neighbours(program, self.lowering, analysis)
         return KernelText(program.name, self._assemble(), self.parameters, analysis, neighbours)
 
     def _effects(self) -> None:
         component = 0
         outputs = [e for e in self.program.effects if isinstance(e, Output)]
-        if outputs and (self.variant.gpu or self._loses()):
+        if outputs and (self.lowering.gpu or self._may_overflow()):
             # as a field of so many reals, so that it travels like one
             sent = self.buffer(self.program.outputs, outputs[0].value)
             for effect in outputs:
@@ -170,10 +170,10 @@ class _Emitter(Writer):
                     f"copy<{effect.value.type.reals}>({sent} + {effect.first}, {self.array(effect.value)});"
                 )
             index = self.parameter(KernelParameter("output"))
-            memory = self._sent(self.program.outputs).pointer(self.program.precision, self.variant.gpu)
-            counted = ", counters" if self._loses() else ""
+            memory = self._sent(self.program.outputs).pointer(self.program.precision, self.lowering.gpu)
+            counted = ", counters" if self._may_overflow() else ""
             if counted:
-                self.parameter(KernelParameter("lost"))
+                self.parameter(KernelParameter("overflow"))
             self.line(f"store_element<{self.program.outputs}>(({memory}*)w[{index}], i, {sent}{counted});")
         elif outputs:
             index = self.parameter(KernelParameter("output"))
@@ -196,7 +196,7 @@ class _Emitter(Writer):
             value = store.value
             if value.type.kind == "int":
                 continue  # a copy already
-            if value.op == "load" and value.attrs[0] in written and len(stores) > 1 and not self.several:
+            if value.op == "load" and value.attrs[0] in written and len(stores) > 1 and not self.multi_site:
                 source, copy = self.array(value), self.buffer(value.type.reals, value)
                 self.line(f"copy<{value.type.reals}>({copy}, {source});")
                 self.values[value.number] = Value(value.type.reals, copy)
@@ -207,52 +207,52 @@ class _Emitter(Writer):
         for slot, array, value in targets:
             storage = self.program.fields[slot].storage
             reals, counted = storage.reals, ", counters" if storage.counts(self.program.precision) else ""
-            apart, to = self.apart(slot), self.placed(slot)
-            if apart is not None and self.variant.gpu:
-                to = f"led_by({to}, n{self.parameter(KernelParameter('sites', apart.group, (0,) * self.program.ndim))})"
-            if self.several is not None:
+            indirect, to = self.indirect(slot), self.by_address(slot)
+            if indirect is not None and self.lowering.gpu:
+                to = f"led_by({to}, n{self.parameter(KernelParameter('sites', indirect.group, (0,) * self.program.ndim))})"
+            if self.multi_site is not None:
                 ctype = "integer" if value.type.kind == "int" else "real"
-                place = self.several.store(f"{self.field(slot)}_new", to, reals, ctype, counted)
-                self.line(f"copy<{reals}>({place}, {array});")
-            elif apart is not None and not self.variant.gpu:
-                active = "active" if self.variant.masked else "all_lanes(true)"
-                table = self.sites(apart, (0,) * self.program.ndim)
+                new_value = self.multi_site.store(f"{self.field(slot)}_new", to, reals, ctype, counted)
+                self.line(f"copy<{reals}>({new_value}, {array});")
+            elif indirect is not None and not self.lowering.gpu:
+                active = "active" if self.lowering.masked else "all_lanes(true)"
+                table = self.sites(indirect, (0,) * self.program.ndim)
                 scatter = "scatter" if storage.format.scalar else "scatter_coded"
-                self.line(f"{scatter}<{apart.lanes}, {reals}>({to}, {table}, x, {array}, {active}{counted});")
-            elif self.variant.masked:
+                self.line(f"{scatter}<{indirect.lanes}, {reals}>({to}, {table}, x, {array}, {active}{counted});")
+            elif self.lowering.masked:
                 self.line(f"store_element_masked<{reals}>({to}, x, {array}, active{counted});")
             else:
                 self.line(f"store_element<{reals}>({to}, x, {array}{counted});")
 
     def _sent(self, reals: int) -> Stored:
         """How a halo item of so many reals is kept."""
-        return on_the_wire(reals, self.program.precision, self.variant.wire)
+        return on_the_wire(reals, self.program.precision, self.lowering.wire)
 
-    def _loses(self) -> bool:
+    def _may_overflow(self) -> bool:
         """Whether this is the producer of a halo item whose wire format cannot hold all values."""
         sent = self.program.outputs
         return sent > 0 and self._sent(sent).counts(self.program.precision)
 
     def _contribute(self, component: int, part: str, reduction: str, ctype: str = "real") -> None:
         """A site's term of a sum, maximum or minimum, or a label of it."""
-        i = "i" if self.several is None else "own.i[j]"
+        i = "i" if self.multi_site is None else "own.i[j]"
         whole = reduction.endswith("_whole")
         ctype = "integer" if whole else ctype
-        if self.variant.adds and reduction == "sum":
+        if self.lowering.in_kernel_reduction and reduction == "sum":
             statement = (
                 f"add_to_sums(d{component}, double(({{value}}).value), words + {component} * SUM_WORDS);"
             )
-        elif self.variant.adds:
+        elif self.lowering.in_kernel_reduction:
             term = "int64_t" if whole else "double"
             statement = f"raise_key(d{component}, key_of_{reduction}({term}(({{value}}).value)));"
         else:
             store = "store_label" if reduction == "label" else "store_whole" if whole else "store_sum"
             statement = f"{store}(sums + ({component} * sum_stride + ({i} - begin)) * JALI_LANES, {{value}});"
-        if self.several is not None:
-            self.line(f"{self.several.add(component, statement, ctype)} = {part};")
+        if self.multi_site is not None:
+            self.line(f"{self.multi_site.add(component, statement, ctype)} = {part};")
             return
         inside = part
-        if self.variant.masked and reduction != "label":
+        if self.lowering.masked and reduction != "label":
             neutral = "splat_wide(0)" if ctype == "wide" else self._neutral(reduction)
             inside = f"select(active, {part}, {neutral})"
         self.line(statement.format(value=inside))
@@ -272,23 +272,23 @@ class _Emitter(Writer):
         ]
         for slot in [parameter.slot for parameter in self.parameters if parameter.what == "field"]:
             field = program.fields[slot]
-            reads = ", ".join(place_text(program, o) for o in analysis.reads.get(slot, {}))
+            reads = ", ".join(location_text(program, o) for o in analysis.reads.get(slot, {}))
             what = [f"read at {reads}"] if reads else []
             what += ["written"] if slot in analysis.writes else []
             out.append(f"//   {self.field(slot)} = {field.name}, {field.element}: {'; '.join(what)}")
         used = {*analysis.reads, *analysis.writes}
         kept = [program.fields[slot].storage for slot in sorted(used)]
         kept += [
-            self._sent(reals) for reals in (program.outputs, *(i.reals for i in self.variant.items)) if reals
+            self._sent(reals) for reals in (program.outputs, *(i.reals for i in self.lowering.items)) if reals
         ]
         out += dict.fromkeys(text for stored in kept for text in stored.texts)
         head = []
-        if self.variant.gpu:
+        if self.lowering.gpu:
             if analysis.coordinates:
                 self.parameter(KernelParameter("blocks"))
             size = FIRST_PARAMETER + len(self.parameters)
             out.append(f"struct arguments {{ int64_t begin, end; uint64_t w[{size}]; }};")
-            if self.variant.with_halos:
+            if self.lowering.with_halos:
                 out.append("struct arguments_with_halos { arguments sites; halo_roles halos; };")
                 out.append("JALI_KERNEL(kernel, arguments_with_halos) {")
                 head += ["grid_part part;", "if (!begin_role(part, a.halos)) return;"]
@@ -305,12 +305,12 @@ class _Emitter(Writer):
             out.append(
                 'extern "C" __attribute__((visibility("default"))) void kernel(const uint64_t* w, int64_t begin, int64_t end) {'
             )
-        listed, summed_at = ("a.halos.blocks", "a.halos.sums") if self.variant.with_halos else ("", "")
+        listed, summed_at = ("a.halos.blocks", "a.halos.sums") if self.lowering.with_halos else ("", "")
         head.append(f"const int32_t* const blocks = (const int32_t*)({_late(listed, 'w[0]')});")
-        if self.variant.masked:
+        if self.lowering.masked:
             head.append("const uint32_t* const masks = (const uint32_t*)w[1];")
         count = len(program.reductions)
-        if self.variant.adds:
+        if self.lowering.in_kernel_reduction:
             head.append(f"JALI_SHARED int64_t words[{count} * SUM_WORDS];")
             head.append(f"begin_words(words, {count} * SUM_WORDS);")
             summed = [reduction == "sum" for reduction in program.reductions]
@@ -326,13 +326,13 @@ class _Emitter(Writer):
             head.append("const int32_t* const coordinates = (const int32_t*)w[4];")
             head.append("const int32_t* const lane_offsets = (const int32_t*)w[5];")
             head.append(f"const int64_t blocks_held = (int64_t)w[{index}];")
-        if analysis.bodies or counts_lost(program) or self._loses():
-            index = self.parameter(KernelParameter("lost")) if self._loses() else 6
+        if analysis.bodies or counts_overflow(program) or self._may_overflow():
+            index = self.parameter(KernelParameter("overflow")) if self._may_overflow() else 6
             head.append(f"int64_t* const counters = (int64_t*)w[{index}];")
         head.append("const int64_t* const extents = (const int64_t*)w[7];")
         head.append("(void)extents;")
         for k, parameter in enumerate(self.parameters):
-            head += _declare(parameter, FIRST_PARAMETER + k, self.variant, program)
+            head += _declare(parameter, FIRST_PARAMETER + k, self.lowering, program)
         for text, name in self.constants.items():
             head.append(f"const real {name} = splat((JALI_REAL){text});")
         lanes, numbering = self._site_number() if analysis.randoms else ([], [])
@@ -341,11 +341,11 @@ class _Emitter(Writer):
         of_site = ["        " + line for line in numbering]
         of_site += [f"        real {name}[{reals}];" for name, reals in self.arrays.sizes.items()]
         of_site = ["    " * (self.depth - 2) + line for line in of_site] + self.lines
-        if self.several is not None:
-            out += self.several.text(of_site, counts=bool(analysis.bodies), part="part")
+        if self.multi_site is not None:
+            out += self.multi_site.text(of_site, counts=bool(analysis.bodies), part="part")
         else:
             out += self._loop(of_site)
-        if self.variant.adds:
+        if self.lowering.in_kernel_reduction:
             out += [
                 f"    {'end_sums' if reduction == 'sum' else 'end_key'}(d{k}, words + {k} * SUM_WORDS);"
                 for k, reduction in enumerate(program.reductions)
@@ -375,21 +375,21 @@ class _Emitter(Writer):
         if self._streams():
             out.append("    for (int64_t turn = begin; turn < end; ++turn) {")
             out.append("        const int64_t i = position_at(turn, begin, end);")
-        elif self.variant.gpu:
+        elif self.lowering.gpu:
             out.append("    JALI_FOR_EACH_OF(part, i, begin, end) {")
         else:
             out.append("    for (int64_t i = begin; i < end; ++i) {")
         out.append("        const int64_t x = blocks ? (int64_t)blocks[i] : i;")
-        if self.variant.ahead:
+        if self.lowering.prefetched_reads:
             out.append("        const int64_t next = i + 1 < end ? i + 1 : i;")
             out.append("        const int64_t ahead = blocks ? (int64_t)blocks[next] : next;")
-        if self.variant.masked:
+        if self.lowering.masked:
             out.append("        const mask active = lanes_from_bits(masks ? masks[i] : 0xffffffffu);")
         return [*out, *of_site, "    }"]
 
     def _streams(self) -> bool:
         """Whether memory is read that sites do not share and that is not written, and enough to pay for the order."""
-        if self.variant.gpu or self.variant.apart:
+        if self.lowering.gpu or self.lowering.indirect:
             return False
         reads, writes = self.analysis.reads, self.analysis.writes
         local = not any(any(offset) for at in reads.values() for offset in at)
@@ -425,7 +425,7 @@ class _Emitter(Writer):
     def _item(self, item: Item) -> None:
         """Values that are computed from a neighbour of this rank, or arrive computed from another one."""
         offset = self.program.offset(item.offset)
-        phased = any((slot, offset) in self.variant.phased for slot in item.slots)
+        phased = any((slot, offset) in self.lowering.phased for slot in item.slots)
         entry = self.neighbour(offset, phased)
         storage, blocks = (
             self.parameter(KernelParameter("item", offset=offset)),
@@ -434,7 +434,7 @@ class _Emitter(Writer):
         names = [f"g{self.number(node)}" for node in item.cut]
         for name, node in zip(names, item.cut, strict=True):
             # a pointer that may name either of two arrays would keep a thread's arrays out of its registers
-            self.line(f"real {name}[{node.type.reals}];" if self.variant.gpu else f"const real* {name};")
+            self.line(f"real {name}[{node.type.reals}];" if self.lowering.gpu else f"const real* {name};")
         self.line(f"if (({entry.partition(',')[0]} & ENTRY_BLOCK) < w[{blocks}]) {{")
         self.depth += 1
         outer, self.loop, self.branch = self.loop, -1, item
@@ -449,10 +449,10 @@ class _Emitter(Writer):
         self.line("} else {")
         self.depth += 1
         staged = self.buffer(item.reals, item.cut[0])
-        memory = self._sent(item.reals).pointer(self.program.precision, self.variant.gpu)
+        memory = self._sent(item.reals).pointer(self.program.precision, self.lowering.gpu)
         arguments = f"{staged}, (const {memory}*)w[{storage}], {entry}"
         self.line(
-            f"const real* const arrived = stage<{item.reals}>({arguments});  // sent by {place_text(self.program, offset)}"
+            f"const real* const arrived = stage<{item.reals}>({arguments});  // sent by {location_text(self.program, offset)}"
         )
         first = 0
         for name, node in zip(names, item.cut, strict=True):
@@ -465,7 +465,7 @@ class _Emitter(Writer):
             self.values[node.number] = Value(node.type.reals, name)
 
     def _take(self, name: str, source: str, reals: int) -> None:
-        self.line(f"copy<{reals}>({name}, {source});" if self.variant.gpu else f"{name} = {source};")
+        self.line(f"copy<{reals}>({name}, {source});" if self.lowering.gpu else f"{name} = {source};")
 
 
 def _late(of_boundary: str, usual: str) -> str:
@@ -473,21 +473,21 @@ def _late(of_boundary: str, usual: str) -> str:
     return f"part.late ? {of_boundary} : {usual}" if of_boundary else usual
 
 
-def _declare(parameter: KernelParameter, index: int, variant: Variant, program: SiteProgram) -> list[str]:
+def _declare(parameter: KernelParameter, index: int, lowering: Lowering, program: SiteProgram) -> list[str]:
     if parameter.what == "field":
         field = program.fields[parameter.slot]
-        pointer = field.storage.pointer(program.precision, variant.gpu)
+        pointer = field.storage.pointer(program.precision, lowering.gpu)
         return [f"{pointer}* const f{index} = ({pointer}*)w[{index}];  // {field.name}"]
     if parameter.what == "differences":
         return [f"const uint32_t* const n{index} = (const uint32_t*)w[{index}];"]
     if parameter.what == "table":
-        entry = {8: "unsigned char", 16: "unsigned short", 32: "uint32_t"}[variant.code_bits]
+        entry = {8: "unsigned char", 16: "unsigned short", 32: "uint32_t"}[lowering.code_bits]
         return [
-            f"const {entry}* const n{index} = (const {entry}*)w[{index}];  // neighbours at {place_text(program, parameter.offset)}"
+            f"const {entry}* const n{index} = (const {entry}*)w[{index}];  // neighbours at {location_text(program, parameter.offset)}"
         ]
     if parameter.what in ("sites", "site_lists"):
         comment = (
-            f"  // sites at {place_text(program, parameter.offset)}" if parameter.what == "sites" else ""
+            f"  // sites at {location_text(program, parameter.offset)}" if parameter.what == "sites" else ""
         )
         return [f"const uint32_t* const n{index} = (const uint32_t*)w[{index}];{comment}"]
     if parameter.what == "site_classes":
@@ -521,11 +521,11 @@ def _declare(parameter: KernelParameter, index: int, variant: Variant, program: 
             return [f"const integer s{index} = splat_integer((lane_integer)w[{index}]);  // {name}"]
         value = (
             f"*(const double*)w[{index}]"
-            if parameter.slot in variant.placed
+            if parameter.slot in lowering.by_address
             else f"double_of_bits(w[{index}])"
         )
         return [f"const real s{index} = splat((JALI_REAL){value});  // {name}"]
     return []
 
 
-__all__ = ["FIRST_PARAMETER", "KernelParameter", "KernelText", "Variant", "counts_lost", "emit"]
+__all__ = ["FIRST_PARAMETER", "KernelParameter", "KernelText", "Lowering", "counts_overflow", "emit"]

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-Look = Callable[[], tuple[Any, ...]]
+Probe = Callable[[], tuple[Any, ...]]
 
 MISSING = type("Missing", (), {"__repr__": lambda self: "missing"})()
 NUMBERS = (int, float, complex, str, bytes)  # whose subclasses may have attributes
@@ -29,7 +29,7 @@ def lookup(space: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
 
 def everything(
     path: str, space: Any, special: tuple[str, ...], all_of_python: bool = False
-) -> tuple[list[str], Look]:
+) -> tuple[list[str], Probe]:
     """Paths of, and a look at, all names and values of a dictionary of attributes; of Python's own names, the `special` ones and methods,
     or all."""
 
@@ -37,12 +37,12 @@ def everything(
         own = [n for n in space if all_of_python or n in special or is_special_method(n, space[n])]
         return list(dict.fromkeys([*(n for n in space if not n.startswith("__")), *own]))
 
-    def look() -> tuple[Any, ...]:
+    def probe() -> tuple[Any, ...]:
         now = present()
         return (*now, *map(space.get, now))
 
     names = present()
-    return [f"a name of {path}"] * len(names) + [f"{path}.{n}" for n in names], look
+    return [f"a name of {path}"] * len(names) + [f"{path}.{n}" for n in names], probe
 
 
 def is_special_method(name: str, entry: Any) -> bool:
@@ -50,9 +50,9 @@ def is_special_method(name: str, entry: Any) -> bool:
     return name.startswith("__") and isinstance(entry, types.FunctionType)
 
 
-def chained(looks: list[Look]) -> Look:
+def chained(probes: list[Probe]) -> Probe:
     """One look at what several look at."""
-    return lambda: tuple(itertools.chain.from_iterable([look() for look in looks]))
+    return lambda: tuple(itertools.chain.from_iterable([probe() for probe in probes]))
 
 
 def points(form: str) -> bool:

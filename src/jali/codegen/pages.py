@@ -63,7 +63,7 @@ def _traced(traced: Traced) -> StagePage:
         "scalars": [f"{name}, {type}" for name, type in first.scalars],
         "random numbers": first.randoms,
         "precision": first.precision,
-        "watched objects": len(traced.watch),
+        "watched objects": len(traced.guards),
     }
     return page("traced", facts, "\n\n".join(_effects(program) for program in traced.programs))
 
@@ -72,8 +72,8 @@ def _effects(program: SiteProgram) -> str:
     lines = []
     for effect in program.effects:
         if isinstance(effect, Store):
-            place = f"{program.fields[effect.slot].name} at {offset_text(effect.offset)}"
-            lines.append(f"{place} = %{effect.value.number}  // {effect.where}")
+            target = f"{program.fields[effect.slot].name} at {offset_text(effect.offset)}"
+            lines.append(f"{target} = %{effect.value.number}  // {effect.where}")
         elif isinstance(effect, Sum):
             entry = f"[label {effect.label}]" if effect.label >= 0 else ""
             lines.append(f"{effect.how} {effect.slot}{entry} += %{effect.value.number}  // {effect.where}")
@@ -104,8 +104,8 @@ def _analysed(analysed: Analysed) -> StagePage:
 
 
 def _lowered(lowered: Lowered) -> StagePage:
-    variant = lowered.variant
-    facts = {f.name: getattr(variant, f.name) for f in fields(variant) if f.name != "items"}
+    lowering = lowered.lowering
+    facts = {f.name: getattr(lowering, f.name) for f in fields(lowering) if f.name != "items"}
     facts["halo items"] = [
         f"{item.reals} reals at {offset_text(lowered.analysed.program.offset(item.offset))}"
         for item, _ in lowered.producers

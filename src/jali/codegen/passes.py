@@ -121,13 +121,13 @@ def fused_products(roots: Iterable[Node]) -> frozenset[int]:
 def _schedule(
     roots: list[Node], skipped: frozenset[int], order: list[Node], bodies: dict[int, list[Node]]
 ) -> None:
-    placed: set[int] = set()
+    scheduled: set[int] = set()
 
-    def place(root: Node) -> None:
+    def schedule(root: Node) -> None:
         for node in reachable([root]):
-            if node.number in placed or node.number in skipped or node.loops:
+            if node.number in scheduled or node.number in skipped or node.loops:
                 continue
-            placed.add(node.number)
+            scheduled.add(node.number)
             if node.op == "repeat":
                 loop = node.attrs[0]
                 bodies[loop] = [
@@ -136,4 +136,4 @@ def _schedule(
             order.append(node)
 
     for root in roots:
-        place(root)
+        schedule(root)

@@ -18,7 +18,7 @@ from jali.codegen.emit import FIRST_PARAMETER, emit
 from jali.codegen.formats import Stored
 from jali.codegen.ir import FieldSlot, SiteProgram, Store
 from jali.codegen.language import leaves
-from jali.codegen.writer import Variant
+from jali.codegen.writer import Lowering
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
@@ -42,7 +42,7 @@ def recode(sites: np.ndarray, source: Stored, target: Stored, precision: str) ->
     """
     sites = np.ascontiguousarray(sites, np.uint8)
     out = np.zeros((*sites.shape[:-1], target.site_bytes), np.uint8)
-    text = emit(copy_program(source, target, precision, 1), Variant(lanes=1))
+    text = emit(copy_program(source, target, precision, 1), Lowering(lanes=1))
     address, _ = cache.load("recode", text.text, 1, precision)
     counters = np.zeros(2, np.int64)
     parameters = np.zeros(FIRST_PARAMETER + len(text.parameters), np.uint64)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from jali.codegen import cache
-from jali.codegen.guards import Watch, watched
+from jali.codegen.guards import Guards, trace_with_guards
 from jali.codegen.emit import KernelText, emit
 from jali.codegen.ir import Output, SiteProgram, Store
 from jali.codegen.items import Item, find_items
@@ -32,7 +32,7 @@ from jali.codegen.passes import Analysis, analyse
 from jali.codegen.stage_cache import COUNTS, StageCache
 from jali.codegen.target import BLOCK_BITS
 from jali.codegen.trace import trace
-from jali.codegen.writer import Apart, Variant
+from jali.codegen.writer import IndirectAccess, Lowering
 
 Offset = tuple[int, ...]
 
@@ -46,7 +46,7 @@ class Traced:
     watches is unchanged."""
 
     programs: tuple[SiteProgram, ...]
-    watch: Watch
+    guards: Guards
     captured: tuple[
         Any, ...
     ] = ()  # weak references to fields that are no arguments, in the order of their slots
@@ -67,13 +67,13 @@ def trace_function(
 ) -> Traced:
     """Runs a function over symbols; see `trace` for its arguments. `statics` are those that are fixed while tracing. Raises TraceError."""
     COUNTS["traced"].count(found=False)
-    programs, watch = watched(
+    programs, guards = trace_with_guards(
         function, list(statics), lambda: trace(function, arguments, names, ndim, precision, outside)
     )
     if outside is None:
-        return Traced(tuple(programs), watch)
+        return Traced(tuple(programs), guards)
     return Traced(
-        tuple(programs), watch, tuple(map(weakref.ref, outside.taken.values())), frozenset(outside.asked)
+        tuple(programs), guards, tuple(map(weakref.ref, outside.taken.values())), frozenset(outside.fixed)
     )
 
 
@@ -157,7 +157,7 @@ def _producer(program: SiteProgram, item: Item) -> SiteProgram:
 
 
 @dataclass(frozen=True)
-class Placement:
+class Lowering:
     """What a lattice, a domain and fields say about how a program is lowered. Offsets are seen from the written site."""
 
     lanes: int
@@ -166,12 +166,12 @@ class Placement:
     phased: frozenset[tuple[int, Offset]] = frozenset()  # (slot, offset) with non-periodic boundaries
     crossing: tuple[Offset, ...] = ()  # offsets at which halo items may travel
     wire: str = ""  # the storage format in which they do
-    turned: frozenset[Offset] = frozenset()  # those of them whose readers are beyond the lattice's boundary
+    wraps: frozenset[Offset] = frozenset()  # those of them whose readers are beyond the lattice's boundary
     gpu: bool = False
-    adds: bool = False  # on a device: sums are added up by the kernel itself
-    ahead: int = 0  # reads of each field that are asked for a position ahead
-    placed: frozenset[int] = frozenset()  # scalars whose parameters are addresses of doubles
-    apart: tuple[Apart | None, ...] = ()  # fields, by slot, whose sites lie otherwise; (): none do
+    in_kernel_reduction: bool = False  # on a device: sums are added up by the kernel itself
+    prefetched_reads: int = 0  # reads of each field that are asked for a position ahead
+    by_address: frozenset[int] = frozenset()  # scalars whose parameters are addresses of doubles
+    indirect: tuple[IndirectAccess | None, ...] = ()  # fields, by slot, whose sites lie otherwise; (): none do
     arrays: frozenset[int] = (
         frozenset()
     )  # slots of fields whose sites lie as in an array of C order, on a device
@@ -183,19 +183,19 @@ class Lowered:
     """A program and the variant in which it is written, with the producers of its halo items."""
 
     analysed: Analysed
-    variant: Variant
+    lowering: Lowering
     producers: tuple[tuple[Item, Lowered], ...] = ()
     sources: StageCache[Source] = field(default_factory=lambda: StageCache("source", 4), repr=False)
 
 
-def lower(analysed: Analysed, placement: Placement) -> Lowered:
+def lower(analysed: Analysed, lowering: Lowering) -> Lowered:
     """Chooses the variant for a place."""
-    return analysed.lowered.get(placement, lambda: _lower(analysed, placement))
+    return analysed.lowered.get(lowering, lambda: _lower(analysed, lowering))
 
 
-def _lower(analysed: Analysed, placement: Placement) -> Lowered:
+def _lower(analysed: Analysed, lowering: Lowering) -> Lowered:
     program = analysed.program
-    found = halo_items(analysed, placement.crossing, placement.wire) if placement.crossing else ()
+    found = halo_items(analysed, lowering.crossing, lowering.wire) if lowering.crossing else ()
     here = (0,) * program.ndim
     producers = []
     for item, producer in found:
@@ -203,33 +203,33 @@ def _lower(analysed: Analysed, placement: Placement) -> Lowered:
         phased = frozenset(
             (slot, here)
             for slot in item.slots
-            if (slot, offset) in placement.phased and offset in placement.turned
+            if (slot, offset) in lowering.phased and offset in lowering.wraps
         )
-        at_sender = Placement(
-            placement.lanes,
-            placement.block_bits,
+        at_sender = Lowering(
+            lowering.lanes,
+            lowering.block_bits,
             phased=phased,
-            wire=placement.wire,
-            gpu=placement.gpu,
-            arrays=placement.arrays.intersection(item.slots),
+            wire=lowering.wire,
+            gpu=lowering.gpu,
+            arrays=lowering.arrays.intersection(item.slots),
         )
         producers.append((item, lower(producer, at_sender)))
-    variant = Variant(
-        placement.lanes,
-        placement.block_bits,
-        placement.masked,
-        placement.phased,
+    lowering = Lowering(
+        lowering.lanes,
+        lowering.block_bits,
+        lowering.masked,
+        lowering.phased,
         tuple(item for item, _ in found),
-        wire=placement.wire,
-        adds=placement.adds,
-        gpu=placement.gpu,
-        ahead=placement.ahead,
-        placed=placement.placed,
-        apart=placement.apart,
-        arrays=placement.arrays,
-        code_bits=placement.code_bits,
+        wire=lowering.wire,
+        in_kernel_reduction=lowering.in_kernel_reduction,
+        gpu=lowering.gpu,
+        prefetched_reads=lowering.prefetched_reads,
+        by_address=lowering.by_address,
+        indirect=lowering.indirect,
+        arrays=lowering.arrays,
+        code_bits=lowering.code_bits,
     )
-    return Lowered(analysed, variant, tuple(producers))
+    return Lowered(analysed, lowering, tuple(producers))
 
 
 # ---- source --------------------------------------------------------------------------------------------
@@ -243,20 +243,20 @@ class Source:
     kernel: KernelText
 
 
-def write(lowered: Lowered, several: bool = False, with_halos: bool = False) -> Source:
+def write(lowered: Lowered, multi_site: bool = False, with_halos: bool = False) -> Source:
     """The text of a kernel; with `several`, of one whose threads compute several sites each, `with_halos` of one that exchanges
     halos as well. The parameters are the same."""
 
     def make() -> Source:
         kernel = emit(
-            lowered.analysed.program, replace(lowered.variant, several=several, with_halos=with_halos)
+            lowered.analysed.program, replace(lowered.lowering, multi_site=multi_site, with_halos=with_halos)
         )
-        assert not (several or with_halos) or kernel.parameters == write(lowered).kernel.parameters, (
+        assert not (multi_site or with_halos) or kernel.parameters == write(lowered).kernel.parameters, (
             "launches are bound once for all"
         )
         return Source(lowered, kernel)
 
-    return lowered.sources.get((several, with_halos), make)
+    return lowered.sources.get((multi_site, with_halos), make)
 
 
 # ---- binary --------------------------------------------------------------------------------------------
@@ -291,8 +291,8 @@ def compile_for_host(lowered: Lowered) -> Binary:
     """Compiles, or finds in the kernel cache what has this text. Raises CompileError."""
     source = write(lowered)
     name, precision = lowered.analysed.program.name, lowered.analysed.program.precision
-    variant = lowered.variant
-    address, path = cache.load(name, source.kernel.text, variant.lanes, precision, variant.block_bits)
+    lowering = lowered.lowering
+    address, path = cache.load(name, source.kernel.text, lowering.lanes, precision, lowering.block_bits)
     return Binary(source, path, address)
 
 
@@ -307,7 +307,7 @@ def compile_for_device(lowered: Lowered, gpu: Any, config: LaunchBounds, with_ha
         source.kernel.text,
         precision,
         *how,
-        block_bits=lowered.variant.block_bits,
+        block_bits=lowered.lowering.block_bits,
         with_halos=with_halos,
     )
     return Binary(source, path, function=function)

@@ -380,10 +380,10 @@ class ArrayValue(Value):
         if known and (self._own is not None or self._argument.is_value):
             if self._argument.kind != "int" or self.node.op != "scalar":
                 return super().__getitem__(index)
-            places, shape = self._components(index)
+            positions, shape = self._components(index)
             if shape:
                 return super().__getitem__(index)
-            return Value(leaves.whole(self._trace.builder, self._slot, places[0]))
+            return Value(leaves.whole(self._trace.builder, self._slot, positions[0]))
         if self._own is not None and self._own.op != "scalar":
             raise trace_error(f"{self._name} has been assigned to and is no table any more; keep a copy")
         shape = self._argument.shape

@@ -92,10 +92,10 @@ def trace(
             for field in outside.known:  # so that slots are in the order of the launch's fields
                 field_symbol(outside.describe(field), field.name)
             state.capture = capture
-        places = len(symbols) - function.__code__.co_kwonlyargcount
-        by_name = dict(zip(names[places:], symbols[places:], strict=True))
+        positional = len(symbols) - function.__code__.co_kwonlyargcount
+        by_name = dict(zip(names[positional:], symbols[positional:], strict=True))
         with interruptible():
-            result = _run(function, Site(state, dirs.Offset({})), *symbols[:places], **by_name)
+            result = _run(function, Site(state, dirs.Offset({})), *symbols[:positional], **by_name)
         if result is not None:
             raise _error_in(
                 function,

@@ -363,7 +363,7 @@ class Value(Symbol):
         type = self.node.type
         if not type.shape:
             raise trace_error(f"a {type} has no components to assign")
-        places, shape = self._components(index)
+        positions, shape = self._components(index)
         given = lift(value)
         if given.type.shape not in ((), shape):
             what = Type(given.type.kind, shape)
@@ -377,7 +377,7 @@ class Value(Symbol):
             )
         nodes = builder()
         parts = [conversions.element(nodes, self.node, k) for k in range(type.size)]
-        for n, k in enumerate(places):
+        for n, k in enumerate(positions):
             parts[k] = conversions.element(nodes, given, n) if given.type.shape else given
         return conversions.build(nodes, type, parts)
 
@@ -397,9 +397,9 @@ class Value(Symbol):
         return self.node.type.kind
 
     def __getitem__(self, index: Any) -> Value:
-        places, shape = self._components(index)
+        positions, shape = self._components(index)
         nodes, kind = builder(), self.node.type.kind
-        parts = [conversions.element(nodes, self.node, k) for k in places]
+        parts = [conversions.element(nodes, self.node, k) for k in positions]
         return Value(conversions.build(nodes, Type(kind, shape), parts) if shape else parts[0])
 
     def _components(self, index: Any) -> tuple[list[int], tuple[int, ...]]:
@@ -422,12 +422,12 @@ class Value(Symbol):
             if not -n <= k < n:
                 raise trace_error(f"component {index} of a {type} does not exist")
             chosen.append(range(k % n, k % n + 1))
-        places = [0]
+        positions = [0]
         for these, n in zip(chosen, type.shape, strict=True):
-            places = [place * n + k for place in places for k in these]
-        if not places:
+            positions = [position * n + k for position in positions for k in these]
+        if not positions:
             raise trace_error(f"the block {index} of a {type} is empty")
-        return places, tuple(shape)
+        return positions, tuple(shape)
 
     def _refuse_site(self, index: Any) -> None:
         """Raises TraceError for an index that only fields have, or that is none."""

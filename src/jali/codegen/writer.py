@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jali.codegen.passes import Analysis
 
 
-class Apart(NamedTuple):
+class IndirectAccess(NamedTuple):
     """A field whose sites lie otherwise than those of the kernel: it is found by tables of sites, which fields of a group share."""
 
     group: int
@@ -27,7 +27,7 @@ class Apart(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Variant:
+class Lowering:
     """How one program is lowered: everything that changes the text and is not physics."""
 
     lanes: int
@@ -38,14 +38,14 @@ class Variant:
     )  # (slot, offset) with non-periodic boundaries
     items: tuple[Item, ...] = ()  # what neighbours on other ranks send instead of fields
     wire: str = ""  # the storage format in which they do; "": as reals of the arithmetic
-    adds: bool = False  # on a GPU: sums are added up by the kernel itself, not by another one
+    in_kernel_reduction: bool = False  # on a GPU: sums are added up by the kernel itself, not by another one
     gpu: bool = False  # a thread of a device computes a site, and loads it into registers
-    placed: frozenset[int] = frozenset()  # scalars whose parameters are addresses of doubles
-    several: bool = False  # or several sites (codegen.several)
-    ahead: int = (
+    by_address: frozenset[int] = frozenset()  # scalars whose parameters are addresses of doubles
+    multi_site: bool = False  # or several sites (codegen.several)
+    prefetched_reads: int = (
         0  # on the host: so many reads of each field, the leading ones, are asked for a position ahead
     )
-    apart: tuple[Apart | None, ...] = ()  # by slot; (): none is
+    indirect: tuple[IndirectAccess | None, ...] = ()  # by slot; (): none is
     arrays: frozenset[int] = (
         frozenset()
     )  # on a device: slots of fields whose sites lie as in an array of C order
@@ -86,7 +86,7 @@ class Writer:
     """A kernel that is being written; see the module."""
 
     program: SiteProgram
-    variant: Variant
+    lowering: Lowering
     analysis: Analysis
     values: dict[int, Value]
     loop: int | None
@@ -140,7 +140,7 @@ class Writer:
     def field(self, slot: int) -> str:
         raise AssertionError
 
-    def load_ahead(self, name: str, pointer: str, reals: int, ctype: str = "real") -> str:
+    def load_for_all_sites(self, name: str, pointer: str, reals: int, ctype: str = "real") -> str:
         raise AssertionError
 
     # ---- fields ----------------------------------------------------------------------------------
@@ -151,30 +151,30 @@ class Writer:
         storage = self.program.fields[slot].storage
         element, reals, packing = storage.element, storage.reals, storage.packing
         name = f"p{self.number(node)}"
-        source = self.placed(slot)
-        phased = (slot, offset) in self.variant.phased
-        apart = self.apart(slot)
+        source = self.by_address(slot)
+        phased = (slot, offset) in self.lowering.phased
+        indirect = self.indirect(slot)
         late = phased and packing not in (PLAIN, ALGEBRA)  # the factor is that of what is decoded
         complex_factor = element.type.kind == "complex" and element.codec == "plain"
-        copied = storage.widened(self.program.precision) or self.variant.gpu
+        copied = storage.widened(self.program.precision) or self.lowering.gpu
         whole = node.type.kind == "int"
         ctype = "integer" if whole else "real"
-        by_table = any(offset) or apart is not None  # on a device a table of sites is one of neighbours
-        if self.variant.ahead and apart is None:
-            self._fetch_ahead(slot, offset, reals)
-        if apart is not None and not self.variant.gpu:
+        by_table = any(offset) or indirect is not None  # on a device a table of sites is one of neighbours
+        if self.lowering.prefetched_reads and indirect is None:
+            self._prefetch(slot, offset, reals)
+        if indirect is not None and not self.lowering.gpu:
             staged = self._staged(node, reals, whole)
-            table, ghosts = self.sites(apart, offset, phased), f"(ghost_place{{{self._ghosts(slot)}}})"
+            table, ghosts = self.sites(indirect, offset, phased), f"(ghost_location{{{self._ghosts(slot)}}})"
             gather = "gather" if storage.format.scalar else "gather_coded"
             self.line(
-                f"const {ctype}* const {name} = {gather}<{apart.lanes}, {reals}>({staged}, {source}, {table}, x, {ghosts});"
-                f"  // {self.program.fields[slot].name} at {place_text(self.program, offset)}"
+                f"const {ctype}* const {name} = {gather}<{indirect.lanes}, {reals}>({staged}, {source}, {table}, x, {ghosts});"
+                f"  // {self.program.fields[slot].name} at {location_text(self.program, offset)}"
             )
             if phased and not late:
-                self._turn("phase" if complex_factor else "sign", reals, staged, apart, slot, offset)
+                self._apply_boundary_factors("phase" if complex_factor else "sign", reals, staged, indirect, slot, offset)
         elif not by_table:
-            if self.variant.several and self.loop is None:
-                self.line(f"const {ctype}* const {name} = {self.load_ahead(name, source, reals, ctype)};")
+            if self.lowering.multi_site and self.loop is None:
+                self.line(f"const {ctype}* const {name} = {self.load_for_all_sites(name, source, reals, ctype)};")
             elif (
                 phased and not late
             ):  # in the producer of a halo item: what its reader sees across the boundary
@@ -192,43 +192,43 @@ class Writer:
                 self.line(f"const real* const {name} = block_at<{reals}>({source}, x);")
         else:
             staged = self._staged(node, reals, whole)
-            arguments = f"{staged}, {source}, {self.neighbour(offset, phased, apart)}"
+            arguments = f"{staged}, {source}, {self.neighbour(offset, phased, indirect)}"
             kind = ""
             if phased and not late:
                 phases = self.parameter(KernelParameter("phases", slot, offset, True))
                 arguments += f", h{phases}"
                 kind = "_phased" if complex_factor else "_signed"
             self.line(
-                f"const {ctype}* const {name} = stage{kind}<{reals}>({arguments});  // {self.program.fields[slot].name} at {place_text(self.program, offset)}"
+                f"const {ctype}* const {name} = stage{kind}<{reals}>({arguments});  // {self.program.fields[slot].name} at {location_text(self.program, offset)}"
             )
         if not packing.decode:
             self.values[node.number] = Value(node.type.reals, name)
             return
         decoded = self.result(node)
         self.line(f"{packing.decode}<{element.type.shape[0]}>({decoded}, {name});")
-        if late and apart is not None and not self.variant.gpu:
-            self._turn("phase", node.type.reals, decoded, apart, slot, offset)
+        if late and indirect is not None and not self.lowering.gpu:
+            self._apply_boundary_factors("phase", node.type.reals, decoded, indirect, slot, offset)
         elif late:
             phases = self.parameter(KernelParameter("phases", slot, offset, True))
             if by_table:
-                entry = self.neighbour(offset, True, apart)
+                entry = self.neighbour(offset, True, indirect)
                 self.line(f"phase_across<{node.type.reals}>({decoded}, {entry}, h{phases});")
             else:
                 self.line(f"apply_phase<{node.type.reals}>({decoded}, h{phases});")
 
-    def apart(self, slot: int) -> Apart | None:
+    def indirect(self, slot: int) -> IndirectAccess | None:
         """How a field is found whose sites lie otherwise than the kernel's; None: it is not."""
-        return self.variant.apart[slot] if self.variant.apart else None
+        return self.lowering.indirect[slot] if self.lowering.indirect else None
 
-    def sites(self, apart: Apart, offset: tuple[int, ...], windings: bool = False) -> str:
+    def sites(self, indirect: IndirectAccess, offset: tuple[int, ...], windings: bool = False) -> str:
         """The table of sites of a group of fields at an offset."""
-        entries = self.parameter(KernelParameter("sites", apart.group, offset, windings))
-        lists = self.parameter(KernelParameter("site_lists", apart.group, offset, windings))
+        entries = self.parameter(KernelParameter("sites", indirect.group, offset, windings))
+        lists = self.parameter(KernelParameter("site_lists", indirect.group, offset, windings))
         return f"(site_table{{n{entries}, n{lists}}})"
 
-    def placed(self, slot: int) -> str:
+    def by_address(self, slot: int) -> str:
         """A field as the dialect loads and stores it: its base pointer, or what is known of an array."""
-        if slot not in self.variant.arrays:
+        if slot not in self.lowering.arrays:
             return self.field(slot)
         return f"in_array({self.field(slot)}, {self._ghosts(slot)})"
 
@@ -238,13 +238,13 @@ class Writer:
         away = self.parameter(KernelParameter("away", slot))
         return f"(int64_t)w[{first}], (int64_t)w[{away}]"
 
-    def _turn(
-        self, factor: str, reals: int, array: str, apart: Apart, slot: int, offset: tuple[int, ...]
+    def _apply_boundary_factors(
+        self, factor: str, reals: int, array: str, indirect: IndirectAccess, slot: int, offset: tuple[int, ...]
     ) -> None:
         """Boundary factors of what a table of sites names."""
-        classes = self.parameter(KernelParameter("site_classes", apart.group, offset, True))
+        classes = self.parameter(KernelParameter("site_classes", indirect.group, offset, True))
         phases = self.parameter(KernelParameter("phases", slot, offset, True))
-        table = self.sites(apart, offset, True)
+        table = self.sites(indirect, offset, True)
         self.line(f"{factor}_sites<{reals}>({array}, {table}, c{classes}_, x, h{phases});")
 
     def _staged(self, node: Node, reals: int, whole: bool) -> str:
@@ -274,7 +274,7 @@ class Writer:
         packing, precision = storage.packing, self.program.precision
         if storage.counts(precision):
             kept = self._staged(node, storage.reals, node.type.kind == "int")
-            pointer = storage.pointer(precision, self.variant.gpu)
+            pointer = storage.pointer(precision, self.lowering.gpu)
             self.line(f"as_stored<{storage.reals}>({kept}, (const {pointer}*)0, {packed});")
             packed = kept
         if packing.decode:
@@ -283,27 +283,27 @@ class Writer:
         else:
             self.values[node.number] = Value(node.type.reals, packed)
 
-    def _fetch_ahead(self, slot: int, offset: tuple[int, ...], reals: int) -> None:
+    def _prefetch(self, slot: int, offset: tuple[int, ...], reals: int) -> None:
         """Asks for what the next position reads here, if it leads: the order of visits comes to a leading read
         first, and others follow it into the caches. One at a time, since memory answers only so many at once."""
         in_order_of_visits = sorted(self.analysis.reads[slot], key=lambda o: o[::-1])
-        if offset not in in_order_of_visits[-self.variant.ahead :]:
+        if offset not in in_order_of_visits[-self.lowering.prefetched_reads :]:
             return
         entry = "ahead"
         if any(offset):
-            phased = (slot, offset) in self.variant.phased
+            phased = (slot, offset) in self.lowering.phased
             entry = f"n{self.parameter(KernelParameter('table', offset=offset, windings=phased))}[ahead]"
-        self.line(f"fetch_ahead<{reals}>({self.field(slot)}, {entry});")
+        self.line(f"prefetch<{reals}>({self.field(slot)}, {entry});")
 
-    def neighbour(self, offset: tuple[int, ...], windings: bool, apart: Apart | None = None) -> str:
+    def neighbour(self, offset: tuple[int, ...], windings: bool, indirect: IndirectAccess | None = None) -> str:
         """The entry of the neighbour table at this position, and where there are lanes their permutations."""
-        if apart is not None:
-            return f"n{self.parameter(KernelParameter('sites', apart.group, offset, windings))}[x]"
+        if indirect is not None:
+            return f"n{self.parameter(KernelParameter('sites', indirect.group, offset, windings))}[x]"
         entry = f"n{self.parameter(KernelParameter('table', offset=offset, windings=windings))}[x]"
-        if self.variant.code_bits < 32:
+        if self.lowering.code_bits < 32:
             codes = self.parameter(KernelParameter("differences", offset=offset, windings=windings))
             return f"(uint32_t(x) + n{codes}[{entry}])"
-        if self.variant.gpu:
+        if self.lowering.gpu:
             return entry
         return (
             f"{entry}, n{self.parameter(KernelParameter('permutations', offset=offset, windings=windings))}"
@@ -321,7 +321,7 @@ def coordinate_text(axis: int, ndim: int, step: int) -> str:
     return text
 
 
-def place_text(program: SiteProgram, offset: tuple[int, ...]) -> str:
+def location_text(program: SiteProgram, offset: tuple[int, ...]) -> str:
     """An offset, seen from the written site, for a kernel's text: kernels that differ in what arguments decide have one text."""
     shift = program.shift or (0,) * program.ndim
     source = tuple(o + s for o, s in zip(offset, shift, strict=False))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jali.comm.communicator import Communicator
-from jali.comm.launcher_environment import Place, expected_ranks, place_under_launcher
+from jali.comm.launcher_environment import LauncherEnvironment, expected_ranks, find_launcher_environment
 from jali.comm.stopping import end_job, tell_other_ranks
 from jali.comm.virtual import virtual_ranks
 from jali.comm.world import current, from_mpi4py
@@ -31,7 +31,7 @@ __all__ = [
     "Communicator",
     "DeviceArray",
     "PersistentMessage",
-    "Place",
+    "LauncherEnvironment",
     "Request",
     "Transport",
     "current",
@@ -39,7 +39,7 @@ __all__ = [
     "expected_ranks",
     "from_mpi4py",
     "over",
-    "place_under_launcher",
+    "find_launcher_environment",
     "relaunch",
     "tell_other_ranks",
     "virtual_ranks",

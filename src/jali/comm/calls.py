@@ -13,7 +13,7 @@ import numpy as np
 from jali import _core, graph_recorder
 from jali.amounts import counted
 from jali.comm import checking, elements, validation
-from jali.comm.device_arrays import lent_among
+from jali.comm.device_arrays import borrowed_among
 from jali.comm.elements import element_name as element_name
 from jali.comm.device_of_array import memory_of as memory_of
 from jali.errors import ParameterError
@@ -70,7 +70,7 @@ def _said(value: Any) -> str:
 
 
 def record(
-    tape: graph_recorder.Tape,
+    recorder: graph_recorder.GraphRecorder,
     there: _core.DeviceCollectives,
     call: _core.CollectiveCall,
     arrays: tuple[Any, ...],
@@ -80,7 +80,7 @@ def record(
         plan = there.persistent_plan(call, arrays)
     if not plan.recordable:
         graph_recorder.refuse_for_host(call.collective, f"by way of {there.algorithm_of(call).name!r}")
-    tape.append(call.collective, there.gpu, functools.partial(plan, arrays), arrays, lent_among(arrays))
+    recorder.append(call.collective, there.gpu, functools.partial(plan, arrays), arrays, borrowed_among(arrays))
     with graph_recorder.suspended():
         there.prove_once(call, plan, arrays)
         plan.rehearse()
@@ -168,5 +168,5 @@ def _agreed_counts(
             {"call": f"{collective} that exchanges counts"},
             f"Communicator.{collective}",
         )
-    told = ranks.gather_bytes(json.dumps(list(mine)).encode(), "counts of a collective")
-    return [json.loads(text) for text in told]
+    gathered = ranks.gather_bytes(json.dumps(list(mine)).encode(), "counts of a collective")
+    return [json.loads(text) for text in gathered]

@@ -99,9 +99,9 @@ class Communicator:
         the process, and those inside of another one are where that one is. Collective at first over ranks of one's own
         transports, then remembered.
         """
-        return self._place("hosts of ranks")
+        return self._local_rank("hosts of ranks")
 
-    def _place(self, what: str) -> int:
+    def _local_rank(self, what: str) -> int:
         if self.known_rank_on_host is None:
             hosts = self.gather_bytes(_core.host_identity().encode(), what=what)
             self.known_rank_on_host = hosts[: self.rank].count(hosts[self.rank])
@@ -140,16 +140,16 @@ class Communicator:
         self._compare("split")
         color = -1 if color is None else validation.whole("color", color, error=ParameterError)
         key = validation.whole("key", key, error=ParameterError)
-        place = self._place("splitting a communicator")
+        local_rank = self._local_rank("splitting a communicator")
         core = self.core.split(color, key)
-        return None if core is None else Communicator(core, self.threads, place)
+        return None if core is None else Communicator(core, self.threads, local_rank)
 
     def duplicate(self) -> Communicator:
         """A communicator of the same ranks whose messages and collectives meet nobody else's. Collective."""
         graph_recorder.refuse_call("duplicate")
         self._compare("duplicate")
-        place = self._place("duplicating a communicator")
-        return Communicator(self.core.duplicate(), self.threads, place)
+        local_rank = self._local_rank("duplicating a communicator")
+        return Communicator(self.core.duplicate(), self.threads, local_rank)
 
     def sharing_memory(self) -> Communicator:
         """A communicator of the same ranks, with messages of its own, for which ranks of one host share memory.
@@ -163,8 +163,8 @@ class Communicator:
         if self._sharing_memory is None:
             graph_recorder.refuse_call("sharing_memory")
             self._compare("sharing_memory")
-            place = self._place("sharing memory")
-            self._sharing_memory = Communicator(_core.make_host_communicator(self.core), self.threads, place)
+            local_rank = self._local_rank("sharing memory")
+            self._sharing_memory = Communicator(_core.make_host_communicator(self.core), self.threads, local_rank)
         return self._sharing_memory
 
     def barrier(self, *, checked: bool | None = None) -> None:

@@ -43,23 +43,23 @@ def stream_handle(stream: Any) -> int | None:
     (`__cuda_stream__`). None stays None, which is jali's own stream."""
     if stream is None:
         return None
-    handle = _told_handle(stream)
+    handle = _reported_handle(stream)
     if isinstance(handle, bool) or not 0 <= handle < 1 << 64:
         raise ParameterError(f"stream {handle!r} is no handle of a stream")
     return handle
 
 
-def _told_handle(stream: Any) -> int:
+def _reported_handle(stream: Any) -> int:
     if isinstance(stream, int):
         return stream
     if hasattr(stream, "__cuda_stream__"):
-        told = stream.__cuda_stream__
-        told = told() if callable(told) else told
-        if not isinstance(told, Sequence) or len(told) != 2 or not isinstance(told[1], int):
+        reported = stream.__cuda_stream__
+        reported = reported() if callable(reported) else reported
+        if not isinstance(reported, Sequence) or len(reported) != 2 or not isinstance(reported[1], int):
             raise ParameterError(
-                f"__cuda_stream__ of a {type(stream).__name__} says {value_shown(told)}, not a version and a handle"
+                f"__cuda_stream__ of a {type(stream).__name__} says {value_shown(reported)}, not a version and a handle"
             )
-        return told[1]
+        return reported[1]
     for name in ("cuda_stream", "ptr"):
         if isinstance(handle := getattr(stream, name, None), int):
             return handle
@@ -103,7 +103,7 @@ class DeviceView(_core.PlacedArray):
         _core.let_owners_go_on((self,))
 
 
-def lent_among(arrays: Sequence[Any]) -> list[DeviceView]:
+def borrowed_among(arrays: Sequence[Any]) -> list[DeviceView]:
     """Those that belong to other libraries."""
     return [array for array in arrays if isinstance(array, DeviceView)]
 
@@ -191,7 +191,7 @@ def _from_dlpack(x: Any, gpu: _core.Gpu, stream: int | None, there: bool) -> Dev
         _check_device(gpu, int(ordinal))
     mine = gpu.stream if stream is None else stream or vendor(gpu.kind).default_stream
     try:
-        capsule = _lent_by(x, gpu, mine)
+        capsule = _borrowed_from(x, gpu, mine)
     except (BufferError, TypeError, ValueError, RuntimeError) as error:
         raise ParameterError(f"a {type(x).__name__} cannot lend its memory: {error}") from None
     foreign = _core.from_dlpack(capsule)
@@ -203,7 +203,7 @@ def _from_dlpack(x: Any, gpu: _core.Gpu, stream: int | None, there: bool) -> Dev
     return DeviceView(foreign.address, foreign.element, foreign.shape, None, x, gpu, foreign=foreign)
 
 
-def _lent_by(x: Any, gpu: _core.Gpu, stream: int) -> Any:
+def _borrowed_from(x: Any, gpu: _core.Gpu, stream: int) -> Any:
     """What the owner of `x` lends for work on a stream. PyTorch lends arrays of the current device alone."""
     try:
         return x.__dlpack__(stream=stream)

@@ -14,7 +14,7 @@ from jali import _core, graph_recorder
 from jali._core import PersistentMessage as PersistentMessage
 
 
-def record(tape: graph_recorder.Tape, messages: tuple[PersistentMessage, ...], stream: Any) -> None:
+def record(recorder: graph_recorder.GraphRecorder, messages: tuple[PersistentMessage, ...], stream: Any) -> None:
     """Appends a start to a graph. Its ends meet now."""
     if stream is not None:
         graph_recorder.refuse("a start on a stream of its own is made", "leave the stream to the graph")
@@ -24,5 +24,5 @@ def record(tape: graph_recorder.Tape, messages: tuple[PersistentMessage, ...], s
         if not message.recordable:
             graph_recorder.refuse_for_host("start", f"of a message by way of {message.transport!r}")
     start = functools.partial(_core.start_messages, messages)
-    lent = [message.view for message in messages]
-    tape.append("start", messages[0].owner.gpu, start, messages, lent)
+    borrowed = [message.view for message in messages]
+    recorder.append("start", messages[0].owner.gpu, start, messages, borrowed)

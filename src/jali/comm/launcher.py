@@ -23,7 +23,7 @@ from types import FrameType
 
 from jali import settings
 from jali.comm import validation
-from jali.comm.launcher_environment import LAUNCHERS, expected_ranks, in_batch_job, in_slurm_job, place_under_launcher
+from jali.comm.launcher_environment import LAUNCHERS, expected_ranks, in_batch_job, in_slurm_job, find_launcher_environment
 from jali.errors import ParameterError, RankError
 from jali.files import value_shown
 
@@ -105,8 +105,8 @@ def launch(
     named."""
     if not (ranks := validation.whole("ranks", ranks, error=ParameterError)) >= 1:
         raise ParameterError(f"ranks is a number of ranks from 1, not {ranks}")
-    place = place_under_launcher()
-    if expected_ranks() is not None or (place is not None and place.size > 1):
+    under_launcher = find_launcher_environment()
+    if expected_ranks() is not None or (under_launcher is not None and under_launcher.size > 1):
         raise RankError("this process is an MPI rank already; it cannot start others")
     chosen = find_launcher() if launcher is None else named_launcher(launcher)
     environment = settings.environment(expected_ranks=ranks)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jali import _core, settings
-from jali.comm.launcher_environment import place_under_launcher
+from jali.comm.launcher_environment import find_launcher_environment
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ _of_world: Share | None = None  # threads as cores allow, whatever JALI_THREADS 
 def share_of_process() -> Share:
     """That in MPI's world; before it is settled, all threads and the place that the launcher says."""
     if _of_world is not None:
-        return _told(_of_world)
-    place = place_under_launcher()
-    told = place.rank_on_host if place is not None and place.size > 1 else None
-    return Share(_core.default_threads(1), told or 0)
+        return _reported(_of_world)
+    under_launcher = find_launcher_environment()
+    local_rank = under_launcher.rank_on_host if under_launcher is not None and under_launcher.size > 1 else None
+    return Share(_core.default_threads(1), local_rank or 0)
 
 
 def share_among(core: _core.Communicator, world: Any, is_world: bool) -> Share:
@@ -46,10 +46,10 @@ def share_among(core: _core.Communicator, world: Any, is_world: bool) -> Share:
     from fractions import Fraction
 
     global _of_world
-    place = place_under_launcher()
-    is_of_world = place is not None and (place.rank, place.size) == (world.rank, world.size)
-    told = place.rank_on_host if place and is_of_world else None
-    known = _of_world.rank_on_host if _of_world else told
+    under_launcher = find_launcher_environment()
+    is_of_world = under_launcher is not None and (under_launcher.rank, under_launcher.size) == (world.rank, world.size)
+    local_rank = under_launcher.rank_on_host if under_launcher and is_of_world else None
+    known = _of_world.rank_on_host if _of_world else local_rank
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     mine = json.dumps([_core.host_identity(), cores, known]).encode()
     others = [json.loads(text) for text in core.gather_bytes(mine, "cores of ranks")]
@@ -57,7 +57,7 @@ def share_among(core: _core.Communicator, world: Any, is_world: bool) -> Share:
     if known is None or len({(host, said) for host, _, said in others if said is not None}) < core.size:
         known = hosts[: core.rank].count(hosts[core.rank])
     if _of_world and not is_world and core.size < world.size:
-        return _told(Share(_of_world.threads, known))
+        return _reported(Share(_of_world.threads, known))
     neighbours = [set(theirs) for host, theirs, _ in others if host == _core.host_identity()]
     share = sum(
         (Fraction(1, sum(one in theirs for theirs in neighbours)) for one in cores), start=Fraction(0)
@@ -65,9 +65,9 @@ def share_among(core: _core.Communicator, world: Any, is_world: bool) -> Share:
     found = Share(max(1, min(int(share), _core.usable_cores())), known)
     if is_world:
         _of_world = found
-    return _told(found)
+    return _reported(found)
 
 
-def _told(share: Share) -> Share:
+def _reported(share: Share) -> Share:
     """With the threads that JALI_THREADS says."""
     return Share(settings.current().threads or share.threads, share.rank_on_host)

@@ -96,7 +96,7 @@ class SocketTransport(Transport):
         self._peers: dict[int, _Peer] = {}
         self._by_file: dict[int, _Peer] = {}
         self._came: dict[tuple[int, int], deque[Any]] = defaultdict(deque)
-        self._asked: dict[tuple[int, int], deque[ReceivingMessage]] = defaultdict(deque)
+        self._posted: dict[tuple[int, int], deque[ReceivingMessage]] = defaultdict(deque)
         self._poll = select.epoll()
         _transports.add(self)
         try:
@@ -114,37 +114,37 @@ class SocketTransport(Transport):
             return
         secret = secrets.token_bytes(32)
         with socket.create_server(("", 0), backlog=self.size) as server:
-            place = {
+            contact = {
                 "host": _core.host_identity(),
                 "addresses": _addresses(near),
                 "port": server.getsockname()[1],
                 "secret": secret.hex(),
             }
-            publish(str(self.rank), json.dumps(place))
+            publish(str(self.rank), json.dumps(contact))
             for rank in range(self.rank):
                 self._add(rank, self._reach(rank, json.loads(find(str(rank))), limit))
             while len(self._peers) < self.size - 1:
                 self._accept(server, secret, limit)
 
-    def _reach(self, rank: int, place: dict[str, Any], limit: float) -> socket.socket:
-        here = place["host"] == _core.host_identity()
-        addresses = (["127.0.0.1"] if here else []) + place["addresses"]
-        told = []
+    def _reach(self, rank: int, contact: dict[str, Any], limit: float) -> socket.socket:
+        here = contact["host"] == _core.host_identity()
+        addresses = (["127.0.0.1"] if here else []) + contact["addresses"]
+        reported = []
         for address in addresses:
             try:
                 connection = socket.create_connection(
-                    (address, place["port"]), timeout=min(10.0, max(0.1, limit - time.monotonic()))
+                    (address, contact["port"]), timeout=min(10.0, max(0.1, limit - time.monotonic()))
                 )
-                connection.sendall(_HELLO.pack(bytes.fromhex(place["secret"]), self.rank))
+                connection.sendall(_HELLO.pack(bytes.fromhex(contact["secret"]), self.rank))
                 connection.settimeout(max(0.1, limit - time.monotonic()))  # it may still wait for others
                 if _read(connection, 1) == b"\1":
                     return connection
                 connection.close()
-                told.append(f"{address}: another program answers")
+                reported.append(f"{address}: another program answers")
             except OSError as error:
-                told.append(f"{address}: {error}")
+                reported.append(f"{address}: {error}")
         raise RankError(
-            f"rank {self.rank} cannot connect to rank {rank} at port {place['port']} of {'; '.join(told)}. Ranks need "
+            f"rank {self.rank} cannot connect to rank {rank} at port {contact['port']} of {'; '.join(reported)}. Ranks need "
             "TCP connections with each other: open the ports between their hosts"
         )
 
@@ -160,8 +160,8 @@ class SocketTransport(Transport):
             ) from None
         connection.settimeout(10.0)
         try:
-            told, rank = _HELLO.unpack(_read(connection, _HELLO.size))
-            known = hmac.compare_digest(told, secret) and self.rank < rank < self.size
+            reported, rank = _HELLO.unpack(_read(connection, _HELLO.size))
+            known = hmac.compare_digest(reported, secret) and self.rank < rank < self.size
             if not known or rank in self._peers:
                 connection.close()
                 return
@@ -214,7 +214,7 @@ class SocketTransport(Transport):
             if not came:
                 del self._came[source, tag]
         else:
-            self._asked[source, tag].append(message)
+            self._posted[source, tag].append(message)
         return message
 
     def received(self, message: ReceivingMessage) -> Any:
@@ -241,13 +241,13 @@ class SocketTransport(Transport):
             raise error
 
     def _deliver(self, source: int, tag: int, body: Any) -> None:
-        asked = self._asked.get((source, tag))
-        if not asked:
+        posted = self._posted.get((source, tag))
+        if not posted:
             self._came[source, tag].append(body)
             return
-        asked.popleft().body = body
-        if not asked:
-            del self._asked[source, tag]
+        posted.popleft().body = body
+        if not posted:
+            del self._posted[source, tag]
 
     # --- what the sockets do ----------------------------------------------------------------------------------
 

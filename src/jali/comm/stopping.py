@@ -19,7 +19,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from jali.comm.communicator import Communicator, as_cause, came_from_elsewhere
-from jali.comm.launcher_environment import place_under_launcher
+from jali.comm.launcher_environment import find_launcher_environment
 from jali.errors import RankError
 
 MOMENT = 1.0  # seconds that the other ranks get to print why they stop before the job is ended,
@@ -147,5 +147,5 @@ def _leave() -> None:
 
 def speaker() -> str:
     """Who speaks, for messages to people: "jali", or "jali: rank 3" of several."""
-    place = place_under_launcher()
-    return "jali" if place is None or place.size == 1 else f"jali: rank {place.rank}"
+    under_launcher = find_launcher_environment()
+    return "jali" if under_launcher is None or under_launcher.size == 1 else f"jali: rank {under_launcher.rank}"

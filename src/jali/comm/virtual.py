@@ -121,10 +121,10 @@ def _first(communicator: Communicator, errors: list[BaseException | None]) -> Ba
     """The exception of the rank that failed first."""
     try:
         communicator.check()
-    except RankError as told:
-        first = errors[told.rank]  # type: ignore[attr-defined]
+    except RankError as reported:
+        first = errors[reported.rank]  # type: ignore[attr-defined]
         if first is not None:
-            return _with_others(first, told.rank, errors)  # type: ignore[attr-defined]
+            return _with_others(first, reported.rank, errors)  # type: ignore[attr-defined]
     failed = [(rank, error) for rank, error in enumerate(errors) if error is not None]
     own = [error for rank, error in failed if not came_from_elsewhere(error, rank)]
     return own[0] if own else failed[0][1]

@@ -16,7 +16,7 @@ from jali import _core, settings
 from jali.amounts import counted
 from jali.comm import stopping
 from jali.comm.communicator import Communicator
-from jali.comm.launcher_environment import expected_ranks, place_under_launcher, threads_of_mpi
+from jali.comm.launcher_environment import expected_ranks, find_launcher_environment, threads_of_mpi
 from jali.comm.share_of_host import share_among, share_of_process
 from jali.comm.virtual import communicator_of_thread
 from jali.errors import ParameterError, RankError
@@ -82,8 +82,8 @@ def from_mpi4py(comm: Any) -> Communicator:
 def _communicator_of_process() -> Communicator:
     choice = settings.current().transport
     expected = expected_ranks()
-    place = place_under_launcher()
-    launched = (expected or 1) > 1 or (place is not None and place.size > 1) or _world_size_if_loaded() > 1
+    under_launcher = find_launcher_environment()
+    launched = (expected or 1) > 1 or (under_launcher is not None and under_launcher.size > 1) or _world_size_if_loaded() > 1
     if choice == "mpi" or (launched and not choice):
         return _mpi_world(expected)
     if (expected or 1) > 1:
@@ -105,8 +105,8 @@ def _world_size_if_loaded() -> int:
 
 
 def _mpi_world(expected: int | None) -> Communicator:
-    place = place_under_launcher()
-    here = f"rank {place.rank} of {place.size}" if place else "an MPI rank"
+    under_launcher = find_launcher_environment()
+    here = f"rank {under_launcher.rank} of {under_launcher.size}" if under_launcher else "an MPI rank"
     try:
         import mpi4py
     except ImportError as error:
@@ -127,8 +127,8 @@ def _mpi_world(expected: int | None) -> Communicator:
         state = "has ended" if MPI.Is_initialized() else "was not started (mpi4py.rc.initialize is off)"
         raise RankError(f"this process is {here}, but MPI {state}")
     size = MPI.COMM_WORLD.Get_size()
-    told = place.size if place and place.size > 1 and size == 1 else size
-    wanted, who = (expected, "JALI_EXPECTED_RANKS") if expected else (told, place.variable if place else "")
+    reported_size = under_launcher.size if under_launcher and under_launcher.size > 1 and size == 1 else size
+    wanted, who = (expected, "JALI_EXPECTED_RANKS") if expected else (reported_size, under_launcher.variable if under_launcher else "")
     if size != wanted:
         library = MPI.Get_library_version().split("\n")[0].strip("\0 ,")
         raise RankError(

@@ -315,8 +315,8 @@ class FftPlan:
                 raise ParameterError(
                     f"the result of a transform is complex, which an array of {out.dtype} does not hold"
                 )
-        tape = graph_recorder.current() if graph_recorder.recorders else None
-        if tape is not None:
+        recorder = graph_recorder.current() if graph_recorder.recorders else None
+        if recorder is not None:
             self._ready_for_graphs(x, out, forward, norm)
         with namespace_of(x.local).where(x.local), self._in_turn(x.local):
             local = self._steps(x, None if out is None else out.local, overwrite, forward, norm)
@@ -324,8 +324,8 @@ class FftPlan:
                 out = DistributedArray.of(end, local, x._base_comm)
             elif out.local is not local:
                 assign(out.local, local)
-        if tape is not None:  # whose owners go on with them
-            tape.lent += [memory_of(a.local) for a in (x, out) if 0 not in a.local.shape]
+        if recorder is not None:  # whose owners go on with them
+            recorder.borrowed += [memory_of(a.local) for a in (x, out) if 0 not in a.local.shape]
         return out
 
     @contextlib.contextmanager

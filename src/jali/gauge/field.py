@@ -315,9 +315,9 @@ class GaugeField(WithoutOperators):
         _agree(file.path, shape[1:-2], SU(shape[-1]), lattice, group)
         box = io.Box((0, *lattice.local_origin), (d, *lattice.local_extents))
         boundary = None
-        if outline.told:
+        if outline.metadata:
             try:
-                words = list(outline.told["boundary"])
+                words = list(outline.metadata["boundary"])
                 boundary = Boundary.from_words(words, SU(shape[-1]))
                 if len(words) != d:
                     raise LayoutError(f"{words} for {d} directions")
@@ -426,9 +426,9 @@ class GaugeField(WithoutOperators):
             with together(lattice.communicator):
                 links = np.stack([field.local() for field in self.fields])
             box = io.Box((0, *lattice.local_origin), (lattice.ndim, *lattice.local_extents))
-            told = {SAVED: {**description(first), "links": 1}}
+            metadata = {SAVED: {**description(first), "links": 1}}
             extents = (lattice.ndim, *lattice.extents)
-            io.write_arrays(path, format, extents, box, {SAVED: links}, told, ranks=lattice.communicator)
+            io.write_arrays(path, format, extents, box, {SAVED: links}, metadata, ranks=lattice.communicator)
 
 
 def read_links(file: io.ConfigurationFile, U: GaugeField, verify: bool) -> None:

@@ -88,16 +88,16 @@ def landau_gauge(
     atol: float = 1e-10,
     maxiter: int = 10000,
     omega: float = 1.7,
-    look_every: int = 10,
+    check_interval: int = 10,
 ) -> GaugeFixing:
     """Fixes the Landau gauge: the divergence of V vanishes in all directions. U stays as it is.
 
-    It ends when theta, as `GaugeFixing` defines it, measured after every `look_every` sweeps, is below `atol` (float32
+    It ends when theta, as `GaugeFixing` defines it, measured after every `check_interval` sweeps, is below `atol` (float32
     reaches some 1e-12). `omega` from 1, steepest ascent, to below 2 overrelaxes; the best value grows with the lattice.
     The boundary is periodic or open. Raises ParameterError for impossible numbers, LayoutError for other boundaries,
     and SolverError, on all ranks, after `maxiter` sweeps, and where links hold infinities or nan.
     """
-    return _fix(U, tuple(U.lattice.directions), atol, omega, maxiter, look_every)
+    return _fix(U, tuple(U.lattice.directions), atol, omega, maxiter, check_interval)
 
 
 @checked
@@ -107,23 +107,23 @@ def coulomb_gauge(
     atol: float = 1e-10,
     maxiter: int = 10000,
     omega: float = 1.7,
-    look_every: int = 10,
+    check_interval: int = 10,
 ) -> GaugeFixing:
     """Fixes the Coulomb gauge: the divergence of V vanishes in space, in every slice of time, the last direction.
 
     Arguments and errors as those of `landau_gauge`; the boundary in time may be any. Transformations that depend on
     time alone stay free.
     """
-    return _fix(U, tuple(U.lattice.directions[:-1]), atol, omega, maxiter, look_every)
+    return _fix(U, tuple(U.lattice.directions[:-1]), atol, omega, maxiter, check_interval)
 
 
 def _fix(
-    U: GaugeField, axes: tuple[Any, ...], atol: float, omega: float, maxiter: int, look_every: int
+    U: GaugeField, axes: tuple[Any, ...], atol: float, omega: float, maxiter: int, check_interval: int
 ) -> GaugeFixing:
-    if not atol > 0 or not 1 <= omega < 2 or maxiter < 1 or look_every < 1:
+    if not atol > 0 or not 1 <= omega < 2 or maxiter < 1 or check_interval < 1:
         raise ParameterError(
-            "gauge fixing needs atol above 0, omega from 1 to below 2 and maxiter and look_every from 1, not "
-            f"{atol}, {omega}, {maxiter} and {look_every}"
+            "gauge fixing needs atol above 0, omega from 1 to below 2 and maxiter and check_interval from 1, not "
+            f"{atol}, {omega}, {maxiter} and {check_interval}"
         )
     if not axes:
         raise LayoutError("Coulomb gauge needs at least two dimensions, space and time")
@@ -145,7 +145,7 @@ def _fix(
     _unit(g)
     history = [(0, *_measure(U, g, axes))]
     while history[-1][2] >= atol and history[-1][0] < maxiter:
-        sweeps = min(look_every, maxiter - history[-1][0])
+        sweeps = min(check_interval, maxiter - history[-1][0])
         for _ in range(sweeps):
             for colour in colours:
                 _turn[colour](g, U, float(omega), axes)

@@ -19,7 +19,7 @@ import numpy as np
 from jali.errors import LayoutError
 from jali.files import value_shown
 from jali.lattice import PARITIES, Colouring, Domain, Lattice
-from jali.single_instance import once
+from jali.single_instance import single_instance
 
 Reach = tuple[tuple[int, ...], ...]
 PLAQUETTES: Reach = ((1, 1),)
@@ -46,7 +46,7 @@ def link_colours(lattice: Lattice, reach: Reach = PLAQUETTES, mu: int = 0) -> It
     return _link_colours(lattice.extents, reach if reach is PLAQUETTES else checked_reach(reach), mu)
 
 
-@once
+@single_instance
 def _link_colours(extents: tuple[int, ...], reach: Reach, mu: int) -> Iterable[Domain]:
     least = max(map(max, reach)) + 1
     if len(extents) < 2 or min(extents) < least:

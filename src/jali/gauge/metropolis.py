@@ -12,7 +12,7 @@ import jali
 from jali.errors import ParameterError
 from jali.gauge.groups import gaussian_algebra, link_and_staple, link_with_staple
 from jali.gauge.open_edges import where_linked
-from jali.single_instance import once
+from jali.single_instance import single_instance
 
 MOST_HITS = 1000
 
@@ -47,7 +47,7 @@ def check_hits(hits: int) -> None:
         raise ParameterError(f"Metropolis proposes 1 to {MOST_HITS} times per link, not {hits} times")
 
 
-@once
+@single_instance
 def metropolis(hits: int) -> jali.SiteFunction:
     """The site function (X, U, rng, coupling, width, mu, staple, accepted) that proposes `hits` times per link.
 

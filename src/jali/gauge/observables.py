@@ -19,7 +19,7 @@ from jali.gauge.field import GaugeField
 from jali.gauge.plaquettes import mean_link_trace, mean_plaquettes
 from jali.lattice import Colouring
 from jali.lattice.checked import checked
-from jali.single_instance import once
+from jali.single_instance import single_instance
 
 
 @checked
@@ -62,7 +62,7 @@ def _line_trace(X: Any, line: Any, total: Any) -> None:
     total += line[X].trace()
 
 
-@once
+@single_instance
 def slices(axis: int, extent: int) -> Colouring:
     """The slices of a lattice orthogonal to a direction, as a colouring: colour = coordinate."""
     return Colouring(extent, lambda x: x[axis], f"slice of direction {axis}")

@@ -23,12 +23,12 @@ from jali.gauge.groups import project
 from jali.gauge.open_edges import mirrored, weighted, where_linked
 from jali.gauge.staples import staple
 from jali.lattice.checked import checked
-from jali.single_instance import once
+from jali.single_instance import single_instance
 
 HYP_ALPHA = (0.75, 0.6, 0.3)  # Hasenfratz and Knechtli, section II
 
 
-@once
+@single_instance
 def _ape(axes: tuple[int, ...]) -> jali.SiteFunction:
     @jali.site_function
     def ape_kernel(X: Any, V: Any, U: Any, keep: Any, add: Any, mu: Any) -> None:
@@ -39,7 +39,7 @@ def _ape(axes: tuple[int, ...]) -> jali.SiteFunction:
     return ape_kernel
 
 
-@once
+@single_instance
 def _stout(axes: tuple[int, ...]) -> jali.SiteFunction:
     @jali.site_function
     def stout_kernel(X: Any, V: Any, U: Any, rho: Any, mu: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import jali
 from jali.codegen.directions import Direction
 from jali.gauge.open_edges import weighted
-from jali.single_instance import once
+from jali.single_instance import single_instance
 
 
 def staple(X: Any, U: Any, mu: Direction, across: Iterable[Direction] | None = None) -> Any:
@@ -36,7 +36,7 @@ def staple(X: Any, U: Any, mu: Direction, across: Iterable[Direction] | None = N
     return total
 
 
-@once
+@single_instance
 def rectangle_staple(c1: float) -> Callable[[Any, Any, Direction], Any]:
     """The staple (1 - 8 c1) times that of plaquettes plus c1 times that of 1 x 2 rectangles, as a function (X, U, mu).
 

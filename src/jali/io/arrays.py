@@ -41,7 +41,7 @@ def write_arrays(
     extents: Sequence[int],
     box: Box,
     arrays: Mapping[str, NDArray[Any]],
-    told: Mapping[str, Mapping[str, Any]],
+    metadata: Mapping[str, Mapping[str, Any]],
     *,
     ranks: RankGroup | None = None,
 ) -> None:
@@ -55,15 +55,15 @@ def write_arrays(
     """
     ranks = ranks or SingleRank()
     extents = tuple(int(n) for n in extents)
-    sealed, parts = checked_and_sealed(path, format, extents, box, arrays, told, ranks)
-    places = Box(box.origin[::-1], box.extents[::-1])
+    sealed, parts = checked_and_sealed(path, format, extents, box, arrays, metadata, ranks)
+    region = Box(box.origin[::-1], box.extents[::-1])
     with writing_beside(path, ranks) as (target, name):
         with together(ranks), explained(f"cannot write {target}"):
             offsets = array_formats()[format].create(name, sealed) if ranks.rank == 0 else []
         offsets = json.loads(ranks.broadcast_bytes(json.dumps(offsets).encode(), 0))
         with together(ranks), explained(f"cannot write {target}"), opened(name, os.O_WRONLY) as fd:
             for outline, offset in zip(sealed, offsets, strict=True):
-                _write_rows(fd, target, offset, extents, places, _rows(parts[outline.name], box))
+                _write_rows(fd, target, offset, extents, region, _rows(parts[outline.name], box))
             os.fsync(fd)
 
 
@@ -73,7 +73,7 @@ def checked_and_sealed(
     extents: tuple[int, ...],
     box: Box,
     arrays: Mapping[str, NDArray[Any]],
-    told: Mapping[str, Mapping[str, Any]],
+    metadata: Mapping[str, Mapping[str, Any]],
     ranks: RankGroup,
 ) -> tuple[list[Outline], dict[str, NDArray[Any]]]:
     """What `write_arrays` does before it writes: outlines with checksums and seals, and this rank's parts as bytes have them.
@@ -88,11 +88,11 @@ def checked_and_sealed(
         box.check_inside(extents)
         parts = {name: _checked(name, array, box) for name, array in arrays.items()}
         outlines = [
-            Outline(name, extents + part.shape[len(extents) :], part.dtype, dict(told.get(name, {})))
+            Outline(name, extents + part.shape[len(extents) :], part.dtype, dict(metadata.get(name, {})))
             for name, part in parts.items()
         ]
         checked_path(path)
-    plan = repr([format, *((one.name, one.shape, parts[one.name].dtype.str, one.told) for one in outlines)])
+    plan = repr([format, *((one.name, one.shape, parts[one.name].dtype.str, one.metadata) for one in outlines)])
     if len(set(ranks.gather_bytes(hashlib.sha256(plan.encode()).digest()))) > 1:
         raise ParameterError("ranks disagree on the arrays to be written into a file")
     check_tiling(ranks, box, extents)
@@ -166,7 +166,7 @@ class ArrayFile:
             require_memory(f"{self.path}: {counted(box.volume, 'site')} of {shown(name)!r}", needed)
         with together(ranks), explained(f"cannot read {self.path}"):
             values = self._values(outline, box, element)
-        if verify and "checksum" in outline.told:
+        if verify and "checksum" in outline.metadata:
             self._verify(outline, extents, box, values)
         return values
 
@@ -182,33 +182,33 @@ class ArrayFile:
             )
         if outline.fortran:  # the element's indices are directions too, behind those of the lattice
             order: tuple[int, ...] = outline.shape
-            places = Box(box.origin + (0,) * len(element), box.extents + element)
+            region = Box(box.origin + (0,) * len(element), box.extents + element)
             record = outline.dtype.itemsize
         else:
             order = outline.shape[: len(box.extents)][::-1]
-            places = Box(box.origin[::-1], box.extents[::-1])
+            region = Box(box.origin[::-1], box.extents[::-1])
             record = outline.dtype.itemsize * math.prod(element)
-        data = np.empty((places.volume, record), np.uint8)
+        data = np.empty((region.volume, record), np.uint8)
         with reading(self.path) as fd:
             if (size := os.fstat(fd).st_size) != self._size:
                 raise FileFormatError(
                     f"{self.path}: has {size} bytes here, and had {self._size} when it was opened by rank 0"
                 )
             for position, sites, rows in SiteRecords(self.path, outline.offset, record, order).read(
-                fd, places
+                fd, region
             ):
                 data[position : position + len(sites)] = rows
         numbers = data.view(outline.dtype)
-        return numbers.reshape(places.shape).T if outline.fortran else numbers.reshape(*box.extents, *element)
+        return numbers.reshape(region.shape).T if outline.fortran else numbers.reshape(*box.extents, *element)
 
     def _verify(self, outline: Outline, extents: tuple[int, ...], box: Box, values: NDArray[Any]) -> None:
         with together(self._ranks):
             checksum = _checksum(extents, box, values)
         found = f"{checksum.combined(self._ranks)[0]:016x}"
-        if found != outline.told["checksum"]:
+        if found != outline.metadata["checksum"]:
             what = f"{self.path}: {shown(outline.name)!r}" if outline.name else self.path
             raise FileFormatError(
-                f"{what}: the checksum of the numbers is {found}, the file says {shown(outline.told['checksum'], 40)}: "
+                f"{what}: the checksum of the numbers is {found}, the file says {shown(outline.metadata['checksum'], 40)}: "
                 "damaged, or changed by another program; verify=False takes them as they are"
             )
 
@@ -247,45 +247,45 @@ def _checksum(extents: tuple[int, ...], box: Box, array: NDArray[Any]) -> MixedS
 
 
 def _write_rows(
-    fd: int, path: str, offset: int, extents: tuple[int, ...], places: Box, rows: NDArray[np.uint8]
+    fd: int, path: str, offset: int, extents: tuple[int, ...], region: Box, rows: NDArray[np.uint8]
 ) -> None:
     records = SiteRecords(path, offset, rows.shape[1], extents[::-1])
-    records.write(fd, places, lambda first, last: rows[first:last], lambda sites, written: None)
+    records.write(fd, region, lambda first, last: rows[first:last], lambda sites, written: None)
 
 
 def _sealed(outline: Outline, checksum: int) -> Outline:
-    told = {
+    metadata = {
         "format": _MARK,
         "version": _VERSION,
         "writer": WRITER,
-        **outline.told,
+        **outline.metadata,
         "checksum": f"{checksum:016x}",
     }
-    return replace(outline, told={**told, "seal": _seal(told, outline)})
+    return replace(outline, metadata={**metadata, "seal": _seal(metadata, outline)})
 
 
-def _seal(told: Mapping[str, Any], outline: Outline) -> str:
+def _seal(metadata: Mapping[str, Any], outline: Outline) -> str:
     """SHA-256 of all that is told but the seal, and of shape and type."""
     assert outline.dtype is not None
-    whole = [{k: v for k, v in told.items() if k != "seal"}, outline.shape, outline.dtype.str]
+    whole = [{k: v for k, v in metadata.items() if k != "seal"}, outline.shape, outline.dtype.str]
     return hashlib.sha256(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _opened(path: str, outline: Outline, verify: bool) -> Outline:
     """What was found in a file, with what jali has told of it; nothing of arrays of others."""
-    told = outline.told
-    if not told or outline.dtype is None:
-        return replace(outline, told={})
+    metadata = outline.metadata
+    if not metadata or outline.dtype is None:
+        return replace(outline, metadata={})
     what = f"{path}: {shown(outline.name)!r}" if outline.name else path
-    intact = told.get("format") == _MARK and told.get("seal") == _seal(told, outline)
+    intact = metadata.get("format") == _MARK and metadata.get("seal") == _seal(metadata, outline)
     if not intact and not verify:
-        return replace(outline, told={})
-    if told.get("format") != _MARK:
+        return replace(outline, metadata={})
+    if metadata.get("format") != _MARK:
         raise FileFormatError(
             f"{what}: what stands beside the array is not what jali writes; verify=False ignores it"
         )
-    if told.get("version") != _VERSION:
-        raise FileFormatError(f"{what}: version {shown(told.get('version'), 20)}, this jali reads {_VERSION}")
+    if metadata.get("version") != _VERSION:
+        raise FileFormatError(f"{what}: version {shown(metadata.get('version'), 20)}, this jali reads {_VERSION}")
     if not intact:
         raise FileFormatError(
             f"{what}: the seal does not belong to what the file says of the array: damaged, or changed by another program; "
@@ -296,7 +296,7 @@ def _opened(path: str, outline: Outline, verify: bool) -> Outline:
 
 def _as_json(outline: Outline) -> dict[str, Any]:
     kind = None if outline.dtype is None else outline.dtype.str
-    return {**vars(outline), "dtype": kind, "told": dict(outline.told)}
+    return {**vars(outline), "dtype": kind, "metadata": dict(outline.metadata)}
 
 
 def _from_json(found: dict[str, Any]) -> Outline:

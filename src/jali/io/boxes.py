@@ -93,8 +93,8 @@ class Box:
 def boxes_tile(ranks: RankGroup, box: Box, lattice: tuple[int, ...]) -> bool:
     """Whether the boxes of all ranks cover the lattice exactly once (collective)."""
     text = np.array([box.origin, box.extents], dtype=np.int64).tobytes()
-    told = np.stack([np.frombuffer(t, dtype=np.int64) for t in ranks.gather_bytes(text)])
-    low, size = told[:, : len(lattice)], told[:, len(lattice) :]
+    gathered = np.stack([np.frombuffer(t, dtype=np.int64) for t in ranks.gather_bytes(text)])
+    low, size = gathered[:, : len(lattice)], gathered[:, len(lattice) :]
     occupied = size.min(axis=1) > 0
     low, high = low[occupied], low[occupied] + size[occupied]
     if sum(math.prod(map(int, row)) for row in size) != math.prod(lattice):

@@ -23,7 +23,7 @@ from jali.files import checked_path, reading, require_memory, shown
 from .boxes import Box, SiteRecords, boxes_tile, site_coordinates
 from .checksums import Checksum
 from .formats import RECOGNISED_BY, Format, formats, milc
-from .links import DIRECTIONS, Asked, Contents, first_non_finite
+from .links import DIRECTIONS, Expected, Contents, first_non_finite
 from .parallel import RankGroup, SingleRank, together
 from .writing import explained
 
@@ -64,9 +64,9 @@ def open_configuration(
     ranks = ranks or SingleRank()
     with together(ranks):
         name = checked_path(path)
-        asked = Asked.checked(lattice, group, precision)
+        expected = Expected.checked(lattice, group, precision)
         with explained(f"cannot read {shown(name)}"), reading(name) as fd:
-            contents = _parse(name, fd, os.fstat(fd).st_size, asked)
+            contents = _parse(name, fd, os.fstat(fd).st_size, expected)
     views = ranks.gather_bytes(repr((contents.records, contents.storage, contents.checksum)).encode())
     if len(set(views)) > 1:
         raise FileFormatError(f"{name}: the ranks see different files under this name")
@@ -234,8 +234,8 @@ class ConfigurationFile:
         bad = first_non_finite(links)
         if bad:
             site, mu, value = bad
-            place = self._place(int(sites[site]), mu)
-            raise FileFormatError(f"{self.path}: {place} holds {value}, which is not finite{hint}")
+            location = self._location(int(sites[site]), mu)
+            raise FileFormatError(f"{self.path}: {location} holds {value}, which is not finite{hint}")
         if not norms:
             return
         reals = links.view(links.real.dtype)
@@ -244,12 +244,12 @@ class ConfigurationFile:
             wrong = np.argwhere(~(np.abs(norm - 1) < _NORM_TOLERANCE))
         if len(wrong):
             site, mu, row = (int(i) for i in wrong[0])
-            place, found = self._place(int(sites[site]), mu), norm[site, mu, row]
+            location, found = self._location(int(sites[site]), mu), norm[site, mu, row]
             raise FileFormatError(
-                f"{self.path}: {place} has a row of squared norm {found:.3g}, expected 1{hint}"
+                f"{self.path}: {location} has a row of squared norm {found:.3g}, expected 1{hint}"
             )
 
-    def _place(self, site: int, mu: int) -> str:
+    def _location(self, site: int, mu: int) -> str:
         storage, records = self._contents.storage, self._contents.records
         offset = records.offset + site * records.record_bytes + mu * storage.link_bytes
         where = site_coordinates(site, records.lattice)
@@ -280,10 +280,10 @@ class ConfigurationFile:
             )
 
 
-def _parse(path: str, fd: int, size: int, asked: Asked) -> Contents:
+def _parse(path: str, fd: int, size: int, expected: Expected) -> Contents:
     found = _recognise(path, fd, size)
     if isinstance(found, Format):
-        return found.parse(path, fd, size, asked)
+        return found.parse(path, fd, size, expected)
     raise FileFormatError(
         f"{path}: looks like an openQCD configuration, which jali does not read; convert it to ILDG or "
         "NERSC first"

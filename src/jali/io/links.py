@@ -118,7 +118,7 @@ class Contents:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Expected:
     """What the caller says about a file: None where the file is to say it."""
 
     lattice: tuple[int, ...] | None = None
@@ -126,7 +126,7 @@ class Asked:
     precision: int | None = None
 
     @classmethod
-    def checked(cls, lattice: Sequence[int] | None, group: str | int | None, precision: int | None) -> Asked:
+    def checked(cls, lattice: Sequence[int] | None, group: str | int | None, precision: int | None) -> Expected:
         """Read the arguments of `open_configuration`; raise `ParameterError` where they make no sense."""
         if lattice is not None:
             lattice = tuple(int(size) for size in lattice)
@@ -140,13 +140,13 @@ class Asked:
 
     def agree(self, path: str, where: str, *, lattice: tuple[int, ...], n: int, precision: int) -> None:
         """Raise `FileFormatError` where the file (`where` in it) contradicts the caller."""
-        for name, asked, found in (
+        for name, expected, found in (
             ("lattice", self.lattice, lattice),
             ("group size N", self.n, n),
             ("precision", self.precision, precision),
         ):
-            if asked is not None and asked != found:
-                raise FileFormatError(f"{path}: {where} says {name} {found}, but {asked} was asked for")
+            if expected is not None and expected != found:
+                raise FileFormatError(f"{path}: {where} says {name} {found}, but {expected} was asked for")
 
 
 def group_order(group: str | int) -> int:

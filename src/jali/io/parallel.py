@@ -151,7 +151,7 @@ def _encode(error: Exception, rank: int) -> bytes:
 
 
 def _decode(text: bytes) -> Exception:
-    told = json.loads(text)
-    if told["kind"] == "OSError":
-        return OSError(told["errno"], told["text"], told["path"])
-    return _KINDS[told["kind"]](told["text"])
+    reported = json.loads(text)
+    if reported["kind"] == "OSError":
+        return OSError(reported["errno"], reported["text"], reported["path"])
+    return _KINDS[reported["kind"]](reported["text"])

@@ -184,16 +184,16 @@ class Outside:
         self.lattice = lattice
         self.of_object = of_object  # whether there is an object
         self.taken: dict[int, Field] = {}
-        self.asked: set[str] = set()
+        self.fixed: set[str] = set()
         self._numbers = numbers
 
     def number(self, name: str, component: int) -> int:
         """The value of a whole number among the arguments: of `k`, of a member of a list, `k[0]`, of a component of an array."""
-        parameter, *places = name.replace("]", "").split("[")
+        parameter, *positions = name.replace("]", "").split("[")
         value = self._numbers[parameter]
-        for place in places:
-            value = value[int(place)]
-        self.asked.add(parameter)
+        for position in positions:
+            value = value[int(position)]
+        self.fixed.add(parameter)
         return int(np.ravel(value)[component])
 
     def describe(self, field: Field) -> FieldArgument:

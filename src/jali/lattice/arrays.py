@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jali.lattice.lattice import Lattice
 
 
-class Lent(NamedTuple):
+class BorrowedArray(NamedTuple):
     """An array that becomes a field: what was given, and its memory as the core takes it."""
 
     array: Any
@@ -30,17 +30,17 @@ class Lent(NamedTuple):
     stream: int  # on a device: handle of that on which its owner goes on
     guard: Any = None  # NumPy does not resize, that is move, an array that a weak reference leads to
 
-    def overlaps(self, other: Lent) -> bool:
+    def overlaps(self, other: BorrowedArray) -> bool:
         """Whether memory is shared."""
         return self.span[0] < other.span[1] and other.span[0] < self.span[1]
 
 
-def lent(lattice: Lattice, array: Any, stream: Any) -> Lent:
+def borrowed(lattice: Lattice, array: Any, stream: Any) -> BorrowedArray:
     """An array where the lattice lives. Raises LayoutError."""
     return _on_host(array, stream) if lattice.gpu is None else _on_device(array, lattice.gpu, stream)
 
 
-def _on_host(array: Any, stream: Any) -> Lent:
+def _on_host(array: Any, stream: Any) -> BorrowedArray:
     if stream is not None:
         raise LayoutError("a stream is for arrays on devices; this lattice lives on the host")
     given = array
@@ -65,10 +65,10 @@ def _on_host(array: Any, stream: Any) -> Lent:
     address = int(array.__array_interface__["data"][0])
     span = address, address + array.nbytes
     read_only = not array.flags.writeable
-    return Lent(given, array, array.shape, array.dtype, span, read_only, 0, weakref.ref(array))
+    return BorrowedArray(given, array, array.shape, array.dtype, span, read_only, 0, weakref.ref(array))
 
 
-def _on_device(array: Any, gpu: _core.Gpu, stream: Any) -> Lent:
+def _on_device(array: Any, gpu: _core.Gpu, stream: Any) -> BorrowedArray:
     from jali.comm.device_arrays import element_dtype, stream_handle, view_of
 
     if isinstance(array, np.ndarray):
@@ -84,10 +84,10 @@ def _on_device(array: Any, gpu: _core.Gpu, stream: Any) -> Lent:
     goes_on = view.owner_stream if handle is None else handle
     span = view.address, view.address + view.nbytes
     dtype = element_dtype(view.element)
-    return Lent(array, view, tuple(view.shape), dtype, span, view.read_only, goes_on)
+    return BorrowedArray(array, view, tuple(view.shape), dtype, span, view.read_only, goes_on)
 
 
-def new_like(lattice: Lattice, array: Lent) -> Lent:
+def new_like(lattice: Lattice, array: BorrowedArray) -> BorrowedArray:
     """A new array of the same shape and type where the lattice lives, of NumPy or a `jali.comm.DeviceArray`. What is in it is not set."""
     if lattice.gpu is None:
         return _on_host(np.empty(array.shape, array.dtype), None)
@@ -112,7 +112,7 @@ def element_of(dtype: np.dtype[Any], inner: tuple[int, ...]) -> Element:
     return Vector(inner[0], kind) if len(inner) == 1 else Matrix(inner[0], inner[1], kind)
 
 
-def storage_of(lattice: Lattice, array: Lent, element: Element) -> tuple[str, str]:
+def storage_of(lattice: Lattice, array: BorrowedArray, element: Element) -> tuple[str, str]:
     """Precision of the numbers of an array, and the storage format that they are. Raises LayoutError where it is no array of that
     element on the lattice."""
     box, shape = lattice.local_extents, array.shape
@@ -139,7 +139,7 @@ def in_rows(fields: Sequence[Field]) -> frozenset[int]:
     return frozenset(
         k
         for k, field in enumerate(fields)
-        if field.lent is not None
+        if field.borrowed is not None
         and (
             field.lattice.communicator.size > 1
             or field.stored.memory[0].units > field.stored.memory[0].packet_units

@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 
 from jali import _core
-from jali.codegen.emit import FIRST_PARAMETER, KernelText, counts_lost
+from jali.codegen.emit import FIRST_PARAMETER, KernelText, counts_overflow
 from jali.codegen.formats import on_the_wire
 from jali.codegen.ir import SiteProgram
 from jali.codegen.items import Item
 from jali.codegen.stages import Binary
-from jali.codegen.writer import KernelParameter, Variant
+from jali.codegen.writer import KernelParameter, Lowering
 from jali.comm import checking
 from jali.errors import LayoutError
 from jali.lattice.field import Field
-from jali.lattice.overflow import LostSites
+from jali.lattice.overflow import OverflowCount
 from jali.lattice.sums import gathering_of
-from jali.lattice.launch_layout import Visit
+from jali.lattice.launch_layout import LaunchLayout
 from jali.tune import DEFAULT_LAUNCH, LaunchConfig
 
 
@@ -56,7 +56,7 @@ class BoundKernel:
 
     binary: Binary
     program: SiteProgram
-    variant: Variant
+    lowering: Lowering
     text: KernelText
     fields: tuple[Field, ...]  # weakly: a launch lives as long as its fields, not the other way round
     lattice: Any
@@ -69,7 +69,7 @@ class BoundKernel:
     scalar_parameters: tuple[tuple[int, KernelParameter], ...]
     random_parameters: tuple[tuple[int, KernelParameter], ...]
     held: tuple[Any, ...]  # arrays whose addresses are in the parameters
-    lost: tuple[LostSites, ...]
+    overflow: tuple[OverflowCount, ...]
     tunings: list[Any]  # questions about this launch that are open (lattice.tuning)
     chosen: Chosen
 
@@ -85,7 +85,7 @@ class BoundKernel:
 
     def tune(self) -> None:
         """Before a run whose questions are open: asks each, and forgets those that are settled."""
-        self.tunings[:] = [tuning for tuning in self.tunings if not tuning.settle(self)]
+        self.tunings[:] = [tuning for tuning in self.tunings if not tuning.resolve(self)]
 
 
 def bind_kernel(
@@ -94,12 +94,12 @@ def bind_kernel(
     producers: list[tuple[Item, Binary]],
     fields: list[Field],
     lattice: Any,
-    visit: Visit,
+    launch_layout: LaunchLayout,
     sites: Any,
     sums: Any,
 ) -> BoundKernel:
     """The last stage: `binary` with fields, on the sites of a domain, and the producers of its halo items. Raises LayoutError, DeviceError."""
-    return _Binding(binary, config, producers, fields, lattice, visit, sites, sums).bound()
+    return _Binding(binary, config, producers, fields, lattice, launch_layout, sites, sums).bound()
 
 
 class _Binding:
@@ -112,26 +112,26 @@ class _Binding:
         producers: list[tuple[Item, Binary]],
         fields: list[Field],
         lattice: Any,
-        visit: Visit,
+        launch_layout: LaunchLayout,
         sites: Any,
         sums: Any,
     ):
         lowered = binary.source.lowered
         self.binary = binary
         self.program = program = lowered.analysed.program
-        self.variant = variant = lowered.variant
+        self.lowering = lowering = lowered.lowering
         self.text = text = binary.source.kernel
         self.fields = fields
         self.lattice = lattice
-        self.visit = visit
-        self.layout = layout = visit.layout
+        self.launch_layout = launch_layout
+        self.layout = layout = launch_layout.layout
         self.sites = sites
         self.tables: dict[Any, Any] = {}  # of sites
         self.parameters = np.zeros(FIRST_PARAMETER + len(text.parameters), np.uint64)
         self.cost = self._cost(fields)
         self.floats = memoryview(self.parameters.data).cast("B").cast("d")
         self._held: list[Any] = []  # arrays whose addresses are in the parameters
-        self.lost: list[LostSites] = []
+        self.overflow: list[OverflowCount] = []
         self.scalar_parameters: list[tuple[int, KernelParameter]] = []
         self.random_parameters: list[tuple[int, KernelParameter]] = []
         items = {
@@ -153,15 +153,15 @@ class _Binding:
             else:
                 self.parameters[index] = self._address(parameter)
         reads: list[Any] = []
-        apart: list[Any] = []
-        if variant.apart:
-            apart = [
+        indirect: list[Any] = []
+        if lowering.indirect:
+            indirect = [
                 (fields[slot].storage, [list(offset) for offset in text.analysis.reads.get(slot, ())])
                 for slot in {**text.analysis.reads, **text.analysis.writes}
-                if variant.apart[slot]
+                if lowering.indirect[slot]
             ]
         for slot, offsets in text.analysis.reads.items():
-            for offset in () if variant.apart and variant.apart[slot] else offsets:
+            for offset in () if lowering.indirect and lowering.indirect[slot] else offsets:
                 if offset not in items or slot not in items[offset][0].slots:
                     parities = layout.reach(sites.parities, list(offset))
                     reads.append((fields[slot].storage, list(offset), parities))
@@ -172,7 +172,7 @@ class _Binding:
         gathering = gathering_of(program, sums)
         slices, nslices = None, 1
         if sums is not None and sums.per is not None:
-            slices = lattice.slices_of(sums.per, visit.blocks)
+            slices = lattice.slices_of(sums.per, launch_layout.blocks)
             nslices = math.prod(lattice.extents[axis] for axis in sums.per)
         self.launch = _core.Launch(
             layout=layout,
@@ -194,10 +194,10 @@ class _Binding:
             slices=slices,
             nslices=nslices,
             fast=bool(sums is not None and sums.fast),
-            ncounters=2 if counts_lost(program) else 1 if text.analysis.bodies else 0,
+            ncounters=2 if counts_overflow(program) else 1 if text.analysis.bodies else 0,
             gpu_kernel=binary.function,
             threads=config.threads,
-            adds=variant.adds,
+            in_kernel_reduction=lowering.in_kernel_reduction,
             name=program.name,
             cost=(
                 self.cost.bytes_least,
@@ -205,25 +205,25 @@ class _Binding:
                 self.cost.flops,
                 8 if program.precision == "float64" else 4,
             ),
-            rows=visit.rows,
-            apart=apart,
+            rows=launch_layout.rows,
+            indirect=indirect,
             away=away,
         )
         self.tunings: list[Any] = []  # questions about this launch that are open (lattice.tuning)
         if lattice.communicator.checked and (nsums or any(any(offset) for _, offset, _ in reads)):
             self.tunings.append(_ComparedCall())
-        if counts_lost(program):
-            self.lost.append(LostSites(self.launch.counters, program.name))
-        for lost in self.lost:
+        if counts_overflow(program):
+            self.overflow.append(OverflowCount(self.launch.counters, program.name))
+        for overflow in self.overflow:
             for slot in text.analysis.writes:
-                fields[slot].watch(lost)
+                fields[slot].add_overflow_count(overflow)
 
     def bound(self) -> BoundKernel:
         """What has been made."""
         return BoundKernel(
             binary=self.binary,
             program=self.program,
-            variant=self.variant,
+            lowering=self.lowering,
             text=self.text,
             fields=tuple(weakref.proxy(field) for field in self.fields),
             lattice=self.lattice,
@@ -236,7 +236,7 @@ class _Binding:
             scalar_parameters=tuple(self.scalar_parameters),
             random_parameters=tuple(self.random_parameters),
             held=tuple(self._held),
-            lost=tuple(self.lost),
+            overflow=tuple(self.overflow),
             tunings=self.tunings,
             chosen=Chosen(),
         )
@@ -259,10 +259,10 @@ class _Binding:
                 sources.append((FIRST_PARAMETER + k, self.fields[parameter.slot].storage))
             elif parameter.what == "output":
                 output = FIRST_PARAMETER + k
-            elif parameter.what == "lost":
+            elif parameter.what == "overflow":
                 counters = _core.LaunchCounters(self.lattice.gpu, 2)  # as a launch has: the second one counts
                 parameters[FIRST_PARAMETER + k] = counters.address
-                self.lost.append(LostSites(counters, f"a halo item of {self.program.name}"))
+                self.overflow.append(OverflowCount(counters, f"a halo item of {self.program.name}"))
             elif parameter.what == "away":
                 parameters[FIRST_PARAMETER + k] = 0  # a sender reads its own sites
             elif parameter.what == "phases":
@@ -274,7 +274,7 @@ class _Binding:
         label = f"halo item of {self.program.name} at {item.offset}"
         return _core.halo_item(
             self.layout,
-            list(on_the_wire(item.reals, self.program.precision, self.variant.wire).memory),
+            list(on_the_wire(item.reals, self.program.precision, self.lowering.wire).memory),
             label,
             binary.address,
             parameters,
@@ -289,13 +289,13 @@ class _Binding:
         """A table of sites, held as long as the launch."""
         key = group, offset, windings
         if key not in self.tables:
-            self.tables[key] = self.visit.table(*key)
+            self.tables[key] = self.launch_layout.table(*key)
             self._held.append(self.tables[key])
         return self.tables[key]
 
     def _entries(self, sites: Any) -> int:
         """A table of sites as one of neighbours on the device, where a block is a site. Raises LayoutError."""
-        bits = self.variant.block_bits
+        bits = self.lowering.block_bits
         entries = np.ascontiguousarray(sites.lists.reshape(-1, 1 + _core.SiteTable.run_words)[:, 0])
         if len(entries) and int(entries.max()) >> bits:
             raise LayoutError(
@@ -315,7 +315,7 @@ class _Binding:
 
     def _address(self, parameter: KernelParameter) -> int:
         if parameter.what == "blocks":
-            return int(self.visit.blocks.nblocks)
+            return int(self.launch_layout.blocks.nblocks)
         if parameter.what == "first_ghost":
             return int(self.fields[parameter.slot].layout.first_ghost)
         if parameter.what in ("sites", "site_lists", "site_classes"):
@@ -324,16 +324,16 @@ class _Binding:
                 return self._entries(sites)
             kept = {"sites": sites.entries, "site_lists": sites.lists, "site_classes": sites.list_classes}
             return int(kept[parameter.what].ctypes.data)
-        apart = self.variant.apart[parameter.slot] if self.variant.apart else None
-        if parameter.what == "phases" and apart:
-            return self._factors(parameter.slot, self._table(apart.group, parameter.offset, True).windings)
+        indirect = self.lowering.indirect[parameter.slot] if self.lowering.indirect else None
+        if parameter.what == "phases" and indirect:
+            return self._factors(parameter.slot, self._table(indirect.group, parameter.offset, True).windings)
         table = self.layout.neighbours(list(parameter.offset), parameter.windings)
         if parameter.what == "differences":
             return int(self.layout.differences_on_device(table))
         if parameter.what == "table":
             if self.lattice.gpu is not None:
                 self._held.append(table)
-                return int(self.layout.on_device(table, self.variant.code_bits))
+                return int(self.layout.on_device(table, self.lowering.code_bits))
             array = table.entries
         elif parameter.what == "permutations":
             array = table.permutations
@@ -357,7 +357,7 @@ class _Binding:
 class _ComparedCall:
     """In checked mode, a question that stays open: do all ranks make this launch, which may communicate?"""
 
-    def settle(self, kernel: BoundKernel) -> bool:
+    def resolve(self, kernel: BoundKernel) -> bool:
         """Raises ParameterError on every rank if they do not."""
         lattice = kernel.lattice
         checking.compare(

@@ -33,7 +33,7 @@ from jali.lattice.functions import zero
 from jali.lattice.ratio import why_not_together
 from jali.lattice.sites import SiteFunction, site_function
 from jali.lattice.sums import as_site_function
-from jali.single_instance import once
+from jali.single_instance import single_instance
 
 MOST_TOGETHER = 16
 """Sites that one kernel adds up: with more it takes longer to compile than the next step does to run."""
@@ -234,7 +234,7 @@ def _prime_factors(n: int) -> list[int]:
     return found + ([n] if n > 1 else [])
 
 
-@once
+@single_instance
 def _adder(sites: tuple[tuple[int, ...], ...], more: bool) -> SiteFunction:
     """The kernel that adds up these sites of a block, and what is there already if there is `more`."""
 

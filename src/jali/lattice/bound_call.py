@@ -32,7 +32,7 @@ from jali.lattice.field import Field
 from jali.lattice.launch_text import explain_launch
 from jali.lattice.overflow import raise_on_all_ranks
 from jali.lattice.lowering import bind
-from jali.lattice.scalars import Scalar, address_of, scalars_of_parts, settle_arguments
+from jali.lattice.scalars import Scalar, address_of, scalars_of_parts, evaluate_arguments
 from jali.lattice.sums import (
     Sums,
     as_reals,
@@ -41,7 +41,7 @@ from jali.lattice.sums import (
     check_scalars,
     entries_of,
     raise_if_left_out,
-    values_as_asked,
+    in_requested_types,
 )
 from jali.lattice.sums_of_ranks import SumsOfRanks, why_ranks_need_the_host
 from jali.lattice.tables import Tables
@@ -144,14 +144,14 @@ class BoundCall:
     ):
         COUNTS["bound"].count(found=False)
         self.traced = traced
-        self.watch = traced.watch
+        self.guards = traced.guards
         self.lattice = lattice
         self.domain = domain
         self.lock = lattice.lock  # numbers are set and the kernels run as one, whatever other threads do
         self.forget: Callable[[], None] | None = None  # what drops it when one of its fields goes
         distinct = list({f.serial: f for f in fields}.values())
         self.fields = [weakref.proxy(field) for field in distinct]  # a launch must not keep its fields alive
-        placed = frozenset(k for k, value in enumerate(scalars_of(arguments)) if type(value) is Scalar)
+        by_address = frozenset(k for k, value in enumerate(scalars_of(arguments)) if type(value) is Scalar)
         per = () if sums is None or sums.per is None else sums.per
         program = traced.programs[0]
         self.sums = program.sums
@@ -165,14 +165,14 @@ class BoundCall:
         self.entries = entries_of(program, sums)
         self.reproducible = lattice.communicator.size == 1 or not (sums is not None and sums.fast)
         analysed = programs_of(traced)
-        self.kernels = [bind(one, distinct, lattice, domain, sums, placed) for one in analysed]
+        self.kernels = [bind(one, distinct, lattice, domain, sums, by_address) for one in analysed]
         self.runs = [kernel.launch.run for kernel in self.kernels]
         self.untuned = [kernel for kernel in self.kernels if kernel.tunings]
         self.labelled = bool(program.labelled)
-        self.as_asked = values_as_asked(
+        self.in_requested_types = in_requested_types(
             self.sums, [lattice.extents[axis] for axis in per], self.entries, program.labelled.values()
         )
-        self.placed = bool(placed)
+        self.by_address = bool(by_address)
         self.pending: weakref.ref[PendingSum] | None = None  # sums of the last run that are still digits
         self.sums_of_ranks: SumsOfRanks | None = None  # what adds those of all ranks on their devices
         # parameters, index, argument number, place in the list
@@ -180,7 +180,7 @@ class BoundCall:
         self.tables = Tables(self.kernels, lattice, list(scalars_of(arguments)))
         self.simple = self._simple_scalars(arguments)
         self.lattice = lattice
-        self.lost = [lost for kernel in self.kernels for lost in kernel.lost]
+        self.overflow = [overflow for kernel in self.kernels for overflow in kernel.overflow]
         self.elsewhere = any(field.lattice is not lattice for field in distinct)
         self.has_randoms = any(program.randoms for program in traced.programs)
 
@@ -221,8 +221,8 @@ class BoundCall:
 
     def run(self, arguments: tuple[Any, ...]) -> Any:
         if graph_recorder.recorders:
-            if (tape := graph_recorder.current()) is not None:
-                return self._record(arguments, tape)
+            if (recorder := graph_recorder.current()) is not None:
+                return self._record(arguments, recorder)
             self.lock.await_recorder()
         result = None
         self.lock.acquire()  # `with` would take a tenth of a small call's time
@@ -247,31 +247,31 @@ class BoundCall:
                     result = out
             if self.labelled:
                 raise_if_left_out(self.traced.programs[0], self.entries, self.kernels[0].launch.left_out)
-            if result is not None and (self.lost or self.elsewhere or self.lattice.left.possible):
-                self.raise_if_lost()
+            if result is not None and (self.overflow or self.elsewhere or self.lattice.left.possible):
+                self.raise_if_overflow()
         finally:
             self.lock.release()
-        return None if result is None else self.as_asked(result)
+        return None if result is None else self.in_requested_types(result)
 
     def _tune(self) -> None:
         for kernel in self.untuned:
             kernel.tune()
         self.untuned = [kernel for kernel in self.untuned if kernel.tunings]
 
-    def raise_if_lost(self) -> None:
+    def raise_if_overflow(self) -> None:
         """Collective: StorageError for sites that these kernels, or those that wrote their fields, could not store."""
-        watched = self._watched()
-        if watched or self.lost:
-            counts = [*self.lost, *(count for field in watched for count in field.counts())]
+        may_overflow = self._may_overflow()
+        if may_overflow or self.overflow:
+            counts = [*self.overflow, *(count for field in may_overflow for count in field.counts())]
             raise_on_all_ranks(self.lattice.communicator, counts)
 
-    def _watched(self) -> list[Field]:
-        return [field for field in self.fields if field.watched]
+    def _may_overflow(self) -> list[Field]:
+        return [field for field in self.fields if field.may_overflow]
 
     def _set_scalars(self, arguments: tuple[Any, ...]) -> None:
         values = list(scalars_of(arguments))
-        if self.placed:
-            settle_arguments(self.lattice.gpu, values, self.kernels[0].program.name)
+        if self.by_address:
+            evaluate_arguments(self.lattice.gpu, values, self.kernels[0].program.name)
         for kernel in self.kernels:
             for index, parameter in kernel.scalar_parameters:
                 value = values[parameter.slot]
@@ -295,9 +295,9 @@ class BoundCall:
 
     def _scalars(self, nodes: list[Any]) -> Any:
         if self.lattice.communicator.size == 1:
-            counts = [*self.lost, *(count for field in self._watched() for count in field.lost)]
+            counts = [*self.overflow, *(count for field in self._may_overflow() for count in field.overflow)]
             for node in nodes if counts else ():
-                node.told_by(counts)
+                node.add_overflow_counts(counts)
         return scalars_of_parts(self.lattice.gpu, nodes, self.sums, self.reproducible)
 
     def _run_for_scalars(self) -> Any:
@@ -312,7 +312,7 @@ class BoundCall:
             else:
                 nodes = [constant(value) for value in as_reals(self.sums, kernel.launch.run())]
         if self.lattice.communicator.size > 1:  # ranks have met, and look together
-            self.raise_if_lost()
+            self.raise_if_overflow()
         return self._scalars(nodes)
 
     def _leaving_sums(self, kernel: BoundKernel) -> Callable[[], Any]:
@@ -332,12 +332,12 @@ class BoundCall:
             pending.take()
         self.pending = None
 
-    def _record(self, arguments: tuple[Any, ...], tape: graph_recorder.Tape) -> Any:
+    def _record(self, arguments: tuple[Any, ...], recorder: graph_recorder.GraphRecorder) -> Any:
         """Appends the call with the numbers of now to what a graph repeats."""
         name, line = self.kernels[0].program.name, graph_recorder.line
-        if self.lattice.gpu is not tape.lattice.gpu:
+        if self.lattice.gpu is not recorder.lattice.gpu:
             raise RecordingError(
-                f"{name} runs on {self.lattice}, which is not on the device of the graph, that of {tape.lattice}\n  at {line()}"
+                f"{name} runs on {self.lattice}, which is not on the device of the graph, that of {recorder.lattice}\n  at {line()}"
             )
         if self.has_randoms:
             raise RecordingError(
@@ -356,7 +356,7 @@ class BoundCall:
                 launch.make_ready()
                 if kernel.program.sums and self._leaves_digits(kernel):
                     pending = self._pend(kernel)
-                    tape.sums.append(pending)
+                    recorder.sums.append(pending)
                     nodes, run = pending.nodes, self._leaving_sums(kernel)
                 elif kernel.program.sums and self.lattice.gpu is not None:
                     why = why_ranks_need_the_host(self.lattice)
@@ -364,20 +364,20 @@ class BoundCall:
                         f"{name} has sums of several ranks, which cannot stay on these devices: {why}\n  at {line()}"
                     )
                 elif kernel.program.sums:
-                    block = _core.Numbers(None, sum(t.reals for t in self.sums))
+                    block = _core.ScalarBlock(None, sum(t.reals for t in self.sums))
                     nodes = [number(block, k) for k in range(sum(t.reals for t in self.sums))]
-                    tape.written += nodes
+                    recorder.written += nodes
                     run = functools.partial(launch.run_into, block)
                 saved = kernel.parameters.copy() if kernel.scalar_parameters else None
-                tape.operations.append(graph_recorder.Operation(_Repeated(kernel, run, saved), launch.rehearse))
-                tape.launches.append(launch)
-                tape.changing += [
+                recorder.operations.append(graph_recorder.Operation(_Repeated(kernel, run, saved), launch.rehearse))
+                recorder.launches.append(launch)
+                recorder.changing += [
                     (kernel.fields[slot].storage, kernel.sites.parities)
                     for slot in kernel.text.analysis.writes
                 ]
-                tape.lent += [f.storage for f in kernel.fields if f.storage.borrowed]
-            tape.held.append((arguments, self, self.tables.held))
-            tape.bound.append(self)
+                recorder.borrowed += [f.storage for f in kernel.fields if f.storage.borrowed]
+            recorder.held.append((arguments, self, self.tables.held))
+            recorder.bound.append(self)
         return self._scalars(nodes) if nodes else None
 
     @property
@@ -410,7 +410,7 @@ class _Repeated:
         if self.saved is not None:
             self.kernel.parameters[:] = self.saved
         # in a driver's graph nothing is asked, of other ranks neither
-        if self.kernel.tunings and not self.kernel.launch.recording:
+        if self.kernel.tunings and not self.kernel.launch.capturing:
             self.kernel.tune()
         self.run()
 

@@ -32,7 +32,7 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
     """Decorator: raises ParameterError for arguments of another type than annotated (no flag is a number)."""
     signature = inspect.signature(function)
     wanted: dict[str, tuple[tuple[type, ...], str]] | None = None
-    asked = keywords.named(function)
+    renamed = keywords.named(function)
 
     @functools.wraps(function)
     def call(*arguments: Parameters.args, **named: Parameters.kwargs) -> Result:
@@ -42,7 +42,7 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
         try:
             given = signature.bind(*arguments, **named).arguments
         except TypeError:
-            return asked(*arguments, **named)  # which says what is missing, or what does not exist
+            return renamed(*arguments, **named)  # which says what is missing, or what does not exist
         for name, value in given.items():
             if name in wanted and (not isinstance(value, wanted[name][0]) or isinstance(value, bool)):
                 raise ParameterError(

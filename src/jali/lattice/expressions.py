@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from jali import _core, graph_recorder
-from jali.lattice.overflow import Count, news_of, raise_if_lost
+from jali.lattice.overflow import Count, unreported_overflow, raise_if_overflow
 
 THREADS = 128  # of the block that computes expressions; they load the words of sums together
 MOST_SUMS = 16  # doubles of one call that stay on a device: their words meet in the memory of a block
@@ -25,7 +25,7 @@ BLOCK = 32  # numbers that one kernel computes at most; its parameters have 4 Ki
 in_order = threading.RLock()
 """Held for moments by who puts work of numbers on a device's stream, and while a graph is captured there, which would take it in."""
 
-Place = tuple[Any, int]
+Location = tuple[Any, int]
 """A block of the core's numbers, and which of them."""
 
 
@@ -70,11 +70,11 @@ class Node:
         "args",
         "dependents",
         "op",
-        "place",
+        "location",
         "sources",
         "sum",
-        "tape",
-        "tells",
+        "recorder",
+        "overflow_counts",
         "value",
     )
 
@@ -83,30 +83,30 @@ class Node:
         self.args = args
         self.value = value
         self.sum: PendingSum | None = None
-        self.place: Place | None = None  # a block of numbers and which of them
+        self.location: Location | None = None  # a block of numbers and which of them
         self.dependents: weakref.WeakSet[Node] | None = None  # of a place that changes: what was made of it
         self.sources: frozenset[Node] = (
             frozenset()
         )  # places that change, of an operation that is not computed
-        self.tells: tuple[Count, ...] = ()  # what a look at it tells: sites that could not be stored
+        self.overflow_counts: tuple[Count, ...] = ()  # what a look at it tells: sites that could not be stored
         for a in args:
             self.sources |= frozenset((a,)) if a.dependents is not None else a.sources
-            if a.tells:
-                self.told_by(a.tells)
+            if a.overflow_counts:
+                self.add_overflow_counts(a.overflow_counts)
         for source in self.sources:
             assert source.dependents is not None
             source.dependents.add(self)
-        self.tape = graph_recorder.current() if graph_recorder.recorders else None  # of the graph that it is part of
-        if self.tape is not None and args:
-            self.tape.made.append(weakref.ref(self))
+        self.recorder = graph_recorder.current() if graph_recorder.recorders else None  # of the graph that it is part of
+        if self.recorder is not None and args:
+            self.recorder.made.append(weakref.ref(self))
 
-    def told_by(self, counts: Iterable[Count]) -> None:
+    def add_overflow_counts(self, counts: Iterable[Count]) -> None:
         """It is made of values that may not be what they should."""
-        self.tells = tuple(dict.fromkeys((*self.tells, *counts)))
+        self.overflow_counts = tuple(dict.fromkeys((*self.overflow_counts, *counts)))
 
-    def settled(self, place: Place) -> None:
+    def evaluated(self, location: Location) -> None:
         """From now on its value is there."""
-        self.place = place
+        self.location = location
         self.args = ()
         self.sum = None
         if self.dependents is None:
@@ -127,7 +127,7 @@ class PendingSum:
     def __init__(self, launch: Any, reductions: Sequence[str], gpu: Any):
         self.launch = launch
         self.reductions = reductions
-        self.block = _core.Numbers(gpu, len(reductions))
+        self.block = _core.ScalarBlock(gpu, len(reductions))
         self.gpu = gpu
         self.nodes = [Node("sum") for _ in reductions]
         for node in self.nodes:
@@ -137,7 +137,7 @@ class PendingSum:
     def take(self) -> None:
         """Its values, if nobody has taken them."""
         if not self.taken:
-            settle(self.gpu, self.nodes)
+            evaluate(self.gpu, self.nodes)
 
 
 def constant(value: float) -> Node:
@@ -146,13 +146,13 @@ def constant(value: float) -> Node:
 
 def number(block: Any, k: int) -> Node:
     node = Node("number")
-    node.place = (block, k)
+    node.location = (block, k)
     return node
 
 
-def settle(gpu: Any, nodes: Iterable[Node]) -> None:
+def evaluate(gpu: Any, nodes: Iterable[Node]) -> None:
     """Sees to it that these have places: computes what has none, or records that."""
-    wanted = [n for n in dict.fromkeys(nodes) if n.place is None]
+    wanted = [n for n in dict.fromkeys(nodes) if n.location is None]
     if wanted:
         compute(gpu, [(node, None) for node in wanted])
 
@@ -173,22 +173,22 @@ def _order(wanted: Sequence[Node]) -> list[Node]:
     return list(seen)
 
 
-def compute(gpu: Any, targets: Sequence[tuple[Node, Place | None]]) -> None:
+def compute(gpu: Any, targets: Sequence[tuple[Node, Location | None]]) -> None:
     """Computes nodes into these places, or into new ones. Operations that only others need get no place of their own."""
-    tape = graph_recorder.current() if graph_recorder.recorders else None
+    recorder = graph_recorder.current() if graph_recorder.recorders else None
     order = _order([node for node, _ in targets])
-    if tape is not None:  # what was there before the recording has the value of then, in every repetition
-        old = [n for n in order if n.place is None and n.op != "constant" and n.tape is not tape]
+    if recorder is not None:  # what was there before the recording has the value of then, in every repetition
+        old = [n for n in order if n.location is None and n.op != "constant" and n.recorder is not recorder]
         if old:
             with graph_recorder.suspended():
-                settle(gpu, old)
-            targets = [t for t in targets if t[0].place is None or t[1] is not None]
+                evaluate(gpu, old)
+            targets = [t for t in targets if t[0].location is None or t[1] is not None]
             if not targets:
                 return None
             order = _order([node for node, _ in targets])
     sums = list(dict.fromkeys(n.sum for n in order if n.sum is not None))
     given = {node for node, _ in targets}
-    todo = [n for n in order if n.place is None and (n.args or n in given)]
+    todo = [n for n in order if n.location is None and (n.args or n in given)]
     if len(todo) > BLOCK or (len(sums) > 1 and sum(len(s.nodes) for s in sums) > MOST_SUMS):
         pieces = (
             [todo[k : k + BLOCK] for k in range(0, len(todo), BLOCK)]
@@ -196,36 +196,36 @@ def compute(gpu: Any, targets: Sequence[tuple[Node, Place | None]]) -> None:
             else [sums[0].nodes]
         )
         for piece in pieces:
-            settle(gpu, piece)
-        targets = [t for t in targets if t[0].place is None or t[1] is not None]
+            evaluate(gpu, piece)
+        targets = [t for t in targets if t[0].location is None or t[1] is not None]
         return compute(gpu, targets) if targets else None
-    missing = [node for node, place in targets if place is None and node.sum is None]
-    new: dict[Node, Place] = {}
+    missing = [node for node, location in targets if location is None and node.sum is None]
+    new: dict[Node, Location] = {}
     if missing:
-        block = _core.Numbers(gpu, len(missing))
+        block = _core.ScalarBlock(gpu, len(missing))
         new.update((node, (block, k)) for k, node in enumerate(missing))
     for pending in sums:
         new.update((node, (pending.block, k)) for k, node in enumerate(pending.nodes))
-    stores = [*new.items(), *((node, place) for node, place in targets if place is not None)]
-    held = [stores, sums, [n.place for n in order]]
+    stores = [*new.items(), *((node, location) for node, location in targets if location is not None)]
+    held = [stores, sums, [n.location for n in order]]
     operation = (_on_host if gpu is None else _on_device)(gpu, order, sums, stores)
-    for node, place in new.items():
-        node.settled(place)
+    for node, location in new.items():
+        node.evaluated(location)
     for pending in sums:
         pending.taken = True
     perform(operation, held)
-    if tape is not None:
-        tape.written += new
+    if recorder is not None:
+        recorder.written += new
     return None
 
 
 def perform(
-    operation: Callable[[], Any], held: Any, lent: Sequence[Any] = (), changing: Sequence[Any] = ()
+    operation: Callable[[], Any], held: Any, borrowed: Sequence[Any] = (), changing: Sequence[Any] = ()
 ) -> None:
     """Does it, or records it with what it needs. `lent`: storages that it uses, which may be arrays of others; `changing`: those that it
     writes."""
-    tape = graph_recorder.current() if graph_recorder.recorders else None
-    if tape is None:
+    recorder = graph_recorder.current() if graph_recorder.recorders else None
+    if recorder is None:
         operation()
         return
 
@@ -233,25 +233,25 @@ def perform(
         for storage in changing:
             storage.mark_written(3)
 
-    tape.operations.append(graph_recorder.Operation(operation, rehearse if changing else None))
-    tape.changing += [(storage, 3) for storage in changing]
-    tape.held.append(held)
-    tape.lent += [storage for storage in lent if storage.borrowed]
+    recorder.operations.append(graph_recorder.Operation(operation, rehearse if changing else None))
+    recorder.changing += [(storage, 3) for storage in changing]
+    recorder.held.append(held)
+    recorder.borrowed += [storage for storage in borrowed if storage.borrowed]
 
 
 def _on_host(
-    gpu: Any, order: list[Node], sums: Sequence[PendingSum], stores: Sequence[tuple[Node, Place]]
+    gpu: Any, order: list[Node], sums: Sequence[PendingSum], stores: Sequence[tuple[Node, Location]]
 ) -> Callable[[], None]:
     """What computes an expression in Python."""
     index = {node: k for k, node in enumerate(order)}
     start = [node.value for node in order]
-    loads = [(k, *node.place) for k, node in enumerate(order) if node.place is not None]
+    loads = [(k, *node.location) for k, node in enumerate(order) if node.location is not None]
     steps = [
         (k, OPERATIONS[node.op].compute, [index[a] for a in node.args])
         for k, node in enumerate(order)
-        if node.place is None and node.op != "constant"
+        if node.location is None and node.op != "constant"
     ]
-    results = [(index[node], *place) for node, place in stores]
+    results = [(index[node], *location) for node, location in stores]
 
     def run() -> None:
         values = start.copy()
@@ -266,7 +266,7 @@ def _on_host(
 
 
 def _on_device(
-    gpu: Any, order: list[Node], sums: Sequence[PendingSum], stores: Sequence[tuple[Node, Place]]
+    gpu: Any, order: list[Node], sums: Sequence[PendingSum], stores: Sequence[tuple[Node, Location]]
 ) -> Callable[[], None]:
     """What launches the kernel of an expression. Sums in it are taken, all of those of a launch."""
     parameters: list[int] = []
@@ -290,9 +290,9 @@ def _on_device(
         lines.append(f"values_of_words(values, words, {count});")
     lines.append("if (block_in_grid() != 0 || thread_in_block() != 0) return;")
     for node in order:
-        if node.place is not None:
+        if node.location is not None:
             lines.append(f"const double {names[node]} = *(const double*)a.w[{len(parameters)}];")
-            parameters.append(node.place[0].address(node.place[1]))
+            parameters.append(node.location[0].address(node.location[1]))
         elif node.op == "constant":
             lines.append(f"const double {names[node]} = double_of_bits(a.w[{len(parameters)}]);")
             parameters.append(_bits(node.value))
@@ -351,12 +351,12 @@ def read_nodes(gpu: Any, nodes: Sequence[Node]) -> list[float]:
         "a number is read on the host",
         "compute with the Scalar, or read it after the graph has run",
     )
-    settle(gpu, nodes)
+    evaluate(gpu, nodes)
     if gpu is not None:
         with in_order:
             event = _core.GpuEvent(gpu, False)
             gpu.record(event)
         event.wait()
-    if any(n.tells for n in nodes):
-        raise_if_lost(*news_of(dict.fromkeys(count for n in nodes for count in n.tells)))
-    return [n.place[0].value(n.place[1]) for n in nodes if n.place is not None]
+    if any(n.overflow_counts for n in nodes):
+        raise_if_overflow(*unreported_overflow(dict.fromkeys(count for n in nodes for count in n.overflow_counts)))
+    return [n.location[0].value(n.location[1]) for n in nodes if n.location is not None]

@@ -25,7 +25,7 @@ from jali.lattice.boundary import Boundary
 from jali.lattice.expressions import perform
 from jali.lattice.field_arithmetic import FieldArithmetic, FieldExpression
 from jali.lattice.indexing import OnlyOfArraysError, Part, Selection, select, with_first_direction_first
-from jali.lattice.overflow import Count, LostSites, Told, news_of, raise_if_lost, raise_on_all_ranks
+from jali.lattice.overflow import Count, OverflowCount, PastOverflow, unreported_overflow, raise_if_overflow, raise_on_all_ranks
 from jali.lattice.scalars import Scalar
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Field(FieldArithmetic):
         storage: str | None = None,
         boundary: Any = None,
         name: str = "",
-        lent: arrays.Lent | None = None,
+        borrowed: arrays.BorrowedArray | None = None,
     ):
         graph_recorder.refuse("a field is made", "make it before, and assign to it in the graph")
         if not isinstance(lattice, LatticeBase):
@@ -119,17 +119,17 @@ class Field(FieldArithmetic):
         self.serial = next(_serials)
         self.name = name or f"{element} field {self.serial}"
         self.named = bool(name)  # by its user
-        self.lent = lent
-        self.layout = lattice.layout(precision) if lent is None else lattice.array_layout()
-        where = (lattice.pool,) if lent is None else (lent.memory, lent.stream)
+        self.borrowed = borrowed
+        self.layout = lattice.layout(precision) if borrowed is None else lattice.array_layout()
+        where = (lattice.pool,) if borrowed is None else (borrowed.memory, borrowed.stream)
         with lattice.lock:
             self.storage = _core.FieldStorage(self.layout, self.stored.memory, self.name, *where)
         self.set_by = (
             ""  # what sets this field, in words, if it may not be read before; empty where zeros are values
         )
-        self.lost: list[LostSites] = []  # of launches that write here
-        self.watched = False  # alike on all ranks: whether there ever was one
-        weakref.finalize(self, lattice.left.add, self.lost).atexit = False
+        self.overflow: list[OverflowCount] = []  # of launches that write here
+        self.may_overflow = False  # alike on all ranks: whether there ever was one
+        weakref.finalize(self, lattice.left.add, self.overflow).atexit = False
         self._release: weakref.WeakSet[Callable[[], None]] = weakref.WeakSet()
         weakref.finalize(self, _run_all, self._release).atexit = False
 
@@ -139,12 +139,12 @@ class Field(FieldArithmetic):
     @property
     def array(self) -> Any:
         """The array that this field is, if it was made by `Lattice.wrap`."""
-        return None if self.lent is None else self.lent.array
+        return None if self.borrowed is None else self.borrowed.array
 
     @property
     def read_only(self) -> bool:
         """Whether this is an array that may not be written."""
-        return self.lent is not None and self.lent.read_only
+        return self.borrowed is not None and self.borrowed.read_only
 
     def _writable(self) -> None:
         if self.read_only:
@@ -183,10 +183,10 @@ class Field(FieldArithmetic):
                 f"like changes element, precision, storage, boundary and name, not {', '.join(sorted(unknown))}"
             )
         element = options.pop("element", self.element)
-        if self.lent is not None and "storage" in options and "storage" not in changes:
-            options["lent"] = arrays.new_like(self.lattice, self.lent)  # an array, too
+        if self.borrowed is not None and "storage" in options and "storage" not in changes:
+            options["borrowed"] = arrays.new_like(self.lattice, self.borrowed)  # an array, too
         field = Field(self.lattice, element, **options)
-        if field.lent is not None:
+        if field.borrowed is not None:
             field.storage.fill_zero()
         return field
 
@@ -217,7 +217,7 @@ class Field(FieldArithmetic):
             return self._stored(other._expression())
         self._writable()
         other.check_set()
-        mine, theirs = self.lent, other.lent
+        mine, theirs = self.borrowed, other.borrowed
         if self is not other and mine is not None and theirs is not None and mine.overlaps(theirs):
             raise LayoutError(
                 f"cannot assign {other.name} to {self.name}: their arrays share memory; assign a copy of the array"
@@ -242,31 +242,31 @@ class Field(FieldArithmetic):
             self._share_counts(other)
         return self
 
-    def watch(self, lost: LostSites) -> None:
+    def add_overflow_count(self, overflow: OverflowCount) -> None:
         """Tells of sites that a launch could not store, when the host looks at this field."""
         left = self.lattice.left
-        left.possible = self.watched = True
-        gone = [count for count in self.lost if count.final]
+        left.possible = self.may_overflow = True
+        gone = [count for count in self.overflow if count.final]
         left.add(gone)
         left.shorten()
-        self.lost[:] = [*(count for count in self.lost if count not in gone), lost]
+        self.overflow[:] = [*(count for count in self.overflow if count not in gone), overflow]
 
     def _share_counts(self, other: Field) -> None:
         """What could not be stored there is not here either. Each of the two tells it, once."""
-        known = [count.counters for count in self.lost]
-        for count in other.lost:
+        known = [count.counters for count in self.overflow]
+        for count in other.overflow:
             if not any(count.counters is counters for counters in known):
-                self.watch(count.for_a_copy())
+                self.add_overflow_count(count.for_a_copy())
 
     def counts(self) -> list[Count]:
         """What a look at this field tells: of the launches that write to it, and what is left on its lattice."""
-        counts = [*self.lost, *self.lattice.left.take()]
-        self.lost[:] = [count for count in self.lost if not count.final]
+        counts = [*self.overflow, *self.lattice.left.take()]
+        self.overflow[:] = [count for count in self.overflow if not count.final]
         return counts
 
-    def _raise_if_lost(self) -> None:
-        if self.lost or self.lattice.left:
-            raise_if_lost(*news_of(self.counts()))
+    def _raise_if_overflow(self) -> None:
+        if self.overflow or self.lattice.left:
+            raise_if_overflow(*unreported_overflow(self.counts()))
 
     def astype(self, precision: Any) -> Field:
         """A copy in another precision."""
@@ -335,7 +335,7 @@ class Field(FieldArithmetic):
         self._not_while_tracing()
         self.check_set()
         with lattice.lock:
-            self._raise_if_lost()
+            self._raise_if_overflow()
             sites = self.storage.export_box()
         return with_first_direction_first(self._decoded(sites), lattice.ndim)
 
@@ -347,7 +347,7 @@ class Field(FieldArithmetic):
         self._not_while_tracing()
         self.check_set()
         with self.lattice.lock:
-            self._raise_if_lost()
+            self._raise_if_overflow()
             return with_first_direction_first(self.storage.export_box(), self.lattice.ndim)
 
     def set_stored_bytes(self, sites: np.ndarray, format: tuple[str, int]) -> Field:
@@ -438,10 +438,10 @@ class Field(FieldArithmetic):
         if array.shape != wanted:
             raise LayoutError(f"this rank's box of {self.name} has shape {wanted}, the array {array.shape}")
         self._writable()
-        if self.lent is not None and lattice.gpu is None and np.may_share_memory(array, self.lent.memory):
+        if self.borrowed is not None and lattice.gpu is None and np.may_share_memory(array, self.borrowed.memory):
             array = array.copy()
-        sites, lost = self._encoded(with_first_direction_first(array, lattice.ndim))
-        raise_if_lost(lost, f"setting {self.name} from Python")
+        sites, overflow = self._encoded(with_first_direction_first(array, lattice.ndim))
+        raise_if_overflow(overflow, f"setting {self.name} from Python")
         with lattice.lock:
             self.storage.import_box(sites)
         return self
@@ -510,7 +510,7 @@ class Field(FieldArithmetic):
         with lattice.lock:
             mine = chosen.part(lattice.local_origin, lattice.local_extents)
             new: Any = None
-            lost = 0
+            overflow = 0
             if mine is not None:
                 values = array[mine.chosen]
                 if chosen.components or not mine.whole:
@@ -519,13 +519,13 @@ class Field(FieldArithmetic):
                     whole = self._decoded(new[mine.inside])
                     whole[(..., *chosen.components)] = values
                     values = whole
-                encoded, lost = self._encoded(values)
+                encoded, overflow = self._encoded(values)
                 if new is None:
                     new = encoded[mine.inside]
                 else:
                     new[mine.inside] = encoded
             if self.stored.counts(self.precision):
-                raise_on_all_ranks(lattice.communicator, [Told(f"setting {self.name} from Python", lost)])
+                raise_on_all_ranks(lattice.communicator, [PastOverflow(f"setting {self.name} from Python", overflow)])
             if mine is not None:
                 new = np.ascontiguousarray(new)
                 if self._is_box(mine):
@@ -567,8 +567,8 @@ class Field(FieldArithmetic):
         for rank, data in enumerate(parts):
             theirs = chosen.part(tuple(partition.origin(rank)), tuple(partition.extents(rank)))
             if theirs is not None:
-                place = sites[theirs.chosen]
-                sites[theirs.chosen] = np.frombuffer(data, np.uint8).reshape(place.shape)
+                chosen_sites = sites[theirs.chosen]
+                sites[theirs.chosen] = np.frombuffer(data, np.uint8).reshape(chosen_sites.shape)
         return sites
 
     def _symbol(self) -> Any:
@@ -607,14 +607,14 @@ def wrapped(
         raise LayoutError(
             f"a field holds an element type such as SU(3) or Real(), not {value_shown(element)}"
         )
-    lent = arrays.lent(lattice, array, stream)
-    box, shape = lattice.local_extents, lent.shape
+    borrowed = arrays.borrowed(lattice, array, stream)
+    box, shape = lattice.local_extents, borrowed.shape
     if shape[: lattice.ndim] != box:
         raise LayoutError(f"this rank's box has {box} sites, an array of it this shape first; it has {shape}")
     if element is None:
-        element = arrays.element_of(lent.dtype, shape[lattice.ndim :])
-    kept, storage = arrays.storage_of(lattice, lent, element)
-    field = Field(lattice, element, precision or kept, storage, boundary, name, lent)
+        element = arrays.element_of(borrowed.dtype, shape[lattice.ndim :])
+    kept, storage = arrays.storage_of(lattice, borrowed, element)
+    field = Field(lattice, element, precision or kept, storage, boundary, name, borrowed)
     if agree and lattice.communicator.size > 1:  # arrays come from anywhere, and ranks must have the same
         from jali.comm import checking
 
@@ -622,7 +622,7 @@ def wrapped(
             lattice.communicator.core,
             {
                 "call": "wrap",
-                "array of": str(lent.dtype),
+                "array of": str(borrowed.dtype),
                 "element": str(element),
                 "precision": field.precision,
                 "boundary": str(field.boundary.conditions),

@@ -15,12 +15,12 @@ from typing import Any
 from jali import _core, graph_recorder
 from jali.errors import ParameterError, RecordingError
 from jali.files import value_shown
-from jali.lattice.expressions import in_order, settle
+from jali.lattice.expressions import in_order, evaluate
 from jali.lattice.lattice import Lattice
 from jali.lattice.scalars import Condition, read
-from jali.graph_recorder import Tape, line
+from jali.graph_recorder import GraphRecorder, line
 
-LOOK_EVERY = 8  # repetitions on a device between two looks at a condition, if nobody says how many
+CHECK_INTERVAL = 8  # repetitions on a device between two looks at a condition, if nobody says how many
 
 
 class Graph:
@@ -28,49 +28,49 @@ class Graph:
 
     def __init__(self, step: Callable[[], Any], lattice: Lattice):
         self.lattice = lattice
-        tape = Tape(lattice)
+        recorder = GraphRecorder(lattice)
         with lattice.lock:
-            with tape, _recorded(lattice):
+            with recorder, _recorded(lattice):
                 self.result = step()
-                left = [node for pending in tape.sums if not pending.taken for node in pending.nodes]
-                settle(lattice.gpu, [*left, *(node for made in tape.made if (node := made()) is not None)])
-            for node in tape.written:
+                left = [node for pending in recorder.sums if not pending.taken for node in pending.nodes]
+                evaluate(lattice.gpu, [*left, *(node for made in recorder.made if (node := made()) is not None)])
+            for node in recorder.written:
                 node.changes()
-            tape.launches = list(dict.fromkeys(tape.launches))
-            tape.bound = list(dict.fromkeys(tape.bound))
-            tape.lent = list(dict.fromkeys(tape.lent))
-            if not tape.operations:
+            recorder.launches = list(dict.fromkeys(recorder.launches))
+            recorder.bound = list(dict.fromkeys(recorder.bound))
+            recorder.borrowed = list(dict.fromkeys(recorder.borrowed))
+            if not recorder.operations:
                 raise RecordingError(
                     f"the function of a graph makes no call that could be repeated\n  at {line()}"
                 )
-            self._tape = tape
-            self._changing = list(dict.fromkeys(tape.changing))
+            self._recorder = recorder
+            self._changing = list(dict.fromkeys(recorder.changing))
             self._meets = lattice.communicator.size > 1 and lattice.gpu is not None  # other devices, in halos
             self._layouts = [
-                *dict.fromkeys(kernel.layout for bound in tape.bound for kernel in bound.kernels)
+                *dict.fromkeys(kernel.layout for bound in recorder.bound for kernel in bound.kernels)
             ]
-            self._places: list[Any] = []  # of what other ranks write, in the driver's graph
+            self._ghost_locations: list[Any] = []  # of what other ranks write, in the driver's graph
             self._instance: Any = None
             if lattice.gpu is not None:
                 self._capture()
 
     def __repr__(self) -> str:
-        return f"<graph of {len(self._tape.operations)} operations on {self.lattice}>"
+        return f"<graph of {len(self._recorder.operations)} operations on {self.lattice}>"
 
     @property
     def operations(self) -> int:
         """Launches and computations of numbers in a repetition."""
-        return len(self._tape.operations)
+        return len(self._recorder.operations)
 
     def _once(self) -> None:
-        for operation in self._tape.operations:
+        for operation in self._recorder.operations:
             operation.run()
 
     def _capture(self) -> None:
         """Puts the operations on a stream that is being captured. Collective where devices of several ranks meet."""
         from jali.lattice.tuning import recordable_policies
 
-        kernels = [kernel for bound in self._tape.bound for kernel in bound.kernels]
+        kernels = [kernel for bound in self._recorder.bound for kernel in bound.kernels]
         with recordable_policies(kernels) if self._meets else contextlib.nullcontext():
             if self._meets:
                 self._rehearse()
@@ -78,14 +78,14 @@ class Graph:
                 self._instance = _core.GpuGraph(self.lattice.gpu, self._once)
             self._instance.make_ready()
         self._forget_ghosts()
-        self._places = self._now_at()
+        self._ghost_locations = self._now_at()
 
     def _rehearse(self) -> None:
         """Makes ready what operations need of other ranks. A repetition begins with old ghosts of whatever the graph writes, as the one
         before leaves them at worst, and with new ones of all else."""
         self._forget_ghosts()
         self._refresh_ghosts()
-        for operation in self._tape.operations:
+        for operation in self._recorder.operations:
             if operation.rehearse is not None:
                 operation.rehearse()
         self._forget_ghosts()
@@ -95,7 +95,7 @@ class Graph:
             storage.mark_written(parities)
 
     def _refresh_ghosts(self) -> None:
-        for launch in self._tape.launches:
+        for launch in self._recorder.launches:
             launch.refresh_ghosts(self._changing)
 
     def _now_at(self) -> list[Any]:
@@ -114,12 +114,12 @@ class Graph:
                     self.lattice.gpu.launch_graph(self._instance)
             if self._instance is not None and times > 0:
                 self._forget_ghosts()
-                for storage in self._tape.lent:
+                for storage in self._recorder.borrowed:
                     storage.let_owner_go_on()
             if self.lattice.communicator.size > 1:  # ranks that sum meet, and look together
-                for bound in self._tape.bound:
+                for bound in self._recorder.bound:
                     if bound.sums:
-                        bound.raise_if_lost()
+                        bound.raise_if_overflow()
 
     def read(self) -> list[Any]:
         """The numbers of `result`, a Scalar, a Condition or several of them, after the last repetition; waits for it."""
@@ -128,33 +128,33 @@ class Graph:
 
     def _prepare(self) -> None:
         """What was made of numbers that change now, and sums of launches that run now, get their values."""
-        waiting = [n for source in self._tape.written for n in source.dependents or () if n.place is None]
-        settle(self.lattice.gpu, waiting)
-        for bound in self._tape.bound:
+        waiting = [n for source in self._recorder.written for n in source.dependents or () if n.location is None]
+        evaluate(self.lattice.gpu, waiting)
+        for bound in self._recorder.bound:
             bound.take_sums()
-        for launch in self._tape.launches:
+        for launch in self._recorder.launches:
             launch.make_ready()
-        for storage in self._tape.lent:
+        for storage in self._recorder.borrowed:
             storage.await_owner()
         if self._meets:
-            if self._places != self._now_at():  # ghosts have moved
+            if self._ghost_locations != self._now_at():  # ghosts have moved
                 self._capture()
             else:
                 self._refresh_ghosts()
 
     def run_until(
-        self, condition: Condition | Callable[[], Any], at_most: int, look_every: int | None = None
+        self, condition: Condition | Callable[[], Any], at_most: int, check_interval: int | None = None
     ) -> int:
-        """Repeats the calls until a condition holds, looked at after every `look_every` repetitions (8 on devices, 1 on the host), or
+        """Repeats the calls until a condition holds, looked at after every `check_interval` repetitions (8 on devices, 1 on the host), or
         `at_most` times. Returns how often they were repeated.
 
         `condition` is one that the recorded function made (such as `graph.result`), or a function that makes one of Scalars. On several
         ranks it must be made of reproducible sums, since all ranks leave together. Raises ParameterError.
         """
         _check("at_most", at_most, 0)
-        every = look_every if look_every is not None else 1 if self.lattice.gpu is None else LOOK_EVERY
-        _check("look_every", every, 1)
-        if isinstance(condition, Condition) and condition.parts[0] not in self._tape.written:
+        every = check_interval if check_interval is not None else 1 if self.lattice.gpu is None else CHECK_INTERVAL
+        _check("check_interval", every, 1)
+        if isinstance(condition, Condition) and condition.parts[0] not in self._recorder.written:
             raise ParameterError(
                 "the condition was not made by the recorded function and would keep the value that it has now; return it from "
                 "there, or pass a function that makes it: run_until(lambda: a < b, ...)"
@@ -164,13 +164,13 @@ class Graph:
                 f"run_until takes a condition of Scalars, such as rr < goal, not {value_shown(condition)}"
             )
         if at_most > 0:
-            _asked(condition)  # what is no condition is told before anything is repeated
+            _condition_of(condition)  # what is no condition is told before anything is repeated
         done = 0
         while done < at_most:
             turn = min(every, at_most - done)
             self.run(turn)
             done += turn
-            if _asked(condition):
+            if _condition_of(condition):
                 break
         return done
 
@@ -185,7 +185,7 @@ def _recorded(lattice: Lattice) -> Iterator[None]:
         lattice.lock.recorded = False
 
 
-def _asked(condition: Condition | Callable[[], Any]) -> Condition:
+def _condition_of(condition: Condition | Callable[[], Any]) -> Condition:
     """The condition, or the one that a function makes now. Raises ParameterError for what ranks cannot leave by together."""
     found = condition if isinstance(condition, Condition) else condition()
     if not isinstance(found, Condition):

@@ -127,8 +127,8 @@ class _Listed(Selection):
         inside = [c[chosen] - o for c, o in zip(self.coordinates, origin, strict=True)]
         first = [int(c.min()) for c in inside]
         size = [int(c.max()) + 1 - f for c, f in zip(inside, first, strict=True)]
-        places = tuple(c - f for c, f in zip(reversed(inside), reversed(first), strict=True))
-        return Part(first, size, places, chosen, False)
+        positions = tuple(c - f for c, f in zip(reversed(inside), reversed(first), strict=True))
+        return Part(first, size, positions, chosen, False)
 
     def result(self, sites: np.ndarray) -> np.ndarray:
         return sites.reshape(self.shape + sites.shape[1:])
@@ -265,15 +265,15 @@ def _coordinates(items: list[Any], extents: tuple[int, ...], rest: int | None) -
     slices = [axis for axis in range(len(extents)) if isinstance(items[axis], slice)]
     before = [axis for axis in slices if neighbours and axis < together[0]]
     after = [axis for axis in slices if axis not in before]
-    places = {axis: place for place, axis in enumerate(before)}
-    places |= {axis: len(before) + len(shape) + place for place, axis in enumerate(after)}
+    positions = {axis: position for position, axis in enumerate(before)}
+    positions |= {axis: len(before) + len(shape) + position for position, axis in enumerate(after)}
     dims = len(slices) + len(shape)
     found = []
     for axis, n in enumerate(extents):
         item = items[axis]
         if isinstance(item, slice):
             line = np.array(_range(item, n), np.int64)
-            found.append(line.reshape((1,) * places[axis] + (-1,) + (1,) * (dims - places[axis] - 1)))
+            found.append(line.reshape((1,) * positions[axis] + (-1,) + (1,) * (dims - positions[axis] - 1)))
         else:
             array = _inside(np.asarray(item, np.int64), axis, n)
             padded = array.reshape((1,) * (len(shape) - array.ndim) + array.shape)

@@ -53,8 +53,8 @@ class KernelReport:
     def _repr_html_(self) -> str:
         """What a notebook shows: the facts, and stages and source where they are clicked."""
         rows: dict[str, object] = {"costs": self._costs.partition(": ")[2]}
-        for what, places in (("reads", self.reads), ("writes", self.writes)):
-            for name, offsets in places.items():
+        for what, accesses in (("reads", self.reads), ("writes", self.writes)):
+            for name, offsets in accesses.items():
                 rows[f"{what} {name}"] = "at " + ", ".join(map(str, offsets))
         rows |= {name: text for name, text in (("launch", self.launch), ("halos", self.halo)) if text}
         folded = {f"stage {name}": str(page) for name, page in self.stages.items()}

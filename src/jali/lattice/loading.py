@@ -60,14 +60,14 @@ def load(
     ranks = comm.current() if lattice is None else lattice.communicator
     with together(ranks):
         is_folder = os.path.isdir(checked_path(path))
-    asked = _Asked(lattice, name, element, precision, storage, boundary, verify)
+    request = _LoadRequest(lattice, name, element, precision, storage, boundary, verify)
     if ranks.broadcast_bytes(b"folder" if is_folder else b"", 0):
-        return _from_checkpoint(io.open_checkpoint(path, ranks=ranks), asked)
-    return _from_arrays(io.open_arrays(path, verify=verify, ranks=ranks), asked)
+        return _from_checkpoint(io.open_checkpoint(path, ranks=ranks), request)
+    return _from_arrays(io.open_arrays(path, verify=verify, ranks=ranks), request)
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _LoadRequest:
     """The arguments of `load`."""
 
     lattice: Lattice | None
@@ -116,21 +116,21 @@ class _Description:
     boundary: Boundary
 
     @classmethod
-    def read(cls, path: str, told: Any) -> _Description:
+    def read(cls, path: str, metadata: Any) -> _Description:
         """Raises FileFormatError where it makes no sense."""
         try:
-            element = element_named(told["element"])
-            precision, storage = told["precision"], told["storage"]
+            element = element_named(metadata["element"])
+            precision, storage = metadata["precision"], metadata["storage"]
             if precision not in PRECISIONS:
                 raise LayoutError(f"the precision {precision!r}")
-            return cls(element, precision, storage, Boundary.from_words(list(told["boundary"]), element))
+            return cls(element, precision, storage, Boundary.from_words(list(metadata["boundary"]), element))
         except (KeyError, TypeError, LayoutError) as error:
             raise FileFormatError(
                 f"{path}: what it says of its field makes no sense: {shown(error)}"
             ) from None
 
 
-def _from_checkpoint(checkpoint: io.Checkpoint, asked: _Asked) -> Field:
+def _from_checkpoint(checkpoint: io.Checkpoint, request: _LoadRequest) -> Field:
     path = checkpoint.path
     described = checkpoint.state.get(FIELDS)
     if not isinstance(described, dict) or set(described) != set(checkpoint.fields):
@@ -138,73 +138,73 @@ def _from_checkpoint(checkpoint: io.Checkpoint, asked: _Asked) -> Field:
             f"{path} is a checkpoint that does not say what its fields are ({', '.join(sorted(checkpoint.fields))}): "
             "jali.io.open_checkpoint reads them as arrays, GaugeField.from_file the links of a run"
         )
-    name = asked.which(path, sorted(described))
-    told, info = _Description.read(path, described[name]), checkpoint.fields[name]
-    asked.agree(path, told.element)
-    entry = FORMATS.get(told.storage)
+    name = request.which(path, sorted(described))
+    metadata, info = _Description.read(path, described[name]), checkpoint.fields[name]
+    request.agree(path, metadata.element)
+    entry = FORMATS.get(metadata.storage)
     if entry is None or info.format is None or info.format != (entry.name, entry.version):
         kept = f"{info.format[0]} version {info.format[1]}" if info.format else "numbers"
         here = f"has version {entry.version}" if entry else "does not know"
         raise FileFormatError(f"{path}: {name!r} is stored as {kept}, which this jali {here}")
-    lattice = asked.lattice_of(path, checkpoint.lattice)
+    lattice = request.lattice_of(path, checkpoint.lattice)
     options: dict[str, Any] = {
-        "boundary": told.boundary if asked.boundary is None else asked.boundary,
+        "boundary": metadata.boundary if request.boundary is None else request.boundary,
         "name": name,
     }
     try:
-        field = Field(lattice, told.element, told.precision, told.storage, **options)
+        field = Field(lattice, metadata.element, metadata.precision, metadata.storage, **options)
     except LayoutError as error:
-        if asked.boundary is not None:
+        if request.boundary is not None:
             raise
         raise FileFormatError(f"{path}: what it says of {name!r} makes no sense: {error}") from None
     if info.element_shape != (field.stored.site_bytes,):
         raise FileFormatError(
-            f"{path}: {name!r} has {info.record_bytes} bytes per site, {told.element} as {told.storage} has {field.stored.site_bytes}"
+            f"{path}: {name!r} has {info.record_bytes} bytes per site, {metadata.element} as {metadata.storage} has {field.stored.site_bytes}"
         )
     box = io.Box(lattice.local_origin, lattice.local_extents)
-    sites = checkpoint.read(name, box, verify=asked.verify)
+    sites = checkpoint.read(name, box, verify=request.verify)
     with together(lattice.communicator):
         field.set_stored_bytes(reversed_sites(sites, lattice.ndim), field.format)
-    if (asked.precision, asked.storage) == (None, None):
+    if (request.precision, request.storage) == (None, None):
         return field
-    precision = asked.precision or told.precision
-    other = Field(lattice, told.element, precision, asked.storage, **options).assign(field)
+    precision = request.precision or metadata.precision
+    other = Field(lattice, metadata.element, precision, request.storage, **options).assign(field)
     raise_on_all_ranks(lattice.communicator, other.counts())
     return other
 
 
-def _from_arrays(file: io.ArrayFile, asked: _Asked) -> Field:
+def _from_arrays(file: io.ArrayFile, request: _LoadRequest) -> Field:
     path = file.path
-    name = asked.which(path, list(file.arrays))
-    outline, storage = file.arrays[name], asked.storage
-    if outline.told:
-        if outline.told.get("links"):
+    name = request.which(path, list(file.arrays))
+    outline, storage = file.arrays[name], request.storage
+    if outline.metadata:
+        if outline.metadata.get("links"):
             raise FileFormatError(f"{path} holds the links of a gauge field: GaugeField.from_file reads them")
-        told = _Description.read(path, outline.told)
-        asked.agree(path, told.element)
-        ndim = len(told.boundary.conditions)
-        possible = [told.element.numpy_dtype(p) for p in PRECISIONS]
-        if outline.shape[ndim:] != told.element.numpy_shape or outline.dtype not in possible:
+        metadata = _Description.read(path, outline.metadata)
+        request.agree(path, metadata.element)
+        ndim = len(metadata.boundary.conditions)
+        possible = [metadata.element.numpy_dtype(p) for p in PRECISIONS]
+        if outline.shape[ndim:] != metadata.element.numpy_shape or outline.dtype not in possible:
             raise FileFormatError(
-                f"{path}: an array {outline.shape} of {outline.dtype} is not the field of {told.element} on {ndim} "
+                f"{path}: an array {outline.shape} of {outline.dtype} is not the field of {metadata.element} on {ndim} "
                 "directions that the file says it is"
             )
-        element, precision, boundary = told.element, told.precision, told.boundary
-        if asked.precision is None and asked.storage is None:
-            storage = _as_the_file(told.storage)
+        element, precision, boundary = metadata.element, metadata.precision, metadata.boundary
+        if request.precision is None and request.storage is None:
+            storage = _as_the_file(metadata.storage)
     else:
-        element, ndim = _foreign(path, outline, asked)
+        element, ndim = _foreign(path, outline, request)
         precision, boundary = _precision_of(outline.dtype), None
-    lattice = asked.lattice_of(path, outline.shape[:ndim])
+    lattice = request.lattice_of(path, outline.shape[:ndim])
     field = Field(
         lattice,
         element,
-        asked.precision or precision,
+        request.precision or precision,
         storage,
-        boundary if asked.boundary is None else asked.boundary,
+        boundary if request.boundary is None else request.boundary,
         name,
     )
-    values = file.read(name, io.Box(lattice.local_origin, lattice.local_extents), verify=asked.verify)
+    values = file.read(name, io.Box(lattice.local_origin, lattice.local_extents), verify=request.verify)
     with together(lattice.communicator):
         field.set_local(values)
     return field
@@ -217,23 +217,23 @@ def _as_the_file(storage: str) -> str | None:
     return storage if entry is not None and entry.scalar and entry.packing is None else None
 
 
-def _foreign(path: str, outline: Outline, asked: _Asked) -> tuple[Element, int]:
+def _foreign(path: str, outline: Outline, request: _LoadRequest) -> tuple[Element, int]:
     """The element of an array of others, and how many of its indices are the site."""
     if outline.dtype is None:
         raise FileFormatError(f"{path}: {shown(outline.name)!r} does not hold numbers")
     shape = outline.shape
-    if asked.lattice is not None:
-        ndim = asked.lattice.ndim
-    elif asked.element is not None:
-        ndim = len(shape) - len(asked.element.numpy_shape)
+    if request.lattice is not None:
+        ndim = request.lattice.ndim
+    elif request.element is not None:
+        ndim = len(shape) - len(request.element.numpy_shape)
     else:
         ndim = len(shape)
     if not 1 <= ndim <= len(shape) or min(shape) < 1:
         raise LayoutError(
             f"{path} holds an array {shape}, which has no sites"
-            + (f" of {asked.element}" if asked.element else "")
+            + (f" of {request.element}" if request.element else "")
         )
-    element = asked.element or element_of(outline.dtype, shape[ndim:])
+    element = request.element or element_of(outline.dtype, shape[ndim:])
     if shape[ndim:] != element.numpy_shape:
         raise LayoutError(
             f"{path} holds an array {shape}; a field of {element} on {ndim} directions has {ndim} extents and then {element.numpy_shape}"

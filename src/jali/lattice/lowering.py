@@ -12,7 +12,7 @@ from jali.codegen.stages import (
     Analysed,
     Binary,
     Lowered,
-    Placement,
+    Lowering,
     compile_for_device,
     compile_for_host,
     lower,
@@ -25,7 +25,7 @@ from jali.lattice.field import Field
 from jali.lattice.prefetch import Prefetch, prefetch_of
 from jali.lattice.races import check_races
 from jali.lattice.tuning import tunings_of
-from jali.lattice.launch_layout import Visit, check_arrays, visit_of
+from jali.lattice.launch_layout import LaunchLayout, check_arrays, launch_layout_of
 from jali.tune import DEFAULT_LAUNCH, LaunchConfig
 
 MOST_CODED = (
@@ -41,27 +41,27 @@ def bind(
     lattice: Any,
     domain: Domain,
     sums: Any,
-    placed: frozenset[int] = frozenset(),
+    by_address: frozenset[int] = frozenset(),
 ) -> BoundKernel:
     """Lowers a program for these fields and this domain, compiles and binds it. `placed`: scalars whose parameters are addresses. Raises
     TraceError for races, CompileError, DeviceError."""
     check_races(analysed, lattice, domain)
     program = analysed.program
     check_arrays(program.name, fields, analysed.analysis.writes)
-    visit = visit_of(lattice, fields, program.precision)
-    sites = lattice.sites_of(domain, program.shift, visit.blocks, analysed.stencil)
+    launch_layout = launch_layout_of(lattice, fields, program.precision)
+    sites = lattice.sites_of(domain, program.shift, launch_layout.blocks, analysed.stencil)
     prefetch = (
         Prefetch()
-        if visit.rows
-        else prefetch_of(analysed.analysis.reads, fields, lattice, visit.blocks.lanes)
+        if launch_layout.rows
+        else prefetch_of(analysed.analysis.reads, fields, lattice, launch_layout.blocks.lanes)
     )
-    lowered = lower(analysed, _placement(analysed, fields, lattice, visit, sites, sums, prefetch, placed))
-    tunings = tunings_of(write(lowered).kernel, program, lattice, sites, visit.layout)
+    lowered = lower(analysed, _lowering(analysed, fields, lattice, launch_layout, sites, sums, prefetch, by_address))
+    tunings = tunings_of(write(lowered).kernel, program, lattice, sites, launch_layout.layout)
     compiled = functools.partial(_compiled, lowered, lattice.gpu)
     crosses = lattice.gpu is not None and lattice.communicator.size > 1 and analysed.stencil
     producers = [(item, _compiled(producer, lattice.gpu)) for item, producer in lowered.producers]
     bound = bind_kernel(
-        compiled(tunings.config), tunings.config, producers, fields, lattice, visit, sites, sums
+        compiled(tunings.config), tunings.config, producers, fields, lattice, launch_layout, sites, sums
     )
     bound.chosen.launch = prefetch.words
     if crosses:
@@ -82,37 +82,37 @@ def _with_halos(lowered: Lowered, gpu: Any, chosen: Chosen) -> tuple[Any, int, i
     return compile_for_device(lowered, gpu, config, with_halos=True).function, config.threads, config.each
 
 
-def _placement(
+def _lowering(
     analysed: Analysed,
     fields: list[Field],
     lattice: Any,
-    visit: Visit,
+    launch_layout: LaunchLayout,
     sites: Any,
     sums: Any,
     prefetch: Prefetch,
-    placed: frozenset[int],
-) -> Placement:
+    by_address: frozenset[int],
+) -> Lowering:
     program, reads, gpu = analysed.program, analysed.analysis.reads, lattice.gpu
     phased = phased_reads(analysed, fields)
-    crossing = () if visit.apart else _crossing(analysed, phased, lattice)
-    return Placement(
-        visit.blocks.lanes,
-        visit.layout.block_bits,
+    crossing = () if launch_layout.indirect else _crossing(analysed, phased, lattice)
+    return Lowering(
+        launch_layout.blocks.lanes,
+        launch_layout.layout.block_bits,
         masked=sites.masks is not None,
         phased=phased,
         crossing=crossing,
         wire=lattice.halo_wire if crossing else "",
-        turned=frozenset(offset for offset in crossing if any(lattice.windings_of_readers(offset))),
+        wraps=frozenset(offset for offset in crossing if any(lattice.windings_of_readers(offset))),
         gpu=gpu is not None,
-        adds=gpu is not None
+        in_kernel_reduction=gpu is not None
         and 0 < len(program.reductions) <= MOST_ADDED
         and sums.per is None
         and not program.labelled,
-        ahead=prefetch.ahead,
-        placed=placed,
-        apart=visit.apart,
+        prefetched_reads=prefetch.prefetched_reads,
+        by_address=by_address,
+        indirect=launch_layout.indirect,
         arrays=in_rows(fields) if gpu is not None else frozenset(),
-        code_bits=_code_bits(reads, phased, fields, visit) if gpu is not None else 32,
+        code_bits=_code_bits(reads, phased, fields, launch_layout) if gpu is not None else 32,
     )
 
 
@@ -120,21 +120,21 @@ def _code_bits(
     reads: Mapping[int, Collection[tuple[int, ...]]],
     phased: frozenset[tuple[int, tuple[int, ...]]],
     fields: list[Field],
-    visit: Visit,
+    launch_layout: LaunchLayout,
 ) -> int:
     """Bits of the entries of a kernel's neighbour tables on a device, or of codes for them, where all of them have codes and are a
     large part of what is read."""
-    asked = settings.current().device_tables
+    requested = settings.current().device_tables
     by_table = [
         (slot, offset)
         for slot, offsets in reads.items()
         for offset in offsets
-        if any(offset) and not (visit.apart and visit.apart[slot])
+        if any(offset) and not (launch_layout.indirect and launch_layout.indirect[slot])
     ]
     read = sum(fields[slot].storage.site_bytes for slot, _ in by_table)
-    if not by_table or asked == "entries" or (asked != "codes" and read > MOST_CODED * len(by_table)):
+    if not by_table or requested == "entries" or (requested != "codes" and read > MOST_CODED * len(by_table)):
         return 32
-    layout = visit.layout
+    layout = launch_layout.layout
     tables = {(offset, (slot, offset) in phased) for slot, offset in by_table}
     return max(layout.code_bits(layout.neighbours(list(offset), windings)) for offset, windings in tables)
 

@@ -31,12 +31,12 @@ FEWEST_BYTES = 192  # of a block: three cache lines
 class Prefetch:
     """How many reads of each field a kernel asks for ahead, and why, in words (empty where it is no question)."""
 
-    ahead: int = 0
+    prefetched_reads: int = 0
     words: str = ""
 
 
 LEADING = 2
-AHEAD = {"off": 0, "leading": LEADING, "all": 1 << 20}
+PREFETCHED_READS = {"off": 0, "leading": LEADING, "all": 1 << 20}
 MEANING = {
     "off": "does not ask ahead",
     "leading": f"asks ahead for the {LEADING} leading reads of each field",
@@ -49,20 +49,20 @@ def prefetch_of(
 ) -> Prefetch:
     """What JALI_PREFETCH says, else what suits the bytes that are read of this rank's box and its share of the
     last-level cache."""
-    asked = settings.current().prefetch
+    requested = settings.current().prefetch
     site_bytes = {slot: fields[slot].storage.site_bytes for slot in reads}
     shifted = [slot for slot, offsets in reads.items() if any(any(offset) for offset in offsets)]
     if lattice.gpu is not None or not any(lanes * site_bytes[slot] >= FEWEST_BYTES for slot in shifted):
         return Prefetch()
-    if asked != "auto":
-        return Prefetch(AHEAD[asked], f"{MEANING[asked]}: JALI_PREFETCH")
+    if requested != "auto":
+        return Prefetch(PREFETCHED_READS[requested], f"{MEANING[requested]}: JALI_PREFETCH")
     # a field may be bound to several slots
     of_storages = {id(fields[slot].storage): size for slot, size in site_bytes.items()}
     read = math.prod(lattice.local_extents) * sum(of_storages.values())
     share = cache_share(lattice.communicator.threads, lattice.communicator.size)
     chosen = "off" if read <= FITS * share else "leading" if read <= NEARLY * share else "all"
     return Prefetch(
-        AHEAD[chosen],
+        PREFETCHED_READS[chosen],
         f"{MEANING[chosen]}: {read / 1e6:.1f} MB in all, of a last-level cache of {share / 1e6:.1f} MB for this rank",
     )
 

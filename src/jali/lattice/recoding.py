@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jali import _core
 from jali.lattice.arrays import in_rows
-from jali.lattice.overflow import LostSites, raise_if_lost
+from jali.lattice.overflow import OverflowCount, raise_if_overflow
 
 if TYPE_CHECKING:
     from jali.lattice.field import Field
@@ -17,23 +17,23 @@ def recode_on_host(to: Field, source: Field, precision: str) -> None:
     """Takes the values of a field whose sites lie otherwise."""
     from jali.codegen.recode import recode
 
-    sites, lost = recode(source.storage.export_box(), source.stored, to.stored, precision)
+    sites, overflow = recode(source.storage.export_box(), source.stored, to.stored, precision)
     to.storage.import_box(sites)
-    raise_if_lost(lost, f"assigning {source.name} to {to.name}")
+    raise_if_overflow(overflow, f"assigning {source.name} to {to.name}")
 
 
 def recode_on_lattice(to: Field, source: Field, precision: str) -> Callable[[], Any]:
     """What takes the values of a field that has the same layout and is stored otherwise."""
     from jali.codegen import cache
-    from jali.codegen.emit import counts_lost, emit
+    from jali.codegen.emit import counts_overflow, emit
     from jali.codegen.recode import copy_program, parameters_of_copy
-    from jali.codegen.writer import Variant
+    from jali.codegen.writer import Lowering
     from jali.tune import DEFAULT_LAUNCH
 
     lattice, gpu = to.lattice, to.lattice.gpu
     program = copy_program(source.stored, to.stored, precision, lattice.ndim)
     rows = in_rows((source, to)) if gpu is not None else frozenset()
-    text = emit(program, Variant(to.layout.lanes, gpu=gpu is not None, arrays=rows))
+    text = emit(program, Lowering(to.layout.lanes, gpu=gpu is not None, arrays=rows))
     config = DEFAULT_LAUNCH
     address, function = 0, None
     if gpu is not None:
@@ -51,11 +51,11 @@ def recode_on_lattice(to: Field, source: Field, precision: str) -> Callable[[], 
         patches=patches,
         reads=[],
         writes=[(to.storage, 3)],
-        ncounters=2 if counts_lost(program) else 0,
+        ncounters=2 if counts_overflow(program) else 0,
         gpu_kernel=function,
         threads=config.threads,
         name="recode",
     )
-    if counts_lost(program):
-        to.watch(LostSites(launch.counters, f"assigning {source.name} to {to.name}"))
+    if counts_overflow(program):
+        to.add_overflow_count(OverflowCount(launch.counters, f"assigning {source.name} to {to.name}"))
     return launch.run

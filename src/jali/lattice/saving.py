@@ -60,7 +60,7 @@ def save_fields(path: str | os.PathLike[str], format: str | None, fields: Mappin
         raise ParameterError(f"the format of a file is a word, not {value_shown(format)}")
     box = io.Box(lattice.local_origin, lattice.local_extents)
     ranks = lattice.communicator
-    told = {name: description(field) for name, field in fields.items()}
+    descriptions = {name: description(field) for name, field in fields.items()}
     if format == OWN:
         with together(ranks):
             sites = {name: reversed_sites(f.stored_bytes(), lattice.ndim) for name, f in fields.items()}
@@ -69,7 +69,7 @@ def save_fields(path: str | os.PathLike[str], format: str | None, fields: Mappin
             lattice.extents,
             box,
             sites,
-            state={FIELDS: told},
+            state={FIELDS: descriptions},
             formats={name: field.format for name, field in fields.items()},
             ranks=ranks,
         )
@@ -79,7 +79,7 @@ def save_fields(path: str | os.PathLike[str], format: str | None, fields: Mappin
         raise ParameterError(f"fields are saved as {names}, not as {value_shown(format)}")
     with together(ranks):
         numbers = {name: field.local() for name, field in fields.items()}
-    io.write_arrays(path, format, lattice.extents, box, numbers, told, ranks=ranks)
+    io.write_arrays(path, format, lattice.extents, box, numbers, descriptions, ranks=ranks)
 
 
 def endings() -> dict[str, str]:

@@ -13,12 +13,12 @@ from typing import Any
 from jali import graph_recorder
 from jali.errors import LayoutError, ParameterError
 from jali.files import value_shown
-from jali.lattice.expressions import Node, Place, compute, constant, read_nodes, settle
+from jali.lattice.expressions import Node, Location, compute, constant, read_nodes, evaluate
 
 MOST_POWER = 64
 
 
-class _OnPlace:
+class _LocatedValue:
     """What Scalars and Conditions share: parts, where they are, and whether they are the same on any ranks."""
 
     __slots__ = ("gpu", "parts", "reproducible")
@@ -28,7 +28,7 @@ class _OnPlace:
         self.parts = parts
         self.reproducible = reproducible
 
-    def _with(self, other: _OnPlace) -> bool:
+    def _with(self, other: _LocatedValue) -> bool:
         """Whether a result of both is reproducible."""
         if other.gpu is not self.gpu:
             raise LayoutError(
@@ -37,7 +37,7 @@ class _OnPlace:
         return self.reproducible and other.reproducible
 
 
-class Condition(_OnPlace):
+class Condition(_LocatedValue):
     """What a comparison of Scalars gives; `&`, `|` and `~` combine them, `jali.where(condition, a, b)` chooses, `bool()` waits."""
 
     __slots__ = ()
@@ -72,7 +72,7 @@ class Condition(_OnPlace):
         return Scalar(self.gpu, tuple(Node("where", (self.parts[0], x, y)) for x, y in pairs), reproducible)
 
 
-class Scalar(_OnPlace):
+class Scalar(_LocatedValue):
     """A real or complex number that stays on a device, or with the host, until it is needed.
 
     An argument of site functions wherever a number may be one. `+ - * /`, powers with whole exponents from 1 to 64 (products), comparisons, `jali.sqrt` and
@@ -143,15 +143,15 @@ class Scalar(_OnPlace):
         if len(given.parts) > len(self.parts):
             raise ParameterError("a complex number cannot be assigned to a real scalar")
         self.reproducible = self._with(given)
-        before = dict.fromkeys(n for part in self.parts for n in part.dependents or () if n.place is None)
-        targets: list[tuple[Node, Place | None]] = [(node, None) for node in before]
+        before = dict.fromkeys(n for part in self.parts for n in part.dependents or () if n.location is None)
+        targets: list[tuple[Node, Location | None]] = [(node, None) for node in before]
         for part, node in zip(self.parts, _parts(given, len(self.parts)), strict=True):
-            assert part.place is not None
-            targets.append((node, part.place))
-            part.told_by(node.tells)
+            assert part.location is not None
+            targets.append((node, part.location))
+            part.add_overflow_counts(node.overflow_counts)
         compute(self.gpu, targets)
-        if graph_recorder.recorders and (tape := graph_recorder.current()) is not None:
-            tape.written += self.parts
+        if graph_recorder.recorders and (recorder := graph_recorder.current()) is not None:
+            recorder.written += self.parts
         return self
 
     def _real(self, what: str) -> None:
@@ -312,7 +312,7 @@ def _reals(value: Any) -> list[float]:
         ) from None
 
 
-def _lifted(value: Any, beside: _OnPlace) -> Scalar:
+def _lifted(value: Any, beside: _LocatedValue) -> Scalar:
     """A number or a Scalar as a Scalar of the same place."""
     if isinstance(value, Scalar):
         return value
@@ -331,14 +331,14 @@ def variable(gpu: Any, value: float | complex) -> Scalar:
         raise ParameterError(f"a scalar begins as a number, not as {value_shown(value)}")
     graph_recorder.refuse("a scalar is made", "make it before, and assign to it in the graph")
     nodes = [constant(x) for x in _reals(value)]
-    settle(gpu, nodes)
+    evaluate(gpu, nodes)
     for node in nodes:
         node.op = "number"
         node.changes()
     return Scalar(gpu, tuple(nodes), variable=True)
 
 
-def settle_arguments(gpu: Any, scalars: Iterable[Any], where: str) -> None:
+def evaluate_arguments(gpu: Any, scalars: Iterable[Any], where: str) -> None:
     """Before a kernel that reads them: they have places on its device. Raises LayoutError for those of another one."""
     nodes: list[Node] = []
     for scalar in scalars:
@@ -348,14 +348,14 @@ def settle_arguments(gpu: Any, scalars: Iterable[Any], where: str) -> None:
                     f"{where} runs on {_name_of(gpu)}, but got {value_shown(scalar)}; read it with float()"
                 )
             nodes += scalar.parts
-    settle(gpu, nodes)
+    evaluate(gpu, nodes)
 
 
 def address_of(scalar: Scalar, component: int) -> int:
     """Where a kernel finds a component of a Scalar that has a place."""
-    place = scalar.parts[component].place if component < len(scalar.parts) else None
-    assert place is not None
-    return int(place[0].address(place[1]))
+    location = scalar.parts[component].location if component < len(scalar.parts) else None
+    assert location is not None
+    return int(location[0].address(location[1]))
 
 
 def scalars_of_parts(gpu: Any, nodes: Sequence[Node], types: Sequence[Any], reproducible: bool) -> Any:
@@ -375,7 +375,7 @@ def read(*scalars: Any) -> list[Any]:
     nodes: list[Node] = []
     gpus = {}
     for s in scalars:
-        if isinstance(s, _OnPlace):
+        if isinstance(s, _LocatedValue):
             nodes += s.parts
             gpus[id(s.gpu)] = s.gpu
         elif not isinstance(s, numbers.Number):
@@ -385,7 +385,7 @@ def read(*scalars: Any) -> list[Any]:
     values = iter(read_nodes(next(iter(gpus.values())), nodes) if nodes else [])
     out: list[Any] = []
     for s in scalars:
-        if not isinstance(s, _OnPlace):
+        if not isinstance(s, _LocatedValue):
             out.append(s)
         elif isinstance(s, Condition):
             out.append(next(values) != 0)

@@ -260,7 +260,7 @@ class SiteFunction:
         except TypeError:  # a domain or an argument without a hash is none that there is, and binding says so
             self._bind(domain, arguments, lattice, sums)
             raise
-        if bound is None or not bound.watch.unchanged():
+        if bound is None or not bound.guards.hold():
             bound = self._bind(domain, arguments, lattice, sums, key)
         return bound.run(arguments)
 
@@ -285,9 +285,9 @@ class SiteFunction:
         with self._guard:
             before, gone, bound = self._exhausted_before, list(self._gone), list(self._bound.values())
         derived = sum(d.exhausted for d in [*self.derived.values()])
-        return before + self._look_at(gone) + sum(b.exhausted for b in bound) + derived
+        return before + self._count_exhausted(gone) + sum(b.exhausted for b in bound) + derived
 
-    def _look_at(self, gone: list[Any]) -> int:
+    def _count_exhausted(self, gone: list[Any]) -> int:
         """What these counters of launches that are gone say, after the work of their devices so far; they are dropped."""
         total = 0
         for counters in gone:
@@ -303,12 +303,12 @@ class SiteFunction:
             total += found
         return total
 
-    def _look_at_some_gone(self, gpu: Any) -> None:
+    def _count_some_gone(self, gpu: Any) -> None:
         """Where many are gone, at those of this device: another rank's may wait for what this one has yet to launch."""
         if len(self._gone) > _MOST_GONE:
             with self._guard:
                 gone = [counters for counters, of in self._gone.items() if of is gpu]
-            self._look_at(gone)
+            self._count_exhausted(gone)
 
     def _forget(self, key: Any) -> None:
         """Waits for no device: garbage is collected anywhere, also where other ranks wait for this one."""
@@ -385,7 +385,7 @@ class SiteFunction:
         while True:
             fields = given + captured
             lattice = lattice_of(self.__name__, fields, wanted)
-            self._look_at_some_gone(lattice.gpu)
+            self._count_some_gone(lattice.gpu)
             shapes = tuple(describe(a, n, lattice) for a, n in zip(arguments, self.parameters, strict=True))
             how = (lattice.ndim, common_precision(fields))
             outside = Outside(
@@ -418,7 +418,7 @@ class SiteFunction:
 
         if key is None:
             return BoundCall(traced, fields, arguments, lattice, domain, sums)
-        whole = (key, id(traced.watch))
+        whole = (key, id(traced.guards))
         bound = self._bound.get(whole)
         if bound is None:
             bound = BoundCall(traced, fields, arguments, lattice, domain, sums)
@@ -441,20 +441,20 @@ class SiteFunction:
         from jali.codegen.stages import trace_function
 
         serials = tuple(field.serial for field in outside.known)
-        place = outside.lattice.serial if serials else 0
+        lattice_serial = outside.lattice.serial if serials else 0
         fixed = self._fixed
         key = (
             *how,
             repr(aliases(fields)),
             hashable(shapes),
-            place,
+            lattice_serial,
             serials,
             self._fixed_of(arguments) if fixed else (),
         )
         with _tracing:
             known = self._programs.get(key, ())
             for traced in known:
-                if traced.watch.unchanged():
+                if traced.guards.hold():
                     COUNTS["traced"].count(found=True)
                     return traced
             traced = trace_function(

@@ -193,7 +193,7 @@ def check_scalars(name: str, types: Sequence[Type], per_slice: bool, labelled: b
         )
 
 
-def values_as_asked(
+def in_requested_types(
     types: Sequence[Type], slices: Sequence[int], entries: Sequence[int], labelled: Collection[int]
 ) -> Callable[[np.ndarray], Any]:
     """What makes the doubles that a launch returns ([sums] or [slices][sums]) the numbers and arrays that were asked for.

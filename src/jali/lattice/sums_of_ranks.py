@@ -49,7 +49,7 @@ class SumsOfRanks:
     def add(self) -> None:
         """Puts the addition on the device, behind the launch. Collective."""
         for call, plan, words in self._additions:
-            checked = self._checked and not words.gpu.recording
+            checked = self._checked and not words.gpu.capturing
             there = self._there.plan_of(call, True) if checked else plan
             self._there.prove_once(call, there, (words,), checked)
             there((words,))

@@ -32,12 +32,12 @@ from jali.tune import (
     tuner_of,
     variants_for,
 )
-from jali.tune.launch_config import SEVERAL, THREADS, WAVES
+from jali.tune.launch_config import SITES_PER_THREAD, THREADS, WAVES
 
 FEWEST_POSITIONS = 4096  # of a kernel that is worth a measurement: fewer do not fill a device
 SHORTEST = 10e-6  # seconds: below, starting a kernel takes as long as the kernel
 PAYS = 0.25  # seconds of a kernel's time after which `on` measures
-FIRST_LOOK = (
+FIRST_CHECK = (
     16  # runs after which `on` looks at the time for the first time; then after four times as many, and so on
 )
 RUNS = 4  # exchanges of a series, one after the other, as a sweep has them
@@ -72,19 +72,19 @@ class Tunings:
             kernel.tunings.append(self.halo)
         else:
             policy = kernel.launch.policy
-            asked = settings.current().halo_policy == policy
-            kernel.chosen.halo = f"{policy}: {'JALI_HALO_POLICY' if asked else 'the default'}"
+            requested = settings.current().halo_policy == policy
+            kernel.chosen.halo = f"{policy}: {'JALI_HALO_POLICY' if requested else 'the default'}"
 
 
 def tunings_of(text: Any, program: Any, lattice: Any, sites: Any, layout: Any) -> Tunings:
     """What the tuner has to say about a kernel (its text) on these sites. Raises ParameterError for
     an experiment that no kernel can be launched by."""
-    asked = mode()
+    requested = mode()
     gpu = lattice.gpu
     digest = cache.source_digest(text.text, layout.lanes, program.precision, gpu is not None)
     halo = None
     policy = settings.current().halo_policy
-    tunable = lattice.communicator.size > 1 and asked != "off" and not settings.current().halo_off
+    tunable = lattice.communicator.size > 1 and requested != "off" and not settings.current().halo_off
     if policy in ("auto", "auto-graph") and tunable:
         graphs = policy == "auto-graph"
         halo = HaloTuning(_halo_question(program, digest, lattice, sites, graphs), tuner_of(gpu), graphs)
@@ -92,14 +92,14 @@ def tunings_of(text: Any, program: Any, lattice: Any, sites: Any, layout: Any) -
         return Tunings(DEFAULT_LAUNCH, "", None, halo)
     # the most neighbours that this kernel can load together here
     width = text.most_neighbours if sites.blocks is None else 1
-    asked_config = _forced_config()
-    if asked_config is not None:
-        forced = asked_config.with_sites(asked_config.sites, min(asked_config.width, width))
+    requested_config = _forced_config()
+    if requested_config is not None:
+        forced = requested_config.with_sites(requested_config.sites, min(requested_config.width, width))
         words = f"{forced.name}: an experiment"
-        if forced != asked_config:
-            words += f" asked for {asked_config.name}, but a thread loads {'no neighbours' if width == 1 else f'{width} neighbours at most'} here"
+        if forced != requested_config:
+            words += f" asked for {requested_config.name}, but a thread loads {'no neighbours' if width == 1 else f'{width} neighbours at most'} here"
         return Tunings(forced, words, None, halo)
-    if asked == "off":
+    if requested == "off":
         return Tunings(DEFAULT_LAUNCH, f"{DEFAULT_LAUNCH.name}: the default, JALI_TUNE=off", None, halo)
     positions = _positions(sites)
     if positions < FEWEST_POSITIONS:
@@ -114,9 +114,9 @@ def tunings_of(text: Any, program: Any, lattice: Any, sites: Any, layout: Any) -
     if entry is not None and config is not None:
         return Tunings(config, f"{entry.summary()}, measured {entry.measured}", None, halo)
     words = f"{DEFAULT_LAUNCH.name}: the default, not measured"
-    if asked == "cached":
+    if requested == "cached":
         return Tunings(DEFAULT_LAUNCH, words, None, halo)
-    return Tunings(DEFAULT_LAUNCH, words, LaunchTuning(question, tuner, asked != "on", width), halo)
+    return Tunings(DEFAULT_LAUNCH, words, LaunchTuning(question, tuner, requested != "on", width), halo)
 
 
 def _has_halos(kernel: Any) -> bool:
@@ -138,7 +138,7 @@ def _forced_config() -> LaunchConfig | None:
     numbers += [1] * (4 - len(numbers)) if len(numbers) >= 2 else [0] * 3
     threads, blocks, sites, width = numbers if len(numbers) == 4 else [0] * 4
     sensible = 64 <= threads <= 1024 and threads % 64 == 0 and 1 <= blocks <= 32
-    if not sensible or sites not in SEVERAL or width not in SEVERAL:
+    if not sensible or sites not in SITES_PER_THREAD or width not in SITES_PER_THREAD:
         raise ParameterError(
             f"launch={text} should be threads (64 to 1024, whole warps of 64), blocks (1 to 32) and, if wanted, sites per "
             "thread (1, 2 or 4) and neighbours loaded together (1, 2 or 4), such as 256,1 or 256,1,2"
@@ -176,16 +176,16 @@ class LaunchTuning:
         self.question = question
         self.tuner = tuner
         self.width = width  # the most neighbours that may be loaded together
-        self.look_after = 1 if at_once else FIRST_LOOK
+        self.check_after = 1 if at_once else FIRST_CHECK
         self.at_once = at_once
         self.runs = 0
 
-    def settle(self, kernel: Any) -> bool:
+    def resolve(self, kernel: Any) -> bool:
         """Before a run: measures if it is time to. True where the question is closed."""
         self.runs += 1
-        if self.runs < self.look_after or kernel.launch.recording:
+        if self.runs < self.check_after or kernel.launch.capturing:
             return False
-        self.look_after *= 4
+        self.check_after *= 4
         entry = self.tuner.recall(self.question)  # another launch of the kernel may have been measured
         if entry is None or _usable(entry, self.width) is None:
             try:
@@ -238,26 +238,26 @@ class LaunchTuning:
         for config in bounded:
             autotuner.try_candidate(config.name)
         if len(bounded) == 1:  # so that at most four are compiled
-            self._try_several(autotuner, kernel)
+            self._try_sites_per_thread(autotuner, kernel)
         compiled = LaunchConfig.parse(autotuner.best) or DEFAULT_LAUNCH
         for threads in THREADS:
             if threads < compiled.bound:
                 autotuner.try_candidate(compiled.with_threads(threads).name)
         started = LaunchConfig.parse(autotuner.best) or DEFAULT_LAUNCH
-        if not kernel.variant.adds:  # which takes several sites per thread anyway
+        if not kernel.lowering.in_kernel_reduction:  # which takes several sites per thread anyway
             held = sites_at_once(kernel.lattice.gpu, self.compile_config(started), started.threads)
             for waves in WAVES:
                 if waves * held * started.each < _positions(kernel.sites):
                     autotuner.try_candidate(started.in_waves(waves).name)
         return autotuner
 
-    def _try_several(self, autotuner: Autotuner, kernel: Any) -> None:
+    def _try_sites_per_thread(self, autotuner: Autotuner, kernel: Any) -> None:
         """Wide loads, where there are any, then more sites per thread for as long as that is faster."""
         words = kernel.text.analysis.loads * (2 if kernel.program.precision == "float64" else 1)
         registers = registers_of(kernel)
         if self.width > 1 and room_for(self.width, registers, words):
             autotuner.try_candidate(DEFAULT_LAUNCH.with_sites(1, self.width).name)
-        for sites in SEVERAL[1:]:
+        for sites in SITES_PER_THREAD[1:]:
             best = LaunchConfig.parse(autotuner.best) or DEFAULT_LAUNCH
             more = best.with_sites(sites, best.width)
             if not room_for(more.each, registers, words):
@@ -290,7 +290,7 @@ class HaloTuning:
         policies = _core.halo_policies(gpu.kind if gpu is not None else "cpu")
         return [name for name, _, recordable, *_ in policies if recordable or gpu is None or not self.graphs]
 
-    def settle(self, kernel: Any) -> bool:
+    def resolve(self, kernel: Any) -> bool:
         """Before a run; collective where it would exchange halos. True where the question is closed."""
         launch = kernel.launch
         if not launch.halos_stale:
@@ -298,9 +298,9 @@ class HaloTuning:
         communicator = kernel.lattice.communicator
         policies = self._policies(kernel)
         known = self.tuner.recall(self.question)
-        mine = "recording" if launch.recording else known.chosen if known and known.chosen in policies else ""
+        mine = "capturing" if launch.capturing else known.chosen if known and known.chosen in policies else ""
         said = communicator.gather_bytes(mine.encode(), what="tuning halos")
-        if b"recording" in said:
+        if b"capturing" in said:
             kernel.chosen.halo = f"{launch.policy}: recorded in a graph before it was measured"
             return True
         why = ""  # ranks may be placed otherwise than when it was measured
@@ -390,13 +390,13 @@ def recordable_policies(kernels: Sequence[Any]) -> Iterator[None]:
 
 def _recordable_policy(kernel: Any) -> tuple[str, str]:
     """A policy, and why these devices could not have the kernel's own; empty where that only cannot be recorded."""
-    core, own, asked = kernel.lattice.communicator.core, kernel.launch.policy, settings.current().halo_policy
+    core, own, requested = kernel.lattice.communicator.core, kernel.launch.policy, settings.current().halo_policy
     policies = {policy[0]: policy[2] for policy in _core.halo_policies(kernel.lattice.gpu.kind)}
     trouble = ""
     reasons = []
     for policy in [
         own,
-        *(policy for policy in policies if policies[policy] and policy != own and asked not in policies),
+        *(policy for policy in policies if policies[policy] and policy != own and requested not in policies),
     ]:
         why = kernel.layout.why_not_halo_policy(core, policy)
         trouble = why if policy == own else trouble

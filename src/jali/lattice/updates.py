@@ -126,7 +126,7 @@ class Update:
         """Of a bound kernel; `fixed` are the serial numbers of fields that nothing writes between two calls."""
         program, analysis, fields = kernel.program, kernel.text.analysis, kernel.fields
         analysed = kernel.binary.source.lowered.analysed
-        if kernel.variant.apart:
+        if kernel.lowering.indirect:
             raise ParameterError(
                 f"{program.name} reads fields of several lattices, or arrays, whose halos are exchanged before it begins; "
                 "that is not simulated"

@@ -150,7 +150,7 @@ class FieldVectors:
         alone = x.lattice.gpu is None or x.lattice.communicator.size == 1
         return alone or not why_ranks_need_the_host(x.lattice)
 
-    def look_every(self, x: Field) -> int:
+    def check_interval(self, x: Field) -> int:
         """After how many iterations the host looks: where waiting costs more than the iterations in between, not each."""
         return 8 if x.lattice.gpu is not None and self.repeats(x) else 1
 

@@ -113,12 +113,12 @@ def _pipeline(axis: Any, plan: Plan, stages: list[int], result: Result | None) -
     sizes: dict[tuple[int, int], int] = defaultdict(int)
     for _, _, size, stage, chunk, _ in plan.messages:
         sizes[stage, chunk] += size
-    for place, stage in enumerate(stages):
+    for position, stage in enumerate(stages):
         for chunk in range(depth):
             if sizes[stage, chunk]:
-                axis.barh(chunk, 0.95, left=chunk + place, color=colours(place % 20), height=0.8)
-    for place, stage in enumerate(stages):
-        axis.barh(0, 0, color=colours(place % 20), label=plan.stages[stage].name)
+                axis.barh(chunk, 0.95, left=chunk + position, color=colours(position % 20), height=0.8)
+    for position, stage in enumerate(stages):
+        axis.barh(0, 0, color=colours(position % 20), label=plan.stages[stage].name)
     axis.set_xlabel("column of the pipeline")
     axis.set_ylabel("chunk")
     axis.invert_yaxis()

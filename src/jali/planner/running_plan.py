@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jali import _core, graph_recorder
 from jali._core import RunningPlan as RunningPlan
-from jali.comm.device_arrays import lent_among
+from jali.comm.device_arrays import borrowed_among
 
 if TYPE_CHECKING:
     from jali.comm.communicator import Communicator
@@ -24,11 +24,11 @@ def collectives_before_graphs(communicator: Communicator) -> _core.Collectives:
 
 
 def record(
-    tape: graph_recorder.Tape, running: RunningPlan, there: _core.GpuPlan, buffers: tuple[Any, ...]
+    recorder: graph_recorder.GraphRecorder, running: RunningPlan, there: _core.GpuPlan, buffers: tuple[Any, ...]
 ) -> None:
     """Appends a run on arrays of a device to a graph."""
     what = f"a plan of {there.what}"
     if not there.recordable:
         named = ", ".join(running.plan.parameters.libraries)
         graph_recorder.refuse_for_host(what, f"with libraries {named}")
-    tape.append(what, there.gpu, functools.partial(there, buffers), running, lent_among(buffers))
+    recorder.append(what, there.gpu, functools.partial(there, buffers), running, borrowed_among(buffers))

@@ -38,7 +38,7 @@ class Solution:
     """What a solver found.
 
     `x` is the solution. `residuals` holds |r| / |b| before the first and after each iteration, as the recursion knows it; `residual` is
-    |b - A x| / |b| computed from x. In exact arithmetic the last of the one is the other. `look_every` says after how many iterations
+    |b - A x| / |b| computed from x. In exact arithmetic the last of the one is the other. `check_interval` says after how many iterations
     the host looked: 1 where they were not recorded.
     """
 
@@ -47,7 +47,7 @@ class Solution:
     residuals: list[float]
     residual: float
     converged: bool
-    look_every: int = 1
+    check_interval: int = 1
 
     def __repr__(self) -> str:
         how = "converged" if self.converged else "not converged"
@@ -89,7 +89,7 @@ def cg(
     maxiter: int = MAXITER,
     callback: Callable[[Any], None] | None = None,
     must_converge: bool = True,
-    look_every: int | None = None,
+    check_interval: int | None = None,
 ) -> Solution:
     """Solves A x = b for a Hermitian positive definite A.
 
@@ -100,9 +100,9 @@ def cg(
         rtol: stop when |r| <= max(rtol |b|, atol). In float32 nothing below about 1e-6 |b| can be reached.
         atol: the bound that does not depend on |b|.
         maxiter: give up after so many applications of A.
-        callback: called with x after each iteration, or with `look_every` whenever the host looks.
+        callback: called with x after each iteration, or with `check_interval` whenever the host looks.
         must_converge: raise SolverError when giving up; otherwise return with `converged` False.
-        look_every: so many iterations are recorded as a graph (`jali.graph`), for which A is called without anything being
+        check_interval: so many iterations are recorded as a graph (`jali.graph`), for which A is called without anything being
             computed, and the host looks at the end of each. If left out: 8 for fields on one device whose operator can be recorded and
             no callback, else 1, without graphs. The result does not depend on it.
 
@@ -112,7 +112,7 @@ def cg(
             number are the cause.
         ParameterError: impossible tolerance or bound; vectors that no solver knows.
         LayoutError: b and x0 do not fit together.
-        RecordingError: `look_every` was given, and the operator cannot be recorded.
+        RecordingError: `check_interval` was given, and the operator cannot be recorded.
     """
     vectors = vectors_of("cg: b", b)
     if not (callable(A) or is_operator(A)):
@@ -126,11 +126,11 @@ def cg(
         )
     if callback is not None and not callable(callback):
         raise ParameterError(f"cg: a callback is a function of x, not {value_shown(callback)}")
-    for name, value in (("maxiter", maxiter), ("look_every", look_every)):
+    for name, value in (("maxiter", maxiter), ("check_interval", check_interval)):
         if (value is not None or name == "maxiter") and ((number := integer(value)) is None or number < 1):
             raise ParameterError(f"cg: {name} is a positive whole number, not {value_shown(value)}")
-    if look_every is not None and look_every > 1 and not vectors.repeats(b):
-        raise ParameterError(f"look_every={look_every}, but operations on these vectors cannot be recorded")
+    if check_interval is not None and check_interval > 1 and not vectors.repeats(b):
+        raise ParameterError(f"check_interval={check_interval}, but operations on these vectors cannot be recorded")
     if is_operator(A):
         b, x0 = widened(b, A, x0), None if x0 is None else widened(x0, A, b)
     if x0 is not None:
@@ -148,7 +148,7 @@ def cg(
         return x
 
     run = _Run(A, vectors, b, x0, size, max(float(rtol), math.prod(factors, start=float(atol)) / size))
-    turns = look_every or (1 if callback is not None else vectors.look_every(b))
+    turns = check_interval or (1 if callback is not None else vectors.check_interval(b))
     repeated = None
     while not run.converged and run.iterations < maxiter:
         # the first iteration as it is: it makes the kernels, and shows whether the operator is Hermitian
@@ -157,7 +157,7 @@ def cg(
                 try:
                     repeated = _Repeated(run, turns)
                 except RecordingError:
-                    if look_every is not None:
+                    if check_interval is not None:
                         raise
                     turns = 1
                     continue

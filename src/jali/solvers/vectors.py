@@ -72,7 +72,7 @@ class Vectors(Protocol):
     def repeats(self, x: Any) -> bool:
         """Whether calls on it can be recorded in a graph: only then are `number` and `graph` called, and `wait` is False."""
 
-    def look_every(self, x: Any) -> int:
+    def check_interval(self, x: Any) -> int:
         """After how many repetitions of a graph it pays to look at a number."""
 
     def number(self, x: Any, value: float) -> Any:
@@ -88,7 +88,7 @@ class WithoutGraphs:
     def repeats(self, x: Any) -> bool:
         return False
 
-    def look_every(self, x: Any) -> int:
+    def check_interval(self, x: Any) -> int:
         return 1
 
     def number(self, x: Any, value: float) -> Any:

@@ -28,8 +28,8 @@ from jali.torch.work import Work
 __all__ = ["ProcessGroup", "Work"]
 
 
-def _make(told: Any, options: Any) -> ProcessGroup:
-    return ProcessGroup(told.store, told.group_rank, told.group_size, told.timeout, told.group_id)
+def _make(group: Any, options: Any) -> ProcessGroup:
+    return ProcessGroup(group.store, group.group_rank, group.group_size, group.timeout, group.group_id)
 
 
 dist.Backend.register_backend("jali", _make, extended_api=True, devices=["cpu", "cuda"])

@@ -423,7 +423,7 @@ class ProcessGroup(dist.ProcessGroup):
                 self._store.wait([f"{key}/all"], 2 * limit)  # rank 0 says it to the last
             except RuntimeError as error:  # stores have no better one in common
                 raise dist.DistBackendError(f"rank 0 did not come to a monitored barrier: {error}") from error
-            told = self._store.get(f"{key}/all").decode()
+            answer = self._store.get(f"{key}/all").decode()
         else:
             for rank in range(1, self._size):
                 if missing and not wait_all_ranks:
@@ -432,11 +432,11 @@ class ProcessGroup(dist.ProcessGroup):
                     self._store.wait([f"{key}/{rank}"], timedelta(milliseconds=1) if missing else limit)
                 except RuntimeError:
                     missing.append(rank)
-            told = f"ranks {', '.join(map(str, missing))} did not come to a monitored barrier in {limit.total_seconds():g} s"
-            told = told if missing else ""
-            self._store.set(f"{key}/all", told)
-        if told:
-            raise dist.DistBackendError(told)
+            answer = f"ranks {', '.join(map(str, missing))} did not come to a monitored barrier in {limit.total_seconds():g} s"
+            answer = answer if missing else ""
+            self._store.set(f"{key}/all", answer)
+        if answer:
+            raise dist.DistBackendError(answer)
 
     # --- messages between two ranks ---------------------------------------------------------------------------
 
@@ -515,7 +515,7 @@ def _nothing() -> None:
 
 def _list(tensors: Any) -> list[Any]:
     """The tensors of a call on one; PyTorch has lists of one, for several devices of a process once."""
-    told = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-    if len(told) != 1:
-        raise ParameterError(f"a call takes one tensor (or list) of this rank, not {len(told)}")
-    return told
+    answer = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+    if len(answer) != 1:
+        raise ParameterError(f"a call takes one tensor (or list) of this rank, not {len(answer)}")
+    return answer

@@ -31,7 +31,7 @@ from jali.errors import ParameterError
 from jali.torch.tensors import gpu_of
 from jali.torch.work import DeviceWork, HostWork
 
-BETWEEN_LOOKS = 0.2  # seconds, at what streams have to do
+BETWEEN_CHECKS = 0.2  # seconds, at what streams have to do
 _MANY = 256  # calls on streams, after which one looks sooner
 PATIENCE = 4.0  # seconds in which a thread that was told to stop is expected to have stopped
 
@@ -85,7 +85,7 @@ class GroupThread:
         """From now on every call raises this; the thread ends. By any thread; the first failure counts."""
         with self.changed:
             if self.failure is None:
-                self.failure = _told(error)
+                self.failure = _as_backend_error(error)
             failure = self.failure
             if self._transport is not None and self._transport.stop is None:
                 self._transport.stop = failure
@@ -119,12 +119,12 @@ class GroupThread:
         """Tells calls that were not made."""
 
 
-def _told(error: Exception) -> Exception:
+def _as_backend_error(error: Exception) -> Exception:
     if isinstance(error, dist.DistError):
         return error
-    told = dist.DistBackendError(f"jali: {as_cause(error)}")
-    told.__cause__ = error
-    return told
+    raised = dist.DistBackendError(f"jali: {as_cause(error)}")
+    raised.__cause__ = error
+    return raised
 
 
 @dataclass
@@ -153,7 +153,7 @@ class _OnStream(NamedTuple):
     """A call that a stream still has to do. Without its `DeviceWork`, whose results are somebody else's to keep."""
 
     request: _core.DeviceRequest
-    place: tuple[int, int]  # device and stream
+    device_and_stream: tuple[int, int]  # device and stream
     kept: list[Any]  # what the stream uses, until somebody has waited
     what: str
     limit: float
@@ -198,32 +198,32 @@ class CollectiveThread(GroupThread):
             self._rest()
 
     def work(self) -> None:
-        next_look = 0.0
+        next_check = 0.0
         while True:
             with self.lock:
                 if self._busy or not (self._calls or self._is_over()):
                     self._watches = bool(self._on_device)
-                    self.changed.wait(BETWEEN_LOOKS if self._watches else None)
-                looks = bool(self._on_device) and (
-                    len(self._on_device) >= _MANY or time.monotonic() >= next_look
+                    self.changed.wait(BETWEEN_CHECKS if self._watches else None)
+                checks = bool(self._on_device) and (
+                    len(self._on_device) >= _MANY or time.monotonic() >= next_check
                 )
                 # also after a failure: the communicator is somebody's until that call has raised
                 if self._busy:
-                    self._wants_turn = looks
+                    self._wants_turn = checks
                     continue
                 self._wants_turn = False
                 if self._is_over():
                     return
                 call = self._calls.popleft() if self._calls else None
-                if call is None and not looks:
+                if call is None and not checks:
                     continue
                 self._busy = True
             try:
                 if call is not None:
                     self._perform(call)
                 else:
-                    next_look = time.monotonic() + BETWEEN_LOOKS
-                    self._look_after_streams()
+                    next_check = time.monotonic() + BETWEEN_CHECKS
+                    self._check_streams()
             finally:
                 self._rest()
 
@@ -240,22 +240,22 @@ class CollectiveThread(GroupThread):
         if not self._on_device:
             return
         if not self._lets_capture:
-            gpu_of(self._on_device[0].place[0]).let_others_capture()
+            gpu_of(self._on_device[0].device_and_stream[0]).let_others_capture()
             self._lets_capture = True
         done: set[tuple[int, int]] = set()
         left = []
         calls = list(self._on_device)  # others append meanwhile
         for call in reversed(calls):
-            if call.place not in done:
+            if call.device_and_stream not in done:
                 if call.request.test():
-                    done.add(call.place)
+                    done.add(call.device_and_stream)
                 else:
                     left.append(call)
         for _ in calls:
             self._on_device.popleft()
         self._on_device.extendleft(left)
 
-    def _look_after_streams(self) -> None:
+    def _check_streams(self) -> None:
         """Nobody waits on the host for what is on a stream, so somebody has to see that a rank has failed, or that it lasts too long."""
         self._forget_what_is_done()
         if not self._on_device:
@@ -314,13 +314,13 @@ class CollectiveThread(GroupThread):
             request = work.request
             if not request.captured:
                 self._on_device.append(
-                    _OnStream(request, work.place, work.kept, work.what, limit, time.monotonic() + limit)
+                    _OnStream(request, work.device_and_stream, work.kept, work.what, limit, time.monotonic() + limit)
                 )
         except ParameterError:
             raise
         except Exception as error:
             self.fail(error)
-            raise _told(error) from error
+            raise _as_backend_error(error) from error
         finally:
             self._rest()
 
@@ -438,7 +438,7 @@ class MessageThread(GroupThread):
                     self._under_way.remove(message)
                     message.work.finish()
                     moved = True
-            self._look_at_clock()
+            self._check_clock()
             idle = 0 if moved else idle + 1
             if idle:  # others of this process need the interpreter
                 time.sleep(0 if idle < 200 else 5e-5 if idle < 2000 else 1e-3)
@@ -457,8 +457,8 @@ class MessageThread(GroupThread):
 
     def _read_envelopes(self) -> bool:
         moved = False
-        for peer, (asked, into) in list(self._opened.items()):
-            if self._mail.test(asked):
+        for peer, (pending, into) in list(self._opened.items()):
+            if self._mail.test(pending):
                 self._come.append((peer, *_ENVELOPE.unpack(into)))
                 self._ask(peer)
                 moved = True
@@ -480,7 +480,7 @@ class MessageThread(GroupThread):
             return True
         return False
 
-    def _look_at_clock(self) -> None:
+    def _check_clock(self) -> None:
         now = time.monotonic()
         for message in [*self._wanted, *self._under_way]:
             if now > message.deadline:

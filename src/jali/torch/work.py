@@ -115,18 +115,18 @@ class DeviceWork(Work):
     What a graph captures is only made when the graph is launched, so that asking whether it has ended is an error.
     """
 
-    __slots__ = ("_future", "kept", "place", "request")
+    __slots__ = ("_future", "kept", "device_and_stream", "request")
 
     def __init__(
         self,
         what: str,
         tensors: Sequence[torch.Tensor],
         number: int,
-        place: tuple[int, int],
+        device_and_stream: tuple[int, int],
         steps: Sequence[Any],
     ) -> None:
         Work.__init__(self, what, tensors, number)
-        self.place = place  # number of the device, handle of the stream
+        self.device_and_stream = device_and_stream  # number of the device, handle of the stream
         self.kept = [steps]  # until the caller's stream waits: what the stream still uses
         self.request: _core.DeviceRequest = None  # type: ignore[assignment]
         self._future: torch.futures.Future | None = None
@@ -134,13 +134,13 @@ class DeviceWork(Work):
     def put(self, world: Communicator) -> None:
         """Puts it on its stream: once, while nobody else uses `world`."""
         (steps,) = self.kept
-        index, stream = self.place
+        index, stream = self.device_and_stream
         how = {"stream": stream, "blocking": False}
         if torch._C._cuda_getDevice() == index and not any([step.copies for step in steps]):
             for step in steps:
                 self.request = step.start(world, how)
             return
-        with torch.cuda.stream(_stream_of(*self.place)):  # where PyTorch copies, too
+        with torch.cuda.stream(_stream_of(*self.device_and_stream)):  # where PyTorch copies, too
             for step in steps:
                 step.begin()
             for step in steps:
@@ -161,14 +161,14 @@ class DeviceWork(Work):
         return None
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
-        self.request.let_wait(torch._C._cuda_getCurrentRawStream(self.place[0]))
+        self.request.let_wait(torch._C._cuda_getCurrentRawStream(self.device_and_stream[0]))
         self.kept.clear()
         return True
 
     def get_future(self) -> torch.futures.Future:
         if self._future is None:
-            future: torch.futures.Future = torch.futures.Future(devices=[torch.device("cuda", self.place[0])])
-            with torch.cuda.stream(_stream_of(*self.place)):  # whose event the future takes
+            future: torch.futures.Future = torch.futures.Future(devices=[torch.device("cuda", self.device_and_stream[0])])
+            with torch.cuda.stream(_stream_of(*self.device_and_stream)):  # whose event the future takes
                 future.set_result(self._tensors)
             self._future = future
         return self._future

@@ -42,8 +42,8 @@ def over_ranks(communicator: Any) -> Agree:
 
     def largest(value: float) -> float:
         mine = math.inf if math.isnan(value) else value
-        told = communicator.gather_bytes(struct.pack("d", mine), what="times of tuning")
-        return max(struct.unpack("d", part)[0] for part in told)
+        gathered = communicator.gather_bytes(struct.pack("d", mine), what="times of tuning")
+        return max(struct.unpack("d", part)[0] for part in gathered)
 
     return largest
 

@@ -17,7 +17,7 @@ from jali import vendors
 REGISTERS = 65536  # of a multiprocessor, on every NVIDIA architecture that is supported
 MOST_REGISTERS = 255  # of a thread
 _NAME = re.compile(r"(\d+),(\d+)(?:,(\d+))?(?:,(\d+))?(?: as (\d+) threads)?(?: in (\d+) waves?)?")
-SEVERAL = (1, 2, 4)  # sites per thread, and neighbours that are loaded together
+SITES_PER_THREAD = (1, 2, 4)  # sites per thread, and neighbours that are loaded together
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class LaunchConfig:
         sites, width = (int(n or 1) for n in found.group(3, 4))
         threads = threads or bound
         sensible = 32 <= threads <= bound <= 1024 and 1 <= blocks <= 32 and waves <= 64
-        sensible = sensible and sites in SEVERAL and width in SEVERAL
+        sensible = sensible and sites in SITES_PER_THREAD and width in SITES_PER_THREAD
         return cls(bound, blocks, threads, waves, sites, width) if sensible else None
 
     def with_threads(self, threads: int) -> LaunchConfig:

@@ -39,11 +39,11 @@ class Tuner:
 
     def recall(self, question: Question) -> Entry | None:
         """The remembered answer, if JALI_TUNE lets it count."""
-        asked = mode()
-        if asked == "off":
+        requested = mode()
+        if requested == "off":
             return None
         with self._guard:
-            if asked == "again" and question not in self._fresh:
+            if requested == "again" and question not in self._fresh:
                 return None
             if self._known is None:
                 self._known = self.store.read()

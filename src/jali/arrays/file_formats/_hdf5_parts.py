@@ -83,7 +83,7 @@ def _join(path: str, folder: str, sealed: Outline, boxes: tuple[Box, ...]) -> No
     try:
         with h5py.File(path, "w", locking=False) as file:
             dataset = file.create_virtual_dataset(sealed.name, whole)
-            for name, value in sealed.told.items():
+            for name, value in sealed.metadata.items():
                 dataset.attrs[name] = value
     except (RuntimeError, ValueError) as error:
         raise OSError(errno.EIO, f"HDF5: {shown(error)}") from error

@@ -23,7 +23,7 @@ def _repeat(w: Writer, node: Node) -> None:
             ctype = {"int": "integer", "bool": "mask"}.get(other.type.kind, "real")
             w.line(f"{ctype} {names[-1]} = {part};")
         kept.append(names)
-    start = "~active" if w.variant.masked else "all_lanes(false)"
+    start = "~active" if w.lowering.masked else "all_lanes(false)"
     w.line(f"mask done{number} = {start};")
     w.line(f"for (uint32_t attempt = 0; attempt < {loop.limit} && !all(done{number}); ++attempt) {{")
     w.depth += 1

@@ -7,7 +7,7 @@ struct section_on_device {
 };
 // Where unit r of a section of a site is in a field; see memory_gpu.hpp. In an array of C order a site is one packet.
 template <class Unit>
-JALI_INLINE int64_t place_in_field(const section_on_device& s, int64_t x, int r) {
+JALI_INLINE int64_t location_in_field(const section_on_device& s, int64_t x, int r) {
     const int size = int(s.packet_units);
     return (x / GROUP) * (GROUP * s.site_bytes) + GROUP * s.first +
            ((r / size) * (GROUP * size) + x % GROUP * size + r % size) * int64_t(sizeof(Unit));
@@ -29,7 +29,7 @@ JALI_INLINE void box(const box_arguments& a, bool in) {
         const int64_t site = i / units;
         const int r = int(i - site * units);
         char* array = a.array + site * s.site_bytes + s.first + r * int64_t(sizeof(Unit));
-        Unit* field = (Unit*)(a.field + place_in_field<Unit>(s, a.blocks[site], r));
+        Unit* field = (Unit*)(a.field + location_in_field<Unit>(s, a.blocks[site], r));
         if (aligned && in) {
             *field = *(const Unit*)array;
         } else if (aligned) {
@@ -70,8 +70,8 @@ JALI_INLINE void reorder(const reorder_arguments& a) {
         const int64_t x = group * GROUP + rest % whole;
         const int r = int(rest / whole);
         const int64_t source = a.places ? a.places[x] : x;
-        *(Unit*)(a.to + place_in_field<Unit>(a.to_section, x, r)) =
-            *(const Unit*)(a.from + place_in_field<Unit>(a.from_section, source, r));
+        *(Unit*)(a.to + location_in_field<Unit>(a.to_section, x, r)) =
+            *(const Unit*)(a.from + location_in_field<Unit>(a.from_section, source, r));
     }
 }
 JALI_KERNEL(reorder_1, reorder_arguments) { reorder<char>(a); }

@@ -99,7 +99,7 @@ JALI_INLINE void store_words(char* to, const bytes16& what, int64_t valid) {
     for (int k = 0; k < 4; ++k)
         if (4 * k < valid) ((uint32_t*)to)[k] = q.word[k];
 }
-JALI_APART bytes16 load_in_part(const char* from, int64_t valid) {
+JALI_OUT_OF_LINE bytes16 load_in_part(const char* from, int64_t valid) {
     words_and_bytes q;
     q.all = bytes16{0, 0};
     JALI_UNROLL
@@ -107,7 +107,7 @@ JALI_APART bytes16 load_in_part(const char* from, int64_t valid) {
         if (k < valid) q.byte[k] = from[k];
     return q.all;
 }
-JALI_APART void store_in_part(char* to, const bytes16& what, int64_t valid) {
+JALI_OUT_OF_LINE void store_in_part(char* to, const bytes16& what, int64_t valid) {
     words_and_bytes q;
     q.all = what;
     JALI_UNROLL

@@ -208,7 +208,7 @@ JALI_INLINE complex_lane times_power_of_two(complex_lane z, integer e) {
 // Determinant by elimination with partial pivoting, in place. The exponents of the pivots are added apart, so that
 // their product leaves the range only with the result.
 template <int N>
-JALI_APART void det_by_elimination(real* out, real* a) {
+JALI_OUT_OF_LINE void det_by_elimination(real* out, real* a) {
     complex_lane product = {splat(1), splat(0)};
     integer exponent = splat_integer(N * EXPONENT_BIAS);
     mask odd = splat_integer(0);
@@ -258,7 +258,7 @@ JALI_CALL void det(real* out, const real* a) {
 }
 // Inverse by Gauss and Jordan's elimination with partial pivoting, in place.
 template <int N>
-JALI_APART void inverse_by_elimination(real* a) {
+JALI_OUT_OF_LINE void inverse_by_elimination(real* a) {
     mask exchanged[N][N] = {};
     for (int k = 0; k < N; ++k) {
         pivot<N>(a, k, 0, exchanged[k]);

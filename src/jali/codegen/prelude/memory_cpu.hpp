@@ -74,7 +74,7 @@ JALI_INLINE const real* block_at(const JALI_REAL* base, int64_t block) {
 
 // Asks for the N reals that an entry names, which the next position reads, so that memory answers meanwhile.
 template <int N, class T>
-JALI_INLINE void fetch_ahead(const T* base, uint32_t entry) {
+JALI_INLINE void prefetch(const T* base, uint32_t entry) {
     constexpr int64_t bytes = N * JALI_LANES * sizeof(T), line = 64;
     const char* first = (const char*)base + int64_t(entry & ENTRY_BLOCK) * bytes;
     JALI_UNROLL
@@ -126,14 +126,14 @@ JALI_INLINE const real* stage(real* tmp, const float* base, uint32_t entry, cons
 template <int N>
 JALI_INLINE void store_element(float* base, int64_t block, const real* v, int64_t* counters) {
     const mask lost = beyond_float<N>(v);
-    if (!JALI_LIKELY(!any(lost))) count_lost(counters, lost);
+    if (!JALI_LIKELY(!any(lost))) count_overflow(counters, lost);
     stored_f32* target = (stored_f32*)base + block * N;
     for (int c = 0; c < N; ++c) target[c] = narrow(v[c]);
 }
 template <int N>
 JALI_INLINE void store_element_masked(float* base, int64_t block, const real* v, mask m, int64_t* counters) {
     const mask lost = beyond_float<N>(v) & m;
-    if (!JALI_LIKELY(!any(lost))) count_lost(counters, lost);
+    if (!JALI_LIKELY(!any(lost))) count_overflow(counters, lost);
     stored_f32* target = (stored_f32*)base + block * N;
     for (int c = 0; c < N; ++c) target[c] = narrow(select(m, v[c], widen(target[c])));
 }
@@ -204,7 +204,7 @@ JALI_INLINE void store_element_masked(coded<FORMAT, UNITS, PACKET>* base, int64_
     integer units[UNITS], before[UNITS];
     real norm = splat(0), norm_before = splat(0);
     const mask lost = FORMAT::template encode<N>(units, &norm, v) & m;
-    if (!JALI_LIKELY(!any(lost))) count_lost(counters, lost);
+    if (!JALI_LIKELY(!any(lost))) count_overflow(counters, lost);
     load_units(before, &norm_before, base, block);
     for (int c = 0; c < UNITS; ++c) units[c] = select(m, units[c], before[c]);
     store_units(base, block, units, select(m, norm, norm_before));
@@ -229,8 +229,8 @@ JALI_INLINE const V* stage(V* tmp, const coded<FORMAT, UNITS, PACKET>* base, uin
     return tmp;
 }
 template <int N, class FORMAT, int UNITS, int PACKET>
-JALI_INLINE void fetch_ahead(const coded<FORMAT, UNITS, PACKET>* base, uint32_t entry) {
-    fetch_ahead<coded<FORMAT, UNITS, PACKET>::site_bytes>((const char*)base, entry);
+JALI_INLINE void prefetch(const coded<FORMAT, UNITS, PACKET>* base, uint32_t entry) {
+    prefetch<coded<FORMAT, UNITS, PACKET>::site_bytes>((const char*)base, entry);
 }
 // The boundary factor of what an entry names.
 template <int N>

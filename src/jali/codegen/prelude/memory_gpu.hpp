@@ -51,7 +51,7 @@ JALI_INLINE void store_element(packet<T, SIZE>* base, int64_t x, const real* v) 
 #if JALI_DOUBLE
 template <int N, int SIZE>
 JALI_INLINE void store_element(packet<float, SIZE>* base, int64_t x, const real* v, int64_t* counters) {
-    if (any(beyond_float<N>(v))) count_lost(counters, all_lanes(true));
+    if (any(beyond_float<N>(v))) count_overflow(counters, all_lanes(true));
     store_site<N>(base, x, v);
 }
 template <int N, int SIZE>
@@ -151,7 +151,7 @@ JALI_INLINE void store_element(array_sites<packet<T, SIZE>> field, int64_t x, co
 template <int N, int SIZE>
 JALI_INLINE void store_element(array_sites<packet<float, SIZE>> field, int64_t x, const real* v,
                                int64_t* counters) {
-    if (any(beyond_float<N>(v))) count_lost(counters, all_lanes(true));
+    if (any(beyond_float<N>(v))) count_overflow(counters, all_lanes(true));
     store_in_row<N>(field.base, x, v);
 }
 #endif

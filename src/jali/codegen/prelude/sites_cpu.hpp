@@ -12,7 +12,7 @@ const uint32_t SCATTERED = uint32_t(1) << 31, PAIRED = uint32_t(1) << 30, ROW = 
 struct site_table {
     const uint32_t *entries, *lists;
 };
-struct ghost_place {
+struct ghost_location {
     int64_t first, away;
 };
 JALI_INLINE const uint32_t* sites_of_lanes(site_table table, uint32_t entry) {
@@ -20,7 +20,7 @@ JALI_INLINE const uint32_t* sites_of_lanes(site_table table, uint32_t entry) {
 }
 // Number 0 of a site whose numbers take `size` bytes each; the next ones are L numbers further.
 template <int L>
-JALI_INLINE const char* place_of_site(const void* base, int64_t site, ghost_place ghosts, int64_t site_bytes,
+JALI_INLINE const char* location_of_site(const void* base, int64_t site, ghost_location ghosts, int64_t site_bytes,
                                       int64_t size) {
     const char* place = (const char*)base + site / L * (L * site_bytes) + site % L * size;
     return site >= ghosts.first ? place + ghosts.away : place;
@@ -122,7 +122,7 @@ struct run_of_sites<2, JALI_REAL> {
 
 // The N numbers of the sites that a table names.
 template <int L, int N, class T>
-JALI_INLINE const real* gather(real* tmp, const T* base, site_table table, int64_t x, ghost_place ghosts) {
+JALI_INLINE const real* gather(real* tmp, const T* base, site_table table, int64_t x, ghost_location ghosts) {
     const uint32_t entry = table.entries[x];
     if (L == 1 && JALI_LIKELY(entry < SCATTERED)) {
         run_of_sites<N, T>::load(tmp, base + int64_t(entry) * N);
@@ -142,7 +142,7 @@ JALI_INLINE const real* gather(real* tmp, const T* base, site_table table, int64
     }
     const T* from[JALI_LANES];
     for (int l = 0; l < JALI_LANES; ++l)
-        from[l] = (const T*)place_of_site<L>(base, sites[l], ghosts, N * sizeof(T), sizeof(T));
+        from[l] = (const T*)location_of_site<L>(base, sites[l], ghosts, N * sizeof(T), sizeof(T));
     for (int c = 0; c < N; ++c) {
 #define JALI_LANE(l) JALI_REAL(from[l][c * L])
         tmp[c] = real{JALI_EACH_LANE(JALI_LANE)};
@@ -161,7 +161,7 @@ JALI_INLINE void scatter(T* base, site_table table, int64_t x, const real* v, ma
     const uint32_t* sites = sites_of_lanes(table, entry);
     for (int l = 0; l < JALI_LANES; ++l) {
         if (!active[l]) continue;
-        T* to = (T*)place_of_site<L>(base, sites[l], ghost_place{int64_t(SCATTERED), 0}, N * sizeof(T),
+        T* to = (T*)location_of_site<L>(base, sites[l], ghost_location{int64_t(SCATTERED), 0}, N * sizeof(T),
                                      sizeof(T));
         for (int c = 0; c < N; ++c) to[c * L] = T(v[c][l]);
     }
@@ -171,7 +171,7 @@ template <int L, int N>
 JALI_INLINE void scatter(float* base, site_table table, int64_t x, const real* v, mask active,
                          int64_t* counters) {
     const mask lost = beyond_float<N>(v) & active;
-    if (!JALI_LIKELY(!any(lost))) count_lost(counters, lost);
+    if (!JALI_LIKELY(!any(lost))) count_overflow(counters, lost);
     scatter<L, N>(base, table, x, v, active);
 }
 #endif
@@ -183,14 +183,14 @@ JALI_INLINE uint32_t site_of_lane(site_table table, int64_t x, int l) {
 }
 template <int L, int N, class V, class FORMAT, int UNITS, int PACKET>
 JALI_INLINE const V* gather_coded(V* tmp, const coded<FORMAT, UNITS, PACKET>* base, site_table table,
-                                  int64_t x, ghost_place ghosts) {
+                                  int64_t x, ghost_location ghosts) {
     typedef typename FORMAT::unit unit;
     constexpr int64_t bytes = coded<FORMAT, UNITS, PACKET>::site_bytes;
     integer units[UNITS];
     real norm = splat(0);
     for (int l = 0; l < JALI_LANES; ++l) {
         const uint32_t site = site_of_lane(table, x, l);
-        const char* from = place_of_site<L>(base, site, ghosts, bytes, sizeof(unit));
+        const char* from = location_of_site<L>(base, site, ghosts, bytes, sizeof(unit));
         for (int c = 0; c < UNITS; ++c) {
             unit u;
             copy_bits(&u, from + c * L * sizeof u, sizeof u);
@@ -199,7 +199,7 @@ JALI_INLINE const V* gather_coded(V* tmp, const coded<FORMAT, UNITS, PACKET>* ba
         if (FORMAT::norm) {
             float n;
             const char* norms =
-                place_of_site<L>(base, site, ghosts, bytes, sizeof n) + L * UNITS * sizeof(unit);
+                location_of_site<L>(base, site, ghosts, bytes, sizeof n) + L * UNITS * sizeof(unit);
             copy_bits(&n, norms, sizeof n);
             norm[l] = JALI_REAL(n);
         }
@@ -212,15 +212,15 @@ JALI_INLINE void scatter_coded(coded<FORMAT, UNITS, PACKET>* base, site_table ta
                                mask active, int64_t* counters) {
     typedef typename FORMAT::unit unit;
     constexpr int64_t bytes = coded<FORMAT, UNITS, PACKET>::site_bytes;
-    const ghost_place none = {int64_t(SCATTERED), 0};
+    const ghost_location none = {int64_t(SCATTERED), 0};
     integer units[UNITS];
     real norm = splat(0);
     const mask lost = FORMAT::template encode<N>(units, &norm, v) & active;
-    if (!JALI_LIKELY(!any(lost))) count_lost(counters, lost);
+    if (!JALI_LIKELY(!any(lost))) count_overflow(counters, lost);
     for (int l = 0; l < JALI_LANES; ++l) {
         if (!active[l]) continue;
         const uint32_t site = site_of_lane(table, x, l);
-        char* to = (char*)place_of_site<L>(base, site, none, bytes, sizeof(unit));
+        char* to = (char*)location_of_site<L>(base, site, none, bytes, sizeof(unit));
         for (int c = 0; c < UNITS; ++c) {
             const unit u = unit(units[c][l]);
             copy_bits(to + c * L * sizeof u, &u, sizeof u);
@@ -228,7 +228,7 @@ JALI_INLINE void scatter_coded(coded<FORMAT, UNITS, PACKET>* base, site_table ta
         if (FORMAT::norm) {
             const float n = float(norm[l]);
             char* norms =
-                (char*)place_of_site<L>(base, site, none, bytes, sizeof n) + L * UNITS * sizeof(unit);
+                (char*)location_of_site<L>(base, site, none, bytes, sizeof n) + L * UNITS * sizeof(unit);
             copy_bits(norms, &n, sizeof n);
         }
     }

@@ -59,7 +59,7 @@ JALI_INLINE mask all_lanes(bool value) {
     return splat_integer(value ? -1 : 0);
 }
 // Sites with a value that the format of a field cannot hold.
-JALI_INLINE void count_lost(int64_t* counters, mask lost) {
+JALI_INLINE void count_overflow(int64_t* counters, mask lost) {
     int64_t count = 0;
     for (int l = 0; l < JALI_LANES; ++l) count += lost[l] != 0;
 #if defined(JALI_GPU)
@@ -82,7 +82,7 @@ JALI_INLINE void store_element(coded<FORMAT, UNITS, PACKET>* base, int64_t x, co
     integer units[UNITS];
     real norm = splat(0);
     const mask lost = FORMAT::template encode<N>(units, &norm, v);
-    if (!JALI_LIKELY(!any(lost))) count_lost(counters, lost);
+    if (!JALI_LIKELY(!any(lost))) count_overflow(counters, lost);
     store_units(base, x, units, norm);
 }
 #if JALI_DOUBLE

@@ -5,7 +5,7 @@
 #define JALI_INLINE static inline __attribute__((always_inline, unused))
 #define JALI_MEMBER inline __attribute__((always_inline))
 #define JALI_CALL static __attribute__((noinline, unused))
-#define JALI_APART JALI_CALL
+#define JALI_OUT_OF_LINE JALI_CALL
 #define copy_bits __builtin_memcpy
 #define JALI_LIKELY(condition) __builtin_expect(!!(condition), 1)
 #if defined(__clang__)

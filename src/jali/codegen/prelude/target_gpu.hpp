@@ -96,9 +96,9 @@ static JALI_MEMBER unsigned short brain_of(float x) {
 #define JALI_INLINE static JALI_MEMBER
 #define JALI_CALL static JALI_MEMBER
 #if defined(JALI_ONE_THREAD)
-#define JALI_APART static
+#define JALI_OUT_OF_LINE static
 #else
-#define JALI_APART static __device__ __attribute__((noinline)) // rare: not worth its code at every use
+#define JALI_OUT_OF_LINE static __device__ __attribute__((noinline)) // rare: not worth its code at every use
 #endif
 #define JALI_LIKELY(condition) (condition)
 #define JALI_HAS(builtin) 0

@@ -27,7 +27,7 @@ class Outline:
     shape: tuple[int, ...]
     dtype: np.dtype[Any] | None
     """None: nothing that NumPy has a type for."""
-    told: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     """What stands beside it: texts, whole numbers and lists of texts by name."""
     offset: int | None = None
     """Where its bytes begin in the file, as NumPy has them in memory; None where the format's own `read` is needed."""

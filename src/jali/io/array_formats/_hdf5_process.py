@@ -30,7 +30,7 @@ PATIENCE = 60.0  # seconds without a step of who looks at a file
 
 def found_in(path: str) -> list[dict[str, Any]]:
     """What a file says of its datasets. Raises FileFormatError."""
-    return _PROCESS.asked(path, {}, np.empty(0))
+    return _PROCESS.ask(path, {}, np.empty(0))
 
 
 def numbers_in(
@@ -46,7 +46,7 @@ def numbers_in(
             "dtype": out.dtype.str,
             "part": part,
         }
-        _PROCESS.asked(path, wanted, out)
+        _PROCESS.ask(path, wanted, out)
     return out
 
 
@@ -59,7 +59,7 @@ class _Process:
         self._guard = threading.Lock()
         atexit.register(self._end)
 
-    def asked(self, path: str, wanted: dict[str, Any], out: NDArray[Any]) -> list[dict[str, Any]]:
+    def ask(self, path: str, wanted: dict[str, Any], out: NDArray[Any]) -> list[dict[str, Any]]:
         """Its answer; numbers go to `out`. Raises FileFormatError."""
         common = {"path": os.path.abspath(path), "directory": os.getcwd(), "patience": PATIENCE}
         request = json.dumps({**common, **wanted}).encode() + b"\n"
@@ -146,12 +146,12 @@ def _send(process: subprocess.Popen[bytes], request: bytes) -> None:
 
 def _take(stream: Any, block: list[list[int]], begins: list[int], out: NDArray[Any]) -> int:
     """Takes the numbers of a block and returns how many they are; fewer come where the process ends."""
-    place = out[tuple(slice(a - o, b - o) for (a, b), o in zip(block, begins, strict=True))]
-    numbers = place if place.flags.c_contiguous else np.empty(place.shape, out.dtype)
+    target = out[tuple(slice(a - o, b - o) for (a, b), o in zip(block, begins, strict=True))]
+    numbers = target if target.flags.c_contiguous else np.empty(target.shape, out.dtype)
     stream.readinto(numbers.reshape(-1).view(np.uint8).data)
-    if numbers is not place:
-        place[...] = numbers
-    return place.size
+    if numbers is not target:
+        target[...] = numbers
+    return target.size
 
 
 def _ended(status: int | None) -> str:

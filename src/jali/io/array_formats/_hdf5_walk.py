@@ -82,7 +82,7 @@ def _dataset(name: str, dataset: Any, step: Callable[..., None]) -> dict[str, An
         return found
     found["dtype"] = dtype.str
     if not {"format", "checksum", "seal"}.isdisjoint(dataset.attrs):  # jali's, or what is left of it
-        found["told"] = {str(key): _plain(dataset.attrs[key]) for key in dataset.attrs}
+        found["metadata"] = {str(key): _plain(dataset.attrs[key]) for key in dataset.attrs}
     there = dataset.id.get_create_plist()
     if there.get_layout() == h5py.h5d.CHUNKED and 0 not in dataset.shape:
         if hasattr(dataset.id, "chunk_iter"):

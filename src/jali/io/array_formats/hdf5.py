@@ -66,7 +66,7 @@ def _add_dataset(h5py: Any, file: Any, outline: Outline) -> int:
     kind = h5py.h5t.py_create(outline.dtype, logical=True)
     space = h5py.h5s.create_simple(outline.shape)
     dataset = h5py.Dataset(h5py.h5d.create(file.id, outline.name.encode(), kind, space, plan))
-    for name, value in outline.told.items():
+    for name, value in outline.metadata.items():
         dataset.attrs[name] = value
     return int(dataset.id.get_offset())
 
@@ -77,8 +77,8 @@ def _parse(path: str, fd: int, size: int, strict: bool) -> list[Outline]:
         if strict:
             _check_sources(path, dataset["name"], dataset["sources"])
         dtype = np.dtype(dataset["dtype"]) if "dtype" in dataset else None
-        told, offset = dataset.get("told", {}), dataset.get("offset")
-        found.append(Outline(dataset["name"], tuple(dataset["shape"]), dtype, told, offset))
+        metadata, offset = dataset.get("metadata", {}), dataset.get("offset")
+        found.append(Outline(dataset["name"], tuple(dataset["shape"]), dtype, metadata, offset))
     return found
 
 

@@ -46,7 +46,7 @@ def _create(path: str, outlines: Sequence[Outline]) -> list[int]:
     with opened(path, os.O_WRONLY) as fd:
         write_all(fd, head.getvalue(), 0)
         end = offset + math.prod(outline.shape) * outline.dtype.itemsize
-        write_all(fd, json.dumps(outline.told).encode(), end)
+        write_all(fd, json.dumps(outline.metadata).encode(), end)
         os.fsync(fd)
     return [offset]
 

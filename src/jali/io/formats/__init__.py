@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from jali.registry import entry_names
 
-from ..links import Asked, Contents
+from ..links import Expected, Contents
 
 RECOGNISED_BY = 24
 """Bytes at the beginning of a file by which it is recognised."""
@@ -54,7 +54,7 @@ class Format:
     """Whether a file that begins with these bytes (`RECOGNISED_BY` at most) has this format. No two rows may say so
     of one file.
     """
-    parse: Callable[[str, int, int, Asked], Contents]
+    parse: Callable[[str, int, int, Expected], Contents]
     """(name, descriptor, size, what the caller knows) -> what the header says; raises FileFormatError where it cannot
     be right.
     """

@@ -28,7 +28,7 @@ from ..checksums import SiteCrc
 from ..lime import MAGIC, MESSAGE_BEGIN, MESSAGE_END, Record, padded, record, record_header, scan_records
 from ..links import (
     DIRECTIONS,
-    Asked,
+    Expected,
     Contents,
     LinkStorage,
     check_payload_size,
@@ -58,7 +58,7 @@ _NEEDED = {
 _DESCRIPTIONS = {*_NEEDED, _INFO}
 
 
-def parse_lime(path: str, fd: int, size: int, asked: Asked) -> Contents:
+def parse_lime(path: str, fd: int, size: int, expected: Expected) -> Contents:
     """Read the records of a LIME file of `size` bytes; raise `FileFormatError` where they make no sense."""
     found = scan_records(path, fd, size)
     payload = _payload(path, found)
@@ -71,22 +71,22 @@ def parse_lime(path: str, fd: int, size: int, asked: Asked) -> Contents:
     if ildg:
         scidac_record = {}
 
-    lattice = _lattice(path, ildg, scidac_file, asked, broken)
+    lattice = _lattice(path, ildg, scidac_file, expected, broken)
     where = f"record {payload.type!r} at offset {payload.offset}"
-    n, precision = _described_storage(path, ildg, scidac_record, asked)
+    n, precision = _described_storage(path, ildg, scidac_record, expected)
     if n is None or precision is None:
         n, precision = storage_from_size(
             path,
             where,
             payload=payload.length,
             lattice=lattice,
-            n=n or asked.n,
-            precision=precision or asked.precision,
+            n=n or expected.n,
+            precision=precision or expected.precision,
         )
     storage = LinkStorage(n, n, precision, ">")
     records = SiteRecords(path, payload.offset, storage.record_bytes, lattice)
     check_payload_size(path, where, records, payload.length)
-    asked.agree(path, where, lattice=lattice, n=n, precision=precision)
+    expected.agree(path, where, lattice=lattice, n=n, precision=precision)
 
     fault = broken.pop("scidac-checksum", "")
     sums: tuple[int, ...] = ()
@@ -159,13 +159,13 @@ def write_ildg(
                 raise ParameterError(f"{name} {value} for the header should be finite")
         storage = LinkStorage(int(shape[-1]), int(shape[-1]), precision, ">")
         now = datetime.now(UTC)
-        told = {
+        provenance = {
             "writer": WRITER,
             "created": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
             **{name: float(value) for name, value in numbers.items() if value is not None},
             "metadata": checked_metadata(metadata),
         }
-        before, after = _records_around(storage, extents, now), json.dumps(told, indent=1).encode()
+        before, after = _records_around(storage, extents, now), json.dumps(provenance, indent=1).encode()
 
     length = storage.record_bytes * math.prod(extents)
 
@@ -307,7 +307,7 @@ def _read_loosely(text: str) -> dict[str, str]:
 
 
 def _lattice(
-    path: str, ildg: dict[str, str], scidac: dict[str, str], asked: Asked, broken: dict[str, str]
+    path: str, ildg: dict[str, str], scidac: dict[str, str], expected: Expected, broken: dict[str, str]
 ) -> tuple[int, ...]:
     described: list[tuple[int, ...]] = []
     if ildg:
@@ -333,16 +333,16 @@ def _lattice(
         )
     if described:
         return described[0]
-    if asked.lattice is None:
+    if expected.lattice is None:
         raise FileFormatError(
             next(iter(broken.values()), f"{path}: no record says the size of the lattice")
             + "; give it by --lattice X,Y,Z,T, and --group (lattice= and group= in Python)"
         )
-    return asked.lattice
+    return expected.lattice
 
 
 def _described_storage(
-    path: str, ildg: dict[str, str], scidac: dict[str, str], asked: Asked
+    path: str, ildg: dict[str, str], scidac: dict[str, str], expected: Expected
 ) -> tuple[int | None, int | None]:
     """(n, precision) as far as the XML records tell."""
     n: int | None = None

@@ -13,7 +13,7 @@ from jali.errors import FileFormatError
 
 from ..boxes import SiteRecords
 from ..checksums import RotatedWords
-from ..links import Asked, Contents, LinkStorage, check_payload_size, portable_metadata
+from ..links import Expected, Contents, LinkStorage, check_payload_size, portable_metadata
 from . import Format
 
 MAGIC = 20103
@@ -21,7 +21,7 @@ OLD_MAGICS = {59354: "versions 1 to 4", 53546: "the version of 1996", 0x71626434
 _HEADER_BYTES = 96
 
 
-def parse_milc(path: str, fd: int, size: int, asked: Asked) -> Contents:
+def parse_milc(path: str, fd: int, size: int, expected: Expected) -> Contents:
     """Read the header of a MILC file of `size` bytes; raise `FileFormatError` where it cannot be right."""
     head = os.pread(fd, _HEADER_BYTES, 0)
     if len(head) < _HEADER_BYTES:
@@ -40,7 +40,7 @@ def parse_milc(path: str, fd: int, size: int, asked: Asked) -> Contents:
     storage = LinkStorage(3, 3, 32, byte_order)
     records = SiteRecords(path, _HEADER_BYTES, storage.record_bytes, tuple(lattice))
     check_payload_size(path, "the payload", records, size - _HEADER_BYTES)
-    asked.agree(path, "the header", lattice=records.lattice, n=3, precision=32)
+    expected.agree(path, "the header", lattice=records.lattice, n=3, precision=32)
     text = stamp.split(b"\0", 1)[0].decode("ascii", "replace").strip()
     return Contents(
         format="milc",

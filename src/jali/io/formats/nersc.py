@@ -23,7 +23,7 @@ from ..boxes import Box, SiteRecords
 from ..checksums import WordSum
 from ..links import (
     DIRECTIONS,
-    Asked,
+    Expected,
     Contents,
     LinkStorage,
     check_payload_size,
@@ -52,15 +52,15 @@ _FLOATING_POINT: dict[str, tuple[int, str | None]] = {
 }
 
 
-def parse_nersc(path: str, fd: int, size: int, asked: Asked) -> Contents:
+def parse_nersc(path: str, fd: int, size: int, expected: Expected) -> Contents:
     """Read the header of a NERSC file of `size` bytes; raise `FileFormatError` where it cannot be right."""
     header, offset = _read_header(path, fd)
-    lattice = _lattice(path, header, asked)
+    lattice = _lattice(path, header, expected)
     rows, precision, byte_order = _storage(path, header, lattice, size - offset)
     storage = LinkStorage(3, rows, precision, byte_order or ">")
     records = SiteRecords(path, offset, storage.record_bytes, lattice)
     check_payload_size(path, "the payload", records, size - offset)
-    asked.agree(path, "the header", lattice=lattice, n=3, precision=precision)
+    expected.agree(path, "the header", lattice=lattice, n=3, precision=precision)
     if byte_order is None:
         storage = LinkStorage(3, rows, precision, guess_byte_order(path, fd, offset, 3, precision))
     numbers = {
@@ -200,19 +200,19 @@ def _read_header(path: str, fd: int) -> tuple[dict[str, str], int]:
     return header, end.end()
 
 
-def _lattice(path: str, header: dict[str, str], asked: Asked) -> tuple[int, ...]:
+def _lattice(path: str, header: dict[str, str], expected: Expected) -> tuple[int, ...]:
     keys = [f"DIMENSION_{d}" for d in range(1, 5)]
     missing = [key for key in keys if key not in header]
     if not missing:
         return tuple(positive_integer(path, f"header key {key}", header[key]) for key in keys)
-    if asked.lattice is None:
+    if expected.lattice is None:
         raise FileFormatError(
             f"{path}: the header lacks {', '.join(missing)}; give the lattice by --lattice X,Y,Z,T (lattice= in Python)"
         )
-    for key, size in zip(keys, asked.lattice, strict=True):
+    for key, size in zip(keys, expected.lattice, strict=True):
         if key in header and positive_integer(path, f"header key {key}", header[key]) != size:
             raise FileFormatError(f"{path}: header key {key} is {header[key]}, but {size} was asked for")
-    return asked.lattice
+    return expected.lattice
 
 
 def _storage(

@@ -31,7 +31,7 @@ from jali.codegen.directions import Offset
 from jali.codegen.lookups import (
     MISSING,
     NUMBERS,
-    Look,
+    Probe,
     bytes_of_array,
     chained,
     described_by,
@@ -106,7 +106,7 @@ class Seen:
     any: bool  # whether any attribute may have been looked at
 
 
-class Walk:
+class GuardDiscovery:
     """Everything that can be reached now: `records` to compare by value, `core_guards` and `looks` to compare by identity.
 
     A core guard is a look that the core does.
@@ -115,16 +115,16 @@ class Walk:
     def __init__(self, seen: Seen):
         self.seen = seen
         self.records: list[Any] = []
-        self.core_guards = _core.Unchanged(MISSING)
-        self.looks: list[tuple[Look, tuple[Any, ...]]] = []
+        self.core_guards = _core.GuardCheck(MISSING)
+        self.probes: list[tuple[Probe, tuple[Any, ...]]] = []
         self.functions: set[int] = set()  # codes of functions that were reached
         self._numbers: dict[int, int] = {}
         self._held: list[Any] = []  # so that no id is used twice
         self._waiting: collections.deque[Callable[[], None]] = collections.deque()
         self.records.append([self._value("an argument", given, True) for given in seen.given])
         for space, names in seen.roots:
-            look = functools.partial(lookup, space, names)
-            self._node(names, "root", look, True, ("names", space, names))
+            probe = functools.partial(lookup, space, names)
+            self._node(names, "root", probe, True, ("names", space, names))
         while self._waiting:
             self._waiting.popleft()()
             if len(self._numbers) > _MOST_OBJECTS:
@@ -136,11 +136,11 @@ class Walk:
             "as arguments, larger arrays as fields"
         )
 
-    def _node(self, paths: Iterable[str], kind: Any, look: Look, strict: bool, core_guard: Any) -> None:
+    def _node(self, paths: Iterable[str], kind: Any, probe: Probe, strict: bool, core_guard: Any) -> None:
         """A thing made of what `look` returns. `core_guard`: what the core needs to look by itself, or `_FIXED` if none must."""
-        seen = look()
+        seen = probe()
         if core_guard is None:
-            self.looks.append((look, seen))
+            self.probes.append((probe, seen))
         elif core_guard is not _FIXED:
             holder, of, names = core_guard
             self.core_guards.add(holder, of, names, seen)
@@ -154,11 +154,11 @@ class Walk:
             record.append(self._value(path, value, strict and not foreign))
 
     def _later(
-        self, value: Any, paths: Iterable[str], look: Look, kind: Any, strict: bool, core_guard: Any = None
+        self, value: Any, paths: Iterable[str], probe: Probe, kind: Any, strict: bool, core_guard: Any = None
     ) -> tuple[str, int]:
         number = self._numbers[id(value)] = len(self._numbers)
         self._held.append(value)
-        self._waiting.append(lambda: self._node(paths, (number, kind), look, strict, core_guard))
+        self._waiting.append(lambda: self._node(paths, (number, kind), probe, strict, core_guard))
         return "node", number
 
     def _value(self, path: str, value: Any, strict: bool) -> Any:
@@ -195,8 +195,8 @@ class Walk:
             if mine and self.seen.any:
                 return self._later(value, *everything(path, value.__dict__, names), "module", strict=False)
             paths = [f"{path}.{n}" for n in names]
-            look = functools.partial(lookup, value.__dict__, names)
-            return self._later(value, paths, look, "module", mine, ("names", value.__dict__, names))
+            probe = functools.partial(lookup, value.__dict__, names)
+            return self._later(value, paths, probe, "module", mine, ("names", value.__dict__, names))
         if isinstance(value, types.FunctionType):
             return self._function(path, value)
         if isinstance(value, types.MethodType):
@@ -211,9 +211,9 @@ class Walk:
                 return self._same(value)
             return self._later(value, (path,), lambda: (owner,), (kind, value.__name__), strict, _FIXED)
         if isinstance(value, functools.partial):
-            paths, looks, _ = self._attributes(path, value)
-            looks.append(lambda: (value.func, value.args, value.keywords))
-            return self._later(value, [*paths, *(path,) * 3], chained(looks), kind, strict)
+            paths, probes, _ = self._attributes(path, value)
+            probes.append(lambda: (value.func, value.args, value.keywords))
+            return self._later(value, [*paths, *(path,) * 3], chained(probes), kind, strict)
         if isinstance(value, super):
             above: Any = value
             return self._later(
@@ -256,20 +256,20 @@ class Walk:
         whole = ran or self.seen.any or bool(value.__dict__) or not _PARTS_OF_FUNCTIONS.isdisjoint(names)
         described = self._described(_DESCRIPTIONS)
         paths = ["code", path, path, *value.__code__.co_freevars] if whole else ["type"]
-        looks: list[Look] = [lambda: parts_of_function(value) if whole else (type(value),)]
+        probes: list[Probe] = [lambda: parts_of_function(value) if whole else (type(value),)]
         if self.seen.any:
             paths += everything(path, value.__dict__, names)[0]
-            looks.append(lambda: everything(path, value.__dict__, names)[1]())
+            probes.append(lambda: everything(path, value.__dict__, names)[1]())
         else:
             paths += [f"{path}.{n}" for n in names]
-            looks.append(lambda: lookup(value.__dict__, names))
+            probes.append(lambda: lookup(value.__dict__, names))
         paths += [f"{path}.{n}" for n in described]
-        looks.append(lambda: described_by(value, described))
+        probes.append(lambda: described_by(value, described))
         core_guard = ("function" if whole else "object", value, names)
         return self._later(
             value,
             paths,
-            chained(looks),
+            chained(probes),
             ("function", id(value.__globals__)),
             ran,
             None if self.seen.any or described else core_guard,
@@ -281,10 +281,10 @@ class Walk:
 
     def _array(self, path: str, value: np.ndarray | np.void, strict: bool) -> Any:
         if isinstance(value, np.ndarray) and type(value) is not np.ndarray:  # with attributes of its own
-            paths, looks, _ = self._attributes(path, value)
+            paths, probes, _ = self._attributes(path, value)
             numbers = value.view(np.ndarray)
-            looks.append(lambda: (numbers,))
-            return self._later(value, [*paths, path], chained(looks), "array", strict)
+            probes.append(lambda: (numbers,))
+            return self._later(value, [*paths, path], chained(probes), "array", strict)
         if value.size > _LARGEST_ARRAY:
             if not strict:
                 return self._same(value)
@@ -292,21 +292,21 @@ class Walk:
         if value.dtype.hasobject:
             if isinstance(value, np.void) or value.dtype.kind == "V":
                 raise self._refusal(path, "a structure of NumPy that holds objects")
-            look = lambda: tuple(value.ravel())  # noqa: E731
-            return self._later(value, itertools.repeat(path), look, ("array", value.shape), strict=True)
+            probe = lambda: tuple(value.ravel())  # noqa: E731
+            return self._later(value, itertools.repeat(path), probe, ("array", value.shape), strict=True)
         return self._bytes(value, lambda: (value.shape, value.dtype, value.tobytes()))
 
     def _bytes(self, value: Any, contents: Callable[[], Any]) -> Any:
         """What is compared byte by byte."""
         last = [contents()]
 
-        def look() -> tuple[Any, ...]:
+        def probe() -> tuple[Any, ...]:
             now = contents()
             if now != last[0]:
                 last[0] = now
             return (last[0],)
 
-        self.looks.append((look, look()))
+        self.probes.append((probe, probe()))
         self._held.append(value)
         self._numbers[id(value)] = len(self._numbers)
         self.records.append(("bytes", last[0]))
@@ -317,16 +317,16 @@ class Walk:
             raise self._refusal(
                 path, "the table of all modules" if value is sys.modules else f"{len(value)} elements"
             )
-        parts: list[Look] = [lambda: tuple(value)]
+        parts: list[Probe] = [lambda: tuple(value)]
         paths: list[str] = [f"{path}[{k}]" for k in range(len(value))]
         if isinstance(value, dict | types.MappingProxyType):
             parts.append(lambda: tuple(value.values()))
             paths = [f"a key of {path}"] * len(value) + [f"{path}[{k!r}]" for k in value]
         if kind not in _CONTAINERS:
-            more, looks, _ = self._attributes(path, value)
+            more, probes, _ = self._attributes(path, value)
             paths += more
-            parts += looks
-        look = parts[0] if len(parts) == 1 else chained(parts)
+            parts += probes
+        probe = parts[0] if len(parts) == 1 else chained(parts)
         core_guards: dict[type, Any] = {
             list: ("list", value, ()),
             dict: ("dictionary", value, ()),
@@ -334,7 +334,7 @@ class Walk:
             frozenset: _FIXED,
         }
         core_guard = core_guards.get(kind)
-        return self._later(value, paths, look, (kind.__qualname__, len(value)), strict, core_guard)
+        return self._later(value, paths, probe, (kind.__qualname__, len(value)), strict, core_guard)
 
     def _class(self, path: str, value: type) -> Any:
         space = getattr(sys.modules.get(value.__module__), "__dict__", {"__name__": value.__module__})
@@ -348,19 +348,19 @@ class Walk:
         above = [*(base.__name__ for base in value.__bases__), path]
         described = self._described(("__name__", "__qualname__"))
         paths = [f"{path}.{n}" for n in names]
-        look: Look = functools.partial(lookup, value.__dict__, names)
+        probe: Probe = functools.partial(lookup, value.__dict__, names)
         if self.seen.any:
-            paths, look = everything(path, value.__dict__, names, all_of_python=True)
+            paths, probe = everything(path, value.__dict__, names, all_of_python=True)
         return self._later(
             value,
             [*paths, *above, *(f"{path}.{n}" for n in described)],
-            lambda: (*look(), *value.__bases__, type(value), *described_by(value, described)),
+            lambda: (*probe(), *value.__bases__, type(value), *described_by(value, described)),
             kind,
             strict=not self.seen.any,
             core_guard=None if self.seen.any or described else ("type", value, names),
         )
 
-    def _attributes(self, path: str, value: Any) -> tuple[list[str], list[Look], Any]:
+    def _attributes(self, path: str, value: Any) -> tuple[list[str], list[Probe], Any]:
         """Paths and looks at what an object of Python holds, as far as the code mentions it, and its class; its guard if there is one."""
         kind = type(value)
         names = self.seen.names
@@ -371,31 +371,31 @@ class Walk:
             if is_slot(slot) and (self.seen.any or name in names)
         ]
         paths = [kind.__name__, *(f"{path}.{n}" for n, _ in slots)]
-        looks: list[Look] = [lambda: (type(value), *[slot_of(slot, value) for _, slot in slots])]
+        probes: list[Probe] = [lambda: (type(value), *[slot_of(slot, value) for _, slot in slots])]
         core_guard = None
         if dict_of(value) is not None:
             if self.seen.any:
                 more, _ = everything(path, dict_of(value), names)
                 paths += more
-                looks.append(lambda: everything(path, dict_of(value), names)[1]())
+                probes.append(lambda: everything(path, dict_of(value), names)[1]())
             else:
                 paths += [f"{path}.{n}" for n in names]
-                looks.append(lambda: lookup(dict_of(value), names))
+                probes.append(lambda: lookup(dict_of(value), names))
                 if not slots and not isinstance(value, threading.local):
                     core_guard = ("object", value, names)
-        return paths, looks, core_guard
+        return paths, probes, core_guard
 
     def _object(self, path: str, value: Any, kind: type, strict: bool) -> Any:
         if kind.__module__ in ("jali.lattice.field", "jali.lattice.lattice") and hasattr(value, "serial"):
             # Fields are arguments and lattices are fixed; what a program adds to them is not.
             names, own = self.seen.names, vars(value)
-            look = functools.partial(lookup, own, names)
+            probe = functools.partial(lookup, own, names)
             paths = [f"{path}.{n}" for n in names]
-            return self._later(value, paths, look, (kind, value.serial), strict, ("names", own, names))
+            return self._later(value, paths, probe, (kind, value.serial), strict, ("names", own, names))
         if "__wrapped_site_function__" in (dict_of(value) or ()):
-            paths, looks, _ = self._attributes(path, value)
-            looks.append(lambda: (value.function,))
-            return self._later(value, [*paths, path], chained(looks), "site function", strict)
+            paths, probes, _ = self._attributes(path, value)
+            probes.append(lambda: (value.function,))
+            return self._later(value, [*paths, path], chained(probes), "site function", strict)
         if isinstance(value, operator.attrgetter | operator.methodcaller):
             self.seen.any = True  # names that no code mentions
         if isinstance(value, _GETTERS):
@@ -421,9 +421,9 @@ class Walk:
             if dict_of(value) is None:
                 return self._same(value)
         base = [plain.__repr__(value) for plain in NUMBERS if isinstance(value, plain)]
-        paths, looks, core_guard = self._attributes(path, value)
+        paths, probes, core_guard = self._attributes(path, value)
         if isinstance(value, BaseException):
-            paths, looks, core_guard = [*paths, path], [*looks, lambda: (value.args,)], None
+            paths, probes, core_guard = [*paths, path], [*probes, lambda: (value.args,)], None
         return self._later(
-            value, paths, chained(looks), ("object", kind.__qualname__, base), strict, core_guard
+            value, paths, chained(probes), ("object", kind.__qualname__, base), strict, core_guard
         )

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def once(function: Function) -> Function:
+def single_instance(function: Function) -> Function:
     """`function`, which is called once for each of its arguments, by one thread at a time; for what makes site functions, domains,
     and what they are given. It must wait for no other rank."""
     cached, turn = functools.cache(function), threading.RLock()

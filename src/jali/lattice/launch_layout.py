@@ -15,21 +15,21 @@ from typing import Any
 
 from jali import _core
 from jali.codegen.formats import Ratio
-from jali.codegen.writer import Apart
+from jali.codegen.writer import IndirectAccess
 from jali.errors import LayoutError
 from jali.lattice.field import Field
 from jali.lattice.ratio import ratio_of
 
 
 @dataclass(frozen=True, eq=False)
-class Visit:
+class LaunchLayout:
     """`layout` is that of the launch, `blocks` what its kernel visits: the layout, or rows of arrays. `apart` is by slot, () if
     all fields are of the layout; `groups` are the layouts that tables of sites lead to, and how coarse their lattices are."""
 
     lattice: Any
     layout: Any
     blocks: Any
-    apart: tuple[Apart | None, ...] = ()
+    indirect: tuple[IndirectAccess | None, ...] = ()
     groups: tuple[tuple[Any, Ratio], ...] = ()
 
     @property
@@ -57,7 +57,7 @@ def check_arrays(name: str, fields: Sequence[Field], written: Collection[int]) -
                 f"{name} writes {fields[slot].name}, whose array is read-only: pass a copy of the array"
             )
         for other, field in enumerate(fields):
-            mine, theirs = fields[slot].lent, field.lent
+            mine, theirs = fields[slot].borrowed, field.borrowed
             if slot != other and mine is not None and theirs is not None and mine.overlaps(theirs):
                 raise LayoutError(
                     f"{name} writes {fields[slot].name}, whose array shares memory with that of {field.name}: pass one field for "
@@ -65,22 +65,22 @@ def check_arrays(name: str, fields: Sequence[Field], written: Collection[int]) -
                 )
 
 
-def visit_of(lattice: Any, fields: Sequence[Field], precision: str) -> Visit:
+def launch_layout_of(lattice: Any, fields: Sequence[Field], precision: str) -> LaunchLayout:
     """What a kernel that computes in this precision visits."""
     layout = blocks = lattice.layout(precision)
     own = [field.layout for field in fields if field.lattice is lattice]
     if own and all(each.c_order for each in own):
         layout = own[0]
         blocks = layout if lattice.gpu is not None else lattice.rows(precision)
-    once = (1,) * lattice.ndim
+    one = (1,) * lattice.ndim
     groups: list[tuple[Any, Ratio]] = []
-    apart: list[Apart | None] = []
+    indirect: list[IndirectAccess | None] = []
     for field in fields:
         if field.layout is blocks:
-            apart.append(None)
+            indirect.append(None)
             continue
-        group = field.layout, ratio_of(lattice, field.lattice) or Ratio(once, once)
+        group = field.layout, ratio_of(lattice, field.lattice) or Ratio(one, one)
         if group not in groups:
             groups.append(group)
-        apart.append(Apart(groups.index(group), field.layout.lanes))
-    return Visit(lattice, layout, blocks, tuple(apart) if groups else (), tuple(groups))
+        indirect.append(IndirectAccess(groups.index(group), field.layout.lanes))
+    return LaunchLayout(lattice, layout, blocks, tuple(indirect) if groups else (), tuple(groups))

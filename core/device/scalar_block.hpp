@@ -13,14 +13,14 @@
 
 namespace jali {
 
-class Numbers {
+class ScalarBlock {
   public:
     static constexpr int most = 64; // of a block
 
     // `gpu`: null on the host. Throws std::invalid_argument for an impossible count, OutOfMemory.
-    Numbers(std::shared_ptr<Gpu> gpu, int count);
-    ~Numbers();
-    Numbers(const Numbers&) = delete;
+    ScalarBlock(std::shared_ptr<Gpu> gpu, int count);
+    ~ScalarBlock();
+    ScalarBlock(const ScalarBlock&) = delete;
 
     int count() const { return count_; }
     std::uint64_t address(int k = 0) const; // for kernels; throws std::out_of_range

@@ -1,4 +1,4 @@
-#include "bind/recording.hpp"
+#include "bind/graph_recorder.hpp"
 
 #include <atomic>
 
@@ -16,7 +16,7 @@ bool anybody_records() {
 
 // Looked up once and kept for ever, and not as a static of a function's own, for whose guard other threads
 // would wait while an import goes on.
-nb::handle recording() {
+nb::handle graph_recorder() {
     static PyObject* module = nullptr;
     if (module == nullptr) module = nb::module_::import_("jali.graph_recorder").release().ptr();
     return module;
@@ -24,16 +24,16 @@ nb::handle recording() {
 
 } // namespace
 
-nb::object tape() {
-    return anybody_records() ? recording().attr("current")() : nb::none();
+nb::object recorder() {
+    return anybody_records() ? graph_recorder().attr("current")() : nb::none();
 }
 
 void refuse_call(const char* name) {
-    if (anybody_records()) recording().attr("refuse_call")(name);
+    if (anybody_records()) graph_recorder().attr("refuse_call")(name);
 }
 
 void refuse_recorded(const char* what, const char* instead) {
-    if (anybody_records()) recording().attr("refuse")(what, instead);
+    if (anybody_records()) graph_recorder().attr("refuse")(what, instead);
 }
 
 void count_recorders(int change) {

@@ -22,24 +22,24 @@ class Count(Protocol):
 
     name: str
 
-    def news(self) -> int:
+    def unreported(self) -> int:
         """Sites that were lost since the last look, on this rank."""
 
 
-class LostSites:
+class OverflowCount:
     """The count of one launch (or of what it sends), and how much of it has been told."""
 
-    __slots__ = ("counters", "name", "told")
+    __slots__ = ("counters", "name", "reported")
 
     def __init__(self, counters: Any, name: str):
         self.counters = counters
         self.name = name
-        self.told = 0
+        self.reported = 0
 
-    def for_a_copy(self) -> LostSites:
+    def for_a_copy(self) -> OverflowCount:
         """For a field that takes the values: what has been told here is known there, the rest is told by both."""
-        other = LostSites(self.counters, self.name)
-        other.told = self.told
+        other = OverflowCount(self.counters, self.name)
+        other.reported = self.reported
         return other
 
     @property
@@ -47,14 +47,14 @@ class LostSites:
         """Whether the launch is gone."""
         return bool(self.counters.final)
 
-    def news(self) -> int:
+    def unreported(self) -> int:
         """Sites that were lost since the last look, on this rank."""
         found = int(self.counters.values[1])
-        news, self.told = found - self.told, found
-        return news
+        unreported, self.reported = found - self.reported, found
+        return unreported
 
 
-class Told:
+class PastOverflow:
     """Sites that were counted before: what counts that are gone came to."""
 
     __slots__ = ("name", "sites")
@@ -63,9 +63,9 @@ class Told:
         self.name = name
         self.sites = sites
 
-    def news(self) -> int:
-        news, self.sites = self.sites, 0
-        return news
+    def unreported(self) -> int:
+        unreported, self.sites = self.sites, 0
+        return unreported
 
 
 class LeftCounts:
@@ -91,16 +91,16 @@ class LeftCounts:
         if len(self._left) > MOST_LEFT:
             found: dict[str, int] = {}
             for count in self.take():
-                if sites := count.news():
+                if sites := count.unreported():
                     found[count.name] = found.get(count.name, 0) + sites
-            self.add(Told(name, sites) for name, sites in found.items())
+            self.add(PastOverflow(name, sites) for name, sites in found.items())
 
 
-def news_of(counts: Iterable[Count]) -> tuple[int, str]:
+def unreported_overflow(counts: Iterable[Count]) -> tuple[int, str]:
     """How many sites, and which kernels stored them."""
     found: dict[int, tuple[int, str]] = {}
     for count in counts:  # a field and a copy of it may tell of the same sites
-        sites = count.news()
+        sites = count.unreported()
         launch = id(getattr(count, "counters", count))
         found[launch] = max(sites, found.get(launch, (0, ""))[0]), count.name
     return sum(n for n, _ in found.values()), ", ".join(
@@ -108,7 +108,7 @@ def news_of(counts: Iterable[Count]) -> tuple[int, str]:
     )
 
 
-def raise_if_lost(sites: int, where: str) -> None:
+def raise_if_overflow(sites: int, where: str) -> None:
     """Raises StorageError if there are any."""
     if sites:
         raise StorageError(
@@ -119,12 +119,12 @@ def raise_if_lost(sites: int, where: str) -> None:
 
 def raise_on_all_ranks(communicator: Any, counts: Iterable[Count]) -> None:
     """Collective: raises StorageError on every rank if any has lost sites."""
-    sites, where = news_of(counts)
+    sites, where = unreported_overflow(counts)
     if communicator.size == 1:
-        return raise_if_lost(sites, where)
-    told = communicator.gather_bytes(
+        return raise_if_overflow(sites, where)
+    reported = communicator.gather_bytes(
         struct.pack("<q", sites) + where.encode(), what="sites that could not be stored"
     )
-    found = [(struct.unpack("<q", t[:8])[0], bytes(t[8:]).decode()) for t in told]
-    raise_if_lost(sum(n for n, _ in found), next((w for n, w in found if n), ""))
+    found = [(struct.unpack("<q", t[:8])[0], bytes(t[8:]).decode()) for t in reported]
+    raise_if_overflow(sum(n for n, _ in found), next((w for n, w in found if n), ""))
     return None

@@ -110,7 +110,7 @@ JALI_INLINE void store_sites(packet<float, SIZE>* base, const thread_sites& own,
                              int64_t* counters) {
     JALI_UNROLL
     for (int j = 0; j < EACH; ++j)
-        if (own.there[j] && any(beyond_float<N>(v[j]))) count_lost(counters, all_lanes(true));
+        if (own.there[j] && any(beyond_float<N>(v[j]))) count_overflow(counters, all_lanes(true));
     store_sites<N>(base, own, v);
 }
 #endif

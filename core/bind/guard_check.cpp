@@ -31,9 +31,9 @@ Py_ssize_t length(const nb::tuple& tuple) {
     return PyTuple_GET_SIZE(tuple.ptr());
 }
 
-class Unchanged {
+class GuardCheck {
   public:
-    explicit Unchanged(nb::object missing) : missing_(std::move(missing)) {}
+    explicit GuardCheck(nb::object missing) : missing_(std::move(missing)) {}
 
     void add(const std::string& holder, nb::object of, nb::tuple names, nb::tuple seen) {
         static constexpr const char* words[] = {"names", "function", "list", "dictionary", "object", "type"};
@@ -163,11 +163,11 @@ class Unchanged {
 // Objects hold what they were seen in, which may hold them: the collector has to see through.
 int traverse(PyObject* self, visitproc visit, void* arg) {
     Py_VISIT(Py_TYPE(self));
-    return nb::inst_ready(self) ? nb::inst_ptr<Unchanged>(self)->traverse(visit, arg) : 0;
+    return nb::inst_ready(self) ? nb::inst_ptr<GuardCheck>(self)->traverse(visit, arg) : 0;
 }
 
 int clear(PyObject* self) {
-    nb::inst_ptr<Unchanged>(self)->clear();
+    nb::inst_ptr<GuardCheck>(self)->clear();
     return 0;
 }
 
@@ -177,14 +177,14 @@ PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse)},
 
 } // namespace
 
-void bind_unchanged(nb::module_& m) {
-    nb::class_<Unchanged>(m, "Unchanged", nb::type_slots(slots),
+void bind_guard_check(nb::module_& m) {
+    nb::class_<GuardCheck>(m, "GuardCheck", nb::type_slots(slots),
                           "Objects and what was seen in them, to be compared by identity.")
         .def(nb::init<nb::object>(), "missing"_a, "`missing` stands for what is not there.")
         .def(
-            "add", &Unchanged::add, "holder"_a, "of"_a, "names"_a, "seen"_a,
+            "add", &GuardCheck::add, "holder"_a, "of"_a, "names"_a, "seen"_a,
             "names: seen[k] is of[names[k]]. function: its code, defaults, keyword defaults, contents of its "
             "closure, its attributes. list: its elements. dictionary: its keys, then its values. object: its "
             "type, then its own attributes of these names. type: its attributes, its bases, its type.")
-        .def("check", &Unchanged::check, "Whether all of it is there still.");
+        .def("check", &GuardCheck::check, "Whether all of it is there still.");
 }

@@ -7,13 +7,13 @@ from pathlib import Path
 from programs import run_python
 
 import jali
-from jali.single_instance import once
+from jali.single_instance import single_instance
 
 
 def test_two_threads_that_ask_at_once_get_the_same_object():
     asked, calls, found = threading.Semaphore(0), [], []
 
-    @once
+    @single_instance
     def make(number):
         calls.append(number)
         assert asked.acquire(timeout=60)  # until both have asked

@@ -30,7 +30,7 @@ class Operation(NamedTuple):
     rehearse: Callable[[], Any] | None = None
 
 
-class Tape:
+class GraphRecorder:
     """Operations in the order of the program, and what they need to stay alive."""
 
     def __init__(self, lattice: Any):
@@ -41,20 +41,20 @@ class Tape:
         self.bound: list[Any] = []  # calls
         self.sums: list[Any] = []  # left as digits, perhaps not taken yet
         self.made: list[Any] = []  # nodes of expressions, weakly
-        self.lent: list[Any] = []  # storages in arrays of others
+        self.borrowed: list[Any] = []  # storages in arrays of others
         self.written: list[Any] = []  # nodes whose places get values
         self.changing: list[Any] = []  # (storage, parities) that are written
 
-    def __enter__(self) -> Tape:
+    def __enter__(self) -> GraphRecorder:
         if current() is not None:
             raise RecordingError(
                 f"a graph is recorded already; its steps are calls, not graphs\n  at {line()}"
             )
         _count(+1)
-        _this_thread.tape = self
+        _this_thread.recorder = self
         return self
 
-    def append(self, what: str, gpu: Any, run: Callable[[], Any], held: Any, lent: Sequence[Any]) -> None:
+    def append(self, what: str, gpu: Any, run: Callable[[], Any], held: Any, borrowed: Sequence[Any]) -> None:
         """Appends work of ranks on a device, with what it needs; `lent`: arrays whose owners go on with them. Raises RecordingError."""
         if gpu is not self.lattice.gpu:
             raise RecordingError(
@@ -62,10 +62,10 @@ class Tape:
             )
         self.operations.append(Operation(run))
         self.held.append(held)
-        self.lent += lent
+        self.borrowed += borrowed
 
     def __exit__(self, *_: Any) -> None:
-        _this_thread.tape = None
+        _this_thread.recorder = None
         _count(-1)
 
 
@@ -78,19 +78,19 @@ def _count(change: int) -> None:
         )  # calls that the core answers without Python are asked of Python meanwhile
 
 
-def current() -> Tape | None:
+def current() -> GraphRecorder | None:
     """What this thread records, if it does."""
-    return getattr(_this_thread, "tape", None)
+    return getattr(_this_thread, "recorder", None)
 
 
 @contextlib.contextmanager
 def suspended() -> Iterator[None]:
     """What this thread does meanwhile is done, not recorded."""
-    tape, _this_thread.tape = current(), None
+    recorder, _this_thread.recorder = current(), None
     try:
         yield
     finally:
-        _this_thread.tape = tape
+        _this_thread.recorder = recorder
 
 
 def line() -> str:

@@ -7,21 +7,21 @@ import json
 import pytest
 
 from jali import comm
-from jali.comm import Place, place_under_launcher
+from jali.comm import LauncherEnvironment, find_launcher_environment
 
 
 @pytest.mark.parametrize(
     ("environment", "place"),
     [
         ({}, None),
-        ({"PMI_RANK": "1", "PMI_SIZE": "4"}, Place(1, 4, "PMI_SIZE")),
+        ({"PMI_RANK": "1", "PMI_SIZE": "4"}, LauncherEnvironment(1, 4, "PMI_SIZE")),
         (
             {"PMI_RANK": "5", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1", "SLURM_LOCALID": "0"},
-            Place(5, 8, "PMI_SIZE", 1),
+            LauncherEnvironment(5, 8, "PMI_SIZE", 1),
         ),
-        ({"PMI_RANK": "5", "PMI_SIZE": "8", "PALS_LOCAL_RANKID": "2"}, Place(5, 8, "PMI_SIZE", 2)),
+        ({"PMI_RANK": "5", "PMI_SIZE": "8", "PALS_LOCAL_RANKID": "2"}, LauncherEnvironment(5, 8, "PMI_SIZE", 2)),
         *(
-            ({"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": nonsense}, Place(1, 2, "PMI_SIZE"))
+            ({"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": nonsense}, LauncherEnvironment(1, 2, "PMI_SIZE"))
             for nonsense in ("-1", "\u00b2", "9" * 5000, "one", "")
         ),
         ({"MPI_LOCALRANKID": "\u00b2"}, None),
@@ -30,16 +30,16 @@ from jali.comm import Place, place_under_launcher
                 "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1", "SLURM_LOCALID": "0",
                 "OMPI_COMM_WORLD_RANK": "6", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "2",
             },
-            Place(6, 8, "OMPI_COMM_WORLD_SIZE", 2),
+            LauncherEnvironment(6, 8, "OMPI_COMM_WORLD_SIZE", 2),
         ),
         (
             {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1"},
-            Place(3, 4, "SLURM_STEP_NUM_TASKS", 1),
+            LauncherEnvironment(3, 4, "SLURM_STEP_NUM_TASKS", 1),
         ),
     ],
 )  # fmt: skip
-def test_what_launchers_say(environment: dict[str, str], place: Place | None) -> None:
-    assert place_under_launcher(environment) == place
+def test_what_launchers_say(environment: dict[str, str], place: LauncherEnvironment | None) -> None:
+    assert find_launcher_environment(environment) == place
 
 
 def test_virtual_ranks_have_one_host() -> None:

@@ -112,7 +112,7 @@ def origin(space: Mapping[str, Any]) -> str:
     return "library" if top == "numpy" or top in sys.stdlib_module_names else "user"
 
 
-class Observation:
+class ExecutedCode:
     """The code that ran, and whether it looked up attributes whose names it did not mention."""
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class Observation:
         self.lines: dict[
             int, str
         ] = {}  # the user's, where code with a closure was first called, by the code's id
-        self.asked: list[Any] = []  # context variables that were read
+        self.context_variables: list[Any] = []  # context variables that were read
         self.any_attribute = False
         self.looked_up: dict[str, set[str]] = {"user": set(), "library": set()}  # by getattr of fixed names
         self.refusal: TraceError | None = None
@@ -164,7 +164,7 @@ class Observation:
         self.seen[id(code), id(space)] = code, space, whose
         if code.co_freevars:
             self.lines.setdefault(id(code), line_of_frame(frame))
-        return {"aside": "aside", "on behalf of machinery": "again", "machinery": "ignore"}.get(whose, "tell")
+        return {"aside": "aside", "on behalf of machinery": "again", "machinery": "ignore"}.get(whose, "report")
 
     def _is_aside(self, frame: types.FrameType) -> bool:
         """Whether this call only looks on (messages), or is the interpreter's: of finalizers, handlers, callbacks of weak references."""
@@ -192,7 +192,7 @@ class Observation:
         ):
             self.any_attribute = True
         elif module in ("_contextvars", "contextvars") and name == "get":
-            self.asked.append(owner)
+            self.context_variables.append(owner)
         elif _changes(module, name, owner, origin(frame.f_globals)):
             what = name if module in ("builtins", "io") else f"{module}.{name}"
             self.refusal = TraceError(

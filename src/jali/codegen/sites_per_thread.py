@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from jali.codegen.formats import WIDEST_PACKET
 from jali.codegen.ir import SiteProgram
 from jali.codegen.passes import Analysis
-from jali.codegen.writer import Variant
+from jali.codegen.writer import Lowering
 
 
 @dataclass
-class SeveralSites:
+class SitesPerThread:
     """What stands around the computation of one site: declarations and loads before it, effects after it."""
 
     before: list[str] = field(default_factory=list)
@@ -65,11 +65,11 @@ class SeveralSites:
         return [*out, "    }"]
 
 
-def most_neighbours(program: SiteProgram, variant: Variant, analysis: Analysis) -> int:
+def most_neighbours(program: SiteProgram, lowering: Lowering, analysis: Analysis) -> int:
     """How many neighbouring sites make accesses of 16 bytes of all fields; 1 where other sites are read."""
     if (
-        not variant.gpu
-        or variant.apart
+        not lowering.gpu
+        or lowering.indirect
         or any(any(offset) for offsets in analysis.reads.values() for offset in offsets)
     ):
         return 1
@@ -77,6 +77,6 @@ def most_neighbours(program: SiteProgram, variant: Variant, analysis: Analysis) 
     for slot in {*analysis.reads, *analysis.writes}:
         storage = program.fields[slot].storage
         first = storage.memory[0]
-        by_itself = slot in variant.arrays or not storage.format.scalar  # taken site by site
+        by_itself = slot in lowering.arrays or not storage.format.scalar  # taken site by site
         packets.append(WIDEST_PACKET if by_itself else first.unit_bytes * first.packet_units)
     return WIDEST_PACKET // max(packets) if packets else 1

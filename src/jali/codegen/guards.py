@@ -22,25 +22,25 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from jali.codegen.ir import SiteProgram
-from jali.codegen.executed_code import DYNAMIC, HIDING, INTROSPECTED, Observation, imported, mentioned
-from jali.codegen.guard_discovery import Seen, Walk
+from jali.codegen.executed_code import DYNAMIC, HIDING, INTROSPECTED, ExecutedCode, imported, mentioned
+from jali.codegen.guard_discovery import Seen, GuardDiscovery
 from jali.errors import TraceError
 
 Result = TypeVar("Result")
 
 
-class Watch:
+class Guards:
     """What one trace saw. `unchanged` is cheap where the same objects are where they were."""
 
-    def __init__(self, observation: Observation, statics: Iterable[Any], name: str):
-        user, library = observation.of("user"), observation.of("library")
+    def __init__(self, executed: ExecutedCode, statics: Iterable[Any], name: str):
+        user, library = executed.of("user"), executed.of("library")
         codes = {id(code): code for code, _ in user + library}
         names, foreign = (
             frozenset().union(*(mentioned(code).attributes for code, _ in ran)) for ran in (user, library)
         )
-        names |= observation.looked_up["user"]
-        foreign |= observation.looked_up["library"]
-        introspects = observation.introspects()
+        names |= executed.looked_up["user"]
+        foreign |= executed.looked_up["library"]
+        introspects = executed.introspects()
         if introspects:
             names |= INTROSPECTED
         for hiding in sorted((names & HIDING) | (foreign & {"cell_contents"})):
@@ -52,28 +52,28 @@ class Watch:
             name,
             tuple(sorted((names | foreign) - DYNAMIC)),
             foreign - names,
-            (*statics, *observation.asked),
+            (*statics, *executed.context_variables),
             self._find_roots(user, library),
             codes,
-            observation.any_attribute or introspects or bool(DYNAMIC & names),
+            executed.any_attribute or introspects or bool(DYNAMIC & names),
         )
         known = self.seen.any
-        walk = Walk(self.seen)
+        discovery = GuardDiscovery(self.seen)
         if self.seen.any != known:
-            walk = Walk(self.seen)
-        self._check_closures(user, walk, observation.lines)
-        self._records, self._core_guards, self._looks = walk.records, walk.core_guards, walk.looks
+            discovery = GuardDiscovery(self.seen)
+        self._check_closures(user, discovery, executed.lines)
+        self._records, self._core_guards, self._probes = discovery.records, discovery.core_guards, discovery.probes
 
     def __len__(self) -> int:
         """Number of objects that are watched."""
         return len(self._records)
 
-    def unchanged(self) -> bool:
+    def hold(self) -> bool:
         """Whether the function would see now what it saw then."""
         if not self._core_guards.check():
             return self._equal()
-        for look, seen in self._looks:
-            now = look()
+        for probe, seen in self._probes:
+            now = probe()
             if len(now) != len(seen) or not all(map(operator.is_, now, seen)):
                 return self._equal()
         return True
@@ -81,12 +81,12 @@ class Watch:
     def _equal(self) -> bool:
         """The same for objects that are other objects of equal contents, such as numbers that were computed again."""
         try:
-            walk = Walk(self.seen)
+            discovery = GuardDiscovery(self.seen)
         except TraceError:  # something new that cannot be watched: a new trace says so
             return False
-        if walk.records != self._records:
+        if discovery.records != self._records:
             return False
-        self._core_guards, self._looks = walk.core_guards, walk.looks
+        self._core_guards, self._probes = discovery.core_guards, discovery.probes
         return True
 
     def _find_roots(self, user: Any, library: Any) -> list[tuple[Any, tuple[str, ...]]]:
@@ -102,14 +102,14 @@ class Watch:
             spaces.setdefault(id(os.__dict__), (os.__dict__, set()))[1].add("environ")
         return [(space, tuple(sorted(names))) for space, names in spaces.values() if names]
 
-    def _check_closures(self, user: Any, walk: Walk, lines: Mapping[int, str]) -> None:
+    def _check_closures(self, user: Any, discovery: GuardDiscovery, lines: Mapping[int, str]) -> None:
         """Refuses functions that ran, have closures, and are nowhere where they can be looked at again."""
         inner: set[int] = set()
         for code, _ in user:
             _add_inner(code, inner)
         for code, _ in user:
             hidden = code.co_freevars not in ((), ("__class__",))
-            if hidden and id(code) not in inner and id(code) not in walk.functions:
+            if hidden and id(code) not in inner and id(code) not in discovery.functions:
                 raise TraceError(
                     f"{self.seen.name} calls {code.co_qualname} in a way that "
                     f"hides its closure ({', '.join(code.co_freevars)}); call it by name, or pass it as an argument\n"
@@ -117,17 +117,17 @@ class Watch:
                 )
 
 
-def watched(
+def trace_with_guards(
     function: Callable[..., Any], statics: Iterable[Any], work: Callable[[], list[SiteProgram]]
-) -> tuple[list[SiteProgram], Watch]:
+) -> tuple[list[SiteProgram], Guards]:
     """Programs that `work` makes by tracing `function`, and the watch over what it saw; `statics`: arguments that are no symbols.
 
     It is traced twice, since what a function takes from an iterator, a clock or a source of random numbers is only seen so.
     Raises TraceError for what cannot be watched, and for a function whose formula is another each time.
     """
-    observation = Observation()
-    programs = observation.run(work)
-    watch = Watch(observation, [function, *statics], function.__name__)
+    executed = ExecutedCode()
+    programs = executed.run(work)
+    guards = Guards(executed, [function, *statics], function.__name__)
     where = inspect.unwrap(function)
     code = getattr(where, "__func__", where).__code__
     advice = (
@@ -140,11 +140,11 @@ def watched(
         raise TraceError(f"{function.__name__} cannot be traced a second time ({error}); {advice}") from error
     if _signature(programs) != _signature(again):
         raise TraceError(f"{function.__name__} is another formula each time it is traced; {advice}")
-    if not watch.unchanged():
+    if not guards.hold():
         raise TraceError(
             f"{function.__name__} changes what it sees (a global, a list, an attribute) each time it is traced; {advice}"
         )
-    return programs, watch
+    return programs, guards
 
 
 def _signature(programs: list[SiteProgram]) -> Any:

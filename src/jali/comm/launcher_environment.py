@@ -17,7 +17,7 @@ from jali.files import value_shown
 
 
 @dataclass(frozen=True)
-class Place:
+class LauncherEnvironment:
     """The rank of this process, how many its launcher says it started, who said so, and the place among those of its host."""
 
     rank: int
@@ -40,7 +40,7 @@ def threads_of_mpi() -> str:
     return os.environ.get("MPI4PY_RC_THREAD_LEVEL", "funneled")
 
 
-def place_under_launcher(environment: Mapping[str, str] | None = None) -> Place | None:
+def find_launcher_environment(environment: Mapping[str, str] | None = None) -> LauncherEnvironment | None:
     """This process's place according to the launcher that started it; None without a launcher."""
     if not isinstance(environment, Mapping | None):
         raise ParameterError(f"an environment is a mapping of texts, not {value_shown(environment)}")
@@ -49,9 +49,9 @@ def place_under_launcher(environment: Mapping[str, str] | None = None) -> Place 
     for variables in LAUNCHERS:
         rank, size, *of_host = (_number(environment.get(name, "")) for name in variables)
         if rank is not None and size is not None:
-            told = next((number for number in of_host if number is not None), None)
-            found.append(Place(rank, size, variables[1], told))
-    return next((place for place in found if place.size > 1), found[0] if found else None)
+            local_rank = next((number for number in of_host if number is not None), None)
+            found.append(LauncherEnvironment(rank, size, variables[1], local_rank))
+    return next((under_launcher for under_launcher in found if under_launcher.size > 1), found[0] if found else None)
 
 
 def _number(text: str) -> int | None:

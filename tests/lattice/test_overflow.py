@@ -90,7 +90,7 @@ def test_counts_that_are_left_are_bounded():
     y = Field(lattice, Real(), storage="float16")
     for _ in range(300):
         overflow_with(y, Field(lattice, Real()), 1)
-    assert len(y.lost) + len(lattice.left.take()) < 2 * MOST_LEFT
+    assert len(y.overflow) + len(lattice.left.take()) < 2 * MOST_LEFT
 
 
 def test_what_a_dropped_launch_of_one_rank_could_not_store_is_an_error_on_all():
@@ -145,7 +145,7 @@ def test_copies_tell_what_could_not_be_stored():
             other = take(f)
             for _ in range(100):
                 other.assign(f)
-            assert len(other.lost) < 4  # one for each way that values came
+            assert len(other.overflow) < 4  # one for each way that values came
             for field in (other, f):  # both hold what is wrong
                 with pytest.raises(StorageError):
                     field[0, 0]
@@ -175,7 +175,7 @@ def test_sums_that_stay_tell_what_their_call_or_an_earlier_one_could_not_store(r
             return y[3, 3]  # no graphs there
         for sites, run in (
             (12, lambda g: g.run(2)),
-            (6, lambda g: g.run_until(lambda: g.result > 30, 2, look_every=1)),
+            (6, lambda g: g.run_until(lambda: g.result > 30, 2, check_interval=1)),
         ):
             graph = jali.graph(lambda: lattice.sum(overflow_and_sum, y, 1, wait=False), lattice)
             with pytest.raises(StorageError, match=f"{sites} sites.*overflow_and_sum"):

@@ -1,4 +1,4 @@
-#include "device/numbers.hpp"
+#include "device/scalar_block.hpp"
 
 #include <bit>
 #include <map>
@@ -21,7 +21,7 @@ struct Pages {
     };
     std::vector<Page> pages;
     std::size_t used = page_numbers;                 // of the last page
-    std::map<int, std::vector<Numbers::Place>> free; // by size
+    std::map<int, std::vector<ScalarBlock::Place>> free; // by size
 };
 
 std::mutex guard;
@@ -31,12 +31,12 @@ std::map<const Gpu*, Pages>& all_pages() {
     return *pages;
 }
 
-Numbers::Place take(Gpu& gpu, int held) {
+ScalarBlock::Place take(Gpu& gpu, int held) {
     std::lock_guard lock(guard);
     Pages& pages = all_pages()[&gpu];
     auto& free = pages.free[held];
     if (!free.empty()) {
-        const Numbers::Place place = free.back();
+        const ScalarBlock::Place place = free.back();
         free.pop_back();
         return place;
     }
@@ -53,7 +53,7 @@ Numbers::Place take(Gpu& gpu, int held) {
 
 } // namespace
 
-Numbers::Numbers(std::shared_ptr<Gpu> gpu, int count) : gpu_(std::move(gpu)), count_(count) {
+ScalarBlock::ScalarBlock(std::shared_ptr<Gpu> gpu, int count) : gpu_(std::move(gpu)), count_(count) {
     if (count < 1 || count > most)
         throw std::invalid_argument("a block holds 1 to " + std::to_string(most) + " numbers, not " +
                                     std::to_string(count));
@@ -66,32 +66,32 @@ Numbers::Numbers(std::shared_ptr<Gpu> gpu, int count) : gpu_(std::move(gpu)), co
     }
 }
 
-Numbers::~Numbers() {
+ScalarBlock::~ScalarBlock() {
     if (!gpu_) return;
     std::lock_guard lock(guard);
     all_pages()[gpu_.get()].free[held_].push_back(place_);
 }
 
-void Numbers::check(int k) const {
+void ScalarBlock::check(int k) const {
     if (k < 0 || k >= count_)
         throw std::out_of_range("number " + std::to_string(k) + " of a block of " + std::to_string(count_));
 }
 
-std::uint64_t Numbers::address(int k) const {
+std::uint64_t ScalarBlock::address(int k) const {
     check(k);
     return place_.address + static_cast<std::uint64_t>(k) * sizeof(double);
 }
 
-std::uint64_t Numbers::mirror(int k) const {
+std::uint64_t ScalarBlock::mirror(int k) const {
     check(k);
     return place_.mirror + static_cast<std::uint64_t>(k) * sizeof(double);
 }
 
-double Numbers::value(int k) const {
+double ScalarBlock::value(int k) const {
     return *reinterpret_cast<const volatile double*>(mirror(k));
 }
 
-void Numbers::set(int k, double value) {
+void ScalarBlock::set(int k, double value) {
     if (gpu_) throw std::logic_error("numbers of a device are set by its kernels");
     check(k);
     here_[static_cast<std::size_t>(k)] = value;

@@ -5,7 +5,7 @@
 
 namespace jali {
 
-nanobind::object tape(); // None: it records nothing
+nanobind::object recorder(); // None: it records nothing
 // Raises RecordingError while this thread records: what `name` does cannot be part of a graph.
 void refuse_call(const char* name);
 // Likewise: `what` (a sentence's subject and verb) cannot be, `instead` can.
