@@ -17,7 +17,8 @@ from jali.codegen.language import arithmetic
 from jali.codegen.operation import OPERATIONS, Fusion, operation
 from jali.codegen.passes import reachable
 from jali.codegen.stage_cache import COUNTS, STAGES, StageCache
-from jali.codegen.stages import Lowering, analyse_program, lower, trace_function, write
+from jali.codegen.stages import analyse_program, lower, trace_function, write
+from jali.codegen.writer import Lowering
 
 
 def made():

@@ -15,7 +15,7 @@ from jali._core import with_gpu_prelude
 from jali.codegen.emit import emit
 from jali.codegen.formats import FORMATS, stored, wires
 from jali.codegen.recode import copy_program
-from jali.codegen.stages import Lowering, analyse_program, lower, write
+from jali.codegen.stages import analyse_program, lower, write
 from jali.codegen.writer import Lowering
 from jali.comm.virtual import virtual_ranks
 

@@ -207,7 +207,7 @@ class _Emitter(Writer):
         for slot, array, value in targets:
             storage = self.program.fields[slot].storage
             reals, counted = storage.reals, ", counters" if storage.counts(self.program.precision) else ""
-            indirect, to = self.indirect(slot), self.by_address(slot)
+            indirect, to = self.indirect(slot), self.field_operand(slot)
             if indirect is not None and self.lowering.gpu:
                 to = f"led_by({to}, n{self.parameter(KernelParameter('sites', indirect.group, (0,) * self.program.ndim))})"
             if self.multi_site is not None:

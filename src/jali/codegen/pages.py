@@ -11,6 +11,8 @@ from jali.codegen.stage_cache import COUNTS
 from jali.codegen.stages import Analysed, Binary, Lowered, Traced
 from jali.codegen.writer import offset_text
 
+_OF_HALO_ITEMS = ("items", "crossing", "wraps")  # fields of a Lowering that a page says in words
+
 
 @dataclass(frozen=True)
 class StagePage:
@@ -105,7 +107,7 @@ def _analysed(analysed: Analysed) -> StagePage:
 
 def _lowered(lowered: Lowered) -> StagePage:
     lowering = lowered.lowering
-    facts = {f.name: getattr(lowering, f.name) for f in fields(lowering) if f.name != "items"}
+    facts = {f.name: getattr(lowering, f.name) for f in fields(lowering) if f.name not in _OF_HALO_ITEMS}
     facts["halo items"] = [
         f"{item.reals} reals at {offset_text(lowered.analysed.program.offset(item.offset))}"
         for item, _ in lowered.producers

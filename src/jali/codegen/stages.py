@@ -30,9 +30,8 @@ from jali.codegen.ir import Output, SiteProgram, Store
 from jali.codegen.items import Item, find_items
 from jali.codegen.passes import Analysis, analyse
 from jali.codegen.stage_cache import COUNTS, StageCache
-from jali.codegen.target import BLOCK_BITS
 from jali.codegen.trace import trace
-from jali.codegen.writer import IndirectAccess, Lowering
+from jali.codegen.writer import Lowering
 
 Offset = tuple[int, ...]
 
@@ -156,28 +155,6 @@ def _producer(program: SiteProgram, item: Item) -> SiteProgram:
 # ---- lowered -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Lowering:
-    """What a lattice, a domain and fields say about how a program is lowered. Offsets are seen from the written site."""
-
-    lanes: int
-    block_bits: int = BLOCK_BITS  # of an entry of a neighbour table
-    masked: bool = False  # some lanes of some blocks are outside the domain
-    phased: frozenset[tuple[int, Offset]] = frozenset()  # (slot, offset) with non-periodic boundaries
-    crossing: tuple[Offset, ...] = ()  # offsets at which halo items may travel
-    wire: str = ""  # the storage format in which they do
-    wraps: frozenset[Offset] = frozenset()  # those of them whose readers are beyond the lattice's boundary
-    gpu: bool = False
-    in_kernel_reduction: bool = False  # on a device: sums are added up by the kernel itself
-    prefetched_reads: int = 0  # reads of each field that are asked for a position ahead
-    by_address: frozenset[int] = frozenset()  # scalars whose parameters are addresses of doubles
-    indirect: tuple[IndirectAccess | None, ...] = ()  # fields, by slot, whose sites lie otherwise; (): none do
-    arrays: frozenset[int] = (
-        frozenset()
-    )  # slots of fields whose sites lie as in an array of C order, on a device
-    code_bits: int = 32  # of an entry of a neighbour table on a device, or of a code for it
-
-
 @dataclass(frozen=True, eq=False)
 class Lowered:
     """A program and the variant in which it is written, with the producers of its halo items."""
@@ -214,22 +191,7 @@ def _lower(analysed: Analysed, lowering: Lowering) -> Lowered:
             arrays=lowering.arrays.intersection(item.slots),
         )
         producers.append((item, lower(producer, at_sender)))
-    lowering = Lowering(
-        lowering.lanes,
-        lowering.block_bits,
-        lowering.masked,
-        lowering.phased,
-        tuple(item for item, _ in found),
-        wire=lowering.wire,
-        in_kernel_reduction=lowering.in_kernel_reduction,
-        gpu=lowering.gpu,
-        prefetched_reads=lowering.prefetched_reads,
-        by_address=lowering.by_address,
-        indirect=lowering.indirect,
-        arrays=lowering.arrays,
-        code_bits=lowering.code_bits,
-    )
-    return Lowered(analysed, lowering, tuple(producers))
+    return Lowered(analysed, replace(lowering, items=tuple(item for item, _ in found)), tuple(producers))
 
 
 # ---- source --------------------------------------------------------------------------------------------

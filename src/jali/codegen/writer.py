@@ -36,8 +36,12 @@ class Lowering:
     phased: frozenset[tuple[int, tuple[int, ...]]] = (
         frozenset()
     )  # (slot, offset) with non-periodic boundaries
-    items: tuple[Item, ...] = ()  # what neighbours on other ranks send instead of fields
+    crossing: tuple[tuple[int, ...], ...] = ()  # offsets at which halo items may travel
+    items: tuple[Item, ...] = ()  # what neighbours on other ranks send instead of fields; found by `lower`
     wire: str = ""  # the storage format in which they do; "": as reals of the arithmetic
+    wraps: frozenset[tuple[int, ...]] = (
+        frozenset()
+    )  # those of `crossing` whose readers are beyond the lattice's boundary
     in_kernel_reduction: bool = False  # on a GPU: sums are added up by the kernel itself, not by another one
     gpu: bool = False  # a thread of a device computes a site, and loads it into registers
     by_address: frozenset[int] = frozenset()  # scalars whose parameters are addresses of doubles
@@ -151,7 +155,7 @@ class Writer:
         storage = self.program.fields[slot].storage
         element, reals, packing = storage.element, storage.reals, storage.packing
         name = f"p{self.number(node)}"
-        source = self.by_address(slot)
+        source = self.field_operand(slot)
         phased = (slot, offset) in self.lowering.phased
         indirect = self.indirect(slot)
         late = phased and packing not in (PLAIN, ALGEBRA)  # the factor is that of what is decoded
@@ -226,7 +230,7 @@ class Writer:
         lists = self.parameter(KernelParameter("site_lists", indirect.group, offset, windings))
         return f"(site_table{{n{entries}, n{lists}}})"
 
-    def by_address(self, slot: int) -> str:
+    def field_operand(self, slot: int) -> str:
         """A field as the dialect loads and stores it: its base pointer, or what is known of an array."""
         if slot not in self.lowering.arrays:
             return self.field(slot)

@@ -12,12 +12,12 @@ from jali.codegen.stages import (
     Analysed,
     Binary,
     Lowered,
-    Lowering,
     compile_for_device,
     compile_for_host,
     lower,
     write,
 )
+from jali.codegen.writer import Lowering
 from jali.lattice.arrays import in_rows
 from jali.lattice.binding import BoundKernel, Chosen, bind_kernel
 from jali.lattice.domain import Domain

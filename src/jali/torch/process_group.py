@@ -515,7 +515,7 @@ def _nothing() -> None:
 
 def _list(tensors: Any) -> list[Any]:
     """The tensors of a call on one; PyTorch has lists of one, for several devices of a process once."""
-    answer = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-    if len(answer) != 1:
-        raise ParameterError(f"a call takes one tensor (or list) of this rank, not {len(answer)}")
-    return answer
+    listed = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+    if len(listed) != 1:
+        raise ParameterError(f"a call takes one tensor (or list) of this rank, not {len(listed)}")
+    return listed
