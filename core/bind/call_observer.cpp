@@ -1,4 +1,4 @@
-// Hears of every call that the interpreter makes in one thread, and tells Python only of those that matter.
+// Sees every call that the interpreter makes in one thread, and reports to Python only those that matter.
 //
 // What a site function saw is known from the code that ran while it was traced (jali.codegen.executed_code). Most
 // of that is jali's own, called tens of thousands of times: such calls end here, in nanoseconds.
@@ -82,8 +82,9 @@ void bind_call_observer(nb::module_& m) {
     nb::class_<CallObserver>(m, "CallObserver", "A profiling hook; sys.setprofile(None) ends it.")
         .def(nb::init<nb::object, nb::object>(), "entered"_a, "called"_a,
              "entered(frame) is called when code with its globals runs for the first time, and keeps both. "
-             "It answers `tell` (called(frame, function) of the compiled functions that it calls), `ignore`, "
-             "`again` (ask at the next call) or `aside` (hear nothing until it returns). What the two raise "
+             "It answers `report` (called(frame, function) of the compiled functions that it calls), "
+             "`ignore`, "
+             "`again` (ask at the next call) or `aside` (see nothing until it returns). What the two raise "
              "is "
              "raised at the call.")
         .def(

@@ -11,7 +11,7 @@ void refuse_call(const char* name);
 // Likewise: `what` (a sentence's subject and verb) cannot be, `instead` can.
 void refuse_recorded(const char* what, const char* instead);
 
-// So many more threads record: while there are none, nobody is asked.
+// So many more threads record: while there are none, no call is passed to Python.
 void count_recorders(int change);
 
 } // namespace jali

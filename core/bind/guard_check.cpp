@@ -1,4 +1,4 @@
-// Whether Python objects still hold the very objects that they held: what a traced function saw, compared
+// Guards of a traced function: whether Python objects still hold the very objects that they held, compared
 // before every run.
 //
 // A guard is one object and what was seen in it. Everything is compared by identity, in tens of nanoseconds;

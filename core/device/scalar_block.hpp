@@ -1,9 +1,9 @@
 // Numbers that stay where kernels made them: blocks of a few doubles that kernels read by address.
 //
-// On a device each number has a second place, in pinned memory, which whoever stores it stores too: the host
-// then only waits for the stream and reads, without a copy. Blocks are cut from pages that are kept. One that
-// was given back may be given out at once, since what uses it on the device's stream does so in order. On the
-// host both places are the same.
+// On a device each number has a second location, in pinned memory, which whoever stores it stores too: the
+// host then only waits for the stream and reads, without a copy. Blocks are cut from pages that are kept. One
+// that was given back may be given out at once, since what uses it on the device's stream does so in order.
+// On the host both are the same.
 #pragma once
 
 #include "device/gpu.hpp"

@@ -1,6 +1,6 @@
 """What a thread records instead of doing it: the calls of a function that `jali.graph` will repeat.
 
-Whoever does something that can be repeated asks for the `Tape` of this thread and, where there is one, appends an operation to it.
+Whoever does something that can be repeated takes the `GraphRecorder` of this thread and, where there is one, appends an operation to it.
 Whoever needs a value from the device, the host's attention or other ranks calls `refuse`. Nothing here knows what the operations do.
 """
 
@@ -16,7 +16,7 @@ from jali.codegen.lines import user_line
 from jali.errors import RecordingError
 
 recorders = 0
-"""How many threads record now. Zero is the usual case, and all that a call looks at."""
+"""How many threads record now. Zero is the usual case, and all that a call checks."""
 
 _guard = threading.Lock()
 _this_thread = threading.local()
@@ -42,7 +42,7 @@ class GraphRecorder:
         self.sums: list[Any] = []  # left as digits, perhaps not taken yet
         self.made: list[Any] = []  # nodes of expressions, weakly
         self.borrowed: list[Any] = []  # storages in arrays of others
-        self.written: list[Any] = []  # nodes whose places get values
+        self.written: list[Any] = []  # nodes whose locations get values
         self.changing: list[Any] = []  # (storage, parities) that are written
 
     def __enter__(self) -> GraphRecorder:
@@ -55,7 +55,7 @@ class GraphRecorder:
         return self
 
     def append(self, what: str, gpu: Any, run: Callable[[], Any], held: Any, borrowed: Sequence[Any]) -> None:
-        """Appends work of ranks on a device, with what it needs; `lent`: arrays whose owners go on with them. Raises RecordingError."""
+        """Appends work of ranks on a device, with what it needs; `borrowed`: arrays whose owners go on with them. Raises RecordingError."""
         if gpu is not self.lattice.gpu:
             raise RecordingError(
                 f"{what} runs on {gpu.name}, which is not the device of the graph, that of {self.lattice}\n  at {line()}"
@@ -75,7 +75,7 @@ def _count(change: int) -> None:
         recorders += change
         _core.count_recorders(
             change
-        )  # calls that the core answers without Python are asked of Python meanwhile
+        )  # calls that the core answers without Python are passed to Python meanwhile
 
 
 def current() -> GraphRecorder | None:

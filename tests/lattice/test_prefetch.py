@@ -27,9 +27,9 @@ def automatic(use_settings):
 
 
 WORDS = {
-    "off": "does not ask ahead",
-    "leading": "asks ahead for the 2 leading reads of each field",
-    "all": "asks ahead for all reads",
+    "off": "does not prefetch",
+    "leading": "prefetches the 2 leading reads of each field",
+    "all": "prefetches all reads",
 }
 # A staple sum reads 18 links of four fields: 6 of its own direction, 4 of each other.
 ASKED = {"off": 0, "leading": 8, "all": 18}

@@ -1,7 +1,7 @@
-"""Sees which Python code runs while a site function is traced, by whatever way it is called.
+"""Finds which Python code runs while a site function is traced, however it is called.
 
-Only code that ran can have decided what the formula is, so only what such code mentions is watched afterwards (`captured.py`).
-The interpreter's profiling hook tells of every call; it is in place while a function is traced and then put back. Calls of
+Only code that ran can have decided what the formula is, so only what such code mentions is guarded afterwards (`guards.py`).
+The interpreter's profiling hook reports every call; it is installed while a function is traced and then put back. Calls of
 compiled code that reads something which changes by itself (a clock, a file, a source of random numbers) are refused here.
 """
 
@@ -120,7 +120,7 @@ class ExecutedCode:
         self.lines: dict[
             int, str
         ] = {}  # the user's, where code with a closure was first called, by the code's id
-        self.context_variables: list[Any] = []  # context variables that were read
+        self.context_variables: list[Any] = []  # those that were read
         self.any_attribute = False
         self.looked_up: dict[str, set[str]] = {"user": set(), "library": set()}  # by getattr of fixed names
         self.refusal: TraceError | None = None

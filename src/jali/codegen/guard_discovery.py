@@ -93,23 +93,23 @@ _GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 
 @dataclass
 class Seen:
-    """What ran during a trace, from which a walk begins."""
+    """What ran during a trace: where the discovery of guards begins."""
 
     name: str  # of the function
     names: tuple[str, ...]  # of attributes that the code mentions,
     foreign: frozenset[str]  # and those that only code of libraries does
-    given: tuple[Any, ...]  # the function, arguments fixed while tracing, what it asked for
+    given: tuple[Any, ...]  # the function, arguments fixed while tracing, the context variables that it read
     roots: list[
         tuple[Any, tuple[str, ...]]
     ]  # dictionaries of modules, and the names in them that the code mentions
     codes: dict[int, types.CodeType]  # of functions that ran
-    any: bool  # whether any attribute may have been looked at
+    any: bool  # whether any attribute may have been read
 
 
 class GuardDiscovery:
-    """Everything that can be reached now: `records` to compare by value, `core_guards` and `looks` to compare by identity.
+    """Everything that can be reached now: `records` to compare by value, `core_guards` and `probes` to compare by identity.
 
-    A core guard is a look that the core does.
+    A core guard is a probe that the core does.
     """
 
     def __init__(self, seen: Seen):
@@ -137,7 +137,7 @@ class GuardDiscovery:
         )
 
     def _node(self, paths: Iterable[str], kind: Any, probe: Probe, strict: bool, core_guard: Any) -> None:
-        """A thing made of what `look` returns. `core_guard`: what the core needs to look by itself, or `_FIXED` if none must."""
+        """A thing made of what `probe` returns. `core_guard`: what the core needs to probe by itself, or `_FIXED` if nothing must be probed."""
         seen = probe()
         if core_guard is None:
             self.probes.append((probe, seen))
@@ -361,7 +361,7 @@ class GuardDiscovery:
         )
 
     def _attributes(self, path: str, value: Any) -> tuple[list[str], list[Probe], Any]:
-        """Paths and looks at what an object of Python holds, as far as the code mentions it, and its class; its guard if there is one."""
+        """Paths of and probes for what an object of Python holds, as far as the code mentions it, and its class; its core guard, if any."""
         kind = type(value)
         names = self.seen.names
         slots = [

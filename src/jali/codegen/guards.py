@@ -1,10 +1,11 @@
-"""Watches what a traced function saw besides its symbols, so that a changed coupling is never stale.
+"""Guards of a trace: what a traced function saw besides its symbols, checked before every run, so that a changed coupling is never stale.
 
 A traced function may use numbers that are not its arguments: globals, closures, defaults, attributes and elements of objects that
 it reaches from there or from arguments that are fixed while tracing, the same in functions that it calls. They become constants
-of the kernel. `watched` traces a function and returns a `Watch`, which is asked before every run whether all of this is as it was.
+of the kernel. `trace_with_guards` traces a function and returns `Guards`; before every run `Guards.hold` checks that all of this is
+as it was.
 
-What decides is the code that ran (`observed.py`): of modules and objects, the names that this code mentions are followed; of
+What decides is the code that ran (`executed_code.py`): of modules and objects, the names that this code mentions are followed; of
 containers, everything. What is immutable is compared by value, what is made of other things through these, functions by their
 code, closure and defaults. An object of compiled code whose contents cannot be seen is refused, and so is a function that gives
 another formula when it is traced once more.
@@ -30,7 +31,7 @@ Result = TypeVar("Result")
 
 
 class Guards:
-    """What one trace saw. `unchanged` is cheap where the same objects are where they were."""
+    """What one trace saw. `hold` is cheap where the same objects are where they were."""
 
     def __init__(self, executed: ExecutedCode, statics: Iterable[Any], name: str):
         user, library = executed.of("user"), executed.of("library")
@@ -65,7 +66,7 @@ class Guards:
         self._records, self._core_guards, self._probes = discovery.records, discovery.core_guards, discovery.probes
 
     def __len__(self) -> int:
-        """Number of objects that are watched."""
+        """Number of objects that are compared."""
         return len(self._records)
 
     def hold(self) -> bool:
@@ -82,7 +83,7 @@ class Guards:
         """The same for objects that are other objects of equal contents, such as numbers that were computed again."""
         try:
             discovery = GuardDiscovery(self.seen)
-        except TraceError:  # something new that cannot be watched: a new trace says so
+        except TraceError:  # something new that cannot be guarded: a new trace says so
             return False
         if discovery.records != self._records:
             return False
@@ -103,7 +104,7 @@ class Guards:
         return [(space, tuple(sorted(names))) for space, names in spaces.values() if names]
 
     def _check_closures(self, user: Any, discovery: GuardDiscovery, lines: Mapping[int, str]) -> None:
-        """Refuses functions that ran, have closures, and are nowhere where they can be looked at again."""
+        """Refuses functions that ran, have closures, and are nowhere where they can be checked again."""
         inner: set[int] = set()
         for code, _ in user:
             _add_inner(code, inner)
@@ -120,7 +121,7 @@ class Guards:
 def trace_with_guards(
     function: Callable[..., Any], statics: Iterable[Any], work: Callable[[], list[SiteProgram]]
 ) -> tuple[list[SiteProgram], Guards]:
-    """Programs that `work` makes by tracing `function`, and the watch over what it saw; `statics`: arguments that are no symbols.
+    """Programs that `work` makes by tracing `function`, and the guards for what it saw; `statics`: arguments that are no symbols.
 
     It is traced twice, since what a function takes from an iterator, a clock or a source of random numbers is only seen so.
     Raises TraceError for what cannot be watched, and for a function whose formula is another each time.
@@ -165,7 +166,7 @@ def _signature(programs: list[SiteProgram]) -> Any:
                 continue
             waiting.pop()
             numbers[id(node)] = len(nodes)
-            attrs = repr(node.attrs) if node.attrs else ""  # tells 0.0 from -0.0
+            attrs = repr(node.attrs) if node.attrs else ""  # distinguishes 0.0 from -0.0
             nodes.append((node.op, tuple([numbers[id(a)] for a in node.args]), attrs, node.type))
         return numbers[id(top)]
 

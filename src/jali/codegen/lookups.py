@@ -30,7 +30,7 @@ def lookup(space: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
 def everything(
     path: str, space: Any, special: tuple[str, ...], all_of_python: bool = False
 ) -> tuple[list[str], Probe]:
-    """Paths of, and a look at, all names and values of a dictionary of attributes; of Python's own names, the `special` ones and methods,
+    """Paths of, and a probe for, all names and values of a dictionary of attributes; of Python's own names, the `special` ones and methods,
     or all."""
 
     def present() -> list[str]:
@@ -51,7 +51,7 @@ def is_special_method(name: str, entry: Any) -> bool:
 
 
 def chained(probes: list[Probe]) -> Probe:
-    """One look at what several look at."""
+    """One probe for what several return."""
     return lambda: tuple(itertools.chain.from_iterable([probe() for probe in probes]))
 
 
@@ -145,7 +145,7 @@ def is_compiled(kind: type) -> bool:
 
 
 def open_to_view(kind: type) -> bool:
-    """Whether all that a base class adds to its objects is watched, or holds no numbers."""
+    """Whether all that a base class adds to its objects can be guarded, or holds no numbers."""
     return (
         not is_compiled(kind)
         or kind in (object, types.SimpleNamespace, threading.local, *NUMBERS)

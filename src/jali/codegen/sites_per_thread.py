@@ -1,4 +1,4 @@
-"""Several sites per thread of a device: the same text for any number of them (`prelude/several.hpp` says how they are taken).
+"""Several sites per thread of a device: the same text for any number of them (`prelude/sites_per_thread.hpp` says how they are taken).
 
 The emitter computes all values of a site before it writes the first, so a thread may do so for several: fields are loaded for
 all of its sites, then values are computed site by site, then everything is stored and added up. No operation is done
@@ -32,7 +32,7 @@ class SitesPerThread:
         return f"{name}_of[j]"
 
     def store(self, name: str, pointer: str, reals: int, ctype: str = "real", counted: str = "") -> str:
-        """Stores an element of all sites at the end; returns where that of site j, an array of this name, is to be put."""
+        """Stores an element of all sites at the end; returns the array that takes that of site j."""
         self.before.append(f"{ctype} {name}[EACH][{reals}];")
         self.stores.append(f"store_sites<{reals}>({pointer}, own, {name}{counted});")
         return f"{name}[j]"

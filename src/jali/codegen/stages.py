@@ -4,14 +4,14 @@
 |---|---|---|---|
 | `Traced` | `trace_function` | a function and the types of its arguments | programs, and what they depend on besides |
 | `Analysed` | `analyse_program` | one program | reads, writes, what could race, halo items |
-| `Lowered` | `lower` | and a `Placement` on some lattice | the variant, and the producers of its halo items |
+| `Lowered` | `lower` | and a `Lowering` for some lattice | the lowering, with the producers of its halo items |
 | `Source` | `write` | and whether a thread computes several sites | text and parameters |
 | `Binary` | `compile_for_host`, `compile_for_device` | for a device, and a launch configuration | machine code in memory |
 | `Bound` | `jali.lattice.binding` | and fields | a launch that can run |
 
 A stage keeps what has been made of it in a `StageCache`, which goes when it goes; machine code is kept for the process, by content
 (`cache.py`), programs and launches by the site function (`jali.lattice.sites`). Nothing here knows of lattices or ranks: what matters of
-them is said in a `Placement`.
+them is said in a `Lowering`.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ Offset = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Traced:
-    """What a function computes: one program, or several where writes carry different offsets. It holds for as long as what `watch`
-    watches is unchanged."""
+    """What a function computes: one program, or several where writes carry different offsets. It holds for as long as its
+    `guards` hold."""
 
     programs: tuple[SiteProgram, ...]
     guards: Guards
@@ -157,7 +157,7 @@ def _producer(program: SiteProgram, item: Item) -> SiteProgram:
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """A program and the variant in which it is written, with the producers of its halo items."""
+    """A program and how it is lowered, with the producers of its halo items."""
 
     analysed: Analysed
     lowering: Lowering
@@ -166,7 +166,7 @@ class Lowered:
 
 
 def lower(analysed: Analysed, lowering: Lowering) -> Lowered:
-    """Chooses the variant for a place."""
+    """A program as it is lowered for some lattice, domain and fields: finds its halo items, and lowers what computes them."""
     return analysed.lowered.get(lowering, lambda: _lower(analysed, lowering))
 
 

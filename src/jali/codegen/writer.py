@@ -1,4 +1,4 @@
-"""What the text of an operation may use: the variant that is written, parameters, values by name, and how fields are loaded.
+"""What the text of an operation may use: the lowering, parameters, values by name, and how fields are loaded.
 
 `Writer` needs from its heir the text and memory of a kernel (`emit.py`): lines, arrays, parameters.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class IndirectAccess(NamedTuple):
-    """A field whose sites lie otherwise than those of the kernel: it is found by tables of sites, which fields of a group share."""
+    """Access by tables of sites, to a field whose sites lie otherwise than those of the kernel; fields of a group share tables."""
 
     group: int
     lanes: int  # of its layout
@@ -28,7 +28,8 @@ class IndirectAccess(NamedTuple):
 
 @dataclass(frozen=True)
 class Lowering:
-    """How one program is lowered: everything that changes the text and is not physics."""
+    """How one program is lowered for a lattice, a domain and fields: everything that changes the text and is not physics. Offsets are seen
+    from the written site."""
 
     lanes: int
     block_bits: int = BLOCK_BITS  # of an entry of a neighbour table
@@ -45,9 +46,9 @@ class Lowering:
     in_kernel_reduction: bool = False  # on a GPU: sums are added up by the kernel itself, not by another one
     gpu: bool = False  # a thread of a device computes a site, and loads it into registers
     by_address: frozenset[int] = frozenset()  # scalars whose parameters are addresses of doubles
-    multi_site: bool = False  # or several sites (codegen.several)
+    multi_site: bool = False  # or several sites (codegen.sites_per_thread)
     prefetched_reads: int = (
-        0  # on the host: so many reads of each field, the leading ones, are asked for a position ahead
+        0  # on the host: so many reads of each field, the leading ones, are prefetched one position ahead
     )
     indirect: tuple[IndirectAccess | None, ...] = ()  # by slot; (): none is
     arrays: frozenset[int] = (
@@ -61,7 +62,7 @@ class Lowering:
 class KernelParameter:
     """What a parameter of a kernel (8 bytes) holds, from parameter 8 on."""
 
-    what: str  # field, table, differences, permutations, phases, scalar, whole, array, whole_array, array_extent, key, call, blocks, item, output, lost; of fields that are apart (slot: their
+    what: str  # field, table, differences, permutations, phases, scalar, whole, array, whole_array, array_extent, key, call, blocks, item, output, overflow; of fields with indirect access (slot: their
     # group) sites, site_lists, site_classes; of these and arrays first_ghost, away
     slot: int = 0
     offset: tuple[int, ...] = ()
@@ -221,7 +222,7 @@ class Writer:
                 self.line(f"apply_phase<{node.type.reals}>({decoded}, h{phases});")
 
     def indirect(self, slot: int) -> IndirectAccess | None:
-        """How a field is found whose sites lie otherwise than the kernel's; None: it is not."""
+        """How a field is accessed whose sites lie otherwise than the kernel's; None: as the kernel's."""
         return self.lowering.indirect[slot] if self.lowering.indirect else None
 
     def sites(self, indirect: IndirectAccess, offset: tuple[int, ...], windings: bool = False) -> str:
@@ -288,7 +289,7 @@ class Writer:
             self.values[node.number] = Value(node.type.reals, packed)
 
     def _prefetch(self, slot: int, offset: tuple[int, ...], reals: int) -> None:
-        """Asks for what the next position reads here, if it leads: the order of visits comes to a leading read
+        """Prefetches what the next position reads here, if it leads: the order of positions comes to a leading read
         first, and others follow it into the caches. One at a time, since memory answers only so many at once."""
         in_order_of_visits = sorted(self.analysis.reads[slot], key=lambda o: o[::-1])
         if offset not in in_order_of_visits[-self.lowering.prefetched_reads :]:

@@ -1,4 +1,4 @@
-"""What launchers tell a process about its place, by environment variables, before MPI is touched.
+"""What launchers say to a process by environment variables, before MPI is touched: its rank, the number of ranks, its local rank.
 
 Each entry of `LAUNCHERS` has the variables for rank and number of ranks, and those that may say which of its host's
 ranks this is. A process may inherit several entries (mpiexec inside a Slurm job); the first that names more than one rank
@@ -18,7 +18,7 @@ from jali.files import value_shown
 
 @dataclass(frozen=True)
 class LauncherEnvironment:
-    """The rank of this process, how many its launcher says it started, who said so, and the place among those of its host."""
+    """The rank of this process, how many ranks its launcher says it started, the variable that says so, and the local rank on its host."""
 
     rank: int
     size: int
@@ -41,7 +41,7 @@ def threads_of_mpi() -> str:
 
 
 def find_launcher_environment(environment: Mapping[str, str] | None = None) -> LauncherEnvironment | None:
-    """This process's place according to the launcher that started it; None without a launcher."""
+    """Rank and number of ranks according to the launcher that started this process; None without a launcher."""
     if not isinstance(environment, Mapping | None):
         raise ParameterError(f"an environment is a mapping of texts, not {value_shown(environment)}")
     environment = os.environ if environment is None else environment

@@ -1,4 +1,4 @@
-"""What people give to communicators, compositions and plans: whole numbers, flags and names, as the core can hold them.
+"""Validation of what communicators, compositions and plans are given: whole numbers, flags and names, as the core can hold them.
 
 Whole numbers may be NumPy's; flags, floats and texts are none. Whether a number makes sense is decided where it is used.
 """

@@ -175,7 +175,7 @@ def fields_of(arguments: Any) -> Any:
 class Outside:
     """What a trace may ask of the call that it is for: fields of a method's object, and numbers for offsets.
 
-    `known` are the fields that a method is known to take, `taken` those that it did take; `asked` are the names of arguments whose
+    `known` are the fields that a method is known to take, `taken` those that it did take; `fixed` are the names of arguments whose
     values the trace depends on.
     """
 

@@ -84,7 +84,7 @@ class BoundKernel:
         return self.binary.function
 
     def tune(self) -> None:
-        """Before a run whose questions are open: asks each, and forgets those that are settled."""
+        """Before a run whose questions are open: asks each, and forgets those that are resolved."""
         self.tunings[:] = [tuning for tuning in self.tunings if not tuning.resolve(self)]
 
 

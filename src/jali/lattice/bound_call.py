@@ -1,7 +1,7 @@
 """A call of a site function, ready to run: the kernels of its programs, and which of their parameters come from which argument.
 
 What changes from run to run are numbers (parameters of scalars and of random numbers), set before the launches. Sums come back as they
-were asked for, or stay as Scalars; a thread that records a graph appends the launches to its tape instead. `Call` is what users hold.
+were asked for, or stay as Scalars; a thread that records a graph appends the launches to its recorder instead. `Call` is what users hold.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class BoundCall:
         self.by_address = bool(by_address)
         self.pending: weakref.ref[PendingSum] | None = None  # sums of the last run that are still digits
         self.sums_of_ranks: SumsOfRanks | None = None  # what adds those of all ranks on their devices
-        # parameters, index, argument number, place in the list
+        # parameters, index, argument number, position in the list
         self.listed: list[tuple[Any, int, int, int]] = []
         self.tables = Tables(self.kernels, lattice, list(scalars_of(arguments)))
         self.simple = self._simple_scalars(arguments)
@@ -285,7 +285,7 @@ class BoundCall:
     # ---- sums that stay, and graphs -----------------------------------------------------------------
 
     def _leaves_digits(self, kernel: BoundKernel) -> bool:
-        """Whether its sums are left on the device: of one rank, or of ranks whose devices add them. The first look is collective."""
+        """Whether its sums are left on the device: of one rank, or of ranks whose devices add them. The first call is collective."""
         if self.lattice.gpu is None or self.lattice.communicator.size == 1:
             return self.lattice.gpu is not None
         if self.sums_of_ranks is None and not why_ranks_need_the_host(self.lattice):
@@ -311,7 +311,7 @@ class BoundCall:
                 nodes = self._pend(kernel).nodes
             else:
                 nodes = [constant(value) for value in as_reals(self.sums, kernel.launch.run())]
-        if self.lattice.communicator.size > 1:  # ranks have met, and look together
+        if self.lattice.communicator.size > 1:  # ranks have met, and check together
             self.raise_if_overflow()
         return self._scalars(nodes)
 

@@ -63,7 +63,7 @@ OPERATIONS = {
 
 
 class Node:
-    """A real number: a constant, a part of a sum that was left as digits, or an operation on nodes; with a place once it is computed."""
+    """A real number: a constant, a part of a sum that was left as digits, or an operation on nodes; with a location once it is computed."""
 
     __slots__ = (
         "__weakref__",
@@ -79,16 +79,20 @@ class Node:
     )
 
     def __init__(self, op: str, args: tuple[Node, ...] = (), value: float = 0.0):
-        self.op = op  # "constant", "number" (a place and nothing else), "sum", or an entry of OPERATIONS
+        self.op = op  # "constant", "number" (a location and nothing else), "sum", or an entry of OPERATIONS
         self.args = args
         self.value = value
         self.sum: PendingSum | None = None
         self.location: Location | None = None  # a block of numbers and which of them
-        self.dependents: weakref.WeakSet[Node] | None = None  # of a place that changes: what was made of it
+        self.dependents: weakref.WeakSet[Node] | None = (
+            None  # of a location that changes: what was made of it
+        )
         self.sources: frozenset[Node] = (
             frozenset()
-        )  # places that change, of an operation that is not computed
-        self.overflow_counts: tuple[Count, ...] = ()  # what a look at it tells: sites that could not be stored
+        )  # locations that change, of an operation that is not computed
+        self.overflow_counts: tuple[
+            Count, ...
+        ] = ()  # what reading it reports: sites that could not be stored
         for a in args:
             self.sources |= frozenset((a,)) if a.dependents is not None else a.sources
             if a.overflow_counts:
@@ -116,7 +120,7 @@ class Node:
             self.sources = frozenset()
 
     def changes(self) -> None:
-        """Its place will get other values: what is made of it from now on is told before."""
+        """Its location will get other values: what is made of it from now on is evaluated before."""
         if self.dependents is None:
             self.dependents = weakref.WeakSet()
 
@@ -151,7 +155,7 @@ def number(block: Any, k: int) -> Node:
 
 
 def evaluate(gpu: Any, nodes: Iterable[Node]) -> None:
-    """Sees to it that these have places: computes what has none, or records that."""
+    """Gives these a location: computes what has none, or records that."""
     wanted = [n for n in dict.fromkeys(nodes) if n.location is None]
     if wanted:
         compute(gpu, [(node, None) for node in wanted])
@@ -174,7 +178,7 @@ def _order(wanted: Sequence[Node]) -> list[Node]:
 
 
 def compute(gpu: Any, targets: Sequence[tuple[Node, Location | None]]) -> None:
-    """Computes nodes into these places, or into new ones. Operations that only others need get no place of their own."""
+    """Computes nodes into these locations, or into new ones. Operations that only others need get no location of their own."""
     recorder = graph_recorder.current() if graph_recorder.recorders else None
     order = _order([node for node, _ in targets])
     if recorder is not None:  # what was there before the recording has the value of then, in every repetition
@@ -222,8 +226,8 @@ def compute(gpu: Any, targets: Sequence[tuple[Node, Location | None]]) -> None:
 def perform(
     operation: Callable[[], Any], held: Any, borrowed: Sequence[Any] = (), changing: Sequence[Any] = ()
 ) -> None:
-    """Does it, or records it with what it needs. `lent`: storages that it uses, which may be arrays of others; `changing`: those that it
-    writes."""
+    """Does it, or records it with what it needs. `borrowed`: storages that it uses, which may be arrays of others; `changing`: those that
+    it writes."""
     recorder = graph_recorder.current() if graph_recorder.recorders else None
     if recorder is None:
         operation()

@@ -81,8 +81,8 @@ class Field(FieldArithmetic):
     `precision` is that of the arithmetic, `"float64"` or `"float32"` (NumPy's types of these names do, too), `storage` names an entry of `jali.codegen.formats`, how values are kept in memory (by
     default numbers of that precision; `float32` under `float64` halves the traffic). `boundary` is a condition for all directions, a list of one per direction or a dictionary: see
     `Boundary`. `f[x, y, z, t]` and slices read and write global sites from Python: every rank must make the same call, and every
-    rank receives the values. `lent` is the array of a field that `Lattice.wrap` makes, None where memory is jali's own. Raises LayoutError
-    for unknown precisions, conditions and shapes.
+    rank receives the values. `borrowed` is the array of a field that `Lattice.wrap` makes, None where memory is jali's own. Raises
+    LayoutError for unknown precisions, conditions and shapes.
     """
 
     def __init__(
@@ -243,7 +243,7 @@ class Field(FieldArithmetic):
         return self
 
     def add_overflow_count(self, overflow: OverflowCount) -> None:
-        """Tells of sites that a launch could not store, when the host looks at this field."""
+        """From now on the host reports the sites that a launch could not store, when it reads this field."""
         left = self.lattice.left
         left.possible = self.may_overflow = True
         gone = [count for count in self.overflow if count.final]
@@ -252,14 +252,14 @@ class Field(FieldArithmetic):
         self.overflow[:] = [*(count for count in self.overflow if count not in gone), overflow]
 
     def _share_counts(self, other: Field) -> None:
-        """What could not be stored there is not here either. Each of the two tells it, once."""
+        """What could not be stored there is not here either. Each of the two reports it, once."""
         known = [count.counters for count in self.overflow]
         for count in other.overflow:
             if not any(count.counters is counters for counters in known):
                 self.add_overflow_count(count.for_a_copy())
 
     def counts(self) -> list[Count]:
-        """What a look at this field tells: of the launches that write to it, and what is left on its lattice."""
+        """The counts that a read of this field reports: of the launches that write to it, and what is left on its lattice."""
         counts = [*self.overflow, *self.lattice.left.take()]
         self.overflow[:] = [count for count in self.overflow if not count.final]
         return counts

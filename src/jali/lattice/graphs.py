@@ -1,8 +1,8 @@
 """Graphs: a sequence of calls, recorded once and repeated without Python.
 
-Recording runs a function whose calls append to a `Tape` (`recording.py`) and do nothing else. On a device the operations of the tape
-are then put once on a stream that is being captured, and the driver repeats them as one launch; on the host they are repeated one
-by one, which means the same. What was computed before the recording, numbers and bound arguments included, is as it was then; what the
+Recording runs a function whose calls append to a `GraphRecorder` (`graph_recorder.py`) and do nothing else. On a device the recorded
+operations are then put once on a stream that is being captured, and the driver repeats them as one launch; on the host they are repeated
+one by one, which means the same. What was computed before the recording, numbers and bound arguments included, is as it was then; what the
 graph writes has, after a run, the values of the last repetition.
 """
 
@@ -20,7 +20,7 @@ from jali.lattice.lattice import Lattice
 from jali.lattice.scalars import Condition, read
 from jali.graph_recorder import GraphRecorder, line
 
-CHECK_INTERVAL = 8  # repetitions on a device between two looks at a condition, if nobody says how many
+CHECK_INTERVAL = 8  # repetitions on a device between two checks of a condition, if nobody says how many
 
 
 class Graph:
@@ -116,7 +116,7 @@ class Graph:
                 self._forget_ghosts()
                 for storage in self._recorder.borrowed:
                     storage.let_owner_go_on()
-            if self.lattice.communicator.size > 1:  # ranks that sum meet, and look together
+            if self.lattice.communicator.size > 1:  # ranks that sum meet, and check together
                 for bound in self._recorder.bound:
                     if bound.sums:
                         bound.raise_if_overflow()
@@ -145,7 +145,7 @@ class Graph:
     def run_until(
         self, condition: Condition | Callable[[], Any], at_most: int, check_interval: int | None = None
     ) -> int:
-        """Repeats the calls until a condition holds, looked at after every `check_interval` repetitions (8 on devices, 1 on the host), or
+        """Repeats the calls until a condition holds, checked after every `check_interval` repetitions (8 on devices, 1 on the host), or
         `at_most` times. Returns how often they were repeated.
 
         `condition` is one that the recorded function made (such as `graph.result`), or a function that makes one of Scalars. On several
@@ -164,7 +164,7 @@ class Graph:
                 f"run_until takes a condition of Scalars, such as rr < goal, not {value_shown(condition)}"
             )
         if at_most > 0:
-            _condition_of(condition)  # what is no condition is told before anything is repeated
+            _condition_of(condition)  # what is no condition is refused before anything is repeated
         done = 0
         while done < at_most:
             turn = min(every, at_most - done)
@@ -177,7 +177,7 @@ class Graph:
 
 @contextlib.contextmanager
 def _recorded(lattice: Lattice) -> Iterator[None]:
-    """Threads that wait for this rank are told what they wait for."""
+    """An error of a thread that waits for this rank names the recording."""
     lattice.lock.recorded = True
     try:
         yield

@@ -23,7 +23,7 @@ from jali.lattice.ratio import ratio_of
 
 @dataclass(frozen=True, eq=False)
 class LaunchLayout:
-    """`layout` is that of the launch, `blocks` what its kernel visits: the layout, or rows of arrays. `apart` is by slot, () if
+    """`layout` is that of the launch, `blocks` what its kernel visits: the layout, or rows of arrays. `indirect` is by slot, () if
     all fields are of the layout; `groups` are the layouts that tables of sites lead to, and how coarse their lattices are."""
 
     lattice: Any
@@ -66,7 +66,7 @@ def check_arrays(name: str, fields: Sequence[Field], written: Collection[int]) -
 
 
 def launch_layout_of(lattice: Any, fields: Sequence[Field], precision: str) -> LaunchLayout:
-    """What a kernel that computes in this precision visits."""
+    """The launch layout of a kernel that computes in this precision."""
     layout = blocks = lattice.layout(precision)
     own = [field.layout for field in fields if field.lattice is lattice]
     if own and all(each.c_order for each in own):

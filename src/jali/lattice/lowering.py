@@ -1,4 +1,4 @@
-"""Where a program meets a lattice: what of the lattice, the domain and the fields matters for its text, and the way to a launch."""
+"""Where a program meets a lattice: what of the lattice, the domain and the fields matters for its text, and the stages up to a launch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Sites whose values a field's storage cannot hold: counted by the kernels that store them, told when the host looks next.
+"""Counts of overflows: sites whose values a field's storage cannot hold. The kernels that store them count; the host reports at its next
+read of any of the fields.
 
 A field has the counts of the launches that write to it. A count outlives its launch; what field and launch leave behind goes to their
-lattice, and is told at the next look at any of its fields.
+lattice, and is reported at the next read of any of its fields.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ class Count(Protocol):
     name: str
 
     def unreported(self) -> int:
-        """Sites that were lost since the last look, on this rank."""
+        """Sites that have overflowed on this rank and are not reported yet; from now on they are."""
 
 
 class OverflowCount:
-    """The count of one launch (or of what it sends), and how much of it has been told."""
+    """The count of one launch (or of what it sends), and how much of it has been reported."""
 
     __slots__ = ("counters", "name", "reported")
 
@@ -37,7 +38,7 @@ class OverflowCount:
         self.reported = 0
 
     def for_a_copy(self) -> OverflowCount:
-        """For a field that takes the values: what has been told here is known there, the rest is told by both."""
+        """For a field that takes the values: what has been reported here is known there, the rest is reported by both."""
         other = OverflowCount(self.counters, self.name)
         other.reported = self.reported
         return other
@@ -48,7 +49,7 @@ class OverflowCount:
         return bool(self.counters.final)
 
     def unreported(self) -> int:
-        """Sites that were lost since the last look, on this rank."""
+        """Sites that have overflowed on this rank and are not reported yet; from now on they are."""
         found = int(self.counters.values[1])
         unreported, self.reported = found - self.reported, found
         return unreported
@@ -79,11 +80,11 @@ class LeftCounts:
         return bool(self._left)
 
     def add(self, counts: Iterable[Count]) -> None:
-        """From now on they are told here."""
+        """From now on they are reported here."""
         self._left.extend(counts)
 
     def take(self) -> list[Count]:
-        """All, for whoever tells them."""
+        """All, for whoever reports them."""
         return [self._left.popleft() for _ in range(len(self._left))]
 
     def shorten(self) -> None:
@@ -99,7 +100,7 @@ class LeftCounts:
 def unreported_overflow(counts: Iterable[Count]) -> tuple[int, str]:
     """How many sites, and which kernels stored them."""
     found: dict[int, tuple[int, str]] = {}
-    for count in counts:  # a field and a copy of it may tell of the same sites
+    for count in counts:  # a field and a copy of it may count the same sites
         sites = count.unreported()
         launch = id(getattr(count, "counters", count))
         found[launch] = max(sites, found.get(launch, (0, ""))[0]), count.name
@@ -118,7 +119,7 @@ def raise_if_overflow(sites: int, where: str) -> None:
 
 
 def raise_on_all_ranks(communicator: Any, counts: Iterable[Count]) -> None:
-    """Collective: raises StorageError on every rank if any has lost sites."""
+    """Collective: raises StorageError on every rank if sites of any have overflowed."""
     sites, where = unreported_overflow(counts)
     if communicator.size == 1:
         return raise_if_overflow(sites, where)

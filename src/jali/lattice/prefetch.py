@@ -1,4 +1,4 @@
-"""Whether kernels of the host ask for what the next position reads while they compute one.
+"""Whether kernels of the host prefetch what the next position reads while they compute one.
 
 Where fields come from memory, a stencil waits for it, since the blocks that it reads lie in no order that a processor guesses;
 asking in time makes SU(3) kernels with 512-bit vectors twice as fast. Where fields stay in a cache requests cost a
@@ -29,7 +29,7 @@ FEWEST_BYTES = 192  # of a block: three cache lines
 
 @dataclass(frozen=True)
 class Prefetch:
-    """How many reads of each field a kernel asks for ahead, and why, in words (empty where it is no question)."""
+    """How many reads of each field a kernel prefetches, and why, in words (empty where it is no question)."""
 
     prefetched_reads: int = 0
     words: str = ""
@@ -38,9 +38,9 @@ class Prefetch:
 LEADING = 2
 PREFETCHED_READS = {"off": 0, "leading": LEADING, "all": 1 << 20}
 MEANING = {
-    "off": "does not ask ahead",
-    "leading": f"asks ahead for the {LEADING} leading reads of each field",
-    "all": "asks ahead for all reads",
+    "off": "does not prefetch",
+    "leading": f"prefetches the {LEADING} leading reads of each field",
+    "all": "prefetches all reads",
 }
 
 

@@ -313,7 +313,7 @@ def _reals(value: Any) -> list[float]:
 
 
 def _lifted(value: Any, beside: _LocatedValue) -> Scalar:
-    """A number or a Scalar as a Scalar of the same place."""
+    """A number or a Scalar as a Scalar of the same device, or of the host."""
     if isinstance(value, Scalar):
         return value
     if isinstance(value, numbers.Complex) and not isinstance(value, bool):
@@ -339,7 +339,7 @@ def variable(gpu: Any, value: float | complex) -> Scalar:
 
 
 def evaluate_arguments(gpu: Any, scalars: Iterable[Any], where: str) -> None:
-    """Before a kernel that reads them: they have places on its device. Raises LayoutError for those of another one."""
+    """Before a kernel that reads them: they have locations on its device. Raises LayoutError for those of another one."""
     nodes: list[Node] = []
     for scalar in scalars:
         if isinstance(scalar, Scalar):
@@ -352,7 +352,7 @@ def evaluate_arguments(gpu: Any, scalars: Iterable[Any], where: str) -> None:
 
 
 def address_of(scalar: Scalar, component: int) -> int:
-    """Where a kernel finds a component of a Scalar that has a place."""
+    """Where a kernel finds a component of a Scalar that has a location."""
     location = scalar.parts[component].location if component < len(scalar.parts) else None
     assert location is not None
     return int(location[0].address(location[1]))

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 # Launches that a site function remembers on a lattice; the oldest goes first. On every rank the same one, since binding it again
 # may be collective: counted are those that were bound, whether they are still there or not.
 _MOST_BOUND = 256
-_MOST_GONE = 256  # launches that are gone and have counted what nobody has looked at
+_MOST_GONE = 256  # launches that are gone and have counted what nobody has read
 _MOST_PROGRAMS = 256  # kinds of arguments for which it remembers programs,
 _MOST_VARIANTS = 16  # and programs of a kind, which saw different numbers
 _KEPT = "_jali_site_functions"  # where an object keeps the site functions of its methods
@@ -105,7 +105,7 @@ class SiteFunction:
         self._read_defaults()
         self._fixed: frozenset[str] = frozenset()  # numbers that offsets are made of
         self._guard = threading.RLock()  # of what follows; held for moments, never while anything runs
-        self._exhausted_before = 0  # by launches that are gone, as far as somebody has looked
+        self._exhausted_before = 0  # by launches that are gone, as far as somebody has read
         self._gone: dict[Any, Any] = {}  # counters of the others that are gone, and their devices
         self.derived: dict[
             Any, SiteFunction
