@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from jali.cli.parameters import load_parameters, parse_parameters, render_parameters, resolve_key
 from jali.cli.schema import (
     REQUIRED,
-    RunParameters,
     ParameterSpec,
+    RunParameters,
     group_name,
     parameter_specs,
     schema_markdown,

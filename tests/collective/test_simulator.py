@@ -102,7 +102,9 @@ def saturating(machine, collective):
         return FormParameters.of_factors(factors, libraries, stripe=node, ring=machine.nodes, depth=256)
     if collective == "all_to_all":
         return FormParameters.of_factors((machine.ranks,), (library,))
-    return FormParameters.of_factors(factors, libraries, form=form, depth=64 if collective == "all_reduce" else 1)
+    return FormParameters.of_factors(
+        factors, libraries, form=form, depth=64 if collective == "all_reduce" else 1
+    )
 
 
 @pytest.mark.parametrize("name", ["delta", "perlmutter", "frontier"])
@@ -297,7 +299,9 @@ def test_bytes_between_nodes_are_those_of_the_algorithm():
     machine = Machine.load("perlmutter")
     size = 16 * 1024.0 * 1024
     flat = simulate_collective(machine, "broadcast", size, FormParameters.of_factors((16,), ("nccl",)))
-    nested = simulate_collective(machine, "broadcast", size, FormParameters.of_factors((4, 4), ("nccl", "ipc")))
+    nested = simulate_collective(
+        machine, "broadcast", size, FormParameters.of_factors((4, 4), ("nccl", "ipc"))
+    )
     assert flat.levels["node"][0] == 12 * size
     assert nested.levels["node"][0] == 3 * size
     assert flat.levels["gpu"][0] == 3 * size
@@ -307,7 +311,9 @@ def test_bytes_between_nodes_are_those_of_the_algorithm():
 
 def test_critical_path_has_no_gaps_and_ends_with_the_plan():
     machine = Machine.load("frontier")
-    parameters = FormParameters.of_factors((2, 2, 4, 2), ("mpi", "mpi", "ipc", "ipc"), depth=4, form="composed")
+    parameters = FormParameters.of_factors(
+        (2, 2, 4, 2), ("mpi", "mpi", "ipc", "ipc"), depth=4, form="composed"
+    )
     result = simulate_collective(machine, "all_reduce", 1e8, parameters)
     path = result.critical_path
     assert path[0].begin == 0
@@ -317,7 +323,9 @@ def test_critical_path_has_no_gaps_and_ends_with_the_plan():
 
 
 def test_plans_that_look_alike_give_the_same_time_as_planning_every_rank():
-    parameters = FormParameters.of_factors((2,) * 5 + (4,), ("nccl",) * 5 + ("ipc",), depth=2, form="composed")
+    parameters = FormParameters.of_factors(
+        (2,) * 5 + (4,), ("nccl",) * 5 + ("ipc",), depth=2, form="composed"
+    )
     machine = Machine.load("perlmutter", nodes=32)
     composition = _core.standard_composition(128, "all_reduce", "composed", "fp32", [1 << 28])
     alike = _core.simulate_plan(composition, parameters.plan_parameters(), machine.core())
@@ -341,7 +349,9 @@ def test_plans_that_look_alike_give_the_same_time_as_planning_every_rank():
 @pytest.mark.timeout(600)
 def test_all_reduce_of_2048_gpus_is_simulated():
     machine = Machine.load("perlmutter", nodes=512)
-    parameters = FormParameters.of_factors((2,) * 9 + (4,), ("nccl",) * 9 + ("ipc",), depth=16, form="composed")
+    parameters = FormParameters.of_factors(
+        (2,) * 9 + (4,), ("nccl",) * 9 + ("ipc",), depth=16, form="composed"
+    )
     result = simulate_collective(machine, "all_reduce", 8.6e9, parameters)
     assert result.transfers > 700_000
     assert 0.3 < result.fraction_of_bound < 1

@@ -20,9 +20,9 @@ pytest.importorskip("pylops")
 import jali.compat.pylops_mpi as pylops_mpi
 from jali import comm, linops
 from jali.arrays import DistributedArray, Partition, StackedDistributedArray, layout_of, save
+from jali.arrays.array_namespaces import NAMESPACES
 from jali.arrays.exchange import _counts
 from jali.arrays.layout import shape_of
-from jali.arrays.array_namespaces import NAMESPACES
 from jali.comm import Communicator
 from jali.errors import LayoutError, PlanError, ShapeError
 from jali.linops import BlockDiag, FirstDerivative, Halo, Kirchhoff, VStack, dottest

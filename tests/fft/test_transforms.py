@@ -380,7 +380,9 @@ def test_exchanges_are_as_few_as_can_be(monkeypatch: pytest.MonkeyPatch) -> None
         assert redistributions(flat) == 3
         planes = fft.FftPlan(layout_of(c, (2, 16, 16)), result="transposed")
         assert 0 not in planes.result_layout.local_shape
-        back = fft.FftPlan(fft.FftPlan(slab, result="transposed").result_layout, kind="ifft", result="transposed")
+        back = fft.FftPlan(
+            fft.FftPlan(slab, result="transposed").result_layout, kind="ifft", result="transposed"
+        )
         assert back.result_layout is slab
         assert is_whole(slab, 1)
         assert not is_whole(slab, 0)
@@ -521,7 +523,11 @@ def test_what_makes_no_sense_is_refused() -> None:
                 ShapeError,
                 "are those of 8 or 9 real numbers, not of 7",
             ),
-            (lambda: fft.FftPlan(z.layout, (0,), shift_after=(1,)), ShapeError, r"shifts along \(\) and \(1,\)"),
+            (
+                lambda: fft.FftPlan(z.layout, (0,), shift_after=(1,)),
+                ShapeError,
+                r"shifts along \(\) and \(1,\)",
+            ),
             (lambda: plan(other), LayoutError, "planned for .* got .*along axis 1"),
             (lambda: plan(z, other), LayoutError, "the result of a transform that is planned"),
             (lambda: fft.fftshift_nd(x, 3), ShapeError, "axis 3 does not exist"),

@@ -120,7 +120,13 @@ def run_on_both(
     staying = (sums is not None and not sums.wait) or any(
         isinstance(v, jali.Scalar) for v in scalars_of(everything)
     )
-    if staying or graph_recorder.recorders or home is None or home.gpu is not None or home.communicator.size > 1:
+    if (
+        staying
+        or graph_recorder.recorders
+        or home is None
+        or home.gpu is not None
+        or home.communicator.size > 1
+    ):
         counted["not_shadowed"] += 1
         return _run(self, domain, arguments, lattice, sums, named)
     with _guard:

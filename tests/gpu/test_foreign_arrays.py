@@ -20,8 +20,8 @@ from fake_driver import current_context, current_device, primary_context
 from jali import _core
 from jali.comm import DeviceArray
 from jali.comm.device_arrays import stream_handle, view_of
-from jali.comm.elements import SIZES
 from jali.comm.device_of_array import memory_of
+from jali.comm.elements import SIZES
 from jali.errors import DeviceError, ParameterError
 
 pytestmark = FAKE

@@ -14,7 +14,7 @@ from test_graphs import filled, power_iteration, scale, spread
 from test_solvers_on_devices import operator, random_field
 
 import jali
-from jali import EVEN, ODD, Complex, Field, Lattice, Real, Spinor, _core, comm, planner, graph_recorder
+from jali import EVEN, ODD, Complex, Field, Lattice, Real, Spinor, _core, comm, graph_recorder, planner
 from jali.comm import DeviceArray
 from jali.errors import DeviceError, RankError, RecordingError
 from jali.fermions import WilsonDirac
@@ -119,7 +119,9 @@ def test_rows_that_need_the_host_are_refused_by_name(policy, use_settings):
 
 def solved(kind, element, precision, check_interval):
     b = random_field(Lattice(6, 4, device=kind), element, precision=precision)
-    found = cg(operator(0.1), b, rtol=1e-10 if precision == "float64" else 1e-05, check_interval=check_interval)
+    found = cg(
+        operator(0.1), b, rtol=1e-10 if precision == "float64" else 1e-05, check_interval=check_interval
+    )
     return found.residuals, found.residual, found.x[...].tolist(), found.check_interval
 
 

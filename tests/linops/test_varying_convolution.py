@@ -73,7 +73,9 @@ def compare(Op: Any, serial: Any, m: np.ndarray, axis: int, dtype: str) -> None:
 @pytest.mark.parametrize(
     ("length", "positions"), [(5, [2, 6, 10]), (9, [0, 16]), (3, range(0, 17)), (1, [4, 5])]
 )
-def test_one_axis(ranks: int, dims: tuple[int, ...], axis: int, dtype: str, length: int, positions: Any) -> None:
+def test_one_axis(
+    ranks: int, dims: tuple[int, ...], axis: int, dtype: str, length: int, positions: Any
+) -> None:
     pylops = pytest.importorskip("pylops")
     positions = list(positions)
     hs, m = numbers((len(positions), length), dtype, 1), numbers(dims, dtype, 2)

@@ -220,7 +220,12 @@ FIELD = Field(Lattice(4), Real())
         (np.ones(3), {"x0": FIELD}, ParameterError, "x0 is a vector of the kind of b, ndarray, not Field"),
         ([np.ones(3)], {"x0": [np.ones(3)] * 2}, LayoutError, "x0 is a list of 2 vectors, b one of 1"),
         ([np.ones(3)], {"x0": [FIELD]}, LayoutError, r"x0\[0\] is"),
-        (np.ones(3), {"check_interval": 4}, ParameterError, "check_interval=4, but operations on these vectors"),
+        (
+            np.ones(3),
+            {"check_interval": 4},
+            ParameterError,
+            "check_interval=4, but operations on these vectors",
+        ),
     ],
 )
 def test_vectors_that_do_not_fit_are_refused(b, more, error, match):

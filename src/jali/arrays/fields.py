@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from jali import _core
-from jali.arrays.layout import Layout, Partition, layout_of
 from jali.arrays.array_namespaces import NAMESPACES, ArrayNamespace
+from jali.arrays.layout import Layout, Partition, layout_of
 from jali.codegen.types import Complex, Element, Integer, Real
 from jali.comm.device_of_array import gpu_of, is_on_device
 from jali.devices import default_device

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jali.arrays import redistribution
+from jali.arrays.array_namespaces import namespace_by_name, namespace_of
 from jali.arrays.distributed import DistributedArray
 from jali.arrays.file_formats import Described, FileFormat, OpenedFile, file_formats
 from jali.arrays.layout import Layout, Partition, communicator_of, extents, layout_of
-from jali.arrays.array_namespaces import namespace_by_name, namespace_of
 from jali.comm import Communicator
 from jali.comm.validation import flag
 from jali.errors import FileFormatError, ParameterError, ShapeError

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jali.arrays.layout import Box, Layout, common, shape_of, slices_in
 from jali.arrays.array_namespaces import namespace_of
-from jali.arrays.pool import empty
+from jali.arrays.layout import Box, Layout, common, shape_of, slices_in
 from jali.arrays.piece_exchange import PendingExchange, PieceExchange
+from jali.arrays.pool import empty
 from jali.comm import Communicator
 from jali.errors import ShapeError
 

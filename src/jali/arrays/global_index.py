@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali.arrays.elementwise import refuse_loss
-from jali.arrays.replicated import assign
-from jali.arrays.layout import Box, Layout, shape_of
 from jali.arrays.array_namespaces import namespace_of
+from jali.arrays.elementwise import refuse_loss
+from jali.arrays.layout import Box, Layout, shape_of
+from jali.arrays.replicated import assign
 from jali.comm.validation import integer
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown

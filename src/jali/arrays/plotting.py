@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jali.arrays.array_namespaces import namespace_of
 from jali.arrays.distributed import DistributedArray
 from jali.arrays.layout import shape_of
-from jali.arrays.array_namespaces import namespace_of
 from jali.errors import ParameterError, ShapeError
 
 if TYPE_CHECKING:

@@ -28,7 +28,9 @@ def do(x: Any, work: Callable[[], Any]) -> None:
         return
     recorder, gpu = graph_recorder.current(), gpu_of(x)
     assert recorder is not None
-    recorder.append("work on an array", gpu, partial(_on_stream, namespace_of(x), x, gpu.stream, work), work, [])
+    recorder.append(
+        "work on an array", gpu, partial(_on_stream, namespace_of(x), x, gpu.stream, work), work, []
+    )
 
 
 def _on_stream(namespace: ArrayNamespace, x: Any, stream: int, work: Callable[[], Any]) -> None:

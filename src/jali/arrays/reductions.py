@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jali.arrays import redistribution
+from jali.arrays.array_namespaces import dtype_of_numpy, namespace_of, numpy_dtype
 from jali.arrays.elementwise import check_alike
 from jali.arrays.layout import Layout, Partition, Shape, layout_of
-from jali.arrays.array_namespaces import dtype_of_numpy, namespace_of, numpy_dtype
 from jali.comm import Communicator
 from jali.comm.validation import integer, several
 from jali.errors import ParameterError, ShapeError
@@ -292,7 +292,9 @@ def _lines(layout: Layout, split: Shape) -> tuple[Communicator, Communicator | N
 
         def position(dimensions: Sequence[int]) -> int:
             return int(
-                np.ravel_multi_index([coordinates[k] for k in dimensions], [layout.grid[k] for k in dimensions])
+                np.ravel_multi_index(
+                    [coordinates[k] for k in dimensions], [layout.grid[k] for k in dimensions]
+                )
             )
 
         others = [k for k in range(len(layout.grid)) if k not in split]
@@ -324,7 +326,9 @@ def mean(x: DistributedArray, axis: Any, dtype: Any) -> Any:
 
 
 def _mean(along: Along, dtype: np.dtype[Any]) -> Any:
-    return along.all_reduced(along.local_reduction("sum", along.local, dtype), "sum") / dtype.type(along.count)
+    return along.all_reduced(along.local_reduction("sum", along.local, dtype), "sum") / dtype.type(
+        along.count
+    )
 
 
 def variance(x: DistributedArray, axis: Any, ddof: float, root: bool) -> Any:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jali.arrays import redistribution
+from jali.arrays.array_namespaces import namespace_of
 from jali.arrays.elementwise import SERIAL
 from jali.arrays.layout import Layout, Partition, Shape, extents, layout_of
-from jali.arrays.array_namespaces import namespace_of
 from jali.comm.validation import integer, several
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown
@@ -35,7 +35,9 @@ def redistribute(
     x.check_replicated()
     if layout is x.layout:
         return x.copy()
-    found = namespace_of(x._local).made_of(x._local, lambda local: redistribution.redistribute_part(local, x.layout, layout))
+    found = namespace_of(x._local).made_of(
+        x._local, lambda local: redistribution.redistribute_part(local, x.layout, layout)
+    )
     return x.of(layout, found, x._base_comm)
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali.arrays.layout import Layout
 from jali.arrays.array_namespaces import NUMPY, as_sent, namespace_of
+from jali.arrays.layout import Layout
 from jali.comm import Communicator
 from jali.comm.validation import integer
 from jali.errors import DeviceError, JaliError, LayoutError, ParameterError, RankError, ShapeError

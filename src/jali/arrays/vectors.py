@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from jali._core import inner_of_host_vectors
-from jali.arrays.distributed import DistributedArray
 from jali.arrays.array_namespaces import namespace_of, numpy_dtype
+from jali.arrays.distributed import DistributedArray
 from jali.arrays.norms import floating
 from jali.arrays.stacked import StackedDistributedArray
 from jali.errors import LayoutError

@@ -338,7 +338,9 @@ def measure(
 
     for name in names or known:
         case = known[name]
-        timings = journal.case(name, functools.partial(measured, case), functools.partial(report_progress, case))
+        timings = journal.case(
+            name, functools.partial(measured, case), functools.partial(report_progress, case)
+        )
         if timings is not None:
             report.cells.append(Cell(case, timings))
     return report

@@ -28,7 +28,7 @@ from jali.bench.collectives import Timing, conditions
 from jali.bench.device_collectives import mpi_of
 from jali.bench.fft_one_process import CLOSE, MOST_ROUNDS, ONE_PROCESS, measure_one_process, no_room
 from jali.bench.journal import Journal
-from jali.comm.device_of_array import gpu_of, device_of
+from jali.comm.device_of_array import device_of, gpu_of
 from jali.errors import ParameterError, RankError
 from jali.fft import FftPlan, vendors
 from jali.fft.providers import PROVIDERS, Resources, provider_for

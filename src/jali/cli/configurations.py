@@ -182,7 +182,12 @@ def _from_arrays(
 
 
 def _from_fields(
-    path: str, checkpoint: io.Checkpoint, expected: Expected, ranks: Communicator, device: str | None, verify: bool
+    path: str,
+    checkpoint: io.Checkpoint,
+    expected: Expected,
+    ranks: Communicator,
+    device: str | None,
+    verify: bool,
 ) -> Configuration:
     """Links in jali's own format, a field for each direction."""
     extents = checkpoint.lattice

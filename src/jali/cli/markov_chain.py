@@ -81,7 +81,9 @@ class MarkovChain:
         return chain
 
     @classmethod
-    def restore(cls, parameters: RunParameters, ranks: Communicator, checkpoint: io.Checkpoint) -> MarkovChain:
+    def restore(
+        cls, parameters: RunParameters, ranks: Communicator, checkpoint: io.Checkpoint
+    ) -> MarkovChain:
         """The chain as a checkpoint holds it, bit for bit. Raises LayoutError, FileFormatError, OSError."""
         chain = cls(parameters, ranks)
         lattice, U = chain.U.lattice, chain.U

@@ -21,8 +21,8 @@ from typing import Any, get_type_hints
 from jali.cli.file_kinds import EMPTY, PARAMETERS, TEXT, TOML, refuse_other_kinds
 from jali.cli.schema import (
     REQUIRED,
-    RunParameters,
     ParameterSpec,
+    RunParameters,
     find_inconsistencies,
     parameter_specs,
     said,

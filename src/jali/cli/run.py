@@ -168,7 +168,11 @@ class Run:
 
     @classmethod
     def new(
-        cls, directory: Path, parameters: RunParameters, closing: contextlib.ExitStack, ranks: comm.Communicator
+        cls,
+        directory: Path,
+        parameters: RunParameters,
+        closing: contextlib.ExitStack,
+        ranks: comm.Communicator,
     ) -> Run:
         """A run before its first sweep, with a checkpoint. Raises ParameterError if `directory` holds a run."""
         held: HeldDirectory | None = None

@@ -234,7 +234,9 @@ class Tuning:
                 )
             return b""
         try:
-            reported = json.loads(read_bytes(self.state, MOST_STATE, "an interrupted `jali tune collectives`"))
+            reported = json.loads(
+                read_bytes(self.state, MOST_STATE, "an interrupted `jali tune collectives`")
+            )
             if reported["format"] != FORMAT:
                 raise ValueError(f"format {reported['format']!r}")
             before, entries = dict(reported["conditions"]), list(reported["cells"])
@@ -440,7 +442,9 @@ class Tuning:
         found: dict[Cell, None] = {}  # in order, each once
         for name in arguments.only or collectives.COLLECTIVES:
             collective = name.replace("-", "_")
-            in_place_choices = ([False, True] if arguments.in_place else [False]) if collective in IN_PLACE else [None]
+            in_place_choices = (
+                ([False, True] if arguments.in_place else [False]) if collective in IN_PLACE else [None]
+            )
             graphs = [None] if self.gpu is None else [False, True] if arguments.graphs else [False]
             for dtype, in_place, graph in itertools.product(arguments.dtypes, in_place_choices, graphs):
                 item = np.dtype(dtype).itemsize * chunks_of(collective, self.ranks.size)

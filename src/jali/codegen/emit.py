@@ -17,7 +17,7 @@ from jali.codegen.local_arrays import LocalArrays
 from jali.codegen.operation import OPERATIONS
 from jali.codegen.passes import Analysis, analyse, reachable
 from jali.codegen.sites_per_thread import SitesPerThread, most_neighbours
-from jali.codegen.writer import KernelParameter, Value, Lowering, Writer, coordinate_text, location_text
+from jali.codegen.writer import KernelParameter, Lowering, Value, Writer, coordinate_text, location_text
 
 FIRST_PARAMETER = 8  # parameters 0 to 7 belong to the launcher (ARCHITECTURE.md, section 3)
 LEAST_STREAMED = 4  # reals read per site; with fewer, finding the position takes as long as reading it
@@ -218,7 +218,9 @@ class _Emitter(Writer):
                 active = "active" if self.lowering.masked else "all_lanes(true)"
                 table = self.sites(indirect, (0,) * self.program.ndim)
                 scatter = "scatter" if storage.format.scalar else "scatter_coded"
-                self.line(f"{scatter}<{indirect.lanes}, {reals}>({to}, {table}, x, {array}, {active}{counted});")
+                self.line(
+                    f"{scatter}<{indirect.lanes}, {reals}>({to}, {table}, x, {array}, {active}{counted});"
+                )
             elif self.lowering.masked:
                 self.line(f"store_element_masked<{reals}>({to}, x, {array}, active{counted});")
             else:

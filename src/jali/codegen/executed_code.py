@@ -164,7 +164,9 @@ class ExecutedCode:
         self.seen[id(code), id(space)] = code, space, whose
         if code.co_freevars:
             self.lines.setdefault(id(code), line_of_frame(frame))
-        return {"aside": "aside", "on behalf of machinery": "again", "machinery": "ignore"}.get(whose, "report")
+        return {"aside": "aside", "on behalf of machinery": "again", "machinery": "ignore"}.get(
+            whose, "report"
+        )
 
     def _is_aside(self, frame: types.FrameType) -> bool:
         """Whether this call only looks on (messages), or is the interpreter's: of finalizers, handlers, callbacks of weak references."""

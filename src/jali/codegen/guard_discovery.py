@@ -28,6 +28,7 @@ import numpy as np
 
 from jali import _core
 from jali.codegen.directions import Offset
+from jali.codegen.executed_code import DYNAMIC, origin
 from jali.codegen.lookups import (
     MISSING,
     NUMBERS,
@@ -47,7 +48,6 @@ from jali.codegen.lookups import (
     points,
     slot_of,
 )
-from jali.codegen.executed_code import DYNAMIC, origin
 from jali.codegen.symbols import Accumulator, FieldSymbol, RandomSymbol, Site
 from jali.codegen.types import Element, Type
 from jali.codegen.values import Value

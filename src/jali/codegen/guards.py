@@ -22,9 +22,9 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from jali.codegen.ir import SiteProgram
 from jali.codegen.executed_code import DYNAMIC, HIDING, INTROSPECTED, ExecutedCode, imported, mentioned
-from jali.codegen.guard_discovery import Seen, GuardDiscovery
+from jali.codegen.guard_discovery import GuardDiscovery, Seen
+from jali.codegen.ir import SiteProgram
 from jali.errors import TraceError
 
 Result = TypeVar("Result")
@@ -63,7 +63,11 @@ class Guards:
         if self.seen.any != known:
             discovery = GuardDiscovery(self.seen)
         self._check_closures(user, discovery, executed.lines)
-        self._records, self._core_guards, self._probes = discovery.records, discovery.core_guards, discovery.probes
+        self._records, self._core_guards, self._probes = (
+            discovery.records,
+            discovery.core_guards,
+            discovery.probes,
+        )
 
     def __len__(self) -> int:
         """Number of objects that are compared."""

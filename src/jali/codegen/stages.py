@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from jali.codegen import cache
-from jali.codegen.guards import Guards, trace_with_guards
 from jali.codegen.emit import KernelText, emit
+from jali.codegen.guards import Guards, trace_with_guards
 from jali.codegen.ir import Output, SiteProgram, Store
 from jali.codegen.items import Item, find_items
 from jali.codegen.passes import Analysis, analyse

@@ -176,10 +176,14 @@ class Writer:
                 f"  // {self.program.fields[slot].name} at {location_text(self.program, offset)}"
             )
             if phased and not late:
-                self._apply_boundary_factors("phase" if complex_factor else "sign", reals, staged, indirect, slot, offset)
+                self._apply_boundary_factors(
+                    "phase" if complex_factor else "sign", reals, staged, indirect, slot, offset
+                )
         elif not by_table:
             if self.lowering.multi_site and self.loop is None:
-                self.line(f"const {ctype}* const {name} = {self.load_for_all_sites(name, source, reals, ctype)};")
+                self.line(
+                    f"const {ctype}* const {name} = {self.load_for_all_sites(name, source, reals, ctype)};"
+                )
             elif (
                 phased and not late
             ):  # in the producer of a halo item: what its reader sees across the boundary
@@ -244,7 +248,13 @@ class Writer:
         return f"(int64_t)w[{first}], (int64_t)w[{away}]"
 
     def _apply_boundary_factors(
-        self, factor: str, reals: int, array: str, indirect: IndirectAccess, slot: int, offset: tuple[int, ...]
+        self,
+        factor: str,
+        reals: int,
+        array: str,
+        indirect: IndirectAccess,
+        slot: int,
+        offset: tuple[int, ...],
     ) -> None:
         """Boundary factors of what a table of sites names."""
         classes = self.parameter(KernelParameter("site_classes", indirect.group, offset, True))
@@ -300,7 +310,9 @@ class Writer:
             entry = f"n{self.parameter(KernelParameter('table', offset=offset, windings=phased))}[ahead]"
         self.line(f"prefetch<{reals}>({self.field(slot)}, {entry});")
 
-    def neighbour(self, offset: tuple[int, ...], windings: bool, indirect: IndirectAccess | None = None) -> str:
+    def neighbour(
+        self, offset: tuple[int, ...], windings: bool, indirect: IndirectAccess | None = None
+    ) -> str:
         """The entry of the neighbour table at this position, and where there are lanes their permutations."""
         if indirect is not None:
             return f"n{self.parameter(KernelParameter('sites', indirect.group, offset, windings))}[x]"

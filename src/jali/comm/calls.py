@@ -14,8 +14,8 @@ from jali import _core, graph_recorder
 from jali.amounts import counted
 from jali.comm import checking, elements, validation
 from jali.comm.device_arrays import borrowed_among
-from jali.comm.elements import element_name as element_name
 from jali.comm.device_of_array import memory_of as memory_of
+from jali.comm.elements import element_name as element_name
 from jali.errors import ParameterError
 from jali.files import name_shown, value_shown
 
@@ -80,7 +80,9 @@ def record(
         plan = there.persistent_plan(call, arrays)
     if not plan.recordable:
         graph_recorder.refuse_for_host(call.collective, f"by way of {there.algorithm_of(call).name!r}")
-    recorder.append(call.collective, there.gpu, functools.partial(plan, arrays), arrays, borrowed_among(arrays))
+    recorder.append(
+        call.collective, there.gpu, functools.partial(plan, arrays), arrays, borrowed_among(arrays)
+    )
     with graph_recorder.suspended():
         there.prove_once(call, plan, arrays)
         plan.rehearse()

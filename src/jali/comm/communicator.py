@@ -19,8 +19,8 @@ from jali import _core, graph_recorder
 from jali.amounts import counted
 from jali.comm import checking, validation
 from jali.comm.device_arrays import view_of
-from jali.comm.elements import Array
 from jali.comm.device_of_array import gpu_of, is_on_device
+from jali.comm.elements import Array
 from jali.errors import ParameterError, RankError
 from jali.files import value_shown
 
@@ -164,7 +164,9 @@ class Communicator:
             graph_recorder.refuse_call("sharing_memory")
             self._compare("sharing_memory")
             local_rank = self._local_rank("sharing memory")
-            self._sharing_memory = Communicator(_core.make_host_communicator(self.core), self.threads, local_rank)
+            self._sharing_memory = Communicator(
+                _core.make_host_communicator(self.core), self.threads, local_rank
+            )
         return self._sharing_memory
 
     def barrier(self, *, checked: bool | None = None) -> None:

@@ -14,7 +14,9 @@ from jali import _core, graph_recorder
 from jali._core import PersistentMessage as PersistentMessage
 
 
-def record(recorder: graph_recorder.GraphRecorder, messages: tuple[PersistentMessage, ...], stream: Any) -> None:
+def record(
+    recorder: graph_recorder.GraphRecorder, messages: tuple[PersistentMessage, ...], stream: Any
+) -> None:
     """Appends a start to a graph. Its ends meet now."""
     if stream is not None:
         graph_recorder.refuse("a start on a stream of its own is made", "leave the stream to the graph")

@@ -23,7 +23,13 @@ from types import FrameType
 
 from jali import settings
 from jali.comm import validation
-from jali.comm.launcher_environment import LAUNCHERS, expected_ranks, in_batch_job, in_slurm_job, find_launcher_environment
+from jali.comm.launcher_environment import (
+    LAUNCHERS,
+    expected_ranks,
+    find_launcher_environment,
+    in_batch_job,
+    in_slurm_job,
+)
 from jali.errors import ParameterError, RankError
 from jali.files import value_shown
 

@@ -51,7 +51,9 @@ def find_launcher_environment(environment: Mapping[str, str] | None = None) -> L
         if rank is not None and size is not None:
             local_rank = next((number for number in of_host if number is not None), None)
             found.append(LauncherEnvironment(rank, size, variables[1], local_rank))
-    return next((under_launcher for under_launcher in found if under_launcher.size > 1), found[0] if found else None)
+    return next(
+        (under_launcher for under_launcher in found if under_launcher.size > 1), found[0] if found else None
+    )
 
 
 def _number(text: str) -> int | None:

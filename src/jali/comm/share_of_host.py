@@ -29,7 +29,9 @@ def share_of_process() -> Share:
     if _of_world is not None:
         return _reported(_of_world)
     under_launcher = find_launcher_environment()
-    local_rank = under_launcher.rank_on_host if under_launcher is not None and under_launcher.size > 1 else None
+    local_rank = (
+        under_launcher.rank_on_host if under_launcher is not None and under_launcher.size > 1 else None
+    )
     return Share(_core.default_threads(1), local_rank or 0)
 
 
@@ -47,7 +49,10 @@ def share_among(core: _core.Communicator, world: Any, is_world: bool) -> Share:
 
     global _of_world
     under_launcher = find_launcher_environment()
-    is_of_world = under_launcher is not None and (under_launcher.rank, under_launcher.size) == (world.rank, world.size)
+    is_of_world = under_launcher is not None and (under_launcher.rank, under_launcher.size) == (
+        world.rank,
+        world.size,
+    )
     local_rank = under_launcher.rank_on_host if under_launcher and is_of_world else None
     known = _of_world.rank_on_host if _of_world else local_rank
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []

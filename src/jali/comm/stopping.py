@@ -148,4 +148,6 @@ def _leave() -> None:
 def speaker() -> str:
     """Who speaks, for messages to people: "jali", or "jali: rank 3" of several."""
     under_launcher = find_launcher_environment()
-    return "jali" if under_launcher is None or under_launcher.size == 1 else f"jali: rank {under_launcher.rank}"
+    return (
+        "jali" if under_launcher is None or under_launcher.size == 1 else f"jali: rank {under_launcher.rank}"
+    )

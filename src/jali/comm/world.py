@@ -83,7 +83,11 @@ def _communicator_of_process() -> Communicator:
     choice = settings.current().transport
     expected = expected_ranks()
     under_launcher = find_launcher_environment()
-    launched = (expected or 1) > 1 or (under_launcher is not None and under_launcher.size > 1) or _world_size_if_loaded() > 1
+    launched = (
+        (expected or 1) > 1
+        or (under_launcher is not None and under_launcher.size > 1)
+        or _world_size_if_loaded() > 1
+    )
     if choice == "mpi" or (launched and not choice):
         return _mpi_world(expected)
     if (expected or 1) > 1:
@@ -128,7 +132,11 @@ def _mpi_world(expected: int | None) -> Communicator:
         raise RankError(f"this process is {here}, but MPI {state}")
     size = MPI.COMM_WORLD.Get_size()
     reported_size = under_launcher.size if under_launcher and under_launcher.size > 1 and size == 1 else size
-    wanted, who = (expected, "JALI_EXPECTED_RANKS") if expected else (reported_size, under_launcher.variable if under_launcher else "")
+    wanted, who = (
+        (expected, "JALI_EXPECTED_RANKS")
+        if expected
+        else (reported_size, under_launcher.variable if under_launcher else "")
+    )
     if size != wanted:
         library = MPI.Get_library_version().split("\n")[0].strip("\0 ,")
         raise RankError(

@@ -26,8 +26,8 @@ import numpy as np
 from jali import comm
 from jali.amounts import counted
 from jali.arrays import DistributedArray, Partition
-from jali.arrays.layout import even_split
 from jali.arrays.array_namespaces import namespace_of
+from jali.arrays.layout import even_split
 from jali.arrays.philox import philox, uniform
 from jali.errors import ParameterError
 from jali.examples import AtMost, Expected, Found, Near, Of, Options, Sizes, on_host, timing
@@ -191,7 +191,10 @@ class Degridding:
         there = np.ascontiguousarray(on_host(y), self.dtype)
         n = self.p.pixels
         found = self.gridder.vis2dirty(
-            vis=there.view(np.complex128).reshape(-1, self.p.channels), npix_x=n, npix_y=n, **self._gridder_options()
+            vis=there.view(np.complex128).reshape(-1, self.p.channels),
+            npix_x=n,
+            npix_y=n,
+            **self._gridder_options(),
         )
         return namespace_of(y).from_host(np.asarray(found).reshape(-1), y)
 
@@ -286,7 +289,8 @@ def solve(p: RadioParameters, options: Options) -> Found:
     for name, x in (("least squares", least.x), ("sparse", sparse)):
         numbers[f"residual over noise, {name}"] = float((A @ x - data).norm()) / (expected_noise or 1.0)
     series = {
-        f"fluxes, {name}": [flux(image, *position) for position in apertures(p)] for name, image in images.items()
+        f"fluxes, {name}": [flux(image, *position) for position in apertures(p)]
+        for name, image in images.items()
     }
     return Found(
         numbers,

@@ -217,7 +217,9 @@ def synthesize(
     real = PRECISIONS[precision]
     complex_type = np.dtype(f"c{2 * real.itemsize}")
     ranks, shape = plan.layout.communicator, plan.result_layout.local_shape
-    spectra = [DistributedArray.of(plan.result_layout, namespace.empty(shape, complex_type)) for _ in range(3)]
+    spectra = [
+        DistributedArray.of(plan.result_layout, namespace.empty(shape, complex_type)) for _ in range(3)
+    ]
     modes = Modes(plan, spectra[0].local)
     counts = modes.modes_of_shells(ranks)
     table = np.zeros(modes.shells)
@@ -384,7 +386,10 @@ def solve(p: TurbulenceParameters, options: Options) -> Found:
     n = plan.layout.shape[0]
     distances = 2 * math.pi / n * np.arange(n // 2 + 1)
     structure = found.structure(distances)
-    arrays: dict[str, Any] = {"distances": distances, "slice": on_host(field[0].global_index[:, :, 0].asarray())}
+    arrays: dict[str, Any] = {
+        "distances": distances,
+        "slice": on_host(field[0].global_index[:, :, 0].asarray()),
+    }
     if target is not None:
         arrays["target"] = target.energy
     if math.prod(plan.layout.shape) <= MOST_GATHERED:

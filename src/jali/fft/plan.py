@@ -12,13 +12,13 @@ import numpy as np
 
 from jali import graph_recorder
 from jali.arrays import DistributedArray, Layout, layout_of
+from jali.arrays.array_namespaces import is_complex, may_overlap, namespace_of
 from jali.arrays.exchange import check_workspace
 from jali.arrays.layout import Shape, even_split
-from jali.arrays.array_namespaces import is_complex, namespace_of, may_overlap
-from jali.arrays.recorded import assign, contiguous, converted, is_recorded, multiply
 from jali.arrays.piece_exchange import meet
-from jali.comm.validation import each, integer
+from jali.arrays.recorded import assign, contiguous, converted, is_recorded, multiply
 from jali.comm.device_of_array import gpu_of, is_on_device, memory_of
+from jali.comm.validation import each, integer
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.fft import steps as made
 from jali.fft.providers import PROVIDERS, Resources, provider_for

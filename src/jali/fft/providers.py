@@ -275,7 +275,9 @@ class Vendor(Provider):
         shapes = tuple(x.shape), tuple(out.shape)
         strides = namespace.strides(x), namespace.strides(out)
         one, left = real_pass(kind, axes, shapes, strides)
-        return (one, left) if self._fits(one, x, out, resources) else real_pass(kind, axes, shapes, strides, 1)
+        return (
+            (one, left) if self._fits(one, x, out, resources) else real_pass(kind, axes, shapes, strides, 1)
+        )
 
     def _fits(self, one: Pass, x: Any, out: Any, resources: Resources) -> bool:
         if resources.workspace is None or len(one.form.extents) == 1:

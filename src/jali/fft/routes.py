@@ -149,7 +149,10 @@ def alike(layout: Layout, shape: Shape) -> Layout:
         else:
             stride = math.prod(layout.grid[number + 1 :])
             splits.append(
-                tuple(layout.local_shapes[coordinate * stride][axis] for coordinate in range(layout.grid[number]))
+                tuple(
+                    layout.local_shapes[coordinate * stride][axis]
+                    for coordinate in range(layout.grid[number])
+                )
             )
     shapes = []
     for extents in itertools.product(*splits):

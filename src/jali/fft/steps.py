@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from jali.arrays.array_namespaces import ArrayNamespace, namespace_of
 from jali.arrays.exchange import BoxExchange
 from jali.arrays.layout import Box, Layout, Shape
-from jali.arrays.array_namespaces import ArrayNamespace, namespace_of
 from jali.arrays.recorded import assign, contiguous, copied, multiply
-from jali.fft.providers import Resources, Provider
+from jali.fft.providers import Provider, Resources
 
 Axes = tuple[int, ...]
 
@@ -192,7 +192,9 @@ class Redistribute(Step):
 
     def __init__(self, before: Layout, after: Layout, workspace: int | None) -> None:
         self.before, self.after = before, after
-        self.there = BoxExchange(before.communicator, before.boxes, after.boxes, workspace=workspace, keep=True)
+        self.there = BoxExchange(
+            before.communicator, before.boxes, after.boxes, workspace=workspace, keep=True
+        )
         self.back = self.there.reversed()
 
     def __repr__(self) -> str:

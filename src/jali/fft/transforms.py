@@ -28,9 +28,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from jali.arrays import DistributedArray
+from jali.arrays.array_namespaces import namespace_of
 from jali.arrays.exchange import BoxExchange
 from jali.arrays.layout import Box
-from jali.arrays.array_namespaces import namespace_of
 from jali.arrays.recorded import assign
 from jali.errors import ParameterError, ShapeError
 from jali.fft.fields import transformed_field

@@ -92,7 +92,9 @@ def checked_and_sealed(
             for name, part in parts.items()
         ]
         checked_path(path)
-    plan = repr([format, *((one.name, one.shape, parts[one.name].dtype.str, one.metadata) for one in outlines)])
+    plan = repr(
+        [format, *((one.name, one.shape, parts[one.name].dtype.str, one.metadata) for one in outlines)]
+    )
     if len(set(ranks.gather_bytes(hashlib.sha256(plan.encode()).digest()))) > 1:
         raise ParameterError("ranks disagree on the arrays to be written into a file")
     check_tiling(ranks, box, extents)
@@ -285,7 +287,9 @@ def _opened(path: str, outline: Outline, verify: bool) -> Outline:
             f"{what}: what stands beside the array is not what jali writes; verify=False ignores it"
         )
     if metadata.get("version") != _VERSION:
-        raise FileFormatError(f"{what}: version {shown(metadata.get('version'), 20)}, this jali reads {_VERSION}")
+        raise FileFormatError(
+            f"{what}: version {shown(metadata.get('version'), 20)}, this jali reads {_VERSION}"
+        )
     if not intact:
         raise FileFormatError(
             f"{what}: the seal does not belong to what the file says of the array: damaged, or changed by another program; "

@@ -23,7 +23,7 @@ from jali.files import checked_path, reading, require_memory, shown
 from .boxes import Box, SiteRecords, boxes_tile, site_coordinates
 from .checksums import Checksum
 from .formats import RECOGNISED_BY, Format, formats, milc
-from .links import DIRECTIONS, Expected, Contents, first_non_finite
+from .links import DIRECTIONS, Contents, Expected, first_non_finite
 from .parallel import RankGroup, SingleRank, together
 from .writing import explained
 

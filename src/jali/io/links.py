@@ -126,7 +126,9 @@ class Expected:
     precision: int | None = None
 
     @classmethod
-    def checked(cls, lattice: Sequence[int] | None, group: str | int | None, precision: int | None) -> Expected:
+    def checked(
+        cls, lattice: Sequence[int] | None, group: str | int | None, precision: int | None
+    ) -> Expected:
         """Read the arguments of `open_configuration`; raise `ParameterError` where they make no sense."""
         if lattice is not None:
             lattice = tuple(int(size) for size in lattice)

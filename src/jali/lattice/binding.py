@@ -20,9 +20,9 @@ from jali.codegen.writer import KernelParameter, Lowering
 from jali.comm import checking
 from jali.errors import LayoutError
 from jali.lattice.field import Field
+from jali.lattice.launch_layout import LaunchLayout
 from jali.lattice.overflow import OverflowCount
 from jali.lattice.sums import gathering_of
-from jali.lattice.launch_layout import LaunchLayout
 from jali.tune import DEFAULT_LAUNCH, LaunchConfig
 
 

@@ -30,9 +30,9 @@ from jali.lattice.domain import Domain
 from jali.lattice.expressions import PendingSum, constant, number
 from jali.lattice.field import Field
 from jali.lattice.launch_text import explain_launch
-from jali.lattice.overflow import raise_on_all_ranks
 from jali.lattice.lowering import bind
-from jali.lattice.scalars import Scalar, address_of, scalars_of_parts, evaluate_arguments
+from jali.lattice.overflow import raise_on_all_ranks
+from jali.lattice.scalars import Scalar, address_of, evaluate_arguments, scalars_of_parts
 from jali.lattice.sums import (
     Sums,
     as_reals,
@@ -40,8 +40,8 @@ from jali.lattice.sums import (
     check_occupied,
     check_scalars,
     entries_of,
-    raise_if_left_out,
     in_requested_types,
+    raise_if_left_out,
 )
 from jali.lattice.sums_of_ranks import SumsOfRanks, why_ranks_need_the_host
 from jali.lattice.tables import Tables
@@ -369,7 +369,9 @@ class BoundCall:
                     recorder.written += nodes
                     run = functools.partial(launch.run_into, block)
                 saved = kernel.parameters.copy() if kernel.scalar_parameters else None
-                recorder.operations.append(graph_recorder.Operation(_Repeated(kernel, run, saved), launch.rehearse))
+                recorder.operations.append(
+                    graph_recorder.Operation(_Repeated(kernel, run, saved), launch.rehearse)
+                )
                 recorder.launches.append(launch)
                 recorder.changing += [
                     (kernel.fields[slot].storage, kernel.sites.parities)

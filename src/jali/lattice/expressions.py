@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from jali import _core, graph_recorder
-from jali.lattice.overflow import Count, unreported_overflow, raise_if_overflow
+from jali.lattice.overflow import Count, raise_if_overflow, unreported_overflow
 
 THREADS = 128  # of the block that computes expressions; they load the words of sums together
 MOST_SUMS = 16  # doubles of one call that stay on a device: their words meet in the memory of a block
@@ -69,12 +69,12 @@ class Node:
         "__weakref__",
         "args",
         "dependents",
-        "op",
         "location",
+        "op",
+        "overflow_counts",
+        "recorder",
         "sources",
         "sum",
-        "recorder",
-        "overflow_counts",
         "value",
     )
 
@@ -100,7 +100,9 @@ class Node:
         for source in self.sources:
             assert source.dependents is not None
             source.dependents.add(self)
-        self.recorder = graph_recorder.current() if graph_recorder.recorders else None  # of the graph that it is part of
+        self.recorder = (
+            graph_recorder.current() if graph_recorder.recorders else None
+        )  # of the graph that it is part of
         if self.recorder is not None and args:
             self.recorder.made.append(weakref.ref(self))
 
@@ -362,5 +364,7 @@ def read_nodes(gpu: Any, nodes: Sequence[Node]) -> list[float]:
             gpu.record(event)
         event.wait()
     if any(n.overflow_counts for n in nodes):
-        raise_if_overflow(*unreported_overflow(dict.fromkeys(count for n in nodes for count in n.overflow_counts)))
+        raise_if_overflow(
+            *unreported_overflow(dict.fromkeys(count for n in nodes for count in n.overflow_counts))
+        )
     return [n.location[0].value(n.location[1]) for n in nodes if n.location is not None]

@@ -25,7 +25,14 @@ from jali.lattice.boundary import Boundary
 from jali.lattice.expressions import perform
 from jali.lattice.field_arithmetic import FieldArithmetic, FieldExpression
 from jali.lattice.indexing import OnlyOfArraysError, Part, Selection, select, with_first_direction_first
-from jali.lattice.overflow import Count, OverflowCount, PastOverflow, unreported_overflow, raise_if_overflow, raise_on_all_ranks
+from jali.lattice.overflow import (
+    Count,
+    OverflowCount,
+    PastOverflow,
+    raise_if_overflow,
+    raise_on_all_ranks,
+    unreported_overflow,
+)
 from jali.lattice.scalars import Scalar
 
 if TYPE_CHECKING:
@@ -438,7 +445,11 @@ class Field(FieldArithmetic):
         if array.shape != wanted:
             raise LayoutError(f"this rank's box of {self.name} has shape {wanted}, the array {array.shape}")
         self._writable()
-        if self.borrowed is not None and lattice.gpu is None and np.may_share_memory(array, self.borrowed.memory):
+        if (
+            self.borrowed is not None
+            and lattice.gpu is None
+            and np.may_share_memory(array, self.borrowed.memory)
+        ):
             array = array.copy()
         sites, overflow = self._encoded(with_first_direction_first(array, lattice.ndim))
         raise_if_overflow(overflow, f"setting {self.name} from Python")
@@ -525,7 +536,9 @@ class Field(FieldArithmetic):
                 else:
                     new[mine.inside] = encoded
             if self.stored.counts(self.precision):
-                raise_on_all_ranks(lattice.communicator, [PastOverflow(f"setting {self.name} from Python", overflow)])
+                raise_on_all_ranks(
+                    lattice.communicator, [PastOverflow(f"setting {self.name} from Python", overflow)]
+                )
             if mine is not None:
                 new = np.ascontiguousarray(new)
                 if self._is_box(mine):

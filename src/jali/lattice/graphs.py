@@ -15,10 +15,10 @@ from typing import Any
 from jali import _core, graph_recorder
 from jali.errors import ParameterError, RecordingError
 from jali.files import value_shown
-from jali.lattice.expressions import in_order, evaluate
+from jali.graph_recorder import GraphRecorder, line
+from jali.lattice.expressions import evaluate, in_order
 from jali.lattice.lattice import Lattice
 from jali.lattice.scalars import Condition, read
-from jali.graph_recorder import GraphRecorder, line
 
 CHECK_INTERVAL = 8  # repetitions on a device between two checks of a condition, if nobody says how many
 
@@ -33,7 +33,9 @@ class Graph:
             with recorder, _recorded(lattice):
                 self.result = step()
                 left = [node for pending in recorder.sums if not pending.taken for node in pending.nodes]
-                evaluate(lattice.gpu, [*left, *(node for made in recorder.made if (node := made()) is not None)])
+                evaluate(
+                    lattice.gpu, [*left, *(node for made in recorder.made if (node := made()) is not None)]
+                )
             for node in recorder.written:
                 node.changes()
             recorder.launches = list(dict.fromkeys(recorder.launches))
@@ -128,7 +130,9 @@ class Graph:
 
     def _prepare(self) -> None:
         """What was made of numbers that change now, and sums of launches that run now, get their values."""
-        waiting = [n for source in self._recorder.written for n in source.dependents or () if n.location is None]
+        waiting = [
+            n for source in self._recorder.written for n in source.dependents or () if n.location is None
+        ]
         evaluate(self.lattice.gpu, waiting)
         for bound in self._recorder.bound:
             bound.take_sums()
@@ -152,7 +156,13 @@ class Graph:
         ranks it must be made of reproducible sums, since all ranks leave together. Raises ParameterError.
         """
         _check("at_most", at_most, 0)
-        every = check_interval if check_interval is not None else 1 if self.lattice.gpu is None else CHECK_INTERVAL
+        every = (
+            check_interval
+            if check_interval is not None
+            else 1
+            if self.lattice.gpu is None
+            else CHECK_INTERVAL
+        )
         _check("check_interval", every, 1)
         if isinstance(condition, Condition) and condition.parts[0] not in self._recorder.written:
             raise ParameterError(

@@ -22,10 +22,10 @@ from jali.lattice.arrays import in_rows
 from jali.lattice.binding import BoundKernel, Chosen, bind_kernel
 from jali.lattice.domain import Domain
 from jali.lattice.field import Field
+from jali.lattice.launch_layout import LaunchLayout, check_arrays, launch_layout_of
 from jali.lattice.prefetch import Prefetch, prefetch_of
 from jali.lattice.races import check_races
 from jali.lattice.tuning import tunings_of
-from jali.lattice.launch_layout import LaunchLayout, check_arrays, launch_layout_of
 from jali.tune import DEFAULT_LAUNCH, LaunchConfig
 
 MOST_CODED = (
@@ -55,7 +55,9 @@ def bind(
         if launch_layout.rows
         else prefetch_of(analysed.analysis.reads, fields, lattice, launch_layout.blocks.lanes)
     )
-    lowered = lower(analysed, _lowering(analysed, fields, lattice, launch_layout, sites, sums, prefetch, by_address))
+    lowered = lower(
+        analysed, _lowering(analysed, fields, lattice, launch_layout, sites, sums, prefetch, by_address)
+    )
     tunings = tunings_of(write(lowered).kernel, program, lattice, sites, launch_layout.layout)
     compiled = functools.partial(_compiled, lowered, lattice.gpu)
     crosses = lattice.gpu is not None and lattice.communicator.size > 1 and analysed.stencil

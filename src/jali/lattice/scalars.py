@@ -13,7 +13,7 @@ from typing import Any
 from jali import graph_recorder
 from jali.errors import LayoutError, ParameterError
 from jali.files import value_shown
-from jali.lattice.expressions import Node, Location, compute, constant, read_nodes, evaluate
+from jali.lattice.expressions import Location, Node, compute, constant, evaluate, read_nodes
 
 MOST_POWER = 64
 

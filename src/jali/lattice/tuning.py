@@ -390,7 +390,11 @@ def recordable_policies(kernels: Sequence[Any]) -> Iterator[None]:
 
 def _recordable_policy(kernel: Any) -> tuple[str, str]:
     """A policy, and why these devices could not have the kernel's own; empty where that only cannot be recorded."""
-    core, own, requested = kernel.lattice.communicator.core, kernel.launch.policy, settings.current().halo_policy
+    core, own, requested = (
+        kernel.lattice.communicator.core,
+        kernel.launch.policy,
+        settings.current().halo_policy,
+    )
     policies = {policy[0]: policy[2] for policy in _core.halo_policies(kernel.lattice.gpu.kind)}
     trouble = ""
     reasons = []

@@ -44,7 +44,12 @@ class Choice:
 
 
 def simulate_collective(
-    machine: Machine, collective: str, size: float, parameters: FormParameters, root: int = 0, core: Any = None
+    machine: Machine,
+    collective: str,
+    size: float,
+    parameters: FormParameters,
+    root: int = 0,
+    core: Any = None,
 ) -> Result:
     """Simulates a standard collective of a payload p * d of `size` bytes with these parameters."""
     core = machine.core() if core is None else core

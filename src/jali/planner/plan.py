@@ -304,7 +304,9 @@ def hierarchy_of(ranks: int, hierarchy: Any) -> _core.Hierarchy:
             f"hierarchy {value_shown(hierarchy)}; give factors like (4, 8), group sizes like [[3, 5]], 'flat' or 'binary'"
         )
     if all(isinstance(sizes, Iterable) and not isinstance(sizes, str) for sizes in levels):
-        sizes = [[validation.whole("a group's size in hierarchy", n) for n in of_level] for of_level in levels]
+        sizes = [
+            [validation.whole("a group's size in hierarchy", n) for n in of_level] for of_level in levels
+        ]
         return _core.Hierarchy.from_sizes(ranks, sizes)
     return _core.Hierarchy(ranks, [validation.whole("a factor of hierarchy", n) for n in levels])
 

@@ -24,7 +24,10 @@ def collectives_before_graphs(communicator: Communicator) -> _core.Collectives:
 
 
 def record(
-    recorder: graph_recorder.GraphRecorder, running: RunningPlan, there: _core.GpuPlan, buffers: tuple[Any, ...]
+    recorder: graph_recorder.GraphRecorder,
+    running: RunningPlan,
+    there: _core.GpuPlan,
+    buffers: tuple[Any, ...],
 ) -> None:
     """Appends a run on arrays of a device to a graph."""
     what = f"a plan of {there.what}"

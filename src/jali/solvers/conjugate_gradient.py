@@ -130,7 +130,9 @@ def cg(
         if (value is not None or name == "maxiter") and ((number := integer(value)) is None or number < 1):
             raise ParameterError(f"cg: {name} is a positive whole number, not {value_shown(value)}")
     if check_interval is not None and check_interval > 1 and not vectors.repeats(b):
-        raise ParameterError(f"check_interval={check_interval}, but operations on these vectors cannot be recorded")
+        raise ParameterError(
+            f"check_interval={check_interval}, but operations on these vectors cannot be recorded"
+        )
     if is_operator(A):
         b, x0 = widened(b, A, x0), None if x0 is None else widened(x0, A, b)
     if x0 is not None:

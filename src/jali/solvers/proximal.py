@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.array_namespaces import namespace_of, may_overlap
+from jali.arrays.array_namespaces import may_overlap, namespace_of
 from jali.arrays.stacked import StackedDistributedArray
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown

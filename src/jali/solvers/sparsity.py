@@ -173,7 +173,9 @@ class ISTA(Solver):
             raise ParameterError(
                 f"{type(self).__name__}: eigs_options may have maxiter, a positive whole number, and rtol; it is {value_shown(options)}"
             )
-        found = largest(lambda v: self.adjoint(self.forward(v)), x, power_options["maxiter"], power_options["rtol"])
+        found = largest(
+            lambda v: self.adjoint(self.forward(v)), x, power_options["maxiter"], power_options["rtol"]
+        )
         size = abs(found.eigenvalue)
         if size == 0:
             raise SolverError(f"{type(self).__name__}: A^H A is zero, there is no step length; give alpha")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from jali._core import assign_host_vectors, inner_of_host_vectors
-from jali.arrays.array_namespaces import namespace_of, may_overlap
+from jali.arrays.array_namespaces import may_overlap, namespace_of
 from jali.errors import LayoutError, ParameterError
 from jali.files import value_shown
 from jali.lattice.field import Field
@@ -194,7 +194,9 @@ def addable(dtype: Any, other: Any) -> bool:
 
 def _assign_by_library(y: Any, own: Any, terms: Sequence[tuple[Any, Any]]) -> None:
     with namespace_of(y).where(y):
-        terms = [(a, namespace_of(x).copy(x) if may_overlap(x, y) else x) for a, x in terms]  # before y changes
+        terms = [
+            (a, namespace_of(x).copy(x) if may_overlap(x, y) else x) for a, x in terms
+        ]  # before y changes
         if type(own) is int and own == 0:
             y[...] = 0
         elif not (type(own) is int and own == 1):

@@ -23,9 +23,9 @@ from jali.errors import ParameterError
 from jali.torch import tensors as of
 from jali.torch import threads
 from jali.torch.steps import (
+    AllToAll,
     Barrier,
     Broadcast,
-    AllToAll,
     Gathering,
     Reduction,
     ScatteredReduction,

@@ -314,7 +314,9 @@ class CollectiveThread(GroupThread):
             request = work.request
             if not request.captured:
                 self._on_device.append(
-                    _OnStream(request, work.device_and_stream, work.kept, work.what, limit, time.monotonic() + limit)
+                    _OnStream(
+                        request, work.device_and_stream, work.kept, work.what, limit, time.monotonic() + limit
+                    )
                 )
         except ParameterError:
             raise

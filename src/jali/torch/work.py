@@ -115,7 +115,7 @@ class DeviceWork(Work):
     What a graph captures is only made when the graph is launched, so that asking whether it has ended is an error.
     """
 
-    __slots__ = ("_future", "kept", "device_and_stream", "request")
+    __slots__ = ("_future", "device_and_stream", "kept", "request")
 
     def __init__(
         self,
@@ -167,7 +167,9 @@ class DeviceWork(Work):
 
     def get_future(self) -> torch.futures.Future:
         if self._future is None:
-            future: torch.futures.Future = torch.futures.Future(devices=[torch.device("cuda", self.device_and_stream[0])])
+            future: torch.futures.Future = torch.futures.Future(
+                devices=[torch.device("cuda", self.device_and_stream[0])]
+            )
             with torch.cuda.stream(_stream_of(*self.device_and_stream)):  # whose event the future takes
                 future.set_result(self._tensors)
             self._future = future

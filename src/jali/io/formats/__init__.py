@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from jali.registry import entry_names
 
-from ..links import Expected, Contents
+from ..links import Contents, Expected
 
 RECOGNISED_BY = 24
 """Bytes at the beginning of a file by which it is recognised."""

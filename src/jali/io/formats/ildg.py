@@ -28,8 +28,8 @@ from ..checksums import SiteCrc
 from ..lime import MAGIC, MESSAGE_BEGIN, MESSAGE_END, Record, padded, record, record_header, scan_records
 from ..links import (
     DIRECTIONS,
-    Expected,
     Contents,
+    Expected,
     LinkStorage,
     check_payload_size,
     checked_metadata,

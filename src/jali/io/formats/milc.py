@@ -13,7 +13,7 @@ from jali.errors import FileFormatError
 
 from ..boxes import SiteRecords
 from ..checksums import RotatedWords
-from ..links import Expected, Contents, LinkStorage, check_payload_size, portable_metadata
+from ..links import Contents, Expected, LinkStorage, check_payload_size, portable_metadata
 from . import Format
 
 MAGIC = 20103

@@ -23,8 +23,8 @@ from ..boxes import Box, SiteRecords
 from ..checksums import WordSum
 from ..links import (
     DIRECTIONS,
-    Expected,
     Contents,
+    Expected,
     LinkStorage,
     check_payload_size,
     checked_metadata,
