@@ -82,7 +82,7 @@ class SpreadPlan:
     def __str__(self) -> str:
         return f"{' x '.join(map(str, self.extents))} numbers on {len(self.ordinals)} devices"
 
-    def copy_to_devices(self, x: np.ndarray) -> None:
+    def load(self, x: np.ndarray) -> None:
         """The values of an array of the host become those of the first array."""
         self._call("XtMemcpy", self._plan, self._parts[0], self._address(x), TO_DEVICES)
 
