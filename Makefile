@@ -19,7 +19,7 @@ PYTHON ?= $(shell for p in $(CANDIDATES); do "$$p" -c '$(USABLE)' >/dev/null 2>&
 ENVIRONMENT = $(PYTHON) tools/environment.py $(VENV)
 BIN = $(VENV)/bin
 
-.PHONY: help demo quick test test-lanes test-ci test-full test-widths test-one-core test-loaded test-gpu test-python test-interposer test-torch test-arrays test-pylops-mpi docs lint format benchmarks clean distclean python \
+.PHONY: help demo quick test test-lanes test-ci test-full test-widths test-one-core test-loaded test-gpu test-python test-interposer test-torch test-arrays test-pylops-mpi docs lint lint-ruff lint-format lint-types lint-cpp format benchmarks clean distclean python \
 	environment-run environment-test environment-docs environment-dev environment-torch
 
 help:
@@ -157,14 +157,24 @@ docs: environment-docs
 	@$(BIN)/python tools/check_site.py site
 	@echo "the documentation is in site/index.html"
 
-# All four run, whatever the first ones say. mypy reads the types of jali._core from a stub that the build makes.
-lint: environment-dev
-	@status=0; \
-	$(BIN)/ruff check . || status=1; \
-	$(BIN)/ruff format --check . || status=1; \
-	$(BIN)/python tools/core_stub.py && $(BIN)/mypy || status=1; \
-	find core examples tests/gpu -name '*.[ch]pp' -print0 | xargs -0 -r $(BIN)/clang-format --dry-run -Werror || status=1; \
-	exit $$status
+# Each check is a target, and a hook of .pre-commit-config.yaml; all of them run, whatever the first ones say.
+LINT = lint-ruff lint-format lint-types lint-cpp
+
+lint:
+	@$(MAKE) --keep-going $(LINT)
+
+lint-ruff: environment-dev
+	@$(BIN)/ruff check .
+
+lint-format: environment-dev
+	@$(BIN)/ruff format --check .
+
+# mypy reads the types of jali._core from a stub that the build makes.
+lint-types: environment-dev
+	@$(BIN)/python tools/core_stub.py && $(BIN)/mypy
+
+lint-cpp: environment-dev
+	@find core examples tests/gpu -name '*.[ch]pp' -print0 | xargs -0 -r $(BIN)/clang-format --dry-run -Werror
 
 format: environment-dev
 	@$(BIN)/python tools/parameters_page.py

@@ -652,9 +652,10 @@ class Checkout:
         partial.replace(place / made.name)
         return ""
 
-    def object_of(self, path: Path) -> bytes:
-        made = list(self.build.glob(f"CMakeFiles/jali.dir/{path.relative_to(self.root)}.o"))
-        return made[0].read_bytes() if made else b""
+    def object_of(self, path: Path) -> Path | None:
+        """What a source is compiled to; None for a header."""
+        made = self.build / "CMakeFiles" / "jali.dir" / f"{path.relative_to(self.root)}.o"
+        return made if made.exists() else None
 
     def fresh_work(self) -> None:
         """Kernels that were compiled before any mutant are there, of other mutants none."""
@@ -662,8 +663,17 @@ class Checkout:
             shutil.rmtree(self.work / name, ignore_errors=True)
         base = self.work / "base-cache"
         if base.exists():
-            shutil.copytree(base, self.work / "cache", copy_function=os.link)
+            shutil.copytree(base, self.work / "cache")
         (self.work / "tmp").mkdir(parents=True)
+
+    def keep_kernels(self) -> None:
+        """Kernels that a mutant outside of codegen compiled are those of any other one: digests of their texts name them."""
+        base = self.work / "base-cache"
+        base.mkdir(parents=True, exist_ok=True)
+        for made in (self.work / "cache").glob("*.so"):
+            for file in (made.with_suffix(".cpp"), made):
+                if file.exists() and not (base / file.name).exists():
+                    shutil.copy2(file, base / file.name)
 
     def test(self, targets: list[str], seconds: float, single: float, log: Any) -> tuple[str, str, float]:
         """Runs tests until the first failure: "passed", "failed", "hung" (one test) or "late" (all), the test, seconds."""
@@ -688,7 +698,7 @@ class Checkout:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            start_new_session=True,
+            process_group=0,  # of this session, and so of the priority that this process has
         )
         late = False
         try:
@@ -701,14 +711,16 @@ class Checkout:
         if late:
             out, _ = running.communicate()
         took = time.monotonic() - begin
-        print(out[-4000:], file=log, flush=True)
+        print(out[-20000:], file=log, flush=True)
         named = re.findall(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - |$)", out, re.MULTILINE)
         test = re.sub(r"\[.*", "", named[0]) if named else ""
         if late:
             return "late", "", took
-        if "+++ Timeout +++" in out or "Timeout >" in out:
-            stack = re.findall(r'File "[^"]*/(tests/[^"]*/test_[^"]*)", line \d+, in (test_\w+)', out)
-            return "hung", test or ("::".join(stack[-1]) if stack else ""), took
+        if not test:  # the process ended: its stack says where, the inner frames first
+            stack = re.findall(r'File "[^"]*/(tests/[^"]*/test_\w+\.py)", line \d+,? in (\w+)', out)
+            test = "::".join(stack[0]) if stack else ""
+        if "+++ Timeout +++" in out:
+            return "hung", test, took
         if running.returncode in (0, 5):  # all passed, or none was chosen
             return "passed", "", took
         return "failed", test or f"(status {running.returncode})", took
@@ -758,6 +770,8 @@ def killed_by(
             ordered_targets(checkout, folder, mutant["file"]), SECONDS * slow, SECONDS * 0.75 * slow, log
         )
         print(f"  {folder}: {verdict} {test} {took:.0f} s", flush=True)
+        if verdict in ("passed", "failed") and mutant["area"] != "codegen":
+            checkout.keep_kernels()
         if verdict == "passed":
             passed.append(folder)
         elif verdict == "late":
@@ -770,7 +784,7 @@ def killed_by(
 
 def slowness() -> float:
     """On a machine with more to do than it has cores, times are longer."""
-    return min(4.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
+    return min(8.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
 def more(passed: list[str], unfinished: list[str]) -> dict[str, list[str]]:
@@ -781,20 +795,24 @@ def more(passed: list[str], unfinished: list[str]) -> dict[str, list[str]]:
 def applied(checkout: Checkout, mutant: dict[str, Any]) -> Iterator[str]:
     """With a mutant in place; yields "" or what keeps it from being one."""
     path, _, token = find(mutant, checkout.root)
-    before, text = path.read_text(), mutated(path, token)
+    before, text, when = path.read_text(), mutated(path, token), path.stat()
     compiled = path.suffix != ".py"
-    old_object = checkout.object_of(path) if compiled else b""
+    made = checkout.object_of(path) if compiled else None
+    old_object = made.read_bytes() if made else b""
     checkout.write(path, text)
     try:
         why = ""
         if compiled:
             if checkout.compile():
                 why = "does not compile"
-            elif old_object and checkout.object_of(path) == old_object:
+            elif made and made.read_bytes() == old_object:
                 why = "equivalent: the compiler makes the same object file"
         yield why
     finally:
         checkout.write(path, before)
+        if made:  # it need not be compiled again
+            os.utime(path, ns=(when.st_atime_ns, when.st_mtime_ns))
+            made.write_bytes(old_object)
         functions.cache_clear()
 
 
@@ -912,7 +930,12 @@ def verify(checkout: Checkout, chosen: list[dict[str, Any]]) -> int:
     return subprocess.run(command, cwd=checkout.root, env=checkout.environment).returncode
 
 
+def end(*_: object) -> None:
+    raise SystemExit("ended by a signal")
+
+
 def main() -> int:
+    signal.signal(signal.SIGTERM, end)  # mutants are taken back
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -941,6 +964,8 @@ def main() -> int:
     if options.find:
         return find_all(chosen)
     checkout = prepared(options.checkout)
+    if trouble := checkout.compile():
+        raise SystemExit(f"the core cannot be built without a mutant:\n{trouble}")
     if options.make:
         make(checkout, areas, options.record, *(int(word) for word in options.share.split("/")))
         return 0

@@ -379,8 +379,16 @@ def test_missing_compiler_names_what_to_install(directory, monkeypatch, use_sett
     monkeypatch.setenv("PATH", str(directory))
     use_settings(cxx=None)
     monkeypatch.setitem(sys.modules, "ziglang", None)
-    with pytest.raises(CompileError, match=r"need a C\+\+ compiler.*apt install g\+\+.*pip install ziglang"):
+    with pytest.raises(CompileError, match=r"need a C\+\+17 compiler, such as g\+\+ 12") as caught:
         cache.load("probe", text(), 4, "float64")
+    for command in (
+        "apt install g++",
+        "dnf install gcc-c++",
+        "conda-forge gxx",
+        "pip install ziglang",
+        "CXX",
+    ):
+        assert command in str(caught.value)
     use_settings(cxx="no-such-compiler")
     with pytest.raises(CompileError, match="CXX is set to 'no-such-compiler'"):
         cache.load("probe", text(), 4, "float64")

@@ -442,13 +442,13 @@ def test_plans_of_all_rows_refuse_other_buffers(spec: str) -> None:
 
 
 def test_names_of_rows_are_those_of_settings_and_algorithms() -> None:
-    transports = _core.collective_transports(libraries())
+    entries = _core.collective_transports(libraries())
     allowed = {
         spec.name: spec.values for spec in settings.specs() if spec.name in ("device_carrier", "collective")
     }
-    carriers = [name for name, _, carries, _ in transports if carries]
+    carriers = [name for name, _, carries, _ in entries if carries]
     assert re.split(", | or ", allowed["device_carrier"]) == carriers
-    assert list(algorithms.ON_DEVICES) == [name for name, _, _, itself in transports if itself]
+    assert list(algorithms.ON_DEVICES) == [name for name, _, _, itself in entries if itself]
     for name in core_transports_that_do():
         assert name in allowed["collective"]
         jali.settings.current().changed({"collective": f"all_reduce={name}"})

@@ -136,8 +136,9 @@ def _find(cxx: str, path: str) -> Compiler:
         f"CXX is set to {cxx!r}, which is not on the PATH" if cxx else "no c++, g++ or clang++ is on the PATH"
     )
     raise CompileError(
-        f"kernels need a C++ compiler: {requested}. Install one (Debian/Ubuntu: apt install g++; Fedora: dnf install gcc-c++; "
-        "any system: pip install ziglang) or set CXX"
+        f"kernels need a C++17 compiler, such as g++ 12 or clang 14: {requested}. Install one (Debian, Ubuntu: apt install g++; "
+        "Fedora: dnf install gcc-c++; conda: conda install -c conda-forge gxx; without root: pip install ziglang), "
+        "or set CXX to the command that runs one"
     )
 
 
