@@ -23,7 +23,7 @@ from jali.errors import RankError
 
 TESTS = Path(__file__).parent
 # Seconds after which something counts as hanging. No measure of speed: machines are slow, or busy with other things.
-PATIENCE = 600.0
+TIMEOUT = 600.0
 START = "import sys; from jali.comm.launcher import launch; sys.exit(launch(int(sys.argv[1]), sys.argv[2:]))"
 
 
@@ -31,7 +31,7 @@ def run_program(
     command: Sequence[object],
     *,
     status: int | None = 0,
-    timeout: float = PATIENCE,
+    timeout: float = TIMEOUT,
     env: Mapping[str, str] | None = None,
     path: Sequence[Path] = (),
     **options: Any,
@@ -110,7 +110,7 @@ def end_of(process: subprocess.Popen[str], timeout: float) -> tuple[str, str]:
         pytest.fail(f"the program did not end within {timeout} s\n{out}\n{err}")
 
 
-def wait_until(condition: Callable[[], bool], timeout: float = PATIENCE) -> None:
+def wait_until(condition: Callable[[], bool], timeout: float = TIMEOUT) -> None:
     """Return when the condition holds; fails after `timeout` s."""
     end = time.monotonic() + timeout
     while not condition():

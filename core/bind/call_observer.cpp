@@ -31,14 +31,14 @@ class CallObserver {
             return result_of(PyObject_CallFunctionObjArgs(called_.ptr(), frame, callee, nullptr)) ? 0 : -1;
         }
         const auto globals = nb::steal(PyFrame_GetGlobals(frame));
-        const auto [place, first] = known_.try_emplace({code.ptr(), globals.ptr()}, What::ignore);
-        if (first || place->second == What::again) {
+        const auto [known, first] = known_.try_emplace({code.ptr(), globals.ptr()}, What::ignore);
+        if (first || known->second == What::again) {
             const auto answer = result_of(PyObject_CallFunctionObjArgs(entered_.ptr(), frame, nullptr));
             if (!answer) return -1;
-            place->second = meaning(answer);
-            if (place->second == What::report) reported_.insert(code.ptr());
+            known->second = meaning(answer);
+            if (known->second == What::report) reported_.insert(code.ptr());
         }
-        if (place->second == What::aside) aside_ = nb::borrow(reinterpret_cast<PyObject*>(frame));
+        if (known->second == What::aside) aside_ = nb::borrow(reinterpret_cast<PyObject*>(frame));
         return 0;
     }
 
@@ -53,12 +53,12 @@ class CallObserver {
         return What::report;
     }
 
-    struct Place {
+    struct CodeKey {
         PyObject *code, *globals;
-        bool operator==(const Place&) const = default;
+        bool operator==(const CodeKey&) const = default;
     };
     struct Hash {
-        std::size_t operator()(const Place& p) const {
+        std::size_t operator()(const CodeKey& p) const {
             return std::hash<void*>()(p.code) * 31 + std::hash<void*>()(p.globals);
         }
     };
@@ -68,7 +68,7 @@ class CallObserver {
     nb::object entered_, called_;
     nb::object aside_; // a frame; until it returns nothing is heard
     // `entered` keeps code and globals, so no address comes again.
-    std::unordered_map<Place, What, Hash> known_;
+    std::unordered_map<CodeKey, What, Hash> known_;
     std::unordered_set<PyObject*> reported_;
 };
 

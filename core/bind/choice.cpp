@@ -31,10 +31,10 @@ nb::tuple tuples_of(const std::vector<std::vector<int>>& levels) {
 
 // Calls `progress` (None: nobody) and sees whether somebody wants to end the search.
 SearchProgress progress_of(const nb::object& progress) {
-    return [told = nb::handle(progress)](const std::string& what) { // the caller holds it
+    return [reported = nb::handle(progress)](const std::string& what) { // the caller holds it
         nb::gil_scoped_acquire held;
         if (PyErr_CheckSignals() != 0) throw nb::python_error();
-        if (!told.is_none()) told(what);
+        if (!reported.is_none()) reported(what);
     };
 }
 

@@ -92,29 +92,29 @@ std::uintptr_t handle_of(void* stream) {
 class CallArray {
   public:
     // `places` has host_arrays() for those of the host, each at its number, and the stream() of the call.
-    template <class Places>
-    void read(nb::handle object, Places& places, std::size_t number, bool writable) {
-        lent_ = nb::borrow(object);
-        placed = placed_array(object);
-        const bool is_jalis_view = placed != nullptr; // for which nothing has been put in order yet
-        if (placed == nullptr && object.type().ptr() != numpy_array.get().ptr()) {
-            lent_ = places.stream() ? memory_of.get()(object, writable, handle_of(*places.stream()))
+    template <class Owner>
+    void read(nb::handle object, Owner& owner, std::size_t number, bool writable) {
+        borrowed_ = nb::borrow(object);
+        on_device = gpu_array_of(object);
+        const bool is_jalis_view = on_device != nullptr; // for which nothing has been put in order yet
+        if (on_device == nullptr && object.type().ptr() != numpy_array.get().ptr()) {
+            borrowed_ = owner.stream() ? memory_of.get()(object, writable, handle_of(*owner.stream()))
                                     : memory_of.get()(object, writable);
-            placed = placed_array(lent_);
+            on_device = gpu_array_of(borrowed_);
         }
-        if (placed != nullptr) {
-            const bool is_on_stream = places.stream() && placed->owner_stream == handle_of(*places.stream());
+        if (on_device != nullptr) {
+            const bool is_on_stream = owner.stream() && on_device->owner_stream == handle_of(*owner.stream());
             meets_jali = (is_jalis_view && !is_on_stream) ||
-                         placed->owner_stream == handle_of(placed->kind->gpu->stream());
-            rows_ = placed->kind->rows;
-            row_ = placed->kind->row;
+                         on_device->owner_stream == handle_of(on_device->kind->gpu->stream());
+            rows_ = on_device->kind->rows;
+            row_ = on_device->kind->row;
             return;
         }
-        dtype_ = lent_.attr("dtype");
-        HostArray& place = places.host_arrays()[number];
-        if (place.read(lent_) && !place.shape().empty()) {
-            rows_ = place.shape()[0];
-            for (const Py_ssize_t extent : place.shape().subspan(1)) row_ *= extent;
+        dtype_ = borrowed_.attr("dtype");
+        HostArray& host_array = owner.host_arrays()[number];
+        if (host_array.read(borrowed_) && !host_array.shape().empty()) {
+            rows_ = host_array.shape()[0];
+            for (const Py_ssize_t extent : host_array.shape().subspan(1)) row_ *= extent;
             return;
         }
         const nb::object shape = this->shape();
@@ -122,44 +122,44 @@ class CallArray {
             (k == 0 ? rows_ : row_) *= nb::cast<std::int64_t>(shape[k]);
     }
 
-    bool is_read() const { return lent_.is_valid(); }
-    const nb::object& lent() const { return lent_; }
+    bool is_read() const { return borrowed_.is_valid(); }
+    const nb::object& borrowed() const { return borrowed_; }
     // Asked for when all ranks are known to make the same call: raises ParameterError for elements that
     // cannot be sent.
-    DataType type() { return placed != nullptr ? placed->kind->type : element().type; }
-    bool is_boolean() { return placed == nullptr && element().boolean; }
+    DataType type() { return on_device != nullptr ? on_device->kind->type : element().type; }
+    bool is_boolean() { return on_device == nullptr && element().boolean; }
     bool is_alike(const CallArray& other) const {
-        if (placed != nullptr) return placed->kind->type == other.placed->kind->type;
+        if (on_device != nullptr) return on_device->kind->type == other.on_device->kind->type;
         return dtype_.is(other.dtype_) || dtype_.equal(other.dtype_);
     }
     std::int64_t rows() const { return rows_; } // 1 where there are no dimensions
     std::int64_t row() const { return row_; }   // elements of one
     std::int64_t size() const { return rows_ * row_; }
-    nb::object shape() const { return lent_.attr("shape"); }
+    nb::object shape() const { return borrowed_.attr("shape"); }
     std::string shape_text() const { return nb::repr(shape()).c_str(); }
     // The element type in words: NumPy's, or the core's on devices.
-    nb::object kind() const { return placed != nullptr ? placed->kind->element : dtype_; }
+    nb::object kind() const { return on_device != nullptr ? on_device->kind->element : dtype_; }
     std::string kind_text() const { return nb::str(kind()).c_str(); }
 
     // A new array in the same kind of memory, of the same type, with other rows. `kinds` are those of devices
     // that were made before.
     nb::object like(std::optional<std::int64_t> rows, OtherRows& kinds) const {
-        if (placed == nullptr) {
+        if (on_device == nullptr) {
             return numpy_empty.get()(rows ? with_rows(*rows) : nb::tuple(shape()), dtype_);
         }
         const auto make = [&] {
-            return std::make_shared<const ArrayKind>(placed->kind->gpu_object, with_rows(*rows),
-                                                     nb::cast<std::string>(placed->kind->element));
+            return std::make_shared<const ArrayKind>(on_device->kind->gpu_object, with_rows(*rows),
+                                                     nb::cast<std::string>(on_device->kind->element));
         };
-        PlacedArray array =
-            PlacedArray::like(rows ? kinds.find(placed->kind, *rows, make) : placed->kind, "collective");
+        GpuArray array =
+            GpuArray::like(rows ? kinds.find(on_device->kind, *rows, make) : on_device->kind, "collective");
         nb::object made = nb::inst_alloc(device_array.get());
-        new (nb::inst_ptr<PlacedArray>(made)) PlacedArray(std::move(array));
+        new (nb::inst_ptr<GpuArray>(made)) GpuArray(std::move(array));
         nb::inst_mark_ready(made);
         return made;
     }
 
-    const PlacedArray* placed = nullptr;
+    const GpuArray* on_device = nullptr;
     bool meets_jali = false; // who uses it does so on jali's stream
 
   private:
@@ -176,7 +176,7 @@ class CallArray {
         return *element_;
     }
 
-    nb::object lent_;  // what holds the memory
+    nb::object borrowed_;  // what holds the memory
     nb::object dtype_; // on the host
     std::shared_ptr<const HostElement> element_;
     std::int64_t rows_ = 1, row_ = 1;
@@ -285,7 +285,7 @@ class PreparedCall {
     }
 
     nb::object new_result(std::optional<std::int64_t> rows) {
-        if (stream_ && input_.placed != nullptr) refuse("a result on another stream than jali's needs `out`");
+        if (stream_ && input_.on_device != nullptr) refuse("a result on another stream than jali's needs `out`");
         return input_.like(rows, calls_.other_rows);
     }
 
@@ -295,11 +295,11 @@ class PreparedCall {
     }
 
     static void check_alike(const CallArray& target, const CallArray& data) {
-        if ((target.placed != nullptr) != (data.placed != nullptr))
+        if ((target.on_device != nullptr) != (data.on_device != nullptr))
             refuse("one array is in device memory and one in host memory; give both in the same");
-        if (target.placed != nullptr && target.placed->kind->gpu != data.placed->kind->gpu)
-            refuse("one array is on " + data.placed->kind->gpu->name() + " and one on " +
-                   target.placed->kind->gpu->name() + "; give both on the same device");
+        if (target.on_device != nullptr && target.on_device->kind->gpu != data.on_device->kind->gpu)
+            refuse("one array is on " + data.on_device->kind->gpu->name() + " and one on " +
+                   target.on_device->kind->gpu->name() + "; give both on the same device");
         if (!target.is_alike(data))
             refuse("the result is to be " + target.kind_text() + ", but " + data.kind_text() +
                    " is sent; make them alike");
@@ -506,18 +506,18 @@ class PreparedCall {
     nb::tuple arrays() const {
         nb::list all;
         for (std::size_t k = 0; k < buffers(); ++k)
-            all.append(buffer(k) != nullptr ? buffer(k)->lent() : nb::object(nb::none()));
+            all.append(buffer(k) != nullptr ? buffer(k)->borrowed() : nb::object(nb::none()));
         return nb::tuple(all);
     }
 
     nb::object start() {
-        const PlacedArray* placed = any_array().placed;
-        if (stream_ && placed == nullptr)
+        const GpuArray* on_device = any_array().on_device;
+        if (stream_ && on_device == nullptr)
             refuse("`stream` is for arrays in device memory; these are in the host's");
         const nb::object recorded = recorder();
         if (!recorded.is_none()) {
-            if (placed == nullptr || !blocks_)
-                refuse_call((std::string(name_) + (placed == nullptr ? "" : " with blocking=False")).c_str());
+            if (on_device == nullptr || !blocks_)
+                refuse_call((std::string(name_) + (on_device == nullptr ? "" : " with blocking=False")).c_str());
             if (stream_)
                 refuse_recorded("a collective on a stream of its own is started",
                                 "leave the stream to the graph");
@@ -529,14 +529,14 @@ class PreparedCall {
             calls_.there = nb::cast<std::shared_ptr<Collectives>>(asked_of_python("make_collectives")(
                 nb::cast(calls_.ranks), communicator_.attr("sharing_memory"),
                 "the first " + std::string(name_)));
-        if (explains_) return explanation(placed);
-        if (placed == nullptr) return start_on_host();
+        if (explains_) return explanation(on_device);
+        if (on_device == nullptr) return start_on_host();
         if (!recorded.is_none()) {
-            const nb::object there = nb::cast(collectives_on(*calls_.there, placed->kind->gpu_object));
+            const nb::object there = nb::cast(collectives_on(*calls_.there, on_device->kind->gpu_object));
             asked_of_python("record")(recorded, there, nb::cast(call_), arrays());
             return result_;
         }
-        return start_on_device(*placed->kind);
+        return start_on_device(*on_device->kind);
     }
 
     // As it was given: what is wrong with it on one rank alone is heard of by all.
@@ -545,17 +545,17 @@ class PreparedCall {
             return a_[which].ptr() != nullptr ? nb::borrow(a_[which]) : std::move(otherwise);
         };
         asked_of_python("compare")(
-            nb::cast(calls_.ranks), std::string(name_), any_array().kind(), any_array().placed != nullptr,
+            nb::cast(calls_.ranks), std::string(name_), any_array().kind(), any_array().on_device != nullptr,
             call_.counts, call_.root, call_.in_place, given(op, nb::none()), given(algorithm, nb::none()),
             given(reproducible, nb::bool_(false)), given(commutative, nb::bool_(true)));
     }
 
-    nb::object explanation(const PlacedArray* placed) {
-        if (placed == nullptr) {
+    nb::object explanation(const GpuArray* on_device) {
+        if (on_device == nullptr) {
             const CollectiveChoice choice = calls_.there->algorithm_of(call_);
             return nb::cast(text_of(choice.spec) + " (" + choice.why + ")");
         }
-        DeviceCollectives& there = *collectives_on(*calls_.there, placed->kind->gpu_object);
+        DeviceCollectives& there = *collectives_on(*calls_.there, on_device->kind->gpu_object);
         std::string text;
         {
             nb::gil_scoped_release released;
@@ -572,7 +572,7 @@ class PreparedCall {
         }
         std::array<nb::handle, 2> objects{};
         for (std::size_t k = 0; k < buffers(); ++k)
-            objects[k] = buffer(k) != nullptr ? nb::handle(buffer(k)->lent()) : nb::handle(Py_None);
+            objects[k] = buffer(k) != nullptr ? nb::handle(buffer(k)->borrowed()) : nb::handle(Py_None);
         const auto addresses = host_arrays().fit(*plan, {objects.data(), buffers()});
         if (blocks_) {
             run_on_host(*plan, addresses);
@@ -594,11 +594,11 @@ class PreparedCall {
             nb::gil_scoped_release released;
             plan = there.plan_of(call_, checks_);
         }
-        std::array<const PlacedArray*, 2> placed{};
+        std::array<const GpuArray*, 2> on_device{};
         for (std::size_t k = 0; k < buffers(); ++k)
-            placed[k] = buffer(k) != nullptr ? buffer(k)->placed : nullptr;
+            on_device[k] = buffer(k) != nullptr ? buffer(k)->on_device : nullptr;
         std::array<GpuAddress, 2> addresses{};
-        fit_on_device(*plan, {placed.data(), buffers()}, addresses.data());
+        fit_on_device(*plan, {on_device.data(), buffers()}, addresses.data());
         Gpu& gpu = *plan->gpu();
         void* const on = stream_.value_or(gpu.stream());
         DeviceRequest request;
@@ -613,7 +613,7 @@ class PreparedCall {
             if (meets_jali) gpu.wait_for(on);
             if (!blocks_) request = DeviceRequest::begun(plan->gpu(), on);
         }
-        if (!stream_) let_owners_go_on({placed.data(), buffers()});
+        if (!stream_) let_owners_go_on({on_device.data(), buffers()});
         if (checks_ && blocks_) {
             nb::gil_scoped_release released;
             there.report_overflows(call_);

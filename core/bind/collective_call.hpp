@@ -1,7 +1,7 @@
 // A call of a collective of a communicator from Python, whose arguments have been told apart by name.
 #pragma once
 
-#include "bind/placed_array.hpp"
+#include "bind/gpu_array.hpp"
 #include "collective/collectives.hpp"
 
 #include <array>

@@ -126,8 +126,8 @@ PyObject* call_with_self_named(PyObject* object, PyObject* const* given, PyObjec
 }
 
 // Of a communicator, which goes first, and its arguments.
-using Deed = decltype(&call_from_python);
-PyObject* do_collective(const CollectiveMethod* method, Deed deed, PyObject* const* given,
+using StepRole = decltype(&call_from_python);
+PyObject* do_collective(const CollectiveMethod* method, StepRole role, PyObject* const* given,
                         std::size_t flagged, PyObject* names) {
     const auto positional = static_cast<std::size_t>(PyVectorcall_NARGS(flagged));
     const std::size_t words = names == nullptr ? 0 : PyTuple_GET_SIZE(names);
@@ -145,7 +145,7 @@ PyObject* do_collective(const CollectiveMethod* method, Deed deed, PyObject* con
             throw nb::type_error((name + " is a method of jali.comm.Communicator, not of a " +
                                   nb::type_name(nb::handle(given[0]).type()).c_str())
                                      .c_str());
-        return deed(*nb::inst_ptr<CollectiveCalls>(calls), given[0], method->signature->collective, arguments)
+        return role(*nb::inst_ptr<CollectiveCalls>(calls), given[0], method->signature->collective, arguments)
             .release()
             .ptr();
     } catch (nb::python_error& error) {

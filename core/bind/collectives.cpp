@@ -85,10 +85,10 @@ void bind_collectives(nb::module_& m) {
 
     m.def(
         "compare_calls",
-        [](Communicator& ranks, std::vector<std::pair<std::string, std::string>> facts, std::string place) {
-            compare_calls(ranks, {std::move(facts), std::move(place)});
+        [](Communicator& ranks, std::vector<std::pair<std::string, std::string>> facts, std::string location) {
+            compare_calls(ranks, {std::move(facts), std::move(location)});
         },
-        "ranks"_a, "facts"_a, "place"_a, nb::call_guard<nb::gil_scoped_release>(),
+        "ranks"_a, "facts"_a, "location"_a, nb::call_guard<nb::gil_scoped_release>(),
         "ParameterError on every rank unless all have these facts, key and value; `place` is told. "
         "Collective.");
 
@@ -136,16 +136,16 @@ void bind_collectives(nb::module_& m) {
              "ranks"_a, "share_memory"_a, "what"_a,
              "Collective. `share_memory()` makes the same ranks' communicator for which those of one host "
              "share memory; `what` says in errors which call makes this.")
-        .def_prop_ro("carriers",
+        .def_prop_ro("transports",
                      [](const Collectives& self) {
-                         return std::vector<MessageSpace::Carrier>(self.carriers().begin(),
-                                                                   self.carriers().end());
+                         return std::vector<MessageSpace::NamedCommunicator>(self.transports().begin(),
+                                                                   self.transports().end());
                      })
         .def_prop_ro("space", &Collectives::space)
         .def_prop_ro("versions", &Collectives::versions,
                      "Of MPI's library by its name, if it is the same on all ranks.")
         .def_prop_ro("hosts", &Collectives::hosts, "Ranks of each, in the order of their first ranks.")
-        .def("pretend_hosts", &Collectives::pretend_hosts, "hosts"_a,
+        .def("override_hosts", &Collectives::override_hosts, "hosts"_a,
              "As if ranks were on these hosts; the same on all ranks, before any call. ParameterError.")
         .def("algorithm_of", &Collectives::algorithm_of, "call"_a,
              "What a call on arrays of the host takes, and why. ParameterError.")

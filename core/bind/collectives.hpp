@@ -1,7 +1,7 @@
 // What the bindings of collectives share.
 #pragma once
 
-#include "bind/placed_array.hpp"
+#include "bind/gpu_array.hpp"
 #include "collective/collectives.hpp"
 
 #include <memory>
@@ -17,7 +17,7 @@ std::shared_ptr<DeviceCollectives> collectives_on(Collectives& there, const nano
 
 // The addresses of arrays, one per buffer of the user, null where this rank has no bytes of it; as many as
 // there are arrays, up to the most that a plan has. Raises ParameterError for those of other sizes.
-void fit_on_device(const DevicePlan& plan, std::span<const PlacedArray* const> arrays, GpuAddress* addresses);
+void fit_on_device(const DevicePlan& plan, std::span<const GpuArray* const> arrays, GpuAddress* addresses);
 
 nanobind::dict dict_of(const PlanCounts& counts);
 

@@ -45,7 +45,7 @@ std::string name_of(nb::dlpack::dtype dtype) {
     return "";
 }
 
-struct ForeignArray { // keeps what another library has lent
+struct ForeignArray { // keeps what another library has borrowed
     nb::ndarray<nb::ro> array;
 };
 
@@ -53,7 +53,7 @@ struct ForeignArray { // keeps what another library has lent
 
 void bind_device_array(nb::module_& m) {
     nb::class_<ForeignArray>(m, "ForeignArray",
-                             "An array that came as a DLPack capsule; lent as long as this lives.")
+                             "An array that came as a DLPack capsule; borrowed as long as this lives.")
         .def_prop_ro(
             "address",
             [](const ForeignArray& self) { return reinterpret_cast<std::uintptr_t>(self.array.data()); })

@@ -3,7 +3,7 @@
 #include "bind/collectives.hpp"
 #include "bind/ending.hpp"
 #include "bind/errors.hpp"
-#include "bind/placed_array.hpp"
+#include "bind/gpu_array.hpp"
 
 #include <algorithm>
 #include <array>
@@ -24,12 +24,12 @@ namespace nb = nanobind;
 using namespace nb::literals;
 using namespace jali;
 
-void jali::fit_on_device(const DevicePlan& plan, std::span<const PlacedArray* const> arrays,
+void jali::fit_on_device(const DevicePlan& plan, std::span<const GpuArray* const> arrays,
                          GpuAddress* addresses) {
     const auto count =
         std::min<std::size_t>(arrays.size(), DevicePlan::most_buffers); // a plan that has not so many says so
     for (std::size_t k = 0; k < count; ++k) {
-        const PlacedArray* array = arrays[k];
+        const GpuArray* array = arrays[k];
         const std::size_t bytes = array != nullptr ? array->kind->nbytes : 0;
         addresses[k] = array != nullptr ? array->address : 0;
         if (static_cast<int>(k) >= plan.user_buffers() || bytes == plan.bytes_of(static_cast<int>(k)))
@@ -47,8 +47,8 @@ namespace {
 
 // Of one array per buffer of the user, or None where this rank has no bytes of it.
 std::vector<GpuAddress> addresses_of(const DevicePlan& plan, const nb::tuple& given) {
-    std::vector<const PlacedArray*> arrays;
-    for (nb::handle array : given) arrays.push_back(placed_array(array));
+    std::vector<const GpuArray*> arrays;
+    for (nb::handle array : given) arrays.push_back(gpu_array_of(array));
     std::vector<GpuAddress> addresses(std::min<std::size_t>(arrays.size(), DevicePlan::most_buffers));
     fit_on_device(plan, arrays, addresses.data());
     return addresses;
@@ -72,7 +72,7 @@ void bind_device_collectives(nb::module_& m) {
         .def_prop_ro("gpu", &DevicePlan::gpu)
         .def_prop_ro("recordable", &DevicePlan::recordable, "Whether it may be part of a graph.")
         .def_prop_ro("user_buffers", &DevicePlan::user_buffers)
-        .def("rehearse", &DevicePlan::rehearse, Released(),
+        .def("warm_up", &DevicePlan::warm_up, Released(),
              "Runs it once on other memory: libraries connect ranks at their first call, which no graph can "
              "do. Collective.")
         .def("bytes_of", &DevicePlan::bytes_of, "buffer"_a, "Bytes of a user's buffer on this rank.")
@@ -84,7 +84,7 @@ void bind_device_collectives(nb::module_& m) {
                 plan.run(addresses, plan.gpu()->stream());
             },
             "arrays"_a,
-            "Puts a run on jali's stream; a PlacedArray or None per buffer. ParameterError for those of "
+            "Puts a run on jali's stream; a GpuArray or None per buffer. ParameterError for those of "
             "other sizes.")
         .def(
             "run",
@@ -180,14 +180,14 @@ void bind_device_collectives(nb::module_& m) {
             [](DeviceCollectives& self, const CollectiveCall& call, const nb::tuple& arrays) {
                 std::vector<GpuAddress> addresses;
                 for (nb::handle one : arrays) {
-                    const PlacedArray* array = placed_array(one);
+                    const GpuArray* array = gpu_array_of(one);
                     addresses.push_back(array != nullptr ? array->address : 0);
                 }
                 nb::gil_scoped_release released;
                 return ended_without_lock(self.persistent_plan(call, addresses));
             },
             "call"_a, "arrays"_a,
-            "A plan of a call for graphs, on arrays that stay where they are, a PlacedArray or None per "
+            "A plan of a call for graphs, on arrays that stay where they are, a GpuArray or None per "
             "buffer. Collective. ParameterError, PlanError, DeviceError.")
         .def(
             "prove_once",

@@ -5,7 +5,7 @@
 #include "transport/device_messages.hpp"
 #include "bind/ending.hpp"
 #include "bind/errors.hpp"
-#include "bind/placed_array.hpp"
+#include "bind/gpu_array.hpp"
 #include "bind/graph_recorder.hpp"
 #include "schedule/recorded_calls.hpp"
 #include "settings/counted.hpp"
@@ -32,7 +32,7 @@ using Released = nb::call_guard<nb::gil_scoped_release>;
 
 // An end, and its array, which stays alive as long.
 struct PersistentMessage {
-    nb::object array; // a PlacedArray
+    nb::object array; // a GpuArray
     std::unique_ptr<DeviceMessage> end;
 
     DeviceMessage& met() const {
@@ -132,7 +132,7 @@ std::string transport_name_of(nb::handle given) {
     return name;
 }
 
-PersistentMessage make(std::shared_ptr<DeviceMessages> all, const PlacedArray& x, nb::handle peer,
+PersistentMessage make(std::shared_ptr<DeviceMessages> all, const GpuArray& x, nb::handle peer,
                        nb::handle tag, bool sends, nb::handle transport_name) {
     const ArrayKind& kind = *x.kind;
     const MessageArray array{rank_of(peer, all->size()), tag_of(tag), sends, kind.nbytes > 0 ? x.address : 0,
@@ -184,7 +184,7 @@ void bind_device_messages(nb::module_& m) {
             "that are none.")
         .def("make", &make, "x"_a, "peer"_a.none(), "tag"_a.none(), "sends"_a, "transport"_a.none(),
              nb::sig(
-                 "def make(self, x: PlacedArray, peer: int, tag: int, sends: bool, transport: str | None) -> "
+                 "def make(self, x: GpuArray, peer: int, tag: int, sends: bool, transport: str | None) -> "
                  "PersistentMessage"),
              "See `Communicator.persistent_send` and `persistent_receive`.");
 
@@ -216,7 +216,7 @@ void bind_device_messages(nb::module_& m) {
             "Bytes of the array.")
         .def_prop_ro(
             "view", [](const PersistentMessage& self) { return self.array; },
-            nb::for_getter(nb::sig("def view(self) -> PlacedArray")), "Where the array is.")
+            nb::for_getter(nb::sig("def view(self) -> GpuArray")), "Where the array is.")
         .def_prop_ro(
             "transport", [](const PersistentMessage& self) { return self.met().transport_name(); },
             "How it goes, by the sender's choice: \"remote-write\", \"copy-engine\", \"nccl\" or \"rccl\", "
@@ -287,14 +287,14 @@ void bind_device_messages(nb::module_& m) {
         nb::sig("def explain_messages(messages: collections.abc.Sequence[PersistentMessage]) -> str"),
         "See `Communicator.explain_messages`.");
     m.def(
-        "rehearse_messages",
+        "warm_up_messages",
         [](nb::handle given) {
             const Messages messages(given);
             nb::gil_scoped_release released;
-            messages.owner().rehearse(messages.all());
+            messages.owner().warm_up(messages.all());
         },
         "messages"_a,
-        nb::sig("def rehearse_messages(messages: collections.abc.Sequence[PersistentMessage]) -> None"),
+        nb::sig("def warm_up_messages(messages: collections.abc.Sequence[PersistentMessage]) -> None"),
         "What a start that a graph records needs done before, on all ranks.");
     m.def(
         "recorded_messages",

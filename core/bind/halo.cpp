@@ -1,7 +1,7 @@
 // core/halo in Python: field storage. Layouts are in layout.cpp, launches and sums in launch.cpp.
 #include "bind/errors.hpp"
 #include "bind/halo_numbers.hpp"
-#include "bind/placed_array.hpp"
+#include "bind/gpu_array.hpp"
 #include "bind/vendors.hpp"
 #include "halo/policy.hpp"
 #include "halo/storage.hpp"
@@ -88,7 +88,7 @@ void bind_storage(nb::module_& m) {
                              "One field's data on one rank, [block][unit][lane], with ghosts.")
         .def(
             "__init__",
-            [](FieldStorage* self, std::shared_ptr<PlacedLayout> layout, const Sections& memory,
+            [](FieldStorage* self, std::shared_ptr<LocalLayout> layout, const Sections& memory,
                std::string label, std::shared_ptr<ThreadPool> pool) {
                 nb::gil_scoped_release released;
                 new (self) FieldStorage(std::move(layout), memory_of(memory), std::move(label), pool.get());
@@ -97,16 +97,16 @@ void bind_storage(nb::module_& m) {
             "Zeroed. memory: [(units, bytes of a unit, units of a packet on devices)] of a site.")
         .def(
             "__init__",
-            [](FieldStorage* self, std::shared_ptr<PlacedLayout> layout, const Sections& memory,
+            [](FieldStorage* self, std::shared_ptr<LocalLayout> layout, const Sections& memory,
                std::string label, nb::object array, std::uintptr_t stream) {
-                const PlacedArray* placed = placed_array(array);
-                if ((placed ? placed->kind->gpu : nullptr) != layout->gpu())
+                const GpuArray* on_device = gpu_array_of(array);
+                if ((on_device ? on_device->kind->gpu : nullptr) != layout->gpu())
                     throw LayoutError("field '" + label + "': the array is not where the layout is");
                 std::byte* data = nullptr;
                 std::size_t bytes = 0;
-                if (placed != nullptr) {
-                    data = reinterpret_cast<std::byte*>(placed->address);
-                    bytes = placed->kind->nbytes;
+                if (on_device != nullptr) {
+                    data = reinterpret_cast<std::byte*>(on_device->address);
+                    bytes = on_device->kind->nbytes;
                 } else {
                     auto held = nb::cast<ConstArray>(array, false); // one that is written is writable
                     data = bytes_of(held);
@@ -128,7 +128,7 @@ void bind_storage(nb::module_& m) {
             },
             "layout"_a, "memory"_a, "label"_a, "array"_a, "stream"_a = 0,
             "In a C-ordered array of the local box, whose memory it uses as long as it lives: of NumPy, or a "
-            "PlacedArray whose owner goes on to use it on `stream`.")
+            "GpuArray whose owner goes on to use it on `stream`.")
         .def_prop_ro("borrowed", &FieldStorage::borrowed, "Whether it is somebody else's array.")
         .def("await_owner", &FieldStorage::await_owner, nb::call_guard<nb::gil_scoped_release>(),
              "For somebody else's array on a device: what comes next waits for the owner's stream.")
@@ -218,7 +218,7 @@ void bind_storage(nb::module_& m) {
              "Makes what copy_from needs, which a graph has no time for.");
     m.def(
         "halo_item",
-        [](std::shared_ptr<PlacedLayout> layout, const Sections& memory, std::string label,
+        [](std::shared_ptr<LocalLayout> layout, const Sections& memory, std::string label,
            std::uintptr_t kernel, Vector<std::uint64_t> parameters,
            std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> sources, int output_parameter,
            const GpuFunction* gpu_kernel, int threads, std::shared_ptr<LaunchCounters> counters) {
@@ -248,7 +248,7 @@ void bind_storage(nb::module_& m) {
             const GpuVendor* vendor = device == "cpu" ? nullptr : &vendor_of(device);
             for (const auto& entry : halo_policies(vendor))
                 entries.append(nb::make_tuple(entry.name, entry.description,
-                                              entry.transport->traits.recordable, entry.carried_by,
+                                              entry.transport->traits.recordable, entry.transport_name,
                                               entry.overlap, entry.per_direction, why_never(entry, vendor)));
             return entries;
         },
@@ -267,15 +267,15 @@ void bind_storage(nb::module_& m) {
             HaloShape shape{stages, produces, has_bulk, bulk_waits_for_packing, boundary_fills, true, {}};
             nb::list steps;
             for (const Batch& batch : halo_batches(entry, shape)) {
-                nb::list deeds;
-                for (Deed deed : batch.deeds) deeds.append(name_of(deed));
-                steps.append(nb::make_tuple(nb::tuple(deeds), batch.stage, batch.stream, batch.needs));
+                nb::list roles;
+                for (StepRole role : batch.roles) roles.append(name_of(role));
+                steps.append(nb::make_tuple(nb::tuple(roles), batch.stage, batch.stream, batch.needs));
             }
             return steps;
         },
         "device"_a, "policy"_a, "stages"_a = 1, "produces"_a = false, "has_bulk"_a = true,
         "bulk_waits_for_packing"_a = false, "boundary_fills"_a = false,
-        "Batches of an exchange by a policy between devices of a kind, as launches: [(deeds, stage of the "
+        "Batches of an exchange by a policy between devices of a kind, as launches: [(roles, stage of the "
         "boundary or -1, stream, numbers of earlier ones that it needs)]; other streams begin with what was "
         "on "
         "stream 0, which at the end waits for them.");

@@ -1,7 +1,7 @@
 // What the bindings of core/halo share.
 #pragma once
 
-#include "halo/placed_layout.hpp"
+#include "halo/local_layout.hpp"
 
 #include <cstdint>
 

@@ -31,10 +31,10 @@ bool HostArray::read(nb::handle object) {
         return is_read_ = true;
     }
     nb::ndarray<nb::c_contig, nb::device::cpu> writable;
-    if (!nb::try_cast(object, lent_, false)) return false;
+    if (!nb::try_cast(object, borrowed_, false)) return false;
     read_only_ = !nb::try_cast(object, writable, false);
-    data_ = static_cast<std::byte*>(const_cast<void*>(lent_.data()));
-    bytes_ = lent_.nbytes();
+    data_ = static_cast<std::byte*>(const_cast<void*>(borrowed_.data()));
+    bytes_ = borrowed_.nbytes();
     contiguous_ = true;
     return is_read_ = true;
 }

@@ -38,7 +38,7 @@ class HostArray {
 
   private:
     Py_buffer view_{};
-    nanobind::ndarray<nanobind::ro, nanobind::c_contig, nanobind::device::cpu> lent_;
+    nanobind::ndarray<nanobind::ro, nanobind::c_contig, nanobind::device::cpu> borrowed_;
     std::byte* data_ = nullptr;
     std::size_t bytes_ = 0;
     std::span<const Py_ssize_t> shape_;

@@ -61,7 +61,7 @@ void bind_launch(nb::module_& m) {
     nb::class_<BoundLaunch>(m, "Launch", "A kernel bound to fields, a domain and its halos.")
         .def(
             "__init__",
-            [](BoundLaunch* self, std::shared_ptr<PlacedLayout> layout,
+            [](BoundLaunch* self, std::shared_ptr<LocalLayout> layout,
                std::shared_ptr<Communicator> communicator, std::shared_ptr<ThreadPool> pool,
                std::uintptr_t kernel,
                nb::ndarray<std::uint64_t, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu> parameters,
@@ -206,7 +206,7 @@ void bind_launch(nb::module_& m) {
             "What a run does only if need be (room for ghosts, zeros for sums), before it is recorded in a "
             "graph.")
         .def(
-            "rehearse", [](BoundLaunch& self) { self.launch->rehearse(); },
+            "warm_up", [](BoundLaunch& self) { self.launch->warm_up(); },
             nb::call_guard<nb::gil_scoped_release>(),
             "What a run needs of the host and of other ranks, before it is recorded in a graph; it counts as "
             "done. Collective.")

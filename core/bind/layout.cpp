@@ -46,7 +46,7 @@ nb::tuple tuple_of(const std::vector<std::int64_t>& values) {
     return nb::tuple(nb::cast(values));
 }
 
-using VisitedObject = std::variant<const PlacedLayout*, const RowBlocks*>;
+using VisitedObject = std::variant<const LocalLayout*, const RowBlocks*>;
 
 // int32 [block][lane]: global coordinates in a direction.
 nb::object coordinates_of(const VisitedBlocks& blocks, int d, int ndim) {
@@ -152,7 +152,7 @@ void bind_layout(nb::module_& m) {
         .def_prop_ro("permutations_address",
                      [](const NeighbourTable& t) { return address(t.permutations.data()); });
 
-    nb::class_<PlacedLayout>(m, "Layout",
+    nb::class_<LocalLayout>(m, "Layout",
                              "One rank's part of a lattice: blocks, lanes, neighbour tables, ghost slabs.")
         .def(nb::init<Partition, int, int, Extents, std::shared_ptr<Gpu>, int>(), "partition"_a, "rank"_a,
              "lanes"_a, "tile"_a = Extents{}, "gpu"_a = nb::none(), "block_bits"_a = 0,
@@ -161,44 +161,44 @@ void bind_layout(nb::module_& m) {
         .def_static(
             "c_ordered",
             [](Partition partition, int rank, std::shared_ptr<Gpu> gpu) {
-                return std::make_shared<PlacedLayout>(std::move(partition), rank, std::move(gpu));
+                return std::make_shared<LocalLayout>(std::move(partition), rank, std::move(gpu));
             },
             "partition"_a, "rank"_a, "gpu"_a = nb::none(),
             "The layout of C-ordered arrays of a rank's box, on the host or a device.")
-        .def_prop_ro("c_order", &PlacedLayout::c_order)
-        .def_prop_ro("first_ghost", &PlacedLayout::first_ghost)
-        .def_prop_ro("block_bits", &PlacedLayout::block_bits, "Bits of a table's entry that hold the block.")
-        .def_prop_ro("gpu", [](const PlacedLayout& l) { return l.gpu(); })
-        .def_prop_ro("partition", &PlacedLayout::partition)
-        .def_prop_ro("rank", &PlacedLayout::rank)
-        .def_prop_ro("ndim", &PlacedLayout::ndim)
-        .def_prop_ro("extents", [](const PlacedLayout& l) { return tuple_of(l.extents()); })
-        .def_prop_ro("origin", [](const PlacedLayout& l) { return tuple_of(l.origin()); })
-        .def_prop_ro("virtual_nodes", [](const PlacedLayout& l) { return tuple_of(l.lane_grid().nodes); })
+        .def_prop_ro("c_order", &LocalLayout::c_order)
+        .def_prop_ro("first_ghost", &LocalLayout::first_ghost)
+        .def_prop_ro("block_bits", &LocalLayout::block_bits, "Bits of a table's entry that hold the block.")
+        .def_prop_ro("gpu", [](const LocalLayout& l) { return l.gpu(); })
+        .def_prop_ro("partition", &LocalLayout::partition)
+        .def_prop_ro("rank", &LocalLayout::rank)
+        .def_prop_ro("ndim", &LocalLayout::ndim)
+        .def_prop_ro("extents", [](const LocalLayout& l) { return tuple_of(l.extents()); })
+        .def_prop_ro("origin", [](const LocalLayout& l) { return tuple_of(l.origin()); })
+        .def_prop_ro("virtual_nodes", [](const LocalLayout& l) { return tuple_of(l.lane_grid().nodes); })
         .def(
             "tile_by_tile",
-            [](const PlacedLayout& l) {
+            [](const LocalLayout& l) {
                 auto* order = new std::vector<std::int32_t>(l.tile_by_tile());
                 return owned(order, {order->size()});
             },
             "All blocks, the even and then the odd ones of each tile.")
-        .def_prop_ro("block_extents", [](const PlacedLayout& l) { return tuple_of(l.block_extents()); })
-        .def_prop_ro("lanes", &PlacedLayout::lanes)
-        .def_prop_ro("sites", &PlacedLayout::sites)
-        .def_prop_ro("nblocks", &PlacedLayout::nblocks)
-        .def_prop_ro("even_blocks", &PlacedLayout::even_blocks,
+        .def_prop_ro("block_extents", [](const LocalLayout& l) { return tuple_of(l.block_extents()); })
+        .def_prop_ro("lanes", &LocalLayout::lanes)
+        .def_prop_ro("sites", &LocalLayout::sites)
+        .def_prop_ro("nblocks", &LocalLayout::nblocks)
+        .def_prop_ro("even_blocks", &LocalLayout::even_blocks,
                      "Blocks [0, even_blocks) are even, the others odd.")
-        .def_prop_ro("ghost_blocks", &PlacedLayout::ghost_blocks)
+        .def_prop_ro("ghost_blocks", &LocalLayout::ghost_blocks)
         .def(
             "site_coordinates",
-            [](const PlacedLayout& l, int d) {
+            [](const LocalLayout& l, int d) {
                 if (d < 0 || d >= l.ndim()) throw nb::index_error("a layout has no such direction");
                 return coordinates_of(VisitedBlocks::of(l), d, l.ndim());
             },
             "direction"_a, "int32 [block][lane]: global coordinates in a direction.")
         .def_prop_ro(
             "box_sites",
-            [](const PlacedLayout& l) {
+            [](const LocalLayout& l) {
                 auto* found = new std::vector<std::int64_t>;
                 found->reserve(l.sites());
                 for (std::int64_t block = 0; block < l.nblocks(); ++block)
@@ -208,11 +208,11 @@ void bind_layout(nb::module_& m) {
             },
             "int64 [block][lane]: indices in the local box, direction 0 fastest.")
         .def(
-            "locate", [](const PlacedLayout& l, const Extents& site) { return l.locate(site); }, "site"_a,
+            "locate", [](const LocalLayout& l, const Extents& site) { return l.locate(site); }, "site"_a,
             "(block, lane) of local coordinates.")
         .def(
             "neighbours",
-            [](PlacedLayout& l, const Offset& offset, bool windings) {
+            [](LocalLayout& l, const Offset& offset, bool windings) {
                 nb::gil_scoped_release released;
                 return std::const_pointer_cast<NeighbourTable>(l.neighbours(offset, windings));
             },
@@ -220,20 +220,20 @@ void bind_layout(nb::module_& m) {
             "Built once and kept; all ranks must ask alike. LayoutError if too wide.")
         .def(
             "on_device",
-            [](PlacedLayout& l, const NeighbourTable& table, int bits) { return l.on_device(table, bits); },
+            [](LocalLayout& l, const NeighbourTable& table, int bits) { return l.on_device(table, bits); },
             "table"_a, "bits"_a = 32,
             nb::call_guard<nb::gil_scoped_release>(), // the device may be waited for
             "Address of one of its tables on its device: entries, or codes of 8 or 16 bits.")
-        .def("code_bits", &PlacedLayout::code_bits, "table"_a, nb::call_guard<nb::gil_scoped_release>(),
+        .def("code_bits", &LocalLayout::code_bits, "table"_a, nb::call_guard<nb::gil_scoped_release>(),
              "How many bits codes of a table need; 32: it has none.")
-        .def("differences_on_device", &PlacedLayout::differences_on_device, "table"_a,
+        .def("differences_on_device", &LocalLayout::differences_on_device, "table"_a,
              nb::call_guard<nb::gil_scoped_release>(),
              "Address of what the codes of a table stand for: entry - site, modulo 2^32.")
-        .def("reach", &PlacedLayout::reach, "parities"_a, "offset"_a,
+        .def("reach", &LocalLayout::reach, "parities"_a, "offset"_a,
              "Parities (mask) that can be read at the offset.")
         .def_prop_ro(
             "slabs",
-            [](const PlacedLayout& l) {
+            [](const LocalLayout& l) {
                 nb::list slabs;
                 for (const Slab& s : l.slabs()) {
                     slabs.append(nb::make_tuple(tuple_of(s.box.key), l.first_ghost() + s.first[0], s.count[0],
@@ -244,7 +244,7 @@ void bind_layout(nb::module_& m) {
             "[(key, first ghost block, even blocks, odd blocks, from rank, to rank)]")
         .def(
             "why_not_halo_policy",
-            [](const std::shared_ptr<PlacedLayout>& l, const std::shared_ptr<Communicator>& communicator,
+            [](const std::shared_ptr<LocalLayout>& l, const std::shared_ptr<Communicator>& communicator,
                const std::string& name) -> std::string {
                 const HaloPolicy& policy = halo_policy(name, l->vendor());
                 nb::gil_scoped_release released;
@@ -252,15 +252,15 @@ void bind_layout(nb::module_& m) {
             },
             "communicator"_a, "policy"_a,
             "Why these ranks cannot exchange halos in this way, empty if they can. Collective.")
-        .def_prop_ro("halo_counters", [](const PlacedLayout& l) { return dict_of(l.counters); })
-        .def_prop_ro("places", &PlacedLayout::places,
+        .def_prop_ro("halo_counters", [](const LocalLayout& l) { return dict_of(l.counters); })
+        .def_prop_ro("positions", &LocalLayout::positions,
                      "Other numbers, on all ranks alike, when memory that halos come to has moved.");
 
     nb::class_<RowBlocks>(m, "RowBlocks",
                           "Pieces of the rows of C-ordered arrays of a rank's box, a site for each lane.")
         .def(
             "__init__",
-            [](RowBlocks* self, const PlacedLayout& layout, int lanes) {
+            [](RowBlocks* self, const LocalLayout& layout, int lanes) {
                 new (self) RowBlocks(layout.geometry(), lanes);
             },
             "layout"_a, "lanes"_a)
@@ -288,7 +288,7 @@ void bind_layout(nb::module_& m) {
         .def_ro_static("run_words", &SiteTable::run_words)
         .def(
             "__init__",
-            [](SiteTable* self, const VisitedObject& visited, PlacedLayout& layout, Extents coarser,
+            [](SiteTable* self, const VisitedObject& visited, LocalLayout& layout, Extents coarser,
                Extents finer, const Offset& offset, bool windings) {
                 const VisitedBlocks blocks =
                     std::visit([](auto* v) { return VisitedBlocks::of(*v); }, visited);

@@ -31,8 +31,8 @@ std::span<std::byte* const> read(HostArrays& into, const PersistentPlan& plan, c
 void bind_persistent(nb::module_& m) {
     nb::class_<MessageSpace>(
         m, "MessageSpace",
-        "Where plans on the same ranks exchange messages; carriers are (library, communicator).")
-        .def(nb::init<std::vector<MessageSpace::Carrier>>(), "carriers"_a)
+        "Where plans on the same ranks exchange messages; transports are (library, communicator).")
+        .def(nb::init<std::vector<MessageSpace::NamedCommunicator>>(), "transports"_a)
         .def_prop_ro("rank", &MessageSpace::rank)
         .def_prop_ro("size", &MessageSpace::size)
         .def_prop_ro("windows", &MessageSpace::windows)

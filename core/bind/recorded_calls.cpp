@@ -1,7 +1,7 @@
 // core/schedule/recorded_calls in Python: what drivers are given, proved, and changed by tests.
 #include "schedule/recorded_calls.hpp"
 #include "schedule/first_run.hpp"
-#include "schedule/scheduled_moments.hpp"
+#include "schedule/scheduled_events.hpp"
 
 #include <map>
 #include <memory>
@@ -28,16 +28,16 @@ void bind_recorded_calls(nb::module_& m) {
         m, "RecordedCalls",
         "What the driver is given for some runs of a launch, of messages or of a collective, on one rank.")
         .def(
-            "told",
+            "reported",
             [](RecordedCalls& self) {
-                std::vector<std::byte> told;
+                std::vector<std::byte> reported;
                 {
                     nb::gil_scoped_release released;
-                    told = told_moments([&] { return self.decode(); });
+                    reported = reported_events([&] { return self.decode(); });
                 }
-                return nb::bytes(told.data(), told.size());
+                return nb::bytes(reported.data(), reported.size());
             },
-            "What the other ranks need to know for check_told.")
+            "What the other ranks need to know for check_reported.")
         .def(
             "check_together",
             [](RecordedCalls& self, Communicator& communicator) { check_together(self, communicator); },
@@ -139,7 +139,7 @@ void bind_recorded_calls(nb::module_& m) {
             "address"_a, "bytes"_a, nb::keep_alive<0, 1>(),
             "The same, and a block of memory had another size.")
         .def(
-            "with_places",
+            "with_addresses",
             [](const RecordedCalls& self, std::size_t call, std::uint64_t to, std::uint64_t source,
                std::uint64_t bytes) {
                 RecordedCalls other = self;
@@ -170,22 +170,22 @@ void bind_recorded_calls(nb::module_& m) {
             "call"_a,
             "Of a launch: its blocks, how many find a place at a time, and the number of the device.")
         .def(
-            "places",
+            "addresses",
             [](const RecordedCalls& self, std::size_t call) {
                 const DriverCall& of = self.calls.at(call);
                 return std::tuple(of.to, of.from, of.bytes);
             },
             "call"_a, "Of a copy or message: to, from, bytes.");
     m.def(
-        "check_told",
+        "check_reported",
         [](const std::map<int, nb::bytes>& by_rank) {
             std::map<int, std::vector<std::byte>> all;
-            for (const auto& [rank, told] : by_rank) {
-                const auto bytes = std::as_bytes(std::span(told.c_str(), told.size()));
+            for (const auto& [rank, reported] : by_rank) {
+                const auto bytes = std::as_bytes(std::span(reported.c_str(), reported.size()));
                 all[rank].assign(bytes.begin(), bytes.end());
             }
             nb::gil_scoped_release released;
-            prove_told(all);
+            prove_reported(all);
         },
         "by_rank"_a, "Proves that what these ranks told is in order; RuntimeError says what is not.");
     m.def("first_runs_are_proved", &first_runs_are_proved,
@@ -197,7 +197,7 @@ void bind_recorded_calls(nb::module_& m) {
     m.def(
         "check_recorded",
         [](const std::vector<const RecordedCalls*>& of_ranks) {
-            std::vector<RankMoments> all;
+            std::vector<RankEvents> all;
             for (const RecordedCalls* recorded : of_ranks) {
                 RecordedCalls copy = *recorded; // decoding looks at memory
                 all.push_back(copy.decode());

@@ -77,7 +77,7 @@ void bind_rules(nb::module_& m) {
     nb::class_<CollectiveChoice>(m, "CollectiveChoice", "What a collective takes, and the rule that says so.")
         .def_prop_ro("name", [](const CollectiveChoice& choice) { return choice.spec.name; })
         .def_prop_ro(
-            "carrier", [](const CollectiveChoice& choice) { return choice.spec.carrier; },
+            "transport", [](const CollectiveChoice& choice) { return choice.spec.transport; },
             "Who carries its messages; empty: the usual one.")
         .def_prop_ro(
             "between", [](const CollectiveChoice& choice) { return choice.spec.between; },
@@ -93,7 +93,7 @@ void bind_rules(nb::module_& m) {
         "call"_a, "ranks_of_hosts"_a, "The algorithm of a collective in host memory. ParameterError.");
     nb::class_<MatchedRule>(m, "MatchedRule", "An algorithm of a rule that holds for a call.")
         .def_prop_ro("name", [](const MatchedRule& self) { return self.spec.name; })
-        .def_prop_ro("carrier", [](const MatchedRule& self) { return self.spec.carrier; })
+        .def_prop_ro("transport", [](const MatchedRule& self) { return self.spec.transport; })
         .def_prop_ro("between", [](const MatchedRule& self) { return self.spec.between; })
         .def_prop_ro("spec", [](const MatchedRule& self) { return text_of(self.spec); })
         .def_prop_ro("one_host", [](const MatchedRule& self) { return self.spec.one_host; })

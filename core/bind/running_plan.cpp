@@ -5,7 +5,7 @@
 #include "collective/running_plan.hpp"
 #include "bind/ending.hpp"
 #include "bind/host_arrays.hpp"
-#include "bind/placed_array.hpp"
+#include "bind/gpu_array.hpp"
 #include "bind/graph_recorder.hpp"
 
 #include <algorithm>
@@ -86,9 +86,9 @@ class GivenArrays {
     }
 
     bool on_device() const {
-        return std::ranges::any_of(placed_, [](const auto* p) { return p != nullptr; });
+        return std::ranges::any_of(gpu_arrays_, [](const auto* p) { return p != nullptr; });
     }
-    std::span<const PlacedArray* const> placed() const { return placed_; } // null is none
+    std::span<const GpuArray* const> gpu_arrays() const { return gpu_arrays_; } // null is none
     std::span<const nb::object> objects() const { return objects_; }
     std::optional<void*> stream() const { return stream_; } // none: jali's
     bool meet_jali() const { return meet_jali_; }           // who uses some does so on jali's stream
@@ -101,11 +101,11 @@ class GivenArrays {
     std::shared_ptr<Gpu> gpu() const {
         std::shared_ptr<Gpu> found;
         for (std::size_t k = 0; k < objects_.size(); ++k) {
-            if (placed_[k] != nullptr) {
-                if (!found) found = placed_[k]->kind->gpu;
-                if (found != placed_[k]->kind->gpu)
+            if (gpu_arrays_[k] != nullptr) {
+                if (!found) found = gpu_arrays_[k]->kind->gpu;
+                if (found != gpu_arrays_[k]->kind->gpu)
                     throw CollectiveError("some arrays of a plan are on " + found->name() + " and some on " +
-                                          placed_[k]->kind->gpu->name() + "; give all on the same device");
+                                          gpu_arrays_[k]->kind->gpu->name() + "; give all on the same device");
             } else if (nb::cast<std::size_t>(objects_[k].attr("size")) > 0) {
                 throw CollectiveError(
                     "some arrays of a plan are in device memory and some are not; give all in the same");
@@ -117,9 +117,9 @@ class GivenArrays {
     // Their addresses for a plan on that device. Raises ParameterError for those of other sizes.
     std::vector<GpuAddress> addresses(const GpuPlan& plan) const {
         std::vector<GpuAddress> all;
-        for (std::size_t k = 0; k < placed_.size(); ++k) {
-            const std::size_t bytes = placed_[k] != nullptr ? placed_[k]->kind->nbytes : 0;
-            all.push_back(placed_[k] != nullptr ? placed_[k]->address : 0);
+        for (std::size_t k = 0; k < gpu_arrays_.size(); ++k) {
+            const std::size_t bytes = gpu_arrays_[k] != nullptr ? gpu_arrays_[k]->kind->nbytes : 0;
+            all.push_back(gpu_arrays_[k] != nullptr ? gpu_arrays_[k]->address : 0);
             if (k >= plan_.names.size()) continue; // a plan that has not so many says so
             const std::size_t wanted = plan.bytes_of(static_cast<int>(k));
             if (bytes != wanted)
@@ -163,27 +163,27 @@ class GivenArrays {
     void add(nb::object x) {
         if (x.is_none()) {
             objects_.push_back(nb::borrow(no_elements));
-            placed_.push_back(nullptr);
+            gpu_arrays_.push_back(nullptr);
             return;
         }
-        const PlacedArray* placed = placed_array(x);
-        meet_jali_ = meet_jali_ || placed != nullptr;
-        if (placed == nullptr && PyObject_IsInstance(x.ptr(), numpy_array) != 1) {
+        const GpuArray* gpu_arrays = gpu_array_of(x);
+        meet_jali_ = meet_jali_ || gpu_arrays != nullptr;
+        if (gpu_arrays == nullptr && PyObject_IsInstance(x.ptr(), numpy_array) != 1) {
             const nb::object memory_of = nb::module_::import_("jali.comm.device_of_array").attr("memory_of");
             x = stream_ ? memory_of(x, false, reinterpret_cast<std::uintptr_t>(*stream_)) : memory_of(x);
-            placed = placed_array(x);
-            if (placed != nullptr)
-                meet_jali_ = meet_jali_ || placed->owner_stream ==
-                                               reinterpret_cast<std::uintptr_t>(placed->kind->gpu->stream());
+            gpu_arrays = gpu_array_of(x);
+            if (gpu_arrays != nullptr)
+                meet_jali_ = meet_jali_ || gpu_arrays->owner_stream ==
+                                               reinterpret_cast<std::uintptr_t>(gpu_arrays->kind->gpu->stream());
         }
-        check_element(x, placed);
+        check_element(x, gpu_arrays);
         objects_.push_back(std::move(x));
-        placed_.push_back(placed);
+        gpu_arrays_.push_back(gpu_arrays);
     }
 
-    void check_element(const nb::object& x, const PlacedArray* placed) {
-        if (placed != nullptr) {
-            const std::string name(name_of(placed->kind->type));
+    void check_element(const nb::object& x, const GpuArray* gpu_arrays) {
+        if (gpu_arrays != nullptr) {
+            const std::string name(name_of(gpu_arrays->kind->type));
             if (name != plan_.element) refuse_element(name);
             return;
         }
@@ -209,14 +209,14 @@ class GivenArrays {
     const std::optional<void*> stream_;
     bool meet_jali_ = false;
     std::vector<nb::object> objects_;
-    std::vector<const PlacedArray*> placed_;
+    std::vector<const GpuArray*> gpu_arrays_;
 };
 
 // One array or None for each buffer of the user.
 nb::tuple buffers_of(const GivenArrays& arrays) {
     nb::list all;
     for (std::size_t k = 0; k < arrays.objects().size(); ++k)
-        all.append(arrays.placed()[k] != nullptr ? arrays.objects()[k] : nb::none());
+        all.append(arrays.gpu_arrays()[k] != nullptr ? arrays.objects()[k] : nb::none());
     return nb::tuple(all);
 }
 
@@ -239,7 +239,7 @@ bool start_on_device(BoundPlan& self, const GivenArrays& arrays) {
         nb::module_::import_("jali.planner.running_plan")
             .attr("record")(recorded_by, nb::find(self), ended_without_lock(there), buffers_of(arrays));
         nb::gil_scoped_release released;
-        plan.rehearse(gpu, addresses);
+        plan.warm_up(gpu, addresses);
         return true;
     }
     void* const on = arrays.stream().value_or(gpu->stream());
@@ -251,7 +251,7 @@ bool start_on_device(BoundPlan& self, const GivenArrays& arrays) {
         plan.start(gpu, addresses, on);
         if (meet_jali) gpu->wait_for(on);
     }
-    if (!arrays.stream()) let_owners_go_on(arrays.placed());
+    if (!arrays.stream()) let_owners_go_on(arrays.gpu_arrays());
     return true;
 }
 
@@ -293,7 +293,7 @@ void check(BoundPlan& self, const nb::args& given, const nb::kwargs& named) {
         nb::gil_scoped_release released;
         self.core->check(gpu, addresses);
     }
-    let_owners_go_on(arrays.placed());
+    let_owners_go_on(arrays.gpu_arrays());
 }
 
 int traverse(PyObject* self, visitproc visit, void* arg) {

@@ -1,7 +1,7 @@
 // core/schedule in Python: graphs of steps that are built, checked, described and run on arrays.
 #include "schedule/adversarial_scheduler.hpp"
 #include "schedule/executor.hpp"
-#include "schedule/scheduled_moments.hpp"
+#include "schedule/scheduled_events.hpp"
 #include "settings/counted.hpp"
 
 #include <memory>
@@ -72,14 +72,14 @@ class BoundExecutor {
     void start(std::vector<Array> arrays, std::vector<std::shared_ptr<Communicator>> transports,
                int first_tag) {
         const auto memory = addresses(executor_.schedule(), arrays);
-        std::vector<Communicator*> carriers;
-        for (const auto& transport : transports) carriers.push_back(transport.get());
+        std::vector<Communicator*> communicators;
+        for (const auto& transport : transports) communicators.push_back(transport.get());
         if (!executor_.running()) {
             arrays_ = std::move(arrays);
             transports_ = std::move(transports);
         }
         nb::gil_scoped_release released;
-        executor_.start(memory, carriers, first_tag);
+        executor_.start(memory, communicators, first_tag);
     }
 
     bool test() {
@@ -213,14 +213,14 @@ void bind_schedule(nb::module_& m) {
                         delete p;
                     });
                 kernel.body = [shared, progress](int part, std::span<std::byte* const>,
-                                                 const Progress* look) {
+                                                 const Progress* poll) {
                     nb::gil_scoped_acquire acquired;
                     if (!progress)
                         (*shared)(part);
                     else
-                        (*shared)(part, nb::cpp_function([look] {
+                        (*shared)(part, nb::cpp_function([poll] {
                                       nb::gil_scoped_release released;
-                                      if (look) (*look)();
+                                      if (poll) (*poll)();
                                   }));
                 };
                 kernel.reads = regions(reads);
@@ -254,22 +254,22 @@ void bind_schedule(nb::module_& m) {
         .def_static(
             "prove",
             [](const std::vector<std::shared_ptr<Schedule>>& of_ranks,
-               const std::vector<std::vector<std::pair<int, std::uint64_t>>>& places) {
-                std::vector<RankMoments> all;
+               const std::vector<std::vector<std::pair<int, std::uint64_t>>>& locations) {
+                std::vector<RankEvents> all;
                 for (std::size_t r = 0; r < of_ranks.size(); ++r) {
                     std::vector<Stretch> stretches;
                     const auto& buffers = of_ranks[r]->buffers();
-                    for (std::size_t k = 0; k < places.at(r).size(); ++k) {
-                        const auto [rank, begin] = places[r][k];
+                    for (std::size_t k = 0; k < locations.at(r).size(); ++k) {
+                        const auto [rank, begin] = locations[r][k];
                         stretches.push_back({static_cast<std::uint64_t>(rank), begin,
                                              begin + (k < buffers.size() ? buffers[k].bytes : 0)});
                     }
-                    all.push_back(moments_of(*of_ranks[r], static_cast<int>(r), stretches));
+                    all.push_back(events_of(*of_ranks[r], static_cast<int>(r), stretches));
                 }
                 nb::gil_scoped_release released;
                 prove(all);
             },
-            "of_ranks"_a, "places"_a,
+            "of_ranks"_a, "locations"_a,
             "places: [rank][buffer]: (whose memory, where it begins there). RuntimeError names what some "
             "runs "
             "of all ranks have in disorder.")

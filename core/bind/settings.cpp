@@ -65,7 +65,7 @@ void bind_settings(nb::module_& m) {
             return std::make_pair(std::move(read.settings), std::move(read.notes));
         },
         "environment"_a, "Settings from variables by name, and notes. Raises ParameterError.");
-    m.def("tell_once", &tell_once, "words"_a,
+    m.def("report_once", &report_once, "words"_a,
           "'jali: ' and these words on stderr, once in a process however often it is said.");
     m.def("setting_specs", [] {
         nb::list entries;

@@ -188,7 +188,7 @@ void bind_transport(nb::module_& m) {
         .def(
             "leave",
             [](Communicator& self) {
-                self.end_belongings();
+                self.end_resources();
                 self.leave();
             },
             Released())

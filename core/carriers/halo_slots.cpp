@@ -18,8 +18,8 @@ PackMessage pad_words_of(const HaloPad& pad, HaloChannel channel, const HaloMess
             HaloPad::ahead(channel)};
 }
 
-SlotCarrier::SlotCarrier(HaloOnDevice& halo, HaloChannel channel)
-    : HaloCarrier(halo), channel_(channel), pad_(pad_for(halo)) {
+SlotConnection::SlotConnection(HaloOnDevice& halo, HaloChannel channel)
+    : HaloConnection(halo), channel_(channel), pad_(pad_for(halo)) {
     std::vector<std::int64_t> mine(halo_.layout->slabs().size(), -1);
     for (const HaloMessages::Message& message : halo_.messages)
         mine[message.slab] = static_cast<std::int64_t>(message.receive_offset);
@@ -35,11 +35,11 @@ SlotCarrier::SlotCarrier(HaloOnDevice& halo, HaloChannel channel)
     pad_->reserve(channel_, halo_.receive_bytes);
 }
 
-PackMessage SlotCarrier::words_of(const HaloMessages::Message& message) const {
+PackMessage SlotConnection::words_of(const HaloMessages::Message& message) const {
     return pad_words_of(*pad_, channel_, message, halo_.communicator->rank());
 }
 
-void SlotCarrier::make_tables() {
+void SlotConnection::make_tables() {
     const int me = halo_.communicator->rank();
     std::vector<ReceiveSection> sections;
     std::vector<HaloJob> jobs;
@@ -47,7 +47,7 @@ void SlotCarrier::make_tables() {
     std::size_t message = 0;
     for (const Batch& batch : halo_.steps.batches) {
         const auto first = static_cast<std::int64_t>(jobs.size());
-        batch.for_each(schedule(), Deed::place, [&](const Step& step) {
+        batch.for_each(schedule(), StepRole::unpack, [&](const Step& step) {
             const Step& arrival = schedule().steps()[step.parts[0].needs[0].step];
             const GpuAddress arrived = pad_->arrived(channel_, me, std::get<Wait>(arrival.action).tag);
             for (const CopySpec& spec : std::get<Copy>(step.action).specs) {
@@ -68,8 +68,8 @@ void SlotCarrier::make_tables() {
     senders_ = halo_.upload(senders);
 }
 
-void SlotCarrier::carry(const Batch& batch, void* stream) {
-    if (!batch.has(Deed::wait) || !batch.has(Deed::place)) refuse(batch);
+void SlotConnection::carry(const Batch& batch, void* stream) {
+    if (!batch.has(StepRole::wait) || !batch.has(StepRole::unpack)) refuse(batch);
     const Stage& stage = stages_[batch.stage];
     ReceiveArguments arguments{sections_.address(),
                                jobs_.address() + stage.first_job * sizeof(HaloJob),
@@ -79,13 +79,13 @@ void SlotCarrier::carry(const Batch& batch, void* stream) {
                                halo_.retired_word(halo_.messages.size() + batch.stage),
                                senders_.address(),
                                sender_count_,
-                               batch.has(Deed::offer),
+                               batch.has(StepRole::grant_credit),
                                pad_->watch()};
     const DeviceSpan span(*halo_.gpu, stream, Phase::unpack, "await and place",
                           watched() ? halo_.received(batch.stage) : Work{});
     halo_.gpu->launch(halo_.gpu->builtin("receive_halos"),
                       static_cast<unsigned>(std::max<std::int64_t>(1, stage.jobs)), halo_blocks.threads,
-                      arguments, stream, Urgency::first);
+                      arguments, stream, LaunchPriority::first);
 }
 
 } // namespace jali

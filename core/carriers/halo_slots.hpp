@@ -1,4 +1,4 @@
-// Carriers that use a layout's pad (halo_pad.hpp), and those of them that go through slots at the receiver.
+// Transports that use a layout's pad (halo_pad.hpp), and those of them that go through slots at the receiver.
 #pragma once
 
 #include "halo/halo_pad.hpp"
@@ -25,17 +25,17 @@ PackMessage pad_words_of(const HaloPad& pad, HaloChannel channel, const HaloMess
 
 // Messages arrive in slots of this rank, and a launch places them; with the last stage they may be written
 // again.
-constexpr HaloMove slots_are_put[] = {{Deed::pack, HaloTime::first},
-                                      {Deed::admit, HaloTime::first},
-                                      {Deed::put, HaloTime::first},
-                                      {Deed::signal, HaloTime::first},
-                                      {Deed::wait, HaloTime::by_stage},
-                                      {Deed::place, HaloTime::by_stage},
-                                      {Deed::offer, HaloTime::with_last_stage}};
-constexpr Fusion slots_are_placed{"placing waits", set_of({Deed::wait, Deed::place, Deed::offer})};
-class SlotCarrier : public HaloCarrier {
+constexpr HaloMove slots_are_put[] = {{StepRole::pack, HaloTime::first},
+                                      {StepRole::await_credit, HaloTime::first},
+                                      {StepRole::put, HaloTime::first},
+                                      {StepRole::signal, HaloTime::first},
+                                      {StepRole::wait, HaloTime::by_stage},
+                                      {StepRole::unpack, HaloTime::by_stage},
+                                      {StepRole::grant_credit, HaloTime::with_last_stage}};
+constexpr Fusion unpacking_waits{"placing waits", set_of({StepRole::wait, StepRole::unpack, StepRole::grant_credit})};
+class SlotConnection : public HaloConnection {
   public:
-    SlotCarrier(HaloOnDevice& halo, HaloChannel channel);                              // collective
+    SlotConnection(HaloOnDevice& halo, HaloChannel channel);                              // collective
     GpuAddress slot_of(int rank) const override { return pad_->slot(channel_, rank); } // the first
     std::vector<std::uint64_t> addresses() const override { return {pad_->slot_bytes(channel_)}; }
     PackMessage words_of(const HaloMessages::Message& message) const override;

@@ -22,11 +22,11 @@ std::int64_t unit_of(GpuAddress from, GpuAddress to) {
 }
 
 // What the two ends tell each other.
-struct Told {
+struct Announcement {
     MemoryHandle handle; // of what is written
     std::int64_t number; // of the end
 };
-static_assert(sizeof(Told) <= MessageEnd::most_told);
+static_assert(sizeof(Announcement) <= MessageEnd::most_announced);
 
 } // namespace
 
@@ -99,20 +99,20 @@ MappedMessage::~MappedMessage() {
     ends_->dropped_.push_back({number_, std::move(mapped_), std::move(landing_), nullptr});
 }
 
-std::vector<std::byte> MappedMessage::told() const {
-    const Told told{exporter_.handle(), number_};
-    const auto bytes = std::as_bytes(std::span(&told, 1));
+std::vector<std::byte> MappedMessage::announcement() const {
+    const Announcement announcement{exporter_.handle(), number_};
+    const auto bytes = std::as_bytes(std::span(&announcement, 1));
     return {bytes.begin(), bytes.end()};
 }
 
 void MappedMessage::meet(std::span<const std::byte> other, const MessageTransport& by) {
-    Told told;
-    if (other.size() != sizeof told) throw GpuError("what the other end of a message tells has another size");
-    std::memcpy(static_cast<void*>(&told), other.data(), sizeof told);
+    Announcement announcement;
+    if (other.size() != sizeof announcement) throw GpuError("what the other end of a message tells has another size");
+    std::memcpy(static_cast<void*>(&announcement), other.data(), sizeof announcement);
     stored_ = by.traits.stores;
-    if (array.sends) mapped_ = MappedMemory(ends_->pad_.gpu(), told.handle);
+    if (array.sends) mapped_ = MappedMemory(ends_->pad_.gpu(), announcement.handle);
     other_ = ends_->pad_.word(array.peer, array.sends ? MappedMessages::data : MappedMessages::credit,
-                              told.number);
+                              announcement.number);
 }
 
 bool MappedMessage::copy_alone(void* stream) const {
@@ -134,14 +134,14 @@ struct MappedMessages::Launch {
     std::int64_t blocks = 0;
 
     bool empty() const { return arguments.incoming == 0 && arguments.outgoing == 0; }
-    void add(const MappedMessage& m, std::int64_t deeds) {
+    void add(const MappedMessage& m, std::int64_t roles) {
         if (!m.array.sends) {
             arguments.in[arguments.incoming++] = {m.other_, m.own_word(), m.starts()};
             return;
         }
         const auto bytes = static_cast<std::int64_t>(m.array.bytes);
         std::int64_t mine = 1;
-        if ((deeds & deed_put) != 0)
+        if ((roles & role_put) != 0)
             mine =
                 std::clamp((bytes + bytes_of_block - 1) / bytes_of_block, std::int64_t{1}, blocks_of_message);
         sends[static_cast<std::size_t>(arguments.outgoing)] = &m;
@@ -152,7 +152,7 @@ struct MappedMessages::Launch {
                                                .arrived = m.other_,
                                                .count = m.starts(),
                                                .done = m.blocks_done(),
-                                               .deeds = deeds,
+                                               .roles = roles,
                                                .unit = 0,
                                                .first_block = blocks,
                                                .blocks = mine};
@@ -165,17 +165,17 @@ struct MappedMessages::Launch {
         arguments.watch = ends.pad_.watch();
         bool stores = false;
         for (std::int64_t m = 0; m < arguments.outgoing; ++m)
-            stores = stores || (arguments.out[m].deeds & deed_put) != 0;
+            stores = stores || (arguments.out[m].roles & role_put) != 0;
         return program.add(what, stream, needs,
                            [&gpu = *ends.pad_.gpu(), passed = arguments, sends = sends, stores,
-                            places = static_cast<unsigned>(std::clamp(blocks, std::int64_t{1}, most_blocks))](
+                            grid = static_cast<unsigned>(std::clamp(blocks, std::int64_t{1}, most_blocks))](
                                void* on) mutable {
                                for (std::size_t k = 0; k < static_cast<std::size_t>(passed.outgoing); ++k) {
                                    OutgoingMessage& message = passed.out[k];
                                    message.from = sends[k]->array.address;
                                    message.unit = unit_of(message.from, message.to);
                                }
-                               gpu.launch(gpu.builtin("pass_messages"), places,
+                               gpu.launch(gpu.builtin("pass_messages"), grid,
                                           stores ? storing_threads : waiting_threads, passed, on);
                            });
     }
@@ -190,12 +190,12 @@ void MappedMessages::begin(StreamProgram& program, Ends ends) {
     std::span<const MappedMessage* const> incoming = all_incoming, stored = all_stored, copied = all_copied;
     // In sixteens: all arrays are offered before anything is waited for.
     const auto in_launches = [&](std::span<const MappedMessage* const> of, const char* what,
-                                 std::int64_t deeds, std::int64_t steps) {
+                                 std::int64_t roles, std::int64_t steps) {
         for (std::size_t first = 0; first < of.size(); first += most_messages_of_launch) {
             Launch launch;
             for (const MappedMessage* m :
                  of.subspan(first, std::min<std::size_t>(most_messages_of_launch, of.size() - first)))
-                launch.add(*m, deeds);
+                launch.add(*m, roles);
             launch.put(*this, program, what, steps);
         }
     };
@@ -204,30 +204,30 @@ void MappedMessages::begin(StreamProgram& program, Ends ends) {
     if (few) {
         Launch launch;
         for (const MappedMessage* m : incoming) launch.add(*m, 0);
-        for (const MappedMessage* m : copied) launch.add(*m, deed_await);
-        for (const MappedMessage* m : stored) launch.add(*m, deed_await | deed_put | deed_announce);
-        std::string what = incoming.empty() ? "" : "offer";
+        for (const MappedMessage* m : copied) launch.add(*m, role_await);
+        for (const MappedMessage* m : stored) launch.add(*m, role_await | role_put | role_announce);
+        std::string what = incoming.empty() ? "" : "grant credit";
         const auto then = [&](const char* next) { what += (what.empty() ? "" : " + ") + std::string(next); };
         if (!stored.empty() || !copied.empty()) then("await");
         if (!stored.empty()) then("put + announce");
         if (!incoming.empty() && copied.empty()) then("take");
-        launch.put(*this, program, what, copied.empty() ? step_offer | step_take : step_offer);
+        launch.put(*this, program, what, copied.empty() ? step_grant_credit | step_take : step_grant_credit);
         if (copied.empty()) incoming = {};
     } else {
-        in_launches(incoming, "offer", 0, step_offer);
-        in_launches(copied, "await", deed_await, 0);
-        in_launches(stored, "await + put + announce", deed_await | deed_put | deed_announce, 0);
+        in_launches(incoming, "grant credit", 0, step_grant_credit);
+        in_launches(copied, "await", role_await, 0);
+        in_launches(stored, "await + put + announce", role_await | role_put | role_announce, 0);
     }
     Launch last; // announces a single copy and takes what arrives
     for (const MappedMessage* m : copied) {
         const int copy = program.add("copy to rank " + std::to_string(m->array.peer), own, {},
                                      [m](void* stream) { m->copy_alone(stream); });
         if (copied.size() == 1 && incoming.size() <= most_messages_of_launch) {
-            last.add(*m, deed_announce);
+            last.add(*m, role_announce);
             continue;
         }
         Launch launch; // beside the stream, so that one copy follows the other
-        launch.add(*m, deed_announce);
+        launch.add(*m, role_announce);
         launch.put(*this, program, "announce", 0, beside, std::span(&copy, 1));
     }
     if (incoming.size() <= most_messages_of_launch) {
@@ -251,7 +251,7 @@ void MappedMessages::begin(StreamProgram& program, Ends ends) {
     program.add("", own, {}, [this](void* stream) { pad_.note_work(stream); });
 }
 
-std::shared_ptr<MessageCarrier> make_mapped_messages(const MessageRanks& ranks) {
+std::shared_ptr<MessageConnection> make_mapped_messages(const MessageRanks& ranks) {
     return std::make_shared<MappedMessages>(ranks);
 }
 

@@ -26,7 +26,7 @@ class MappedMessage;
 // Which words of a rank's signal pad the ends of its messages have. End n has word n of data, which its
 // sender writes, or word n of credit, which its receiver writes, and two counts: of starts, and of blocks
 // that are done.
-class MappedMessages : public MessageCarrier, public std::enable_shared_from_this<MappedMessages> {
+class MappedMessages : public MessageConnection, public std::enable_shared_from_this<MappedMessages> {
   public:
     explicit MappedMessages(const MessageRanks& ranks); // collective
 
@@ -69,7 +69,7 @@ class MappedMessage : public MessageEnd {
     MappedMessage(std::shared_ptr<MappedMessages> ends, const MessageArray& array); // throws GpuError
     ~MappedMessage() override;
 
-    std::vector<std::byte> told() const override;
+    std::vector<std::byte> announcement() const override;
     // Throws GpuError where the receiver's array cannot be mapped.
     void meet(std::span<const std::byte> other, const MessageTransport& by) override;
     bool lands_beside() const override { return landing_.size() > 0; }
@@ -93,6 +93,6 @@ class MappedMessage : public MessageEnd {
 };
 
 // Of all transports whose bytes are put into the memory of a peer: a start of several is then one launch.
-std::shared_ptr<MessageCarrier> make_mapped_messages(const MessageRanks& ranks);
+std::shared_ptr<MessageConnection> make_mapped_messages(const MessageRanks& ranks);
 
 } // namespace jali

@@ -10,7 +10,7 @@ namespace jali {
 class NumberedEnd : public MessageEnd {
   public:
     NumberedEnd(const MessageArray& array, int number) : MessageEnd(array), number_(number) {}
-    std::vector<std::byte> told() const override {
+    std::vector<std::byte> announcement() const override {
         const auto bytes = std::as_bytes(std::span(&number_, 1));
         return {bytes.begin(), bytes.end()};
     }

@@ -61,7 +61,7 @@ void detail::set_setting_choices() {
         }
         return "";
     });
-    set_names("device_carrier", carrying);
+    set_names("device_transport", carrying);
     set_names("message_transport", names_of(messages, libraries));
 }
 

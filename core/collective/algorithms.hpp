@@ -2,10 +2,10 @@
 // those of the field.
 //
 // Which is taken where nobody names one is said by rules.hpp. On devices there are the entries without chunks
-// of host memory; carriers with collectives of their own (collective_transport.hpp) come beside them.
+// of host memory; transports with collectives of their own (collective_transport.hpp) come beside them.
 //
 // Entries of the shape `hosts` are compositions of collectives inside hosts and between them, each with a
-// carrier of its own. Other names of algorithms (flat, node_only, and MPICH's Greek letters, which mean
+// transport of its own. Other names of algorithms (flat, node_only, and MPICH's Greek letters, which mean
 // something else for each collective) stand in a table of their own.
 #pragma once
 
@@ -45,8 +45,8 @@ using Hosts = std::vector<std::vector<int>>;
 bool are_nested(const Hosts& hosts); // several, of which one has several ranks
 
 // What an entry makes of a call between the ranks of these hosts. `inside` and `between` carry messages
-// inside hosts and between them; empty: the usual carriers, or `inside` between hosts, too. Entries that know
-// of no hosts have one carrier, and so have all where hosts are not nested.
+// inside hosts and between them; empty: the usual transports, or `inside` between hosts, too. Entries that know
+// of no hosts have one transport, and so have all where hosts are not nested.
 struct AlgorithmPlan {
     Composition composition;
     PlanParameters parameters;
@@ -56,7 +56,7 @@ AlgorithmPlan plan_of(const Algorithm& entry, const CollectiveCall& call, const 
 Composition composition_of(const Algorithm& entry, const CollectiveCall& call, const Hosts& hosts);
 
 // Another name: of an algorithm of a collective, or (no algorithm) of a library that has the collective
-// itself where he is named as carrier, else of the usual algorithm that knows of no hosts.
+// itself where he is named as transport, else of the usual algorithm that knows of no hosts.
 struct AlgorithmAlias {
     std::string_view name;
     Collective collective;

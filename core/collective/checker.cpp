@@ -1,7 +1,7 @@
 #include "collective/checker.hpp"
 
 #include "collective/evaluation.hpp"
-#include "schedule/scheduled_moments.hpp"
+#include "schedule/scheduled_events.hpp"
 #include "settings/counted.hpp"
 #include "transport/communicator.hpp"
 
@@ -35,25 +35,25 @@ class Checker : public ProofWords {
             evaluate(composition_, symbols, options_.reproducible, [&](int rank, const Region& hole) {
                 fail(Fault::structure, rank, -1,
                      "the composition reads " +
-                         say_place(hole.buffer, hole.offset, hole.offset + hole.bytes) +
+                         location_text(hole.buffer, hole.offset, hole.offset + hole.bytes) +
                          ", which it did not write and which is no input");
             });
-        std::vector<RankMoments> moments;
+        std::vector<RankEvents> events;
         for (int rank = 0; rank < ranks_; ++rank) {
             check_buffers(rank);
             try {
                 of_ranks_[rank]->check_form();
                 for (int s = 0; s < static_cast<int>(of_ranks_[rank]->steps().size()); ++s)
                     check_step(rank, s, meaning);
-                moments.push_back(moments_of(rank));
+                events.push_back(events_of(rank));
             } catch (const ScheduleError& error) {
                 throw CheckError(error.kind, rank, error.at,
                                  "rank " + std::to_string(rank) + ": " + error.what());
             }
-            tell_meaning(moments.back(), meaning, symbols);
+            record_meaning(events.back(), meaning, symbols);
         }
         try {
-            prove(moments, *this);
+            prove(events, *this);
         } catch (const ScheduleError& error) {
             throw CheckError(error.kind, error.rank, error.at < 0 ? -1 : step_of_[error.rank][error.at],
                              error.what());
@@ -63,18 +63,18 @@ class Checker : public ProofWords {
   private:
     // ---- words ---------------------------------------------------------------------------------------
 
-    std::string moment(const RankMoments& of, int moment) const override {
-        const int s = step_of_[of.rank][moment];
+    std::string event(const RankEvents& of, int event) const override {
+        const int s = step_of_[of.rank][event];
         return s >= 0 ? say_step(of.rank, s) : "rank " + std::to_string(of.rank) + " in the end";
     }
-    std::string place(const Stretch& where) const override {
-        return say_place(buffer_of(where.space), where.begin, where.end);
+    std::string location(const Stretch& where) const override {
+        return location_text(buffer_of(where.space), where.begin, where.end);
     }
-    std::string held(const RankMoments& of, int moment, int n, std::int64_t number) const override {
+    std::string held(const RankEvents& of, int event, int n, std::int64_t number) const override {
         const auto begin = static_cast<std::size_t>(number);
         const bool whole = begin % size_ == 0;
         return "rank " + std::to_string(of.rank) + "'s " +
-               say_buffer(buffer_of(of.moments[moment].holds[n].where.space)) + "[" + (whole ? "" : "byte ") +
+               say_buffer(buffer_of(of.events[event].holds[n].where.space)) + "[" + (whole ? "" : "byte ") +
                std::to_string(whole ? begin / size_ : begin) + "]";
     }
 
@@ -100,7 +100,7 @@ class Checker : public ProofWords {
         return word + (end == begin + 1 ? " " + std::to_string(begin)
                                         : "s " + std::to_string(begin) + " to " + std::to_string(end - 1));
     }
-    std::string say_place(int buffer, std::size_t begin, std::size_t end) const {
+    std::string location_text(int buffer, std::size_t begin, std::size_t end) const {
         return say_range(begin, end) + " of " + say_buffer(buffer);
     }
     [[noreturn]] void fail(Fault kind, int rank, int s, const std::string& what) const {
@@ -180,12 +180,12 @@ class Checker : public ProofWords {
             covered = std::max(covered, at->end);
         if (covered < end)
             fail(Fault::overwritten, rank, s,
-                 "writes " + say_place(region.buffer, region.offset, end) +
+                 "writes " + location_text(region.buffer, region.offset, end) +
                      "; the composition does not write " +
                      say_range(covered, std::min(end, covered + size_)) + " there");
     }
 
-    // ---- as moments ----------------------------------------------------------------------------------
+    // ---- as events ----------------------------------------------------------------------------------
 
     // Each buffer is a space of its own.
     std::uint64_t slot(int rank, int buffer) const {
@@ -195,26 +195,26 @@ class Checker : public ProofWords {
         return static_cast<int>(space % static_cast<std::uint64_t>(buffers_ + 1));
     }
 
-    RankMoments moments_of(int rank) {
-        std::vector<Stretch> places;
+    RankEvents events_of(int rank) {
+        std::vector<Stretch> locations;
         for (int b = 0; b <= buffers_; ++b)
-            places.push_back({slot(rank, b), 0, of_ranks_[rank]->buffers()[b].bytes});
-        return moments_with_contents(*of_ranks_[rank], rank, places, options_.reproducible, step_of_[rank]);
+            locations.push_back({slot(rank, b), 0, of_ranks_[rank]->buffers()[b].bytes});
+        return events_with_contents(*of_ranks_[rank], rank, locations, options_.reproducible, step_of_[rank]);
     }
 
     // What is there before, and what shall be in the end.
-    void tell_meaning(RankMoments& moments, const Evaluation& meaning, symbolic::Symbols& symbols) const {
-        ExportedValues exported(composition_, symbols, options_.reproducible, moments.operations,
-                                moments.values);
+    void record_meaning(RankEvents& events, const Evaluation& meaning, symbolic::Symbols& symbols) const {
+        ExportedValues exported(composition_, symbols, options_.reproducible, events.operations,
+                                events.values);
         for (int b = 0; b < buffers_; ++b) {
-            const std::uint64_t space = slot(moments.rank, b);
+            const std::uint64_t space = slot(events.rank, b);
             for (const auto& [begin, end, what] : meaning.before[space].all())
-                moments.moments.front().holds.push_back({{space, begin, end},
-                                                         label_of_buffer(moments.rank, b),
+                events.events.front().holds.push_back({{space, begin, end},
+                                                         label_of_buffer(events.rank, b),
                                                          -1,
                                                          static_cast<std::int64_t>(begin)});
             for (const auto& [begin, end, what] : meaning.after[space].all())
-                moments.moments.back().results.push_back({{space, begin, end},
+                events.events.back().results.push_back({{space, begin, end},
                                                           exported.number(what.symbol),
                                                           static_cast<std::int64_t>(begin) + what.shift});
         }
@@ -226,7 +226,7 @@ class Checker : public ProofWords {
     const int ranks_;
     const std::size_t size_;                // of an element
     const int buffers_;                     // of the composition; scratch is one more
-    std::vector<std::vector<int>> step_of_; // [rank][moment]
+    std::vector<std::vector<int>> step_of_; // [rank][event]
 };
 
 } // namespace

@@ -27,7 +27,7 @@ constexpr ElementText elements[] = {
     {DataType::uint32, "uint32_t", "uint32_t"},
     {DataType::uint64, "uint64_t", "uint64_t"},
     {DataType::fp16, "half_bits", "float"},
-    {DataType::bf16, "brain_bits", "float"},
+    {DataType::bf16, "bfloat16_bits", "float"},
     {DataType::fp32, "float", "float"},
     {DataType::fp64, "double", "double"},
     {DataType::complex64, "complex_pair<float>", "complex_pair<float>"},

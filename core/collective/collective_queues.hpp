@@ -13,7 +13,7 @@
 
 namespace jali {
 
-class CollectiveQueues : public CollectiveCarrier {
+class CollectiveQueues : public CollectiveConnection {
   public:
     // Collective. Throws GpuError, on all ranks, where devices cannot reach each other; PlanError for sizes
     // of the experiment `device_queues` that cannot be.

@@ -17,15 +17,15 @@ std::span<const CollectiveTransport* const> collective_transports() {
     return transports;
 }
 
-CollectiveCarrier::CollectiveCarrier(const CollectiveTransport& transport, const Gpu& gpu)
+CollectiveConnection::CollectiveConnection(const CollectiveTransport& transport, const Gpu& gpu)
     : transport(transport), name(name_of(transport, &gpu.vendor())) {
 }
 
-void CollectiveCarrier::exchange(std::span<const StageMessage>, std::span<const GpuAddress>, void*) {
+void CollectiveConnection::exchange(std::span<const StageMessage>, std::span<const GpuAddress>, void*) {
     throw std::logic_error("'" + name + "' carries no messages of plans between launches");
 }
 
-std::vector<StageExchange> CollectiveCarrier::prepare(std::span<const std::span<const StageMessage>> stages,
+std::vector<StageExchange> CollectiveConnection::prepare(std::span<const std::span<const StageMessage>> stages,
                                                       std::span<const GpuAddress>) {
     std::vector<StageExchange> exchanges;
     for (const auto& messages : stages)
@@ -35,7 +35,7 @@ std::vector<StageExchange> CollectiveCarrier::prepare(std::span<const std::span<
     return exchanges;
 }
 
-std::shared_ptr<DevicePlan> CollectiveCarrier::plan(const CollectiveCall&, std::string) {
+std::shared_ptr<DevicePlan> CollectiveConnection::plan(const CollectiveCall&, std::string) {
     throw std::logic_error("'" + name + "' has no collectives itself");
 }
 
@@ -60,11 +60,11 @@ void DevicePlan::check_given(std::span<const GpuAddress> buffers) const {
         }
 }
 
-void DevicePlan::rehearse() {
+void DevicePlan::warm_up() {
     std::vector<GpuMemory> memory;
     std::vector<GpuAddress> addresses;
     for (const std::size_t bytes : bytes_) {
-        if (bytes > 0) memory.push_back(gpu_->allocate(bytes, "rehearsed arrays"));
+        if (bytes > 0) memory.push_back(gpu_->allocate(bytes, "warmed up arrays"));
         addresses.push_back(bytes > 0 ? memory.back().address() : 0);
     }
     run(addresses, gpu_->stream());

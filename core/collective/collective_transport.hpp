@@ -1,9 +1,9 @@
-// What transports do for collectives between devices: entries, and the carrier that an entry makes for all
+// What transports do for collectives between devices: entries, and the transport that an entry makes for all
 // collectives of a communicator on one device.
 //
-// A carrier may carry the messages of plans (gpu_plan.hpp), and so do any algorithm: those of the kernel's
+// A transport may carry the messages of plans (gpu_plan.hpp), and so do any algorithm: those of the kernel's
 // own queues within a launch (collective_queues.hpp), others between launches, all of a stage at once. Or it
-// has collectives itself, and then its name is that of an algorithm. A new transport is a file with a carrier
+// has collectives itself, and then its name is that of an algorithm. A new transport is a file with a transport
 // and an entry, and the entry's name in the table of collective_transport.cpp.
 #pragma once
 
@@ -24,12 +24,12 @@ namespace jali {
 // Does a call on copies in host memory, one per buffer; null where this rank has no bytes of it.
 using RunsOnHost = std::function<void(const CollectiveCall& call, std::span<std::byte* const> buffers)>;
 
-// What carriers are made of: `communicator` is that of the user, `control` carries what is the carriers' own.
+// What transports are made of: `communicator` is that of the user, `control` carries what is the transports' own.
 struct CollectiveRanks {
     std::shared_ptr<Gpu> gpu;
     std::shared_ptr<Communicator> communicator, control;
     RunsOnHost on_host;
-    // By rank: whom messages of plans go to, where that is not everybody. Carriers that map memory do so for
+    // By rank: whom messages of plans go to, where that is not everybody. Transports that map memory do so for
     // these alone.
     std::vector<char> wanted = {};
 };
@@ -39,11 +39,11 @@ struct CollectiveTransport;
 // Puts a stage's messages on a stream, between these buffers.
 using StageExchange = std::function<void(std::span<const GpuAddress> buffers, void* stream)>;
 
-class CollectiveCarrier {
+class CollectiveConnection {
   public:
-    CollectiveCarrier(const CollectiveTransport& transport, const Gpu& gpu);
-    virtual ~CollectiveCarrier() = default;
-    CollectiveCarrier(const CollectiveCarrier&) = delete;
+    CollectiveConnection(const CollectiveTransport& transport, const Gpu& gpu);
+    virtual ~CollectiveConnection() = default;
+    CollectiveConnection(const CollectiveConnection&) = delete;
 
     // Puts a stage's messages on a stream, which go on at once; those between two ranks match in their order.
     virtual void exchange(std::span<const StageMessage> messages, std::span<const GpuAddress> buffers,
@@ -74,7 +74,7 @@ struct CollectiveRules {
 
 struct CollectiveTransport : Transport {
     // Collective. Throws GpuError, on all ranks, where it is not possible.
-    std::shared_ptr<CollectiveCarrier> (*make)(const CollectiveRanks& ranks);
+    std::shared_ptr<CollectiveConnection> (*make)(const CollectiveRanks& ranks);
     CollectiveRules rules;
 };
 

@@ -53,25 +53,25 @@ LibraryVersions compare_libraries(Communicator& ranks) {
     } catch (const RulesError& error) {
         rules = error.what();
     }
-    std::vector<std::string> versions, of_mpi, told;
+    std::vector<std::string> versions, of_mpi, reported;
     for (std::string& text : gather_texts(ranks, mine + "\n" + rules, "versions and rules of jali")) {
         for (std::vector<std::string>* lines : {&versions, &of_mpi}) {
             const std::size_t end = std::min(text.find('\n'), text.size());
             lines->push_back(text.substr(0, end));
             text.erase(0, end + 1);
         }
-        told.push_back(std::move(text));
+        reported.push_back(std::move(text));
     }
     const auto in_errors = [](std::size_t rank) { return "rank " + std::to_string(rank); };
-    for (std::size_t rank = 0; rank < told.size(); ++rank)
+    for (std::size_t rank = 0; rank < reported.size(); ++rank)
         if (versions[rank] != versions[0])
             throw AgreedError("rank 0 has jali " + versions[0] + ", " + in_errors(rank) + " has jali " +
                               versions[rank] + "; all ranks of a job need the same version");
-    for (std::size_t rank = 0; rank < told.size(); ++rank)
-        if (!told[rank].starts_with(read))
-            throw AgreedError((told.size() > 1 ? in_errors(rank) + ": " : "") + told[rank]);
-    for (std::size_t rank = 0; rank < told.size(); ++rank)
-        if (told[rank] != told[0])
+    for (std::size_t rank = 0; rank < reported.size(); ++rank)
+        if (!reported[rank].starts_with(read))
+            throw AgreedError((reported.size() > 1 ? in_errors(rank) + ": " : "") + reported[rank]);
+    for (std::size_t rank = 0; rank < reported.size(); ++rank)
+        if (reported[rank] != reported[0])
             throw AgreedError(
                 "ranks 0 and " + std::to_string(rank) +
                 " have other rules of collectives; JALI_COLLECTIVE_RULES is to name the same text on all");
@@ -97,17 +97,17 @@ Collectives::Collectives(std::shared_ptr<Communicator> ranks, const SharesMemory
     : ranks_(std::move(ranks)) {
     ranks_->barrier(what); // ranks that call something else hear of it
     const std::string transport = ranks_->transport();
-    carriers_.emplace_back(transport, ranks_->duplicate());
+    transports_.emplace_back(transport, ranks_->duplicate());
     if (const std::shared_ptr<Communicator> beneath = ranks_->beneath())
-        carriers_.emplace_back(beneath->transport(), beneath->duplicate());
+        transports_.emplace_back(beneath->transport(), beneath->duplicate());
     if (ranks_->can_share_memory()) {
         const std::shared_ptr<Communicator> sharing = share_memory();
         if (sharing->transport() == std::string_view("shm"))
-            carriers_.emplace(carriers_.begin(), "shm", sharing->duplicate());
+            transports_.emplace(transports_.begin(), "shm", sharing->duplicate());
     }
-    space_ = std::make_shared<MessageSpace>(carriers_);
-    for (const auto& [name, communicator] : carriers_) {
-        have_.carriers.push_back(name);
+    space_ = std::make_shared<MessageSpace>(transports_);
+    for (const auto& [name, communicator] : transports_) {
+        have_.transports.push_back(name);
         if (name == by_mpi && is_of_mpi(*communicator)) have_.why_not_mpi.clear();
     }
     have_.versions = compare_libraries(*ranks_);
@@ -115,8 +115,8 @@ Collectives::Collectives(std::shared_ptr<Communicator> ranks, const SharesMemory
     for (const std::vector<int>& host : hosts_) ranks_of_hosts_.push_back(static_cast<int>(host.size()));
 }
 
-void Collectives::compare(const CollectiveCall& call, const std::source_location& place) {
-    if (settings().checked) compare_calls(*ranks_, describe(call, false, place));
+void Collectives::compare(const CollectiveCall& call, const std::source_location& location) {
+    if (settings().checked) compare_calls(*ranks_, describe(call, false, location));
 }
 
 CollectiveChoice Collectives::algorithm_of(const CollectiveCall& call) const {
@@ -147,7 +147,7 @@ std::shared_ptr<PersistentPlan> Collectives::make_plan(const CollectiveCall& cal
     const auto schedule = [&] {
         if (spec.name == by_mpi) return schedule_by_mpi(call, ranks_->size(), ranks_->rank());
         const Algorithm& algorithm = *find_algorithm(spec.name, call.collective, false);
-        const AlgorithmPlan made = plan_of(algorithm, call, hosts_, spec.carrier, spec.between, false);
+        const AlgorithmPlan made = plan_of(algorithm, call, hosts_, spec.transport, spec.between, false);
         return plan_rank(made.composition, made.parameters, ranks_->rank());
     };
     return PersistentPlan::make(std::make_shared<const Schedule>(schedule()), space_,
@@ -156,7 +156,7 @@ std::shared_ptr<PersistentPlan> Collectives::make_plan(const CollectiveCall& cal
                                     text_of(spec) + ")");
 }
 
-void Collectives::pretend_hosts(Hosts hosts) {
+void Collectives::override_hosts(Hosts hosts) {
     std::vector<int> all;
     for (const std::vector<int>& host : hosts) all.insert(all.end(), host.begin(), host.end());
     std::ranges::sort(all);

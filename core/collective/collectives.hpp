@@ -7,7 +7,7 @@
 
 #include "collective/algorithms.hpp"
 #include "collective/device_collectives.hpp"
-#include "collective/kept_plans.hpp"
+#include "collective/plan_cache.hpp"
 #include "collective/persistent.hpp"
 #include "collective/rules.hpp"
 
@@ -39,13 +39,13 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
     const std::shared_ptr<Communicator>& ranks() const { return ranks_; }
     const std::shared_ptr<MessageSpace>& space() const { return space_; }
     // Libraries by name; the first carries messages of plans that name none.
-    std::span<const MessageSpace::Carrier> carriers() const { return carriers_; }
+    std::span<const MessageSpace::NamedCommunicator> transports() const { return transports_; }
     const Hosts& hosts() const { return hosts_; } // ranks of each
     // Of MPI's library, if it is the same on all ranks.
     const LibraryVersions& versions() const { return have_.versions; }
     // As if ranks were on these hosts, in the order of their first ranks: for tests and trials of algorithms
     // between hosts on one. The same on all ranks, before any call. Throws CollectiveError.
-    void pretend_hosts(Hosts hosts);
+    void override_hosts(Hosts hosts);
 
     // Calls are those of a program that calls MPI: the rules are told so.
     void serve_mpi_program() { have_.mpi_program = have_.hands_over = true; }
@@ -60,16 +60,16 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
     // CollectiveError, RulesError, PlanError.
     std::shared_ptr<PersistentPlan>
     start(const CollectiveCall& call, std::span<std::byte* const> buffers,
-          const std::source_location& place = std::source_location::current()) {
-        compare(call, place);
+          const std::source_location& location = std::source_location::current()) {
+        compare(call, location);
         std::shared_ptr<PersistentPlan> plan = idle_plan_of(call);
         plan->start(buffers);
         return plan;
     }
     // The same to its end. Throws what waiting throws as well.
     void run(const CollectiveCall& call, std::span<std::byte* const> buffers,
-             const std::source_location& place = std::source_location::current()) {
-        compare(call, place);
+             const std::source_location& location = std::source_location::current()) {
+        compare(call, location);
         idle_plan_of(call)->run(buffers);
     }
 
@@ -89,15 +89,15 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
 
     Collectives(std::shared_ptr<Communicator> ranks, const SharesMemory& share_memory, std::string_view what);
     std::shared_ptr<PersistentPlan> make_plan(const CollectiveCall& call) const;
-    void compare(const CollectiveCall& call, const std::source_location& place); // in checked mode
+    void compare(const CollectiveCall& call, const std::source_location& location); // in checked mode
 
     std::shared_ptr<Communicator> ranks_;
-    std::vector<MessageSpace::Carrier> carriers_;
+    std::vector<MessageSpace::NamedCommunicator> transports_;
     std::shared_ptr<MessageSpace> space_;
     Hosts hosts_;
     std::vector<int> ranks_of_hosts_;
     HostAlgorithms have_;
-    KeptPlans<SamePlans> plans_;
+    PlanCache<SamePlans> plans_;
     std::map<const Gpu*, std::shared_ptr<DeviceCollectives>> on_devices_;
 };
 

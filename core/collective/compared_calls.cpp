@@ -18,7 +18,7 @@ std::vector<std::byte> packed(const DescribedCall& call) {
         bytes.insert(bytes.end(), head.begin(), head.end());
         bytes.insert(bytes.end(), body.begin(), body.end());
     };
-    add(call.place);
+    add(call.location);
     for (const auto& [key, value] : call.facts) {
         add(key);
         add(value);
@@ -38,7 +38,7 @@ DescribedCall unpacked(std::span<const std::byte> bytes) {
         return std::string(reinterpret_cast<const char*>(body.data()), body.size());
     };
     DescribedCall call;
-    call.place = next();
+    call.location = next();
     while (!bytes.empty()) {
         std::string key = next();
         call.facts.emplace_back(std::move(key), next());
@@ -72,7 +72,7 @@ std::string who(const std::vector<std::string>& said) {
 
 } // namespace
 
-DescribedCall describe(const CollectiveCall& call, bool on_devices, const std::source_location& place) {
+DescribedCall describe(const CollectiveCall& call, bool on_devices, const std::source_location& location) {
     const auto flag = [](bool on) { return std::string(on ? "True" : "False"); };
     const auto said = [](const auto& name) { return std::string(name); };
     std::string counts;
@@ -92,21 +92,21 @@ DescribedCall describe(const CollectiveCall& call, bool on_devices, const std::s
     described.facts.emplace_back("in place", flag(call.in_place));
     described.facts.emplace_back("algorithm", call.algorithm.empty() ? "chosen" : call.algorithm);
     described.facts.emplace_back("reproducible", flag(call.reproducible));
-    const std::string_view file = place.file_name();
-    described.place = std::string(file.substr(file.rfind('/') + 1)) + ":" + std::to_string(place.line());
+    const std::string_view file = location.file_name();
+    described.location = std::string(file.substr(file.rfind('/') + 1)) + ":" + std::to_string(location.line());
     return described;
 }
 
 void compare_calls(Communicator& ranks, const DescribedCall& mine) {
-    std::vector<DescribedCall> told;
-    for (const auto& bytes : ranks.all_gather(packed(mine), what)) told.push_back(unpacked(bytes));
+    std::vector<DescribedCall> reported;
+    for (const auto& bytes : ranks.all_gather(packed(mine), what)) reported.push_back(unpacked(bytes));
     std::vector<std::string> keys;
-    for (const DescribedCall& one : told)
+    for (const DescribedCall& one : reported)
         for (const auto& fact : one.facts)
             if (std::ranges::find(keys, fact.first) == keys.end()) keys.push_back(fact.first);
     const auto who_said = [&](auto value_of) {
         std::vector<std::string> said;
-        for (const DescribedCall& one : told) said.push_back(value_of(one));
+        for (const DescribedCall& one : reported) said.push_back(value_of(one));
         return who(said);
     };
     std::string differences;
@@ -120,9 +120,9 @@ void compare_calls(Communicator& ranks, const DescribedCall& mine) {
         if (key == "call") break; // what else differs would confuse
     }
     if (differences.empty()) return;
-    const std::string places = who_said([](const DescribedCall& one) { return one.place; });
+    const std::string locations = who_said([](const DescribedCall& one) { return one.location; });
     throw AgreedError("ranks do not make the same call; " + differences +
-                      (places.empty() ? "" : " (at " + places + ")"));
+                      (locations.empty() ? "" : " (at " + locations + ")"));
 }
 
 } // namespace jali

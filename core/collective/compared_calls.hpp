@@ -16,10 +16,10 @@ namespace jali {
 
 struct DescribedCall {
     std::vector<std::pair<std::string, std::string>> facts; // keys and values; of "call" what is called
-    std::string place;                                      // in the program
+    std::string location;                                      // in the program
 };
 
-DescribedCall describe(const CollectiveCall& call, bool on_devices, const std::source_location& place);
+DescribedCall describe(const CollectiveCall& call, bool on_devices, const std::source_location& location);
 
 // Throws AgreedError on every rank unless all describe the same call, wherever it stands. Collective.
 void compare_calls(Communicator& ranks, const DescribedCall& mine);

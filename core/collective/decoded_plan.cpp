@@ -4,13 +4,13 @@
 // iterations x channels of them, and regions are equal or disjoint where one of two is written (both is
 // checked for all of them: LaunchedProgram). So what two channels do concerns other bytes and other messages,
 // and one that begins in the state of another, but for whole turns of its queues, does the same there.
-// Therefore moments are made of the first, the last and one between of all channels that begin alike on all
+// Therefore events are made of the first, the last and one between of all channels that begin alike on all
 // ranks (GpuPlan::choose_channels). Of all others it is checked that they begin so, and ranks compare how
 // many messages they have passed, and the bytes and slices of every message.
 //
 // Within a block, threads meet; what they touch between two meetings needs no order among instructions, since
 // the thread that has a packet of a slice is the same in all of them and dependent slices are equal. Words
-// are set and waited for by single threads between meetings, so these moments follow the instructions before,
+// are set and waited for by single threads between meetings, so these events follow the instructions before,
 // and instructions after the next meeting follow them.
 #include "collective/channel_states.hpp"
 #include "collective/evaluation.hpp"
@@ -64,24 +64,24 @@ class CollectiveKernels : public KernelFamily {
         return true;
     }
 
-    void mark(bool begins, int moment, std::vector<Stretch>& touched) override {
+    void mark(bool begins, int event, std::vector<Stretch>& touched) override {
         for (int b = 0; b < plan_.user_buffers; ++b) {
             const auto& [address, bytes] = plan_.buffers[static_cast<std::size_t>(b)];
             if (bytes == 0) continue;
             const Stretch where = d_.stretch(address, bytes);
             touched.push_back(where);
-            if (begins) d_.at(moment).holds.push_back({where, in_this_run(label_of_buffer(d_.rank(), b))});
+            if (begins) d_.at(event).holds.push_back({where, in_this_run(label_of_buffer(d_.rank(), b))});
         }
         if (begins) {
             written_.clear();
             return;
         }
-        expect(moment);
+        expect(event);
         for (const auto& [address, queues] : queues_)
             for (const auto& [pair, launches] : queues.launches) {
                 const auto [peer, sent] = pair; // as many messages have gone as came
                 const std::int64_t from = sent ? d_.rank() : peer, to = sent ? peer : d_.rank();
-                tell(moment, {8, from, to, d_.runs()},
+                require_agreement(event, {8, from, to, d_.runs()},
                      queues.numbers[static_cast<std::size_t>(2 * peer + !sent)]);
             }
     }
@@ -95,17 +95,17 @@ class CollectiveKernels : public KernelFamily {
 
     std::int32_t how() {
         if (how_ < 0) {
-            d_.moments().operations = plan_.operations;
+            d_.events().operations = plan_.operations;
             how_ = static_cast<std::int32_t>(plan_.operations.size());
-            d_.moments().operations.push_back(plan_.how);
+            d_.events().operations.push_back(plan_.how);
         }
         return how_;
     }
 
     // The results of a run; of regions of which not all slices are looked at, those that are.
-    void expect(int moment) {
+    void expect(int event) {
         how();
-        auto& values = d_.moments().values;
+        auto& values = d_.events().values;
         const auto base = static_cast<std::int32_t>(values.size());
         for (Value value : plan_.values) {
             for (ValueTerm& term : value.terms) {
@@ -117,10 +117,10 @@ class CollectiveKernels : public KernelFamily {
             }
             values.push_back(std::move(value));
         }
-        std::map<int, symbolic::Ranges<bool>> looked_at; // by buffer
+        std::map<int, symbolic::Ranges<bool>> checked; // by buffer
         for (const auto& [region, slices] : written_) {
             const auto [buffer, begin, bytes] = region;
-            auto& of_buffer = looked_at[buffer];
+            auto& of_buffer = checked[buffer];
             for (const auto& [first, length] : slices) {
                 const symbolic::Range<bool> range{begin + first, begin + first + length, true};
                 of_buffer.replace(range.begin, range.end, {&range, 1});
@@ -138,13 +138,13 @@ class CollectiveKernels : public KernelFamily {
                 }
             const auto want = [&](std::uint64_t begin, std::uint64_t end) {
                 if (begin >= end) return;
-                d_.at(moment).results.push_back(
+                d_.at(event).results.push_back(
                     {d_.stretch(plan_.buffers[static_cast<std::size_t>(r.buffer)].address + begin,
                                 end - begin),
                      base + r.value, r.shift + static_cast<std::int64_t>(begin - r.begin)});
             };
             for (const auto& range : wanted.all()) want(range.begin, range.end);
-            if (const auto found = looked_at.find(r.buffer); found != looked_at.end())
+            if (const auto found = checked.find(r.buffer); found != checked.end())
                 for (const auto& range : found->second.all())
                     want(std::max<std::uint64_t>(range.begin, r.begin),
                          std::min<std::uint64_t>(range.end, r.end));
@@ -172,7 +172,7 @@ class CollectiveKernels : public KernelFamily {
             d_.reads(start, {d_.stretch(a.table, static_cast<std::uint64_t>(a.table_words) * 8)});
         say(p, queues, start);
         std::vector<std::int32_t> ends{start};
-        for (const int c : plan_.looked_at) {
+        for (const int c : plan_.checked) {
             if (c >= a.channels) continue;
             LaunchedChannel channel{p,       c,  &queues.numbers[static_cast<std::size_t>(2 * c * a.ranks)],
                                     {start}, {}, "collective, channel " + to_string(c)};
@@ -187,39 +187,39 @@ class CollectiveKernels : public KernelFamily {
     }
 
     // Whoever says this says the same.
-    void tell(int moment, std::initializer_list<std::int64_t> about, std::int64_t value) {
+    void require_agreement(int event, std::initializer_list<std::int64_t> about, std::int64_t value) {
         std::uint64_t label = 0;
         for (const std::int64_t part : about) label = mixed(label, static_cast<std::uint64_t>(part));
-        d_.moments().said.push_back({label, value, moment});
+        d_.events().said.push_back({label, value, event});
     }
     // What both ends of messages have to know alike, for all channels.
-    void say(const LaunchedProgram& p, Queues& queues, int moment) {
+    void say(const LaunchedProgram& p, Queues& queues, int event) {
         const CollectiveArguments& a = p.a;
         std::int64_t what = 0;
         for (const std::int64_t value :
              {a.ranks, a.freed, a.queues, a.slots, a.slot_bytes, plan_.wire == Wire::slotted ? a.arrived : 0})
-            tell(moment, {1, what++}, value);
+            require_agreement(event, {1, what++}, value);
         std::map<std::pair<std::int64_t, bool>, std::int64_t> launches; // with messages of this pair
         for (std::int64_t peer = 0; peer < a.ranks; ++peer)
             for (const bool sent : {true, false}) {
                 const std::int64_t from = sent ? a.rank : peer, to = sent ? peer : a.rank;
                 for (std::int64_t c = 0; c < queues.channels && !queues.said; ++c)
-                    tell(moment, {2, from, to, c},
+                    require_agreement(event, {2, from, to, c},
                          queues.numbers[static_cast<std::size_t>(2 * (c * a.ranks + peer) + !sent)]);
                 const std::int32_t messages = p.per_iteration[static_cast<std::size_t>(2 * peer + !sent)];
                 if (messages == 0) continue;
                 const std::int64_t launch = launches[{peer, sent}] = queues.launches[{peer, sent}]++;
-                tell(moment, {3, from, to, launch}, messages);
-                tell(moment, {4, from, to, launch}, a.channels);
-                tell(moment, {5, from, to, launch}, a.iterations);
+                require_agreement(event, {3, from, to, launch}, messages);
+                require_agreement(event, {4, from, to, launch}, a.channels);
+                require_agreement(event, {5, from, to, launch}, a.iterations);
             }
         queues.said = true;
         for (const DeviceInstruction& i : p.instructions) {
             const auto message = [&](const DeviceOperand& o, bool sent) {
                 if (o.where >= 0) return;
                 const std::int64_t peer = ~o.where, from = sent ? a.rank : peer, to = sent ? peer : a.rank;
-                tell(moment, {6, from, to, launches[{peer, sent}], o.packet}, i.bytes);
-                tell(moment, {7, from, to, launches[{peer, sent}], o.packet}, i.chunk);
+                require_agreement(event, {6, from, to, launches[{peer, sent}], o.packet}, i.bytes);
+                require_agreement(event, {7, from, to, launches[{peer, sent}], o.packet}, i.chunk);
             };
             message(i.to, true);
             for (std::int32_t s = 0; s < i.sources; ++s) message(p.sources[i.first_source + s], false);
@@ -270,21 +270,21 @@ class CollectiveKernels : public KernelFamily {
     }
 
     void note_written(const LaunchedProgram& p) {
-        if (plan_.looked_at.size() == plan_.stands_for.size()) return; // at all slices
+        if (plan_.checked.size() == plan_.stands_for.size()) return; // at all slices
         for (const DeviceInstruction& i : p.instructions) {
             if (i.to.where < 0 || i.to.where >= plan_.user_buffers) continue;
             auto& slices = written_[{i.to.where, static_cast<std::uint64_t>(i.to.offset),
                                      static_cast<std::uint64_t>(i.bytes)}];
             if (!slices.empty()) continue; // by the program before, with the same slices
             for (std::int64_t iteration = 0; iteration < p.iterations(); ++iteration)
-                for (const int c : plan_.looked_at)
+                for (const int c : plan_.checked)
                     if (const auto [begin, bytes] = p.slice(i, c, iteration); c < p.a.channels && bytes > 0)
                         slices.push_back(
                             {static_cast<std::uint64_t>(begin), static_cast<std::uint64_t>(bytes)});
         }
     }
 
-    // One channel from beginning to end; returns its last moment.
+    // One channel from beginning to end; returns its last event.
     int run(LaunchedChannel& c) {
         const CollectiveArguments& a = c.p.a;
         const GpuAddress lasting = a.numbers + static_cast<std::uint64_t>(16 * c.channel * a.ranks);
@@ -354,29 +354,29 @@ class CollectiveKernels : public KernelFamily {
             wait(c, std::span(c.p.waits).subspan(i.first_wait, i.waits), iteration);
             c.meet();
         }
-        if (const int moment = do_slice(c, k, iteration, c.before); moment >= 0) c.before = {moment};
+        if (const int event = do_slice(c, k, iteration, c.before); event >= 0) c.before = {event};
     }
 
     // By single threads, side by side.
     void act(LaunchedChannel& c, std::span<const DeviceAction> actions, std::int64_t iteration) {
         if (actions.empty()) return;
-        const int moment = d_.add(c.name + ": words of iteration " + to_string(iteration), c.before);
+        const int event = d_.add(c.name + ": words of iteration " + to_string(iteration), c.before);
         for (const DeviceAction& d : actions) {
             check_collective(d.peer >= 0 && d.peer < c.p.a.ranks &&
                                  (d.kind == DeviceAction::announce || d.kind == DeviceAction::free),
                              "sets words of rank " + to_string(d.peer));
             if (iteration + d.ahead >= c.iterations()) continue;
             const std::int64_t n = c.number(d.peer, d.packet, d.kind, iteration) + d.ahead * c.per(d.peer, 0);
-            d_.signal(moment,
+            d_.signal(event,
                       d.kind == DeviceAction::announce ? c.arrived(d.peer, c.p.a.rank, n)
                                                        : c.freed(d.peer, c.p.a.rank),
                       n + 1);
         }
-        c.unmet.push_back(moment);
+        c.unmet.push_back(event);
     }
     void wait(LaunchedChannel& c, std::span<const DeviceWait> waits, std::int64_t iteration) {
         if (waits.empty()) return;
-        const int moment = d_.add(c.name + ": waits of iteration " + to_string(iteration), c.before);
+        const int event = d_.add(c.name + ": waits of iteration " + to_string(iteration), c.before);
         for (const DeviceWait& w : waits) {
             check_collective(w.peer >= 0 && w.peer < c.p.a.ranks,
                              "waits for words of rank " + to_string(w.peer));
@@ -384,9 +384,9 @@ class CollectiveKernels : public KernelFamily {
             const std::int64_t n = c.number(w.peer, w.packet, arrival ? 1 : 0, iteration);
             const GpuAddress word = arrival ? c.arrived(c.p.a.rank, w.peer, n) : c.freed(c.p.a.rank, w.peer);
             if (arrival || n >= c.p.a.slots)
-                d_.wait(moment, word, arrival ? n + 1 : n + 1 - c.p.a.slots, first_of(word), false);
+                d_.wait(event, word, arrival ? n + 1 : n + 1 - c.p.a.slots, first_of(word), false);
         }
-        c.unmet.push_back(moment);
+        c.unmet.push_back(event);
     }
 
     // Rounds of instructions side by side, each by one or several warps.
@@ -418,16 +418,16 @@ class CollectiveKernels : public KernelFamily {
                           static_cast<std::uint64_t>(bytes));
     }
 
-    // Returns its moment; -1: nothing is in this slice, though its message is counted.
+    // Returns its event; -1: nothing is in this slice, though its message is counted.
     int do_slice(LaunchedChannel& c, std::int64_t k, std::int64_t iteration,
                  std::vector<std::int32_t> after) {
         const LaunchedProgram& p = c.p;
         const DeviceInstruction& i = p.instructions[static_cast<std::size_t>(k)];
         const auto [begin, bytes] = c.slice(i, iteration);
         const bool flagged = plan_.wire == Wire::flagged;
-        if (flagged) look_at_flags(c, i);
+        if (flagged) check_flags(c, i);
         if (bytes <= 0) return -1;
-        const int moment =
+        const int event =
             d_.add(c.name + ", iteration " + to_string(iteration) + ", instruction " + to_string(k),
                    std::move(after));
         const std::int64_t in_slot = (bytes + 15) / 16 * p.packet_bytes();
@@ -436,8 +436,8 @@ class CollectiveKernels : public KernelFamily {
             const std::int64_t peer = ~o.where, n = c.number(peer, o.packet, target ? 0 : 1, iteration);
             const GpuAddress slot = target ? c.slot(peer, p.a.rank, n) : c.slot(p.a.rank, peer, n);
             touched = d_.stretch(slot, static_cast<std::uint64_t>(in_slot));
-            if (flagged && target) d_.signal(moment, slot, n + 1);
-            if (flagged && !target) d_.wait(moment, slot, n + 1, flag_of(slot, n + 1), true);
+            if (flagged && target) d_.signal(event, slot, n + 1);
+            if (flagged && !target) d_.wait(event, slot, n + 1, flag_of(slot, n + 1), true);
             return Stretch{touched.space, touched.begin, touched.begin + static_cast<std::uint64_t>(bytes)};
         };
         Stretch touched_to;
@@ -448,18 +448,18 @@ class CollectiveKernels : public KernelFamily {
             from.push_back(locate(p.sources[i.first_source + s], false, touched));
             touched_from.push_back(touched);
         }
-        d_.reads(moment, std::move(touched_from));
-        d_.writes(moment, {touched_to});
+        d_.reads(event, std::move(touched_from));
+        d_.writes(event, {touched_to});
         if (i.sources == 1 && i.divide_by == 1) {
-            d_.at(moment).moves.push_back({to, from[0]});
+            d_.at(event).moves.push_back({to, from[0]});
         } else {
-            d_.at(moment).combinations.push_back({to, std::move(from), how(), i.divide_by});
+            d_.at(event).combinations.push_back({to, std::move(from), how(), i.divide_by});
         }
-        return moment;
+        return event;
     }
 
     // The flags of all slots that this instruction may come to read, as they were at the beginning.
-    void look_at_flags(const LaunchedChannel& c, const DeviceInstruction& i) {
+    void check_flags(const LaunchedChannel& c, const DeviceInstruction& i) {
         for (std::int32_t s = 0; s < i.sources; ++s) {
             const DeviceOperand& o = c.p.sources[i.first_source + s];
             for (std::int64_t n = 0; o.where < 0 && n < c.p.a.slots; ++n)

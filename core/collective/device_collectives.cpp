@@ -42,28 +42,28 @@ DeviceCollectives::DeviceCollectives(std::shared_ptr<Gpu> gpu,
         for (const int rank : host) within_.wanted[static_cast<std::size_t>(rank)] = 1;
     }
     const GpuVendor& vendor = ranks_.gpu->vendor();
-    why_no_kernels_ = first_told(*ranks_.control, GpuCompiler::why_not(vendor), "setting up collectives");
+    why_no_kernels_ = first_reported(*ranks_.control, GpuCompiler::why_not(vendor), "setting up collectives");
     for (const CollectiveTransport* entry : collective_transports()) {
         if (entry->of_library() && vendor.ccl.setting.empty()) continue; // this vendor has no library
         entries_.push_back({name_of(*entry, &vendor), entry, &ranks_, nullptr, ""});
         if (!entry->rules.costly) open(entries_.back());
     }
     for (const TransportEntry& entry : entries_)
-        if (entry.transport->traits.maps_memory && are_nested(hosts_))
-            inside_.push_back({entry.name, entry.transport, &within_, nullptr, ""});
+        if (entry.spec->traits.maps_memory && are_nested(hosts_))
+            inside_.push_back({entry.name, entry.spec, &within_, nullptr, ""});
 }
 
 const std::string& DeviceCollectives::open(TransportEntry& entry) {
-    if (!entry.carrier && entry.why_not.empty()) {
+    if (!entry.transport && entry.why_not.empty()) {
         // who writes into the memory of peers waits and signals by kernels
-        if (entry.transport->traits.maps_memory && !why_no_kernels_.empty())
+        if (entry.spec->traits.maps_memory && !why_no_kernels_.empty())
             return entry.why_not = why_no_kernels_;
         try {
-            entry.carrier = entry.transport->make(*entry.ranks);
+            entry.transport = entry.spec->make(*entry.ranks);
         } catch (const GpuError& error) {
             entry.why_not = error.what();
         }
-        if (auto queues = std::dynamic_pointer_cast<CollectiveQueues>(entry.carrier))
+        if (auto queues = std::dynamic_pointer_cast<CollectiveQueues>(entry.transport))
             (entry.ranks == &ranks_ ? queues_ : within_queues_) = queues;
     }
     return entry.why_not;
@@ -71,7 +71,7 @@ const std::string& DeviceCollectives::open(TransportEntry& entry) {
 
 DeviceCollectives::TransportEntry& DeviceCollectives::inside(TransportEntry& entry) {
     // who reaches everybody reaches those of the host, and is shared with other plans
-    if (entry.carrier) return entry;
+    if (entry.transport) return entry;
     const auto there =
         std::ranges::find_if(inside_, [&](const TransportEntry& r) { return r.name == entry.name; });
     return there != inside_.end() ? *there : entry;
@@ -80,7 +80,7 @@ DeviceCollectives::TransportEntry& DeviceCollectives::inside(TransportEntry& ent
 DeviceCollectives::TransportEntry& DeviceCollectives::named(const std::string& name, bool as_library) {
     std::vector<std::string> known;
     for (TransportEntry& entry : entries_) {
-        if (as_library && entry.transport->rules.carries == nullptr) continue;
+        if (as_library && entry.spec->rules.carries == nullptr) continue;
         if (entry.name == name) return entry;
         known.push_back(entry.name);
     }
@@ -93,11 +93,11 @@ DeviceCollectives::TransportEntry& DeviceCollectives::named(const std::string& n
 }
 
 std::string DeviceCollectives::why_not(TransportEntry& entry, const CollectiveCall& call) {
-    if (!entry.transport->rules.itself) return "'" + entry.name + "' has no collectives itself";
-    if (!takes(*entry.transport, call)) return "'" + entry.name + "' has no operations of the user";
+    if (!entry.spec->rules.itself) return "'" + entry.name + "' has no collectives itself";
+    if (!takes(*entry.spec, call)) return "'" + entry.name + "' has no operations of the user";
     if (!open(entry).empty()) return entry.why_not;
     try {
-        entry.carrier->check(call);
+        entry.transport->check(call);
     } catch (const GpuError& error) {
         return error.what();
     } catch (const CollectiveError& error) {
@@ -116,41 +116,41 @@ std::string DeviceCollectives::why_not(const AlgorithmSpec& spec, const Collecti
     if (std::string why = why_not_between(spec, call.collective, ranks_of_hosts_); !why.empty()) return why;
     if (!algorithm) {
         TransportEntry& entry = named(spec.name);
-        if (!takes(*entry.transport, call)) return "'" + entry.name + "' has no operations of the user";
+        if (!takes(*entry.spec, call)) return "'" + entry.name + "' has no operations of the user";
         if (!open(entry).empty()) return closed = entry.why_not;
         return why_not(entry, call);
     }
-    const std::string& forced = settings().device_carrier; // in any case
-    for (const std::string& carrier : {spec.carrier, spec.between}) {
-        if (carrier.empty()) continue;
-        if (std::ranges::none_of(entries_, [&](const TransportEntry& r) { return r.name == carrier; }))
-            return "'" + carrier + "' is not for " + ranks_.gpu->kind() + " devices";
-        if (!forced.empty() && carrier != forced) return "'" + forced + "' is to carry all messages";
+    const std::string& forced = settings().device_transport; // in any case
+    for (const std::string& transport : {spec.transport, spec.between}) {
+        if (transport.empty()) continue;
+        if (std::ranges::none_of(entries_, [&](const TransportEntry& r) { return r.name == transport; }))
+            return "'" + transport + "' is not for " + ranks_.gpu->kind() + " devices";
+        if (!forced.empty() && transport != forced) return "'" + forced + "' is to carry all messages";
     }
     const Algorithm& algorithm_spec = *find_algorithm(spec.name, call.collective, true);
-    auto [first, second] = carriers_of(algorithm_spec, spec);
-    if (first.empty()) { // the carrier in front of all others, whether it is open or not
-        const auto carries = [](const TransportEntry& r) { return r.transport->rules.carries != nullptr; };
+    auto [first, second] = transports_of(algorithm_spec, spec);
+    if (first.empty()) { // the transport in front of all others, whether it is open or not
+        const auto carries = [](const TransportEntry& r) { return r.spec->rules.carries != nullptr; };
         first = forced.empty() ? std::ranges::find_if(entries_, carries)->name : forced;
     }
     std::vector<TransportEntry*> used{&named(first)};
     if (!second.empty()) used = {&inside(*used[0]), &named(second)};
     for (TransportEntry* const entry : used) {
-        if (!takes(*entry->transport, call)) return "'" + entry->name + "' has no operations of the user";
+        if (!takes(*entry->spec, call)) return "'" + entry->name + "' has no operations of the user";
         if (!why_no_kernels_.empty()) return closed = why_no_kernels_;
         if (!open(*entry).empty()) return closed = entry->why_not;
     }
     return "";
 }
 
-std::pair<std::string, std::string> DeviceCollectives::carriers_of(const Algorithm& algorithm,
+std::pair<std::string, std::string> DeviceCollectives::transports_of(const Algorithm& algorithm,
                                                                    const AlgorithmSpec& spec) {
-    std::string first = spec.carrier, second = spec.between.empty() ? spec.carrier : spec.between;
+    std::string first = spec.transport, second = spec.between.empty() ? spec.transport : spec.between;
     if (algorithm.hierarchy != Algorithm::Shape::hosts || !are_nested(hosts_))
         return {hosts_.size() > 1 ? second : first, ""};
     if (first.empty()) {
-        first = default_carrier(true);
-        second = default_carrier();
+        first = default_transport(true);
+        second = default_transport();
     }
     if (first == second) second.clear();
     return {first, second};
@@ -165,11 +165,11 @@ CollectiveChoice DeviceCollectives::algorithm_of(const CollectiveCall& call, boo
     if (!name.empty() && !of_others) {
         std::string why =
             asked.spec.one_host ? why_not_between(asked.spec, call.collective, ranks_of_hosts_) : "";
-        for (const std::string& carrier : {asked.spec.carrier, asked.spec.between})
-            if (!carrier.empty() && why.empty() &&
+        for (const std::string& transport : {asked.spec.transport, asked.spec.between})
+            if (!transport.empty() && why.empty() &&
                 std::ranges::none_of(entries_,
-                                     [&](const TransportEntry& entry) { return entry.name == carrier; }))
-                why = "'" + carrier + "' is not for " + ranks_.gpu->kind() + " devices";
+                                     [&](const TransportEntry& entry) { return entry.name == transport; }))
+                why = "'" + transport + "' is not for " + ranks_.gpu->kind() + " devices";
         if (why.empty()) return asked;
         throw CollectiveError(std::string(name_of(call.collective)) + " on devices, " + asked.why + " as '" +
                               (asked.spec.written.empty() ? text_of(asked.spec) : asked.spec.written) +
@@ -177,7 +177,7 @@ CollectiveChoice DeviceCollectives::algorithm_of(const CollectiveCall& call, boo
     }
     if (of_others && !call.algorithm.empty()) {
         const auto theirs =
-            std::ranges::find_if(entries_, [](const TransportEntry& r) { return r.transport->of_library(); });
+            std::ranges::find_if(entries_, [](const TransportEntry& r) { return r.spec->of_library(); });
         throw CollectiveError(
             "algorithm '" + name + "' is not for " + ranks_.gpu->kind() + " devices; " +
             (theirs != entries_.end() ? "theirs is '" + theirs->name + "'" : "they have none"));
@@ -204,7 +204,7 @@ CollectiveChoice DeviceCollectives::choose(const CollectiveCall& call, bool pers
     if (!closed.empty() && ranks_.control->rank() == 0) {
         std::string text = "collectives on devices go by way of '" + text_of(choice.spec) + "', since ";
         for (const std::string& reason : closed) text += (&reason == closed.data() ? "" : "; ") + reason;
-        tell_once(text);
+        report_once(text);
     }
     return choice;
 }
@@ -212,9 +212,9 @@ CollectiveChoice DeviceCollectives::choose(const CollectiveCall& call, bool pers
 void DeviceCollectives::find_library_version() {
     const std::string& library = ranks_.gpu->vendor().ccl.setting;
     if (library.empty() || versions_.contains(library)) return;
-    struct Told {
+    struct ReportedVersion {
         char version[32] = {};
-        bool operator==(const Told& other) const { return std::strcmp(version, other.version) == 0; }
+        bool operator==(const ReportedVersion& other) const { return std::strcmp(version, other.version) == 0; }
     } mine;
     try {
         const std::string text = CclApi::get(ranks_.gpu->vendor(), "").version_text();
@@ -226,11 +226,11 @@ void DeviceCollectives::find_library_version() {
     versions_.emplace(library, alike ? mine.version : "");
 }
 
-const std::string& DeviceCollectives::default_carrier(bool inside_hosts) {
-    if (const std::string& name = settings().device_carrier; !name.empty()) return name;
+const std::string& DeviceCollectives::default_transport(bool inside_hosts) {
+    if (const std::string& name = settings().device_transport; !name.empty()) return name;
     const TransportEntry* last = nullptr;
     for (TransportEntry& entry : entries_) {
-        if (entry.transport->rules.carries == nullptr) continue;
+        if (entry.spec->rules.carries == nullptr) continue;
         last = &entry;
         if (open(entry).empty() || (inside_hosts && open(inside(entry)).empty())) break;
     }
@@ -249,11 +249,11 @@ std::shared_ptr<DevicePlan> DeviceCollectives::persistent_plan(const CollectiveC
     const CollectiveChoice choice = algorithm_of(call, true);
     const bool algorithm = find_algorithm(choice.spec.name, call.collective, true) != nullptr;
     const auto into_arrays = [&] {
-        const auto into = [&](const std::string& carrier) {
-            return named(carrier.empty() ? default_carrier() : carrier).transport->rules.into_arrays;
+        const auto into = [&](const std::string& transport) {
+            return named(transport.empty() ? default_transport() : transport).spec->rules.into_arrays;
         };
         const auto [first, second] =
-            carriers_of(*find_algorithm(choice.spec.name, call.collective, true), choice.spec);
+            transports_of(*find_algorithm(choice.spec.name, call.collective, true), choice.spec);
         return into(first) || (!second.empty() && into(second));
     };
     if (!algorithm || !into_arrays()) {
@@ -275,8 +275,8 @@ std::shared_ptr<DevicePlan> DeviceCollectives::persistent_plan(const CollectiveC
 }
 
 void DeviceCollectives::start(const CollectiveCall& call, std::span<const GpuAddress> buffers, void* stream,
-                              const std::source_location& place) {
-    if (settings().checked) compare_calls(*ranks_.communicator, describe(call, true, place));
+                              const std::source_location& location) {
+    if (settings().checked) compare_calls(*ranks_.communicator, describe(call, true, location));
     const std::shared_ptr<DevicePlan> plan = plan_of(call, false);
     prove_once(call, *plan, buffers, stream, false);
     plan->run(buffers, stream);
@@ -314,7 +314,7 @@ std::shared_ptr<DevicePlan> DeviceCollectives::make_plan(const CollectiveCall& c
                        " bytes on devices (" + text_of(choice.spec) + ")";
     const Algorithm* entry = find_algorithm(choice.spec.name, call.collective, true);
     if (entry == nullptr) return plan_of_transport(choice.spec.name, call, std::move(what));
-    const auto [first, second] = carriers_of(*entry, choice.spec);
+    const auto [first, second] = transports_of(*entry, choice.spec);
     AlgorithmPlan parts = jali::plan_of(*entry, call, hosts_, first, second, true);
     const std::shared_ptr<GpuPlan> made = plan(parts.composition, std::move(parts.parameters),
                                                std::move(what), checked, fixed, second.empty() ? "" : first);
@@ -328,7 +328,7 @@ void DeviceCollectives::refuse_without_kernels(const std::string& what) const {
     if (why_no_kernels_.empty()) return;
     std::string others;
     for (const TransportEntry& entry : entries_)
-        if (entry.transport->rules.itself) others += (others.empty() ? "'" : " or '") + entry.name + "'";
+        if (entry.spec->rules.itself) others += (others.empty() ? "'" : " or '") + entry.name + "'";
     throw CompileError(what + ": " + why_no_kernels_ + "; without kernels collectives go by " + others);
 }
 
@@ -340,26 +340,26 @@ std::shared_ptr<GpuPlan> DeviceCollectives::plan(const Composition& composition,
     refuse_without_kernels(what);
     if (parameters.libraries.empty()) parameters.libraries = {""};
     for (std::string& name : parameters.libraries)
-        if (name.empty()) name = default_carrier();
+        if (name.empty()) name = default_transport();
     const int rank = ranks_.control->rank();
     const Schedule schedule = plan_rank(composition, parameters, rank);
-    std::vector<std::shared_ptr<CollectiveCarrier>> carriers;
+    std::vector<std::shared_ptr<CollectiveConnection>> transports;
     std::vector<int> of_libraries;
     std::shared_ptr<CollectiveQueues> queues = queues_ ? queues_ : within_queues_;
     for (const std::string& name : schedule.libraries()) {
         TransportEntry& all = named(name, true);
         TransportEntry& entry = name == only_inside ? inside(all) : all;
         if (!open(entry).empty())
-            throw GpuError(what + " goes through " + entry.transport->rules.carries + ", but " +
+            throw GpuError(what + " goes through " + entry.spec->rules.carries + ", but " +
                            entry.why_not);
-        if (auto these = std::dynamic_pointer_cast<CollectiveQueues>(entry.carrier)) {
+        if (auto these = std::dynamic_pointer_cast<CollectiveQueues>(entry.transport)) {
             queues = std::move(these);
             of_libraries.push_back(by_kernel);
             continue;
         }
-        const auto found = std::ranges::find(carriers, entry.carrier);
-        of_libraries.push_back(static_cast<int>(found - carriers.begin()));
-        if (found == carriers.end()) carriers.push_back(entry.carrier);
+        const auto found = std::ranges::find(transports, entry.transport);
+        of_libraries.push_back(static_cast<int>(found - transports.begin()));
+        if (found == transports.end()) transports.push_back(entry.transport);
     }
     const DeviceProgramParameters sizes = queues ? queues->parameters() : DeviceProgramParameters();
     std::vector<DeviceStage> stages = compile_for_device(schedule, ranks_.control->size(), rank,
@@ -370,25 +370,25 @@ std::shared_ptr<GpuPlan> DeviceCollectives::plan(const Composition& composition,
     // the wire is the same in all stages: it depends on the composition
     GpuFunction function = collective_kernel(*ranks_.gpu, stages[0].program.wire,
                                              combining != nullptr ? &combining->how : nullptr, checked);
-    return std::make_shared<GpuPlan>(ranks_.gpu, queues, std::move(carriers), std::move(stages), schedule,
+    return std::make_shared<GpuPlan>(ranks_.gpu, queues, std::move(transports), std::move(stages), schedule,
                                      std::move(function), std::move(what), fixed);
 }
 
 std::shared_ptr<DevicePlan>
 DeviceCollectives::plan_of_transport(const std::string& name, const CollectiveCall& call, std::string what) {
     TransportEntry& entry = named(name);
-    if (!takes(*entry.transport, call)) {
+    if (!takes(*entry.spec, call)) {
         std::string others;
         for (const TransportEntry& other : entries_)
-            if (takes(*other.transport, call)) others += "'" + other.name + "', ";
+            if (takes(*other.spec, call)) others += "'" + other.name + "', ";
         throw CollectiveError("algorithm '" + name + "' has no operations of the user; choose " + others +
                               "or none");
     }
     // throws for arguments that cannot be, which algorithms do by themselves
     make_composition(ranks_.control->size(), call, forms_of(call.collective).front());
     if (!open(entry).empty()) throw GpuError(entry.why_not);
-    entry.carrier->check(call);
-    return entry.carrier->plan(call, std::move(what));
+    entry.transport->check(call);
+    return entry.transport->plan(call, std::move(what));
 }
 
 std::int64_t DeviceCollectives::take_overflows() {

@@ -1,4 +1,4 @@
-// What the collectives of a communicator share on one device: the carriers that its ranks found to be open,
+// What the collectives of a communicator share on one device: the transports that its ranks found to be open,
 // and the plans that are ready to run.
 //
 // Which entry of collective_transport.hpp carries a plan's messages where its parameters name none, and which
@@ -8,7 +8,7 @@
 #include "collective/algorithms.hpp"
 #include "collective/collective_queues.hpp"
 #include "collective/gpu_plan.hpp"
-#include "collective/kept_plans.hpp"
+#include "collective/plan_cache.hpp"
 #include "collective/plan.hpp"
 #include "collective/rules.hpp"
 
@@ -54,7 +54,7 @@ class DeviceCollectives {
     // all ranks, and compared in checked mode; Gpu::synchronize waits, and hears of ranks that fail. Throws
     // CollectiveError, RulesError, PlanError, GpuError, CompileError.
     void start(const CollectiveCall& call, std::span<const GpuAddress> buffers, void* stream,
-               const std::source_location& place = std::source_location::current());
+               const std::source_location& location = std::source_location::current());
 
     // The plan of a call, which may be run again and again; null: none is kept. `checked` ones count
     // overflows.
@@ -96,9 +96,9 @@ class DeviceCollectives {
   private:
     struct TransportEntry {
         std::string name;
-        const CollectiveTransport* transport;
+        const CollectiveTransport* spec;
         const CollectiveRanks* ranks;               // between whom
-        std::shared_ptr<CollectiveCarrier> carrier; // null: it is closed, or nobody has asked
+        std::shared_ptr<CollectiveConnection> transport; // null: it is closed, or nobody has asked
         std::string why_not;
     };
 
@@ -108,10 +108,10 @@ class DeviceCollectives {
     inside(TransportEntry& entry); // the same for messages inside hosts alone, where that makes a difference
     const std::string& open(TransportEntry& entry);
     std::string why_not(TransportEntry& entry, const CollectiveCall& call);
-    const std::string& default_carrier(bool inside_hosts = false);
+    const std::string& default_transport(bool inside_hosts = false);
     // Who carries messages of an algorithm inside hosts and between them; the second is empty where nothing
     // tells them apart.
-    std::pair<std::string, std::string> carriers_of(const Algorithm& algorithm, const AlgorithmSpec& spec);
+    std::pair<std::string, std::string> transports_of(const Algorithm& algorithm, const AlgorithmSpec& spec);
     std::string why_not(const AlgorithmSpec& spec, const CollectiveCall& call, std::string& closed);
     CollectiveChoice choose(const CollectiveCall& call, bool persistent);
     std::shared_ptr<DevicePlan> make_plan(const CollectiveCall& call, const CollectiveChoice& choice,
@@ -128,8 +128,8 @@ class DeviceCollectives {
     bool mpi_program_ = false;
     LibraryVersions
         versions_; // that of the vendor's library where somebody has asked, empty if ranks have others
-    std::array<KeptPlans<DevicePlan>, 2> kept_; // as they are, and those that count overflows
-    KeptPlans<DevicePlan> in_graphs_;           // that take arrays anywhere
+    std::array<PlanCache<DevicePlan>, 2> kept_; // as they are, and those that count overflows
+    PlanCache<DevicePlan> in_graphs_;           // that take arrays anywhere
     struct Fixed {
         CollectiveCall call;
         std::vector<GpuAddress> buffers;

@@ -26,7 +26,7 @@ class DevicePlan {
 
     // Runs it once on other memory: libraries connect ranks at their first call, which no graph can do.
     // Collective.
-    virtual void rehearse();
+    virtual void warm_up();
 
     int user_buffers() const { return static_cast<int>(bytes_.size()); }
     std::size_t bytes_of(int buffer) const { return bytes_[buffer]; } // of a user's buffer, on this rank

@@ -408,7 +408,7 @@ class Compiler {
 
 bool DeviceStage::apart() const {
     std::vector<Region> sent, received;
-    for (const CarriedMessages& of : messages)
+    for (const TransportMessages& of : messages)
         for (const StageMessage& m : of.messages) (m.sends ? sent : received).push_back(m.region);
     const auto meets = [](const DeviceOperand& o, std::int64_t bytes, const std::vector<Region>& regions) {
         return std::ranges::any_of(regions, [&](const Region& r) {
@@ -429,8 +429,8 @@ bool DeviceStage::apart() const {
 
 std::vector<DeviceStage> compile_for_device(const Schedule& schedule, int ranks, int rank,
                                             const Pieces& pieces, const DeviceProgramParameters& parameters,
-                                            std::span<const int> carriers) {
-    const bool one_stage = std::ranges::all_of(carriers, [](int carrier) { return carrier == by_kernel; });
+                                            std::span<const int> transports) {
+    const bool one_stage = std::ranges::all_of(transports, [](int transport) { return transport == by_kernel; });
     const auto& steps = schedule.steps();
     std::vector<DeviceStage> stages;
     std::vector<const Step*> own;
@@ -439,24 +439,24 @@ std::vector<DeviceStage> compile_for_device(const Schedule& schedule, int ranks,
         while (end < steps.size() && (one_stage || (steps[end].mark.stage == steps[begin].mark.stage &&
                                                     steps[end].mark.chunk == steps[begin].mark.chunk)))
             ++end;
-        std::map<int, std::vector<StageMessage>> carried;
+        std::map<int, std::vector<StageMessage>> messages_of;
         own.clear();
         for (std::size_t k = begin; k < end; ++k) {
             const auto* send = std::get_if<Send>(&steps[k].action);
             const auto* receive = std::get_if<Receive>(&steps[k].action);
-            const int carrier = send != nullptr      ? carriers[send->library]
-                                : receive != nullptr ? carriers[receive->library]
+            const int transport = send != nullptr      ? transports[send->library]
+                                : receive != nullptr ? transports[receive->library]
                                                      : by_kernel;
-            if (carrier == by_kernel) {
+            if (transport == by_kernel) {
                 own.push_back(&steps[k]);
                 continue;
             }
             const StageMessage message = send != nullptr ? StageMessage{send->from, send->to, true}
                                                          : StageMessage{receive->into, receive->from, false};
-            if (message.region.bytes > 0) carried[carrier].push_back(message);
+            if (message.region.bytes > 0) messages_of[transport].push_back(message);
         }
         DeviceStage& stage = stages.emplace_back();
-        for (auto& [carrier, messages] : carried) stage.messages.push_back({carrier, std::move(messages)});
+        for (auto& [transport, messages] : messages_of) stage.messages.push_back({transport, std::move(messages)});
         stage.program = Compiler(schedule, own, ranks, rank, pieces, parameters).compile();
     }
     return stages;

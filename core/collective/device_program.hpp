@@ -96,7 +96,7 @@ struct DeviceProgramParameters {
 };
 
 // What happens one after the other on the device's stream: messages that others than the kernel carry, all of
-// a carrier at once, then a program. A plan whose messages the kernel carries alone is one such stage; one
+// a transport at once, then a program. A plan whose messages the kernel carries alone is one such stage; one
 // that also has others is a stage for each of its own, on all ranks, so that none can wait for a later one of
 // another's.
 struct StageMessage {
@@ -104,12 +104,12 @@ struct StageMessage {
     int peer = 0;
     bool sends = false;
 };
-struct CarriedMessages {
-    int carrier = 0;
+struct TransportMessages {
+    int transport = 0;
     std::vector<StageMessage> messages;
 };
 struct DeviceStage {
-    std::vector<CarriedMessages> messages; // carriers go up
+    std::vector<TransportMessages> messages; // transports go up
     DeviceProgram program;
 
     // Whether the program may run beside the messages: it touches nothing that they bring, writes nothing
@@ -126,11 +126,11 @@ struct Pieces {
 Pieces pieces_of(const Composition& composition);
 
 // `pieces` are those of the composition that the schedule was planned from. The schedule must be planned with
-// one chunk and with pieces that travel alone (depth 1, pack_below 0). `carriers` has the number of a carrier
+// one chunk and with pieces that travel alone (depth 1, pack_below 0). `carriers` has the number of a transport
 // for each library of the schedule, or that the kernel carries its messages. Throws PlanError.
 inline constexpr int by_kernel = -1;
 std::vector<DeviceStage> compile_for_device(const Schedule& schedule, int ranks, int rank,
                                             const Pieces& pieces, const DeviceProgramParameters& parameters,
-                                            std::span<const int> carriers);
+                                            std::span<const int> transports);
 
 } // namespace jali

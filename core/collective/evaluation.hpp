@@ -2,7 +2,7 @@
 #pragma once
 
 #include "collective/composition.hpp"
-#include "schedule/moments.hpp"
+#include "schedule/ordered_events.hpp"
 #include "schedule/symbolic.hpp"
 
 #include <functional>
@@ -23,7 +23,7 @@ Evaluation evaluate(const Composition& composition, symbolic::Symbols& symbols, 
 // Bytes of a buffer of a rank before a run.
 std::uint64_t label_of_buffer(int rank, int buffer);
 
-// Symbols of an evaluation as values of a rank's moments, to which it adds what they need.
+// Symbols of an evaluation as values of a rank's events, to which it adds what they need.
 class ExportedValues {
   public:
     ExportedValues(const Composition& composition, symbolic::Symbols& symbols, bool reproducible,

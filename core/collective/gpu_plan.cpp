@@ -11,13 +11,13 @@
 namespace jali {
 
 GpuPlan::GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CollectiveQueues> queues,
-                 std::vector<std::shared_ptr<CollectiveCarrier>> carriers, std::vector<DeviceStage> stages,
+                 std::vector<std::shared_ptr<CollectiveConnection>> connections, std::vector<DeviceStage> stages,
                  const Schedule& schedule, GpuFunction kernel, std::string what,
                  std::span<const GpuAddress> fixed)
     : DevicePlan(std::move(gpu), std::move(what),
-                 std::ranges::all_of(carriers, [](const auto& c) { return c->transport.traits.recordable; })),
+                 std::ranges::all_of(connections, [](const auto& c) { return c->transport.traits.recordable; })),
       queues_(std::move(queues)), order_(queues_ ? queues_->order_ : std::make_shared<StreamOrder>(gpu_)),
-      carriers_(std::move(carriers)), kernel_(std::move(kernel)), fixed_(fixed.begin(), fixed.end()),
+      connections_(std::move(connections)), kernel_(std::move(kernel)), fixed_(fixed.begin(), fixed.end()),
       program_(gpu_) {
     order_->before(gpu_->stream()); // tables are uploaded there
     const auto& buffers = schedule.buffers();
@@ -32,7 +32,7 @@ GpuPlan::GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CollectiveQueues> que
             return std::any_of(p.sources.begin(), p.sources.end(), is) ||
                    std::any_of(p.instructions.begin(), p.instructions.end(),
                                [&](const DeviceInstruction& i) { return is(i.to); }) ||
-                   std::ranges::any_of(stage.messages, [&](const CarriedMessages& of) {
+                   std::ranges::any_of(stage.messages, [&](const TransportMessages& of) {
                        return std::ranges::any_of(
                            of.messages, [&](const StageMessage& m) { return m.region.buffer == buffer; });
                    });
@@ -73,16 +73,16 @@ GpuPlan::~GpuPlan() {
 }
 
 void GpuPlan::prepare_messages(std::span<const GpuAddress> own) {
-    for (std::size_t c = 0; c < carriers_.size(); ++c) {
+    for (std::size_t c = 0; c < connections_.size(); ++c) {
         std::vector<std::span<const StageMessage>> messages;
         std::vector<Stage*> of;
         for (Stage& stage : stages_)
-            for (const CarriedMessages& carried : stage.plan.messages)
-                if (carried.carrier == static_cast<int>(c)) {
-                    messages.push_back(carried.messages);
+            for (const TransportMessages& of_transport : stage.plan.messages)
+                if (of_transport.transport == static_cast<int>(c)) {
+                    messages.push_back(of_transport.messages);
                     of.push_back(&stage);
                 }
-        auto exchanges = carriers_[c]->prepare(messages, own);
+        auto exchanges = connections_[c]->prepare(messages, own);
         for (std::size_t k = 0; k < of.size(); ++k) of[k]->exchanges.push_back(std::move(exchanges[k]));
     }
 }
@@ -92,7 +92,7 @@ void GpuPlan::prepare_messages(std::span<const GpuAddress> own) {
 void GpuPlan::add_to_program(Stage& stage, std::vector<int>& before) {
     std::vector<int> steps;
     for (std::size_t k = 0; k < stage.exchanges.size(); ++k)
-        steps.assign(1, program_.add(carriers_[stage.plan.messages[k].carrier]->name, 0, before,
+        steps.assign(1, program_.add(connections_[stage.plan.messages[k].transport]->name, 0, before,
                                      [&stage, k](void* stream) {
                                          stage.exchanges[k](stage.arguments.buffers, stream);
                                      }));
@@ -182,8 +182,8 @@ Work GpuPlan::work() const {
     return {0, n, n, 0};
 }
 
-void GpuPlan::rehearse() {
-    if (!is_fixed()) DevicePlan::rehearse();
+void GpuPlan::warm_up() {
+    if (!is_fixed()) DevicePlan::warm_up();
 }
 
 void GpuPlan::put(std::span<const GpuAddress> buffers, void* stream) {
@@ -204,9 +204,9 @@ void GpuPlan::put(std::span<const GpuAddress> buffers, void* stream) {
 std::string GpuPlan::describe() const {
     std::string text;
     for (const Stage& stage : stages_) {
-        for (const CarriedMessages& of : stage.plan.messages)
+        for (const TransportMessages& of : stage.plan.messages)
             for (const StageMessage& m : of.messages)
-                text += "  " + carriers_[of.carrier]->name + ": " + (m.sends ? "send " : "receive ") +
+                text += "  " + connections_[of.transport]->name + ": " + (m.sends ? "send " : "receive ") +
                         std::to_string(m.region.bytes) + " bytes " + (m.sends ? "to rank " : "from rank ") +
                         std::to_string(m.peer) + "\n";
         if (!stage.plan.program.instructions.empty()) text += stage.plan.program.describe();

@@ -1,5 +1,5 @@
 // Plans of schedules on devices: one launch over the memory of peers, or launches with messages of other
-// carriers between them.
+// transports between them.
 #pragma once
 
 #include "collective/collective_queues.hpp"
@@ -28,9 +28,9 @@ class GpuPlan : public DevicePlan {
     // PersistentPlan. `carriers` are those that stages number; `queues` may be null where no message goes
     // through them. `kernel` is the collective kernel for the way in which the stages combine and for their
     // wire. `fixed`: the user's buffers, where they stay for all runs; empty: each run gives them. Collective
-    // where there are carriers. Throws PlanError, GpuError.
+    // where there are transports. Throws PlanError, GpuError.
     GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CollectiveQueues> queues,
-            std::vector<std::shared_ptr<CollectiveCarrier>> carriers, std::vector<DeviceStage> stages,
+            std::vector<std::shared_ptr<CollectiveConnection>> connections, std::vector<DeviceStage> stages,
             const Schedule& schedule, GpuFunction kernel, std::string what,
             std::span<const GpuAddress> fixed = {});
     ~GpuPlan() override;
@@ -39,7 +39,7 @@ class GpuPlan : public DevicePlan {
     std::function<Composition(const CollectiveCall& call)> composition_of;
 
     bool is_fixed() const { return !fixed_.empty(); }
-    void rehearse() override; // what is fixed has been connected
+    void warm_up() override; // what is fixed has been connected
     int stages() const { return static_cast<int>(stages_.size()); }
     const DeviceProgram& program(int stage) const { return stages_[stage].plan.program; }
     std::string describe() const override; // stage by stage
@@ -75,7 +75,7 @@ class GpuPlan : public DevicePlan {
 
     std::shared_ptr<CollectiveQueues> queues_;
     std::shared_ptr<StreamOrder> order_; // of runs, which share what is below: that of the queues
-    std::vector<std::shared_ptr<CollectiveCarrier>> carriers_;
+    std::vector<std::shared_ptr<CollectiveConnection>> connections_;
     GpuFunction kernel_;
     bool has_work_ = false;
     std::vector<GpuAddress> fixed_;

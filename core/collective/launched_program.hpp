@@ -47,7 +47,7 @@ struct LaunchedProgram {
     void check_messages() const;
 };
 
-// A channel of a launch while its moments are made.
+// A channel of a launch while its events are made.
 struct LaunchedChannel {
     const LaunchedProgram& p;
     std::int64_t channel;                    // -1: all of a program without messages

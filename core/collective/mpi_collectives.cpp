@@ -23,7 +23,7 @@ bool is_even(const CollectiveCall& call) {
 }
 
 // Places in MpiAbi's tables; -1: there is none.
-int place_of(DataType type) {
+int index_of(DataType type) {
     switch (type) {
     case DataType::fp16:
     case DataType::bf16:
@@ -42,39 +42,39 @@ int place_of(DataType type) {
 }
 static_assert(static_cast<int>(DataType::uint64) == 7);
 
-int place_of(Operation operation) {
-    constexpr Operation places[] = {Operation::sum,         Operation::prod,        Operation::min,
+int index_of(Operation operation) {
+    constexpr Operation displacements[] = {Operation::sum,         Operation::prod,        Operation::min,
                                     Operation::max,         Operation::logical_and, Operation::logical_or,
                                     Operation::logical_xor, Operation::bit_and,     Operation::bit_or,
                                     Operation::bit_xor};
-    const auto found = std::ranges::find(places, operation);
-    return found != std::end(places) ? static_cast<int>(found - places) : -1;
+    const auto found = std::ranges::find(displacements, operation);
+    return found != std::end(displacements) ? static_cast<int>(found - displacements) : -1;
 }
 
 // MPI defines sums and products of all numbers, order of real ones, and the rest of integers.
 bool has(Operation operation, DataType type) {
-    const int place = place_of(type);
+    const int index = index_of(type);
     if (operation == Operation::sum || operation == Operation::prod) return true;
-    if (operation == Operation::min || operation == Operation::max) return place < 10;
-    return place < 8;
+    if (operation == Operation::min || operation == Operation::max) return index < 10;
+    return index < 8;
 }
 
 // Of elements that are moved, as they are: a type of the same size.
 int moved_as(DataType type) {
-    if (const int place = place_of(type); place >= 0) return place;
-    return place_of(DataType::uint16);
+    if (const int index = index_of(type); index >= 0) return index;
+    return index_of(DataType::uint16);
 }
 
 // What goes to or comes from each rank, and where it lies, in elements.
 struct Parts {
-    std::vector<int> counts, places;
+    std::vector<int> counts, displacements;
 
     static Parts of(const std::vector<std::int64_t>& counts) {
         Parts parts;
         std::int64_t at = 0;
         for (const std::int64_t count : counts) {
             parts.counts.push_back(static_cast<int>(count));
-            parts.places.push_back(static_cast<int>(at));
+            parts.displacements.push_back(static_cast<int>(at));
             at += count;
         }
         return parts;
@@ -98,7 +98,7 @@ struct MpiCall {
     Parts sent = {},
           received = {}; // where they differ between ranks; `sent` also of a scatter, `received` of a gather
     int mine = 0;        // of this rank's chunk
-    std::size_t own_place = 0; // of it, in bytes, where all chunks lie in one buffer
+    std::size_t own_offset = 0; // of it, in bytes, where all chunks lie in one buffer
     const char* function = "";
 
     // On the addresses of what goes and comes; null: nothing does on this rank, or both are one.
@@ -118,24 +118,24 @@ struct MpiCall {
             return mpi.Ireduce_scatter(send, receive, sent.counts.data(), t, op, comm, request);
         case Collective::all_gather:
             if (even) return mpi.Iallgather(from, count, t, receive, count, t, comm, request);
-            return mpi.Iallgatherv(from, mine, t, receive, received.counts.data(), received.places.data(), t,
+            return mpi.Iallgatherv(from, mine, t, receive, received.counts.data(), received.displacements.data(), t,
                                    comm, request);
         case Collective::gather: {
             const void* const part = is_root ? from : send;
             if (even) return mpi.Igather(part, count, t, receive, count, t, root, comm, request);
-            return mpi.Igatherv(part, mine, t, receive, received.counts.data(), received.places.data(), t,
+            return mpi.Igatherv(part, mine, t, receive, received.counts.data(), received.displacements.data(), t,
                                 root, comm, request);
         }
         case Collective::scatter: {
             void* const part = is_root && in_place ? mpi.in_place : receive;
             if (even) return mpi.Iscatter(send, count, t, part, count, t, root, comm, request);
-            return mpi.Iscatterv(send, sent.counts.data(), sent.places.data(), t, part, mine, t, root, comm,
+            return mpi.Iscatterv(send, sent.counts.data(), sent.displacements.data(), t, part, mine, t, root, comm,
                                  request);
         }
         case Collective::all_to_all:
             if (even) return mpi.Ialltoall(from, count, t, receive, count, t, comm, request);
-            return mpi.Ialltoallv(from, sent.counts.data(), sent.places.data(), t, receive,
-                                  received.counts.data(), received.places.data(), t, comm, request);
+            return mpi.Ialltoallv(from, sent.counts.data(), sent.displacements.data(), t, receive,
+                                  received.counts.data(), received.displacements.data(), t, comm, request);
         }
         return -1;
     }
@@ -166,8 +166,8 @@ const char* function_of(Collective collective, bool even) {
 MpiCall call_of_mpi(const CollectiveCall& call, int ranks, int rank) {
     const bool even = is_even(call);
     MpiCall made{call.collective,
-                 combines(call.collective) ? place_of(call.type) : moved_as(call.type),
-                 combines(call.collective) ? place_of(call.operation) : -1,
+                 combines(call.collective) ? index_of(call.type) : moved_as(call.type),
+                 combines(call.collective) ? index_of(call.operation) : -1,
                  call.root,
                  rank == call.root,
                  even,
@@ -176,14 +176,14 @@ MpiCall call_of_mpi(const CollectiveCall& call, int ranks, int rank) {
     const std::size_t element = size_of(call.type);
     if (even) {
         made.count = made.mine = static_cast<int>(call.counts.at(0));
-        made.own_place = element * static_cast<std::size_t>(made.count) * static_cast<std::size_t>(rank);
+        made.own_offset = element * static_cast<std::size_t>(made.count) * static_cast<std::size_t>(rank);
     } else if (call.collective == Collective::all_to_all) {
         made.sent = Parts::of(line_of(call, ranks, rank, false));
         made.received = Parts::of(line_of(call, ranks, rank, true));
     } else {
         made.sent = made.received = Parts::of(call.counts);
         made.mine = made.sent.counts[rank];
-        made.own_place = element * static_cast<std::size_t>(made.sent.places[rank]);
+        made.own_offset = element * static_cast<std::size_t>(made.sent.displacements[rank]);
     }
     return made;
 }
@@ -218,8 +218,8 @@ std::int64_t largest_of(const CollectiveCall& call, int ranks) {
 std::string why_mpi_has_not(const CollectiveCall& call, int ranks) {
     const std::string type(name_of(call.type)), operation(name_of(call.operation));
     if (combines(call.collective)) {
-        if (place_of(call.operation) < 0) return "MPI has no operation '" + operation + "' of its own";
-        if (place_of(call.type) < 0) return "MPI has no type " + type;
+        if (index_of(call.operation) < 0) return "MPI has no operation '" + operation + "' of its own";
+        if (index_of(call.type) < 0) return "MPI has no type " + type;
         if (!has(call.operation, call.type)) return "MPI has no '" + operation + "' of " + type;
         if (call.reproducible) return "MPI does not promise to combine in the order of ranks";
     }
@@ -255,9 +255,9 @@ Schedule schedule_by_mpi(const CollectiveCall& call, int ranks, int rank) {
         call.collective == Collective::broadcast && !call.in_place && made.is_root; // it sends from `send`
     if (schedule.buffers()[into].bytes > 0 && !(root_alone && !made.is_root) && !copies_root)
         action.writes.push_back(whole(into));
-    action.begin = [mpi_call, send, into](Communicator& carrier, std::span<std::byte* const> buffers) {
+    action.begin = [mpi_call, send, into](Communicator& communicator, std::span<std::byte* const> buffers) {
         return begin_in_mpi(
-            carrier, mpi_call->function,
+            communicator, mpi_call->function,
             [&](const MpiAbi& mpi, MpiHandle comm, MpiHandle* request) {
                 return mpi_call->begin(mpi, comm, request, buffers[send], buffers[into]);
             },
@@ -268,7 +268,7 @@ Schedule schedule_by_mpi(const CollectiveCall& call, int ranks, int rank) {
     if (copies_root && bytes[1] > 0)
         schedule.add("copy", Copy{{{whole(send), whole(receive), 0, nullptr, 0}}});
     if (aside && part > 0)
-        schedule.add("copy", Copy{{{whole(scratch), Region{send, made.own_place, part}, 0, nullptr, 0}}},
+        schedule.add("copy", Copy{{{whole(scratch), Region{send, made.own_offset, part}, 0, nullptr, 0}}},
                      {{step, 0}});
     return schedule;
 }

@@ -36,17 +36,17 @@ std::vector<bool> written_buffers(const Schedule& schedule) {
     return written;
 }
 
-MessageSpace::MessageSpace(std::vector<Carrier> carriers)
-    : carriers_(std::move(carriers)), under_way_(windows_of_space) {
-    if (carriers_.empty()) throw PlanError("a message space needs at least one communicator");
+MessageSpace::MessageSpace(std::vector<NamedCommunicator> transports)
+    : transports_(std::move(transports)), under_way_(windows_of_space) {
+    if (transports_.empty()) throw PlanError("a message space needs at least one communicator");
     int largest = max_tag;
-    for (const auto& [library, communicator] : carriers_)
+    for (const auto& [library, communicator] : transports_)
         if (!communicator) throw PlanError("the communicator of library '" + library + "' is null");
-    for (std::size_t k = 0; k < carriers_.size(); ++k) {
-        const Communicator& one = *carriers_[k].second;
+    for (std::size_t k = 0; k < transports_.size(); ++k) {
+        const Communicator& one = *transports_[k].second;
         if (one.rank() != rank() || one.size() != size()) {
-            throw PlanError("library '" + carriers_[k].first + "' sees rank " + std::to_string(one.rank()) +
-                            " of " + std::to_string(one.size()) + ", '" + carriers_[0].first + "' rank " +
+            throw PlanError("library '" + transports_[k].first + "' sees rank " + std::to_string(one.rank()) +
+                            " of " + std::to_string(one.size()) + ", '" + transports_[0].first + "' rank " +
                             std::to_string(rank()) + " of " + std::to_string(size()) +
                             "; all must carry the same ranks");
         }
@@ -59,12 +59,12 @@ int MessageSpace::under_way() const {
     return static_cast<int>(std::count_if(under_way_.begin(), under_way_.end(), [](auto& p) { return !!p; }));
 }
 
-Communicator& MessageSpace::carrier(const std::string& library) const {
-    if (library.empty()) return *carriers_.front().second;
-    for (const auto& [name, communicator] : carriers_)
+Communicator& MessageSpace::transport_of(const std::string& library) const {
+    if (library.empty()) return *transports_.front().second;
+    for (const auto& [name, communicator] : transports_)
         if (name == library) return *communicator;
     std::string known;
-    for (const auto& [name, communicator] : carriers_) known += (known.empty() ? "" : ", ") + name;
+    for (const auto& [name, communicator] : transports_) known += (known.empty() ? "" : ", ") + name;
     throw PlanError("no library '" + library + "' connects these ranks; there is " + known);
 }
 
@@ -86,7 +86,7 @@ PersistentPlan::PersistentPlan(std::shared_ptr<const Schedule> schedule, std::sh
         throw PlanError(what_ + " uses tags up to " + std::to_string(tag) + ", but a plan has " +
                         std::to_string(space_->tags()) + " here; use fewer chunks (depth) or larger pieces");
     }
-    for (const std::string& library : schedule->libraries()) carriers_.push_back(&space_->carrier(library));
+    for (const std::string& library : schedule->libraries()) transports_.push_back(&space_->transport_of(library));
     const auto& buffers = schedule->buffers();
     addresses_.assign(buffers.size(), nullptr);
     const auto provide = [&](Memory& memory, std::size_t which) {
@@ -114,7 +114,7 @@ void PersistentPlan::start(std::span<std::byte* const> buffers, std::shared_ptr<
             throw PlanError(what_ + ": buffer " + std::to_string(k) + " has " +
                             std::to_string(schedule_->buffers()[k].bytes) +
                             " bytes on this rank and no address");
-    space_->carriers_.front()
+    space_->transports_.front()
         .second->refuse_other_threads(); // before anything has begun that would fail the group
     const int window = space_->next_window();
     if (const auto oldest = space_->under_way_[window]) oldest->wait();
@@ -125,7 +125,7 @@ void PersistentPlan::start(std::span<std::byte* const> buffers, std::shared_ptr<
     begun_ = watched() ? Timeline::now() : 0;
     space_->under_way_[window] = shared_from_this();
     try {
-        executor_.start(addresses_, carriers_, window * space_->tags_);
+        executor_.start(addresses_, transports_, window * space_->tags_);
     } catch (...) {
         end();
         throw;

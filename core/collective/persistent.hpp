@@ -27,26 +27,26 @@ std::vector<bool> written_buffers(const Schedule& schedule); // whether a run wr
 // Used by one thread at a time, as communicators are.
 class MessageSpace {
   public:
-    using Carrier = std::pair<std::string, std::shared_ptr<Communicator>>; // name of a library, who it is
+    using NamedCommunicator = std::pair<std::string, std::shared_ptr<Communicator>>; // name of a library, who it is
 
-    // Carriers have the same ranks, and nobody else uses them. The first also answers to "" (any library).
+    // Transports have the same ranks, and nobody else uses them. The first also answers to "" (any library).
     // Throws PlanError if there is none or they differ in rank or size.
-    explicit MessageSpace(std::vector<Carrier> carriers);
+    explicit MessageSpace(std::vector<NamedCommunicator> transports);
 
-    int rank() const { return carriers_.front().second->rank(); }
-    int size() const { return carriers_.front().second->size(); }
+    int rank() const { return transports_.front().second->rank(); }
+    int size() const { return transports_.front().second->size(); }
     int windows() const { return static_cast<int>(under_way_.size()); } // plans that may be under way at once
     int tags() const { return tags_; }                                  // of one window
     int under_way() const;                                              // plans started and not ended
 
     // Throws PlanError that lists the libraries there are.
-    Communicator& carrier(const std::string& library) const;
+    Communicator& transport_of(const std::string& library) const;
 
   private:
     friend class PersistentPlan;
     int next_window() const { return static_cast<int>(starts_ % under_way_.size()); }
 
-    std::vector<Carrier> carriers_;
+    std::vector<NamedCommunicator> transports_;
     // Per window; a plan lives at least until it has ended.
     std::vector<std::shared_ptr<PersistentPlan>> under_way_;
     int tags_ = 0;
@@ -98,7 +98,7 @@ class PersistentPlan : public std::enable_shared_from_this<PersistentPlan> {
     int user_buffers_ = 0;
     std::vector<bool> written_;
     bool brief_ = false;
-    std::vector<Communicator*> carriers_; // per library of the schedule
+    std::vector<Communicator*> transports_; // per library of the schedule
     std::vector<std::byte*> addresses_;
     std::shared_ptr<const void> keep_;
     int window_ = -1;        // while it runs

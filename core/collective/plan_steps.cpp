@@ -42,11 +42,11 @@ class StepBuilder {
         for (StageOfRank& stage : result_.stages) {
             // By sender, then receiver: both sides of a message have it at the same place of the order, so
             // that what waits for it (scratch that is used again) cannot wait in a circle.
-            const auto place = [this](const HopOfRank& hop) {
+            const auto key_of = [this](const HopOfRank& hop) {
                 return std::tuple(hop.sending ? rank_ : hop.peer, hop.sending ? hop.peer : rank_, hop.piece);
             };
             std::stable_sort(stage.hops.begin(), stage.hops.end(),
-                             [&](const auto& a, const auto& b) { return place(a) < place(b); });
+                             [&](const auto& a, const auto& b) { return key_of(a) < key_of(b); });
         }
         return std::move(result_);
     }

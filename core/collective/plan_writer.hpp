@@ -52,7 +52,7 @@ class PlanWriter {
 
   private:
     // Where a temporary slot lies in one chunk, and the message that brought it (a step).
-    struct Place {
+    struct Location {
         Region region{};
         int arrival = -1;
         bool known = false;
@@ -73,23 +73,23 @@ class PlanWriter {
         if (slot.temporary < 0)
             return {slot.buffer, static_cast<std::size_t>((slot.offset + begin) * size_), bytes};
         const PieceId& held = part_->temporaries[slot.temporary];
-        Place& place = places_[chunk][slot.temporary];
-        if (!place.known) {
+        Location& location = locations_[chunk][slot.temporary];
+        if (!location.known) {
             const std::size_t held_bytes = bytes_of(held, chunk);
-            place = {{sink_.add_temporary(held_bytes), 0, held_bytes}, -1, true};
+            location = {{sink_.add_temporary(held_bytes), 0, held_bytes}, -1, true};
         }
         const auto inside = static_cast<std::size_t>((begin - elements(held, chunk).first) * size_);
-        return {place.region.buffer, place.region.offset + inside, bytes};
+        return {location.region.buffer, location.region.offset + inside, bytes};
     }
 
     void begin_step(std::size_t k, const StepOfRank& part) {
         number_ = static_cast<int>(k);
         step_ = &composition_.steps()[k];
         part_ = &part;
-        places_.resize(parameters_.depth);
+        locations_.resize(parameters_.depth);
     }
 
-    void begin_chunk(int chunk) { places_[chunk].assign(part_->temporaries.size(), {}); }
+    void begin_chunk(int chunk) { locations_[chunk].assign(part_->temporaries.size(), {}); }
 
     void add(int stage_number, int chunk) {
         mark_ = {number_ * routes_.stages() + stage_number, chunk, -1};
@@ -155,7 +155,7 @@ class PlanWriter {
             if (first.sending)
                 moves.specs.push_back({regions[k], inside, inside.bytes, nullptr, 0});
             else if (lands_in_message(*hops[k], chunk))
-                places_[chunk][hops[k]->slot.temporary] = {inside, -1, true};
+                locations_[chunk][hops[k]->slot.temporary] = {inside, -1, true};
             else
                 moves.specs.push_back({inside, regions[k], inside.bytes, nullptr, 0});
             offset += regions[k].bytes;
@@ -168,7 +168,7 @@ class PlanWriter {
             step = sink_.add(name("from", first.peer), Receive{whole, first.peer, tag, library}, mark);
             if (!moves.specs.empty()) sink_.add(name("unpack from", first.peer), std::move(moves), mark_);
             for (const HopOfRank* hop : hops)
-                if (hop->slot.temporary >= 0) places_[chunk][hop->slot.temporary].arrival = step;
+                if (hop->slot.temporary >= 0) locations_[chunk][hop->slot.temporary].arrival = step;
         }
         // Two messages with one tag must not overtake each other.
         if (const int before = tags.steps[tag]; before >= 0) sink_.add_need(step, before);
@@ -177,7 +177,7 @@ class PlanWriter {
 
     // Whether a piece stays in the message that brings it instead of being moved to a place of its own.
     bool lands_in_message(const HopOfRank& hop, int chunk) const {
-        return !hop.sending && hop.slot.temporary >= 0 && !places_[chunk][hop.slot.temporary].known &&
+        return !hop.sending && hop.slot.temporary >= 0 && !locations_[chunk][hop.slot.temporary].known &&
                part_->temporaries[hop.slot.temporary] == hop.piece;
     }
 
@@ -196,7 +196,7 @@ class PlanWriter {
             arrivals.clear();
             for (const Slot& slot : reduce.from) {
                 spec.from.push_back(region(slot, reduce.piece, chunk));
-                if (slot.temporary >= 0) arrivals.push_back(places_[chunk][slot.temporary].arrival);
+                if (slot.temporary >= 0) arrivals.push_back(locations_[chunk][slot.temporary].arrival);
             }
             spec.into = region(reduce.to, reduce.piece, chunk);
             if (spec.into.bytes == 0) continue;
@@ -258,7 +258,7 @@ class PlanWriter {
     const std::vector<Primitive>* step_ = nullptr;
     const StepOfRank* part_ = nullptr;
     int number_ = 0;                         // of the step
-    std::vector<std::vector<Place>> places_; // by chunk and temporary slot
+    std::vector<std::vector<Location>> locations_; // by chunk and temporary slot
     std::map<std::pair<int, bool>, Tags> tags_;
     Mark mark_;
 };

@@ -70,7 +70,7 @@ void GpuPlan::choose_channels(RecordedPlan& subject, Communicator& communicator)
     gpu_->synchronize();
     communicator.barrier(what);                                            // now the words of all ranks stand
     std::vector<std::int32_t> mine(static_cast<std::size_t>(channels), 0); // the first channel alike
-    if (!carriers_.empty()) {
+    if (!transports_.empty()) {
         std::iota(mine.begin(), mine.end(), 0);
     } else if (a != nullptr) {
         const auto words = [&](GpuAddress address, std::int64_t count) {
@@ -92,17 +92,17 @@ void GpuPlan::choose_channels(RecordedPlan& subject, Communicator& communicator)
             mine[c] = first.emplace(states[c], static_cast<std::int32_t>(c)).first->second;
     }
     std::vector<std::vector<std::int32_t>> of_channel(mine.size()); // what each rank says of it
-    for (const auto& told : communicator.all_gather(std::as_bytes(std::span(mine)), what)) {
-        if (told.size() != mine.size() * sizeof mine[0])
+    for (const auto& reported : communicator.all_gather(std::as_bytes(std::span(mine)), what)) {
+        if (reported.size() != mine.size() * sizeof mine[0])
             throw PlanError(what_ + " has " + std::to_string(channels) + " channels here, others elsewhere");
         for (std::size_t c = 0; c < mine.size(); ++c)
-            std::memcpy(&of_channel[c].emplace_back(), told.data() + c * sizeof mine[0], sizeof mine[0]);
+            std::memcpy(&of_channel[c].emplace_back(), reported.data() + c * sizeof mine[0], sizeof mine[0]);
     }
     std::map<std::vector<std::int32_t>, std::vector<int>> alike;
     for (std::size_t c = 0; c < mine.size(); ++c) alike[of_channel[c]].push_back(static_cast<int>(c));
     std::set<int> chosen;
     for (const auto& [state, all] : alike) chosen.insert({all.front(), all[all.size() / 2], all.back()});
-    subject.looked_at.assign(chosen.begin(), chosen.end());
+    subject.checked.assign(chosen.begin(), chosen.end());
     for (std::size_t c = 0; c < mine.size(); ++c) subject.stands_for.push_back(alike[of_channel[c]].front());
 }
 

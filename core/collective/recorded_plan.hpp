@@ -40,8 +40,8 @@ struct RecordedPlan : RecordedSubject {
     CombiningOperation how{};
     std::int64_t warp = 1;         // threads
     std::uint64_t queue_bytes = 0; // of the memory of every rank
-    // By channel: one that begins like it on all ranks. And those of which moments are made.
-    std::vector<int> stands_for, looked_at;
+    // By channel: one that begins like it on all ranks. And those of which events are made.
+    std::vector<int> stands_for, checked;
     std::vector<Buffer> buffers; // of the user, in the order of the composition, then the plan's own
     int user_buffers = 0;
     std::vector<CombiningOperation> operations;

@@ -67,7 +67,7 @@ std::string_view flat_algorithm(Collective collective) {
 } // namespace
 
 std::string text_of(const AlgorithmSpec& spec) {
-    return spec.name + (spec.carrier.empty() ? "" : " by " + spec.carrier) +
+    return spec.name + (spec.transport.empty() ? "" : " by " + spec.transport) +
            (spec.between.empty() ? "" : " and " + spec.between);
 }
 
@@ -80,33 +80,33 @@ AlgorithmSpec read_algorithm(std::string_view text, std::span<const Collective> 
     AlgorithmSpec spec;
     spec.name = text.substr(0, at);
     if (at != text.npos) {
-        const std::string_view carriers = text.substr(at + by.size());
-        const auto next = carriers.find(both);
-        spec.carrier = carriers.substr(0, next);
-        if (next != carriers.npos) spec.between = carriers.substr(next + both.size());
-        if (spec.carrier.empty() || (next != carriers.npos && spec.between.empty()))
-            refuse("'" + whole + "' does not say by which carrier; there are " + listed(names.carriers) +
+        const std::string_view transports = text.substr(at + by.size());
+        const auto next = transports.find(both);
+        spec.transport = transports.substr(0, next);
+        if (next != transports.npos) spec.between = transports.substr(next + both.size());
+        if (spec.transport.empty() || (next != transports.npos && spec.between.empty()))
+            refuse("'" + whole + "' does not say by which transport; there are " + listed(names.transports) +
                    ", on hosts " + listed(names.of_hosts));
     }
-    for (const std::string& carrier : {spec.carrier, spec.between})
-        if (!carrier.empty() && !names.carriers.contains(carrier) && !names.of_hosts.contains(carrier))
-            refuse("'" + carrier + "' carries no messages; " + listed(names.carriers) + ", and on hosts " +
+    for (const std::string& transport : {spec.transport, spec.between})
+        if (!transport.empty() && !names.transports.contains(transport) && !names.of_hosts.contains(transport))
+            refuse("'" + transport + "' carries no messages; " + listed(names.transports) + ", and on hosts " +
                    listed(names.of_hosts) + " do");
     if (!spec.between.empty() &&
-        names.carriers.contains(spec.carrier) != names.carriers.contains(spec.between))
-        refuse("of '" + spec.carrier + "' and '" + spec.between +
+        names.transports.contains(spec.transport) != names.transports.contains(spec.between))
+        refuse("of '" + spec.transport + "' and '" + spec.between +
                "' one carries messages between devices, and the other on hosts");
-    if (spec.carrier.empty() &&
+    if (spec.transport.empty() &&
         (names.itself.contains(spec.name) || names.itself_on_hosts.contains(spec.name)))
         return spec;
     std::set<std::string, std::less<>> all;
-    if (spec.carrier.empty()) {
+    if (spec.transport.empty()) {
         all = names.itself;
         all.insert(names.itself_on_hosts.begin(), names.itself_on_hosts.end());
     }
     bool known = false, serves = false, on_devices = false, of_hosts = false;
     for (const Algorithm& entry : algorithms()) {
-        if (entry.on_devices || spec.carrier.empty()) all.insert(std::string(entry.name));
+        if (entry.on_devices || spec.transport.empty()) all.insert(std::string(entry.name));
         if (entry.name != spec.name) continue;
         known = true;
         on_devices = on_devices || entry.on_devices;
@@ -129,12 +129,12 @@ AlgorithmSpec read_algorithm(std::string_view text, std::span<const Collective> 
             asked += (asked.empty() ? "" : ", ") + std::string(name_of(collective));
         refuse("'" + spec.name + "' is no algorithm of " + asked);
     }
-    if (!on_devices && names.carriers.contains(spec.carrier))
-        refuse("'" + spec.name + "' is for hosts; '" + spec.carrier + "' carries messages between devices");
+    if (!on_devices && names.transports.contains(spec.transport))
+        refuse("'" + spec.name + "' is for hosts; '" + spec.transport + "' carries messages between devices");
     if (!spec.between.empty() && !of_hosts)
         refuse("'" + spec.name +
                "' does not tell messages inside hosts from those between them, as two_level and "
-               "slices do; it has one carrier");
+               "slices do; it has one transport");
     return spec;
 }
 
@@ -146,8 +146,8 @@ std::optional<AlgorithmSpec> spec_for(const AlgorithmSpec& spec, Collective coll
         found.one_host = alias->one_host;
         found.written = text_of(spec);
         found.name = alias->algorithm;
-        if (found.name.empty() && names.itself.contains(spec.carrier)) {
-            found.name = std::exchange(found.carrier, "");
+        if (found.name.empty() && names.itself.contains(spec.transport)) {
+            found.name = std::exchange(found.transport, "");
             return found;
         }
         if (found.name.empty()) {
@@ -350,7 +350,7 @@ class RulesReader {
 
     // Those of devices' vendors carry messages, and have collectives themselves.
     bool is_devices_library(const std::string& name) const {
-        return names_.itself.contains(name) && names_.carriers.contains(name);
+        return names_.itself.contains(name) && names_.transports.contains(name);
     }
     static bool is_mpi(const std::string& name) {
         return std::ranges::find(mpi_libraries(), name) != mpi_libraries().end();
@@ -486,13 +486,13 @@ void ChoiceRules::append(const ChoiceRules& others) {
 
 void ChoiceRules::for_each_spec(
     const CollectiveFacts& facts,
-    const std::function<bool(const Rule& rule, const AlgorithmSpec& spec)>& told) const {
+    const std::function<bool(const Rule& rule, const AlgorithmSpec& spec)>& visit) const {
     for (const Rule& rule : rules_) {
         if (!std::ranges::all_of(rule.conditions, [&](const Condition& c) { return c.holds(facts); }))
             continue;
         for (const AlgorithmSpec& spec : rule.specs) {
             const auto here = spec_for(spec, facts.collective, facts.on_devices(), names_);
-            if (here && told(rule, *here)) return;
+            if (here && visit(rule, *here)) return;
         }
     }
 }
@@ -547,28 +547,28 @@ bool is_algorithm(std::string_view text, Collective collective, bool on_devices)
            find_alias(name, collective) != nullptr;
 }
 
-// Also whether its carriers are those there.
+// Also whether its transports are those there.
 bool has_algorithm(std::string_view text, Collective collective, bool on_devices) {
     if (!is_algorithm(text, collective, on_devices)) return false;
     const auto at = text.find(" by ");
     if (at == text.npos) return true;
     const AlgorithmNames& names = algorithm_names();
-    const std::string_view carrier = text.substr(at + 4, text.find(" and ", at) - at - 4);
-    return !(on_devices ? names.of_hosts : names.carriers).contains(carrier);
+    const std::string_view transport = text.substr(at + 4, text.find(" and ", at) - at - 4);
+    return !(on_devices ? names.of_hosts : names.transports).contains(transport);
 }
 
 AlgorithmSpec checked_algorithm(std::string_view text, Collective collective, bool on_devices) {
     if (is_algorithm(text, collective, on_devices)) {
         const AlgorithmSpec spec = read_algorithm(text, std::span(&collective, 1), algorithm_names());
-        const auto of_wrong = [&](const std::string& carrier) {
-            return !carrier.empty() &&
-                   !(on_devices ? algorithm_names().carriers : algorithm_names().of_hosts).contains(carrier);
+        const auto of_wrong = [&](const std::string& transport) {
+            return !transport.empty() &&
+                   !(on_devices ? algorithm_names().transports : algorithm_names().of_hosts).contains(transport);
         };
-        for (const std::string& carrier : {spec.carrier, spec.between})
-            if (of_wrong(carrier))
-                throw CollectiveError("algorithm '" + std::string(text) + "': '" + carrier +
+        for (const std::string& transport : {spec.transport, spec.between})
+            if (of_wrong(transport))
+                throw CollectiveError("algorithm '" + std::string(text) + "': '" + transport +
                                       "' carries no messages " +
-                                      (on_devices ? "between devices; " + listed(algorithm_names().carriers)
+                                      (on_devices ? "between devices; " + listed(algorithm_names().transports)
                                                   : "on hosts; " + listed(algorithm_names().of_hosts)) +
                                       " do");
         if (const auto here = spec_for(spec, collective, on_devices, algorithm_names())) return *here;
@@ -625,13 +625,13 @@ CollectiveChoice requested_algorithm(const CollectiveCall& call, bool on_devices
 CollectiveChoice choose_on_host(const CollectiveCall& call, std::span<const int> ranks_of_hosts,
                                 const HostAlgorithms& have) {
     const CollectiveFacts facts = facts_of(call, ranks_of_hosts, have.versions, have.mpi_program);
-    const auto why_no_carrier = [&](const AlgorithmSpec& spec) -> std::string {
+    const auto why_no_transport = [&](const AlgorithmSpec& spec) -> std::string {
         std::string all;
-        for (const std::string& name : have.carriers) all += (all.empty() ? "" : ", ") + name;
-        for (const std::string& carrier : {spec.carrier, spec.between})
-            if (!carrier.empty() && !have.carriers.empty() && !is_among(have.carriers, carrier))
-                return "'" + carrier + "' carries no messages between these ranks; " + all +
-                       (have.carriers.size() > 1 ? " do" : " does");
+        for (const std::string& name : have.transports) all += (all.empty() ? "" : ", ") + name;
+        for (const std::string& transport : {spec.transport, spec.between})
+            if (!transport.empty() && !have.transports.empty() && !is_among(have.transports, transport))
+                return "'" + transport + "' carries no messages between these ranks; " + all +
+                       (have.transports.size() > 1 ? " do" : " does");
         return "";
     };
     const auto why_not_itself = [&]() -> std::string {
@@ -639,7 +639,7 @@ CollectiveChoice choose_on_host(const CollectiveCall& call, std::span<const int>
         return have.why_not_mpi.empty() ? why_mpi_has_not(call, facts.ranks) : have.why_not_mpi;
     };
     if (CollectiveChoice asked = requested_algorithm(call, false); !asked.spec.name.empty()) {
-        std::string why = asked.spec.name == by_mpi ? why_not_itself() : why_no_carrier(asked.spec);
+        std::string why = asked.spec.name == by_mpi ? why_not_itself() : why_no_transport(asked.spec);
         if (why.empty() && asked.spec.one_host)
             why = why_not_between(asked.spec, call.collective, ranks_of_hosts);
         if (why.empty()) return asked;
@@ -650,12 +650,12 @@ CollectiveChoice choose_on_host(const CollectiveCall& call, std::span<const int>
         if (spec.name == by_mpi) return why_not_itself();
         if (find_algorithm(spec.name, call.collective, false) == nullptr)
             return "'" + spec.name + "' is for devices";
-        for (const std::string& carrier : {spec.carrier, spec.between})
-            if (algorithm_names().carriers.contains(carrier))
-                return "'" + carrier + "' carries messages between devices";
+        for (const std::string& transport : {spec.transport, spec.between})
+            if (algorithm_names().transports.contains(transport))
+                return "'" + transport + "' carries messages between devices";
         if (const std::string why = why_not_between(spec, call.collective, ranks_of_hosts); !why.empty())
             return why;
-        return why_no_carrier(spec);
+        return why_no_transport(spec);
     });
 }
 

@@ -54,7 +54,7 @@ CollectiveFacts facts_of(const CollectiveCall& call, std::span<const int> ranks_
 // An algorithm and who carries its messages (empty: the usual one), or who has collectives itself. Of an
 // algorithm inside hosts and between them `carrier` is inside, and `between` (empty: the same) is between.
 struct AlgorithmSpec {
-    std::string name, carrier, between;
+    std::string name, transport, between;
     bool one_host = false;    // only where all ranks are on one
     std::string written = {}; // where somebody wrote another name for it
 
@@ -79,7 +79,7 @@ struct MatchedRule {
 // Names that a spec may have, besides those of algorithms: libraries that have collectives, and what carries
 // messages between devices and in memory of hosts.
 struct AlgorithmNames {
-    std::set<std::string, std::less<>> itself, carriers;
+    std::set<std::string, std::less<>> itself, transports;
     std::set<std::string, std::less<>> of_hosts = {"mpi", "shm", "thread"};
     std::set<std::string, std::less<>> itself_on_hosts = {std::string(by_mpi)};
 };
@@ -133,7 +133,7 @@ class ChoiceRules {
     };
     // Tells `told` each of them until that returns true.
     void for_each_spec(const CollectiveFacts& facts,
-                       const std::function<bool(const Rule& rule, const AlgorithmSpec& spec)>& told) const;
+                       const std::function<bool(const Rule& rule, const AlgorithmSpec& spec)>& visit) const;
     std::vector<Rule> rules_;
     AlgorithmNames names_;
     std::string digest_;
@@ -156,7 +156,7 @@ CollectiveChoice requested_algorithm(const CollectiveCall& call, bool on_devices
 
 // What ranks have for calls in the host's memory.
 struct HostAlgorithms {
-    std::vector<std::string> carriers; // of messages (none: whoever is named)
+    std::vector<std::string> transports; // of messages (none: whoever is named)
     LibraryVersions versions = {};
     bool mpi_program = false; // that calls MPI, and jali is between them
     // Why the MPI library's own collectives are not possible, whatever the call; empty where they are.

@@ -10,9 +10,9 @@
 namespace jali {
 
 bool is_for_devices(const PlanParameters& parameters) {
-    const auto& carriers = algorithm_names().carriers;
+    const auto& transports = algorithm_names().transports;
     return std::ranges::any_of(parameters.libraries,
-                               [&](const std::string& name) { return carriers.contains(name); });
+                               [&](const std::string& name) { return transports.contains(name); });
 }
 
 RunningPlan::RunningPlan(std::shared_ptr<Collectives> there, std::shared_ptr<const Composition> composition,
@@ -64,10 +64,10 @@ void RunningPlan::start(const std::shared_ptr<Gpu>& gpu, std::span<const GpuAddr
     last_ = &here.ended;
 }
 
-void RunningPlan::rehearse(const std::shared_ptr<Gpu>& gpu, std::span<const GpuAddress> buffers) {
+void RunningPlan::warm_up(const std::shared_ptr<Gpu>& gpu, std::span<const GpuAddress> buffers) {
     GpuPlan& plan = *on(gpu);
     prove_once(plan, buffers, gpu->stream());
-    plan.rehearse();
+    plan.warm_up();
 }
 
 void RunningPlan::check(const std::shared_ptr<Gpu>& gpu, std::span<const GpuAddress> buffers) {

@@ -41,7 +41,7 @@ class RunningPlan {
     // the host is under way.
     void start(const std::shared_ptr<Gpu>& gpu, std::span<const GpuAddress> buffers, void* stream);
     // What a run that is recorded in a graph needs done before. Collective.
-    void rehearse(const std::shared_ptr<Gpu>& gpu, std::span<const GpuAddress> buffers);
+    void warm_up(const std::shared_ptr<Gpu>& gpu, std::span<const GpuAddress> buffers);
     // Proves that what runs on a device, on all ranks together, does what the composition says. Buffers are
     // as before afterwards. Collective; throws ScheduleError on all ranks.
     void check(const std::shared_ptr<Gpu>& gpu, std::span<const GpuAddress> buffers);

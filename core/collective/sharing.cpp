@@ -26,7 +26,7 @@ void Shares::mark(int link) {
     dirty_.push_back(link);
 }
 
-void Shares::add(int name, double bytes, std::uint64_t urgency, std::span<const Crossing> crossings,
+void Shares::add(int name, double bytes, std::uint64_t priority, std::span<const Crossing> crossings,
                  double now) {
     int number;
     if (free_.empty()) {
@@ -39,7 +39,7 @@ void Shares::add(int name, double bytes, std::uint64_t urgency, std::span<const 
     Flow& flow = flows_[number];
     flow = {};
     flow.name = name;
-    flow.urgency = urgency;
+    flow.priority = priority;
     flow.left = bytes;
     flow.since = now;
     flow.end = infinity;
@@ -51,8 +51,8 @@ void Shares::add(int name, double bytes, std::uint64_t urgency, std::span<const 
         auto& members = on_link_[link];
         if (members.empty()) busy_since_[link] = now;
         const auto at =
-            std::upper_bound(members.begin(), members.end(), urgency, [&](auto value, const auto& member) {
-                return value < flows_[member.first].urgency;
+            std::upper_bound(members.begin(), members.end(), priority, [&](auto value, const auto& member) {
+                return value < flows_[member.first].priority;
             });
         members.insert(at, {number, static_cast<std::int8_t>(j)});
         mark(link);
@@ -76,7 +76,7 @@ void Shares::remove(int number, double now) {
     const int position = flow.heap, last = heap_.back();
     heap_.pop_back();
     if (last != number) {
-        place(position, last);
+        put(position, last);
         sift(position);
     }
     flow.heap = -1;
@@ -92,9 +92,9 @@ void Shares::share(int link) {
     for (const auto& [flow, slot] : members) crowd += static_cast<std::size_t>(flows_[flow].at[slot].times);
     if (crowd > links_[link].crowd) left *= links_[link].crowded;
     for (std::size_t begin = 0, end; begin < members.size(); begin = end) {
-        const std::uint64_t urgency = flows_[members[begin].first].urgency;
+        const std::uint64_t priority = flows_[members[begin].first].priority;
         end = links_[link].ordered ? begin : members.size();
-        while (end < members.size() && flows_[members[end].first].urgency == urgency) ++end;
+        while (end < members.size() && flows_[members[end].first].priority == priority) ++end;
         wanted_.clear();
         double waiting = 0; // transfers
         for (std::size_t k = begin; k < end; ++k) {
@@ -188,7 +188,7 @@ void Shares::take_ended(double until, double now, std::vector<int>& names) {
     }
 }
 
-void Shares::place(int position, int number) {
+void Shares::put(int position, int number) {
     heap_[position] = number;
     flows_[number].heap = position;
 }
@@ -198,7 +198,7 @@ void Shares::sift(int position) {
     const double end = flows_[number].end;
     const int count = static_cast<int>(heap_.size());
     while (position > 0 && flows_[heap_[(position - 1) / 2]].end > end) {
-        place(position, heap_[(position - 1) / 2]);
+        put(position, heap_[(position - 1) / 2]);
         position = (position - 1) / 2;
     }
     for (;;) {
@@ -206,10 +206,10 @@ void Shares::sift(int position) {
         if (child >= count) break;
         if (child + 1 < count && flows_[heap_[child + 1]].end < flows_[heap_[child]].end) ++child;
         if (flows_[heap_[child]].end >= end) break;
-        place(position, heap_[child]);
+        put(position, heap_[child]);
         position = child;
     }
-    place(position, number);
+    put(position, number);
 }
 
 } // namespace jali

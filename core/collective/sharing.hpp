@@ -31,7 +31,7 @@ class Shares {
         int link = 0, times = 1;
     };
     // `name` is the caller's. At most 12 links, none unlimited; one may be crossed in two places.
-    void add(int name, double bytes, std::uint64_t urgency, std::span<const Crossing> crossings, double now);
+    void add(int name, double bytes, std::uint64_t priority, std::span<const Crossing> crossings, double now);
 
     void settle(double now); // shares after transfers came and went
     double next_end() const; // infinity: none under way
@@ -41,7 +41,7 @@ class Shares {
   private:
     struct Flow {
         int name = -1, count = 0;
-        std::uint64_t urgency = 0;
+        std::uint64_t priority = 0;
         Crossing at[12];
         double offer[12];
         double left = 0, rate = 0, since = 0, end = 0;
@@ -51,13 +51,13 @@ class Shares {
     void remove(int flow, double now);
     void mark(int link);
     void share(int link);
-    void place(int position, int flow);
+    void put(int position, int flow);
     void sift(int position);
 
     std::vector<Link> links_;
     std::vector<double> busy_, busy_since_;
     std::vector<std::vector<std::pair<std::int32_t, std::int8_t>>>
-        on_link_; // (flow, which of its crossings), by urgency
+        on_link_; // (flow, which of its crossings), by priority
     std::vector<Flow> flows_;
     std::vector<int> free_, heap_, dirty_, touched_;
     std::vector<char> is_dirty_;

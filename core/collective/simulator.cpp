@@ -19,7 +19,7 @@ using Node = TransferGraph::Node;
 using Kind = TransferGraph::Kind;
 
 // Earlier chunks first, then earlier stages: old chunks drain before new ones enter.
-static std::uint64_t urgency(const Mark& mark) {
+static std::uint64_t priority(const Mark& mark) {
     return static_cast<std::uint64_t>(mark.chunk + 1) << 32 | static_cast<std::uint32_t>(mark.stage + 1);
 }
 
@@ -42,10 +42,10 @@ class Simulation {
   private:
     struct Event {
         double time;
-        std::uint64_t urgency;
+        std::uint64_t priority;
         int node;
         bool operator>(const Event& other) const {
-            return std::tie(time, urgency, node) > std::tie(other.time, other.urgency, other.node);
+            return std::tie(time, priority, node) > std::tie(other.time, other.priority, other.node);
         }
     };
     // Messages of a pair and library, copies and reductions of a rank.
@@ -53,10 +53,10 @@ class Simulation {
         return kind == Kind::send || kind == Kind::copy || kind == Kind::reduction;
     }
     struct Waiting {
-        std::uint64_t urgency;
+        std::uint64_t priority;
         int node;
         bool operator<(const Waiting& other) const {
-            return std::tie(urgency, node) < std::tie(other.urgency, other.node);
+            return std::tie(priority, node) < std::tie(other.priority, other.node);
         }
     };
     // One at a time: the messages of a pair and library, the work of a rank.
@@ -231,7 +231,7 @@ void Simulation::ready(int k, double now) {
     }
     Queue& queue = queue_of(k);
     if (queue.running >= 0)
-        queue.waiting.insert({urgency(graph_.node(k).mark), k});
+        queue.waiting.insert({priority(graph_.node(k).mark), k});
     else {
         queue.running = k;
         start(k, now, -1);
@@ -249,7 +249,7 @@ void Simulation::start(int k, double now, int after) {
         // The latency of a message that had to wait overlaps what it waited for.
         const double at = std::max(now, ready_at_[k] + connections_[connection_of_[k]].path.latency);
         if (at > now)
-            events_.push({at, urgency(node.mark), k});
+            events_.push({at, priority(node.mark), k});
         else
             flow(k, now);
         return;
@@ -257,7 +257,7 @@ void Simulation::start(int k, double now, int after) {
     const double speed = node.kind == Kind::copy ? machine_.copy : machine_.reduction;
     const double time = machine_.launch + (std::isinf(speed) ? 0 : node.bytes / speed);
     if (time > 0)
-        events_.push({now + time, urgency(node.mark), k});
+        events_.push({now + time, priority(node.mark), k});
     else
         instantly_.push_back(k);
 }
@@ -269,10 +269,10 @@ void Simulation::compute(int k, double now) {
     if (node.kind == Kind::nothing || node.bytes <= 0) {
         instantly_.push_back(k);
     } else if (node.kind == Kind::delay || link < 0) {
-        events_.push({now + node.bytes, urgency(node.mark), -1 - k});
+        events_.push({now + node.bytes, priority(node.mark), -1 - k});
     } else {
         const Shares::Crossing used[] = {{link, 1}};
-        shares_.add(k, node.bytes * machine_.memory, urgency(node.mark), used, now);
+        shares_.add(k, node.bytes * machine_.memory, priority(node.mark), used, now);
     }
 }
 
@@ -295,11 +295,11 @@ void Simulation::flow(int k, double now) {
     if (count == 0 || bytes == 0) {
         const double wait = count == 0 ? path.gap : 0;
         if (wait > 0)
-            events_.push({now + wait, urgency(node.mark), -1 - k});
+            events_.push({now + wait, priority(node.mark), -1 - k});
         else
             instantly_.push_back(k);
     } else
-        shares_.add(k, bytes, urgency(node.mark), {used, static_cast<std::size_t>(count)}, now);
+        shares_.add(k, bytes, priority(node.mark), {used, static_cast<std::size_t>(count)}, now);
     LevelUse& level = levels_[path.level];
     level.bytes += node.bytes * order_;
     level.transfers += order_;
@@ -337,13 +337,13 @@ SimulationResult Simulation::run(bool summary) {
     if (graph_.symmetry_ != nullptr) cause_shift_.assign(n, 0);
     engines_.resize(graph_.ranks());
     levels_.resize(machine_.levels());
-    // What is ready at the start begins in the order of urgency, as a rank would post it.
+    // What is ready at the start begins in the order of priority, as a rank would post it.
     std::vector<Waiting> first;
     int total = 0;
     for (int k = 0; k < n; ++k) {
         if (graph_.joined_[k] != k) continue;
         ++total;
-        if (missing_[k] == 0) first.push_back({urgency(graph_.node(k).mark), k});
+        if (missing_[k] == 0) first.push_back({priority(graph_.node(k).mark), k});
     }
     std::sort(first.begin(), first.end());
     for (const Waiting& waiting : first) ready(waiting.node, 0);

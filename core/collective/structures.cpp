@@ -147,7 +147,7 @@ std::vector<std::string> Structures::libraries_at(int level) const {
     return names;
 }
 
-std::string Structures::best_library(int level, int place) const {
+std::string Structures::best_library(int level, int nth) const {
     // A flat split between nodes also carries messages inside them.
     const double wire = level == 0 ? machine_.nics[0].bandwidth : machine_.inside[level - 1].bandwidth;
     std::vector<std::pair<double, std::string>> ranked; // by the seconds of a message of a megabyte
@@ -159,7 +159,7 @@ std::string Structures::best_library(int level, int place) const {
     }
     std::stable_sort(ranked.begin(), ranked.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
-    return place < static_cast<int>(ranked.size()) ? ranked[place].second : "";
+    return nth < static_cast<int>(ranked.size()) ? ranked[nth].second : "";
 }
 
 std::vector<double> Structures::stripe_weights() const {

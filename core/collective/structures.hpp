@@ -59,7 +59,7 @@ class Structures {
     std::vector<std::string> libraries_at(int level) const;
     // The best library at a level, or the `place`-th best, for messages of middling size; "" if there are not
     // so many.
-    std::string best_library(int level, int place = 0) const;
+    std::string best_library(int level, int nth = 0) const;
 
     // Per rank its share of its NIC in GB/s; none if all have the same.
     std::vector<double> stripe_weights() const;

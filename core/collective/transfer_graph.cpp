@@ -174,22 +174,22 @@ std::optional<double> TransferGraph::difference(const TransferGraph& other, cons
                                                 bool only_messages) const {
     if (!only_messages && (nodes() != other.nodes() || needs_.size() != other.needs_.size()))
         return std::nullopt;
-    using Place = std::tuple<int, int, int, int, std::string, std::int64_t>;
-    const auto placed = [&](const TransferGraph& graph, const std::vector<int>* peers) {
-        std::vector<std::pair<Place, int>> places; // and the number of the node
+    using NodeKey = std::tuple<int, int, int, int, std::string, std::int64_t>;
+    const auto sorted_keys = [&](const TransferGraph& graph, const std::vector<int>* peers) {
+        std::vector<std::pair<NodeKey, int>> keys; // and the number of the node
         for (int k = 0; k < graph.nodes(); ++k) {
             const Node& node = graph.nodes_[k];
             const bool message = node.peer >= 0;
             if (only_messages && !message) continue;
-            places.push_back({{static_cast<int>(node.kind), node.mark.stage, node.mark.chunk,
+            keys.push_back({{static_cast<int>(node.kind), node.mark.stage, node.mark.chunk,
                                message && peers != nullptr ? (*peers)[node.peer] : node.peer,
                                message ? graph.libraries_[node.library] : "", node.order},
                               k});
         }
-        std::sort(places.begin(), places.end());
-        return places;
+        std::sort(keys.begin(), keys.end());
+        return keys;
     };
-    const auto mine = placed(*this, &peer_of), theirs = placed(other, nullptr);
+    const auto mine = sorted_keys(*this, &peer_of), theirs = sorted_keys(other, nullptr);
     if (mine.size() != theirs.size()) return std::nullopt;
     std::vector<int> number_of(other.nodes()); // theirs -> mine
     double most = 0;

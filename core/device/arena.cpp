@@ -20,7 +20,7 @@ constexpr std::size_t big = Arena::huge_page; // from here on a block is mapped 
 // blocks start at one of 16 places, 68 lines apart: 4 sets apart in a 64-set first-level cache, and apart in
 // the second level too.
 constexpr std::size_t stagger_step = 68 * 64;
-constexpr std::size_t stagger_places = 16;
+constexpr std::size_t stagger_slots = 16;
 
 // Memory that this process can still get without being killed for it, by the kernel's own estimate and the
 // container's limit. The kernel promises more than it has, so asking it would only tell when it is too late.
@@ -62,7 +62,7 @@ Memory& Memory::operator=(Memory&& other) noexcept {
 }
 
 void Memory::release() noexcept {
-    if (arena_ != nullptr) arena_->give_back(*this);
+    if (arena_ != nullptr) arena_->free_allocation(*this);
 }
 
 Arena& Arena::host() {
@@ -83,7 +83,7 @@ Memory Arena::allocate(std::size_t bytes, std::string_view label, bool own_pages
         memory.data_ = static_cast<std::byte*>(memory.base_);
     } else {
         const std::size_t available = available_memory(ledger_.held());
-        const std::size_t shift = mappings_++ % stagger_places * stagger_step;
+        const std::size_t shift = mappings_++ % stagger_slots * stagger_step;
         memory.mapped_ =
             rounded + shift + huge_page; // one more page, so that the start can be rounded up to one
         void* base = MAP_FAILED;
@@ -107,7 +107,7 @@ Memory Arena::allocate(std::size_t bytes, std::string_view label, bool own_pages
     return memory;
 }
 
-void Arena::give_back(Memory& memory) noexcept {
+void Arena::free_allocation(Memory& memory) noexcept {
     ledger_.strike(memory.size_, memory.label_);
     if (memory.mapped_ > 0)
         munmap(memory.base_, memory.mapped_);

@@ -62,7 +62,7 @@ class Arena {
 
   private:
     friend class Memory;
-    void give_back(Memory& memory) noexcept;
+    void free_allocation(Memory& memory) noexcept;
 
     Ledger ledger_;
     std::atomic<std::size_t> mappings_{0}; // how many big blocks were ever made; staggers their starts

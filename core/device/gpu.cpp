@@ -17,7 +17,7 @@ namespace jali {
 
 namespace {
 
-constexpr int looks_at_word = 2000; // up to 100 us; who waits longer does not notice the driver's way
+constexpr int checks_of_word = 2000; // up to 100 us; who waits longer does not notice the driver's way
 
 void note_copy(std::uint64_t to, std::uint64_t from, std::size_t bytes, void* stream) {
     if (DriverRecord::on())
@@ -60,7 +60,7 @@ GpuMemory& GpuMemory::operator=(GpuMemory&& other) noexcept {
 }
 
 void GpuMemory::release() noexcept {
-    if (gpu_) gpu_->give_back(*this);
+    if (gpu_) gpu_->free_allocation(*this);
     gpu_.reset();
     address_ = 0;
     size_ = held_ = 0;
@@ -79,7 +79,7 @@ PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
 }
 
 void PinnedMemory::release() noexcept {
-    if (gpu_) gpu_->give_back(*this);
+    if (gpu_) gpu_->free_allocation(*this);
     gpu_.reset();
     data_ = nullptr;
     size_ = held_ = 0;
@@ -113,7 +113,7 @@ void Gpu::drop_done() {
 }
 
 // Copies and kernels that are under way may still use it.
-void Gpu::give_back(PinnedMemory& memory) noexcept {
+void Gpu::free_allocation(PinnedMemory& memory) noexcept {
     strike_block(reinterpret_cast<std::uint64_t>(memory.data_));
     try {
         const CurrentGpu current(*this);
@@ -345,19 +345,19 @@ void Gpu::wait(int (*deaf)(void*), int (*ask)(void*), void* what) const {
     if (!is_heard_) {
         error = deaf(what);
     } else {
-        for (unsigned looks = 0; (error = ask(what)) == gpu_not_ready; ++looks) listen(looks);
+        for (unsigned checks = 0; (error = ask(what)) == gpu_not_ready; ++checks) listen(checks);
     }
     if (error != gpu_success) api_.fail(error, "work on " + name_);
     refuse_if_aborted();
 }
 
 // All are asked, also when one throws: each has kernels of its own to stop.
-void Gpu::listen(unsigned looks) const {
+void Gpu::listen(unsigned checks) const {
     std::exception_ptr first;
     const std::lock_guard lock(hearing_);
     for (const auto& [owner, action] : while_waiting_) {
         try {
-            action(looks);
+            action(checks);
         } catch (...) {
             if (!first) first = std::current_exception();
         }
@@ -369,7 +369,7 @@ void Gpu::wait_for_word(const std::int64_t* word, std::int64_t value) const {
     note_event(DriverCall::Kind::host_waits, nullptr, stream_);
     {
         const HostSpan span(Phase::wait, "device");
-        for (int looks = 0; looks < looks_at_word; ++looks) {
+        for (int checks = 0; checks < checks_of_word; ++checks) {
             if (__atomic_load_n(word, __ATOMIC_ACQUIRE) == value) {
                 ++times_idle_;
                 return refuse_if_aborted();
@@ -397,7 +397,7 @@ int Gpu::let_reach(const Gpu& other) const {
     return api_.enable_peer(context_, 0);
 }
 
-void Gpu::set_while_waiting(const void* owner, std::function<void(unsigned looks)> action) {
+void Gpu::set_while_waiting(const void* owner, std::function<void(unsigned checks)> action) {
     const std::lock_guard lock(hearing_);
     if (action) {
         while_waiting_[owner] = std::move(action);
@@ -460,12 +460,12 @@ GpuFunction Gpu::function(std::span<const std::byte> image, const std::string& n
     return function;
 }
 
-bool Gpu::knows_urgency() const {
+bool Gpu::has_priorities() const {
     return api_.launch_with != nullptr && least_priority_ - greatest_priority_ >= 2;
 }
 
 void Gpu::launch(const GpuFunction& function, unsigned blocks, unsigned threads,
-                 std::span<const std::byte> arguments, void* stream, Urgency urgency) const {
+                 std::span<const std::byte> arguments, void* stream, LaunchPriority wanted_priority) const {
     const CurrentGpu current(*this);
     if (DriverRecord::on())
         DriverRecord::note({.kind = DriverCall::Kind::launch,
@@ -483,9 +483,9 @@ void Gpu::launch(const GpuFunction& function, unsigned blocks, unsigned threads,
     CudaLaunchAttribute attributes[2];
     unsigned count = 0;
     if (can_begin_early_ && settings().early_launch) attributes[count++] = {may_begin_early, 0, {1}};
-    if (urgency != Urgency::of_stream && knows_urgency()) {
-        const int priority = urgency == Urgency::first    ? greatest_priority_
-                             : urgency == Urgency::middle ? least_priority_ - 1
+    if (wanted_priority != LaunchPriority::of_stream && has_priorities()) {
+        const int priority = wanted_priority == LaunchPriority::first    ? greatest_priority_
+                             : wanted_priority == LaunchPriority::middle ? least_priority_ - 1
                                                           : least_priority_;
         attributes[count++] = {priority_of_launch, 0, {priority}};
     }
@@ -630,7 +630,7 @@ void GpuGraph::instantiate() {
     const GpuApi& api = gpu_->api();
     // each kernel as urgent as it was recorded, not as the stream that the graph is launched on
     constexpr unsigned long long by_node = 8;
-    api.check(api.graph_instantiate(&instance_, graph_, gpu_->knows_urgency() ? by_node : 0),
+    api.check(api.graph_instantiate(&instance_, graph_, gpu_->has_priorities() ? by_node : 0),
               "making a graph ready");
     api.graph_destroy(std::exchange(graph_, nullptr));
 }
@@ -660,7 +660,7 @@ void GpuGraph::follow(void* last, void* stream) const {
     GpuEvent done(gpu_, false);
     done.record(last);
     if (!done.reached())
-        tell_once(
+        report_once(
             "a graph is launched on another stream while its last launch still runs; it waits for that one, "
             "since both count and fill the same memory");
     done.let_wait(stream);

@@ -116,7 +116,7 @@ struct GpuFunction {
 
 // Whose blocks get free places first, of kernels that run at the same time. jali's own stream is as urgent as
 // the first.
-enum class Urgency { of_stream, first, middle, last };
+enum class LaunchPriority { of_stream, first, middle, last };
 
 // What one stream did between begin and end, to be repeated as a whole.
 class GpuGraph {
@@ -217,7 +217,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     // What a waiting host does meanwhile, with the number of looks so far that found the device busy; it may
     // throw. Kernels that wait for other ranks need it: these may be gone.
     // Kept until its owner sets an empty one.
-    void set_while_waiting(const void* owner, std::function<void(unsigned looks)> action);
+    void set_while_waiting(const void* owner, std::function<void(unsigned checks)> action);
     // Kernels that wait for other ranks have been told to stop: `why` says so until its owner sets an empty
     // one; an empty text means that it matters no more. Meanwhile whatever waits for the device throws
     // GpuError, since all that came later may be made of what is not there.
@@ -280,16 +280,16 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     // Every kernel takes one structure, by value: these bytes.
     void launch(const GpuFunction& function, unsigned blocks, unsigned threads,
                 std::span<const std::byte> arguments, void* stream,
-                Urgency urgency = Urgency::of_stream) const;
+                LaunchPriority priority = LaunchPriority::of_stream) const;
     template <class Structure>
         requires(std::is_trivially_copyable_v<Structure> &&
                  !std::is_convertible_v<Structure, std::span<const std::byte>>)
     void launch(const GpuFunction& function, unsigned blocks, unsigned threads, const Structure& arguments,
-                void* stream, Urgency urgency = Urgency::of_stream) const {
-        launch(function, blocks, threads, std::as_bytes(std::span(&arguments, 1)), stream, urgency);
+                void* stream, LaunchPriority priority = LaunchPriority::of_stream) const {
+        launch(function, blocks, threads, std::as_bytes(std::span(&arguments, 1)), stream, priority);
     }
-    // Whether blocks of an earlier urgency get free places first, whatever their streams (CUDA since 11.8).
-    bool knows_urgency() const;
+    // Whether blocks of an earlier priority get free places first, whatever their streams (CUDA since 11.8).
+    bool has_priorities() const;
     int occupancy(const GpuFunction& function, int threads) const; // blocks per multiprocessor
     std::uint64_t number() const; // of the physical device: equal for two processes that share it
 
@@ -326,8 +326,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
         VirtualBlock block;
         std::size_t in_use = 0; // blocks
     };
-    void give_back(GpuMemory& memory) noexcept;
-    void give_back(PinnedMemory& memory) noexcept;
+    void free_allocation(GpuMemory& memory) noexcept;
+    void free_allocation(PinnedMemory& memory) noexcept;
     std::byte* take_pinned(std::size_t size); // null if none is free
     GpuMemory allocate_of_kind(std::size_t bytes, std::string_view label, bool own_pages, bool with_handle);
     GpuAddress from_driver(std::size_t bytes, bool with_handle);
@@ -352,7 +352,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     bool can_begin_early_ = false; // kernels wait for those before them by themselves: prelude/target_gpu.hpp
     void* context_ = nullptr;
     void* stream_ = nullptr;
-    void listen(unsigned looks) const;
+    void listen(unsigned checks) const;
     mutable std::recursive_mutex hearing_; // of both, also while what is in them is called
     std::map<const void*, std::function<void(unsigned)>> while_waiting_;
     std::map<const void*, std::function<std::string()>> aborted_;

@@ -187,7 +187,7 @@ std::string Gpu::why_no_fine_memory() {
     return "";
 }
 
-void Gpu::give_back(GpuMemory& memory) noexcept {
+void Gpu::free_allocation(GpuMemory& memory) noexcept {
     strike_block(memory.address_);
     ledger_.strike(memory.size_, memory.label_);
     std::lock_guard lock(mutex_);

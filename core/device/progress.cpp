@@ -12,13 +12,13 @@ struct Recorded {
     std::size_t more = 0;
 };
 thread_local Recorded recorded;
-constexpr std::size_t most_named = 6, most_told = 3;
+constexpr std::size_t most_named = 6, most_reported = 3;
 
 } // namespace
 
 void DeviceProgress::mark(void* stream, const std::string& what) {
     std::lock_guard lock(mutex_);
-    if (ahead_.size() >= most_ahead) look();
+    if (ahead_.size() >= most_ahead) update();
     if (ahead_.size() >= most_ahead) return; // these tell enough
     void* event = nullptr;
     if (free_.empty()) {
@@ -34,7 +34,7 @@ void DeviceProgress::mark(void* stream, const std::string& what) {
         free_.push_back(event);
 }
 
-void DeviceProgress::look() {
+void DeviceProgress::update() {
     std::erase_if(ahead_, [&](const Mark& mark) {
         if (api_.event_query(mark.event) == gpu_not_ready) return false;
         free_.push_back(mark.event);
@@ -45,17 +45,17 @@ void DeviceProgress::look() {
 
 std::uint64_t DeviceProgress::passed() {
     std::lock_guard lock(mutex_);
-    look();
+    update();
     return passed_;
 }
 
 std::string DeviceProgress::ahead() {
     std::lock_guard lock(mutex_);
-    look();
+    update();
     std::string text;
-    for (std::size_t k = 0; k < std::min(ahead_.size(), most_told); ++k)
+    for (std::size_t k = 0; k < std::min(ahead_.size(), most_reported); ++k)
         text += (k == 0 ? "" : ", then ") + ahead_[k].what;
-    return text + (ahead_.size() > most_told ? ", ..." : "");
+    return text + (ahead_.size() > most_reported ? ", ..." : "");
 }
 
 void DeviceProgress::begin_recording() {

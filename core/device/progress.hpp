@@ -41,7 +41,7 @@ class DeviceProgress {
         void* event;
         std::string what;
     };
-    void look(); // with the mutex held
+    void update(); // with the mutex held
 
     static constexpr std::size_t most_ahead = 64;
     const GpuApi& api_;

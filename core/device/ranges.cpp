@@ -54,12 +54,12 @@ struct Ranges {
 constexpr unsigned callbacks_table = 1, version_table = 3, core_module = 1;
 constexpr unsigned range_push = 9, range_pop = 11, core_functions = 16;
 using AnyFunction = void (*)();
-AnyFunction core_places[core_functions];
+AnyFunction core_slots[core_functions];
 AnyFunction* core_table[core_functions + 1]; // ends with a null
 
 int module_table(std::uint32_t module, AnyFunction*** table, unsigned* size) {
     if (module != core_module) return 0;
-    for (unsigned k = 1; k < core_functions; ++k) core_table[k] = &core_places[k];
+    for (unsigned k = 1; k < core_functions; ++k) core_table[k] = &core_slots[k];
     if (size != nullptr) *size = core_functions;
     if (table != nullptr) *table = core_table;
     return 1;
@@ -73,7 +73,7 @@ struct CallbacksTable {
 struct VersionTable {
     std::size_t bytes = sizeof(VersionTable);
     std::uint32_t version = 3, reserved = 0;
-    void (*tell_version)(std::uint32_t) = [](std::uint32_t) {};
+    void (*report_version)(std::uint32_t) = [](std::uint32_t) {};
 };
 
 const void* table_of(std::uint32_t number) {
@@ -97,18 +97,18 @@ bool ask_tool(const char* file, Ranges& ranges, std::string& why) {
     if (handle == nullptr) return false;
     using Initialize = int (*)(const void* (*)(std::uint32_t));
     const auto initialize = reinterpret_cast<Initialize>(dlsym(handle, "InitializeInjectionNvtx2"));
-    if (initialize == nullptr || initialize(table_of) == 0 || core_places[range_push] == nullptr ||
-        core_places[range_pop] == nullptr) {
+    if (initialize == nullptr || initialize(table_of) == 0 || core_slots[range_push] == nullptr ||
+        core_slots[range_pop] == nullptr) {
         why += (why.empty() ? "" : "; ") + std::string(file) + " (NVTX_INJECTION64_PATH) takes no ranges";
         return false;
     }
-    ranges.push = reinterpret_cast<Push>(core_places[range_push]);
-    ranges.pop = reinterpret_cast<Pop>(core_places[range_pop]);
+    ranges.push = reinterpret_cast<Push>(core_slots[range_push]);
+    ranges.pop = reinterpret_cast<Pop>(core_slots[range_pop]);
     ranges.found = {"NVTX", file, ""};
     return true;
 }
 
-Ranges look() {
+Ranges load_ranges() {
     Ranges ranges;
     std::string why;
     const std::string& tool = settings().nvtx_injection64_path;
@@ -136,7 +136,7 @@ Ranges look() {
 }
 
 const Ranges& ranges() {
-    static const Ranges found = look();
+    static const Ranges found = load_ranges();
     return found;
 }
 

@@ -108,8 +108,8 @@ std::unique_ptr<GpuEvent> Timeline::take_event(Clock& clock) {
 }
 
 // Of several tries the one that the host waited for least.
-Timeline::Moment Timeline::meet(Clock& clock) {
-    Moment best{0, 0, nullptr};
+Timeline::ClockReading Timeline::meet(Clock& clock) {
+    ClockReading best{0, 0, nullptr};
     for (int attempt = 0; attempt < 8; ++attempt) {
         auto event = take_event(clock);
         const std::int64_t before = now();
@@ -132,7 +132,7 @@ int Timeline::clock_of(Gpu& gpu) {
     Clock clock;
     clock.gpu = gpu.shared_from_this();
     clock.stream = std::make_unique<GpuStream>(clock.gpu);
-    Moment start = meet(clock);
+    ClockReading start = meet(clock);
     clock.base = std::move(start.event);
     clock.origin = start.host;
     clock.accuracy = static_cast<double>(start.uncertainty);
@@ -222,7 +222,7 @@ std::vector<std::byte> Timeline::bytes() {
     for (Clock& clock : clocks_) clock.gpu->synchronize(); // hears of failed ranks
     settle(true);
     for (Clock& clock : clocks_) {
-        Moment end = meet(clock);
+        ClockReading end = meet(clock);
         const double device = clock.base_ns + 1e9 * end.event->seconds_since(*clock.base);
         if (device > 0) clock.rate = static_cast<double>(end.host - clock.origin) / device;
         clock.accuracy = std::max(clock.accuracy, static_cast<double>(end.uncertainty));

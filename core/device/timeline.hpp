@@ -114,7 +114,7 @@ class Timeline {
         int clock = 0;
         std::unique_ptr<GpuEvent> begin, end;
     };
-    struct Moment {
+    struct ClockReading {
         std::int64_t host, uncertainty;
         std::unique_ptr<GpuEvent> event;
     };
@@ -124,7 +124,7 @@ class Timeline {
     };
 
     int clock_of(Gpu& gpu);
-    Moment meet(Clock& clock); // an event and the host's time when it was reached
+    ClockReading meet(Clock& clock); // an event and the host's time when it was reached
     std::unique_ptr<GpuEvent> take_event(Clock& clock);
     std::uint16_t track_of(void* stream, int clock, Phase phase);
     bool begin_on(Gpu& gpu, void* stream, Phase phase,

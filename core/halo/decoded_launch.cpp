@@ -31,7 +31,7 @@ class LaunchKernels : public KernelFamily {
             if (const HaloProducer* producer = request.field->producer())
                 for (const auto& [index, source] : producer->sources) add(source.get());
         }
-        for (const FieldStorage* field : fields_) tell_parts(*field);
+        for (const FieldStorage* field : fields_) record_parts(*field);
     }
 
     bool launch(const DriverCall& call) override {
@@ -72,7 +72,7 @@ class LaunchKernels : public KernelFamily {
     // of a part of a message have its groups for themselves, also what the last has room for: all of that is
     // touched.
     Stretch groups_at(GpuAddress address, std::int64_t sites, std::int64_t site_bytes) {
-        constexpr std::int64_t group = PlacedLayout::device_group;
+        constexpr std::int64_t group = LocalLayout::device_group;
         return decoder_.stretch(address,
                                 static_cast<std::uint64_t>((sites + group - 1) / group * group * site_bytes));
     }
@@ -80,7 +80,7 @@ class LaunchKernels : public KernelFamily {
         return {groups.space, groups.begin, groups.begin + static_cast<std::uint64_t>(sites * site_bytes)};
     }
     // The sites that a field owns, and the ghosts of each slab.
-    void tell_parts(const FieldStorage& field) {
+    void record_parts(const FieldStorage& field) {
         if (field.producer() == nullptr)
             decoder_.part_of_memory(field.address(), field.owned_bytes(), field.label());
         if (field.lacks_ghosts()) return;
@@ -137,8 +137,8 @@ class LaunchKernels : public KernelFamily {
                                     std::to_string(layout.nblocks()));
             numbers.push_back(number_of_block(layout, block));
         }
-        decoder_.moments().sites.push_back(std::move(numbers));
-        return found->second = static_cast<int>(decoder_.moments().sites.size()) - 1;
+        decoder_.events().sites.push_back(std::move(numbers));
+        return found->second = static_cast<int>(decoder_.events().sites.size()) - 1;
     }
     // Those of a slab's ghosts of one parity, in their order.
     int list_of_ghosts(const Layout& layout, const Slab& slab, int parity) {
@@ -147,7 +147,7 @@ class LaunchKernels : public KernelFamily {
         std::vector<std::int64_t> numbers(static_cast<std::size_t>(slab.count[parity]));
         const int ndim = layout.ndim();
         std::vector<std::int64_t> c(static_cast<std::size_t>(ndim), 0), global(c);
-        for (std::int32_t ghost : slab.place) {
+        for (std::int32_t ghost : slab.ghost_block) {
             const std::int64_t k = ghost - slab.first[parity];
             if (k >= 0 && k < slab.count[parity]) {
                 for (int d = 0; d < ndim; ++d) {
@@ -159,8 +159,8 @@ class LaunchKernels : public KernelFamily {
             }
             for (int d = 0; d < ndim && ++c[d] == slab.box.extents[d]; ++d) c[d] = 0;
         }
-        decoder_.moments().sites.push_back(std::move(numbers));
-        return found->second = static_cast<int>(decoder_.moments().sites.size()) - 1;
+        decoder_.events().sites.push_back(std::move(numbers));
+        return found->second = static_cast<int>(decoder_.events().sites.size()) - 1;
     }
 
     // A field with the values that it has in this run.
@@ -212,7 +212,7 @@ class LaunchKernels : public KernelFamily {
         decoder_.set_count(done, a.epoch, epoch + 1);
     }
 
-    // The moments at which messages are there, and that of their beginning.
+    // The events at which messages are there, and that of their beginning.
     std::vector<std::int32_t> pack_messages(const DriverCall& call, const PackArguments& a, bool remote,
                                             int start, std::int64_t epoch) {
         const auto messages = decoder_.entries<PackMessage>(a.messages, a.count);
@@ -272,7 +272,7 @@ class LaunchKernels : public KernelFamily {
     Stretch pack_part(const std::string& kernel, const std::vector<PackPart>& parts, Item& item, Item last,
                       std::int64_t slot, int reads, int writes) {
         const PackPart first = parts[*item];
-        const std::int64_t group = PlacedLayout::device_group;
+        const std::int64_t group = LocalLayout::device_group;
         const std::int64_t site_bytes = first.group_bytes / group;
         std::int64_t filled = 0; // bytes of a group
         while (filled < first.group_bytes) {
@@ -316,25 +316,25 @@ class LaunchKernels : public KernelFamily {
 
     void await_halos(const DriverCall& call) {
         const auto a = decoder_.arguments_of<ArrivalArguments>(call);
-        const int moment = decoder_.begin(call.name, call.stream);
-        const std::int64_t epoch = decoder_.read_count(moment, a.epoch);
+        const int event = decoder_.begin(call.name, call.stream);
+        const std::int64_t epoch = decoder_.read_count(event, a.epoch);
         for (GpuAddress word : decoder_.entries<GpuAddress>(a.awaited, a.count))
-            decoder_.wait(moment, word, epoch + 1);
-        if (a.last != 0) decoder_.set_count(moment, a.epoch, epoch + 1);
+            decoder_.wait(event, word, epoch + 1);
+        if (a.last != 0) decoder_.set_count(event, a.epoch, epoch + 1);
     }
     void await_slots(const DriverCall& call) {
         const auto a = decoder_.arguments_of<AwaitArguments>(call);
-        const int moment = decoder_.begin(call.name, call.stream);
-        const std::int64_t epoch = decoder_.read_count(moment, a.epoch);
+        const int event = decoder_.begin(call.name, call.stream);
+        const std::int64_t epoch = decoder_.read_count(event, a.epoch);
         for (const PackMessage& m : decoder_.entries<PackMessage>(a.messages, a.count))
-            decoder_.wait(moment, m.credit, epoch + m.ahead);
+            decoder_.wait(event, m.credit, epoch + m.ahead);
     }
     void signal_halos(const DriverCall& call) {
         const auto a = decoder_.arguments_of<SignalArguments>(call);
-        const int moment = decoder_.begin(call.name, call.stream);
-        const std::int64_t epoch = decoder_.read_count(moment, a.epoch);
+        const int event = decoder_.begin(call.name, call.stream);
+        const std::int64_t epoch = decoder_.read_count(event, a.epoch);
         for (const PackMessage& m : decoder_.entries<PackMessage>(a.messages, a.count))
-            decoder_.signal(moment, m.arrived, epoch + 1);
+            decoder_.signal(event, m.arrived, epoch + 1);
     }
     void receive_halos(const DriverCall& call) {
         const auto a = decoder_.arguments_of<ReceiveArguments>(call);
@@ -350,21 +350,21 @@ class LaunchKernels : public KernelFamily {
         check_jobs(jobs, static_cast<std::size_t>(messages), call.name);
         const auto sections =
             decoder_.entries<ReceiveSection>(a.sections, items.empty() ? 0 : *items.rbegin() + 1);
-        std::vector<std::int32_t> placed{start};
+        std::vector<std::int32_t> loads{start};
         for (std::int32_t item : items) {
             const ReceiveSection& s = sections[item];
-            const int moment = decoder_.add(call.name + ", section " + std::to_string(item), {start});
-            decoder_.wait(moment, s.arrived, epoch + 1);
+            const int event = decoder_.add(call.name + ", section " + std::to_string(item), {start});
+            decoder_.wait(event, s.arrived, epoch + 1);
             if (s.bytes % 16 != 0) // the kernel's unit
                 throw ScheduleError("'" + call.name + "' places a section of " + std::to_string(s.bytes) +
                                     " bytes, not of whole units of 16");
             const auto bytes = static_cast<std::uint64_t>(s.bytes);
             decoder_.touch(
-                moment, decoder_.stretch(s.to, bytes),
+                event, decoder_.stretch(s.to, bytes),
                 decoder_.stretch(s.from + static_cast<std::uint64_t>((epoch & 1) * a.slot_bytes), bytes));
-            placed.push_back(moment);
+            loads.push_back(event);
         }
-        const int done = decoder_.end(call.name + ": end", call.stream, std::move(placed));
+        const int done = decoder_.end(call.name + ": end", call.stream, std::move(loads));
         decoder_.writes(done, {decoder_.stretch(a.retired, sizeof(std::int64_t))}); // counts blocks
         if (a.last == 0) return;
         decoder_.set_count(done, a.epoch, epoch + 1);
@@ -389,18 +389,18 @@ class LaunchKernels : public KernelFamily {
             for (std::size_t k = 0; k < filled_in.size(); ++k)
                 same &= filled_in[k] || numbers[2 + k] == producer->parameters[k];
             if (!same) continue;
-            const int moment = decoder_.begin(call.name, call.stream);
+            const int event = decoder_.begin(call.name, call.stream);
             const auto count = static_cast<std::int64_t>(numbers[1]);
             const auto sites = decoder_.entries<std::int32_t>(numbers[2], count);
             const Layout& layout = *request.field->layout();
             for (const auto& [index, source] : producer->sources)
-                decoder_.at(moment).reads.push_back(
+                decoder_.at(event).reads.push_back(
                     footprint_of_sites(*source, static_cast<std::int64_t>(source->block_bytes()), sites));
             const auto site_bytes = static_cast<std::int64_t>(request.field->block_bytes());
             const Stretch to = groups_at(numbers[2 + producer->output_parameter], count, site_bytes);
-            decoder_.writes(moment, {to});
+            decoder_.writes(event, {to});
             const int list = list_of_blocks(layout, sites, reinterpret_cast<const void*>(numbers[2]));
-            decoder_.at(moment).holds.push_back(
+            decoder_.at(event).holds.push_back(
                 {held_in(to, count, site_bytes), label(request.field.get()), list, 0, site_bytes});
             return true;
         }
@@ -523,21 +523,21 @@ class LaunchKernels : public KernelFamily {
                 done, {word(a.pack.retired, static_cast<std::size_t>(a.pack.count)), word(a.packed, 0)});
         if (a.counted == 0) return;
         decoder_.writes(done, {word(a.retired, 0)});
-        const std::int64_t looked = a.that_count();
-        if (a.counted != looked)
+        const std::int64_t checked = a.that_count();
+        if (a.counted != checked)
             throw ScheduleError("the kernel with halos ends its exchange after " + std::to_string(a.counted) +
-                                " of " + std::to_string(looked) + " blocks");
+                                " of " + std::to_string(checked) + " blocks");
         decoder_.set_count(done, a.pack.epoch, epoch + 1);
     }
 
     // What the sites of a list, or of a range of blocks, do at a moment; where their contributions to sums
     // go.
-    void compute_at(int moment, std::uint64_t list, std::int64_t first, std::int64_t last, std::uint64_t sums,
+    void compute_at(int event, std::uint64_t list, std::int64_t first, std::int64_t last, std::uint64_t sums,
                     std::uint64_t stride) {
         const Touched& touched = touched_at(list, first, last);
         computed_.push_back(touched.sites);
-        decoder_.at(moment).reads = touched.reads;
-        decoder_.at(moment).writes = touched.writes;
+        decoder_.at(event).reads = touched.reads;
+        decoder_.at(event).writes = touched.writes;
         for (const auto& [request, parity] : touched.sites->ghosts) {
             const FieldStorage& field = *request->field;
             const Layout& layout = *field.layout();
@@ -546,8 +546,8 @@ class LaunchKernels : public KernelFamily {
             const auto site_bytes = static_cast<std::int64_t>(field.block_bytes());
             const Stretch where = groups_at(field.address_of_ghost(layout.first_ghost() + slab.first[parity]),
                                             slab.count[parity], site_bytes);
-            decoder_.reads(moment, {where});
-            decoder_.at(moment).expects.push_back({held_in(where, slab.count[parity], site_bytes),
+            decoder_.reads(event, {where});
+            decoder_.at(event).expects.push_back({held_in(where, slab.count[parity], site_bytes),
                                                    label(&field), list_of_ghosts(layout, slab, parity), 0,
                                                    site_bytes});
         }
@@ -555,14 +555,14 @@ class LaunchKernels : public KernelFamily {
             const auto words =
                 static_cast<std::uint64_t>(d_.sums.nslices) * d_.sums.results() + d_.sums.groups();
             results_.push_back(decoder_.stretch(sums, words * BinnedSum::words * sizeof(std::int64_t)));
-            decoder_.reads(moment, {results_.back()});
+            decoder_.reads(event, {results_.back()});
         } else if (d_.sums.count > 0) {
             std::vector<Stretch> all;
             for (int k = 0; k < d_.sums.count + d_.sums.labels; ++k)
                 all.push_back(decoder_.stretch(sums + static_cast<std::uint64_t>(k) * stride * sizeof(double),
                                                static_cast<std::uint64_t>(last - first) * sizeof(double)));
             results_.insert(results_.end(), all.begin(), all.end());
-            decoder_.at(moment).writes.push_back(decoder_.footprint(std::move(all)));
+            decoder_.at(event).writes.push_back(decoder_.footprint(std::move(all)));
         }
     }
 

@@ -1,12 +1,12 @@
 #include "halo/exchange.hpp"
-#include "schedule/scheduled_moments.hpp"
+#include "schedule/scheduled_events.hpp"
 
 #include <algorithm>
 #include <stdexcept>
 
 namespace jali {
 
-void fill_standard_parameters(std::uint64_t* parameters, const PlacedLayout& layout,
+void fill_standard_parameters(std::uint64_t* parameters, const LocalLayout& layout,
                               const std::int32_t* blocks) {
     std::fill(parameters, parameters + 8, 0);
     parameters[0] = reinterpret_cast<std::uint64_t>(blocks);
@@ -15,7 +15,7 @@ void fill_standard_parameters(std::uint64_t* parameters, const PlacedLayout& lay
     parameters[7] = reinterpret_cast<std::uint64_t>(layout.partition().global_extents().data());
 }
 
-void fill_device_parameters(std::uint64_t* parameters, PlacedLayout& layout) {
+void fill_device_parameters(std::uint64_t* parameters, LocalLayout& layout) {
     const auto& tables = layout.on_device();
     std::fill(parameters, parameters + 8, 0);
     parameters[4] = tables.coordinates.address();
@@ -23,7 +23,7 @@ void fill_device_parameters(std::uint64_t* parameters, PlacedLayout& layout) {
     parameters[7] = tables.extents.address();
 }
 
-HaloExchange::HaloExchange(std::shared_ptr<PlacedLayout> layout, const std::vector<HaloRequest>& requests,
+HaloExchange::HaloExchange(std::shared_ptr<LocalLayout> layout, const std::vector<HaloRequest>& requests,
                            const std::vector<char>& stale, const HaloPolicy& policy, bool overlap,
                            std::shared_ptr<Communicator> communicator, std::shared_ptr<ThreadPool> pool,
                            const std::vector<FieldStorage*>& written,
@@ -82,23 +82,23 @@ void HaloExchange::run() {
             field->map_ghosts(*communicator_); // where other slabs were added
     for (std::size_t k = 0; k < buffers_.size(); ++k) addresses_[k] = address_of(buffers_[k]);
     halo_.note_versions();
-    executor_->run(addresses_, exposed_ && exposed_->carrier ? *exposed_->carrier : *communicator_);
+    executor_->run(addresses_, exposed_ && exposed_->host_communicator ? *exposed_->host_communicator : *communicator_);
     halo_.mark_filled();
     halo_.count();
 }
 
-RankMoments HaloExchange::moments() {
+RankEvents HaloExchange::events() {
     const int me = communicator_->rank();
-    std::vector<Stretch> places;
+    std::vector<Stretch> locations;
     for (std::size_t k = 0; k < buffers_.size(); ++k) {
         const auto& [of, field, rank] = buffers_[k];
         const bool theirs = of == HaloBuffer::Of::their_ghosts; // as they are in the process of that rank
         const auto address = theirs ? field->exposed_by(rank).address
                                     : reinterpret_cast<std::uint64_t>(address_of(buffers_[k]));
-        places.push_back({static_cast<std::uint64_t>(theirs ? rank : me), address,
+        locations.push_back({static_cast<std::uint64_t>(theirs ? rank : me), address,
                           address + schedule().buffers()[k].bytes});
     }
-    return moments_of(schedule(), me, places);
+    return events_of(schedule(), me, locations);
 }
 
 void HaloExchange::leave_out() {

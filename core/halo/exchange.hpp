@@ -9,7 +9,7 @@
 #include "halo/halo_schedule.hpp"
 #include "halo/policy.hpp"
 #include "schedule/executor.hpp"
-#include "schedule/moments.hpp"
+#include "schedule/ordered_events.hpp"
 
 #include <memory>
 #include <vector>
@@ -21,7 +21,7 @@ class HaloExchange {
     // `stale` is [request][parity]. `body` runs part 0 and, if `overlap`, part 1 of the kernel; the last part
     // runs after all arrivals. Requests and staleness must be the same on all ranks. `written` are the fields
     // that the kernel writes. Collective where the policy maps memory. Throws TransportError.
-    HaloExchange(std::shared_ptr<PlacedLayout> layout, const std::vector<HaloRequest>& requests,
+    HaloExchange(std::shared_ptr<LocalLayout> layout, const std::vector<HaloRequest>& requests,
                  const std::vector<char>& stale, const HaloPolicy& policy, bool overlap,
                  std::shared_ptr<Communicator> communicator, std::shared_ptr<ThreadPool> pool,
                  const std::vector<FieldStorage*>& written,
@@ -32,7 +32,7 @@ class HaloExchange {
     void leave_out(); // only marks them: the ghosts keep what they hold
 
     const Schedule& schedule() const { return executor_->schedule(); }
-    RankMoments moments(); // of some runs; throws ScheduleError
+    RankEvents events(); // of some runs; throws ScheduleError
 
   private:
     std::byte* address_of(const HaloBuffer& buffer);
@@ -48,8 +48,8 @@ class HaloExchange {
 
 // Parameters 0 to 7 of the kernel ABI for positions of a block list, without sums, masks and counters.
 void fill_device_parameters(std::uint64_t* parameters,
-                            PlacedLayout& layout); // the same with addresses on the device
-void fill_standard_parameters(std::uint64_t* parameters, const PlacedLayout& layout,
+                            LocalLayout& layout); // the same with addresses on the device
+void fill_standard_parameters(std::uint64_t* parameters, const LocalLayout& layout,
                               const std::int32_t* blocks);
 
 } // namespace jali

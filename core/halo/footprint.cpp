@@ -9,7 +9,7 @@ namespace jali {
 
 SiteFootprint footprint_at(const LaunchDefinition& launch, std::span<const HaloRequest> requests,
                            std::span<const std::int32_t> positions) {
-    const PlacedLayout& layout = *launch.layout;
+    const LocalLayout& layout = *launch.layout;
     const auto n = static_cast<std::size_t>(layout.nblocks());
     const std::int64_t first_ghost = layout.first_ghost();
     for (std::int32_t block : positions)

@@ -11,12 +11,12 @@ namespace {
 
 // Whether blocks of the computation's kernel do it.
 bool by_roles(const Batch& batch) {
-    return batch.deeds.size() > 1 && batch.has_any(set_of({Deed::bulk, Deed::boundary}));
+    return batch.step_roles.size() > 1 && batch.has_any(set_of({StepRole::bulk, StepRole::boundary}));
 }
 
 } // namespace
 
-GpuExchange::GpuExchange(std::shared_ptr<PlacedLayout> layout, const std::vector<HaloRequest>& requests,
+GpuExchange::GpuExchange(std::shared_ptr<LocalLayout> layout, const std::vector<HaloRequest>& requests,
                          const std::vector<char>& stale, const HaloPolicy& policy,
                          std::shared_ptr<Communicator> communicator,
                          const std::vector<std::pair<std::shared_ptr<FieldStorage>, int>>& written)
@@ -45,7 +45,7 @@ GpuExchange::GpuExchange(std::shared_ptr<PlacedLayout> layout, const std::vector
         all_packed_ = halo_.gpu->allocate(sizeof(std::int64_t), "halo counters");
         halo_.gpu->fill(all_packed_.address(), 0, all_packed_.size());
     }
-    carrier_ = policy_.transport->make(halo_);
+    connection_ = policy_.transport->make(halo_);
     make_program(HaloShape{.stages = stages(), .produces = halo_.produced_bytes > 0});
     allocate();
 }
@@ -55,8 +55,8 @@ void GpuExchange::allocate() {
     if (const auto bytes = bytes_of(HaloBuffer::Of::items)) items_ = halo_.gpu->allocate(bytes, "halo items");
     if (const auto bytes = bytes_of(HaloBuffer::Of::packed))
         packed_ = halo_.gpu->allocate(bytes, "halo messages sent");
-    if (const auto bytes = bytes_of(HaloBuffer::Of::fetched))
-        fetched_ = halo_.gpu->allocate_pinned(bytes, "halo messages sent");
+    if (const auto bytes = bytes_of(HaloBuffer::Of::staged))
+        staged_ = halo_.gpu->allocate_pinned(bytes, "halo messages sent");
     if (const auto bytes = bytes_of(HaloBuffer::Of::received))
         received_ = halo_.gpu->allocate_pinned(bytes, "halo messages received");
 }
@@ -73,14 +73,14 @@ GpuAddress GpuExchange::address_of(const HaloBuffer& buffer) const {
         return items_.address();
     case HaloBuffer::Of::packed:
         return packed_.address();
-    case HaloBuffer::Of::fetched:
-        return reinterpret_cast<GpuAddress>(fetched_.data());
+    case HaloBuffer::Of::staged:
+        return reinterpret_cast<GpuAddress>(staged_.data());
     case HaloBuffer::Of::received:
         return reinterpret_cast<GpuAddress>(received_.data());
     case HaloBuffer::Of::slot:
-        return carrier_->slot_of(halo_.communicator->rank());
+        return connection_->slot_of(halo_.communicator->rank());
     case HaloBuffer::Of::their_slot:
-        return carrier_->slot_of(buffer.rank);
+        return connection_->slot_of(buffer.rank);
     }
     throw std::logic_error("halo: a buffer of no kind");
 }
@@ -129,40 +129,40 @@ PackArguments GpuExchange::pack_arguments(const Batch& batch) const {
     arguments.busy = std::count_if(halo_.messages.begin(), halo_.messages.end(),
                                    [](const auto& message) { return message.send_bytes > 0; });
     arguments.retired = halo_.retired_word(0);
-    carrier_->prepare(arguments, batch);
+    connection_->prepare(arguments, batch);
     return arguments;
 }
 
 void GpuExchange::pack(const Batch& batch, void* stream) {
-    const bool carries = batch.has(Deed::put);
-    const char* name = !carries ? "pack" : batch.has(Deed::wait) ? "pack, store and await" : "pack and store";
+    const bool carries = batch.has(StepRole::put);
+    const char* name = !carries ? "pack" : batch.has(StepRole::wait) ? "pack, store and await" : "pack and store";
     const DeviceSpan span(*halo_.gpu, stream, carries ? Phase::transport : Phase::pack, name,
                           watched() ? halo_.sent() : Work{});
     halo_.gpu->launch(halo_.gpu->builtin(carries ? "pack_halos" : "gather_halos"),
                       static_cast<unsigned>(std::max<std::int64_t>(1, send_job_count_)), pack_blocks_.threads,
-                      pack_arguments(batch), stream, Urgency::first);
+                      pack_arguments(batch), stream, LaunchPriority::first);
 }
 
 // Blocks of the kernel pack, compute and wait. The waiting ones are the last, or of a launch that waits for
 // nothing of this device.
 void GpuExchange::run_in_kernel(const Batch& batch, void* stream) {
-    const auto [given, places] = computation_->roles(batch);
+    const auto [given, resident_blocks] = computation_->roles(batch);
     HaloRoles roles = given;
     roles.pack = pack_arguments(batch);
     roles.pack.last = 1; // what is packed is counted
     // what another launch packs is packed before this one
-    roles.sites_wait = writes_packed_ && policy_.overlap && batch.has(Deed::pack);
-    if (batch.has(Deed::pack)) roles.deal_out(send_job_count_, places);
+    roles.sites_wait = writes_packed_ && policy_.overlap && batch.has(StepRole::pack);
+    if (batch.has(StepRole::pack)) roles.deal_out(send_job_count_, resident_blocks);
     roles.packed = all_packed_.address();
     roles.retired = halo_.retired_word(halo_.messages.size() + static_cast<std::size_t>(stages()) + 1);
     // who looks at the count of exchanges must have done so before it grows
-    if (batch.has(Deed::wait) && batch.stage + 1 == stages()) roles.counted = roles.that_count();
+    if (batch.has(StepRole::wait) && batch.stage + 1 == stages()) roles.counted = roles.that_count();
     computation_->launch(batch, roles, stream);
 }
 
 void GpuExchange::prepare(HaloComputation& computation) {
     halo_.gpu->refuse_if_aborted();
-    carrier_->begin();
+    connection_->begin();
     halo_.note_versions();
     HaloShape shape;
     shape.stages = stages();
@@ -176,26 +176,26 @@ void GpuExchange::prepare(HaloComputation& computation) {
     make_tables();
 }
 
-void GpuExchange::rehearse(HaloComputation& computation) {
+void GpuExchange::warm_up(HaloComputation& computation) {
     const CurrentGpu current(*halo_.gpu);
     prepare(computation);
     for (const Batch& batch : halo_.steps.batches) {
         if (by_roles(batch)) computation.roles(batch); // its kernel is compiled
-        if (batch.has(Deed::exchange)) carrier_->rehearse(batch, halo_.gpu->stream());
+        if (batch.has(StepRole::exchange)) connection_->warm_up(batch, halo_.gpu->stream());
     }
     if (policy_.overlap) halo_.layout->bulk_stream();
     halo_.mark_filled();
 }
 
 StreamProgram::Work GpuExchange::work_of(const Batch& batch) {
-    if (batch.deeds.empty()) return {};
+    if (batch.step_roles.empty()) return {};
     if (by_roles(batch)) return [this, &batch](void* stream) { run_in_kernel(batch, stream); };
-    if (batch.has(Deed::bulk)) return [this](void* stream) { computation_->bulk(stream); };
-    if (batch.has(Deed::boundary))
+    if (batch.has(StepRole::bulk)) return [this](void* stream) { computation_->bulk(stream); };
+    if (batch.has(StepRole::boundary))
         return [this, stage = batch.stage](void* stream) { computation_->boundary(stage, stream); };
-    if (batch.has(Deed::produce)) return [this](void* stream) { produce_items(stream); };
-    if (batch.has(Deed::pack)) return [this, &batch](void* stream) { pack(batch, stream); };
-    return [this, &batch](void* stream) { carrier_->carry(batch, stream); };
+    if (batch.has(StepRole::produce)) return [this](void* stream) { produce_items(stream); };
+    if (batch.has(StepRole::pack)) return [this, &batch](void* stream) { pack(batch, stream); };
+    return [this, &batch](void* stream) { connection_->carry(batch, stream); };
 }
 
 void GpuExchange::make_program(const HaloShape& shape) {
@@ -222,7 +222,7 @@ void GpuExchange::run(HaloComputation& computation) {
     computation_ = &computation;
     void* const streams[] = {main, policy_.overlap ? halo_.layout->bulk_stream() : main};
     program_->run(streams);
-    if (shape_.on.transport) carrier_->end(main);
+    if (shape_.on.transport) connection_->end(main);
     halo_.mark_filled();
     halo_.count();
 }
@@ -230,18 +230,18 @@ void GpuExchange::run(HaloComputation& computation) {
 void GpuExchange::make_tables() {
     halo_.memory.clear();
     for (const HaloBuffer& buffer : halo_.steps.buffers) halo_.memory.push_back(address_of(buffer));
-    std::vector<std::uint64_t> addresses = carrier_->addresses();
+    std::vector<std::uint64_t> addresses = connection_->addresses();
     addresses.insert(addresses.end(), halo_.memory.begin(), halo_.memory.end());
     if (addresses == addresses_) return;
     addresses_.reset(); // until all tables are there
-    const PlacedLayout& layout = *halo_.layout;
+    const LocalLayout& layout = *halo_.layout;
     // blocks of the kernel that computes are as small as it wants them
     const bool beside = policy_.overlap && policy_.transport->traits.stores && !policy_.in_kernel();
     pack_blocks_ = beside ? beside_bulk : halo_blocks;
     std::vector<PackPart> parts;
     std::vector<PackMessage> sends;
     std::vector<HaloJob> jobs;
-    for (const HaloMessages::Message& message : halo_.messages) sends.push_back(carrier_->words_of(message));
+    for (const HaloMessages::Message& message : halo_.messages) sends.push_back(connection_->words_of(message));
     for (const HaloSchedule::Pack& pack : halo_.steps.packs) {
         const HaloMessages::Part& part = *pack.part;
         const bool item = part.field->producer() != nullptr;
@@ -266,7 +266,7 @@ void GpuExchange::make_tables() {
     sends_ = halo_.upload(sends);
     send_jobs_ = halo_.upload(jobs);
     send_job_count_ = static_cast<std::int64_t>(jobs.size());
-    carrier_->make_tables();
+    connection_->make_tables();
     addresses_ = std::move(addresses);
 }
 

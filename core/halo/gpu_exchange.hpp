@@ -31,7 +31,7 @@ class HaloComputation {
     // how many the device has places for; and its launch.
     struct Roles {
         HaloRoles blocks{};
-        std::int64_t places = 1;
+        std::int64_t resident_blocks = 1;
     };
     virtual bool has_roles() const { return false; }
     virtual Roles roles(const Batch&) { return {}; }
@@ -43,7 +43,7 @@ class GpuExchange {
     // `stale` is [request][parity]; the same on all ranks. Collective where the policy's transport maps
     // memory or sets up a library. `written` are the fields and parities that the kernel writes. Throws
     // GpuError; CannotMap, on all ranks, where a field's ghosts cannot be mapped.
-    GpuExchange(std::shared_ptr<PlacedLayout> layout, const std::vector<HaloRequest>& requests,
+    GpuExchange(std::shared_ptr<LocalLayout> layout, const std::vector<HaloRequest>& requests,
                 const std::vector<char>& stale, const HaloPolicy& policy,
                 std::shared_ptr<Communicator> communicator,
                 const std::vector<std::pair<std::shared_ptr<FieldStorage>, int>>& written);
@@ -54,7 +54,7 @@ class GpuExchange {
     void run(HaloComputation& computation);
     // All that a run needs of the host and of other ranks, so that the next one can be recorded in a graph.
     // Marks the ghosts as filled, as a run does, and counts nothing. Throws as run() does.
-    void rehearse(HaloComputation& computation);
+    void warm_up(HaloComputation& computation);
 
     const Schedule& schedule() const { return halo_.steps.schedule; }
     std::string describe() const { return program_ ? program_->describe() : ""; } // as it ran
@@ -80,9 +80,9 @@ class GpuExchange {
     HaloOnDevice halo_;
     std::vector<FieldStorage*> written_;
     bool writes_packed_ = false;
-    std::unique_ptr<HaloCarrier> carrier_;
+    std::unique_ptr<HaloConnection> connection_;
     GpuMemory items_, packed_;        // what producers of halo items compute; messages to be sent
-    PinnedMemory fetched_, received_; // messages on the host
+    PinnedMemory staged_, received_; // messages on the host
     HaloBlocks pack_blocks_ = halo_blocks;
     GpuMemory all_packed_; // for roles: the last exchange whose messages are packed
     GpuMemory parts_, sends_, send_jobs_;

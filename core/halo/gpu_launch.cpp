@@ -52,7 +52,7 @@ GpuLaunch::GpuLaunch(LaunchDefinition definition)
     }
     for (FieldStorage* field : touched_) {
         auto same = [&](const FieldStorage* other) { return other->owner_stream() == field->owner_stream(); };
-        if (field->borrowed() && std::none_of(lent_.begin(), lent_.end(), same)) lent_.push_back(field);
+        if (field->borrowed() && std::none_of(borrowed_.begin(), borrowed_.end(), same)) borrowed_.push_back(field);
     }
     kernel_changed();
     prepare_sums();
@@ -65,7 +65,7 @@ void GpuLaunch::kernel_changed() {
     resident_with_halos_ = 0;
 }
 
-std::int64_t GpuLaunch::places_with_halos() {
+std::int64_t GpuLaunch::resident_with_halos() {
     auto& d = definition_;
     if (d.with_halos.function.handle == nullptr) {
         if (!d.compile_with_halos)
@@ -80,15 +80,15 @@ std::int64_t GpuLaunch::places_with_halos() {
     return resident_with_halos_;
 }
 
-std::string GpuLaunch::why_no_places(const LaunchPlan& plan) {
+std::string GpuLaunch::why_not_resident(const LaunchPlan& plan) {
     const auto& d = definition_;
     if (!d.policy->in_kernel()) return "";
     const std::int64_t waiting = d.policy->waiting_roles(), bulk = plan.bulk.size() > 0 ? 1 : 0;
-    const std::int64_t places = places_with_halos();
-    if (places >= waiting + bulk) return "";
+    const std::int64_t resident_blocks = resident_with_halos();
+    if (resident_blocks >= waiting + bulk) return "";
     const auto counted = [](std::int64_t n) { return std::to_string(n) + (n == 1 ? " block" : " blocks"); };
     return "on rank " + std::to_string(d.communicator->rank()) + " " + gpu_->name() + " has places for " +
-           counted(places) + " of '" + d.cost.name + "' (" + std::to_string(d.with_halos.threads) +
+           counted(resident_blocks) + " of '" + d.cost.name + "' (" + std::to_string(d.with_halos.threads) +
            " threads each), but this policy wants them for " + counted(waiting + bulk) + ": " +
            std::to_string(waiting) + " may wait for other ranks, and the bulk goes on beside them";
 }
@@ -197,16 +197,16 @@ void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribut
     const DeviceSpan span(*gpu_, stream, phase, d.cost.name, d.cost.of(positions.size()));
     // Exchange, bulk, boundary: a bulk that fills the device keeps no exchange waiting, and the boundary
     // takes the places that the end of the bulk leaves.
-    const Urgency urgency = beside_exchange            ? Urgency::middle
-                            : phase == Phase::boundary ? Urgency::last
-                                                       : Urgency::of_stream;
+    const LaunchPriority priority = beside_exchange            ? LaunchPriority::middle
+                            : phase == Phase::boundary ? LaunchPriority::last
+                                                       : LaunchPriority::of_stream;
     gpu_->launch(d.gpu_kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(d.threads),
-                 std::as_bytes(std::span(arguments_)), stream, urgency);
+                 std::as_bytes(std::span(arguments_)), stream, priority);
 }
 
 void GpuLaunch::prepare() {
     make_ready();
-    for (FieldStorage* field : lent_) field->await_owner();
+    for (FieldStorage* field : borrowed_) field->await_owner();
     totals_are_zero_ = false;
     fill_parameters();
 }
@@ -235,7 +235,7 @@ class GpuLaunch::Computation : public HaloComputation {
     // A short bulk leaves few places before it ends, and joining the streams once more takes as long.
     bool boundary_fills() const override {
         constexpr int long_waves = 4;
-        return launch_.gpu_->knows_urgency() &&
+        return launch_.gpu_->has_priorities() &&
                launch_.blocks_for(plan_.bulk) > long_waves * launch_.resident_blocks_;
     }
     void bulk(void* stream) override { launch_.enqueue(plan_.bulk, 0, Phase::bulk, stream); }
@@ -246,22 +246,22 @@ class GpuLaunch::Computation : public HaloComputation {
 
     // Blocks that wait come last. They take half of the places at most, but one at least, and leave one with
     // those that pack, which wait for others too (HaloRoles): the bulk always finds a place where there are
-    // as many as why_no_places wants.
+    // as many as why_not_resident wants.
     Roles roles(const Batch& batch) override {
-        const std::int64_t resident = launch_.places_with_halos();
+        const std::int64_t resident = launch_.resident_with_halos();
         const auto& d = launch_.definition_;
         const auto blocks_of = [&](const Positions& positions) {
             const std::int64_t tile = std::int64_t{d.with_halos.threads} * d.with_halos.sites;
             return (positions.size() + tile - 1) / tile;
         };
         Roles roles;
-        roles.places = resident;
+        roles.resident_blocks = resident;
         HaloRoles& blocks = roles.blocks;
-        if (batch.has(Deed::bulk)) {
+        if (batch.has(StepRole::bulk)) {
             blocks.bulk_blocks = blocks_of(plan_.bulk);
             if (d.sums.in_kernel_reduction) blocks.bulk_blocks = std::min(blocks.bulk_blocks, 4 * resident);
         }
-        if (batch.has(Deed::boundary)) {
+        if (batch.has(StepRole::boundary)) {
             const Positions& late = plan_.boundary[batch.stage];
             // one at least waits for what later launches may read
             blocks.late_blocks =
@@ -281,13 +281,13 @@ class GpuLaunch::Computation : public HaloComputation {
         std::vector<std::byte> bytes(words.size() * sizeof(std::uint64_t) + sizeof roles);
         std::memcpy(bytes.data(), words.data(), bytes.size() - sizeof roles);
         std::memcpy(bytes.data() + bytes.size() - sizeof roles, &roles, sizeof roles);
-        const bool bulk = batch.has(Deed::bulk), late = batch.has(Deed::boundary);
+        const bool bulk = batch.has(StepRole::bulk), late = batch.has(StepRole::boundary);
         const std::int64_t sites =
             (bulk ? plan_.bulk.size() : 0) + (late ? plan_.boundary[batch.stage].size() : 0);
         const Phase phase = bulk && late ? Phase::kernel : bulk ? Phase::bulk : Phase::boundary;
         const DeviceSpan span(*launch_.gpu_, stream, phase, d.cost.name, d.cost.of(sites));
         launch_.gpu_->launch(d.with_halos.function, static_cast<unsigned>(roles.grid()),
-                             static_cast<unsigned>(d.with_halos.threads), bytes, stream, Urgency::of_stream);
+                             static_cast<unsigned>(d.with_halos.threads), bytes, stream, LaunchPriority::of_stream);
     }
 
   private:
@@ -308,13 +308,13 @@ void GpuLaunch::compute_between(const std::vector<char>& stale) {
 void GpuLaunch::with_exchange(const std::vector<char>& stale, const ExchangeFunction& f) {
     where_mapped([&] {
         LaunchPlan& plan = plan_for(stale);
-        refuse_without_places(why_no_places(plan)); // the kernel may be compiled otherwise by now
+        refuse_unless_resident(why_not_resident(plan)); // the kernel may be compiled otherwise by now
         Computation computation(*this, plan);
         f(*plan.exchange, computation);
     });
 }
 
-void GpuLaunch::refuse_without_places(const std::string& trouble) const {
+void GpuLaunch::refuse_unless_resident(const std::string& trouble) const {
     if (!trouble.empty())
         throw GpuError("halo policy " + definition_.policy->name + " is not possible here: " + trouble);
 }
@@ -337,11 +337,11 @@ void GpuLaunch::fall_back(const HaloTransport* transport, const std::string& tro
     auto& d = definition_;
     d.policy = &with_transport(*d.policy, *transport, d.layout->vendor());
     if (d.communicator->rank() != 0) return;
-    tell_once("halos between devices go by way of " + std::string(transport->via) + " (policy " +
+    report_once("halos between devices go by way of " + std::string(transport->via) + " (policy " +
               d.policy->name + "), since " + trouble);
 }
 
-void GpuLaunch::settle_transport(PlacedLayout& layout) {
+void GpuLaunch::settle_transport(LocalLayout& layout) {
     const auto& d = definition_;
     const HaloTransport& transport = *d.policy->transport;
     if (!d.any_policy || transport.where_unreached == nullptr) return;
@@ -371,7 +371,7 @@ GpuAddress GpuLaunch::run_kernel() {
         order = plan_for(stale_).order.address();
     }
     mark_written();
-    for (FieldStorage* field : lent_) field->let_owner_go_on();
+    for (FieldStorage* field : borrowed_) field->let_owner_go_on();
     return order;
 }
 
@@ -402,16 +402,16 @@ void GpuLaunch::make_ready() {
 }
 
 std::vector<double> GpuLaunch::time(int repetitions, const std::function<void()>& work) {
-    std::vector<std::unique_ptr<GpuEvent>> moments;
-    for (int k = 0; k <= repetitions; ++k) moments.push_back(std::make_unique<GpuEvent>(gpu_, true));
-    moments[0]->record(gpu_->stream());
+    std::vector<std::unique_ptr<GpuEvent>> events;
+    for (int k = 0; k <= repetitions; ++k) events.push_back(std::make_unique<GpuEvent>(gpu_, true));
+    events[0]->record(gpu_->stream());
     for (int k = 0; k < repetitions; ++k) {
         work();
-        moments[k + 1]->record(gpu_->stream());
+        events[k + 1]->record(gpu_->stream());
     }
     gpu_->synchronize();
     std::vector<double> seconds;
-    for (int k = 0; k < repetitions; ++k) seconds.push_back(moments[k + 1]->seconds_since(*moments[k]));
+    for (int k = 0; k < repetitions; ++k) seconds.push_back(events[k + 1]->seconds_since(*events[k]));
     return seconds;
 }
 
@@ -483,7 +483,7 @@ GpuLaunch::LaunchPlan& GpuLaunch::plan_for(const std::vector<char>& stale) {
         plan.bulk = positions_of(sets[0]);
         for (int s = 1; s <= stages; ++s) plan.boundary.push_back(positions_of(sets[s]));
         if (d.policy->in_kernel())
-            refuse_without_places(first_told(*d.communicator, why_no_places(plan), "places for halos"));
+            refuse_unless_resident(first_reported(*d.communicator, why_not_resident(plan), "places for halos"));
         if (!d.sums.slice.empty()) {
             std::vector<std::int32_t> all;
             for (const auto& set : sets) all.insert(all.end(), set.begin(), set.end());
@@ -496,15 +496,15 @@ GpuLaunch::LaunchPlan& GpuLaunch::plan_for(const std::vector<char>& stale) {
     return plan;
 }
 
-void GpuLaunch::rehearse() {
+void GpuLaunch::warm_up() {
     make_ready();
     check_once();
     for_each_stale_indirect([this](const IndirectHalos& halos) {
-        with_exchange(halos, [](GpuExchange& exchange, HaloComputation& none) { exchange.rehearse(none); });
+        with_exchange(halos, [](GpuExchange& exchange, HaloComputation& none) { exchange.warm_up(none); });
     });
     if (!requests_.empty() && find_stale())
         with_exchange(stale_,
-                      [](GpuExchange& exchange, HaloComputation& around) { exchange.rehearse(around); });
+                      [](GpuExchange& exchange, HaloComputation& around) { exchange.warm_up(around); });
     mark_written();
 }
 

@@ -24,7 +24,7 @@ class GpuLaunch : public Launch {
     GpuAddress words_of_sums() const override { return totals_.address(); }
     void sums_taken() override { totals_are_zero_ = true; }
     void make_ready() override;
-    void rehearse() override;
+    void warm_up() override;
     void check() override;
     std::string describe() override;
     Schedule schedule() override;
@@ -64,13 +64,13 @@ class GpuLaunch : public Launch {
     void with_exchange(const IndirectHalos& halos, const ExchangeFunction& f);
     // Of the kernel that exchanges halos as well, which is compiled when it is first needed: blocks that find
     // a place at a time.
-    std::int64_t places_with_halos();
+    std::int64_t resident_with_halos();
     // Empty if blocks that wait leave the bulk a place, else why not; of this rank.
-    std::string why_no_places(const LaunchPlan& plan);
-    void refuse_without_places(const std::string& trouble) const; // throws GpuError if there is any
+    std::string why_not_resident(const LaunchPlan& plan);
+    void refuse_unless_resident(const std::string& trouble) const; // throws GpuError if there is any
     void where_mapped(const std::function<void()>& exchange);
     void fall_back(const HaloTransport* transport, const std::string& trouble);
-    void settle_transport(PlacedLayout& layout);
+    void settle_transport(LocalLayout& layout);
     void prepare_sums();
     bool has_halos() const { return !requests_.empty() || !indirect_.empty(); }
     void check_once();
@@ -86,7 +86,7 @@ class GpuLaunch : public Launch {
     std::shared_ptr<Gpu> gpu_;
     std::vector<std::uint64_t> arguments_; // begin, end, parameters: the structure that the kernel takes
     Positions whole_;
-    std::vector<FieldStorage*> lent_; // arrays of others, one for each stream of theirs
+    std::vector<FieldStorage*> borrowed_; // arrays of others, one for each stream of theirs
     GpuMemory contributions_, whole_order_, starts_, totals_;
     GpuMemory terms_;              // of contributions, where not each is a sum by itself
     bool totals_are_zero_ = false; // since they were handed over or taken

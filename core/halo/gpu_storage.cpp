@@ -21,7 +21,7 @@ struct BoxArguments {
 struct ReorderArguments {
     std::int64_t count;
     SectionOnDevice from_section, to_section;
-    GpuAddress from, to, places;
+    GpuAddress from, to, positions;
 };
 
 constexpr unsigned builtin_threads = 256;
@@ -141,7 +141,7 @@ void FieldStorage::box_from_device(std::byte* array, const std::int32_t* blocks,
 }
 
 void FieldStorage::copy_on_device(const FieldStorage& other) {
-    const PlacedLayout &to = *layout_, &from = *other.layout_;
+    const LocalLayout &to = *layout_, &from = *other.layout_;
     if (to.gpu() != from.gpu()) { // through an array on the host
         std::vector<std::byte> array(static_cast<std::size_t>(to.sites()) * site_bytes_);
         other.export_box(array.data());
@@ -149,7 +149,7 @@ void FieldStorage::copy_on_device(const FieldStorage& other) {
         return;
     }
     Gpu& gpu = *to.gpu();
-    const GpuAddress places = layout_->places_in(other.layout_);
+    const GpuAddress positions = layout_->positions_in(other.layout_);
     std::vector<SectionOnDevice> theirs;
     for_each_section(other,
                      [&](const std::string&, const SectionOnDevice& section) { theirs.push_back(section); });
@@ -159,7 +159,7 @@ void FieldStorage::copy_on_device(const FieldStorage& other) {
     for_each_section(*this, [&](const std::string& suffix, const SectionOnDevice& section) {
         run_builtin(
             gpu, "reorder" + suffix,
-            ReorderArguments{to.nblocks(), theirs[next++], section, other.address(), address(), places},
+            ReorderArguments{to.nblocks(), theirs[next++], section, other.address(), address(), positions},
             to.nblocks() * section.units);
     });
     let_owner_go_on();

@@ -11,11 +11,11 @@ class Order {
     Order(const HaloPolicy& policy, const HaloShape& shape, std::span<const HaloTransport* const> transports,
           const HaloBatchBegun& begun)
         : shape_(shape), transports_(transports), begun_(begun), beside_(policy.overlap && shape.has_bulk) {
-        if (shape.produces) add(Deed::produce, -1, false);
+        if (shape.produces) add(StepRole::produce, -1, false);
         moves(HaloTime::first, -1);
         for (int s = 0; s < shape.stages; ++s) moves(HaloTime::first_by_stage, s);
         if (beside_) {
-            side_ = add(Deed::bulk, -1, true);
+            side_ = add(StepRole::bulk, -1, true);
             if (shape.bulk_waits_for_packing && packed_ >= 0) batches_[side_].needs = {packed_};
         }
         moves(HaloTime::behind_bulk, -1);
@@ -25,22 +25,22 @@ class Order {
 
   private:
     // On the device's own stream a batch comes after the one before it there.
-    int add(Deed deed, int stage, bool beside, const HaloTransport* transport = nullptr,
+    int add(StepRole role, int stage, bool beside, const HaloTransport* transport = nullptr,
             bool of_all = false) {
         const int number = static_cast<int>(batches_.size());
-        batches_.push_back({{deed}, stage, beside, {}, {}});
+        batches_.push_back({{role}, stage, beside, {}, {}});
         int& last = beside ? side_ : main_;
         if (last >= 0) batches_[number].needs.push_back(last);
         last = number;
-        if (deed == Deed::pack) packed_ = number;
-        begun_(deed, of_all ? -1 : stage, static_cast<std::size_t>(number), transport);
+        if (role == StepRole::pack) packed_ = number;
+        begun_(role, of_all ? -1 : stage, static_cast<std::size_t>(number), transport);
         return number;
     }
     void moves(HaloTime time, int stage) {
         for (const HaloTransport* transport : transports_) {
             for (const HaloMove& move : transport->moves) {
                 if (move.time != time) continue;
-                add(move.deed, stage, false, transport, time == HaloTime::with_last_stage);
+                add(move.role, stage, false, transport, time == HaloTime::with_last_stage);
                 if (stage >= 0) arrived_.resize(static_cast<std::size_t>(shape_.stages), -1);
                 if (stage >= 0) arrived_[stage] = main_;
             }
@@ -54,7 +54,7 @@ class Order {
         const int arrived = s < static_cast<int>(arrived_.size()) && arrived_[s] >= 0 ? arrived_[s] : main_;
         const bool beside = beside_ && !last;
         const int side_before = side_;
-        const int boundary = add(Deed::boundary, s, beside);
+        const int boundary = add(StepRole::boundary, s, beside);
         auto& needs = batches_[boundary].needs;
         if (beside) needs.push_back(arrived);
         if (beside_ && last && !shape_.boundary_fills) needs.push_back(side_before);
@@ -70,12 +70,12 @@ class Order {
 };
 
 bool is_off(const Batch& batch, const HaloSwitches& on) {
-    const bool packs = batch.has_any(set_of({Deed::produce, Deed::pack}));
-    const bool computes = batch.has_any(set_of({Deed::bulk, Deed::boundary}));
+    const bool packs = batch.has_any(set_of({StepRole::produce, StepRole::pack}));
+    const bool computes = batch.has_any(set_of({StepRole::bulk, StepRole::boundary}));
     // a kernel that stores into the receiver's memory is the transport as well
-    const bool carries = !computes && (!packs || batch.has(Deed::put));
+    const bool carries = !computes && (!packs || batch.has(StepRole::put));
     return (carries && !on.transport) || (packs && !carries && !on.pack) ||
-           (batch.has(Deed::bulk) && !on.bulk) || (batch.has(Deed::boundary) && !on.boundary);
+           (batch.has(StepRole::bulk) && !on.bulk) || (batch.has(StepRole::boundary) && !on.boundary);
 }
 
 } // namespace
@@ -94,12 +94,12 @@ void fuse(std::vector<Batch>& batches, const HaloPolicy& policy, const HaloShape
             for (int s = 0; s < shape.stages; ++s) fuse(batches, rule, s);
         }
     for (Batch& batch : batches)
-        if (is_off(batch, shape.on)) batch.deeds.clear();
+        if (is_off(batch, shape.on)) batch.roles.clear();
 }
 
 std::vector<Batch> halo_batches(const HaloPolicy& policy, const HaloShape& shape) {
     auto batches = ordered_batches(policy, shape, std::span(&policy.transport, 1),
-                                   [](Deed, int, std::size_t, const HaloTransport*) {});
+                                   [](StepRole, int, std::size_t, const HaloTransport*) {});
     fuse(batches, policy, shape);
     return batches;
 }

@@ -23,7 +23,7 @@ enum class HaloTime : std::uint8_t {
     with_last_stage,
 };
 struct HaloMove {
-    Deed deed;
+    StepRole role;
     HaloTime time;
 };
 
@@ -52,11 +52,11 @@ struct HaloShape {
 // begins: of the messages of a stage or, -1, of all, and of a transport, or, null, whatever carries them. The
 // policy's own transport is one of those that move.
 using HaloBatchBegun =
-    std::function<void(Deed deed, int stage, std::size_t number, const HaloTransport* transport)>;
+    std::function<void(StepRole role, int stage, std::size_t number, const HaloTransport* transport)>;
 std::vector<Batch> ordered_batches(const HaloPolicy& policy, const HaloShape& shape,
                                    std::span<const HaloTransport* const> transports,
                                    const HaloBatchBegun& begun);
-// By the rules of transport and policy; what is switched off has no deeds then.
+// By the rules of transport and policy; what is switched off has no roles then.
 void fuse(std::vector<Batch>& batches, const HaloPolicy& policy, const HaloShape& shape);
 
 // Both, of whatever messages.

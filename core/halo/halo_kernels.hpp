@@ -46,14 +46,14 @@ struct HaloRoles {
     // others wait longer than the bulk gains. Beside a bulk of a few waves they would push its end into one
     // more; there blocks pack that go on with the bulk, and some more of them (H200, H100: 3 to 5 %). In a
     // bulk that leaves places, and in a long one, that only delays them (6 % and 1 to 4 %).
-    void deal_out(std::int64_t jobs, std::int64_t places) {
+    void deal_out(std::int64_t jobs, std::int64_t resident_blocks) {
         constexpr std::int64_t few_waves = 4;
-        pack_blocks = std::clamp<std::int64_t>(jobs, 1, std::max<std::int64_t>(1, places / 2));
+        pack_blocks = std::clamp<std::int64_t>(jobs, 1, std::max<std::int64_t>(1, resident_blocks / 2));
         first_bulk = pack_blocks;
-        if (sites_wait != 0 || grid() <= places || bulk_blocks > few_waves * places) return;
+        if (sites_wait != 0 || grid() <= resident_blocks || bulk_blocks > few_waves * resident_blocks) return;
         first_bulk = 0;
         pack_blocks = std::clamp<std::int64_t>(
-            jobs, 1, std::max<std::int64_t>(1, std::min(places * 5 / 8, places - 1 - late_blocks)));
+            jobs, 1, std::max<std::int64_t>(1, std::min(resident_blocks * 5 / 8, resident_blocks - 1 - late_blocks)));
     }
     std::int64_t grid() const { return std::max(pack_blocks, first_bulk + bulk_blocks) + late_blocks; }
     // Those that look at the count of exchanges: the bulk does where it waits for what is packed.

@@ -12,19 +12,19 @@ std::size_t aligned(std::size_t bytes) {
 
 } // namespace
 
-HaloMessages::HaloMessages(std::shared_ptr<PlacedLayout> of, const std::vector<HaloRequest>& requests,
+HaloMessages::HaloMessages(std::shared_ptr<LocalLayout> of, const std::vector<HaloRequest>& requests,
                            const std::vector<char>& stale, bool by_direction)
     : layout(std::move(of)) {
-    std::vector<std::vector<std::size_t>> carried(layout->slabs().size()); // requests
+    std::vector<std::vector<std::size_t>> requests_of_slab(layout->slabs().size()); // requests
     for (std::size_t k = 0; k < requests.size(); ++k) {
         if (!stale[2 * k] && !stale[2 * k + 1]) continue;
-        carried[requests[k].slab].push_back(k);
+        requests_of_slab[requests[k].slab].push_back(k);
         if (std::find(fields.begin(), fields.end(), requests[k].field) == fields.end())
             fields.push_back(requests[k].field);
     }
     for (const Slab& slab : layout->slabs()) {
         // those of the largest units first: so every part is aligned for vectors
-        auto& order = carried[slab.number];
+        auto& order = requests_of_slab[slab.number];
         std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
             return requests[a].field->memory().alignment() > requests[b].field->memory().alignment();
         });

@@ -48,7 +48,7 @@ struct HaloMessages {
 
     // `stale` is [request][parity]; the same on all ranks. `by_direction`: a stage for each direction that
     // messages reach into, else one.
-    HaloMessages(std::shared_ptr<PlacedLayout> layout, const std::vector<HaloRequest>& requests,
+    HaloMessages(std::shared_ptr<LocalLayout> layout, const std::vector<HaloRequest>& requests,
                  const std::vector<char>& stale, bool by_direction);
 
     static GpuAddress ghosts_of(const Part& part) { return part.field->address_of_ghost(part.ghost); }
@@ -59,7 +59,7 @@ struct HaloMessages {
 
     int stages() const { return static_cast<int>(directions.size()); }
 
-    std::shared_ptr<PlacedLayout> layout;
+    std::shared_ptr<LocalLayout> layout;
     std::vector<std::shared_ptr<FieldStorage>> fields; // that are sent, in an order that all ranks share
     std::vector<Message> messages;                     // stage by stage
     std::vector<int>

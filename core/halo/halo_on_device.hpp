@@ -1,4 +1,4 @@
-// An exchange of halos between devices, as its carrier has it: messages, steps, and where their memory is.
+// An exchange of halos between devices, as its transport has it: messages, steps, and where their memory is.
 #pragma once
 
 #include "device/timeline.hpp"
@@ -46,7 +46,7 @@ struct HaloOnDevice : HaloMessages {
     std::shared_ptr<Communicator> communicator;
     HaloSchedule steps;
     std::vector<GpuAddress> memory; // [buffer of the schedule], in this run
-    GpuMemory retired;              // [message], then of whom the carrier says: zero before and after
+    GpuMemory retired;              // [message], then of whom the transport says: zero before and after
 };
 
 } // namespace jali

@@ -27,7 +27,7 @@ const char* words_of(Of of) {
         return "halo items";
     case Of::packed:
         return "messages sent";
-    case Of::fetched:
+    case Of::staged:
         return "messages sent, on the host";
     case Of::received:
         return "messages received";
@@ -39,13 +39,13 @@ const char* words_of(Of of) {
     }
 }
 
-bool moves_by(const HaloTransport& transport, Deed deed) {
+bool moves_by(const HaloTransport& transport, StepRole role) {
     return std::any_of(transport.moves.begin(), transport.moves.end(),
-                       [&](const HaloMove& move) { return move.deed == deed; });
+                       [&](const HaloMove& move) { return move.role == role; });
 }
 
 // Whether what is made by the first is made where the second would move it.
-bool as_one(const HaloTransport& transport, Deed first, Deed second) {
+bool as_one(const HaloTransport& transport, StepRole first, StepRole second) {
     return std::any_of(transport.fusions.begin(), transport.fusions.end(),
                        [&](const Fusion& fusion) { return fusion.has(first, second); });
 }
@@ -63,19 +63,19 @@ class Builder {
                     transports.push_back(by);
         result_.batches =
             ordered_batches(policy, shape, transports,
-                            [&](Deed deed, int stage, std::size_t number, const HaloTransport* transport) {
+                            [&](StepRole role, int stage, std::size_t number, const HaloTransport* transport) {
                                 batch_ = number;
                                 for (std::size_t m = 0; m < halo_.messages.size(); ++m)
                                     if (stage < 0 || halo_.messages[m].stage == stage)
-                                        add(deed, m, transport);
+                                        add(role, m, transport);
                             });
         parts_.resize(result_.batches.size());
         add_kernel(policy.overlap && shape.has_bulk, std::move(body));
         for (std::size_t b = 0; b < result_.batches.size(); ++b) {
             Batch& batch = result_.batches[b];
             batch.parts = std::move(parts_[b]);
-            if (batch.has(Deed::bulk)) batch.parts = {{kernel_, 0}};
-            if (batch.has(Deed::boundary)) batch.parts = {{kernel_, first_boundary_ + batch.stage}};
+            if (batch.has(StepRole::bulk)) batch.parts = {{kernel_, 0}};
+            if (batch.has(StepRole::boundary)) batch.parts = {{kernel_, first_boundary_ + batch.stage}};
         }
         fuse(result_.batches, policy, shape);
         for (Buffer& buffer : buffers_)
@@ -87,7 +87,7 @@ class Builder {
     // What has been done for a message, and where it is.
     struct MessageSteps {
         std::vector<Port> packed, put, arrived;
-        std::vector<Port> admitted;
+        std::vector<Port> credits;
         Region out, in;
     };
 
@@ -101,7 +101,7 @@ class Builder {
         if (field != nullptr) name = (of == Of::owned ? "" : "ghosts of ") + field->label();
         // of whole groups the last may have room for more, which travels as well
         const bool filled =
-            (of != Of::packed && of != Of::fetched && of != Of::received) || layout_.group() > 1;
+            (of != Of::packed && of != Of::staged && of != Of::received) || layout_.group() > 1;
         const bool theirs = of == Of::their_ghosts || of == Of::their_slot;
         std::size_t bytes = 0; // of others: what is used
         if (of == Of::owned) bytes = static_cast<std::size_t>(layout_.nblocks()) * field->block_bytes();
@@ -148,69 +148,69 @@ class Builder {
 
     // ---- moves
 
-    Port add(std::string name, Deed deed, auto action, std::vector<Port> needs) {
+    Port add(std::string name, StepRole role, auto action, std::vector<Port> needs) {
         Mark mark;
-        mark.deed = deed;
+        mark.role = role;
         const Port port{result_.schedule.add(std::move(name), std::move(action), std::move(needs), mark), 0};
         if (parts_.size() <= batch_) parts_.resize(batch_ + 1);
         parts_[batch_].push_back(port);
         return port;
     }
 
-    void add(Deed deed, std::size_t m, const HaloTransport* transport) {
+    void add(StepRole role, std::size_t m, const HaloTransport* transport) {
         const Message& message = halo_.messages[m];
         const bool goes = message.send_bytes > 0 && message.goes_by == transport;
         const bool comes = message.receive_bytes > 0 && message.comes_by == transport;
         const Slab& slab = layout_.slabs()[message.slab];
         const std::string name = slab_name(slab);
         MessageSteps& steps = steps_[m];
-        switch (deed) {
-        case Deed::produce:
+        switch (role) {
+        case StepRole::produce:
             return produce(message, slab, steps);
-        case Deed::offer:
-            if (comes) add("open " + name, deed, Signal{message.from, rooms_ + message.slab}, steps.arrived);
+        case StepRole::grant_credit:
+            if (comes) add("open " + name, role, Signal{message.from, rooms_ + message.slab}, steps.arrived);
             return;
-        case Deed::pack: // where it is put, then
-            if (goes && !as_one(*message.goes_by, Deed::pack, Deed::put)) {
+        case StepRole::pack: // where it is put, then
+            if (goes && !as_one(*message.goes_by, StepRole::pack, StepRole::put)) {
                 steps.out = room(Of::packed, message.send_bytes);
                 pack(m, slab, steps, [&](std::size_t p, std::size_t bytes) {
                     return part_of(steps.out, message.parts[p].send_offset, bytes);
                 });
             }
             return;
-        case Deed::admit:
+        case StepRole::await_credit:
             if (goes)
-                steps.admitted = {add("room for " + name, deed, Wait{message.to, rooms_ + message.slab}, {})};
+                steps.credits = {add("room for " + name, role, Wait{message.to, rooms_ + message.slab}, {})};
             return;
-        case Deed::put:
+        case StepRole::put:
             if (goes) put(m, slab, steps);
             return;
-        case Deed::signal:
+        case StepRole::signal:
             if (goes)
-                add("say that " + name + " is there", deed, Signal{message.to, message.slab}, steps.put);
+                add("say that " + name + " is there", role, Signal{message.to, message.slab}, steps.put);
             return;
-        case Deed::wait:
-            if (comes) steps.arrived = {add("await " + name, deed, Wait{message.from, message.slab}, {})};
+        case StepRole::wait:
+            if (comes) steps.arrived = {add("await " + name, role, Wait{message.from, message.slab}, {})};
             return;
-        case Deed::place:
-        case Deed::bring:
-            if (comes) place(message, name, deed, steps);
+        case StepRole::unpack:
+        case StepRole::copy_to_device:
+            if (comes) unpack(message, name, role, steps);
             return;
-        case Deed::fetch:
+        case StepRole::copy_to_host:
             if (goes) {
-                const Region to = room(Of::fetched, message.send_bytes);
-                steps.packed = {add("fetch " + name, deed,
+                const Region to = room(Of::staged, message.send_bytes);
+                steps.packed = {add("fetch " + name, role,
                                     Copy{{{steps.out, to, message.send_bytes, nullptr, 0}}}, steps.packed)};
                 steps.out = to;
             }
             return;
-        case Deed::exchange:
-        case Deed::message:
-            if (comes) receive(message, name, deed, steps);
-            if (goes) send(message, name, deed, steps);
+        case StepRole::exchange:
+        case StepRole::message:
+            if (comes) receive(message, name, role, steps);
+            if (goes) send(message, name, role, steps);
             return;
-        case Deed::bulk:
-        case Deed::boundary:
+        case StepRole::bulk:
+        case StepRole::boundary:
             return;
         }
     }
@@ -220,7 +220,7 @@ class Builder {
             if (part.field->producer() == nullptr || part.send_count == 0) continue;
             const Region to = part_of(region(Of::items, part.produced, part.send_bytes), 0, bytes_sent(part));
             steps.packed.push_back(
-                add(pack_name("produce", part, slab), Deed::produce, producing(part, slab, to), {}));
+                add(pack_name("produce", part, slab), StepRole::produce, producing(part, slab, to), {}));
         }
     }
 
@@ -235,14 +235,14 @@ class Builder {
 
     // Each part to where `place` says that it begins.
     template <class Place>
-    void pack(std::size_t m, const Slab& slab, MessageSteps& steps, Place place) {
+    void pack(std::size_t m, const Slab& slab, MessageSteps& steps, Place unpack) {
         const Message& message = halo_.messages[m];
-        std::vector<Port> needs = steps.admitted, done;
+        std::vector<Port> needs = steps.credits, done;
         needs.insert(needs.end(), steps.packed.begin(), steps.packed.end()); // what was produced
         for (std::size_t p = 0; p < message.parts.size(); ++p) {
             const HaloMessages::Part& part = message.parts[p];
             if (part.send_count == 0) continue;
-            const Region to = place(p, bytes_sent(part));
+            const Region to = unpack(p, bytes_sent(part));
             const std::string name = pack_name("pack", part, slab);
             const bool item = part.field->producer() != nullptr;
             Region from{};
@@ -252,14 +252,14 @@ class Builder {
                 from = {buffer(Of::owned, part.field), 0,
                         static_cast<std::size_t>(layout_.nblocks()) * part.field->block_bytes()};
             if (item && !shape_.produces) {
-                done.push_back(add(name, Deed::pack, producing(part, slab, to), needs));
+                done.push_back(add(name, StepRole::pack, producing(part, slab, to), needs));
             } else {
                 CopySpec spec{from, to, part.field->block_bytes(), nullptr, 0};
                 if (!item) {
                     spec.rows = slab.send_blocks;
                     spec.first_row = static_cast<std::size_t>(part.send_sites);
                 }
-                done.push_back(add(name, Deed::pack, Copy{{spec}}, needs));
+                done.push_back(add(name, StepRole::pack, Copy{{spec}}, needs));
             }
             if (changes(part.field)) packed_.push_back(done.back());
             result_.packs.push_back({static_cast<int>(m), &part, from, to});
@@ -307,7 +307,7 @@ class Builder {
     void put(std::size_t m, const Slab& slab, MessageSteps& steps) {
         const Message& message = halo_.messages[m];
         const bool buffered = message.goes_by->traits.buffered;
-        const auto place = [&](std::size_t p, std::size_t bytes) {
+        const auto unpack = [&](std::size_t p, std::size_t bytes) {
             const HaloMessages::Part& part = message.parts[p];
             if (buffered)
                 return region(Of::their_slot, message.their_slot + part.send_offset, bytes, nullptr,
@@ -315,27 +315,27 @@ class Builder {
             const auto block = static_cast<std::size_t>(message.their_ghosts[p]);
             return region(Of::their_ghosts, block * part.field->block_bytes(), bytes, part.field, message.to);
         };
-        if (as_one(*message.goes_by, Deed::pack, Deed::put)) return pack(m, slab, steps, place);
+        if (as_one(*message.goes_by, StepRole::pack, StepRole::put)) return pack(m, slab, steps, unpack);
         Copy copy;
         for (std::size_t p = 0; p < (buffered ? 1 : message.parts.size()); ++p) {
             const std::size_t bytes = buffered ? message.send_bytes : message.parts[p].send_bytes;
             const Region from = part_of(steps.out, message.parts[p].send_offset, bytes);
-            copy.specs.push_back({from, place(p, bytes), bytes, nullptr, 0});
+            copy.specs.push_back({from, unpack(p, bytes), bytes, nullptr, 0});
         }
         std::vector<Port> needs = steps.packed;
-        needs.insert(needs.end(), steps.admitted.begin(), steps.admitted.end());
-        steps.put = {add("put " + slab_name(slab), Deed::put, std::move(copy), std::move(needs))};
+        needs.insert(needs.end(), steps.credits.begin(), steps.credits.end());
+        steps.put = {add("put " + slab_name(slab), StepRole::put, std::move(copy), std::move(needs))};
     }
 
     // What is placed has come here before; else it lands in the ghosts at once.
     static bool comes_here(const HaloTransport& by) {
-        return moves_by(by, Deed::place) || moves_by(by, Deed::bring);
+        return moves_by(by, StepRole::unpack) || moves_by(by, StepRole::copy_to_device);
     }
     static bool lands(const Message& message) {
-        return as_one(*message.comes_by, Deed::message, Deed::place) && pieces_of(message).size() == 1;
+        return as_one(*message.comes_by, StepRole::message, StepRole::unpack) && pieces_of(message).size() == 1;
     }
 
-    void receive(const Message& message, const std::string& name, Deed deed, MessageSteps& steps) {
+    void receive(const Message& message, const std::string& name, StepRole role, MessageSteps& steps) {
         std::vector<Region> into;
         if (comes_here(*message.comes_by) && !lands(message)) {
             into = {steps.in = room(Of::received, message.receive_bytes)};
@@ -345,9 +345,9 @@ class Builder {
         }
         for (const Region& region : into)
             steps.arrived.push_back(
-                add("receive " + name, deed, Receive{region, message.from, message.slab}, {}));
+                add("receive " + name, role, Receive{region, message.from, message.slab}, {}));
     }
-    void send(const Message& message, const std::string& name, Deed deed, const MessageSteps& steps) {
+    void send(const Message& message, const std::string& name, StepRole role, const MessageSteps& steps) {
         std::vector<Region> from;
         if (comes_here(*message.goes_by)) {
             from = {steps.out};
@@ -357,10 +357,10 @@ class Builder {
                     from.push_back(part_of(steps.out, piece.send_offset, piece.send_bytes));
         }
         for (const Region& region : from)
-            add("send " + name, deed, Send{region, message.to, message.slab}, steps.packed);
+            add("send " + name, role, Send{region, message.to, message.slab}, steps.packed);
     }
 
-    void place(const Message& message, const std::string& name, Deed deed, MessageSteps& steps) {
+    void unpack(const Message& message, const std::string& name, StepRole role, MessageSteps& steps) {
         if (lands(message)) return;
         if (message.comes_by->traits.buffered)
             steps.in = region(Of::slot, message.receive_offset, message.receive_bytes);
@@ -370,7 +370,7 @@ class Builder {
                 copy.specs.push_back({part_of(steps.in, piece.receive_offset, piece.receive_bytes),
                                       ghosts_of(piece), piece.first->field->block_bytes(), nullptr, 0});
         steps.arrived = {
-            add((deed == Deed::place ? "unpack " : "bring ") + name, deed, std::move(copy), steps.arrived)};
+            add((role == StepRole::unpack ? "unpack " : "bring ") + name, role, std::move(copy), steps.arrived)};
     }
 
     // ---- the kernel around which halos are exchanged: only boundaries read what arrives.
@@ -402,7 +402,7 @@ class Builder {
     }
 
     const HaloMessages& halo_;
-    PlacedLayout& layout_;
+    LocalLayout& layout_;
     const HaloShape& shape_;
     const std::vector<FieldStorage*>& written_;
     int rooms_; // tags of signals that memory may be written

@@ -1,8 +1,8 @@
-// What transports do for halos: entries, and the carrier of one exchange that an entry makes.
+// What transports do for halos: entries, and the transport of one exchange that an entry makes.
 //
 // An entry says in which steps its messages go (halo_schedule.hpp). An exchange between devices
-// (gpu_exchange) packs by one launch and gives its carrier each of the other batches in order. A new
-// transport is a file with a carrier and an entry, and the entry's name in the table of policy.cpp.
+// (gpu_exchange) packs by one launch and gives its transport each of the other batches in order. A new
+// transport is a file with a transport and an entry, and the entry's name in the table of policy.cpp.
 #pragma once
 
 #include "halo/halo_on_device.hpp"
@@ -19,17 +19,17 @@
 namespace jali {
 
 // Carries the messages of one exchange between devices, again and again.
-class HaloCarrier {
+class HaloConnection {
   public:
-    explicit HaloCarrier(HaloOnDevice& halo) : halo_(halo) {}
-    virtual ~HaloCarrier() = default;
-    HaloCarrier(const HaloCarrier&) = delete;
+    explicit HaloConnection(HaloOnDevice& halo) : halo_(halo) {}
+    virtual ~HaloConnection() = default;
+    HaloConnection(const HaloConnection&) = delete;
 
     // Before anything is done. Throws CannotMap on all ranks where memory of another is to be mapped anew.
     virtual void begin() {}
     // Of one that is buffered: where messages for this rank are written.
     virtual GpuAddress slot_of(int) const { return 0; }
-    // Addresses that the carrier's tables depend on, beside those of the buffers; and the tables, when one
+    // Addresses that the transport's tables depend on, beside those of the buffers; and the tables, when one
     // has changed.
     virtual std::vector<std::uint64_t> addresses() const { return {}; }
     virtual void make_tables() {}
@@ -40,7 +40,7 @@ class HaloCarrier {
 
     // What a batch that neither packs nor computes needs of other ranks before it can be recorded in a graph.
     // The ghosts are old, and may be written.
-    virtual void rehearse(const Batch&, void*) {}
+    virtual void warm_up(const Batch&, void*) {}
     // Puts a batch that neither packs nor computes on the stream, or does what is the host's.
     virtual void carry(const Batch& batch, void* stream) = 0;
     virtual void end(void*) {} // of every run
@@ -52,7 +52,7 @@ class HaloCarrier {
     const Schedule& schedule() const { return halo_.steps.schedule; }
     // Those of a batch that go, or those that come.
     void start(HostMessages& messages, bool sends, const Batch& batch) const {
-        batch.for_each(schedule(), Deed::message, [&](const Step& step) {
+        batch.for_each(schedule(), StepRole::message, [&](const Step& step) {
             const Envelope envelope = *envelope_of(step);
             const Region region = region_of_message(step);
             if (envelope.sends == sends)
@@ -69,7 +69,7 @@ struct HaloTransport : Transport {
     const HaloTransport* where_unreached; // instead, where it is not possible and nobody asked for it by name
     const HaloTransport* where_unmapped;  // instead, where a field's memory cannot be mapped; may be null
     const char* via;                      // "the host"
-    std::unique_ptr<HaloCarrier> (*make)(HaloOnDevice& halo); // null: between hosts (exchange.hpp)
+    std::unique_ptr<HaloConnection> (*make)(HaloOnDevice& halo); // null: between hosts (exchange.hpp)
 };
 
 extern const HaloTransport halos_by_remote_write, halos_by_buffered_write, halos_by_copy_engine,

@@ -1,5 +1,5 @@
 #include "halo/host_launch.hpp"
-#include "schedule/scheduled_moments.hpp"
+#include "schedule/scheduled_events.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -57,7 +57,7 @@ void HostLaunch::prepare_sums() {
         if (sums.has_sums() && !sums.fast) worker.binned.resize(accumulators);
         if (buckets > 0) {
             worker.sorted.resize(chunk_ * lanes);
-            worker.place.resize(chunk_ * lanes);
+            worker.target.resize(chunk_ * lanes);
             worker.ends.resize(buckets);
         }
         worker.left_out.resize(sums.groups());
@@ -139,7 +139,7 @@ HaloExchange* HostLaunch::full_exchange() {
 void HostLaunch::check() {
     prepare(); // room for ghosts, which have addresses then
     if (HaloExchange* exchange = full_exchange())
-        prove_together(*definition_.communicator, [&] { return exchange->moments(); });
+        prove_together(*definition_.communicator, [&] { return exchange->events(); });
 }
 
 std::string HostLaunch::describe() {
@@ -233,24 +233,24 @@ void HostLaunch::sort(Worker& worker, std::int64_t n) {
     worker.buckets.clear();
     if (static_cast<std::int64_t>(ends.size()) <=
         n) { // looking through them all is sooner than asking every time
-        for (std::int64_t i = 0; i < n; ++i) ++ends[worker.place[i]];
+        for (std::int64_t i = 0; i < n; ++i) ++ends[worker.target[i]];
         for (std::size_t bucket = 0; bucket < ends.size(); ++bucket) {
             if (ends[bucket] > 0) worker.buckets.push_back(static_cast<std::int32_t>(bucket));
         }
     } else {
         for (std::int64_t i = 0; i < n; ++i) {
-            if (ends[worker.place[i]]++ == 0) worker.buckets.push_back(worker.place[i]);
+            if (ends[worker.target[i]]++ == 0) worker.buckets.push_back(worker.target[i]);
         }
     }
     std::int32_t start = 0;
     for (std::int32_t bucket : worker.buckets) start += std::exchange(ends[bucket], start);
-    for (std::int64_t i = 0; i < n; ++i) worker.place[i] = ends[worker.place[i]]++;
+    for (std::int64_t i = 0; i < n; ++i) worker.target[i] = ends[worker.target[i]]++;
 }
 
 std::int64_t HostLaunch::add_sorted(Worker& worker, std::int64_t n, int term, int buckets, std::size_t first,
                                     std::size_t step) {
     const double* values = contributions(worker, term);
-    for (std::int64_t i = 0; i < n; ++i) worker.sorted[worker.place[i]] = values[i];
+    for (std::int64_t i = 0; i < n; ++i) worker.sorted[worker.target[i]] = values[i];
     std::int64_t begin = 0, left_out = 0;
     for (std::int32_t bucket : worker.buckets) {
         const std::int64_t end = worker.ends[bucket];
@@ -279,7 +279,7 @@ void HostLaunch::deposit(Worker& worker, std::int64_t begin, std::int64_t end) {
     const bool listed = !running_->blocks.empty();
     for (auto p = begin; p < end; ++p) {
         const auto* slices = sums.slice.data() + (listed ? running_->blocks[p] : p) * lanes;
-        std::copy_n(slices, lanes, worker.place.begin() + (p - begin) * lanes);
+        std::copy_n(slices, lanes, worker.target.begin() + (p - begin) * lanes);
     }
     sort(worker, n);
     for (int k = 0; k < sums.count; ++k)
@@ -296,7 +296,7 @@ void HostLaunch::deposit_labelled(Worker& worker, std::int64_t n) {
             const double* labels = contributions(worker, sums.count + term.label);
             for (std::int64_t i = 0; i < n; ++i) {
                 const auto label = std::bit_cast<std::int64_t>(labels[i]);
-                worker.place[i] =
+                worker.target[i] =
                     label < 0 || label >= term.entries ? term.entries : static_cast<std::int32_t>(label);
             }
             sort(worker, n);

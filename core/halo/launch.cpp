@@ -17,7 +17,7 @@ std::string read_name(const LaunchRead& read) {
 }
 
 // Fills `stale`, [request][parity], and counts what is avoided; false if nothing is stale.
-bool find_stale_of(const std::vector<HaloRequest>& requests, std::vector<char>& stale, PlacedLayout& layout) {
+bool find_stale_of(const std::vector<HaloRequest>& requests, std::vector<char>& stale, LocalLayout& layout) {
     bool any = false;
     std::int64_t avoided = 0;
     for (std::size_t k = 0; k < requests.size(); ++k) {
@@ -71,7 +71,7 @@ std::vector<LaunchCounters*> Launch::all_counters() const {
 
 Launch::Launch(LaunchDefinition definition) : definition_(std::move(definition)) {
     auto& d = definition_;
-    const PlacedLayout& layout = *d.layout;
+    const LocalLayout& layout = *d.layout;
     auto refuse = [](const std::string& what) { throw LayoutError("launch: " + what); };
     if (layout.gpu() ? d.gpu_kernel.handle == nullptr || d.threads < 1 : d.kernel == nullptr)
         refuse("no kernel");
@@ -300,7 +300,7 @@ void Launch::refresh_ghosts(const std::vector<std::pair<std::shared_ptr<FieldSto
         bool any = false;
         for (std::size_t k = 0; k < halos.stale.size(); ++k) {
             const FieldStorage& field = *halos.requests[k / 2].field;
-            halos.stale[k] = halos.stale[k] && !field.untold() && stays(field, k % 2);
+            halos.stale[k] = halos.stale[k] && !field.changes_unreported() && stays(field, k % 2);
             any |= halos.stale[k] != 0;
         }
         if (any) exchange_indirect(halos);
@@ -312,7 +312,7 @@ void Launch::refresh_ghosts(const std::vector<std::pair<std::shared_ptr<FieldSto
 
 std::vector<int> Launch::late_directions(const std::vector<char>& stale) const {
     const auto& d = definition_;
-    const PlacedLayout& layout = *d.layout;
+    const LocalLayout& layout = *d.layout;
     const auto& domain = d.domain;
     std::vector<int> late(domain.size(), -1);
     for (const auto& read : d.reads) {

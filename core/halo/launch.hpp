@@ -111,7 +111,7 @@ struct KernelWithHalos {
 };
 
 struct LaunchDefinition {
-    std::shared_ptr<PlacedLayout> layout;
+    std::shared_ptr<LocalLayout> layout;
     std::shared_ptr<const RowBlocks> rows; // what is visited, if not the layout's blocks
     std::shared_ptr<Communicator> communicator;
     std::shared_ptr<ThreadPool> pool;
@@ -160,7 +160,7 @@ class Launch {
     virtual void make_ready() {}
     // What a run needs of the host and of other ranks, before it is recorded in a graph: exchanges of what is
     // stale now are prepared, and count as done, as does what the run writes. Collective.
-    virtual void rehearse() { mark_written(); }
+    virtual void warm_up() { mark_written(); }
     // Fills stale ghosts that a run reads, but those of fields (of parities) that are among `changing`, or
     // made of them, or of whose changes nobody tells: a graph exchanges these itself. Collective.
     void refresh_ghosts(const std::vector<std::pair<std::shared_ptr<FieldStorage>, int>>& changing);
@@ -217,7 +217,7 @@ class Launch {
 
     // Ghosts of fields of one other layout. They are exchanged before the kernel begins.
     struct IndirectHalos {
-        std::shared_ptr<PlacedLayout> layout;
+        std::shared_ptr<LocalLayout> layout;
         std::vector<HaloRequest> requests;
         std::vector<char> stale; // [request][parity]
     };

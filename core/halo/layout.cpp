@@ -139,7 +139,7 @@ std::int64_t Layout::find(std::span<const std::int64_t> site, std::span<std::int
     if (key.empty()) return block_at(c) * lanes_ + lane;
     const auto slab =
         std::find_if(slabs_.begin(), slabs_.end(), [&](const Slab& s) { return s.box.key == key; });
-    return (first_ghost() + slab->place[lexicographic(c, blocks_of(key))]) * lanes_ + lane;
+    return (first_ghost() + slab->ghost_block[lexicographic(c, blocks_of(key))]) * lanes_ + lane;
 }
 
 std::vector<int> Layout::slabs_at(const Offset& offset) {
@@ -194,7 +194,7 @@ int Layout::slab_for(const Offset& key) {
 
     // Both sides list the same sites by global coordinates, so they agree on order and parity.
     auto send = std::make_shared<std::vector<std::int32_t>>();
-    slab.place.assign(product(box), 0);
+    slab.ghost_block.assign(product(box), 0);
     std::int64_t next = ghosts_;
     for (int parity = 0; parity < 2; ++parity) {
         slab.first[parity] = next;
@@ -205,7 +205,7 @@ int Layout::slab_for(const Offset& key) {
                 mine[d] = slab.box.send_origin[d] + c[d];
             }
             if (geometry_.parity(ghost) == parity) {
-                slab.place[lexicographic(c, box)] = static_cast<std::int32_t>(next++);
+                slab.ghost_block[lexicographic(c, box)] = static_cast<std::int32_t>(next++);
                 ++slab.count[parity];
             }
             if (geometry_.parity(mine) == parity) {
@@ -319,7 +319,7 @@ std::shared_ptr<const NeighbourTable> Layout::neighbours(const Offset& offset, b
         std::int64_t block;
         if (ghost) {
             const Slab& slab = slabs_[slab_of_key.at(key)];
-            block = first_ghost() + slab.place[lexicographic(target, blocks_of(key))];
+            block = first_ghost() + slab.ghost_block[lexicographic(target, blocks_of(key))];
         } else {
             block = block_at(target);
         }

@@ -18,14 +18,14 @@ constexpr const HaloTransport* of_hosts[] = {&halos_by_exposed_memory, &halos_by
 
 // Where all arrives for one stage, packing waits for it, so that one launch less is needed.
 constexpr Fusion packing_waits{.words = "packing waits",
-                               .together = set_of({Deed::put, Deed::signal, Deed::wait}),
-                               .not_with = set_of({Deed::place, Deed::bulk, Deed::boundary}),
+                               .together = set_of({StepRole::put, StepRole::signal, StepRole::wait}),
+                               .not_with = set_of({StepRole::unpack, StepRole::bulk, StepRole::boundary}),
                                .if_only_stage = true,
                                .if_nobody_else_waits = true};
-constexpr Fusion boundary_waits{"boundary waits", set_of({Deed::wait, Deed::boundary})};
-constexpr Fusion bulk_packs{"bulk packs", set_of({Deed::pack, Deed::bulk})};
+constexpr Fusion boundary_waits{"boundary waits", set_of({StepRole::wait, StepRole::boundary})};
+constexpr Fusion bulk_packs{"bulk packs", set_of({StepRole::pack, StepRole::bulk})};
 constexpr Fusion one_launch{.words = "one launch",
-                            .together = set_of({Deed::pack, Deed::bulk, Deed::boundary}),
+                            .together = set_of({StepRole::pack, StepRole::bulk, StepRole::boundary}),
                             .if_only_stage = true};
 
 constexpr Fusion of_launches[] = {packing_waits}, of_bulk[] = {bulk_packs, boundary_waits, packing_waits},
@@ -87,7 +87,7 @@ bool HaloPolicy::reads_what_arrives() const {
 int HaloPolicy::waiting_roles() const {
     int most = 0;
     for (const Fusion& f : fusions)
-        if (f.in_kernel()) most = std::max(most, f.has(Deed::pack) + f.has(Deed::boundary));
+        if (f.in_kernel()) most = std::max(most, f.has(StepRole::pack) + f.has(StepRole::boundary));
     return most;
 }
 
@@ -144,9 +144,9 @@ std::string why_never(const HaloPolicy& policy, const GpuVendor* vendor) {
     return "ghosts lie in memory of which a running kernel of these devices need not see what others store";
 }
 
-std::string why_no_halo_policy(const HaloPolicy& policy, PlacedLayout& layout, Communicator& communicator) {
+std::string why_no_halo_policy(const HaloPolicy& policy, LocalLayout& layout, Communicator& communicator) {
     if (policy.device_per_rank())
-        if (const std::string& shared = layout.why_not(DevicePlaces::shared_by, communicator);
+        if (const std::string& shared = layout.why_not(RankDevices::shared_by, communicator);
             !shared.empty())
             return shared + ", but this policy takes one for each rank" +
                    (policy.in_kernel() ? ", since blocks of its launches wait for other ranks beside the bulk"

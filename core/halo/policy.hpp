@@ -20,7 +20,7 @@ struct HaloPolicy {
     bool per_direction; // boundary in disjoint sets of sites, each launched when its halos are there
     std::span<const Fusion> fusions;
     std::string description;
-    std::string carried_by; // the first part of the name: who carries
+    std::string transport_name; // the first part of the name: who carries
 
     bool in_kernel() const;          // blocks of the launch's kernel take part in the exchange
     bool reads_what_arrives() const; // and one that waits for ghosts reads them
@@ -47,7 +47,7 @@ std::string why_never(const HaloPolicy& policy, const GpuVendor* vendor);
 
 // Empty if the ranks of a layout on devices can exchange halos by this policy, else why not. Collective at
 // first; the same on all ranks.
-std::string why_no_halo_policy(const HaloPolicy& policy, PlacedLayout& layout, Communicator& communicator);
+std::string why_no_halo_policy(const HaloPolicy& policy, LocalLayout& layout, Communicator& communicator);
 
 // The policy with another transport in the same order, with no part in the kernel.
 const HaloPolicy& with_transport(const HaloPolicy& policy, const HaloTransport& transport,

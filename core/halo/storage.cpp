@@ -19,21 +19,21 @@ void for_range(ThreadPool* pool, std::int64_t end, std::int64_t grain, const Thr
 }
 
 // Where a section of a site's bytes is: in a box array, and in memory of so many lanes.
-struct SectionPlace {
+struct SectionOffsets {
     std::int64_t units, first, site_bytes; // `first`: bytes of the sections before
 };
 
 // One unit per lane: array[site(block, lane) * site_bytes + first + r units] <-> the section's
 // [r * W + lane] in the block.
 template <int W, class Unit>
-void import_blocks(std::byte* data, const std::byte* array, const SectionPlace& place,
-                   const PlacedLayout& layout, std::int64_t begin, std::int64_t end) {
+void import_blocks(std::byte* data, const std::byte* array, const SectionOffsets& offsets,
+                   const LocalLayout& layout, std::int64_t begin, std::int64_t end) {
     for (std::int64_t block = begin; block < end; ++block) {
         const std::byte* from[W];
         for (int l = 0; l < W; ++l)
-            from[l] = array + layout.box_site(block, l) * place.site_bytes + place.first;
-        std::byte* to = data + (block * place.site_bytes + place.first) * W;
-        for (std::int64_t r = 0; r < place.units; ++r) {
+            from[l] = array + layout.box_site(block, l) * offsets.site_bytes + offsets.first;
+        std::byte* to = data + (block * offsets.site_bytes + offsets.first) * W;
+        for (std::int64_t r = 0; r < offsets.units; ++r) {
             for (int l = 0; l < W; ++l)
                 std::memcpy(to + (r * W + l) * sizeof(Unit), from[l] + r * sizeof(Unit), sizeof(Unit));
         }
@@ -41,14 +41,14 @@ void import_blocks(std::byte* data, const std::byte* array, const SectionPlace& 
 }
 
 template <int W, class Unit>
-void export_blocks(const std::byte* data, std::byte* array, const SectionPlace& place,
-                   const PlacedLayout& layout, std::int64_t begin, std::int64_t end) {
+void export_blocks(const std::byte* data, std::byte* array, const SectionOffsets& offsets,
+                   const LocalLayout& layout, std::int64_t begin, std::int64_t end) {
     for (std::int64_t block = begin; block < end; ++block) {
         std::byte* to[W];
         for (int l = 0; l < W; ++l)
-            to[l] = array + layout.box_site(block, l) * place.site_bytes + place.first;
-        const std::byte* from = data + (block * place.site_bytes + place.first) * W;
-        for (std::int64_t r = 0; r < place.units; ++r) {
+            to[l] = array + layout.box_site(block, l) * offsets.site_bytes + offsets.first;
+        const std::byte* from = data + (block * offsets.site_bytes + offsets.first) * W;
+        for (std::int64_t r = 0; r < offsets.units; ++r) {
             for (int l = 0; l < W; ++l)
                 std::memcpy(to[l] + r * sizeof(Unit), from + (r * W + l) * sizeof(Unit), sizeof(Unit));
         }
@@ -79,23 +79,23 @@ void with_lanes(int lanes, F f) {
 // Calls f.template operator()<Unit>(place) for every section of a site's memory.
 template <class F>
 void for_each_section(const SiteMemory& memory, F f) {
-    SectionPlace place{0, 0, memory.bytes()};
+    SectionOffsets offsets{0, 0, memory.bytes()};
     for (const MemorySection& section : memory.sections) {
-        place.units = section.units;
+        offsets.units = section.units;
         switch (section.unit_bytes) {
         case 1:
-            f.template operator()<std::uint8_t>(place);
+            f.template operator()<std::uint8_t>(offsets);
             break;
         case 2:
-            f.template operator()<std::uint16_t>(place);
+            f.template operator()<std::uint16_t>(offsets);
             break;
         case 4:
-            f.template operator()<std::uint32_t>(place);
+            f.template operator()<std::uint32_t>(offsets);
             break;
         default:
-            f.template operator()<std::uint64_t>(place);
+            f.template operator()<std::uint64_t>(offsets);
         }
-        place.first += section.bytes();
+        offsets.first += section.bytes();
     }
 }
 
@@ -117,7 +117,7 @@ void check_memory(const SiteMemory& memory, const std::string& label) {
 // Calls f(block, lane, index) for every site of a part of the local box; index counts them, direction 0
 // fastest.
 template <class F>
-void for_each_site_of_part(const PlacedLayout& layout, const Extents& origin, const Extents& extents, F f) {
+void for_each_site_of_part(const LocalLayout& layout, const Extents& origin, const Extents& extents, F f) {
     const int n = layout.ndim();
     if (static_cast<int>(origin.size()) != n || static_cast<int>(extents.size()) != n) {
         throw LayoutError("a part of a box needs " + std::to_string(n) + " origins and extents; got " +
@@ -172,7 +172,7 @@ void count_in_process(const HaloCounters& more) {
     process_bytes.fetch_add(more.bytes, std::memory_order_relaxed);
 }
 
-FieldStorage::FieldStorage(std::shared_ptr<PlacedLayout> layout, SiteMemory memory, std::string label,
+FieldStorage::FieldStorage(std::shared_ptr<LocalLayout> layout, SiteMemory memory, std::string label,
                            ThreadPool* pool)
     : layout_(std::move(layout)), memory_of_site_(std::move(memory)), site_bytes_(memory_of_site_.bytes()),
       label_(std::move(label)) {
@@ -182,7 +182,7 @@ FieldStorage::FieldStorage(std::shared_ptr<PlacedLayout> layout, SiteMemory memo
     allocate(pool);
 }
 
-FieldStorage::FieldStorage(std::shared_ptr<PlacedLayout> layout, SiteMemory memory, std::string label,
+FieldStorage::FieldStorage(std::shared_ptr<LocalLayout> layout, SiteMemory memory, std::string label,
                            std::byte* array, std::shared_ptr<void> owner, void* stream)
     : layout_(std::move(layout)), memory_of_site_(std::move(memory)), site_bytes_(memory_of_site_.bytes()),
       label_(std::move(label)), owner_(std::move(owner)), stream_(stream), base_(array) {
@@ -199,7 +199,7 @@ FieldStorage::FieldStorage(std::shared_ptr<PlacedLayout> layout, SiteMemory memo
     allocate(nullptr);
 }
 
-FieldStorage::FieldStorage(std::shared_ptr<PlacedLayout> layout, SiteMemory memory, std::string label,
+FieldStorage::FieldStorage(std::shared_ptr<LocalLayout> layout, SiteMemory memory, std::string label,
                            HaloProducer producer)
     : layout_(std::move(layout)), memory_of_site_(std::move(memory)), site_bytes_(memory_of_site_.bytes()),
       label_(std::move(label)), producer_(std::make_unique<HaloProducer>(std::move(producer))) {
@@ -303,7 +303,7 @@ std::uint64_t FieldStorage::version(int parity) const {
     return version;
 }
 
-bool FieldStorage::untold() const {
+bool FieldStorage::changes_unreported() const {
     return borrowed() || (producer_ && std::any_of(producer_->sources.begin(), producer_->sources.end(),
                                                    [](const auto& s) { return s.second->borrowed(); }));
 }
@@ -330,10 +330,10 @@ void FieldStorage::import_box(const std::byte* array, ThreadPool* pool) {
         box_to_device(array, nullptr, layout_->sites());
         return mark_written(3);
     }
-    for_each_section(memory_of_site_, [&]<class Unit>(const SectionPlace& place) {
+    for_each_section(memory_of_site_, [&]<class Unit>(const SectionOffsets& offsets) {
         with_lanes(layout_->lanes(), [&]<int W>() {
             for_range(pool, layout_->nblocks(), box_grain, [&](int, std::int64_t b, std::int64_t e) {
-                import_blocks<W, Unit>(base_, array, place, *layout_, b, e);
+                import_blocks<W, Unit>(base_, array, offsets, *layout_, b, e);
             });
         });
     });
@@ -343,10 +343,10 @@ void FieldStorage::import_box(const std::byte* array, ThreadPool* pool) {
 void FieldStorage::export_box(std::byte* array, ThreadPool* pool) const {
     require_sites("export_box");
     if (layout_->gpu()) return box_from_device(array, nullptr, layout_->sites());
-    for_each_section(memory_of_site_, [&]<class Unit>(const SectionPlace& place) {
+    for_each_section(memory_of_site_, [&]<class Unit>(const SectionOffsets& offsets) {
         with_lanes(layout_->lanes(), [&]<int W>() {
             for_range(pool, layout_->nblocks(), box_grain, [&](int, std::int64_t b, std::int64_t e) {
-                export_blocks<W, Unit>(base_, array, place, *layout_, b, e);
+                export_blocks<W, Unit>(base_, array, offsets, *layout_, b, e);
             });
         });
     });
@@ -359,12 +359,12 @@ void FieldStorage::import_part(const Extents& origin, const Extents& extents, co
         return box_to_device(array, blocks.data(), static_cast<std::int64_t>(blocks.size()));
     }
     const auto lanes = layout_->lanes();
-    for_each_section(memory_of_site_, [&]<class Unit>(const SectionPlace& place) {
+    for_each_section(memory_of_site_, [&]<class Unit>(const SectionOffsets& offsets) {
         for_each_site_of_part(*layout_, origin, extents,
                               [&](std::int64_t block, std::int64_t lane, std::int64_t i) {
-                                  std::byte* to = base_ + (block * place.site_bytes + place.first) * lanes;
-                                  const std::byte* from = array + i * place.site_bytes + place.first;
-                                  for (std::int64_t r = 0; r < place.units; ++r)
+                                  std::byte* to = base_ + (block * offsets.site_bytes + offsets.first) * lanes;
+                                  const std::byte* from = array + i * offsets.site_bytes + offsets.first;
+                                  for (std::int64_t r = 0; r < offsets.units; ++r)
                                       std::memcpy(to + (r * lanes + lane) * sizeof(Unit),
                                                   from + r * sizeof(Unit), sizeof(Unit));
                               });
@@ -378,12 +378,12 @@ void FieldStorage::export_part(const Extents& origin, const Extents& extents, st
         return box_from_device(array, blocks.data(), static_cast<std::int64_t>(blocks.size()));
     }
     const auto lanes = layout_->lanes();
-    for_each_section(memory_of_site_, [&]<class Unit>(const SectionPlace& place) {
+    for_each_section(memory_of_site_, [&]<class Unit>(const SectionOffsets& offsets) {
         for_each_site_of_part(
             *layout_, origin, extents, [&](std::int64_t block, std::int64_t lane, std::int64_t i) {
-                const std::byte* from = base_ + (block * place.site_bytes + place.first) * lanes;
-                std::byte* to = array + i * place.site_bytes + place.first;
-                for (std::int64_t r = 0; r < place.units; ++r)
+                const std::byte* from = base_ + (block * offsets.site_bytes + offsets.first) * lanes;
+                std::byte* to = array + i * offsets.site_bytes + offsets.first;
+                for (std::int64_t r = 0; r < offsets.units; ++r)
                     std::memcpy(to + r * sizeof(Unit), from + (r * lanes + lane) * sizeof(Unit),
                                 sizeof(Unit));
             });
@@ -407,7 +407,7 @@ void FieldStorage::fill_zero(ThreadPool* pool) {
 void FieldStorage::prepare_copy_from(const FieldStorage& other) {
     require_sites("copy_from");
     other.require_sites("copy_from");
-    const PlacedLayout &to = *layout_, &from = *other.layout_;
+    const LocalLayout &to = *layout_, &from = *other.layout_;
     if (to.extents() != from.extents() || to.origin() != from.origin() ||
         memory_of_site_ != other.memory_of_site_) {
         throw LayoutError("copy_from: '" + other.label_ + "' has local box " +
@@ -415,12 +415,12 @@ void FieldStorage::prepare_copy_from(const FieldStorage& other) {
                           " bytes per site, '" + label_ + "' has " + format_extents(to.extents()) + " and " +
                           std::to_string(site_bytes_) + ", or keeps them in another way");
     }
-    if (to.gpu() && to.gpu() == from.gpu()) layout_->places_in(other.layout_);
+    if (to.gpu() && to.gpu() == from.gpu()) layout_->positions_in(other.layout_);
 }
 
 void FieldStorage::copy_from(const FieldStorage& other, ThreadPool* pool) {
     prepare_copy_from(other);
-    const PlacedLayout &to = *layout_, &from = *other.layout_;
+    const LocalLayout &to = *layout_, &from = *other.layout_;
     if (to.gpu() || from.gpu()) {
         copy_on_device(other);
         return mark_written(3);
@@ -433,18 +433,18 @@ void FieldStorage::copy_from(const FieldStorage& other, ThreadPool* pool) {
         return mark_written(3);
     }
     // Where the source holds each site of the box: block and lane.
-    std::vector<std::pair<std::int64_t, int>> place_of(from.sites());
+    std::vector<std::pair<std::int64_t, int>> block_and_lane_of(from.sites());
     for (std::int64_t block = 0; block < from.nblocks(); ++block)
-        for (int lane = 0; lane < from.lanes(); ++lane) place_of[from.box_site(block, lane)] = {block, lane};
-    for_each_section(memory_of_site_, [&]<class Unit>(const SectionPlace& place) {
+        for (int lane = 0; lane < from.lanes(); ++lane) block_and_lane_of[from.box_site(block, lane)] = {block, lane};
+    for_each_section(memory_of_site_, [&]<class Unit>(const SectionOffsets& offsets) {
         for_range(pool, layout_->nblocks(), box_grain, [&](int, std::int64_t b, std::int64_t e) {
             for (std::int64_t block = b; block < e; ++block) {
-                std::byte* data = base_ + (block * place.site_bytes + place.first) * to.lanes();
+                std::byte* data = base_ + (block * offsets.site_bytes + offsets.first) * to.lanes();
                 for (int lane = 0; lane < to.lanes(); ++lane) {
-                    const auto [there, their_lane] = place_of[to.box_site(block, lane)];
+                    const auto [there, their_lane] = block_and_lane_of[to.box_site(block, lane)];
                     const std::byte* source =
-                        other.base_ + (there * place.site_bytes + place.first) * from.lanes();
-                    for (std::int64_t r = 0; r < place.units; ++r)
+                        other.base_ + (there * offsets.site_bytes + offsets.first) * from.lanes();
+                    for (std::int64_t r = 0; r < offsets.units; ++r)
                         std::memcpy(data + (r * to.lanes() + lane) * sizeof(Unit),
                                     source + (r * from.lanes() + their_lane) * sizeof(Unit), sizeof(Unit));
                 }

@@ -12,7 +12,7 @@
 #include "device/arena.hpp"
 #include "device/thread_pool.hpp"
 #include "halo/launch_counters.hpp"
-#include "halo/placed_layout.hpp"
+#include "halo/local_layout.hpp"
 #include "transport/exposed_memory.hpp"
 
 #include <cstdint>
@@ -63,19 +63,19 @@ struct HaloProducer {
 class FieldStorage {
   public:
     // Zeroed (by the pool's threads if there is one). Throws LayoutError, OutOfMemory.
-    FieldStorage(std::shared_ptr<PlacedLayout> layout, SiteMemory memory, std::string label,
+    FieldStorage(std::shared_ptr<LocalLayout> layout, SiteMemory memory, std::string label,
                  ThreadPool* pool = nullptr);
     // In memory of somebody else: a C-ordered array of the local box where the layout is, which `owner` keeps
     // alive. On a device its owner goes on to use it on `stream`. Its ghosts lie apart.
-    FieldStorage(std::shared_ptr<PlacedLayout> layout, SiteMemory memory, std::string label, std::byte* array,
+    FieldStorage(std::shared_ptr<LocalLayout> layout, SiteMemory memory, std::string label, std::byte* array,
                  std::shared_ptr<void> owner, void* stream = nullptr);
     // A halo item: ghosts only.
-    FieldStorage(std::shared_ptr<PlacedLayout> layout, SiteMemory memory, std::string label,
+    FieldStorage(std::shared_ptr<LocalLayout> layout, SiteMemory memory, std::string label,
                  HaloProducer producer);
     ~FieldStorage();
     FieldStorage(const FieldStorage&) = delete;
 
-    const std::shared_ptr<PlacedLayout>& layout() const { return layout_; }
+    const std::shared_ptr<LocalLayout>& layout() const { return layout_; }
     const SiteMemory& memory() const { return memory_of_site_; }
     int site_bytes() const { return site_bytes_; }
     const std::string& label() const { return label_; }
@@ -134,11 +134,11 @@ class FieldStorage {
         return index < held_.size() ? held_[index] : 0;
     }
     void set_held(int slab, int parity, std::uint64_t version);
-    bool untold() const; // nobody tells of changes: it is borrowed, or made of a field that is
+    bool changes_unreported() const; // nobody tells of changes: it is borrowed, or made of a field that is
     // Whether it changes when that one does.
     bool depends_on(const FieldStorage& other) const;
     // Always where nobody tells of changes.
-    bool stale(int slab, int parity) const { return untold() || held(slab, parity) != version(parity); }
+    bool stale(int slab, int parity) const { return changes_unreported() || held(slab, parity) != version(parity); }
     HaloCounters counters;
 
     // Whole local box: sites() * site_bytes() bytes, section after section of each site. import marks both
@@ -168,7 +168,7 @@ class FieldStorage {
     std::vector<std::int32_t> blocks_of_part(const Extents& origin, const Extents& extents) const;
     void copy_on_device(const FieldStorage& other);
 
-    std::shared_ptr<PlacedLayout> layout_;
+    std::shared_ptr<LocalLayout> layout_;
     SiteMemory memory_of_site_;
     int site_bytes_;
     std::string label_;

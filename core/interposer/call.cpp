@@ -31,7 +31,7 @@ int failed(const char* function, H comm, const std::exception& error) {
     int rank = -1;
     mpi().Comm_rank(mpi().world, &rank);
     std::fprintf(stderr, "jali: %s on rank %d: %s\n", function, rank, error.what());
-    std::this_thread::sleep_for(moment);
+    std::this_thread::sleep_for(event);
     mpi().Comm_call_errhandler(comm != 0 ? comm : mpi().world, mpi().error_other);
     return mpi().error_other;
 }

@@ -38,11 +38,11 @@ class Inside {
 // Whether a call may concern jali at all.
 inline bool concerns_us() {
     if (Inside::is()) return false;
-    const bool driver = look_for_driver();
+    const bool driver = find_driver();
     return driver || counting() || serving();
 }
 
-constexpr std::chrono::milliseconds moment(300); // in which a launcher passes on what was said
+constexpr std::chrono::milliseconds event(300); // in which a launcher passes on what was said
 
 // Says what went wrong, tells the error handler of `comm` (that of COMM_WORLD where there is none), and
 // returns the code for the program.
@@ -68,7 +68,7 @@ struct Argument {
 struct Described {
     Argument send, receive;
     bool asks = false;               // whether anybody wants to know the plan
-    std::optional<PlannedCall> plan; // what it is where a plan may do it
+    std::optional<CollectiveCallWithHandles> plan; // what it is where a plan may do it
 
     void read(std::int64_t offset, std::int64_t count, H type) {
         send.elements.push_back({offset, count, type});

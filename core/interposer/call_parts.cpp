@@ -40,9 +40,9 @@ void pack(const std::vector<Elements>& elements, const void* from, std::vector<s
     std::size_t at = 0;
     in_pieces(elements, static_cast<const std::byte*>(from),
               [&](const std::byte* piece, int count, H type, std::int64_t bytes) {
-                  int place = 0;
+                  int position = 0;
                   MpiAbi::find("").check(mpi().Pack(piece, count, type, into.data() + at,
-                                                    static_cast<int>(bytes), &place, for_packing()),
+                                                    static_cast<int>(bytes), &position, for_packing()),
                                          "MPI_Pack");
                   at += bytes;
               });
@@ -52,8 +52,8 @@ void unpack(const std::vector<Elements>& elements, const std::vector<std::byte>&
     std::size_t at = 0;
     in_pieces(elements, static_cast<const std::byte*>(into),
               [&](const std::byte* piece, int count, H type, std::int64_t bytes) {
-                  int place = 0;
-                  MpiAbi::find("").check(mpi().Unpack(from.data() + at, static_cast<int>(bytes), &place,
+                  int position = 0;
+                  MpiAbi::find("").check(mpi().Unpack(from.data() + at, static_cast<int>(bytes), &position,
                                                       const_cast<std::byte*>(piece), count, type,
                                                       for_packing()),
                                          "MPI_Unpack");
@@ -67,30 +67,30 @@ std::byte* begin(const Part& part, void* host) {
 
 } // namespace
 
-std::int64_t bytes_of(const PlannedCall& planned, int ranks) {
+std::int64_t bytes_of(const CollectiveCallWithHandles& call_with_handles, int ranks) {
     std::int64_t count = 0;
-    for (std::int64_t each : planned.counts) count += each;
-    const bool whole = planned.collective == Collective::broadcast ||
-                       planned.collective == Collective::reduce ||
-                       planned.collective == Collective::all_reduce;
-    if (!whole && planned.counts.size() == 1) count *= ranks;
-    return planned.op == 0 ? count : count * layout_of(planned.type)->size;
+    for (std::int64_t each : call_with_handles.counts) count += each;
+    const bool whole = call_with_handles.collective == Collective::broadcast ||
+                       call_with_handles.collective == Collective::reduce ||
+                       call_with_handles.collective == Collective::all_reduce;
+    if (!whole && call_with_handles.counts.size() == 1) count *= ranks;
+    return call_with_handles.op == 0 ? count : count * layout_of(call_with_handles.type)->size;
 }
 
 namespace {
 
-std::optional<CollectiveCall> call_of(const PlannedCall& planned) {
+std::optional<CollectiveCall> call_of(const CollectiveCallWithHandles& call_with_handles) {
     CollectiveCall call;
-    call.collective = planned.collective;
-    call.counts = planned.counts;
-    call.root = planned.root;
-    call.in_place = planned.in_place;
-    if (planned.op == 0) {
+    call.collective = call_with_handles.collective;
+    call.counts = call_with_handles.counts;
+    call.root = call_with_handles.root;
+    call.in_place = call_with_handles.in_place;
+    if (call_with_handles.op == 0) {
         call.type = DataType::uint8;
         return call;
     }
-    const std::optional<DataType> type = layout_of(planned.type)->element;
-    const std::optional<Operation> operation = operation_of_mpi(planned.op);
+    const std::optional<DataType> type = layout_of(call_with_handles.type)->element;
+    const std::optional<Operation> operation = operation_of_mpi(call_with_handles.op);
     if (!type || !operation) return std::nullopt;
     call.type = *type;
     call.operation = *operation;
@@ -104,23 +104,23 @@ std::optional<CollectiveCall> call_of(const PlannedCall& planned) {
 
 } // namespace
 
-const Translated* translated(const PlannedCall& planned, int ranks, int rank) {
+const Translated* translated(const CollectiveCallWithHandles& call_with_handles, int ranks, int rank) {
     struct Latest {
-        PlannedCall planned;
+        CollectiveCallWithHandles call_with_handles;
         int ranks, rank;
         Translated is;
     };
     // Programs repeat themselves. Types and operations that are translated are MPI's own, and stay what they
     // are.
     static thread_local std::optional<Latest> latest;
-    if (latest && latest->planned == planned && latest->ranks == ranks && latest->rank == rank)
+    if (latest && latest->call_with_handles == call_with_handles && latest->ranks == ranks && latest->rank == rank)
         return &latest->is;
-    const std::size_t counts = planned.counts.size();
+    const std::size_t counts = call_with_handles.counts.size();
     if (counts != 1 && counts != static_cast<std::size_t>(ranks)) return nullptr; // between two groups
-    std::optional<CollectiveCall> call = call_of(planned);
+    std::optional<CollectiveCall> call = call_of(call_with_handles);
     if (!call) return nullptr;
     std::vector<std::size_t> bytes = bytes_of_buffers(*call, ranks, rank);
-    latest = Latest{planned, ranks, rank, {std::move(*call), std::move(bytes)}};
+    latest = Latest{call_with_handles, ranks, rank, {std::move(*call), std::move(bytes)}};
     return &latest->is;
 }
 
@@ -135,7 +135,7 @@ bool Part::is_dense() const {
     return true;
 }
 
-Parts parts_of(const Translated& translated, const PlannedCall& planned, const void* send,
+Parts parts_of(const Translated& translated, const CollectiveCallWithHandles& call_with_handles, const void* send,
                const void* receive, const std::vector<Elements>& sent,
                const std::vector<Elements>& received) {
     const auto& [call, bytes] = translated;
@@ -147,7 +147,7 @@ Parts parts_of(const Translated& translated, const PlannedCall& planned, const v
         if (!received.empty()) parts.receive = {receive, &received, bytes[0]};
         return parts;
     }
-    if (planned.root_in_place) {
+    if (call_with_handles.root_in_place) {
         if (call.collective == Collective::scatter)
             parts.send = {send, &sent, bytes[0]};
         else
@@ -159,7 +159,7 @@ Parts parts_of(const Translated& translated, const PlannedCall& planned, const v
     return parts;
 }
 
-std::size_t own_place(const CollectiveCall& call, int rank) {
+std::size_t own_offset(const CollectiveCall& call, int rank) {
     if (call.collective == Collective::reduce) return 0;
     const std::size_t size = size_of(call.type);
     if (call.counts.size() == 1) return static_cast<std::size_t>(rank * call.counts[0]) * size;
@@ -168,7 +168,7 @@ std::size_t own_place(const CollectiveCall& call, int rank) {
     return at;
 }
 
-OnHost::OnHost(const Translated& translated, const PlannedCall& planned, const Parts& parts, int rank,
+OnHost::OnHost(const Translated& translated, const CollectiveCallWithHandles& call_with_handles, const Parts& parts, int rank,
                bool devices)
     : parts_(parts), devices_(devices) {
     const auto& [call, bytes] = translated;
@@ -185,14 +185,14 @@ OnHost::OnHost(const Translated& translated, const PlannedCall& planned, const P
     }
     std::byte* from = parts.send.elements != nullptr ? read(parts.send, send_) : nullptr;
     std::byte* to =
-        parts.receive.elements != nullptr ? write(parts.receive, receive_, planned.root_in_place) : nullptr;
-    if (planned.root_in_place) { // others do not know: the root's part goes by a copy
+        parts.receive.elements != nullptr ? write(parts.receive, receive_, call_with_handles.root_in_place) : nullptr;
+    if (call_with_handles.root_in_place) { // others do not know: the root's part goes by a copy
         const bool scatters = call.collective == Collective::scatter;
         own_.resize(scatters ? bytes[1] : bytes[0]);
         if (scatters)
             to = own_.data();
         else
-            std::memcpy(own_.data(), to + own_place(call, rank), own_.size());
+            std::memcpy(own_.data(), to + own_offset(call, rank), own_.size());
         if (!scatters) from = own_.data();
     }
     buffers_ = {from, to};

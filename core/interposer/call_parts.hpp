@@ -14,7 +14,7 @@
 namespace jali::interposer {
 
 // Of the largest buffer.
-std::int64_t bytes_of(const PlannedCall& planned, int ranks);
+std::int64_t bytes_of(const CollectiveCallWithHandles& call_with_handles, int ranks);
 
 // The call as jali has it.
 struct Translated {
@@ -22,7 +22,7 @@ struct Translated {
     std::vector<std::size_t> bytes; // of each of this rank's buffers
 };
 // Null where jali has no such elements or operation. It stays until this thread translates another one.
-const Translated* translated(const PlannedCall& planned, int ranks, int rank);
+const Translated* translated(const CollectiveCallWithHandles& call_with_handles, int ranks, int rank);
 
 // This rank's part of a call, as the plan wants it: contiguous.
 struct Part {
@@ -38,17 +38,17 @@ struct Parts {
     Part send{nullptr, nullptr, 0}, receive{nullptr, nullptr, 0};
     bool one = false; // both are one buffer
 };
-Parts parts_of(const Translated& translated, const PlannedCall& planned, const void* send,
+Parts parts_of(const Translated& translated, const CollectiveCallWithHandles& call_with_handles, const void* send,
                const void* receive, const std::vector<Elements>& sent, const std::vector<Elements>& received);
 
 // Where the root's own part stands in what it has in place.
-std::size_t own_place(const CollectiveCall& call, int rank);
+std::size_t own_offset(const CollectiveCall& call, int rank);
 
 // The arguments in memory of the host, from their making until what was received is where it belongs.
 class OnHost {
   public:
     // `devices`: some of them may be on one.
-    OnHost(const Translated& translated, const PlannedCall& planned, const Parts& parts, int rank,
+    OnHost(const Translated& translated, const CollectiveCallWithHandles& call_with_handles, const Parts& parts, int rank,
            bool devices);
     std::span<std::byte* const> buffers() const { return std::span(buffers_).first(parts_.one ? 1 : 2); }
     void finish();

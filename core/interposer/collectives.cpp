@@ -65,16 +65,16 @@ std::int64_t size_of_type(H type) {
 
 // Where many parts stand, with counts and displacements in elements of one type.
 template <class Count, class Displacement, class Add>
-void each_part(int parts, const Count* counts, const Displacement* places, H type, Add&& add) {
+void each_part(int parts, const Count* counts, const Displacement* displacements, H type, Add&& add) {
     const std::int64_t extent = extent_of(type);
-    for (int k = 0; k < parts; ++k) add(std::int64_t{places[k]} * extent, std::int64_t{counts[k]}, type);
+    for (int k = 0; k < parts; ++k) add(std::int64_t{displacements[k]} * extent, std::int64_t{counts[k]}, type);
 }
 // With types of their own, and displacements in bytes.
 template <class Count, class Displacement, class Add>
-void each_typed_part(int parts, const Count* counts, const Displacement* places, const void* types,
+void each_typed_part(int parts, const Count* counts, const Displacement* displacements, const void* types,
                      Add&& add) {
     for (int k = 0; k < parts; ++k)
-        add(std::int64_t{places[k]}, std::int64_t{counts[k]}, mpi().handle_at(types, k));
+        add(std::int64_t{displacements[k]}, std::int64_t{counts[k]}, mpi().handle_at(types, k));
 }
 
 template <class Count>
@@ -112,7 +112,7 @@ struct Collectives {
                 else
                     call.write(0, count, type);
                 if (call.asks)
-                    call.plan = PlannedCall{
+                    call.plan = CollectiveCallWithHandles{
                         Collective::broadcast, {std::int64_t{count} * size_of_type(type)}, 0, 0, root, true};
             },
             pass);
@@ -129,7 +129,7 @@ struct Collectives {
                 if (group.takes_part(root) && !in_place && !(group.between && is_root))
                     call.read(0, count, type);
                 if (call.asks)
-                    call.plan = PlannedCall{Collective::reduce, {count}, type, op, root, false, in_place};
+                    call.plan = CollectiveCallWithHandles{Collective::reduce, {count}, type, op, root, false, in_place};
             },
             [&](const void* s, void* r) {
                 return JALI_CALL(Reduce, Ireduce, Reduce_init, s, r, count, type, op, root, comm);
@@ -144,7 +144,7 @@ struct Collectives {
                 accumulate(call, send, count, type);
                 if (call.asks)
                     call.plan =
-                        PlannedCall{Collective::all_reduce, {count}, type, op, 0, send == mpi().in_place};
+                        CollectiveCallWithHandles{Collective::all_reduce, {count}, type, op, 0, send == mpi().in_place};
             },
             [&](const void* s, void* r) {
                 return JALI_CALL(Allreduce, Iallreduce, Allreduce_init, s, r, count, type, op, comm);
@@ -181,7 +181,7 @@ struct Collectives {
                 scatter_sums(call, send, all, counts[group.rank], type);
                 if (call.asks && send != mpi().in_place)
                     call.plan =
-                        PlannedCall{Collective::reduce_scatter, widened(counts, group.ranks, 1), type, op};
+                        CollectiveCallWithHandles{Collective::reduce_scatter, widened(counts, group.ranks, 1), type, op};
             },
             [&](const void* s, void* r) {
                 return JALI_CALL(Reduce_scatter, Ireduce_scatter, Reduce_scatter_init, s, r, counts, type, op,
@@ -197,7 +197,7 @@ struct Collectives {
                 const Group group(comm);
                 scatter_sums(call, send, std::int64_t{count} * group.ranks, count, type);
                 if (call.asks && send != mpi().in_place)
-                    call.plan = PlannedCall{Collective::reduce_scatter, {count}, type, op};
+                    call.plan = CollectiveCallWithHandles{Collective::reduce_scatter, {count}, type, op};
             },
             [&](const void* s, void* r) {
                 return JALI_CALL(Reduce_scatter_block, Ireduce_scatter_block, Reduce_scatter_block_init, s, r,
@@ -215,7 +215,7 @@ struct Collectives {
                 if (!in_place) call.read(0, send_count, send_type);
                 call.write(0, std::int64_t{count} * group.others, type, in_place ? Use::both : Use::written);
                 if (call.asks)
-                    call.plan = PlannedCall{Collective::all_gather,
+                    call.plan = CollectiveCallWithHandles{Collective::all_gather,
                                             {std::int64_t{count} * size_of_type(type)},
                                             0,
                                             0,
@@ -229,22 +229,22 @@ struct Collectives {
     }
 
     static int Allgatherv(const Form& form, const void* send, Count send_count, H send_type, void* receive,
-                          const Count* counts, const Displacement* places, H type, H comm) {
+                          const Count* counts, const Displacement* displacements, H type, H comm) {
         return made(
             form, comm, send, receive,
             [&](Described& call) {
                 const Group group(comm);
                 const bool in_place = send == mpi().in_place;
                 if (!in_place) call.read(0, send_count, send_type);
-                each_part(group.others, counts, places, type,
+                each_part(group.others, counts, displacements, type,
                           [&](auto... part) { call.write(part..., in_place ? Use::both : Use::written); });
                 if (call.asks && !in_place) // own parts need not stand in the order of ranks
-                    call.plan = PlannedCall{Collective::all_gather,
+                    call.plan = CollectiveCallWithHandles{Collective::all_gather,
                                             widened(counts, group.others, size_of_type(type))};
             },
             [&](const void* s, void* r) {
                 return JALI_CALL(Allgatherv, Iallgatherv, Allgatherv_init, s, send_count, send_type, r,
-                                 counts, places, type, comm);
+                                 counts, displacements, type, comm);
             });
     }
 
@@ -261,7 +261,7 @@ struct Collectives {
                 if (group.takes_part(root) && !in_place && !(group.between && is_root))
                     call.read(0, send_count, send_type);
                 if (call.asks)
-                    call.plan = PlannedCall{Collective::gather,
+                    call.plan = CollectiveCallWithHandles{Collective::gather,
                                             {chunk(in_place, count, type, send_count, send_type)},
                                             0,
                                             0,
@@ -276,21 +276,21 @@ struct Collectives {
     }
 
     static int Gatherv(const Form& form, const void* send, Count send_count, H send_type, void* receive,
-                       const Count* counts, const Displacement* places, H type, int root, H comm) {
+                       const Count* counts, const Displacement* displacements, H type, int root, H comm) {
         return made(
             form, comm, send, receive,
             [&](Described& call) { // ranks do not know each other's counts
                 const Group group(comm);
                 const bool in_place = send == mpi().in_place, is_root = group.is_root(root);
                 if (is_root)
-                    each_part(group.others, counts, places, type, [&](auto... part) {
+                    each_part(group.others, counts, displacements, type, [&](auto... part) {
                         call.write(part..., in_place ? Use::both : Use::written);
                     });
                 if (group.takes_part(root) && !in_place && !(group.between && is_root))
                     call.read(0, send_count, send_type);
             },
             [&](const void* s, void* r) {
-                return JALI_CALL(Gatherv, Igatherv, Gatherv_init, s, send_count, send_type, r, counts, places,
+                return JALI_CALL(Gatherv, Igatherv, Gatherv_init, s, send_count, send_type, r, counts, displacements,
                                  type, root, comm);
             });
     }
@@ -306,7 +306,7 @@ struct Collectives {
                 if (group.takes_part(root) && !in_place && !(group.between && is_root))
                     call.write(0, count, type);
                 if (call.asks)
-                    call.plan = PlannedCall{Collective::scatter,
+                    call.plan = CollectiveCallWithHandles{Collective::scatter,
                                             {chunk(in_place, send_count, send_type, count, type)},
                                             0,
                                             0,
@@ -321,7 +321,7 @@ struct Collectives {
     }
 
     static int Scatterv(const Form& form, const void* send, const Count* send_counts,
-                        const Displacement* send_places, H send_type, void* receive, Count count, H type,
+                        const Displacement* send_displacements, H send_type, void* receive, Count count, H type,
                         int root, H comm) {
         return made(
             form, comm, send, receive,
@@ -329,13 +329,13 @@ struct Collectives {
                 const Group group(comm);
                 const bool in_place = receive == mpi().in_place, is_root = group.is_root(root);
                 if (is_root)
-                    each_part(group.others, send_counts, send_places, send_type,
+                    each_part(group.others, send_counts, send_displacements, send_type,
                               [&](auto... part) { call.read(part...); });
                 if (group.takes_part(root) && !in_place && !(group.between && is_root))
                     call.write(0, count, type);
             },
             [&](const void* s, void* r) {
-                return JALI_CALL(Scatterv, Iscatterv, Scatterv_init, s, send_counts, send_places, send_type,
+                return JALI_CALL(Scatterv, Iscatterv, Scatterv_init, s, send_counts, send_displacements, send_type,
                                  r, count, type, root, comm);
             });
     }
@@ -350,7 +350,7 @@ struct Collectives {
                 if (!in_place) call.read(0, std::int64_t{send_count} * group.others, send_type);
                 call.write(0, std::int64_t{count} * group.others, type, in_place ? Use::both : Use::written);
                 if (call.asks)
-                    call.plan = PlannedCall{Collective::all_to_all,
+                    call.plan = CollectiveCallWithHandles{Collective::all_to_all,
                                             {std::int64_t{count} * size_of_type(type)},
                                             0,
                                             0,
@@ -364,43 +364,43 @@ struct Collectives {
     }
 
     static int Alltoallv(const Form& form, const void* send, const Count* send_counts,
-                         const Displacement* send_places, H send_type, void* receive, const Count* counts,
-                         const Displacement* places, H type, H comm) {
+                         const Displacement* send_displacements, H send_type, void* receive, const Count* counts,
+                         const Displacement* displacements, H type, H comm) {
         return made(
             form, comm, send, receive,
             [&](Described& call) {
                 const Group group(comm);
                 const bool in_place = send == mpi().in_place;
                 if (!in_place)
-                    each_part(group.others, send_counts, send_places, send_type,
+                    each_part(group.others, send_counts, send_displacements, send_type,
                               [&](auto... part) { call.read(part...); });
-                each_part(group.others, counts, places, type,
+                each_part(group.others, counts, displacements, type,
                           [&](auto... part) { call.write(part..., in_place ? Use::both : Use::written); });
             },
             [&](const void* s, void* r) {
-                return JALI_CALL(Alltoallv, Ialltoallv, Alltoallv_init, s, send_counts, send_places,
-                                 send_type, r, counts, places, type, comm);
+                return JALI_CALL(Alltoallv, Ialltoallv, Alltoallv_init, s, send_counts, send_displacements,
+                                 send_type, r, counts, displacements, type, comm);
             });
     }
 
     static int Alltoallw(const Form& form, const void* send, const Count* send_counts,
-                         const Displacement* send_places, const void* send_types, void* receive,
-                         const Count* counts, const Displacement* places, const void* types, H comm) {
+                         const Displacement* send_displacements, const void* send_types, void* receive,
+                         const Count* counts, const Displacement* displacements, const void* types, H comm) {
         return made(
             form, comm, send, receive,
             [&](Described& call) {
                 const Group group(comm);
                 const bool in_place = send == mpi().in_place;
                 if (!in_place)
-                    each_typed_part(group.others, send_counts, send_places, send_types,
+                    each_typed_part(group.others, send_counts, send_displacements, send_types,
                                     [&](auto... part) { call.read(part...); });
-                each_typed_part(group.others, counts, places, types, [&](auto... part) {
+                each_typed_part(group.others, counts, displacements, types, [&](auto... part) {
                     call.write(part..., in_place ? Use::both : Use::written);
                 });
             },
             [&](const void* s, void* r) {
-                return JALI_CALL(Alltoallw, Ialltoallw, Alltoallw_init, s, send_counts, send_places,
-                                 send_types, r, counts, places, types, comm);
+                return JALI_CALL(Alltoallw, Ialltoallw, Alltoallw_init, s, send_counts, send_displacements,
+                                 send_types, r, counts, displacements, types, comm);
             });
     }
 
@@ -422,19 +422,19 @@ struct Collectives {
     }
 
     static int Neighbor_allgatherv(const Form& form, const void* send, Count send_count, H send_type,
-                                   void* receive, const Count* counts, const Displacement* places, H type,
+                                   void* receive, const Count* counts, const Displacement* displacements, H type,
                                    H comm) {
         return made(
             form, comm, send, receive,
             [&](Described& call) {
                 const Neighbours neighbours(comm);
                 call.read(0, send_count, send_type);
-                each_part(neighbours.from, counts, places, type,
+                each_part(neighbours.from, counts, displacements, type,
                           [&](auto... part) { call.write(part..., Use::both); });
             },
             [&](const void* s, void* r) {
                 return JALI_CALL(Neighbor_allgatherv, Ineighbor_allgatherv, Neighbor_allgatherv_init, s,
-                                 send_count, send_type, r, counts, places, type, comm);
+                                 send_count, send_type, r, counts, displacements, type, comm);
             });
     }
 
@@ -454,39 +454,39 @@ struct Collectives {
     }
 
     static int Neighbor_alltoallv(const Form& form, const void* send, const Count* send_counts,
-                                  const Displacement* send_places, H send_type, void* receive,
-                                  const Count* counts, const Displacement* places, H type, H comm) {
+                                  const Displacement* send_displacements, H send_type, void* receive,
+                                  const Count* counts, const Displacement* displacements, H type, H comm) {
         return made(
             form, comm, send, receive,
             [&](Described& call) {
                 const Neighbours neighbours(comm);
-                each_part(neighbours.to, send_counts, send_places, send_type,
+                each_part(neighbours.to, send_counts, send_displacements, send_type,
                           [&](auto... part) { call.read(part...); });
-                each_part(neighbours.from, counts, places, type,
+                each_part(neighbours.from, counts, displacements, type,
                           [&](auto... part) { call.write(part..., Use::both); });
             },
             [&](const void* s, void* r) {
                 return JALI_CALL(Neighbor_alltoallv, Ineighbor_alltoallv, Neighbor_alltoallv_init, s,
-                                 send_counts, send_places, send_type, r, counts, places, type, comm);
+                                 send_counts, send_displacements, send_type, r, counts, displacements, type, comm);
             });
     }
 
     static int Neighbor_alltoallw(const Form& form, const void* send, const Count* send_counts,
-                                  const std::intptr_t* send_places, const void* send_types, void* receive,
-                                  const Count* counts, const std::intptr_t* places, const void* types,
+                                  const std::intptr_t* send_displacements, const void* send_types, void* receive,
+                                  const Count* counts, const std::intptr_t* displacements, const void* types,
                                   H comm) {
         return made(
             form, comm, send, receive,
             [&](Described& call) {
                 const Neighbours neighbours(comm);
-                each_typed_part(neighbours.to, send_counts, send_places, send_types,
+                each_typed_part(neighbours.to, send_counts, send_displacements, send_types,
                                 [&](auto... part) { call.read(part...); });
-                each_typed_part(neighbours.from, counts, places, types,
+                each_typed_part(neighbours.from, counts, displacements, types,
                                 [&](auto... part) { call.write(part..., Use::both); });
             },
             [&](const void* s, void* r) {
                 return JALI_CALL(Neighbor_alltoallw, Ineighbor_alltoallw, Neighbor_alltoallw_init, s,
-                                 send_counts, send_places, send_types, r, counts, places, types, comm);
+                                 send_counts, send_displacements, send_types, r, counts, displacements, types, comm);
             });
     }
 

@@ -36,9 +36,9 @@ class Watched {
     void* statuses() const { return statuses_; }
 
     // Request `k` is complete, says status number `place`; nothing is written where that has an error.
-    void complete(int k, int place, int code) {
+    void complete(int k, int slot, int code) {
         const std::byte* status =
-            static_cast<const std::byte*>(statuses_) + mpi().status_bytes * static_cast<std::size_t>(place);
+            static_cast<const std::byte*>(statuses_) + mpi().status_bytes * static_cast<std::size_t>(slot);
         int error = 0;
         if (code != 0) std::memcpy(&error, status + mpi().error_in_a_status, sizeof error);
         if (taken_[k] && error == 0) taken_[k]->complete(status);

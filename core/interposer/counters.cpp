@@ -74,14 +74,14 @@ void report_counters() {
     int rank = 0, ranks = 1, length = static_cast<int>(text.size());
     mpi().Comm_rank(mpi().world, &rank);
     mpi().Comm_size(mpi().world, &ranks);
-    std::vector<int> lengths(ranks), places(ranks);
+    std::vector<int> lengths(ranks), displacements(ranks);
     const int bytes = sizeof length;
     if (mpi().Gather(&length, bytes, mpi().byte, lengths.data(), bytes, mpi().byte, 0, mpi().world) != 0)
         return;
     int all = 0;
-    for (int r = 0; r < ranks; ++r) places[r] = std::exchange(all, all + lengths[r]);
+    for (int r = 0; r < ranks; ++r) displacements[r] = std::exchange(all, all + lengths[r]);
     std::string texts(all, '\0');
-    if (mpi().Gatherv(text.data(), length, mpi().byte, texts.data(), lengths.data(), places.data(),
+    if (mpi().Gatherv(text.data(), length, mpi().byte, texts.data(), lengths.data(), displacements.data(),
                       mpi().byte, 0, mpi().world) != 0 ||
         rank != 0)
         return;

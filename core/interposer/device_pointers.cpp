@@ -29,7 +29,7 @@ struct Driver {
 constexpr std::size_t most_drivers = 4;
 std::array<Driver, most_drivers> drivers; // those that are loaded
 std::atomic<std::size_t> count = 0;
-std::atomic<unsigned long long> looked_at = 0; // libraries had been loaded when somebody looked
+std::atomic<unsigned long long> libraries_seen = 0; // libraries had been loaded when somebody looked
 
 unsigned long long libraries_loaded() {
     unsigned long long loaded = 0;
@@ -42,7 +42,7 @@ unsigned long long libraries_loaded() {
     return loaded;
 }
 
-void look_for_drivers(unsigned long long loaded) {
+void find_drivers(unsigned long long loaded) {
     static std::mutex mutex;
     std::lock_guard lock(mutex);
     for (const std::string& name : vendor_names()) {
@@ -69,7 +69,7 @@ void look_for_drivers(unsigned long long loaded) {
             break;
         }
     }
-    looked_at = loaded;
+    libraries_seen = loaded;
 }
 
 const Driver* driver_of(const void* address) {
@@ -87,8 +87,8 @@ const Driver* driver_of(const void* address) {
 
 } // namespace
 
-bool look_for_driver() {
-    if (const unsigned long long loaded = libraries_loaded(); loaded != looked_at) look_for_drivers(loaded);
+bool find_driver() {
+    if (const unsigned long long loaded = libraries_loaded(); loaded != libraries_seen) find_drivers(loaded);
     return has_driver();
 }
 

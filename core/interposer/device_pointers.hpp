@@ -15,7 +15,7 @@ struct DeviceMemory {
 
 // Whether a driver of devices is loaded. Looking costs some 50 ns and is done at the beginning of a call; the
 // other tells what was found.
-bool look_for_driver();
+bool find_driver();
 bool has_driver() noexcept;
 
 // Memory that is managed (seen by host and devices) counts as the host's. `on_device` costs one question to

@@ -21,7 +21,7 @@ int begin(int code) {
         int rank = -1;
         mpi().Comm_rank(mpi().world, &rank);
         std::fprintf(stderr, "jali: rank %d: %s\n", rank, error.what());
-        std::this_thread::sleep_for(moment);
+        std::this_thread::sleep_for(event);
         mpi().Abort(mpi().world, 1);
     }
     return 0;

@@ -157,7 +157,7 @@ struct Messages {
             });
     }
 
-    static int Pack(const void* in, Count count, H type, void* out, Displacement size, Displacement* place,
+    static int Pack(const void* in, Count count, H type, void* out, Displacement size, Displacement* position,
                     H comm) {
         return made(
             {"MPI_Pack"}, comm, in, out,
@@ -165,9 +165,9 @@ struct Messages {
                 call.read(0, count, type);
                 call.write(0, size, mpi().byte, Use::both);
             },
-            [&](const void* s, void* r) { return JALI_MESSAGE(Pack, s, count, type, r, size, place, comm); });
+            [&](const void* s, void* r) { return JALI_MESSAGE(Pack, s, count, type, r, size, position, comm); });
     }
-    static int Unpack(const void* in, Displacement size, Displacement* place, void* out, Count count, H type,
+    static int Unpack(const void* in, Displacement size, Displacement* position, void* out, Count count, H type,
                       H comm) {
         return made(
             {"MPI_Unpack"}, comm, in, out,
@@ -176,7 +176,7 @@ struct Messages {
                 call.write(0, count, type);
             },
             [&](const void* s, void* r) {
-                return JALI_MESSAGE(Unpack, s, size, place, r, count, type, comm);
+                return JALI_MESSAGE(Unpack, s, size, position, r, count, type, comm);
             });
     }
     static int Reduce_local(const void* in, void* inout, Count count, H type, H op) {

@@ -20,8 +20,8 @@ void find(void* library, Function*& function, const char* name) {
     std::memcpy(&function, &address, sizeof function);
 }
 
-template <class Number, class Place>
-void find_counted(void* library, CountedFunctions<Number, Place>& to, const std::string& form) {
+template <class Number, class Offset>
+void find_counted(void* library, CountedFunctions<Number, Offset>& to, const std::string& form) {
     const auto named = [&](auto& function, const char* name) {
         find(library, function, (std::string("PMPI_") + name + form).c_str());
     };

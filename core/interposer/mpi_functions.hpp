@@ -26,19 +26,19 @@
     entry(Reduce_scatter, Ireduce_scatter, Reduce_scatter_init, (const void* send, void* receive, const Count* counts, H type, H op, H comm), (send, receive, counts, type, op, comm)) \
     entry(Reduce_scatter_block, Ireduce_scatter_block, Reduce_scatter_block_init, (const void* send, void* receive, Count count, H type, H op, H comm), (send, receive, count, type, op, comm)) \
     entry(Allgather, Iallgather, Allgather_init, (const void* send, Count send_count, H send_type, void* receive, Count count, H type, H comm), (send, send_count, send_type, receive, count, type, comm)) \
-    entry(Allgatherv, Iallgatherv, Allgatherv_init, (const void* send, Count send_count, H send_type, void* receive, const Count* counts, const Displacement* places, H type, H comm), (send, send_count, send_type, receive, counts, places, type, comm)) \
+    entry(Allgatherv, Iallgatherv, Allgatherv_init, (const void* send, Count send_count, H send_type, void* receive, const Count* counts, const Displacement* displacements, H type, H comm), (send, send_count, send_type, receive, counts, displacements, type, comm)) \
     entry(Gather, Igather, Gather_init, (const void* send, Count send_count, H send_type, void* receive, Count count, H type, int root, H comm), (send, send_count, send_type, receive, count, type, root, comm)) \
-    entry(Gatherv, Igatherv, Gatherv_init, (const void* send, Count send_count, H send_type, void* receive, const Count* counts, const Displacement* places, H type, int root, H comm), (send, send_count, send_type, receive, counts, places, type, root, comm)) \
+    entry(Gatherv, Igatherv, Gatherv_init, (const void* send, Count send_count, H send_type, void* receive, const Count* counts, const Displacement* displacements, H type, int root, H comm), (send, send_count, send_type, receive, counts, displacements, type, root, comm)) \
     entry(Scatter, Iscatter, Scatter_init, (const void* send, Count send_count, H send_type, void* receive, Count count, H type, int root, H comm), (send, send_count, send_type, receive, count, type, root, comm)) \
-    entry(Scatterv, Iscatterv, Scatterv_init, (const void* send, const Count* send_counts, const Displacement* send_places, H send_type, void* receive, Count count, H type, int root, H comm), (send, send_counts, send_places, send_type, receive, count, type, root, comm)) \
+    entry(Scatterv, Iscatterv, Scatterv_init, (const void* send, const Count* send_counts, const Displacement* send_displacements, H send_type, void* receive, Count count, H type, int root, H comm), (send, send_counts, send_displacements, send_type, receive, count, type, root, comm)) \
     entry(Alltoall, Ialltoall, Alltoall_init, (const void* send, Count send_count, H send_type, void* receive, Count count, H type, H comm), (send, send_count, send_type, receive, count, type, comm)) \
-    entry(Alltoallv, Ialltoallv, Alltoallv_init, (const void* send, const Count* send_counts, const Displacement* send_places, H send_type, void* receive, const Count* counts, const Displacement* places, H type, H comm), (send, send_counts, send_places, send_type, receive, counts, places, type, comm)) \
-    entry(Alltoallw, Ialltoallw, Alltoallw_init, (const void* send, const Count* send_counts, const Displacement* send_places, const void* send_types, void* receive, const Count* counts, const Displacement* places, const void* types, H comm), (send, send_counts, send_places, send_types, receive, counts, places, types, comm)) \
+    entry(Alltoallv, Ialltoallv, Alltoallv_init, (const void* send, const Count* send_counts, const Displacement* send_displacements, H send_type, void* receive, const Count* counts, const Displacement* displacements, H type, H comm), (send, send_counts, send_displacements, send_type, receive, counts, displacements, type, comm)) \
+    entry(Alltoallw, Ialltoallw, Alltoallw_init, (const void* send, const Count* send_counts, const Displacement* send_displacements, const void* send_types, void* receive, const Count* counts, const Displacement* displacements, const void* types, H comm), (send, send_counts, send_displacements, send_types, receive, counts, displacements, types, comm)) \
     entry(Neighbor_allgather, Ineighbor_allgather, Neighbor_allgather_init, (const void* send, Count send_count, H send_type, void* receive, Count count, H type, H comm), (send, send_count, send_type, receive, count, type, comm)) \
-    entry(Neighbor_allgatherv, Ineighbor_allgatherv, Neighbor_allgatherv_init, (const void* send, Count send_count, H send_type, void* receive, const Count* counts, const Displacement* places, H type, H comm), (send, send_count, send_type, receive, counts, places, type, comm)) \
+    entry(Neighbor_allgatherv, Ineighbor_allgatherv, Neighbor_allgatherv_init, (const void* send, Count send_count, H send_type, void* receive, const Count* counts, const Displacement* displacements, H type, H comm), (send, send_count, send_type, receive, counts, displacements, type, comm)) \
     entry(Neighbor_alltoall, Ineighbor_alltoall, Neighbor_alltoall_init, (const void* send, Count send_count, H send_type, void* receive, Count count, H type, H comm), (send, send_count, send_type, receive, count, type, comm)) \
-    entry(Neighbor_alltoallv, Ineighbor_alltoallv, Neighbor_alltoallv_init, (const void* send, const Count* send_counts, const Displacement* send_places, H send_type, void* receive, const Count* counts, const Displacement* places, H type, H comm), (send, send_counts, send_places, send_type, receive, counts, places, type, comm)) \
-    entry(Neighbor_alltoallw, Ineighbor_alltoallw, Neighbor_alltoallw_init, (const void* send, const Count* send_counts, const std::intptr_t* send_places, const void* send_types, void* receive, const Count* counts, const std::intptr_t* places, const void* types, H comm), (send, send_counts, send_places, send_types, receive, counts, places, types, comm))
+    entry(Neighbor_alltoallv, Ineighbor_alltoallv, Neighbor_alltoallv_init, (const void* send, const Count* send_counts, const Displacement* send_displacements, H send_type, void* receive, const Count* counts, const Displacement* displacements, H type, H comm), (send, send_counts, send_displacements, send_type, receive, counts, displacements, type, comm)) \
+    entry(Neighbor_alltoallw, Ineighbor_alltoallw, Neighbor_alltoallw_init, (const void* send, const Count* send_counts, const std::intptr_t* send_displacements, const void* send_types, void* receive, const Count* counts, const std::intptr_t* displacements, const void* types, H comm), (send, send_counts, send_displacements, send_types, receive, counts, displacements, types, comm))
 
 // entry(name, parameters, arguments): messages that are sent when the call returns, or begun, or prepared.
 #define JALI_MPI_SENDS(entry) \
@@ -58,8 +58,8 @@
     entry(Isendrecv, (const void* send, Count send_count, H send_type, int to, int send_tag, void* receive, Count count, H type, int from, int tag, H comm, void* request), (send, send_count, send_type, to, send_tag, receive, count, type, from, tag, comm, request)) \
     entry(Sendrecv_replace, (void* buffer, Count count, H type, int to, int send_tag, int from, int tag, H comm, void* status), (buffer, count, type, to, send_tag, from, tag, comm, status)) \
     entry(Isendrecv_replace, (void* buffer, Count count, H type, int to, int send_tag, int from, int tag, H comm, void* request), (buffer, count, type, to, send_tag, from, tag, comm, request)) \
-    entry(Pack, (const void* in, Count count, H type, void* out, Displacement size, Displacement* place, H comm), (in, count, type, out, size, place, comm)) \
-    entry(Unpack, (const void* in, Displacement size, Displacement* place, void* out, Count count, H type, H comm), (in, size, place, out, count, type, comm)) \
+    entry(Pack, (const void* in, Count count, H type, void* out, Displacement size, Displacement* position, H comm), (in, count, type, out, size, position, comm)) \
+    entry(Unpack, (const void* in, Displacement size, Displacement* position, void* out, Count count, H type, H comm), (in, size, position, out, count, type, comm)) \
     entry(Reduce_local, (const void* in, void* inout, Count count, H type, H op), (in, inout, count, type, op))
 
 // What has no counts: entry(name, parameters, arguments)
@@ -106,7 +106,7 @@
     entry(Comm_delete_attr, (H comm, int key)) \
     entry(Comm_call_errhandler, (H comm, int code)) \
     entry(Topo_test, (H comm, int* kind)) \
-    entry(Cart_get, (H comm, int most, int* extents, int* periods, int* place)) \
+    entry(Cart_get, (H comm, int most, int* extents, int* periods, int* position)) \
     entry(Cartdim_get, (H comm, int* dimensions)) \
     entry(Graph_neighbors_count, (H comm, int rank, int* count)) \
     entry(Dist_graph_neighbors_count, (H comm, int* in, int* out, int* weighted)) \
@@ -132,10 +132,10 @@ namespace jali::interposer {
 using H = MpiHandle;
 
 // Of the library that is loaded, by their PMPI_ names; null where it has no such function.
-template <class Number, class Place>
+template <class Number, class Offset>
 struct CountedFunctions {
     using Count = Number;
-    using Displacement = Place;
+    using Displacement = Offset;
 #define JALI_COLLECTIVE(blocking, nonblocking, initialising, parameters, arguments)                          \
     int(*blocking) parameters;                                                                               \
     int (*nonblocking)(JALI_OPEN parameters, void* request);                                                 \

@@ -20,7 +20,7 @@ constexpr const char* buffering = "buffers of MPI's own";
 
 // Whether the call may be made; 0, or the code of the error.
 int refuse_devices(const char* function, const char* what, std::initializer_list<const void*> buffers) {
-    if (Inside::is() || !look_for_driver()) return 0;
+    if (Inside::is() || !find_driver()) return 0;
     const Inside inside;
     const CurrentContexts contexts;
     try {
@@ -50,14 +50,14 @@ Function* library_function(Function*, const char* name) {
 // clang-format off
 // entry(name, what, buffers, parameters, arguments), in both widths
 #define JALI_REFUSED(entry) \
-    entry(Put, windows, (origin), (const void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H win), (origin, count, type, rank, place, target_count, target_type, win)) \
-    entry(Get, windows, (origin), (void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H win), (origin, count, type, rank, place, target_count, target_type, win)) \
-    entry(Rput, windows, (origin), (const void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H win, void* request), (origin, count, type, rank, place, target_count, target_type, win, request)) \
-    entry(Rget, windows, (origin), (void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H win, void* request), (origin, count, type, rank, place, target_count, target_type, win, request)) \
-    entry(Accumulate, windows, (origin), (const void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H op, H win), (origin, count, type, rank, place, target_count, target_type, op, win)) \
-    entry(Raccumulate, windows, (origin), (const void* origin, Count count, H type, int rank, std::intptr_t place, Count target_count, H target_type, H op, H win, void* request), (origin, count, type, rank, place, target_count, target_type, op, win, request)) \
-    entry(Get_accumulate, windows, (origin, result), (const void* origin, Count count, H type, void* result, Count result_count, H result_type, int rank, std::intptr_t place, Count target_count, H target_type, H op, H win), (origin, count, type, result, result_count, result_type, rank, place, target_count, target_type, op, win)) \
-    entry(Rget_accumulate, windows, (origin, result), (const void* origin, Count count, H type, void* result, Count result_count, H result_type, int rank, std::intptr_t place, Count target_count, H target_type, H op, H win, void* request), (origin, count, type, result, result_count, result_type, rank, place, target_count, target_type, op, win, request)) \
+    entry(Put, windows, (origin), (const void* origin, Count count, H type, int rank, std::intptr_t offset, Count target_count, H target_type, H win), (origin, count, type, rank, offset, target_count, target_type, win)) \
+    entry(Get, windows, (origin), (void* origin, Count count, H type, int rank, std::intptr_t offset, Count target_count, H target_type, H win), (origin, count, type, rank, offset, target_count, target_type, win)) \
+    entry(Rput, windows, (origin), (const void* origin, Count count, H type, int rank, std::intptr_t offset, Count target_count, H target_type, H win, void* request), (origin, count, type, rank, offset, target_count, target_type, win, request)) \
+    entry(Rget, windows, (origin), (void* origin, Count count, H type, int rank, std::intptr_t offset, Count target_count, H target_type, H win, void* request), (origin, count, type, rank, offset, target_count, target_type, win, request)) \
+    entry(Accumulate, windows, (origin), (const void* origin, Count count, H type, int rank, std::intptr_t offset, Count target_count, H target_type, H op, H win), (origin, count, type, rank, offset, target_count, target_type, op, win)) \
+    entry(Raccumulate, windows, (origin), (const void* origin, Count count, H type, int rank, std::intptr_t offset, Count target_count, H target_type, H op, H win, void* request), (origin, count, type, rank, offset, target_count, target_type, op, win, request)) \
+    entry(Get_accumulate, windows, (origin, result), (const void* origin, Count count, H type, void* result, Count result_count, H result_type, int rank, std::intptr_t offset, Count target_count, H target_type, H op, H win), (origin, count, type, result, result_count, result_type, rank, offset, target_count, target_type, op, win)) \
+    entry(Rget_accumulate, windows, (origin, result), (const void* origin, Count count, H type, void* result, Count result_count, H result_type, int rank, std::intptr_t offset, Count target_count, H target_type, H op, H win, void* request), (origin, count, type, result, result_count, result_type, rank, offset, target_count, target_type, op, win, request)) \
     entry(File_read, files, (buffer), (H file, void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
     entry(File_read_all, files, (buffer), (H file, void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
     entry(File_read_shared, files, (buffer), (H file, void* buffer, Count count, H type, void* status), (file, buffer, count, type, status)) \
@@ -72,31 +72,31 @@ Function* library_function(Function*, const char* name) {
     entry(File_iwrite, files, (buffer), (H file, const void* buffer, Count count, H type, void* request), (file, buffer, count, type, request)) \
     entry(File_iwrite_all, files, (buffer), (H file, const void* buffer, Count count, H type, void* request), (file, buffer, count, type, request)) \
     entry(File_iwrite_shared, files, (buffer), (H file, const void* buffer, Count count, H type, void* request), (file, buffer, count, type, request)) \
-    entry(File_read_at, files, (buffer), (H file, std::int64_t place, void* buffer, Count count, H type, void* status), (file, place, buffer, count, type, status)) \
-    entry(File_read_at_all, files, (buffer), (H file, std::int64_t place, void* buffer, Count count, H type, void* status), (file, place, buffer, count, type, status)) \
-    entry(File_write_at, files, (buffer), (H file, std::int64_t place, const void* buffer, Count count, H type, void* status), (file, place, buffer, count, type, status)) \
-    entry(File_write_at_all, files, (buffer), (H file, std::int64_t place, const void* buffer, Count count, H type, void* status), (file, place, buffer, count, type, status)) \
-    entry(File_iread_at, files, (buffer), (H file, std::int64_t place, void* buffer, Count count, H type, void* request), (file, place, buffer, count, type, request)) \
-    entry(File_iread_at_all, files, (buffer), (H file, std::int64_t place, void* buffer, Count count, H type, void* request), (file, place, buffer, count, type, request)) \
-    entry(File_iwrite_at, files, (buffer), (H file, std::int64_t place, const void* buffer, Count count, H type, void* request), (file, place, buffer, count, type, request)) \
-    entry(File_iwrite_at_all, files, (buffer), (H file, std::int64_t place, const void* buffer, Count count, H type, void* request), (file, place, buffer, count, type, request)) \
+    entry(File_read_at, files, (buffer), (H file, std::int64_t offset, void* buffer, Count count, H type, void* status), (file, offset, buffer, count, type, status)) \
+    entry(File_read_at_all, files, (buffer), (H file, std::int64_t offset, void* buffer, Count count, H type, void* status), (file, offset, buffer, count, type, status)) \
+    entry(File_write_at, files, (buffer), (H file, std::int64_t offset, const void* buffer, Count count, H type, void* status), (file, offset, buffer, count, type, status)) \
+    entry(File_write_at_all, files, (buffer), (H file, std::int64_t offset, const void* buffer, Count count, H type, void* status), (file, offset, buffer, count, type, status)) \
+    entry(File_iread_at, files, (buffer), (H file, std::int64_t offset, void* buffer, Count count, H type, void* request), (file, offset, buffer, count, type, request)) \
+    entry(File_iread_at_all, files, (buffer), (H file, std::int64_t offset, void* buffer, Count count, H type, void* request), (file, offset, buffer, count, type, request)) \
+    entry(File_iwrite_at, files, (buffer), (H file, std::int64_t offset, const void* buffer, Count count, H type, void* request), (file, offset, buffer, count, type, request)) \
+    entry(File_iwrite_at_all, files, (buffer), (H file, std::int64_t offset, const void* buffer, Count count, H type, void* request), (file, offset, buffer, count, type, request)) \
     entry(File_read_all_begin, files, (buffer), (H file, void* buffer, Count count, H type), (file, buffer, count, type)) \
     entry(File_write_all_begin, files, (buffer), (H file, const void* buffer, Count count, H type), (file, buffer, count, type)) \
     entry(File_read_ordered_begin, files, (buffer), (H file, void* buffer, Count count, H type), (file, buffer, count, type)) \
     entry(File_write_ordered_begin, files, (buffer), (H file, const void* buffer, Count count, H type), (file, buffer, count, type)) \
-    entry(File_read_at_all_begin, files, (buffer), (H file, std::int64_t place, void* buffer, Count count, H type), (file, place, buffer, count, type)) \
-    entry(File_write_at_all_begin, files, (buffer), (H file, std::int64_t place, const void* buffer, Count count, H type), (file, place, buffer, count, type)) \
+    entry(File_read_at_all_begin, files, (buffer), (H file, std::int64_t offset, void* buffer, Count count, H type), (file, offset, buffer, count, type)) \
+    entry(File_write_at_all_begin, files, (buffer), (H file, std::int64_t offset, const void* buffer, Count count, H type), (file, offset, buffer, count, type)) \
     entry(Win_create, windows, (base), (void* base, std::intptr_t size, Unit unit, H info, H comm, void* win), (base, size, unit, info, comm, win)) \
     entry(Buffer_attach, buffering, (buffer), (void* buffer, Unit size), (buffer, size))
 
 // In one width: entry(name, what, buffers, parameters, arguments). Functions that are new in MPI 4.1 and that nothing
 // stands for on libraries without are none of ours: programs that look for them while they run would find them.
 #define JALI_REFUSED_ONCE(entry) \
-    entry(Pack_external, packing, (in, out), (const char* form, const void* in, int count, H type, void* out, std::intptr_t size, std::intptr_t* place), (form, in, count, type, out, size, place)) \
-    entry(Unpack_external, packing, (in, out), (const char* form, const void* in, std::intptr_t size, std::intptr_t* place, void* out, int count, H type), (form, in, size, place, out, count, type)) \
+    entry(Pack_external, packing, (in, out), (const char* form, const void* in, int count, H type, void* out, std::intptr_t size, std::intptr_t* offset), (form, in, count, type, out, size, offset)) \
+    entry(Unpack_external, packing, (in, out), (const char* form, const void* in, std::intptr_t size, std::intptr_t* offset, void* out, int count, H type), (form, in, size, offset, out, count, type)) \
     entry(Win_attach, windows, (base), (H win, void* base, std::intptr_t size), (win, base, size)) \
-    entry(Fetch_and_op, windows, (origin, result), (const void* origin, void* result, H type, int rank, std::intptr_t place, H op, H win), (origin, result, type, rank, place, op, win)) \
-    entry(Compare_and_swap, windows, (origin, compare, result), (const void* origin, const void* compare, void* result, H type, int rank, std::intptr_t place, H win), (origin, compare, result, type, rank, place, win)) \
+    entry(Fetch_and_op, windows, (origin, result), (const void* origin, void* result, H type, int rank, std::intptr_t offset, H op, H win), (origin, result, type, rank, offset, op, win)) \
+    entry(Compare_and_swap, windows, (origin, compare, result), (const void* origin, const void* compare, void* result, H type, int rank, std::intptr_t offset, H win), (origin, compare, result, type, rank, offset, win)) \
     entry(Psend_init, partitioned, (buffer), (const void* buffer, int parts, std::int64_t count, H type, int to, int tag, H comm, H info, void* request), (buffer, parts, count, type, to, tag, comm, info, request)) \
     entry(Precv_init, partitioned, (buffer), (void* buffer, int parts, std::int64_t count, H type, int from, int tag, H comm, H info, void* request), (buffer, parts, count, type, from, tag, comm, info, request))
 // clang-format on

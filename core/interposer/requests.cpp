@@ -24,7 +24,7 @@ std::vector<GivenUp> given_up;
 std::atomic<std::size_t> count = 0;
 
 // Those that the program has freed and that have ended since.
-void look_after_given_up(bool wait) {
+void check_given_up(bool wait) {
     std::vector<GivenUp> all;
     {
         std::lock_guard lock(mutex);
@@ -67,7 +67,7 @@ void keep_until_complete(H request, KeptRequest made) {
         // An error is told by the call that completes it.
         if (mpi().Request_get_status(request, &done, &status) == 0 && done) return made.complete(&status);
     }
-    look_after_given_up(false);
+    check_given_up(false);
     put_back(request, std::move(made));
 }
 
@@ -106,7 +106,7 @@ void give_up(H request, KeptRequest entry) {
 
 void end_requests() noexcept {
     try {
-        look_after_given_up(true);
+        check_given_up(true);
     } catch (const std::exception& error) {
         std::fprintf(stderr, "jali: a message whose request was freed: %s\n", error.what());
     }

@@ -1,6 +1,6 @@
 #include "interposer/service.hpp"
 #include "collective/collectives.hpp"
-#include "collective/kept_plans.hpp"
+#include "collective/plan_cache.hpp"
 #include "collective/rules.hpp"
 #include "device/sha256.hpp"
 #include "device/vendor.hpp"
@@ -38,7 +38,7 @@ struct Served {
     std::optional<GpuStream> stream;
     std::optional<GpuEvent> meeting;
     bool device_closed = false; // some rank's has no room for plans
-    KeptPlans<const CollectiveChoice> choices;
+    PlanCache<const CollectiveChoice> choices;
 };
 
 constexpr int most_served = 64; // communicators at a time
@@ -72,8 +72,8 @@ int drop_served(MpiHandle, int, void* value, void*) {
     }
     const std::shared_ptr<Communicator> ranks = served->ranks;
     delete served;
-    ranks->end_belongings();
-    ranks->give_back(); // all ranks are here, as they free the communicator
+    ranks->end_resources();
+    ranks->free(); // all ranks are here, as they free the communicator
     return 0;
 }
 
@@ -136,7 +136,7 @@ Served* served_for(H comm) {
     made->ranks = make_mpi_communicator(static_cast<std::uintptr_t>(mpi().handle(comm)), "");
     made->collectives = Collectives::make(made->ranks);
     made->collectives->serve_mpi_program();
-    made->messages = made->collectives->carriers().front().second->duplicate();
+    made->messages = made->collectives->transports().front().second->duplicate();
     MpiAbi::find("").check(mpi().Comm_set_attr(comm, key_of_served, made.get()), "MPI_Comm_set_attr");
     std::lock_guard lock(mutex);
     all_served.insert(made.get());
@@ -186,16 +186,16 @@ bool has_room(Served& served, const std::shared_ptr<Gpu>& gpu, CollectiveCall ca
     } catch (const OutOfMemory& error) {
         trouble = error.what();
     }
-    const std::string told = first_told(*served.messages, trouble, "room for plans on devices");
-    if (told.empty()) return true;
+    const std::string reported = first_reported(*served.messages, trouble, "room for plans on devices");
+    if (reported.empty()) return true;
     served.device_closed = true;
     if (served.ranks->rank() == 0)
-        tell_once("collectives on devices go through MPI, staged, on some communicators: " + told);
+        report_once("collectives on devices go through MPI, staged, on some communicators: " + reported);
     return false;
 }
 
 std::string run_on_device(Served& served, const std::shared_ptr<Gpu>& gpu, CollectiveCall call,
-                          const PlannedCall& planned, const Parts& parts) {
+                          const CollectiveCallWithHandles& call_with_handles, const Parts& parts) {
     DeviceMemory here;
     here.gpu = gpu;
     const InContextOf current(here);
@@ -224,10 +224,10 @@ std::string run_on_device(Served& served, const std::shared_ptr<Gpu>& gpu, Colle
     } else {
         buffers = {address(parts.send), address(parts.receive)};
     }
-    if (planned.root_in_place) { // others do not know: its own part goes by a copy
+    if (call_with_handles.root_in_place) { // others do not know: its own part goes by a copy
         const std::vector<std::size_t> bytes = bytes_of_buffers(call, ranks, rank);
         if (call.collective != Collective::scatter && bytes[0] > 0)
-            buffers[0] = copied(buffers[1] + own_place(call, rank), bytes[0]);
+            buffers[0] = copied(buffers[1] + own_offset(call, rank), bytes[0]);
         if (call.collective == Collective::scatter && bytes[1] > 0) {
             own = gpu->allocate(bytes[1], "a part of an MPI program's");
             buffers[1] = own.address();
@@ -265,14 +265,14 @@ void start_service() {
     abi.check(mpi().Bcast(&first, sizeof first, mpi().byte, 0, mpi().world), "MPI_Bcast");
     const unsigned char alike = std::memcmp(first.digest, mine.digest, sizeof mine.digest) == 0 ? 1 : 0;
     // bits that stay where all have them
-    const unsigned char told[] = {alike, static_cast<unsigned char>(has_devices() ? 0 : 1)};
-    unsigned char heard[2] = {};
-    abi.check(mpi().Allreduce(told, heard, 2, mpi().byte, mpi().band, mpi().world), "MPI_Allreduce");
-    if (heard[0] == 0)
+    const unsigned char reported[] = {alike, static_cast<unsigned char>(has_devices() ? 0 : 1)};
+    unsigned char combined[2] = {};
+    abi.check(mpi().Allreduce(reported, combined, 2, mpi().byte, mpi().band, mpi().world), "MPI_Allreduce");
+    if (combined[0] == 0)
         throw TransportError(
             "ranks have other versions or settings of jali (JALI_COLLECTIVE, JALI_COLLECTIVE_RULES, "
             "JALI_MPI_SERVE, JALI_MPI_ASK_FROM); give all ranks the same");
-    devices_may_come = heard[1] == 0;
+    devices_may_come = combined[1] == 0;
     if (set.mpi_serve == "0") return;
     const bool rules_of_hosts = !set.collective_rules.empty() || !set.collective.empty();
     if (!devices_may_come && !rules_of_hosts) return;
@@ -294,7 +294,7 @@ void end_service() noexcept {
         for (Served* served : left) {
             served->messages.reset();
             served->collectives.reset();
-            served->ranks->end_belongings();
+            served->ranks->end_resources();
         }
         for (Served* served : left) served->ranks->leave();
         for (Served* served : left) served->ranks->await_others_leaving();
@@ -304,38 +304,38 @@ void end_service() noexcept {
     // They stay: attributes of communicators that MPI now ends refer to them.
 }
 
-std::optional<std::string> serve(H comm, const PlannedCall& planned, const void* send, const void* receive,
+std::optional<std::string> serve(H comm, const CollectiveCallWithHandles& call_with_handles, const void* send, const void* receive,
                                  const std::vector<Elements>& sent, const std::vector<Elements>& received,
                                  bool devices) {
     int ranks = 0, rank = 0;
     if (mpi().Comm_size(comm, &ranks) != 0 || ranks < 2 || mpi().Comm_rank(comm, &rank) != 0)
         return std::nullopt;
-    const std::int64_t bytes = bytes_of(planned, ranks);
+    const std::int64_t bytes = bytes_of(call_with_handles, ranks);
     const Settings& set = settings();
     const bool long_enough = bytes >= set.mpi_ask_from;
-    const bool bad = std::ranges::any_of(planned.counts, [](std::int64_t count) { return count < 0; }) ||
-                     planned.root < 0 || planned.root >= ranks ||
+    const bool bad = std::ranges::any_of(call_with_handles.counts, [](std::int64_t count) { return count < 0; }) ||
+                     call_with_handles.root < 0 || call_with_handles.root >= ranks ||
                      (send == receive && !sent.empty() && !received.empty());
     if (bad) return std::nullopt; // MPI says what it thinks of it
     if (bytes == 0 || (!long_enough && set.collective_rules.empty() && set.collective.empty()))
         return std::nullopt;
-    const Translated* const call_here = translated(planned, ranks, rank);
+    const Translated* const call_here = translated(call_with_handles, ranks, rank);
     if (call_here == nullptr) return std::nullopt;
     const CollectiveCall& call = call_here->call;
     Served* served = served_for(comm);
     if (served == nullptr) return std::nullopt;
-    const Parts parts = parts_of(*call_here, planned, send, receive, sent, received);
+    const Parts parts = parts_of(*call_here, call_with_handles, send, receive, sent, received);
     if (devices_may_come && long_enough && !served->device_closed)
         if (const std::shared_ptr<Gpu> gpu = agreed_device(*served, parts, devices);
             gpu && has_room(*served, gpu, call))
-            return run_on_device(*served, gpu, call, planned, parts);
+            return run_on_device(*served, gpu, call, call_with_handles, parts);
     std::shared_ptr<const CollectiveChoice> spec = served->choices.find(call);
     if (spec == nullptr) {
         spec = std::make_shared<const CollectiveChoice>(served->collectives->algorithm_of(call));
         (void)served->choices.add(call, spec);
     }
     if (spec->spec.name == by_mpi) return std::nullopt;
-    OnHost on_host(*call_here, planned, parts, rank, devices);
+    OnHost on_host(*call_here, call_with_handles, parts, rank, devices);
     served->collectives->run(call, on_host.buffers());
     on_host.finish();
     return spec->spec.name;

@@ -17,7 +17,7 @@
 
 namespace jali::interposer {
 
-struct PlannedCall {
+struct CollectiveCallWithHandles {
     Collective collective;
     // Of elements (reductions) or bytes: of the whole vector, of each rank's chunk (one entry: all alike), as
     // in CollectiveCall.
@@ -27,7 +27,7 @@ struct PlannedCall {
     bool in_place = false;      // on all ranks
     bool root_in_place = false; // on this one, which is the root
 
-    bool operator==(const PlannedCall&) const = default;
+    bool operator==(const CollectiveCallWithHandles&) const = default;
 };
 
 // After MPI has started, by all ranks of COMM_WORLD: whether anybody but MPI may have calls to do.
@@ -38,7 +38,7 @@ bool serving() noexcept;
 // Does the call, if a plan is what it goes by, and says by which; none: MPI is to do it. `sent` and
 // `received` are empty where this rank has no such argument; `devices`: some of it may be on one. Collective.
 // Throws what went wrong.
-std::optional<std::string> serve(H comm, const PlannedCall& call, const void* send, const void* receive,
+std::optional<std::string> serve(H comm, const CollectiveCallWithHandles& call, const void* send, const void* receive,
                                  const std::vector<Elements>& sent, const std::vector<Elements>& received,
                                  bool devices);
 

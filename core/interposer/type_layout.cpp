@@ -82,14 +82,14 @@ std::vector<ByteRange> ranges_of(H type, const TypeLayout& layout, bool& in_orde
     std::vector<std::byte> full(bytes), seen(bytes, std::byte{0});
     std::uint32_t noise = 1;
     for (std::byte& byte : full) byte = std::byte(((noise = noise * 1664525u + 1013904223u) >> 24) | 1u);
-    int most = 0, place = 0;
+    int most = 0, position = 0;
     check(mpi().Pack_size(1, type, for_packing(), &most), "MPI_Pack_size");
     std::vector<std::byte> packed(most);
-    check(mpi().Pack(full.data() - layout.true_begin, 1, type, packed.data(), most, &place, for_packing()),
+    check(mpi().Pack(full.data() - layout.true_begin, 1, type, packed.data(), most, &position, for_packing()),
           "MPI_Pack");
-    const int size = place;
-    place = 0;
-    check(mpi().Unpack(packed.data(), size, &place, seen.data() - layout.true_begin, 1, type, for_packing()),
+    const int size = position;
+    position = 0;
+    check(mpi().Unpack(packed.data(), size, &position, seen.data() - layout.true_begin, 1, type, for_packing()),
           "MPI_Unpack");
     in_order = size == bytes && std::equal(full.begin(), full.end(), packed.begin());
     std::vector<ByteRange> ranges;

@@ -139,11 +139,11 @@ struct VirtualRanks::State {
     std::vector<std::int32_t> open;
     std::vector<char> ready;                   // messages whose turn has come
     std::vector<std::vector<std::byte>> aside; // by send
-    std::vector<char> departed;                // by send: its data is aside
+    std::vector<char> sent_aside;                // by send: its data is aside
     Pool pool, starved_pool;
     int remaining = 0;
 
-    void offer(int event) {
+    void make_ready(int event) {
         const bool starves =
             scheduler.starved >= 0 && (rank_of[event] == scheduler.starved ||
                                        (is_message(event) && rank_of[partner[event]] == scheduler.starved));
@@ -155,17 +155,17 @@ struct VirtualRanks::State {
     }
 
     void becomes_ready(int task) {
-        if (!is_message(task)) return offer(task);
+        if (!is_message(task)) return make_ready(task);
         ready[task] = true;
         const int r = rank_of[task];
         if (departs_alone(is_send(task) ? task : partner[task])) {
             // A send departs some time; its receive follows some time after both.
             if (is_send(task))
-                offer(task);
-            else if (departed[partner[task]])
-                offer(task);
+                make_ready(task);
+            else if (sent_aside[partner[task]])
+                make_ready(task);
         } else if (ready[partner[task]]) {
-            offer(is_send(task) ? partner[task] : task);
+            make_ready(is_send(task) ? partner[task] : task);
         }
         if (const int next = graphs[r].next_of_envelope(task - first[r]); next >= 0)
             happened(first[r] + next);
@@ -191,12 +191,12 @@ struct VirtualRanks::State {
             const int other = partner[event];
             if (is_send(event)) {
                 if (bytes > 0) aside[event].assign(at(event), at(event) + bytes);
-                departed[event] = true;
-                if (ready[other]) offer(other);
+                sent_aside[event] = true;
+                if (ready[other]) make_ready(other);
             } else {
                 if (bytes > 0)
-                    std::memmove(at(event), departed[other] ? aside[other].data() : at(other), bytes);
-                if (!departed[other]) ended(other);
+                    std::memmove(at(event), sent_aside[other] ? aside[other].data() : at(other), bytes);
+                if (!sent_aside[other]) ended(other);
             }
         } else if (const auto* copy = std::get_if<Copy>(&what.action)) {
             for (const auto& spec : copy->specs) run_copy(spec, memory[r], nothing);
@@ -214,7 +214,7 @@ struct VirtualRanks::State {
         for (const auto& graph : graphs)
             open.insert(open.end(), graph.waits_for().begin(), graph.waits_for().end());
         ready.assign(tasks, false);
-        departed.assign(tasks, false);
+        sent_aside.assign(tasks, false);
         if (scheduler.buffered) aside.resize(tasks);
         pool.clear();
         starved_pool.clear();

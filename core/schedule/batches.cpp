@@ -4,38 +4,38 @@
 
 namespace jali {
 
-const char* name_of(Deed deed) {
-    constexpr const char* names[] = {"produce", "offer", "pack",  "admit",    "put",
-                                     "signal",  "wait",  "place", "exchange", "fetch",
-                                     "message", "bring", "bulk",  "boundary"};
-    return names[static_cast<std::size_t>(deed)];
+const char* name_of(StepRole role) {
+    constexpr const char* names[] = {"produce", "grant credit", "pack",  "await credit",    "put",
+                                     "signal",  "wait",  "unpack", "exchange", "copy to host",
+                                     "message", "copy to device", "bulk",  "boundary"};
+    return names[static_cast<std::size_t>(role)];
 }
 
-Phase phase_of(Deed deed) {
-    switch (deed) {
-    case Deed::produce:
+Phase phase_of(StepRole role) {
+    switch (role) {
+    case StepRole::produce:
         return Phase::produce;
-    case Deed::pack:
+    case StepRole::pack:
         return Phase::pack;
-    case Deed::place:
-    case Deed::bring:
+    case StepRole::unpack:
+    case StepRole::copy_to_device:
         return Phase::unpack;
-    case Deed::bulk:
+    case StepRole::bulk:
         return Phase::bulk;
-    case Deed::boundary:
+    case StepRole::boundary:
         return Phase::boundary;
     default:
         return Phase::transport;
     }
 }
 
-bool Batch::has_any(Deeds set) const {
-    return std::any_of(deeds.begin(), deeds.end(), [&](Deed deed) { return (set_of({deed}) & set) != 0; });
+bool Batch::has_any(StepRoles set) const {
+    return std::any_of(roles.begin(), roles.end(), [&](StepRole role) { return (set_of({role}) & set) != 0; });
 }
 
 std::string words_of(const Batch& batch) {
     std::string text;
-    for (Deed deed : batch.deeds) text += (text.empty() ? "" : " + ") + std::string(name_of(deed));
+    for (StepRole role : batch.roles) text += (text.empty() ? "" : " + ") + std::string(name_of(role));
     return batch.stage < 0 ? text : text + " of stage " + std::to_string(batch.stage);
 }
 
@@ -47,29 +47,29 @@ void merge(std::vector<Batch>& batches, const std::vector<int>& chosen, int at) 
     merged.stream = batches[chosen.front()].stream;
     for (int k : chosen) {
         const Batch& batch = batches[k];
-        merged.deeds.insert(merged.deeds.end(), batch.deeds.begin(), batch.deeds.end());
+        merged.roles.insert(merged.roles.end(), batch.roles.begin(), batch.roles.end());
         merged.stage = std::max(merged.stage, batch.stage);
         merged.stream = std::min(merged.stream, batch.stream);
         merged.needs.insert(merged.needs.end(), batch.needs.begin(), batch.needs.end());
         merged.parts.insert(merged.parts.end(), batch.parts.begin(), batch.parts.end());
     }
-    std::stable_sort(merged.deeds.begin(), merged.deeds.end());
-    std::vector<int> place(batches.size());
+    std::stable_sort(merged.roles.begin(), merged.roles.end());
+    std::vector<int> unpack(batches.size());
     std::vector<Batch> kept;
     for (int k = 0; k < static_cast<int>(batches.size()); ++k) {
         const bool inside = std::binary_search(chosen.begin(), chosen.end(), k);
         if (k == at) {
-            for (int c : chosen) place[c] = static_cast<int>(kept.size());
+            for (int c : chosen) unpack[c] = static_cast<int>(kept.size());
             kept.push_back(merged);
         } else if (!inside) {
-            place[k] = static_cast<int>(kept.size());
+            unpack[k] = static_cast<int>(kept.size());
             kept.push_back(batches[k]);
         }
     }
     for (int k = 0; k < static_cast<int>(kept.size()); ++k) {
         std::vector<int> needs;
         for (int need : kept[k].needs)
-            if (place[need] != k) needs.push_back(place[need]);
+            if (unpack[need] != k) needs.push_back(unpack[need]);
         std::sort(needs.begin(), needs.end());
         needs.erase(std::unique(needs.begin(), needs.end()), needs.end());
         kept[k].needs = std::move(needs);

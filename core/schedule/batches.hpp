@@ -4,7 +4,7 @@
 // Data only: a StreamProgram (device/stream_program) is made of them, explain() and the simulator read them.
 #pragma once
 
-#include "schedule/deed.hpp"
+#include "schedule/step_role.hpp"
 #include "schedule/schedule.hpp"
 
 #include <string>
@@ -13,36 +13,36 @@
 namespace jali {
 
 struct Batch {
-    std::vector<Deed> deeds; // in this order; several: fused; none: left out
+    std::vector<StepRole> roles; // in this order; several: fused; none: left out
     int stage = -1;          // of what the schedule is for; -1: of all of it
     int stream = 0;          // 0: the device's own
     std::vector<int> needs;  // earlier batches, also the one before it on its stream
     std::vector<Port> parts; // of the schedule
-    bool has(Deed deed) const { return has_any(set_of({deed})); }
-    bool has_any(Deeds set) const;
-    // Calls f(step) for what it does of this deed, in order.
+    bool has(StepRole role) const { return has_any(set_of({role})); }
+    bool has_any(StepRoles set) const;
+    // Calls f(step) for what it does of this role, in order.
     template <class F>
-    void for_each(const Schedule& schedule, Deed deed, F f) const {
+    void for_each(const Schedule& schedule, StepRole role, F f) const {
         for (const Port& port : parts)
-            if (const Step& step = schedule.steps()[port.step]; step.mark.deed == deed) f(step);
+            if (const Step& step = schedule.steps()[port.step]; step.mark.role == role) f(step);
     }
 };
 
-// A rule: batches that have any of these deeds become one launch, stage by stage, if no other batch must come
+// A rule: batches that have any of these roles become one launch, stage by stage, if no other batch must come
 // between them.
 struct Fusion {
     const char* words;
-    Deeds together;
-    Deeds not_with = 0;                // batches that have one of these stay as they are
+    StepRoles together;
+    StepRoles not_with = 0;                // batches that have one of these stay as they are
     bool if_only_stage = false;        // they are of all stages at once
     bool if_nobody_else_waits = false; // else what needs one of them would wait for all
-    bool has(Deed deed) const { return (together & set_of({deed})) != 0; }
-    bool has(Deed first, Deed second) const { return has(first) && has(second); }
+    bool has(StepRole role) const { return (together & set_of({role})) != 0; }
+    bool has(StepRole first, StepRole second) const { return has(first) && has(second); }
     bool in_kernel() const { // blocks of the kernel that computes do it
-        return (together & set_of({Deed::bulk, Deed::boundary})) != 0;
+        return (together & set_of({StepRole::bulk, StepRole::boundary})) != 0;
     }
     bool reads_what_arrives() const { // memory is read by the launch that waits for it
-        return (together & set_of({Deed::boundary})) != 0;
+        return (together & set_of({StepRole::boundary})) != 0;
     }
 };
 

@@ -138,33 +138,33 @@ struct Life {
 };
 
 // Free places of the scratch, by address.
-class FreePlaces {
+class FreeRanges {
   public:
-    explicit FreePlaces(std::size_t limit) { places_[0] = limit; }
+    explicit FreeRanges(std::size_t limit) { ranges_[0] = limit; }
 
     // Looks from where the last search ended, so that a place rests as long as possible before its next use;
     // or, `lowest`, from the beginning. Returns false if nothing is large enough.
     bool take(std::size_t bytes, bool lowest, std::size_t& offset) {
-        auto start = lowest ? places_.begin() : places_.lower_bound(next_);
-        for (auto at = start; at != places_.end(); ++at)
+        auto start = lowest ? ranges_.begin() : ranges_.lower_bound(next_);
+        for (auto at = start; at != ranges_.end(); ++at)
             if (fits(at, bytes, offset)) return true;
-        for (auto at = places_.begin(); at != start; ++at)
+        for (auto at = ranges_.begin(); at != start; ++at)
             if (fits(at, bytes, offset)) return true;
         return false;
     }
 
     void give(std::size_t offset, std::size_t bytes) {
         if (bytes == 0) return;
-        auto at = places_.emplace(offset, bytes).first;
-        if (auto after = std::next(at); after != places_.end() && offset + bytes == after->first) {
+        auto at = ranges_.emplace(offset, bytes).first;
+        if (auto after = std::next(at); after != ranges_.end() && offset + bytes == after->first) {
             at->second += after->second;
-            places_.erase(after);
+            ranges_.erase(after);
         }
-        if (at != places_.begin()) {
+        if (at != ranges_.begin()) {
             auto before = std::prev(at);
             if (before->first + before->second == offset) {
                 before->second += at->second;
-                places_.erase(at);
+                ranges_.erase(at);
             }
         }
     }
@@ -174,13 +174,13 @@ class FreePlaces {
         if (at->second < bytes) return false;
         offset = at->first;
         const std::size_t rest = at->second - bytes;
-        places_.erase(at);
-        if (rest > 0) places_[offset + bytes] = rest;
+        ranges_.erase(at);
+        if (rest > 0) ranges_[offset + bytes] = rest;
         next_ = offset + bytes;
         return true;
     }
 
-    std::map<std::size_t, std::size_t> places_; // offset -> bytes
+    std::map<std::size_t, std::size_t> ranges_; // offset -> bytes
     std::size_t next_ = 0;
 };
 
@@ -201,7 +201,7 @@ int ScheduleBuilder::add(std::string name, Action action, Mark mark) {
     return static_cast<int>(steps_.size()) - 1;
 }
 
-std::vector<std::size_t> ScheduleBuilder::place_temporaries(std::size_t limit, std::size_t& total) const {
+std::vector<std::size_t> ScheduleBuilder::allocate_temporaries(std::size_t limit, std::size_t& total) const {
     std::vector<std::size_t> offsets(temporaries_.size(), 0);
     total = 0;
     for (std::size_t k = 0; k < temporaries_.size(); ++k) {
@@ -227,7 +227,7 @@ std::vector<std::size_t> ScheduleBuilder::place_temporaries(std::size_t limit, s
 
     // Resting places first; if that leaves too many holes, the lowest place each time.
     for (bool lowest : {false, true}) {
-        FreePlaces free(lowest ? std::numeric_limits<std::size_t>::max() / 2 : limit);
+        FreeRanges free(lowest ? std::numeric_limits<std::size_t>::max() / 2 : limit);
         total = 0;
         std::size_t ended = 0;
         bool fits = true;
@@ -251,7 +251,7 @@ std::vector<std::size_t> ScheduleBuilder::place_temporaries(std::size_t limit, s
 
 Schedule ScheduleBuilder::finish(std::size_t scratch_limit) {
     std::size_t total = 0;
-    const auto offsets = place_temporaries(scratch_limit, total);
+    const auto offsets = allocate_temporaries(scratch_limit, total);
     Schedule schedule;
     for (const Buffer& buffer : buffers_) schedule.add_buffer(buffer.name, buffer.bytes, buffer.holds_data);
     const int scratch = schedule.add_buffer("scratch", total, false);

@@ -47,7 +47,7 @@ class ScheduleBuilder {
         Mark mark;
     };
 
-    std::vector<std::size_t> place_temporaries(std::size_t limit, std::size_t& total) const;
+    std::vector<std::size_t> allocate_temporaries(std::size_t limit, std::size_t& total) const;
 
     std::vector<Buffer> buffers_;
     std::vector<std::size_t> temporaries_;

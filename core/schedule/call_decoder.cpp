@@ -12,51 +12,51 @@ using Kind = DriverCall::Kind;
 
 CallDecoder::CallDecoder(RecordedCalls& recorded)
     : recorded_(recorded), memory_(recorded.memory), here_(name_of_memory(0).space) {
-    moments_.rank = recorded.rank;
+    ordered_events_.rank = recorded.rank;
     if (recorded.subject != nullptr) families_.push_back(recorded.subject->family(*this, recorded.calls));
     families_.push_back(family_of_messages(*this));
-    for (const CarriedArray& array : recorded.arrays)
+    for (const MessageArray& array : recorded.arrays)
         part_of_memory(array.address, array.bytes, "an array of a message");
 }
 
-RankMoments CallDecoder::run() {
+RankEvents CallDecoder::run() {
     for (const DriverCall& call : recorded_.calls) decode(call);
-    for (const Passage& p : moments_.passages)
-        if (p.closed < 0) throw ScheduleError("'" + at(p.moment).name + "' is never waited for");
-    return std::move(moments_);
+    for (const Passage& p : ordered_events_.passages)
+        if (p.closed < 0) throw ScheduleError("'" + at(p.ordered_event).name + "' is never waited for");
+    return std::move(ordered_events_);
 }
 
-// ---- moments, and what they follow -----------------------------------------------------------------------
+// ---- events, and what they follow -----------------------------------------------------------------------
 
 int CallDecoder::add(std::string name, std::vector<std::int32_t> after) {
     std::sort(after.begin(), after.end());
     after.erase(std::unique(after.begin(), after.end()), after.end());
-    Moment moment;
-    moment.name = std::move(name) + " (run " + std::to_string(run_ + 1) + ")";
-    moment.after = std::move(after);
-    moments_.moments.push_back(std::move(moment));
-    return static_cast<int>(moments_.moments.size()) - 1;
+    OrderedEvent ordered_event;
+    ordered_event.name = std::move(name) + " (run " + std::to_string(run_ + 1) + ")";
+    ordered_event.after = std::move(after);
+    ordered_events_.events.push_back(std::move(ordered_event));
+    return static_cast<int>(ordered_events_.events.size()) - 1;
 }
 
 int CallDecoder::begin(std::string name, void* stream) {
     std::vector<std::int32_t> after = this->after(stream);
     after.insert(after.end(), host_.begin(), host_.end());
-    const int moment = add(std::move(name), std::move(after));
-    streams_[stream] = {moment};
-    return moment;
+    const int ordered_event = add(std::move(name), std::move(after));
+    streams_[stream] = {ordered_event};
+    return ordered_event;
 }
 
 int CallDecoder::end(std::string name, void* stream, std::vector<std::int32_t> after) {
-    const int moment = add(std::move(name), std::move(after));
-    streams_[stream] = {moment};
-    return moment;
+    const int ordered_event = add(std::move(name), std::move(after));
+    streams_[stream] = {ordered_event};
+    return ordered_event;
 }
 
 int CallDecoder::of_host(std::string name, std::vector<std::int32_t> after) {
     after.insert(after.end(), host_.begin(), host_.end());
-    const int moment = add(std::move(name), std::move(after));
-    host_ = {moment};
-    return moment;
+    const int ordered_event = add(std::move(name), std::move(after));
+    host_ = {ordered_event};
+    return ordered_event;
 }
 
 // ---- memory ----------------------------------------------------------------------------------------------
@@ -64,14 +64,14 @@ int CallDecoder::of_host(std::string name, std::vector<std::int32_t> after) {
 Stretch CallDecoder::stretch(std::uint64_t address, std::uint64_t bytes) {
     const auto [space, begin] = name_of_memory(address);
     if (space == here_)
-        if (const auto block = memory_.block_at(address); block && told_.insert(block->address).second)
-            moments_.memory.push_back(
+        if (const auto block = memory_.block_at(address); block && listed_.insert(block->address).second)
+            ordered_events_.memory.push_back(
                 {{space, block->address, block->address + block->bytes}, false, block->label});
     return {space, begin, begin + bytes};
 }
 
 void CallDecoder::part_of_memory(std::uint64_t address, std::uint64_t bytes, const std::string& name) {
-    if (bytes > 0) moments_.memory.push_back({stretch(address, bytes), true, name});
+    if (bytes > 0) ordered_events_.memory.push_back({stretch(address, bytes), true, name});
 }
 
 int CallDecoder::footprint(std::vector<Stretch> all) {
@@ -80,14 +80,14 @@ int CallDecoder::footprint(std::vector<Stretch> all) {
         return std::tie(a.space, a.begin, a.end) < std::tie(b.space, b.begin, b.end);
     });
     all.erase(std::unique(all.begin(), all.end()), all.end());
-    moments_.footprints.push_back(std::move(all));
-    return static_cast<int>(moments_.footprints.size()) - 1;
+    ordered_events_.footprints.push_back(std::move(all));
+    return static_cast<int>(ordered_events_.footprints.size()) - 1;
 }
 
-void CallDecoder::touch(int moment, const Stretch& to, const Stretch& from) {
-    reads(moment, {from});
-    writes(moment, {to});
-    at(moment).moves.push_back({to, from});
+void CallDecoder::touch(int ordered_event, const Stretch& to, const Stretch& from) {
+    reads(ordered_event, {from});
+    writes(ordered_event, {to});
+    at(ordered_event).moves.push_back({to, from});
 }
 
 std::int64_t& CallDecoder::count_at(GpuAddress address) {
@@ -97,34 +97,34 @@ std::int64_t& CallDecoder::count_at(GpuAddress address) {
                : counts_.emplace(address, entries<std::int64_t>(address, 1)[0]).first->second;
 }
 
-std::int64_t CallDecoder::read_count(int moment, GpuAddress address) {
-    reads(moment, {stretch(address, sizeof(std::int64_t))});
+std::int64_t CallDecoder::read_count(int ordered_event, GpuAddress address) {
+    reads(ordered_event, {stretch(address, sizeof(std::int64_t))});
     return count_at(address);
 }
 
-void CallDecoder::set_count(int moment, GpuAddress address, std::int64_t value) {
-    writes(moment, {stretch(address, sizeof value)});
+void CallDecoder::set_count(int ordered_event, GpuAddress address, std::int64_t value) {
+    writes(ordered_event, {stretch(address, sizeof value)});
     count_at(address) = value;
 }
 
-void CallDecoder::wait(int moment, GpuAddress word, std::int64_t value) {
-    wait(moment, word, value, entries<std::int64_t>(word, 1)[0], false);
+void CallDecoder::wait(int ordered_event, GpuAddress word, std::int64_t value) {
+    wait(ordered_event, word, value, entries<std::int64_t>(word, 1)[0], false);
 }
 
-void CallDecoder::wait(int moment, GpuAddress word, std::int64_t value, std::int64_t first, bool exactly) {
+void CallDecoder::wait(int ordered_event, GpuAddress word, std::int64_t value, std::int64_t first, bool exactly) {
     const auto [space, address] = name_of_memory(word);
-    touch_word(moment, word);
-    at(moment).waits.push_back({space, address, value, exactly});
+    touch_word(ordered_event, word);
+    at(ordered_event).waits.push_back({space, address, value, exactly});
     if (!known_.insert({space, address}).second) return;
     const auto [writer, fresh] = recorded_.writers.emplace(word, -1);
     if (fresh) writer->second = SignalPad::writer_of(word); // pads may be gone when this is decoded again
-    moments_.words.push_back({space, address, first, false, writer->second});
+    ordered_events_.words.push_back({space, address, first, false, writer->second});
 }
 
-void CallDecoder::signal(int moment, GpuAddress word, std::int64_t value) {
+void CallDecoder::signal(int ordered_event, GpuAddress word, std::int64_t value) {
     const auto [space, address] = name_of_memory(word);
-    touch_word(moment, word);
-    at(moment).signals.push_back({space, address, value});
+    touch_word(ordered_event, word);
+    at(ordered_event).signals.push_back({space, address, value});
 }
 
 // ---- calls -----------------------------------------------------------------------------------------------
@@ -142,29 +142,29 @@ std::vector<std::uint64_t> CallDecoder::numbers_of(const DriverCall& call) {
 }
 
 void CallDecoder::launch(const DriverCall& call) {
-    const std::size_t first = moments_.moments.size();
+    const std::size_t first = ordered_events_.events.size();
     ahead_ = 0;
     for (const auto& family : families_) {
         if (!family->launch(call)) continue;
-        for (std::size_t m = first; m < moments_.moments.size(); ++m)
-            moments_.moments[m].launch = static_cast<std::int32_t>(moments_.launches.size());
-        moments_.launches.push_back({call.device, call.blocks, call.resident, ahead_});
+        for (std::size_t m = first; m < ordered_events_.events.size(); ++m)
+            ordered_events_.events[m].launch = static_cast<std::int32_t>(ordered_events_.launches.size());
+        ordered_events_.launches.push_back({call.device, call.blocks, call.resident, ahead_});
         return;
     }
     throw ScheduleError("what kernel '" + call.name + "' touches is not known here");
 }
 
 void CallDecoder::transfer(const DriverCall& call, bool sends, int channel, int opened) {
-    const int moment = add(std::string(name_of(call.kind)) + (sends ? " to rank " : " from rank ") +
+    const int ordered_event = add(std::string(name_of(call.kind)) + (sends ? " to rank " : " from rank ") +
                                std::to_string(call.peer),
                            {opened});
     const Stretch where = stretch(sends ? call.from : call.to, call.bytes);
-    moments_.passages.push_back({sends, call.peer, channel, call.tag, moment, opened, -1,
+    ordered_events_.passages.push_back({sends, call.peer, channel, call.tag, ordered_event, opened, -1,
                                  static_cast<std::int64_t>(call.bytes), where});
-    transfers_.push_back(moment);
+    transfers_.push_back(ordered_event);
 }
 void CallDecoder::close(int channel, int closed) {
-    for (Passage& p : moments_.passages)
+    for (Passage& p : ordered_events_.passages)
         if (p.channel == channel && p.closed < 0) p.closed = closed;
     transfers_.clear();
 }
@@ -241,17 +241,17 @@ void CallDecoder::end_graph(const DriverCall& call) {
 void CallDecoder::mark(const DriverCall& call) {
     const bool begins = call.name == "begin";
     if (begins) ++run_;
-    const int moment = begin(call.name + " of a run", call.stream);
+    const int ordered_event = begin(call.name + " of a run", call.stream);
     std::vector<Stretch> all;
-    for (const auto& family : families_) family->mark(begins, moment, all);
-    for (const CarriedArray& array : recorded_.arrays) {
+    for (const auto& family : families_) family->mark(begins, ordered_event, all);
+    for (const MessageArray& array : recorded_.arrays) {
         const Stretch where = stretch(array.address, array.bytes);
         const Holding whole{where, mixed(array.label, static_cast<std::uint64_t>(run_))};
-        if (array.sends && begins) at(moment).holds.push_back(whole);
-        if (!array.sends && !begins) at(moment).expects.push_back(whole);
+        if (array.sends && begins) at(ordered_event).holds.push_back(whole);
+        if (!array.sends && !begins) at(ordered_event).expects.push_back(whole);
         all.push_back(where);
     }
-    writes(moment, std::move(all));
+    writes(ordered_event, std::move(all));
 }
 
 } // namespace jali

@@ -1,5 +1,5 @@
-// Recorded calls as moments: streams, events, copies, messages and words, of which families of kernels make
-// the moments of their launches.
+// Recorded calls as events: streams, events, copies, messages and words, of which families of kernels make
+// the events of their launches.
 #pragma once
 
 #include "schedule/recorded_calls.hpp"
@@ -18,14 +18,14 @@ namespace jali {
 class CallDecoder {
   public:
     explicit CallDecoder(RecordedCalls& recorded);
-    RankMoments run(); // all calls
+    RankEvents run(); // all calls
 
     // For families of kernels, and what they are given:
 
-    int rank() const { return moments_.rank; }
+    int rank() const { return ordered_events_.rank; }
     int runs() const { return run_; } // the number of this run
-    RankMoments& moments() { return moments_; }
-    Moment& at(int moment) { return moments_.moments[static_cast<std::size_t>(moment)]; }
+    RankEvents& events() { return ordered_events_; }
+    OrderedEvent& at(int ordered_event) { return ordered_events_.events[static_cast<std::size_t>(ordered_event)]; }
 
     // A moment after others of this rank.
     int add(std::string name, std::vector<std::int32_t> after);
@@ -41,13 +41,13 @@ class CallDecoder {
     // Memory with a purpose of its own in a block, or from elsewhere: what begins in it ends in it.
     void part_of_memory(std::uint64_t address, std::uint64_t bytes, const std::string& name);
     int footprint(std::vector<Stretch> all);
-    void reads(int moment, std::vector<Stretch> all) {
-        at(moment).reads.push_back(footprint(std::move(all)));
+    void reads(int ordered_event, std::vector<Stretch> all) {
+        at(ordered_event).reads.push_back(footprint(std::move(all)));
     }
-    void writes(int moment, std::vector<Stretch> all) {
-        at(moment).writes.push_back(footprint(std::move(all)));
+    void writes(int ordered_event, std::vector<Stretch> all) {
+        at(ordered_event).writes.push_back(footprint(std::move(all)));
     }
-    void touch(int moment, const Stretch& to, const Stretch& from); // reads, writes, moves
+    void touch(int ordered_event, const Stretch& to, const Stretch& from); // reads, writes, moves
 
     template <class Entry>
     std::vector<Entry> entries(GpuAddress address, std::int64_t count) {
@@ -70,16 +70,16 @@ class CallDecoder {
     // A count in this rank's device memory, as the kernels before have left it; they are ordered like any
     // others that touch the same memory.
     std::int64_t& count_at(GpuAddress address);
-    std::int64_t read_count(int moment, GpuAddress address);
-    void set_count(int moment, GpuAddress address, std::int64_t value);
+    std::int64_t read_count(int ordered_event, GpuAddress address);
+    void set_count(int ordered_event, GpuAddress address, std::int64_t value);
 
-    void wait(int moment, GpuAddress word, std::int64_t value);
-    void signal(int moment, GpuAddress word, std::int64_t value);
+    void wait(int ordered_event, GpuAddress word, std::int64_t value);
+    void signal(int ordered_event, GpuAddress word, std::int64_t value);
     // Of a word that holds `first` when the recording begins.
-    void wait(int moment, GpuAddress word, std::int64_t value, std::int64_t first, bool exactly);
+    void wait(int ordered_event, GpuAddress word, std::int64_t value, std::int64_t first, bool exactly);
 
   private:
-    using After = std::vector<std::int32_t>; // moments
+    using After = std::vector<std::int32_t>; // events
     static void check_size(const DriverCall& call, std::size_t bytes);
     int of_host(std::string name, std::vector<std::int32_t> after);
     void decode(const DriverCall& call);
@@ -91,14 +91,14 @@ class CallDecoder {
     void end_graph(const DriverCall& call);
     void mark(const DriverCall& call);
 
-    void touch_word(int moment, GpuAddress word) {
-        at(moment).words.push_back(footprint({stretch(word, sizeof(std::int64_t))}));
+    void touch_word(int ordered_event, GpuAddress word) {
+        at(ordered_event).words.push_back(footprint({stretch(word, sizeof(std::int64_t))}));
     }
 
     RecordedCalls& recorded_;
     SeenMemory& memory_;
     std::uint64_t here_; // the space of this process
-    RankMoments moments_;
+    RankEvents ordered_events_;
     std::vector<std::unique_ptr<KernelFamily>> families_;
     int run_ = -1, group_ = -1;
     std::int64_t ahead_ = 0;
@@ -110,10 +110,10 @@ class CallDecoder {
     std::vector<std::int32_t> host_, transfers_;
     std::map<GpuAddress, std::int64_t> counts_;
     std::set<std::pair<std::uint64_t, std::uint64_t>> known_; // words
-    std::set<std::uint64_t> told_;                            // blocks
+    std::set<std::uint64_t> listed_;                            // blocks
 };
 
-// That of messages between devices (carriers/mapped_messages).
+// That of messages between devices (transports/mapped_messages).
 std::unique_ptr<KernelFamily> family_of_messages(CallDecoder& decoder);
 
 } // namespace jali

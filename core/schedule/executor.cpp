@@ -2,7 +2,7 @@
 #include "device/timeline.hpp"
 #include "schedule/copy_and_reduce.hpp"
 #include "schedule/graph.hpp"
-#include "transport/patience.hpp"
+#include "transport/wait_loop.hpp"
 
 #include <algorithm>
 #include <exception>
@@ -16,7 +16,7 @@ namespace jali {
 namespace {
 
 // While there is something to do, one message is looked at for each step and for each so many bytes.
-constexpr std::size_t bytes_per_look = std::size_t{1} << 14;
+constexpr std::size_t bytes_per_check = std::size_t{1} << 14;
 constexpr std::int64_t least_wait = 1000; // ns that are worth a span
 
 Work bytes_only(std::size_t bytes) {
@@ -25,7 +25,7 @@ Work bytes_only(std::size_t bytes) {
 }
 
 Phase phase_of(const Step& step, Phase of_action) {
-    return step.mark.deed ? jali::phase_of(*step.mark.deed) : of_action;
+    return step.mark.role ? jali::phase_of(*step.mark.role) : of_action;
 }
 
 // Bytes that are read and written.
@@ -66,7 +66,7 @@ struct Executor::State {
             if (graph.waits_for()[k] == 0) first.push_back(k);
         }
         progress = [this] {
-            look(in_flight.size());
+            check(in_flight.size());
             while (!ready.empty() && ready.first() < graph.first_kernel()) run(ready.first());
         };
     }
@@ -93,7 +93,7 @@ struct Executor::State {
     std::vector<std::int32_t> open; // what each task still waits for
     NumberSet ready;
     std::vector<std::int32_t> in_flight; // messages
-    std::size_t next_look = 0;
+    std::size_t next_check = 0;
     int remaining = 0;
     std::vector<std::byte*> buffers;
     std::vector<Communicator*> transports, distinct;
@@ -103,16 +103,16 @@ struct Executor::State {
     bool computing = false;          // a kernel is under way
     bool busy = false;               // further down on this thread's stack
     std::exception_ptr error;        // of progress made while the thread waited for another schedule
-    Patience since_moved{std::numeric_limits<double>::infinity()}; // for tests without a wait
+    WaitLoop since_moved{std::numeric_limits<double>::infinity()}; // for tests without a wait
 
-    Communicator& carrier(int library) { return *transports[transports.size() == 1 ? 0 : library]; }
+    Communicator& transport_of_library(int library) { return *transports[transports.size() == 1 ? 0 : library]; }
     std::byte* at(const Region& region) { return buffers[region.buffer] + region.offset; }
 
     std::optional<Envelope> envelope(int message) const { return envelope_of(*tasks[message].step); }
-    Communicator& carrier_of(int message) {
+    Communicator& transport_of_message(int message) {
         if (transports.size() == 1) return *transports[0];
         const auto* whole = std::get_if<LibraryCollective>(&tasks[message].step->action);
-        return carrier(whole ? whole->library : envelope(message)->library);
+        return transport_of_library(whole ? whole->library : envelope(message)->library);
     }
 
     void happened(int task) {
@@ -125,18 +125,18 @@ struct Executor::State {
     }
 
     // Looks at some of the messages in flight, in turn. True if one has ended.
-    bool look(std::size_t at_most) {
+    bool check(std::size_t at_most) {
         bool moved = false;
         for (auto left = std::min(at_most, in_flight.size()); left > 0; --left) {
-            if (next_look >= in_flight.size()) next_look = 0;
-            const int message = in_flight[next_look];
-            if (!carrier_of(message).test(*requests[message])) {
-                ++next_look;
+            if (next_check >= in_flight.size()) next_check = 0;
+            const int message = in_flight[next_check];
+            if (!transport_of_message(message).test(*requests[message])) {
+                ++next_check;
                 continue;
             }
             requests[message].reset();
             if (!begun.empty()) note_message(message);
-            in_flight[next_look] = in_flight.back();
+            in_flight[next_check] = in_flight.back();
             in_flight.pop_back();
             ended(message);
             moved = true;
@@ -144,8 +144,8 @@ struct Executor::State {
         return moved;
     }
 
-    void look_after(std::size_t bytes) {
-        if (!in_flight.empty()) look(1 + bytes / bytes_per_look);
+    void check_after(std::size_t bytes) {
+        if (!in_flight.empty()) check(1 + bytes / bytes_per_check);
     }
 
     void start_messages() {
@@ -154,7 +154,7 @@ struct Executor::State {
 
     // After a block of a long copy or reduction.
     void breathe(std::size_t bytes) {
-        look_after(bytes);
+        check_after(bytes);
         start_messages();
     }
 
@@ -180,15 +180,15 @@ struct Executor::State {
         const Step& step = *tasks[task].step;
         const auto between = [this](std::size_t bytes) { breathe(bytes); };
         if (const auto* a = std::get_if<LibraryCollective>(&step.action)) {
-            requests[task] = a->begin(carrier(a->library), buffers);
+            requests[task] = a->begin(transport_of_library(a->library), buffers);
             started(task);
         } else if (task < graph.messages()) {
             // signals are messages of no bytes, which order what is before them with what is behind
             const auto [sends, signals, peer, tag, library] = *envelope(task);
             const Region where = region_of_message(step);
             std::byte* const data = signals ? nullptr : at(where);
-            requests[task] = sends ? carrier(library).send(data, where.bytes, peer, tag + first_tag)
-                                   : carrier(library).receive(data, where.bytes, peer, tag + first_tag);
+            requests[task] = sends ? transport_of_library(library).send(data, where.bytes, peer, tag + first_tag)
+                                   : transport_of_library(library).receive(data, where.bytes, peer, tag + first_tag);
             started(task);
         } else if (const auto* a = std::get_if<Copy>(&step.action)) {
             const HostSpan span(phase_of(step, Phase::copy), step.name, watched() ? work_of(*a) : Work{});
@@ -201,7 +201,7 @@ struct Executor::State {
                 bytes += std::min(bytes_per_block, spec.to.bytes);
             }
             ended(task);
-            look_after(bytes);
+            check_after(bytes);
         } else if (const auto* a = std::get_if<Reduce>(&step.action)) {
             const HostSpan span(phase_of(step, Phase::reduce), step.name, watched() ? work_of(*a) : Work{});
             std::size_t bytes = 0;
@@ -210,25 +210,25 @@ struct Executor::State {
                 bytes += std::min(bytes_per_block, spec.into.bytes) * spec.from.size();
             }
             ended(task);
-            look_after(bytes);
+            check_after(bytes);
         } else {
             computing = true; // with the pool, which does not nest
             std::get<Kernel>(step.action).body(tasks[task].part, buffers, &progress);
             computing = false;
             ended(task);
-            look_after(0);
+            check_after(0);
         }
     }
 
     void copy_by_threads(const CopySpec& spec) {
         const CopyBlocks blocks(spec, buffers);
-        const ThreadPool::Progress look_around = [this] { breathe(bytes_per_block); };
+        const ThreadPool::Progress check_around = [this] { breathe(bytes_per_block); };
         pool->parallel_for(
             0, static_cast<std::int64_t>(blocks.count), 1,
             [&](int, std::int64_t begin, std::int64_t end) {
                 for (auto block = begin; block < end; ++block) blocks.copy(static_cast<std::size_t>(block));
             },
-            &look_around);
+            &check_around);
     }
 
     void started(int message) {
@@ -246,7 +246,7 @@ struct Executor::State {
                 run(ready.first());
                 moved = true;
             }
-            if (!look(in_flight.size())) return moved;
+            if (!check(in_flight.size())) return moved;
             moved = true;
         }
     }
@@ -255,7 +255,7 @@ struct Executor::State {
     std::string describe_wait() {
         const int message = *std::min_element(in_flight.begin(), in_flight.end());
         const std::size_t bytes = region_of_message(*tasks[message].step).bytes;
-        const Communicator& transport = carrier_of(message);
+        const Communicator& transport = transport_of_message(message);
         std::string of_whom = " (a collective of its own with all ranks";
         if (const std::optional<Envelope> e = envelope(message))
             of_whom = std::string(e->signals ? " (signal" : " (message") + (e->sends ? " to" : " from") +
@@ -269,9 +269,9 @@ struct Executor::State {
     }
 
     // A rank whose program is over although a message of ours with it is under way, or -1.
-    int departed(double waited) {
+    int exited_rank(double waited) {
         for (int message : in_flight) {
-            Communicator& by = carrier_of(message);
+            Communicator& by = transport_of_message(message);
             const std::optional<Envelope> e = envelope(message);
             for (int rank = e ? e->peer : 0; rank < (e ? e->peer + 1 : by.size()); ++rank)
                 if (by.has_left(rank, waited)) return by.outermost(rank);
@@ -279,8 +279,8 @@ struct Executor::State {
         return -1;
     }
 
-    void give_up_if_alone(int gone) {
-        if (gone >= 0) throw RankFailure(gone, "its program ended while " + describe_wait());
+    void fail_if_alone(int exited) {
+        if (exited >= 0) throw RankFailure(exited, "its program ended while " + describe_wait());
         const bool alone = std::ranges::all_of(distinct, [](auto* t) { return t->size() == 1; });
         if (alone &&
             std::ranges::all_of(in_flight, [this](int message) { return envelope(message).has_value(); }))
@@ -332,31 +332,31 @@ struct Executor::State {
 
     void wait() {
         throw_kept();
-        Patience patience(watchdog_seconds());
+        WaitLoop wait_loop(watchdog_seconds());
         bool slept = false;
-        std::int64_t idle = 0, looked = 0; // since when, and when last, if somebody watches
+        std::int64_t idle = 0, checked = 0; // since when, and when last, if somebody watches
         for (unsigned rounds = 0; remaining > 0; ++rounds) {
             const bool ask = slept || rounds % 16 == 15; // who has left
             Communicator* const only = only_transport();
             const std::uint64_t seen = only ? only->events() : 0;
-            const int gone = ask ? departed(patience.waited()) : -1;
-            if (watched()) looked = Timeline::now();
+            const int exited = ask ? exited_rank(wait_loop.waited()) : -1;
+            if (watched()) checked = Timeline::now();
             const bool own = advance(true);
-            if (own && idle != 0) note_wait(std::exchange(idle, 0), looked);
+            if (own && idle != 0) note_wait(std::exchange(idle, 0), checked);
             if (remaining == 0) return;
-            if (own) patience.moved();
+            if (own) wait_loop.moved();
             if (own || advance_others()) {
                 rounds = 0;
                 slept = false;
                 continue;
             }
-            if (ask) give_up_if_alone(gone);
-            if (idle == 0) idle = looked;
+            if (ask) fail_if_alone(exited);
+            if (idle == 0) idle = checked;
             const auto describe = [this] { return describe_wait(); };
             // A rank that listens to several transports cannot sleep on one of them.
             const bool slept =
                 only ? only->rest(seen, rounds) : distinct[0]->Communicator::rest(seen, rounds);
-            slept ? patience.look_at_clock(describe) : patience.look(describe);
+            slept ? wait_loop.check_clock(describe) : wait_loop.check(describe);
         }
     }
 
@@ -367,12 +367,12 @@ struct Executor::State {
     bool test() {
         throw_kept();
         if (remaining == 0) return true;
-        const int gone = departed(since_moved.waited());
+        const int exited = exited_rank(since_moved.waited());
         if (advance(true)) {
             since_moved.moved();
         } else if (!advance_others()) {
-            give_up_if_alone(gone);
-            since_moved.look_at_clock([] { return std::string(); });
+            fail_if_alone(exited);
+            since_moved.check_clock([] { return std::string(); });
         }
         return remaining == 0;
     }

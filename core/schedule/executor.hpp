@@ -1,6 +1,6 @@
 // Runs a schedule on the host: whatever is ready runs, and what it enables runs next.
 //
-// One thread. Ready steps run in the order of their urgency (start receives, start sends, copy, reduce,
+// One thread. Ready steps run in the order of their priority (start receives, start sends, copy, reduce,
 // compute) and of the schedule; messages under way are tested in between, so that a chunk moves on when its
 // own inputs are there, and a kernel makes progress on messages between its blocks of work (it may start
 // some, too). A schedule that was started may be left alone and looked at again later (`test`). Several may

@@ -8,13 +8,13 @@ namespace jali {
 
 namespace {
 
-// The variant's alternatives stand in the order of their urgency.
-int urgency(const Step& step) {
+// The variant's alternatives stand in the order of their priority.
+int priority(const Step& step) {
     return static_cast<int>(step.action.index());
 }
 static_assert(std::is_same_v<std::variant_alternative_t<5, decltype(Step::action)>, Copy>);
 static_assert(std::is_same_v<std::variant_alternative_t<7, decltype(Step::action)>, Kernel>);
-constexpr int first_that_works = 5, kernel_urgency = 7;
+constexpr int first_that_works = 5, kernel_priority = 7;
 
 } // namespace
 
@@ -27,15 +27,15 @@ std::string quoted_name(const Schedule& schedule, const Port& port) {
 Graph::Graph(const Schedule& schedule) {
     const auto& steps = schedule.steps();
     std::vector<std::int32_t> first(steps.size()); // number of each step's part 0; its others follow
-    std::vector<std::int32_t> starts(kernel_urgency + 2, 0);
-    for (const Step& step : steps) starts[urgency(step) + 1] += static_cast<int>(step.parts.size());
+    std::vector<std::int32_t> starts(kernel_priority + 2, 0);
+    for (const Step& step : steps) starts[priority(step) + 1] += static_cast<int>(step.parts.size());
     std::partial_sum(starts.begin(), starts.end(), starts.begin());
     const int total = starts.back();
     messages_ = starts[first_that_works];
-    first_kernel_ = starts[kernel_urgency];
+    first_kernel_ = starts[kernel_priority];
     ports_.resize(total);
     for (std::size_t s = 0; s < steps.size(); ++s) {
-        auto& next = starts[urgency(steps[s])];
+        auto& next = starts[priority(steps[s])];
         first[s] = next;
         for (std::size_t p = 0; p < steps[s].parts.size(); ++p)
             ports_[next++] = {static_cast<int>(s), static_cast<int>(p)};

@@ -1,7 +1,7 @@
 // The parts of a schedule numbered through, with what follows what: shared by the checks and by whoever runs
 // schedules.
 //
-// Parts are numbered by urgency (start receives, wait, start sends, signal, begin a library's collectives,
+// Parts are numbered by priority (start receives, wait, start sends, signal, begin a library's collectives,
 // copy, reduce, compute) and, within it, by their place in the schedule: among the parts that are ready the
 // one with the smallest number runs first. Messages of one envelope (direction, peer, tag, library) start in
 // the order of the schedule, whenever they become ready, so that both ends count them alike.

@@ -37,9 +37,9 @@ class HappensBefore {
     HappensBefore() = default;
     // All nodes in an order that respects the edges.
     HappensBefore(std::span<const Neighbours::Edge> edges, std::span<const int> order)
-        : before_(order.size(), edges, true), place_(order.size()), chain_(order.size()),
+        : before_(order.size(), edges, true), index_(order.size()), chain_(order.size()),
           position_(order.size()), reached_(order.size()), seen_(order.size()) {
-        for (std::size_t k = 0; k < order.size(); ++k) place_[order[k]] = static_cast<int>(k);
+        for (std::size_t k = 0; k < order.size(); ++k) index_[order[k]] = static_cast<int>(k);
         std::vector<int> lengths;
         for (const int node : order) {
             std::vector<int>& mine = reached_[node];
@@ -66,12 +66,12 @@ class HappensBefore {
 
     // Asks one thread at a time.
     bool operator()(int a, int b) const {
-        if (place_[a] >= place_[b]) return false;
+        if (index_[a] >= index_[b]) return false;
         if (reached_.empty()) return found(a, b);
         const auto chain = static_cast<std::size_t>(chain_[a]);
         return chain < reached_[b].size() && reached_[b][chain] >= position_[a];
     }
-    int place(int node) const { return place_[node]; } // in the order
+    int index(int node) const { return index_[node]; } // in the order
 
   private:
     static constexpr std::size_t most_chains = 256;
@@ -85,7 +85,7 @@ class HappensBefore {
             stack_.pop_back();
             for (const int earlier : before_[node]) {
                 if (earlier == a) return true;
-                if (place_[earlier] < place_[a] || seen_[earlier] == search_) continue;
+                if (index_[earlier] < index_[a] || seen_[earlier] == search_) continue;
                 seen_[earlier] = search_;
                 stack_.push_back(earlier);
             }
@@ -94,7 +94,7 @@ class HappensBefore {
     }
 
     Neighbours before_;
-    std::vector<int> place_, chain_, position_;
+    std::vector<int> index_, chain_, position_;
     std::vector<std::vector<int>> reached_; // [node][chain]: the last position that is not after it; -1: none
     mutable std::vector<int> seen_, stack_;
     mutable int search_ = 0;

@@ -56,12 +56,12 @@ const Content& HeldContents::value(int rank, std::int32_t which) {
 }
 
 void HeldContents::fail(Fault kind, const std::string& what) const {
-    throw ScheduleError(words_.moment(ranks_[rank_], moment_) + what, kind, ranks_[rank_].rank, moment_);
+    throw ScheduleError(words_.event(ranks_[rank_], ordered_event_) + what, kind, ranks_[rank_].rank, ordered_event_);
 }
 
 void HeldContents::fail_unwritten(const Stretch& where, std::uint64_t hole) const {
-    fail(Fault::unwritten, " reads " + words_.place(where) + ", but nothing filled " +
-                               words_.place({where.space, hole, where.end}));
+    fail(Fault::unwritten, " reads " + words_.location(where) + ", but nothing filled " +
+                               words_.location({where.space, hole, where.end}));
 }
 
 std::string HeldContents::say(const Term& term, std::int64_t position) const {
@@ -131,7 +131,7 @@ void HeldContents::combine(const Combination& c, Source& source) {
         for (const auto& range : sources_[k]) {
             const std::int64_t begin = number(range.begin);
             if (begin % element != 0 || (begin + range.what.shift) % element != 0)
-                fail(Fault::bounds, " combines " + words_.place(from) + ", where no element begins at byte " +
+                fail(Fault::bounds, " combines " + words_.location(from) + ", where no element begins at byte " +
                                         std::to_string(from.begin + range.begin));
         }
     }
@@ -155,13 +155,13 @@ void HeldContents::expect(const Holding& e) {
     each(e.where, [&](std::uint64_t begin, std::uint64_t end, const Content& content) {
         if (content.symbol == 0) fail_unwritten(e.where, begin);
         const auto other = [&](const std::string& what) {
-            fail(Fault::contribution, " reads " + what + " (" + words_.place(e.where) + ")");
+            fail(Fault::contribution, " reads " + what + " (" + words_.location(e.where) + ")");
         };
         const Symbol& symbol = symbols_[content.symbol];
         if (symbol.how >= 0) other(say(content, begin) + ", which is combined");
         const Original& held = originals_[symbol.terms[0].buffer];
         const auto others = [&](const std::string& what) {
-            other(what + " where it expects others, from " + words_.moment(ranks_[held.of_rank], held.since));
+            other(what + " where it expects others, from " + words_.event(ranks_[held.of_rank], held.since));
         };
         if (held.label != e.label) others("another field, or older values,");
         const std::int64_t in_list = number(begin) + content.shift;
@@ -186,19 +186,19 @@ void HeldContents::expect(const ExpectedValue& e) {
     wanted.shift += e.shift - number(e.where.begin);
     each(e.where, [&](std::uint64_t begin, std::uint64_t end, const Content& content) {
         if (content != wanted)
-            fail(Fault::contribution, " finds in " + words_.place({e.where.space, begin, end}) +
+            fail(Fault::contribution, " finds in " + words_.location({e.where.space, begin, end}) +
                                           " (from the first on) " + say(content, begin) + " instead of " +
                                           say(wanted, begin) + say_difference(wanted, content, begin));
     });
 }
 
-void HeldContents::pass(int rank, int moment, Transfer* sends, Transfer* receives) {
+void HeldContents::pass(int rank, int event, Transfer* sends, Transfer* receives) {
     rank_ = rank;
-    moment_ = moment;
-    const Moment& m = ranks_[rank].moments[moment];
+    ordered_event_ = event;
+    const OrderedEvent& m = ranks_[rank].events[event];
     for (const Holding& e : m.expects) expect(e);
     for (const ExpectedValue& e : m.results) expect(e);
-    if (sends != nullptr) read(sends->from, sends->carried);
+    if (sends != nullptr) read(sends->from, sends->sent_values);
     // all of it as it is before anything is written
     std::size_t filled = 0;
     const auto next = [&]() -> Source& {
@@ -217,12 +217,12 @@ void HeldContents::pass(int rank, int moment, Transfer* sends, Transfer* receive
     for (const Move& one : m.moves) fill(one.to, filled_[filled++]);
     for (const Combination& c : m.combinations) fill(c.to, filled_[filled++]);
     if (receives != nullptr) {
-        fill(receives->to, receives->carried);
-        receives->carried = {};
+        fill(receives->to, receives->sent_values);
+        receives->sent_values = {};
     }
     for (const Holding& h : m.holds) {
         Content content =
-            original(rank, h.list, h.label, h.site_bytes, moment, static_cast<int>(&h - m.holds.data()));
+            original(rank, h.list, h.label, h.site_bytes, event, static_cast<int>(&h - m.holds.data()));
         content.shift += h.first * h.site_bytes - number(h.where.begin);
         const Range<Content> range{h.where.begin, h.where.end, content};
         contents_[h.where.space].replace(h.where.begin, h.where.end, {&range, 1});

@@ -1,7 +1,7 @@
-// What memory holds while moments come one after the other, in any order that is possible.
+// What memory holds while events come one after the other, in any order that is possible.
 #pragma once
 
-#include "schedule/moments.hpp"
+#include "schedule/ordered_events.hpp"
 #include "schedule/symbolic.hpp"
 
 #include <cstdint>
@@ -19,14 +19,14 @@ class HeldContents {
     // What a message carries.
     struct Transfer {
         Stretch from, to;
-        symbolic::Source carried;
+        symbolic::Source sent_values;
     };
-    HeldContents(std::span<const RankMoments> ranks, const ProofWords& words)
+    HeldContents(std::span<const RankEvents> ranks, const ProofWords& words)
         : ranks_(ranks), words_(words), values_(ranks.size()) {}
 
-    // The next moment of rank number `rank`; what it sends or receives. Throws ScheduleError where something
+    // The next event of rank number `rank`; what it sends or receives. Throws ScheduleError where something
     // else is held than it expects.
-    void pass(int rank, int moment, Transfer* sends, Transfer* receives);
+    void pass(int rank, int event, Transfer* sends, Transfer* receives);
 
   private:
     struct Original { // what a symbol without an operation stands for
@@ -34,7 +34,7 @@ class HeldContents {
         std::int32_t list = -1;
         std::uint64_t label = 0;
         std::int64_t site_bytes = 1;
-        int of_rank = 0, since = -1; // the first moment that held it, and
+        int of_rank = 0, since = -1; // the first event that held it, and
         int which = 0;               // as which of what it held
     };
     symbolic::Content original(int rank, std::int32_t list, std::uint64_t label, std::int64_t site_bytes,
@@ -57,9 +57,9 @@ class HeldContents {
     std::string say_difference(const symbolic::Content& expected, const symbolic::Content& found,
                                std::uint64_t position) const;
 
-    std::span<const RankMoments> ranks_;
+    std::span<const RankEvents> ranks_;
     const ProofWords& words_;
-    int rank_ = 0, moment_ = 0; // the one that passes
+    int rank_ = 0, ordered_event_ = 0; // the one that passes
     symbolic::Symbols symbols_;
     std::vector<Original> originals_;
     std::map<std::tuple<int, std::int32_t, std::uint64_t, std::int64_t>, int> numbers_; // of originals

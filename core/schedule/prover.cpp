@@ -1,7 +1,7 @@
-// The proof of moments: order first, then what memory holds.
+// The proof of events: order first, then what memory holds.
 #include "schedule/happens_before.hpp"
 #include "schedule/held_contents.hpp"
-#include "schedule/moments.hpp"
+#include "schedule/ordered_events.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -16,7 +16,7 @@ namespace {
 
 class Prover {
   public:
-    Prover(std::span<const RankMoments> ranks, const ProofWords& words) : ranks_(ranks), words_(words) {}
+    Prover(std::span<const RankEvents> ranks, const ProofWords& words) : ranks_(ranks), words_(words) {}
 
     void run() {
         number();
@@ -35,30 +35,30 @@ class Prover {
         check_order_of_signals();
         check_order_of_accesses();
         check_order_of_passages();
-        check_places();
+        check_occupancy();
         if (wrong) throw ScheduleError(*wrong);
     }
 
   private:
-    struct Place {
-        int rank, moment;
+    struct EventIndex {
+        int rank, event;
     };
-    const RankMoments& rank_of(int n) const { return ranks_[places_[n].rank]; }
-    const Moment& moment(int n) const { return rank_of(n).moments[places_[n].moment]; }
-    int number_of(int rank, int moment) const { return first_[rank] + moment; }
-    std::string name(int n) const { return words_.moment(rank_of(n), places_[n].moment); }
+    const RankEvents& rank_of(int n) const { return ranks_[nodes_[n].rank]; }
+    const OrderedEvent& event(int n) const { return rank_of(n).events[nodes_[n].event]; }
+    int number_of(int rank, int event) const { return first_[rank] + event; }
+    std::string name(int n) const { return words_.event(rank_of(n), nodes_[n].event); }
     void edge(int before, int after) { edges_.push_back({before, after}); }
     [[noreturn]] void fail(Fault kind, int n, const std::string& what) const {
-        throw ScheduleError(name(n) + what, kind, rank_of(n).rank, places_[n].moment);
+        throw ScheduleError(name(n) + what, kind, rank_of(n).rank, nodes_[n].event);
     }
 
     void number() {
         for (std::size_t r = 0; r < ranks_.size(); ++r) {
-            first_.push_back(static_cast<int>(places_.size()));
-            for (std::size_t m = 0; m < ranks_[r].moments.size(); ++m) {
-                for (const std::int32_t before : ranks_[r].moments[m].after)
-                    edge(first_[r] + before, static_cast<int>(places_.size()));
-                places_.push_back({static_cast<int>(r), static_cast<int>(m)});
+            first_.push_back(static_cast<int>(nodes_.size()));
+            for (std::size_t m = 0; m < ranks_[r].events.size(); ++m) {
+                for (const std::int32_t before : ranks_[r].events[m].after)
+                    edge(first_[r] + before, static_cast<int>(nodes_.size()));
+                nodes_.push_back({static_cast<int>(r), static_cast<int>(m)});
             }
         }
     }
@@ -81,8 +81,8 @@ class Prover {
         for (auto* ends : {&sends, &receives})
             std::stable_sort(ends->begin(), ends->end(),
                              [](const End& a, const End& b) { return a.key < b.key; });
-        sent_.assign(places_.size(), -1);
-        received_.assign(places_.size(), -1);
+        sent_.assign(nodes_.size(), -1);
+        received_.assign(nodes_.size(), -1);
         for (std::size_t k = 0; k < std::max(sends.size(), receives.size()); ++k) {
             const bool unmet_send =
                 k < sends.size() && (k == receives.size() || sends[k].key < receives[k].key);
@@ -93,7 +93,7 @@ class Prover {
                     return key;
                 };
                 const auto& [key, r, p] = unmet_send ? sends[k] : receives[k];
-                fail(Fault::message, number_of(r, p->moment),
+                fail(Fault::message, number_of(r, p->event),
                      std::string(unmet_send ? " sends " : " waits for ") + std::to_string(p->bytes) +
                          " bytes " + (unmet_send ? "to" : "from") + " rank " + std::to_string(p->peer) +
                          " with tag " + std::to_string(p->tag) + ", which does not " +
@@ -102,7 +102,7 @@ class Prover {
             }
             const auto& [key, s, send] = sends[k];
             const auto& [same_key, r, receive] = receives[k];
-            const int from = number_of(s, send->moment), to = number_of(r, receive->moment);
+            const int from = number_of(s, send->event), to = number_of(r, receive->event);
             if (send->bytes != receive->bytes)
                 fail(Fault::message, to,
                      " expects " + std::to_string(receive->bytes) + " bytes; " + name(from) + " sends " +
@@ -120,18 +120,18 @@ class Prover {
 
     void match_words() {
         std::map<std::pair<std::uint64_t, std::uint64_t>, std::map<std::int64_t, int>>
-            set; // word: value, moment
+            set; // word: value, event
         std::map<std::pair<std::uint64_t, std::uint64_t>, std::int64_t> first;
         std::map<std::pair<std::uint64_t, std::uint64_t>, std::int32_t> writers;
-        for (const RankMoments& rank : ranks_)
+        for (const RankEvents& rank : ranks_)
             for (const SignalWord& w : rank.words) {
                 first[{w.space, w.address}] = w.value;
                 if (w.writer >= 0) writers[{w.space, w.address}] = w.writer;
             }
-        for (std::size_t n = 0; n < places_.size(); ++n) {
-            for (const SignalWord& w : moment(static_cast<int>(n)).signals) {
+        for (std::size_t n = 0; n < nodes_.size(); ++n) {
+            for (const SignalWord& w : event(static_cast<int>(n)).signals) {
                 if (const auto writer = writers.find({w.space, w.address});
-                    writer != writers.end() && writer->second != ranks_[places_[n].rank].rank)
+                    writer != writers.end() && writer->second != ranks_[nodes_[n].rank].rank)
                     fail(Fault::message, static_cast<int>(n),
                          " sets a word that rank " + std::to_string(writer->second) + " alone may set");
                 const auto [found, fresh] = set[{w.space, w.address}].emplace(w.value, static_cast<int>(n));
@@ -140,8 +140,8 @@ class Prover {
                          " and " + name(found->second) + " both set a word to " + std::to_string(w.value));
             }
         }
-        for (std::size_t n = 0; n < places_.size(); ++n) {
-            for (const SignalWord& w : moment(static_cast<int>(n)).waits) {
+        for (std::size_t n = 0; n < nodes_.size(); ++n) {
+            for (const SignalWord& w : event(static_cast<int>(n)).waits) {
                 const auto key = std::pair(w.space, w.address);
                 if (const auto known = first.find(key);
                     known != first.end() && (w.exactly ? known->second == w.value : known->second >= w.value))
@@ -162,13 +162,13 @@ class Prover {
                 in_order_.push_back({at->second, std::next(at)->second});
     }
 
-    // All moments, in an order in which they can happen where sends wait for their receivers.
+    // All events, in an order in which they can happen where sends wait for their receivers.
     std::vector<int> sorted(std::span<const Neighbours::Edge> more, const std::string& trouble) const {
         auto edges = edges_;
         edges.insert(edges.end(), rendezvous_.begin(), rendezvous_.end());
         edges.insert(edges.end(), more.begin(), more.end());
-        const Neighbours followers(places_.size(), edges);
-        const auto n = static_cast<int>(places_.size());
+        const Neighbours followers(nodes_.size(), edges);
+        const auto n = static_cast<int>(nodes_.size());
         std::vector<int> missing(n, 0), order;
         order.reserve(n);
         for (const auto& [before, after] : edges) ++missing[after];
@@ -199,39 +199,39 @@ class Prover {
             }
         if (listed > most) circle += ", ... (" + std::to_string(listed) + " in the circle)";
         throw ScheduleError(trouble + "nothing can go on: " + circle + ", which waits for the first",
-                            Fault::deadlock, rank_of(at).rank, places_[at].moment);
+                            Fault::deadlock, rank_of(at).rank, nodes_[at].event);
     }
 
     // What finds no place while others wait begins after these have waited; there must be no circle either.
-    void check_places() const {
+    void check_occupancy() const {
         struct Launch {
-            LaunchPlaces places;
-            int first; // moment
+            LaunchOccupancy occupancy;
+            int first; // event
             std::vector<int> waits;
         };
         std::map<std::uint64_t, std::vector<Launch>> of_devices;
         for (std::size_t r = 0; r < ranks_.size(); ++r) {
             std::map<std::int32_t, Launch> mine;
-            for (std::size_t m = 0; m < ranks_[r].moments.size(); ++m) {
-                const Moment& at = ranks_[r].moments[m];
+            for (std::size_t m = 0; m < ranks_[r].events.size(); ++m) {
+                const OrderedEvent& at = ranks_[r].events[m];
                 if (at.launch < 0) continue;
                 const int n = number_of(static_cast<int>(r), static_cast<int>(m));
-                const LaunchPlaces& places = ranks_[r].launches[at.launch];
-                Launch& launch = mine.try_emplace(at.launch, Launch{places, n, {}}).first->second;
+                const LaunchOccupancy& occupancy = ranks_[r].launches[at.launch];
+                Launch& launch = mine.try_emplace(at.launch, Launch{occupancy, n, {}}).first->second;
                 const auto signals = signals_of_.find(n);
                 const auto comes_later = [&](int signal) { return !before_(signal, launch.first); };
                 if (signals == signals_of_.end() || std::ranges::none_of(signals->second, comes_later))
                     continue;
                 launch.waits.push_back(n);
-                if (places.resident > 0 && places.blocks > places.resident && places.ahead >= places.resident)
+                if (occupancy.resident > 0 && occupancy.blocks > occupancy.resident && occupancy.ahead >= occupancy.resident)
                     fail(Fault::deadlock, n,
                          " is of a launch whose blocks hold " +
-                             std::to_string(std::min(places.ahead, places.resident)) + " of the " +
-                             std::to_string(places.resident) + " places of its device while they wait, and " +
-                             std::to_string(places.blocks) + " blocks need one");
+                             std::to_string(std::min(occupancy.ahead, occupancy.resident)) + " of the " +
+                             std::to_string(occupancy.resident) + " places of its device while they wait, and " +
+                             std::to_string(occupancy.blocks) + " blocks need one");
             }
             for (const auto& [number, launch] : mine)
-                if (launch.places.resident > 0) of_devices[launch.places.device].push_back(launch);
+                if (launch.occupancy.resident > 0) of_devices[launch.occupancy.device].push_back(launch);
         }
         std::vector<Neighbours::Edge> more;
         std::string who;
@@ -248,22 +248,22 @@ class Prover {
                         std::int64_t blocks = 0;
                         for (const int n : other.waits)
                             if (n == wait || (beside(n, other) && !before_(n, wait) && !before_(wait, n)))
-                                blocks += moment(n).waiting > 0 ? moment(n).waiting : other.places.blocks;
-                        blocks = std::min({blocks, other.places.blocks, other.places.resident});
-                        all += static_cast<double>(blocks) / static_cast<double>(other.places.resident);
+                                blocks += event(n).waiting > 0 ? event(n).waiting : other.occupancy.blocks;
+                        blocks = std::min({blocks, other.occupancy.blocks, other.occupancy.resident});
+                        all += static_cast<double>(blocks) / static_cast<double>(other.occupancy.resident);
                     }
                     return all;
                 };
                 for (const Launch& other : launches) {
                     for (const int wait : other.waits) {
                         if (&other == &launch || !beside(wait, other) ||
-                            held(wait) <= 1 - 1 / static_cast<double>(launch.places.resident))
+                            held(wait) <= 1 - 1 / static_cast<double>(launch.occupancy.resident))
                             continue;
                         more.push_back({wait, launch.first});
                         if (who.empty())
                             who = "blocks that wait may hold all places of a device (" + name(wait) + ": " +
-                                  std::to_string(other.places.blocks) + " blocks, of which " +
-                                  std::to_string(other.places.resident) + " find one), and then ";
+                                  std::to_string(other.occupancy.blocks) + " blocks, of which " +
+                                  std::to_string(other.occupancy.resident) + " find one), and then ";
                     }
                 }
             }
@@ -282,7 +282,7 @@ class Prover {
         std::map<std::uint64_t, std::pair<int, std::int64_t>> said; // the first who says it, and what
         for (std::size_t r = 0; r < ranks_.size(); ++r)
             for (const Said& s : ranks_[r].said) {
-                const int n = number_of(static_cast<int>(r), s.moment);
+                const int n = number_of(static_cast<int>(r), s.event);
                 const auto [first, fresh] = said.emplace(s.about, std::pair(n, s.value));
                 if (first->second.second != s.value)
                     fail(Fault::structure, first->second.first,
@@ -307,7 +307,7 @@ class Prover {
             std::vector<std::uint64_t> ends;
         };
         std::map<std::pair<std::uint64_t, bool>, Extents> by_space; // and whether they are parts
-        for (const RankMoments& rank : ranks_)
+        for (const RankEvents& rank : ranks_)
             for (const MemoryExtent& m : rank.memory)
                 by_space[{m.where.space, m.part}].all.push_back({&m, rank.rank});
         for (auto& [space, extents] : by_space) {
@@ -338,11 +338,11 @@ class Prover {
             return ends;
         };
         for (std::size_t r = 0; r < ranks_.size(); ++r) {
-            std::vector<char> looked_at(ranks_[r].footprints.size(), 0);
-            for (std::size_t m = 0; m < ranks_[r].moments.size(); ++m) {
-                const Moment& at = ranks_[r].moments[m];
-                const auto look = [&](std::int32_t footprint, const char* verb) {
-                    if (std::exchange(looked_at[footprint], 1)) return;
+            std::vector<char> checked(ranks_[r].footprints.size(), 0);
+            for (std::size_t m = 0; m < ranks_[r].events.size(); ++m) {
+                const OrderedEvent& at = ranks_[r].events[m];
+                const auto check = [&](std::int32_t footprint, const char* verb) {
+                    if (std::exchange(checked[footprint], 1)) return;
                     for (const Stretch& s : ranks_[r].footprints[footprint]) {
                         std::string beyond = "where no rank has memory, at " + std::to_string(s.begin);
                         const auto part = find(s, true, beyond), block = find(s, false, beyond);
@@ -354,14 +354,14 @@ class Prover {
                                  beyond);
                     }
                 };
-                for (std::int32_t footprint : at.reads) look(footprint, "reads");
-                for (std::int32_t footprint : at.writes) look(footprint, "writes");
-                for (std::int32_t footprint : at.words) look(footprint, "looks for a word of");
+                for (std::int32_t footprint : at.reads) check(footprint, "reads");
+                for (std::int32_t footprint : at.writes) check(footprint, "writes");
+                for (std::int32_t footprint : at.words) check(footprint, "looks for a word of");
             }
         }
     }
 
-    // Who uses memory, from the first of these moments to the last; of what a moment moves or combines also
+    // Who uses memory, from the first of these events to the last; of what a moment moves or combines also
     // which of that, as it may do them in any order.
     struct Access {
         std::uint64_t space, begin, end;
@@ -371,9 +371,9 @@ class Prover {
     };
     void check_order_of_accesses() const {
         std::vector<Access> all, touched;
-        for (std::size_t n = 0; n < places_.size(); ++n) {
+        for (std::size_t n = 0; n < nodes_.size(); ++n) {
             const auto node = static_cast<int>(n);
-            const Moment& m = moment(node);
+            const OrderedEvent& m = event(node);
             const auto add = [&](std::int32_t footprint, bool writes) {
                 for (const Stretch& s : rank_of(node).footprints[footprint])
                     if (s.begin < s.end) all.push_back({s.space, s.begin, s.end, node, node, writes});
@@ -407,7 +407,7 @@ class Prover {
     }
 
     // In the order of their beginnings, each against those that have begun and not ended: `open`, in the
-    // order of their moments. Among these, what is ordered against its neighbours is so against all.
+    // order of their events. Among these, what is ordered against its neighbours is so against all.
     void sweep(std::vector<Access>& accesses) const {
         std::sort(accesses.begin(), accesses.end(), [](const Access& a, const Access& b) {
             return std::tie(a.space, a.begin) < std::tie(b.space, b.begin);
@@ -415,7 +415,7 @@ class Prover {
         std::vector<const Access*> open;
         std::uint64_t ends = 0; // the first of them
         const auto earlier = [&](const Access* a, const Access* b) {
-            return before_.place(a->first) < before_.place(b->first);
+            return before_.location(a->first) < before_.location(b->first);
         };
         for (const Access& a : accesses) {
             if (!open.empty() && (open[0]->space != a.space || ends <= a.begin)) {
@@ -446,28 +446,28 @@ class Prover {
         if (a.index >= 0) {
             const bool itself =
                 a.index == b.index && a.begin == b.begin && a.end == b.end && a.writes != b.writes;
-            if (!itself || static_cast<std::size_t>(a.index) < moment(a.first).moves.size())
+            if (!itself || static_cast<std::size_t>(a.index) < event(a.first).moves.size())
                 fail(Fault::race, a.first,
-                     ": a part of it writes what another reads or writes: " + words_.place(both));
+                     ": a part of it writes what another reads or writes: " + words_.location(both));
             return;
         }
         const bool same = a.first == b.first && a.last == a.first && b.last == b.first;
         if (same || before_(a.last, b.first) || before_(b.last, a.first)) return;
         const auto& [writer, other] = a.writes ? std::tie(a, b) : std::tie(b, a);
         fail(Fault::race, writer.first,
-             " writes " + words_.place(both) + ", which " + name(other.first) +
+             " writes " + words_.location(both) + ", which " + name(other.first) +
                  (other.writes ? " writes" : " reads") + ", and nothing orders them");
     }
 
     void follow_contents() {
         HeldContents held(ranks_, words_);
         const auto of = [&](int transfer) { return transfer < 0 ? nullptr : &transfers_[transfer]; };
-        for (int n : order_) held.pass(places_[n].rank, places_[n].moment, of(sent_[n]), of(received_[n]));
+        for (int n : order_) held.pass(nodes_[n].rank, nodes_[n].event, of(sent_[n]), of(received_[n]));
     }
 
-    std::span<const RankMoments> ranks_;
+    std::span<const RankEvents> ranks_;
     const ProofWords& words_;
-    std::vector<Place> places_;
+    std::vector<EventIndex> nodes_;
     std::vector<int> first_, order_;
     std::vector<Neighbours::Edge> edges_, rendezvous_, in_order_, in_turn_;
     HappensBefore before_;
@@ -478,20 +478,20 @@ class Prover {
 
 } // namespace
 
-std::string ProofWords::moment(const RankMoments& of, int moment) const {
-    return "'" + of.moments[moment].name + "' of rank " + std::to_string(of.rank);
+std::string ProofWords::event(const RankEvents& of, int event) const {
+    return "'" + of.events[event].name + "' of rank " + std::to_string(of.rank);
 }
 
-std::string ProofWords::place(const Stretch& where) const {
+std::string ProofWords::location(const Stretch& where) const {
     return std::to_string(where.end - where.begin) + " bytes at " + std::to_string(where.begin);
 }
 
-std::string ProofWords::held(const RankMoments& of, int moment, int n, std::int64_t number) const {
+std::string ProofWords::held(const RankEvents& of, int event, int n, std::int64_t number) const {
     return "byte " + std::to_string(number) + " of array " + std::to_string(n) + " that " +
-           this->moment(of, moment) + " held";
+           this->event(of, event) + " held";
 }
 
-void prove(std::span<const RankMoments> of_ranks, const ProofWords& words) {
+void prove(std::span<const RankEvents> of_ranks, const ProofWords& words) {
     Prover(of_ranks, words).run();
 }
 

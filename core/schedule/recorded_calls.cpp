@@ -1,7 +1,7 @@
 #include "schedule/recorded_calls.hpp"
 
 #include "schedule/call_decoder.hpp"
-#include "schedule/scheduled_moments.hpp"
+#include "schedule/scheduled_events.hpp"
 
 #include <iterator>
 #include <map>
@@ -37,7 +37,7 @@ std::optional<MemoryBlock> SeenMemory::block_at(std::uint64_t address) {
     return block;
 }
 
-void RecordedCalls::look() {
+void RecordedCalls::read_memory() {
     try {
         decode();
     } catch (const ScheduleError&) { // who decodes it again hears the same, and tells the other ranks
@@ -70,7 +70,7 @@ void record_runs(RecordedCalls& into, const std::shared_ptr<Gpu>& gpu, int rank,
         gpu->synchronize();
         meet();
         into.calls = std::move(record.calls);
-        into.look();
+        into.read_memory();
         meet();
     }
     into.memory.close();
@@ -80,7 +80,7 @@ void check_together(RecordedCalls& mine, Communicator& communicator) {
     prove_together(communicator, [&] { return mine.decode(); });
 }
 
-RankMoments RecordedCalls::decode() {
+RankEvents RecordedCalls::decode() {
     return CallDecoder(*this).run();
 }
 

@@ -9,7 +9,7 @@
 #include "device/driver_record.hpp"
 #include "device/gpu.hpp"
 #include "device/memory_blocks.hpp"
-#include "schedule/moments.hpp"
+#include "schedule/ordered_events.hpp"
 #include "transport/communicator.hpp"
 
 #include <cstdint>
@@ -51,8 +51,8 @@ class KernelFamily {
     virtual ~KernelFamily() = default;
     // False: it is none of these.
     virtual bool launch(const DriverCall& call) = 0;
-    // A run begins or ends at this moment; adds what nobody may touch beyond it.
-    virtual void mark(bool /*begins*/, int /*moment*/, std::vector<Stretch>& /*touched*/) {}
+    // A run begins or ends at this event; adds what nobody may touch beyond it.
+    virtual void mark(bool /*begins*/, int /*event*/, std::vector<Stretch>& /*touched*/) {}
 };
 
 // What runs were recorded of.
@@ -65,7 +65,7 @@ class RecordedSubject {
 };
 
 // An array that messages carry to another rank, or that they fill, in every run.
-struct CarriedArray {
+struct MessageArray {
     std::uint64_t address = 0, bytes = 0;
     std::uint64_t label = 0; // the same at both ends, another for every message
     bool sends = false;
@@ -75,14 +75,14 @@ struct CarriedArray {
 struct RecordedCalls {
     int rank = 0;
     std::shared_ptr<const RecordedSubject> subject; // null: of messages alone
-    std::vector<CarriedArray> arrays;
+    std::vector<MessageArray> arrays;
     std::vector<DriverCall> calls;
     SeenMemory memory{nullptr};
     std::map<GpuAddress, int> writers; // of words of signal pads that were looked at: who alone may set them
 
     // Throws ScheduleError for calls that are wrong by themselves or cannot be decoded.
-    RankMoments decode();
-    void look();                  // at all memory that decoding needs, as it is now
+    RankEvents decode();
+    void read_memory();                  // at all memory that decoding needs, as it is now
     std::string describe() const; // a line for each call
 };
 

@@ -58,8 +58,8 @@ inline std::uint16_t narrow_fp16(float wide) {
     return static_cast<std::uint16_t>(value | sign);
 }
 
-inline float widen_bf16(std::uint16_t brain) {
-    return bits_as<float>(static_cast<std::uint32_t>(brain) << 16);
+inline float widen_bf16(std::uint16_t encoded) {
+    return bits_as<float>(static_cast<std::uint32_t>(encoded) << 16);
 }
 
 // To nearest, ties to even; a NaN stays one.
@@ -91,7 +91,7 @@ struct Half {
     static Stored narrow(Value x) { return narrow_fp16(x); }
 };
 
-struct Brain {
+struct Bfloat16 {
     using Stored = std::uint16_t;
     using Value = float;
     static Value widen(Stored x) { return widen_bf16(x); }
@@ -385,7 +385,7 @@ constexpr ReduceTable make_reduce_table() {
     set_integer<std::uint32_t>(table, DataType::uint32);
     set_integer<std::uint64_t>(table, DataType::uint64);
     set_float<Half>(table, DataType::fp16);
-    set_float<Brain>(table, DataType::bf16);
+    set_float<Bfloat16>(table, DataType::bf16);
     set_float<Plain<float>>(table, DataType::fp32);
     set_float<Plain<double>>(table, DataType::fp64);
     set_complex<Plain<Complex<float>>>(table, DataType::complex64);

@@ -208,7 +208,7 @@ class Checker : public Form {
     }
 
   private:
-    std::string name_at(int place) const { return name(graph_.port(graph_.order()[place])); }
+    std::string name_at(int index) const { return name(graph_.port(graph_.order()[index])); }
 
     // Goes through one order in which the parts may run and remembers for all bytes who touched them last.
     // Where every reader certainly follows the last writer, and every writer the last writer and the readers
@@ -262,8 +262,8 @@ class Checker : public Form {
     void prove_claims() const {
         constexpr int width = 4096;
         const int n = graph_.size();
-        std::vector<int> place(n);
-        for (int i = 0; i < n; ++i) place[graph_.order()[i]] = i;
+        std::vector<int> index(n);
+        for (int i = 0; i < n; ++i) index[graph_.order()[i]] = i;
         auto claim = claims_.begin();
         std::vector<std::uint64_t> before;
         while (claim != claims_.end()) {
@@ -273,7 +273,7 @@ class Checker : public Form {
             for (int i = base; i < n; ++i) {
                 const std::uint64_t* mine = &before[static_cast<std::size_t>(i - base) * used];
                 for (int follower : graph_.followers(graph_.order()[i])) {
-                    std::uint64_t* theirs = &before[static_cast<std::size_t>(place[follower] - base) * used];
+                    std::uint64_t* theirs = &before[static_cast<std::size_t>(index[follower] - base) * used];
                     for (int w = 0; w < used; ++w) theirs[w] |= mine[w];
                     if (i - base < columns) theirs[(i - base) / 64] |= std::uint64_t{1} << ((i - base) % 64);
                 }

@@ -11,7 +11,7 @@
 // (core/collective) are built on top.
 #pragma once
 
-#include "schedule/deed.hpp"
+#include "schedule/step_role.hpp"
 #include "schedule/element.hpp"
 
 #include <compare>
@@ -97,7 +97,7 @@ struct Wait {
 // order. It ends as a message does. Nothing is known of how it does it: of one rank's memory alone.
 struct LibraryCollective {
     using Begin =
-        std::function<std::unique_ptr<Request>(Communicator& carrier, std::span<std::byte* const> buffers)>;
+        std::function<std::unique_ptr<Request>(Communicator& communicator, std::span<std::byte* const> buffers)>;
     Begin begin;
     std::vector<Region> reads, writes;
     int library = 0;
@@ -146,7 +146,7 @@ struct Part {
 // of the pipeline, and the level of the hierarchy that its message crosses. -1: nowhere.
 struct Mark {
     int stage = -1, chunk = -1, level = -1;
-    std::optional<Deed> deed{}; // what it is there for, in fusions and profiles; none: its action says all
+    std::optional<StepRole> role{}; // what it is there for, in fusions and profiles; none: its action says all
 };
 
 struct Step {

@@ -43,12 +43,12 @@ std::size_t read(const Contents& from, std::size_t begin, std::size_t bytes, Sou
 }
 
 void write(Contents& to, std::size_t begin, std::size_t bytes, const Source& source) {
-    thread_local Source placed; // kept for its memory
-    placed.clear();
+    thread_local Source shifted; // kept for its memory
+    shifted.clear();
     for (const auto& [first, last, what] : source)
-        placed.push_back(
+        shifted.push_back(
             {first + begin, last + begin, {what.symbol, what.shift - static_cast<std::int64_t>(begin)}});
-    to.replace(begin, begin + bytes, placed);
+    to.replace(begin, begin + bytes, shifted);
 }
 
 int Symbols::number(Symbol symbol) {

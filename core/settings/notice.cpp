@@ -28,11 +28,11 @@ void set_warner(std::function<void(const std::string&)> other) {
     warner() = std::move(other);
 }
 
-void tell_once(const std::string& words) {
+void report_once(const std::string& words) {
     static std::mutex mutex;
-    static std::set<std::string> told;
+    static std::set<std::string> reported;
     std::lock_guard lock(mutex);
-    if (told.insert(words).second) std::fprintf(stderr, "jali: %s\n", words.c_str());
+    if (reported.insert(words).second) std::fprintf(stderr, "jali: %s\n", words.c_str());
 }
 
 } // namespace jali

@@ -7,7 +7,7 @@
 namespace jali {
 
 // "jali: " and these words, once in a process however often it is said.
-void tell_once(const std::string& words);
+void report_once(const std::string& words);
 
 // That something was wrong and has been put right: "jali: " and these words on stderr, or what Python makes
 // of them. May throw what that throws.

@@ -30,7 +30,7 @@ constexpr Removed removed[] = {
     {"JALI_HALO_OFF", "jali.tune.experiment(halo_off=...) or `jali bench halo`"},
     {"JALI_GPU_TILE", "jali.tune.experiment(device_tile=...)"},
     {"JALI_DEVICE_QUEUES", "jali.tune.experiment(device_queues=...)"},
-    {"JALI_DEVICE_CARRIER", "jali.tune.experiment(device_carrier=...)"},
+    {"JALI_DEVICE_CARRIER", "jali.tune.experiment(device_transport=...)"},
     {"JALI_PEER_PUT", "transport=... at the sender, or jali.tune.experiment(message_transport=...)"},
 };
 

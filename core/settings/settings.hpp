@@ -56,7 +56,7 @@ struct Settings {
     std::string device_tile;   // in which sites of GPUs are stored: "8,4,4,2"
     std::string device_tables; // of neighbours on GPUs: "codes" or "entries"
     std::string device_queues;
-    std::string device_carrier;
+    std::string device_transport;
     std::string message_transport;
     bool prove_launches = false; // before their first run, without comparing calls of ranks
 };

@@ -293,7 +293,7 @@ std::vector<SettingSpec> table() {
         "`codes` where neighbours are small", "how tables of neighbours are kept on GPUs", "tuning.md");
     add(&S::device_queues, "device_queues", "", anything("sizes like channels=32,slot_bytes=65536"),
         "by ranks", "sizes of the queues of collectives between GPUs, the same on all ranks", "tuning.md");
-    add(&S::device_carrier, "device_carrier", "", one_of({}),
+    add(&S::device_transport, "device_transport", "", one_of({}),
         "`remote-write` where devices reach each other's memory",
         "who carries the messages of collectives between GPUs", "tuning.md");
     add(&S::message_transport, "message_transport", "", one_of({}), "by size",

@@ -1,5 +1,5 @@
 #include "transport/abort_watch.hpp"
-#include "transport/patience.hpp"
+#include "transport/wait_loop.hpp"
 
 #include <cstring>
 #include <iterator>
@@ -23,28 +23,28 @@ constexpr auto time_to_report = std::chrono::seconds(1); // a wait looks at the 
 } // namespace
 
 AbortWatch::AbortWatch(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator,
-                       std::string waiting, std::function<std::string(const SignalReport&)> told)
+                       std::string waiting, std::function<std::string(const SignalReport&)> describe)
     : gpu_(std::move(gpu)), communicator_(std::move(communicator)), waits_(DeviceWaits::of(*communicator_)),
-      told_(std::move(told)), pending_(gpu_, false) {
+      describe_(std::move(describe)), pending_(gpu_, false) {
     page_ = gpu_->allocate_pinned(page_bytes, "peer counters");
     std::memset(page_.data(), 0, page_bytes);
     gpu_->set_while_waiting(this, [this, waiting = std::move(waiting),
-                                   patience = Patience(watchdog_seconds()),
-                                   passed = std::uint64_t{0}](unsigned looks) mutable {
-        if (looks == 0) patience.moved();
-        if (looks % 64 != 63) return pause_core();
+                                   wait_loop = WaitLoop(watchdog_seconds()),
+                                   passed = std::uint64_t{0}](unsigned checks) mutable {
+        if (checks == 0) wait_loop.moved();
+        if (checks % 64 != 63) return pause_core();
         record_noted();
         if (over_ || (!in_graph_ && pending_.reached())) return; // nothing of ours is waited for
         try {
             communicator_->check();
             if (const std::uint64_t now = gpu_->progress().passed(); now != std::exchange(passed, now))
-                patience.moved();
-            patience.look_at_clock([&] {
+                wait_loop.moved();
+            wait_loop.check_clock([&] {
                 const std::string known = reports();
                 return "rank " + std::to_string(communicator_->rank()) + " " + waiting +
                        (known.empty() ? "" : " (it " + known + ")");
             });
-            waits_->look(patience.waited(), [&] {
+            waits_->observe(wait_loop.waited(), [&] {
                 const std::string known = reports(), runs = gpu_->progress().ahead();
                 return runs + (runs.empty() || known.empty() ? "" : "; it ") + known;
             });
@@ -74,7 +74,7 @@ std::string AbortWatch::reports() const {
         const std::int64_t word = page[first_report + 2 * k], what = page[first_report + 2 * k + 1];
         const auto kernel = static_cast<std::size_t>(what >> epoch_bits);
         if (what <= 0 || kernel >= std::size(kernels)) continue;
-        const std::string text = told_(
+        const std::string text = describe_(
             {static_cast<GpuAddress>(word), what & ((std::int64_t{1} << epoch_bits) - 1), kernels[kernel]});
         if (!text.empty()) return text;
     }

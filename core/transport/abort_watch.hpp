@@ -32,7 +32,7 @@ class AbortWatch {
     // Collective. `waiting` is what a rank says it did when it has waited for too long; `told` is a report in
     // words, empty where it is of no word that the owner knows.
     AbortWatch(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator, std::string waiting,
-               std::function<std::string(const SignalReport&)> told);
+               std::function<std::string(const SignalReport&)> describe);
     ~AbortWatch();
     AbortWatch(const AbortWatch&) = delete;
 
@@ -55,7 +55,7 @@ class AbortWatch {
     std::shared_ptr<Gpu> gpu_;
     std::shared_ptr<Communicator> communicator_;
     std::shared_ptr<DeviceWaits> waits_;
-    std::function<std::string(const SignalReport&)> told_;
+    std::function<std::string(const SignalReport&)> describe_;
     GpuEvent pending_;
     bool noted_ = false; // there is work on the device's own stream that is not behind `pending_` yet
     std::uint64_t noted_at_ = 0;

@@ -35,7 +35,7 @@ std::string Call::text() const {
     return "a call of another kind";
 }
 
-std::string parted(const Call& mine, int rank, const Call& theirs, int other, int ranks) {
+std::string mismatch_text(const Call& mine, int rank, const Call& theirs, int other, int ranks) {
     const bool same = mine.number == theirs.number;
     const auto number = [](const Call& call) { return " (its call " + std::to_string(call.number) + ")"; };
     return "ranks have parted: rank " + std::to_string(rank) + " came to " + mine.text() +

@@ -26,6 +26,6 @@ struct Call {
 };
 
 // "ranks have parted: rank 0 came to a barrier, rank 1 to a sum of 3 numbers (call 7 of these 2 ranks)"
-std::string parted(const Call& mine, int rank, const Call& theirs, int other, int ranks);
+std::string mismatch_text(const Call& mine, int rank, const Call& theirs, int other, int ranks);
 
 } // namespace jali

@@ -3,7 +3,7 @@
 #include "device/timeline.hpp"
 #include "transport/peer_memory.hpp"
 
-#include "transport/patience.hpp"
+#include "transport/wait_loop.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -90,34 +90,34 @@ CclGroup::CclGroup(std::shared_ptr<Communicator> control, std::shared_ptr<Gpu> g
         const int result = api_->get_id(&id);
         if (result != ccl_success) error = "no id for a group: " + api_->text_of(result, nullptr);
     }
-    std::vector<std::byte> told(sizeof id + error.size());
-    std::memcpy(told.data(), &id, sizeof id);
-    std::memcpy(told.data() + sizeof id, error.data(), error.size());
-    told = control_->broadcast(told, 0, "making a group of GPUs");
-    if (told.size() < sizeof id) check_bytes(told, sizeof id, 0, "making a group of GPUs");
-    std::memcpy(&id, told.data(), sizeof id);
-    error.assign(reinterpret_cast<const char*>(told.data()) + sizeof id, told.size() - sizeof id);
+    std::vector<std::byte> reported(sizeof id + error.size());
+    std::memcpy(reported.data(), &id, sizeof id);
+    std::memcpy(reported.data() + sizeof id, error.data(), error.size());
+    reported = control_->broadcast(reported, 0, "making a group of GPUs");
+    if (reported.size() < sizeof id) check_bytes(reported, sizeof id, 0, "making a group of GPUs");
+    std::memcpy(&id, reported.data(), sizeof id);
+    error.assign(reinterpret_cast<const char*>(reported.data()) + sizeof id, reported.size() - sizeof id);
     if (!error.empty()) throw GpuError(std::string(api_->name()) + " on rank 0 gives " + error);
 
     // The call may outlive a wait that was given up, so what it writes to is its own.
     auto made = std::make_shared<CclHandle>(nullptr);
     const std::string what = "making a group of " + std::to_string(size()) + " GPUs";
-    const int result = patiently(what, [api = api_, made, id, ranks = size(), rank = rank()] {
+    const int result = with_timeout(what, [api = api_, made, id, ranks = size(), rank = rank()] {
         return api->init_rank(made.get(), ranks, id, rank);
     });
     comm_ = *made;
     settle(result, what);
     waits_ = DeviceWaits::of(*control_);
-    gpu_->set_while_waiting(this, [this, patience = Patience(limit_),
-                                   passed = std::uint64_t{0}](unsigned looks) mutable {
-        if (looks == 0) patience.moved();
-        if (comm_ == nullptr || looks % 64 != 63) return pause_core();
+    gpu_->set_while_waiting(this, [this, wait_loop = WaitLoop(limit_),
+                                   passed = std::uint64_t{0}](unsigned checks) mutable {
+        if (checks == 0) wait_loop.moved();
+        if (comm_ == nullptr || checks % 64 != 63) return pause_core();
         guard("the device", [&] {
             check();
             if (const std::uint64_t now = gpu_->progress().passed(); now != std::exchange(passed, now))
-                patience.moved();
-            patience.look_at_clock([] { return "waiting for the device, where other ranks may be missing"; });
-            waits_->look(patience.waited(), [this] { return gpu_->progress().ahead(); });
+                wait_loop.moved();
+            wait_loop.check_clock([] { return "waiting for the device, where other ranks may be missing"; });
+            waits_->observe(wait_loop.waited(), [this] { return gpu_->progress().ahead(); });
         });
     });
 }
@@ -146,7 +146,7 @@ void CclGroup::agree(const std::string& library) {
         put(mine.error, error.what());
     }
     const auto all = gather_values(*control_, mine, "making a group of GPUs");
-    const std::string crowd = DevicePlaces::crowded(*gpu_, *control_);
+    const std::string crowd = RankDevices::crowded(*gpu_, *control_);
     if (mine.error[0] != '\0') throw GpuError(mine.error);
     check_agreement(all, api_, crowd);
     with_handles_ = std::ranges::all_of(all, [](const Introduction& each) { return each.with_handles != 0; });
@@ -220,7 +220,7 @@ std::string CclGroup::here() const {
 
 namespace {
 
-struct SharedGroup : Belonging {
+struct SharedGroup : GroupResource {
     std::shared_ptr<CclGroup> group;
     std::string trouble;
     void end() noexcept override {
@@ -230,8 +230,8 @@ struct SharedGroup : Belonging {
 
 const SharedGroup& shared_by(Communicator& ranks, const std::shared_ptr<Gpu>& gpu,
                              const std::string& library) {
-    auto& place = ranks.belongings[gpu->vendor().ccl.title + " on device " + std::to_string(gpu->ordinal())];
-    if (!place) {
+    auto& resource = ranks.resources[gpu->vendor().ccl.title + " on device " + std::to_string(gpu->ordinal())];
+    if (!resource) {
         auto made = std::make_shared<SharedGroup>();
         try {
             // over messages of its own, which does not keep `ranks` alive
@@ -239,9 +239,9 @@ const SharedGroup& shared_by(Communicator& ranks, const std::shared_ptr<Gpu>& gp
         } catch (const GpuError& error) {
             made->trouble = error.what();
         }
-        place = made;
+        resource = made;
     }
-    return static_cast<const SharedGroup&>(*place);
+    return static_cast<const SharedGroup&>(*resource);
 }
 
 } // namespace
@@ -261,19 +261,19 @@ std::string CclGroup::why_not(Communicator& ranks, const std::shared_ptr<Gpu>& g
 
 template <class Done>
 void CclGroup::await(const std::string& what, Done&& done) {
-    Patience patience(limit_);
+    WaitLoop wait_loop(limit_);
     guard(what, [&] {
         while (!done()) {
             control_->check();
-            patience.look_at_clock([&] { return "waiting for " + what; });
+            wait_loop.check_clock([&] { return "waiting for " + what; });
         }
     });
 }
 
-template <class Look>
-void CclGroup::guard(const std::string& what, Look&& look) {
+template <class Observe>
+void CclGroup::guard(const std::string& what, Observe&& observe) {
     try {
-        look();
+        observe();
     } catch (const TransportError& error) {
         give_up(error.what());
     } catch (const RankFailure& failure) {
@@ -291,7 +291,7 @@ void CclGroup::guard(const std::string& what, Look&& look) {
     }
 }
 
-int CclGroup::patiently(const std::string& what, std::function<int()> call) {
+int CclGroup::with_timeout(const std::string& what, std::function<int()> call) {
     auto answer = std::make_shared<std::promise<int>>();
     std::future<int> result = answer->get_future();
     std::thread([gpu = gpu_, call = std::move(call), answer] {
@@ -350,7 +350,7 @@ void CclGroup::wait(const GpuEvent& event, const std::string& what) {
         const auto now = std::chrono::steady_clock::now();
         if (const std::uint64_t more = gpu_->progress().passed(); more != std::exchange(passed, more))
             moved = now;
-        waits_->look(std::chrono::duration<double>(now - moved).count(),
+        waits_->observe(std::chrono::duration<double>(now - moved).count(),
                      [&] { return what + ", " + gpu_->progress().ahead(); });
         control_->Communicator::rest(0, rounds++); // not the transport's own: no message will wake us
         return false;
@@ -415,7 +415,7 @@ std::shared_ptr<GpuMemory> CclGroup::symmetric(std::size_t bytes) {
                 std::string(reinterpret_cast<const char*>(troubles[rank].data()), troubles[rank].size()));
 
     auto handle = std::make_shared<CclWindow>(nullptr); // may outlive a wait that was given up
-    settle(patiently(what,
+    settle(with_timeout(what,
                      [api = api_, comm = comm_, memory, handle] {
                          return api->window_register(comm, reinterpret_cast<void*>(memory->address()),
                                                      memory->size(), handle.get(), ccl_symmetric);
@@ -439,7 +439,7 @@ void CclGroup::deregister(const std::vector<char>& which) {
     const std::string what = "giving up symmetric memory";
     const CurrentGpu current(*gpu_);
     synchronize(what, gpu_->stream());
-    patiently(what, [gpu = gpu_] { return gpu->api().context_synchronize(); }); // whatever the stream
+    with_timeout(what, [gpu = gpu_] { return gpu->api().context_synchronize(); }); // whatever the stream
     control_->barrier(what);                                                    // nobody reads it any more
     std::vector<Window> left;
     for (std::size_t k = 0; k < windows_.size(); ++k) {
@@ -597,7 +597,7 @@ void CclGroup::issue(std::vector<CclCall> calls) {
     };
     std::optional<DeviceSpan> span;
     if (watched()) span.emplace(*gpu_, stream, Phase::collective, std::string(api_->name()) + " " + what);
-    settle(connected ? run() : patiently(what, run), what);
+    settle(connected ? run() : with_timeout(what, run), what);
     if (is_noted) gpu_->note_progress(stream, words);
 }
 

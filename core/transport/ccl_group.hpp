@@ -13,7 +13,7 @@
 // waits for the kernel; graphs: unless NCCL_GRAPH_MIXING_SUPPORT is 0), so that no events of ours are needed.
 // An operation is issued by one host thread at a time.
 //
-// The host waits with wait() or synchronize(), which listen for failures of all ranks and lose patience after
+// The host waits with wait() or synchronize(), which listen for failures of all ranks and lose wait loop after
 // the watchdog's time; so does Gpu::synchronize() while there is a group on the device. A bare wait of the
 // driver would not end when another rank has gone. Calls in which the library connects to others for the
 // first time are watched in the same way. After an error the library's communicator is aborted and of no more
@@ -135,11 +135,11 @@ class CclGroup {
     void note(const std::vector<CclCall>& calls) const; // for who records calls
     bool met_before(const CclCall& call);
     void settle(int error, const std::string& what);
-    int patiently(const std::string& what, std::function<int()> call);
+    int with_timeout(const std::string& what, std::function<int()> call);
     template <class Done>
     void await(const std::string& what, Done&& done); // done(): looks, may rest, true at the end
-    template <class Look>
-    void guard(const std::string& what, Look&& look); // gives up where it throws
+    template <class Observe>
+    void guard(const std::string& what, Observe&& observe); // gives up where it throws
     void deregister(const std::vector<char>& which);
     [[noreturn]] void give_up(const std::string& cause);
     void abandon() noexcept;

@@ -1,7 +1,7 @@
 // Starts of messages between devices, proved to be in order by the ranks that they connect.
 #include "schedule/first_run.hpp"
 #include "schedule/recorded_calls.hpp"
-#include "schedule/scheduled_moments.hpp"
+#include "schedule/scheduled_events.hpp"
 #include "transport/connected_ranks.hpp"
 #include "transport/device_messages.hpp"
 
@@ -49,7 +49,7 @@ void DeviceMessages::check(std::span<DeviceMessage* const> messages) {
 
 void DeviceMessages::check(std::span<DeviceMessage* const> messages, const ConnectedRanks& ranks) {
     RecordedCalls mine = record(messages, ranks);
-    prove_told(ranks.tell(told_moments([&] { return mine.decode(); })));
+    prove_reported(ranks.gather(reported_events([&] { return mine.decode(); })));
 }
 
 RecordedCalls DeviceMessages::record(std::span<DeviceMessage* const> messages) {

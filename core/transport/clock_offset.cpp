@@ -59,9 +59,9 @@ std::vector<ClockOffset> clock_offsets(Communicator& ranks) {
         if (communicator.rank() == 0) offsets[other] = compare(communicator, other);
         if (communicator.rank() == other) answer(communicator);
     }
-    const auto told = communicator.broadcast(std::as_bytes(std::span(offsets)), 0, "comparing clocks");
-    check_bytes(told, offsets.size() * sizeof offsets[0], 0, "comparing clocks");
-    std::memcpy(offsets.data(), told.data(), told.size());
+    const auto reported = communicator.broadcast(std::as_bytes(std::span(offsets)), 0, "comparing clocks");
+    check_bytes(reported, offsets.size() * sizeof offsets[0], 0, "comparing clocks");
+    std::memcpy(offsets.data(), reported.data(), reported.size());
     return offsets;
 }
 

@@ -23,7 +23,7 @@ void Communicator::check_size(std::size_t bytes, std::size_t came, bool may_be_s
                          ", but " + std::to_string(came) + " came");
 }
 
-std::string first_told(Communicator& communicator, const std::string& mine, std::string_view what) {
+std::string first_reported(Communicator& communicator, const std::string& mine, std::string_view what) {
     for (const auto& bytes : communicator.all_gather(std::as_bytes(std::span(mine)), what))
         if (!bytes.empty()) return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
     return "";

@@ -48,10 +48,10 @@ class Request {
     virtual ~Request() = default;
 };
 
-// Something that was made with all ranks of a group (see Communicator::belongings).
-class Belonging {
+// Something that was made with all ranks of a group (see Communicator::resources).
+class GroupResource {
   public:
-    virtual ~Belonging() = default;
+    virtual ~GroupResource() = default;
     virtual void end() noexcept {} // by all ranks, while they can still speak with each other
 };
 
@@ -144,11 +144,11 @@ class Communicator {
 
     // The outermost communicator and all that were made from it are given up, by all ranks at once: nothing
     // may follow. Of use where MPI goes on without jali, as it holds a limited number. Collective.
-    virtual void give_back() {}
+    virtual void free() {}
 
     // What is made once for this group and lives as long as it does, by name. End them before leave().
-    std::map<std::string, std::shared_ptr<Belonging>> belongings;
-    void end_belongings() noexcept;
+    std::map<std::string, std::shared_ptr<GroupResource>> resources;
+    void end_resources() noexcept;
 
   protected:
     // For those that carry messages. Throw std::invalid_argument for what is no rank, or no tag.
@@ -174,7 +174,7 @@ std::vector<Value> gather_values(Communicator& communicator, const Value& mine, 
 }
 
 // Empty, or what the first rank says that says anything; collective.
-std::string first_told(Communicator& communicator, const std::string& mine, std::string_view what);
+std::string first_reported(Communicator& communicator, const std::string& mine, std::string_view what);
 
 std::shared_ptr<Communicator> make_self_communicator();
 

@@ -17,23 +17,23 @@ struct Heading { // of what one rank tells
     std::uint64_t bytes;
 };
 
-std::vector<std::byte> packed(const ConnectedRanks::Told& known) {
+std::vector<std::byte> packed(const ConnectedRanks::Reports& known) {
     std::vector<std::byte> all;
-    for (const auto& [rank, told] : known) {
-        const Heading heading{rank, told.size()};
+    for (const auto& [rank, reported] : known) {
+        const Heading heading{rank, reported.size()};
         const auto words = std::as_bytes(std::span(&heading, 1));
         all.insert(all.end(), words.begin(), words.end());
-        all.insert(all.end(), told.begin(), told.end());
+        all.insert(all.end(), reported.begin(), reported.end());
     }
     return all;
 }
 
-void unpack(std::span<const std::byte> all, ConnectedRanks::Told& into) {
+void unpack(std::span<const std::byte> all, ConnectedRanks::Reports& into) {
     while (!all.empty()) {
         Heading heading;
         std::memcpy(&heading, all.data(), sizeof heading);
-        const auto told = all.subspan(sizeof heading, heading.bytes);
-        into[static_cast<int>(heading.rank)].assign(told.begin(), told.end());
+        const auto reported = all.subspan(sizeof heading, heading.bytes);
+        into[static_cast<int>(heading.rank)].assign(reported.begin(), reported.end());
         all = all.subspan(sizeof heading + heading.bytes);
     }
 }
@@ -53,15 +53,15 @@ ConnectedRanks::ConnectedRanks(Communicator& communicator, std::span<const Start
         if (end.peer != rank) peers.insert(end.peer);
     peers_.assign(peers.begin(), peers.end());
     const auto bytes = std::as_bytes(mine);
-    Told known{{rank, {bytes.begin(), bytes.end()}}};
+    Reports known{{rank, {bytes.begin(), bytes.end()}}};
     ends_[rank].assign(mine.begin(), mine.end());
     while (rounds_ < rounds_needed()) {
         ++rounds_;
         pass_on(known);
-        for (const auto& [other, told] : known) {
+        for (const auto& [other, reported] : known) {
             std::vector<StartedEnd>& ends = ends_[other];
-            ends.resize(told.size() / sizeof(StartedEnd));
-            if (!ends.empty()) std::memcpy(ends.data(), told.data(), told.size());
+            ends.resize(reported.size() / sizeof(StartedEnd));
+            if (!ends.empty()) std::memcpy(ends.data(), reported.data(), reported.size());
         }
     }
     check();
@@ -87,24 +87,24 @@ void ConnectedRanks::check() const {
         }
 }
 
-ConnectedRanks::Told ConnectedRanks::tell(std::vector<std::byte> mine) const {
-    Told told;
-    told.emplace(communicator_.rank(), std::move(mine));
-    for (int round = 0; round < rounds_; ++round) pass_on(told);
-    return told;
+ConnectedRanks::Reports ConnectedRanks::gather(std::vector<std::byte> mine) const {
+    Reports reported;
+    reported.emplace(communicator_.rank(), std::move(mine));
+    for (int round = 0; round < rounds_; ++round) pass_on(reported);
+    return reported;
 }
 
-void ConnectedRanks::pass_on(Told& known) const {
+void ConnectedRanks::pass_on(Reports& known) const {
     for (const auto& theirs : exchange(packed(known))) unpack(theirs, known);
 }
 
 std::vector<std::vector<std::byte>> ConnectedRanks::exchange(std::span<const std::byte> mine) const {
     const std::uint64_t size = mine.size();
     std::vector<std::uint64_t> sizes(peers_.size());
-    std::vector<std::vector<std::byte>> told;
+    std::vector<std::vector<std::byte>> reported;
     std::vector<std::unique_ptr<Request>> requests;
-    const auto start = [&](int peer, const void* data, std::size_t sent, void* into, std::size_t heard) {
-        requests.push_back(communicator_.receive(into, heard, peer, 1)); // 0: what ends tell each other
+    const auto start = [&](int peer, const void* data, std::size_t sent, void* into, std::size_t received_bytes) {
+        requests.push_back(communicator_.receive(into, received_bytes, peer, 1)); // 0: what ends tell each other
         requests.push_back(communicator_.send(data, sent, peer, 1));
     };
     const auto wait = [&] {
@@ -115,11 +115,11 @@ std::vector<std::vector<std::byte>> ConnectedRanks::exchange(std::span<const std
         start(peers_[k], &size, sizeof size, &sizes[k], sizeof size);
     wait();
     for (std::size_t k = 0; k < peers_.size(); ++k) {
-        told.emplace_back(sizes[k]);
-        start(peers_[k], mine.data(), mine.size(), told.back().data(), told.back().size());
+        reported.emplace_back(sizes[k]);
+        start(peers_[k], mine.data(), mine.size(), reported.back().data(), reported.back().size());
     }
     wait();
-    return told;
+    return reported;
 }
 
 // Until everybody has heard everything, as far as it can be told by now.

@@ -31,12 +31,12 @@ class ConnectedRanks {
 
     const std::map<int, std::vector<StartedEnd>>& ends() const { return ends_; } // of each of them
     // What every one of them tells, by rank. They do so together, as they meet.
-    using Told = std::map<int, std::vector<std::byte>>;
-    Told tell(std::vector<std::byte> mine) const;
-    void meet() const { tell({}); }
+    using Reports = std::map<int, std::vector<std::byte>>;
+    Reports gather(std::vector<std::byte> mine) const;
+    void meet() const { gather({}); }
 
   private:
-    void pass_on(Told& known) const;
+    void pass_on(Reports& known) const;
     std::vector<std::vector<std::byte>> exchange(std::span<const std::byte> mine) const;
     int rounds_needed() const;
     void check() const;

@@ -25,9 +25,9 @@ namespace jali {
 
 namespace {
 
-constexpr int patience_of_asker = 10; // seconds
+constexpr int client_timeout = 10; // seconds
 // Of whoever gives, with one that has connected: to ask, and to take what it asked for.
-constexpr auto patience_of_giver = std::chrono::seconds(2);
+constexpr auto server_timeout = std::chrono::seconds(2);
 constexpr std::size_t most_clients = 64; // at once; one more takes the place of the one that came first
 
 struct Question {
@@ -56,8 +56,8 @@ Address address_of(const FdToken& token) {
     return address;
 }
 
-void set_patience(int socket) {
-    const timeval wait{patience_of_asker, 0};
+void set_timeout(int socket) {
+    const timeval wait{client_timeout, 0};
     setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
     setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
 }
@@ -104,7 +104,7 @@ std::string receive_answer(int socket, Answer& answer, Descriptor& descriptor) {
         got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
     } while (got < 0 && errno == EINTR);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-        return "no answer within " + std::to_string(patience_of_asker) + " s";
+        return "no answer within " + std::to_string(client_timeout) + " s";
     if (got < 0) return std::strerror(errno);
     if (got != static_cast<ssize_t>(sizeof answer)) return "it hung up";
     for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr; head = CMSG_NXTHDR(&message, head)) {
@@ -175,23 +175,23 @@ class FdServer {
     // One slow client keeps no other waiting.
     void serve() {
         std::vector<Client> clients;
-        std::vector<pollfd> looks;
+        std::vector<pollfd> polled;
         for (;;) {
-            looks.assign(1, {listening_.number(), POLLIN, 0});
+            polled.assign(1, {listening_.number(), POLLIN, 0});
             for (const Client& client : clients)
-                looks.push_back(
+                polled.push_back(
                     {client.socket.number(), static_cast<short>(client.has_asked ? POLLOUT : POLLIN), 0});
-            if (poll(looks.data(), looks.size(), clients.empty() ? -1 : 100) < 0) {
+            if (poll(polled.data(), polled.size(), clients.empty() ? -1 : 100) < 0) {
                 usleep(10000);
                 continue;
             }
             const auto now = Clock::now();
             std::size_t number = 0;
             std::erase_if(clients, [&](Client& client) {
-                const bool ready = looks[++number].revents != 0;
+                const bool ready = polled[++number].revents != 0;
                 return ready ? !go_on_with(client) || now > client.until : now > client.until;
             });
-            if (looks[0].revents != 0) let_in(clients);
+            if (polled[0].revents != 0) let_in(clients);
         }
     }
 
@@ -207,7 +207,7 @@ class FdServer {
         if (getsockopt(socket.number(), SOL_SOCKET, SO_PEERCRED, &who, &length) != 0 || who.uid != geteuid())
             return;
         if (clients.size() >= most_clients) clients.erase(clients.begin());
-        clients.push_back({std::move(socket), Clock::now() + patience_of_giver});
+        clients.push_back({std::move(socket), Clock::now() + server_timeout});
     }
 
     // False: nothing more is to be said.
@@ -255,7 +255,7 @@ std::vector<SharedPiece> fetch_descriptors(const FdToken& token) {
     const Descriptor socket_of(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     const int number = socket_of.number();
     if (number < 0) throw DescriptorError(from + "no socket: " + std::strerror(errno));
-    set_patience(number);
+    set_timeout(number);
     const Address address = address_of(token);
     int connected;
     do {

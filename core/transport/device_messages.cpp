@@ -50,7 +50,7 @@ DeviceMessages::DeviceMessages(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communi
     }
     if (const std::string& name = settings().message_transport; !name.empty()) for_all_ = &entry_named(name);
     const std::string no_kernels =
-        first_told(*ranks_.control, GpuCompiler::why_not(ranks_.gpu->vendor()), "setting up device messages");
+        first_reported(*ranks_.control, GpuCompiler::why_not(ranks_.gpu->vendor()), "setting up device messages");
     bool all_reached = false; // by entries in front
     for (std::size_t k = 0; k < message_transport_count; ++k) {
         TransportEntry& entry = entries_[k];
@@ -60,21 +60,21 @@ DeviceMessages::DeviceMessages(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communi
                          [&](const TransportEntry& r) { return r.transport->make == transport.make; });
         entry.first = static_cast<std::size_t>(same - entries_.begin());
         if (entry.first < k) {
-            entry.carrier = same->carrier;
-            entry.why_no_carrier = same->why_no_carrier;
+            entry.connection = same->connection;
+            entry.why_no_transport = same->why_no_transport;
             continue;
         }
         if (transport.rules.costly && all_reached && for_all_ != &entry)
-            entry.why_no_carrier =
+            entry.why_no_transport =
                 "devices reach each other's memory; jali.tune.experiment(message_transport='" + entry.name +
                 "') on all ranks makes it";
         else if (!transport.traits.maps_memory && !transport.rules.to_oneself) // those say it rank by rank
-            entry.why_no_carrier = transport.why_not(ranks_.gpu, *ranks_.communicator);
+            entry.why_no_transport = transport.why_not(ranks_.gpu, *ranks_.communicator);
         else if (transport.traits.maps_memory) // who writes into the memory of peers signals by kernels
-            entry.why_no_carrier = no_kernels;
-        if (!entry.why_no_carrier.empty()) continue;
-        entry.carrier = carriers_.emplace_back(transport.make(ranks_)).get();
-        all_reached = all_reached || (!transport.rules.to_oneself && entry.carrier->reaches_all());
+            entry.why_no_transport = no_kernels;
+        if (!entry.why_no_transport.empty()) continue;
+        entry.connection = connections_.emplace_back(transport.make(ranks_)).get();
+        all_reached = all_reached || (!transport.rules.to_oneself && entry.connection->reaches_all());
     }
 }
 
@@ -91,7 +91,7 @@ const DeviceMessages::TransportEntry& DeviceMessages::entry_named(const std::str
 
 std::string DeviceMessages::why_not(const TransportEntry& entry, int peer) const {
     if (entry.transport->rules.to_oneself != (peer == rank())) return "it is for other ranks";
-    return entry.carrier == nullptr ? entry.why_no_carrier : entry.carrier->why_not(peer);
+    return entry.connection == nullptr ? entry.why_no_transport : entry.connection->why_not(peer);
 }
 
 // The first entry that is open and takes so many bytes, or the one that is named.
@@ -121,7 +121,7 @@ DeviceMessages::choose(const MessageArray& array, const TransportEntry* named, s
         if (array.bytes > entry.transport->rules.most_bytes) continue;
         why = size.empty() ? closed : size;
         if (!closed.empty() && rank() < array.peer) // one of the two says so
-            tell_once("messages between devices go by way of '" + entry.name + "', since " + closed);
+            report_once("messages between devices go by way of '" + entry.name + "', since " + closed);
         return entry;
     }
     throw GpuError("messages of " + rank_text(rank()) + " with " + rank_text(array.peer) +
@@ -130,19 +130,19 @@ DeviceMessages::choose(const MessageArray& array, const TransportEntry* named, s
 
 // ---- how two ends meet ---------------------------------------------------------------------------------
 
-std::shared_ptr<DeviceMessages::Half> DeviceMessages::introduce(int peer, const Told& told) {
+std::shared_ptr<DeviceMessages::Half> DeviceMessages::introduce(int peer, const Announcement& announcement) {
     if (peer == rank()) {
-        deliver(peer, told);
+        deliver(peer, announcement);
     } else {
         Communicator& control = *ranks_.control;
-        while (!telling_.empty() && control.test(*telling_.front().request)) telling_.pop_front();
-        auto& sent = telling_.emplace_back(std::make_unique<Told>(told));
-        sent.request = control.send(sent.told.get(), sizeof told, peer, 0);
-        auto& heard = expected_[peer].emplace_back(std::make_unique<Told>());
-        heard.request = control.receive(heard.told.get(), sizeof told, peer, 0);
+        while (!announcing_.empty() && control.test(*announcing_.front().request)) announcing_.pop_front();
+        auto& sent = announcing_.emplace_back(std::make_unique<Announcement>(announcement));
+        sent.request = control.send(sent.announcement.get(), sizeof announcement, peer, 0);
+        auto& incoming = expected_[peer].emplace_back(std::make_unique<Announcement>());
+        incoming.request = control.receive(incoming.announcement.get(), sizeof announcement, peer, 0);
     }
     auto half = std::make_shared<Half>();
-    const std::tuple key(peer, told.sends == 0, told.tag);
+    const std::tuple key(peer, announcement.sends == 0, announcement.tag);
     Meeting& meeting = meetings_[key];
     if (meeting.early.empty()) {
         meeting.waiting.push_back(half);
@@ -154,20 +154,20 @@ std::shared_ptr<DeviceMessages::Half> DeviceMessages::introduce(int peer, const 
     return half;
 }
 
-void DeviceMessages::deliver(int peer, const Told& told) {
-    const std::tuple key(peer, told.sends != 0, told.tag);
+void DeviceMessages::deliver(int peer, const Announcement& announcement) {
+    const std::tuple key(peer, announcement.sends != 0, announcement.tag);
     Meeting& meeting = meetings_[key];
     if (meeting.waiting.empty()) {
-        meeting.early.push_back(told);
+        meeting.early.push_back(announcement);
         return;
     }
-    meeting.waiting.front()->other = told;
+    meeting.waiting.front()->other = announcement;
     meeting.waiting.pop_front();
     if (meeting.waiting.empty()) meetings_.erase(key);
 }
 
 // Waits for it.
-const DeviceMessages::Told& DeviceMessages::told_to(const DeviceMessage& message) {
+const DeviceMessages::Announcement& DeviceMessages::announcement_for(const DeviceMessage& message) {
     const int peer = message.array_.peer;
     std::deque<UnderWay>& expected = expected_[peer];
     while (!message.half_->other) {
@@ -178,9 +178,9 @@ const DeviceMessages::Told& DeviceMessages::told_to(const DeviceMessage& message
                              std::string("the persistent_") + (message.array_.sends ? "receive" : "send") +
                                  " of " + rank_text(peer) + " with tag " +
                                  std::to_string(message.array_.tag));
-        const UnderWay heard = std::move(expected.front());
+        const UnderWay incoming = std::move(expected.front());
         expected.pop_front();
-        deliver(peer, *heard.told);
+        deliver(peer, *incoming.announcement);
     }
     return *message.half_->other;
 }
@@ -198,37 +198,37 @@ DeviceMessage::DeviceMessage(std::shared_ptr<DeviceMessages> all, const MessageA
         throw MessageError("an array of " + std::to_string(array_.bytes) + " bytes that is to go " +
                            (array_.sends ? "to " : "from ") + rank_text(array_.peer) + " has no address");
     std::exception_ptr trouble;
-    DeviceMessages::Told told{};
+    DeviceMessages::Announcement announcement{};
     try {
         entry_ = &all_->choose(array_, named_, why_);
         ends_ = make_ends();
     } catch (const GpuError& error) {
-        put(told.trouble, error.what());
+        put(announcement.trouble, error.what());
         trouble = std::current_exception();
     } catch (const OutOfMemory& error) {
-        put(told.trouble, error.what());
+        put(announcement.trouble, error.what());
         trouble = std::current_exception();
     }
     const auto number = [&](const DeviceMessages::TransportEntry* entry) {
         return entry == nullptr ? -1 : static_cast<std::int32_t>(entry - all_->entries_.data());
     };
-    told.tag = array_.tag;
-    told.bytes = static_cast<std::int64_t>(array_.bytes);
-    told.address = array_.address;
-    told.sends = array_.sends;
-    told.entry = number(entry_);
-    told.named = number(named_);
-    put(told.element, element_);
-    put(told.shape, shape_);
-    put(told.why, why_);
+    announcement.tag = array_.tag;
+    announcement.bytes = static_cast<std::int64_t>(array_.bytes);
+    announcement.address = array_.address;
+    announcement.sends = array_.sends;
+    announcement.entry = number(entry_);
+    announcement.named = number(named_);
+    put(announcement.element, element_);
+    put(announcement.shape, shape_);
+    put(announcement.why, why_);
     for (std::size_t k = 0; k < message_transport_count && !trouble; ++k) {
-        const auto text = ends_[k] ? ends_[k]->told() : std::vector<std::byte>();
-        if (text.size() > MessageEnd::most_told)
+        const auto text = ends_[k] ? ends_[k]->announcement() : std::vector<std::byte>();
+        if (text.size() > MessageEnd::most_announced)
             throw std::length_error("an end of a message by '" + all_->entries_[k].name + "' tells too much");
-        told.by_entry[k].bytes = static_cast<std::int32_t>(text.size());
-        std::ranges::copy(text, told.by_entry[k].text);
+        announcement.by_entry[k].bytes = static_cast<std::int32_t>(text.size());
+        std::ranges::copy(text, announcement.by_entry[k].text);
     }
-    half_ = all_->introduce(array_.peer, told);
+    half_ = all_->introduce(array_.peer, announcement);
     if (trouble) std::rethrow_exception(trouble);
 }
 
@@ -238,24 +238,24 @@ DeviceMessage::Ends DeviceMessage::make_ends() {
     for (const DeviceMessages::TransportEntry& entry : all_->entries_)
         if (!ends[entry.first] && all_->why_not(entry, array_.peer).empty() &&
             (!array_.sends || entry.first == entry_->first))
-            ends[entry.first] = entry.carrier->make(array_);
+            ends[entry.first] = entry.connection->make(array_);
     return ends;
 }
 
 void DeviceMessage::meet() {
     if (has_met()) return;
-    const DeviceMessages::Told& other = all_->told_to(*this);
+    const DeviceMessages::Announcement& other = all_->announcement_for(*this);
     if (other.trouble[0] != '\0')
         throw GpuError(rank_text(array_.peer) + " cannot make its end of a message: " + other.trouble);
-    const auto told = [](int rank, std::int64_t bytes, const std::string& shape, const std::string& element) {
+    const auto announcement = [](int rank, std::int64_t bytes, const std::string& shape, const std::string& element) {
         return rank_text(rank) + "'s array of " + std::to_string(bytes) + " bytes (shape " + shape + ", " +
                element + ")";
     };
     const std::string with_tag = "a message with tag " + std::to_string(array_.tag);
     const auto bytes = static_cast<std::int64_t>(array_.bytes);
     if (bytes != other.bytes || element_ != other.element) {
-        std::string here = told(all_->rank(), bytes, shape_, element_);
-        std::string there = told(array_.peer, other.bytes, other.shape, other.element);
+        std::string here = announcement(all_->rank(), bytes, shape_, element_);
+        std::string there = announcement(array_.peer, other.bytes, other.shape, other.element);
         if (!array_.sends) std::swap(here, there);
         throw MessageError(with_tag + ": " + here + " sends, but " + there +
                            " receives; make the arrays alike");
@@ -302,20 +302,20 @@ std::string DeviceMessage::describe() const {
 // ---- starts --------------------------------------------------------------------------------------------
 
 template <class F>
-void DeviceMessages::for_each_carrier(std::span<DeviceMessage* const> messages, F f) {
-    std::array<std::vector<MessageEnd*>, message_transport_count> ends; // by the first entry of the carrier
+void DeviceMessages::for_each_connection(std::span<DeviceMessage* const> messages, F f) {
+    std::array<std::vector<MessageEnd*>, message_transport_count> ends; // by the first entry of the transport
     for (DeviceMessage* m : messages) {
         m->meet();
         ends[m->entry_->first].push_back(m->end_.get());
     }
     for (std::size_t k = 0; k < message_transport_count; ++k)
-        if (!ends[k].empty()) f(entries_[k], MessageCarrier::Ends(ends[k]));
+        if (!ends[k].empty()) f(entries_[k], MessageConnection::Ends(ends[k]));
 }
 
-void DeviceMessages::rehearse(std::span<DeviceMessage* const> messages) {
+void DeviceMessages::warm_up(std::span<DeviceMessage* const> messages) {
     refuse_null(messages);
-    for_each_carrier(messages, [&](const TransportEntry& entry, MessageCarrier::Ends ends) {
-        entry.carrier->rehearse(ends, ranks_.gpu->stream());
+    for_each_connection(messages, [&](const TransportEntry& entry, MessageConnection::Ends ends) {
+        entry.connection->warm_up(ends, ranks_.gpu->stream());
     });
     if (std::ranges::all_of(messages, [](const auto* m) { return m->transport().traits.recordable; }))
         prove_once(messages, std::nullopt);
@@ -331,11 +331,11 @@ StreamProgram& DeviceMessages::program_of(std::span<DeviceMessage* const> messag
     }
     auto program = std::make_unique<StreamProgram>(ranks_.gpu);
     for (const bool by_host : {true, false}) // which does not wait for what others do on the stream
-        for_each_carrier(messages, [&](const TransportEntry& entry, MessageCarrier::Ends ends) {
-            if (entry.transport->traits.host_waits == by_host) entry.carrier->begin(*program, ends);
+        for_each_connection(messages, [&](const TransportEntry& entry, MessageConnection::Ends ends) {
+            if (entry.transport->traits.host_waits == by_host) entry.connection->begin(*program, ends);
         });
-    for_each_carrier(messages, [&](const TransportEntry& entry, MessageCarrier::Ends ends) {
-        entry.carrier->end(*program, ends);
+    for_each_connection(messages, [&](const TransportEntry& entry, MessageConnection::Ends ends) {
+        entry.connection->end(*program, ends);
     });
     programs_.push_front({numbers_, std::move(program)});
     if (programs_.size() > most_programs) programs_.pop_back();
@@ -381,7 +381,7 @@ void DeviceMessages::put(std::span<DeviceMessage* const> messages, std::optional
     try {
         program.run(std::array{stream, beside_->handle()});
     } catch (...) {
-        for (const auto& carrier : carriers_) carrier->give_up();
+        for (const auto& connection : connections_) connection->give_up();
         throw;
     }
     for (void* owner : owners) gpu.let_wait(owner);

@@ -1,8 +1,8 @@
 // Messages between the devices of two ranks that are made once and started again and again.
 //
-// A communicator has one DeviceMessages for a device: the carriers that its ranks found to be open, when they
+// A communicator has one DeviceMessages for a device: the transports that its ranks found to be open, when they
 // made it together. A message concerns two ranks alone. When an end is made it tells the other one, over the
-// host, what it is, which entry of message_transport.hpp it takes and what the carrier wants known; ends of
+// host, what it is, which entry of message_transport.hpp it takes and what the transport wants known; ends of
 // the same ranks and tag meet in the order in which they were made, at the first start at the latest.
 #pragma once
 
@@ -41,14 +41,14 @@ class DeviceMessages {
     std::string why_not(const std::string& name, int peer) const { return why_not(entry_named(name), peer); }
 
     // Puts a start of each of these on a stream, or on jali's, in order with those of the arrays' owners.
-    // Waits for ends that have not met, and for carriers that want the host. Where first runs are proved, the
+    // Waits for ends that have not met, and for transports that want the host. Where first runs are proved, the
     // first one of these together is checked before. Throws MessageError, GpuError.
     void start(std::span<DeviceMessage* const> messages, std::optional<void*> stream);
     // What a start puts on streams, a line for each step. Waits for ends that have not met.
     std::string describe(std::span<DeviceMessage* const> messages);
     // What a start that is recorded in a graph needs done before, by both ranks of each message: its ends
-    // meet, and carriers connect them. Where first runs are proved it is checked; else no array changes.
-    void rehearse(std::span<DeviceMessage* const> messages);
+    // meet, and transports connect them. Where first runs are proved it is checked; else no array changes.
+    void warm_up(std::span<DeviceMessage* const> messages);
 
     // Proves that starts of these are in order, on all ranks that they connect: all of those call this, each
     // with the messages that it starts at once, and arrays that receive are filled. Throws ScheduleError on
@@ -63,31 +63,31 @@ class DeviceMessages {
     struct TransportEntry {
         std::string name;
         const MessageTransport* transport;
-        MessageCarrier* carrier;    // null: there is none
-        std::size_t first;          // entry of this carrier
-        std::string why_no_carrier; // the same on all ranks
+        MessageConnection* connection;    // null: there is none
+        std::size_t first;          // entry of this transport
+        std::string why_no_transport; // the same on all ranks
     };
     // What one end tells the other.
-    struct Told {
+    struct Announcement {
         std::int64_t tag, bytes;
         GpuAddress address;
         std::int32_t sends, entry, named; // numbers of entries; -1: none
         char element[16], shape[80], why[800], trouble[400];
         struct {
             std::int32_t bytes;
-            std::byte text[MessageEnd::most_told];
-        } by_entry[message_transport_count]; // for the first of each carrier
+            std::byte text[MessageEnd::most_announced];
+        } by_entry[message_transport_count]; // for the first of each transport
     };
     // One that has been made, or is gone, and what its other end tells.
     struct Half {
-        std::optional<Told> other;
+        std::optional<Announcement> other;
     };
     struct Meeting {
-        std::deque<Told> early; // whose other end has not been made here
+        std::deque<Announcement> early; // whose other end has not been made here
         std::deque<std::shared_ptr<Half>> waiting;
     };
     struct UnderWay {
-        std::unique_ptr<Told> told;
+        std::unique_ptr<Announcement> announcement;
         std::unique_ptr<Request> request;
     };
 
@@ -95,12 +95,12 @@ class DeviceMessages {
     std::string why_not(const TransportEntry& entry, int peer) const;
     const TransportEntry& choose(const MessageArray& array, const TransportEntry* named,
                                  std::string& why) const;
-    std::shared_ptr<Half> introduce(int peer, const Told& told);
-    void deliver(int peer, const Told& told);
-    const Told& told_to(const DeviceMessage& message);
-    // Calls f(entry, ends) for the carriers of these, which meet.
+    std::shared_ptr<Half> introduce(int peer, const Announcement& announcement);
+    void deliver(int peer, const Announcement& announcement);
+    const Announcement& announcement_for(const DeviceMessage& message);
+    // Calls f(entry, ends) for the transports of these, which meet.
     template <class F>
-    void for_each_carrier(std::span<DeviceMessage* const> messages, F f);
+    void for_each_connection(std::span<DeviceMessage* const> messages, F f);
     StreamProgram& program_of(std::span<DeviceMessage* const> messages);
     void put(std::span<DeviceMessage* const> messages, std::optional<void*> stream);
 
@@ -111,14 +111,14 @@ class DeviceMessages {
     RecordedCalls record(std::span<DeviceMessage* const> messages, const ConnectedRanks& ranks);
 
     MessageRanks ranks_;
-    std::vector<std::shared_ptr<MessageCarrier>> carriers_;
+    std::vector<std::shared_ptr<MessageConnection>> connections_;
     std::vector<TransportEntry> entries_;
     const TransportEntry* for_all_ = nullptr;
     int channels_ = 0;
     std::map<std::tuple<int, bool, std::int64_t>, Meeting>
         meetings_;                                 // other end: rank, whether it sends, tag
     std::map<int, std::deque<UnderWay>> expected_; // from a rank
-    std::deque<UnderWay> telling_;                 // also of ends that are gone
+    std::deque<UnderWay> announcing_;                 // also of ends that are gone
     std::uint64_t starts_ = 0, made_ = 0;          // starts, messages
     // A start of these, in this order: by their numbers, which no later message has.
     struct Start {
@@ -161,7 +161,7 @@ class DeviceMessage {
   private:
     friend class DeviceMessages;
     using Ends =
-        std::array<std::unique_ptr<MessageEnd>, message_transport_count>; // by the first entry of the carrier
+        std::array<std::unique_ptr<MessageEnd>, message_transport_count>; // by the first entry of the transport
     Ends make_ends();
 
     std::shared_ptr<DeviceMessages> all_;

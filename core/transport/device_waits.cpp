@@ -1,7 +1,7 @@
 #include "transport/device_waits.hpp"
 
 #include "settings/settings.hpp"
-#include "transport/patience.hpp"
+#include "transport/wait_loop.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -18,9 +18,9 @@ constexpr int tag = max_tag;
 } // namespace
 
 std::shared_ptr<DeviceWaits> DeviceWaits::of(Communicator& ranks) {
-    auto& place = ranks.belongings["waits for devices"];
-    if (!place) place = std::make_shared<DeviceWaits>(ranks.size() > 1 ? ranks.duplicate() : nullptr);
-    return std::static_pointer_cast<DeviceWaits>(place);
+    auto& resource = ranks.resources["waits for devices"];
+    if (!resource) resource = std::make_shared<DeviceWaits>(ranks.size() > 1 ? ranks.duplicate() : nullptr);
+    return std::static_pointer_cast<DeviceWaits>(resource);
 }
 
 DeviceWaits::DeviceWaits(std::shared_ptr<Communicator> control)
@@ -34,14 +34,14 @@ void DeviceWaits::end() noexcept {
     control_.reset();
 }
 
-void DeviceWaits::look(double waited, const std::function<std::string()>& what) {
+void DeviceWaits::observe(double waited, const std::function<std::string()>& what) {
     if (!control_ || waited < 2 * interval_ || limit_ >= watchdog_seconds()) return; // which ends it as soon
     const Clock::time_point now = Clock::now();
     const auto seconds_since = [&](Clock::time_point then) {
         return std::chrono::duration<double>(now - then).count();
     };
-    if (seconds_since(looked_) < interval_ / 8) return;
-    looked_ = now;
+    if (seconds_since(checked_) < interval_ / 8) return;
+    checked_ = now;
     Report mine{.waited = waited};
     std::strncpy(mine.what, what().c_str(), sizeof mine.what - 1);
     try {
@@ -54,8 +54,8 @@ void DeviceWaits::look(double waited, const std::function<std::string()>& what) 
     for (int rank = 0; rank < control_->size(); ++rank) {
         const bool own = rank == control_->rank();
         const Peer& peer = peers_[static_cast<std::size_t>(rank)];
-        const Report& report = own ? mine : peer.heard;
-        if (!own && (seconds_since(peer.heard_at) > 3 * interval_ || report.waited < limit_ - 3 * interval_))
+        const Report& report = own ? mine : peer.received;
+        if (!own && (seconds_since(peer.received_at) > 3 * interval_ || report.waited < limit_ - 3 * interval_))
             return;
         all += std::string(rank == 0 ? "" : "; ") + "rank " + std::to_string(control_->outermost(rank)) +
                ": " + (report.what[0] != '\0' ? report.what : "unknown work");
@@ -67,18 +67,18 @@ void DeviceWaits::look(double waited, const std::function<std::string()>& what) 
 
 void DeviceWaits::exchange(const Report& mine) {
     const Clock::time_point now = Clock::now();
-    const bool tells = std::chrono::duration<double>(now - told_).count() >= interval_;
-    if (tells) told_ = now;
+    const bool reports = std::chrono::duration<double>(now - reported_).count() >= interval_;
+    if (reports) reported_ = now;
     for (int rank = 0; rank < control_->size(); ++rank) {
         if (rank == control_->rank()) continue;
         Peer& peer = peers_[static_cast<std::size_t>(rank)];
         if (!peer.receive) peer.receive = control_->receive(&peer.came, sizeof peer.came, rank, tag);
         while (control_->test(*peer.receive)) {
-            peer.heard = peer.came;
-            peer.heard_at = now;
+            peer.received = peer.came;
+            peer.received_at = now;
             peer.receive = control_->receive(&peer.came, sizeof peer.came, rank, tag);
         }
-        if (!tells || (peer.send && !control_->test(*peer.send))) continue; // it has not read the one before
+        if (!reports || (peer.send && !control_->test(*peer.send))) continue; // it has not read the one before
         peer.sent = mine;
         peer.send = control_->send(&peer.sent, sizeof peer.sent, rank, tag);
     }

@@ -17,7 +17,7 @@
 
 namespace jali {
 
-class DeviceWaits : public Belonging {
+class DeviceWaits : public GroupResource {
   public:
     // That of these ranks, made at the first call, which is collective; it has messages of its own.
     static std::shared_ptr<DeviceWaits> of(Communicator& ranks);
@@ -28,7 +28,7 @@ class DeviceWaits : public Belonging {
     // A host has waited for so many seconds in which its device has not moved; `what` says what it is about.
     // To be called again and again. Throws TransportError where all ranks have waited for
     // JALI_DEVICE_WATCHDOG seconds.
-    void look(double waited, const std::function<std::string()>& what);
+    void observe(double waited, const std::function<std::string()>& what);
 
   private:
     using Clock = std::chrono::steady_clock;
@@ -37,16 +37,16 @@ class DeviceWaits : public Belonging {
         char what[248] = {};
     };
     struct Peer {
-        Report sent, came, heard;
+        Report sent, came, received;
         std::unique_ptr<Request> send, receive;
-        Clock::time_point heard_at{};
+        Clock::time_point received_at{};
     };
     void exchange(const Report& mine);
 
     std::shared_ptr<Communicator> control_; // null: it has ended
     double limit_, interval_;               // seconds
     std::vector<Peer> peers_;               // by rank
-    Clock::time_point looked_{}, told_{};
+    Clock::time_point checked_{}, reported_{};
 };
 
 } // namespace jali

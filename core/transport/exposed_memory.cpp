@@ -22,12 +22,12 @@ class NoExposedMemory final : public ExposedMemory {
 } // namespace
 
 std::shared_ptr<ExposedMemory> exposed_memory(Communicator& communicator) {
-    std::shared_ptr<Belonging>& kept = communicator.belongings["exposed memory"];
+    std::shared_ptr<GroupResource>& kept = communicator.resources["exposed memory"];
     if (!kept) {
         std::shared_ptr<Communicator> host;
         if (communicator.can_share_memory()) host = make_host_communicator(communicator);
         auto memory = (host ? *host : communicator).expose_memory();
-        memory->carrier = std::move(host);
+        memory->host_communicator = std::move(host);
         kept = std::move(memory);
     }
     return std::static_pointer_cast<ExposedMemory>(kept);

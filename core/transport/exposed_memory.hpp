@@ -25,11 +25,11 @@ class Exposure {
 
 // What a rank tells others about a stretch.
 struct ExposureName {
-    std::uint64_t place = 0, bytes = 0; // as its transport counts
+    std::uint64_t offset = 0, bytes = 0; // as its transport counts
     std::uint64_t address = 0;          // in its own process, for checks
 };
 
-class ExposedMemory : public Belonging {
+class ExposedMemory : public GroupResource {
   public:
     // Whether this rank reaches that one, and is reached by it: both say the same.
     virtual bool reaches(int rank) const = 0;
@@ -43,10 +43,10 @@ class ExposedMemory : public Belonging {
     virtual std::byte* address(int rank, const ExposureName& name) const = 0;
 
     // Of the same ranks: messages and signals that go with it. Null: those of the communicator that asked.
-    std::shared_ptr<Communicator> carrier;
+    std::shared_ptr<Communicator> host_communicator;
 };
 
-// Of the ranks of a communicator, made at the first call, which is collective. Ranks of MPI get a carrier
+// Of the ranks of a communicator, made at the first call, which is collective. Ranks of MPI get a transport
 // whose messages go through memory that hosts share.
 std::shared_ptr<ExposedMemory> exposed_memory(Communicator& communicator);
 

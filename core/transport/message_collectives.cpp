@@ -24,8 +24,8 @@ using Bytes = std::span<const std::byte>;
 // The messages of one call on one rank.
 class Talk {
   public:
-    Talk(Mail& mail, Call::Kind kind, std::size_t bytes, int root, std::string_view what)
-        : mail_(mail), call_(kind, ++mail.calls, bytes, root, what),
+    Talk(ControlChannel& channel, Call::Kind kind, std::size_t bytes, int root, std::string_view what)
+        : channel_(channel), call_(kind, ++channel.calls, bytes, root, what),
           letters_(std::make_unique_for_overwrite<Letters>()) {}
 
     // After an error the transport may still read or write what was under way: that memory stays.
@@ -47,8 +47,8 @@ class Talk {
         std::copy(second.begin(), second.end(), letter + sizeof head + first.size());
         const Bytes all(letter, size);
         const std::size_t opening = size <= one_message ? size : sizeof head;
-        sends_.push_back(mail_.send(all.first(opening), to));
-        if (opening < size) sends_.push_back(mail_.send(all.subspan(opening), to));
+        sends_.push_back(channel_.send(all.first(opening), to));
+        if (opening < size) sends_.push_back(channel_.send(all.subspan(opening), to));
     }
 
     // What this rank has, or hears, and passes on: one copy for all.
@@ -63,8 +63,8 @@ class Talk {
         const Head head{call_, body.size()};
         std::byte* const letter = letters_->sent.emplace_back(new std::byte[sizeof head]).get();
         std::memcpy(letter, &head, sizeof head);
-        sends_.push_back(mail_.send({letter, sizeof head}, to));
-        sends_.push_back(mail_.send(body, to));
+        sends_.push_back(channel_.send({letter, sizeof head}, to));
+        sends_.push_back(channel_.send(body, to));
     }
     std::vector<std::byte> take() {
         finish();
@@ -74,17 +74,17 @@ class Talk {
     // The body of the next message from this rank, which stays until the next receive.
     Bytes receive(int from) {
         const std::span<std::byte> opening(letters_->opening);
-        await([&] { return mail_.receive(opening, from, true); });
+        await([&] { return channel_.receive(opening, from, true); });
         Head head;
         std::memcpy(static_cast<void*>(&head), opening.data(), sizeof head);
         if (!call_.agrees_with(head.call)) {
-            const std::string cause = parted(call_, mail_.rank(), head.call, from, mail_.size());
-            mail_.fail(cause);
+            const std::string cause = mismatch_text(call_, channel_.rank(), head.call, from, channel_.size());
+            channel_.fail(cause);
             throw TransportError(cause);
         }
         if (sizeof head + head.body <= one_message) return opening.subspan(sizeof head, head.body);
         letters_->body.resize(head.body);
-        await([&] { return mail_.receive(letters_->body, from, false); });
+        await([&] { return channel_.receive(letters_->body, from, false); });
         return letters_->body;
     }
 
@@ -101,13 +101,13 @@ class Talk {
 
     // With the ranks below and above.
     void greet() {
-        const int ranks = mail_.size();
-        send((mail_.rank() + ranks - 1) % ranks);
-        receive((mail_.rank() + 1) % ranks, 0);
+        const int ranks = channel_.size();
+        send((channel_.rank() + ranks - 1) % ranks);
+        receive((channel_.rank() + 1) % ranks, 0);
     }
 
     void finish() {
-        mail_.wait(sends_, call_.text());
+        channel_.wait(sends_, call_.text());
         sends_.clear();
     }
 
@@ -121,10 +121,10 @@ class Talk {
     template <class Start>
     void await(Start start) {
         std::unique_ptr<Request> request = start();
-        mail_.wait({&request, 1}, call_.text());
+        channel_.wait({&request, 1}, call_.text());
     }
 
-    Mail& mail_;
+    ControlChannel& channel_;
     Call call_;
     std::unique_ptr<Letters> letters_;
     std::vector<std::unique_ptr<Request>> sends_;
@@ -132,25 +132,25 @@ class Talk {
 
 // round(k-th distance 1, 2, 4, ..., whom to send to, whom to hear from)
 template <class Round>
-void for_distances(const Mail& mail, Round round) {
-    const int ranks = mail.size(), rank = mail.rank();
+void for_distances(const ControlChannel& channel, Round round) {
+    const int ranks = channel.size(), rank = channel.rank();
     for (int far = 1; far < ranks; far *= 2) round(far, (rank - far + ranks) % ranks, (rank + far) % ranks);
 }
 
 } // namespace
 
 // After round k each rank knows of the arrival of 2^(k+1) ranks.
-void barrier_by_messages(Mail& mail, std::string_view what) {
-    Talk talk(mail, Call::barrier, 0, 0, what);
-    for_distances(mail, [&](int, int to, int from) { talk.exchange(to, {}, {}, from); });
+void barrier_by_messages(ControlChannel& channel, std::string_view what) {
+    Talk talk(channel, Call::barrier, 0, 0, what);
+    for_distances(channel, [&](int, int to, int from) { talk.exchange(to, {}, {}, from); });
     talk.finish();
 }
 
 // Recursive doubling among the largest power of two of ranks; each rank beyond has one of them speak for it.
-void all_reduce_sum_by_messages(Mail& mail, std::span<std::int64_t> values, std::string_view what) {
-    const int rank = mail.rank(), ranks = mail.size();
+void all_reduce_sum_by_messages(ControlChannel& channel, std::span<std::int64_t> values, std::string_view what) {
+    const int rank = channel.rank(), ranks = channel.size();
     if (ranks == 1) return;
-    Talk talk(mail, Call::sum, values.size_bytes(), 0, what);
+    Talk talk(channel, Call::sum, values.size_bytes(), 0, what);
     int half = 1;
     while (2 * half <= ranks) half *= 2;
     const Bytes mine = std::as_bytes(values);
@@ -181,13 +181,13 @@ void all_reduce_sum_by_messages(Mail& mail, std::span<std::int64_t> values, std:
 
 // Bruck: before the round with distance d a rank holds what ranks rank, rank + 1, ..., rank + d - 1 gave. A
 // message is the sizes of its parts, then the parts.
-std::vector<std::vector<std::byte>> all_gather_by_messages(Mail& mail, std::span<const std::byte> mine,
+std::vector<std::vector<std::byte>> all_gather_by_messages(ControlChannel& channel, std::span<const std::byte> mine,
                                                            std::string_view what) {
-    const int ranks = mail.size(), rank = mail.rank();
-    Talk talk(mail, Call::gather, mine.size(), 0, what);
+    const int ranks = channel.size(), rank = channel.rank();
+    Talk talk(channel, Call::gather, mine.size(), 0, what);
     std::vector<std::uint64_t> sizes{mine.size()}; // sizes[k] is that of rank + k
     std::vector<std::byte> all(mine.begin(), mine.end());
-    for_distances(mail, [&](int far, int to, int from) {
+    for_distances(channel, [&](int far, int to, int from) {
         const auto count = static_cast<std::size_t>(std::min(far, ranks - far));
         const std::size_t bytes = std::accumulate(
             sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(count), std::size_t{0});
@@ -214,17 +214,17 @@ std::vector<std::vector<std::byte>> all_gather_by_messages(Mail& mail, std::span
 
 // Counted from the root, rank r hears from r without its lowest bit and tells r + 1, r + 2, ... below that
 // bit.
-std::vector<std::byte> broadcast_by_messages(Mail& mail, std::span<const std::byte> data, int root,
+std::vector<std::byte> broadcast_by_messages(ControlChannel& channel, std::span<const std::byte> data, int root,
                                              std::string_view what) {
-    const int ranks = mail.size();
-    const int place = (mail.rank() - root + ranks) % ranks;
+    const int ranks = channel.size();
+    const int relative_rank = (channel.rank() - root + ranks) % ranks;
     const auto at = [&](int there) { return (there + root) % ranks; };
     if (ranks == 1) return {data.begin(), data.end()};
-    Talk talk(mail, Call::broadcast, place == 0 ? data.size() : 0, root, what);
-    if (place == 0) talk.keep(data);
+    Talk talk(channel, Call::broadcast, relative_rank == 0 ? data.size() : 0, root, what);
+    if (relative_rank == 0) talk.keep(data);
     if (ranks == 2) { // two ranks are neighbours anyway
-        const int other = 1 - mail.rank();
-        if (place == 0) {
+        const int other = 1 - channel.rank();
+        if (relative_rank == 0) {
             talk.pass_on(other);
             talk.receive(other, 0);
         } else {
@@ -235,10 +235,10 @@ std::vector<std::byte> broadcast_by_messages(Mail& mail, std::span<const std::by
     }
     talk.greet();
     int bit = 1;
-    while (bit < ranks && (place & bit) == 0) bit *= 2;
-    if (place != 0) talk.keep_from(at(place - bit));
+    while (bit < ranks && (relative_rank & bit) == 0) bit *= 2;
+    if (relative_rank != 0) talk.keep_from(at(relative_rank - bit));
     for (bit /= 2; bit > 0; bit /= 2)
-        if (place + bit < ranks) talk.pass_on(at(place + bit));
+        if (relative_rank + bit < ranks) talk.pass_on(at(relative_rank + bit));
     return talk.take();
 }
 

@@ -20,10 +20,10 @@
 namespace jali {
 
 // Messages of the owner's, of which any number may be under way at once, with one tag.
-class Mail {
+class ControlChannel {
   public:
-    explicit Mail(Communicator& owner) : owner_(owner) {}
-    virtual ~Mail() = default;
+    explicit ControlChannel(Communicator& owner) : owner_(owner) {}
+    virtual ~ControlChannel() = default;
     int rank() const { return owner_.rank(); }
     int size() const { return owner_.size(); }
     virtual std::unique_ptr<Request> send(std::span<const std::byte> data, int to) = 0;
@@ -39,11 +39,11 @@ class Mail {
     Communicator& owner_;
 };
 
-void barrier_by_messages(Mail& mail, std::string_view what);
-void all_reduce_sum_by_messages(Mail& mail, std::span<std::int64_t> values, std::string_view what);
-std::vector<std::vector<std::byte>> all_gather_by_messages(Mail& mail, std::span<const std::byte> mine,
+void barrier_by_messages(ControlChannel& channel, std::string_view what);
+void all_reduce_sum_by_messages(ControlChannel& channel, std::span<std::int64_t> values, std::string_view what);
+std::vector<std::vector<std::byte>> all_gather_by_messages(ControlChannel& channel, std::span<const std::byte> mine,
                                                            std::string_view what);
-std::vector<std::byte> broadcast_by_messages(Mail& mail, std::span<const std::byte> data, int root,
+std::vector<std::byte> broadcast_by_messages(ControlChannel& channel, std::span<const std::byte> data, int root,
                                              std::string_view what);
 
 } // namespace jali

@@ -8,8 +8,8 @@
 namespace jali {
 
 constexpr int most_messages_of_launch = 16;
-enum PassStep : std::int64_t { step_offer = 1, step_take = 2 };
-enum PassDeed : std::int64_t { deed_await = 1, deed_put = 2, deed_announce = 4 };
+enum PassStep : std::int64_t { step_grant_credit = 1, step_take = 2 };
+enum PassRole : std::int64_t { role_await = 1, role_put = 2, role_announce = 4 };
 struct IncomingMessage {
     GpuAddress ready, arrived, count;
 };
@@ -17,7 +17,7 @@ struct OutgoingMessage {
     GpuAddress from, to;
     std::int64_t bytes;
     GpuAddress ready, arrived, count, done;
-    std::int64_t deeds, unit, first_block, blocks;
+    std::int64_t roles, unit, first_block, blocks;
 };
 struct PassArguments {
     std::int64_t incoming, outgoing, steps;

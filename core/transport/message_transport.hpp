@@ -1,9 +1,9 @@
-// What transports do for messages between devices: entries, and the carrier that an entry makes for all
+// What transports do for messages between devices: entries, and the transport that an entry makes for all
 // messages of a communicator on one device.
 //
 // A message has two ends, made once and started again and again (device_messages.hpp). What two ends tell
-// each other first, and what a start of several puts on a stream, is the carrier's business; entries that
-// make the same one are told apart by who sends, message by message. A new transport is a file with a carrier
+// each other first, and what a start of several puts on a stream, is the transport's business; entries that
+// make the same one are told apart by who sends, message by message. A new transport is a file with a transport
 // and an entry, and the entry's name in the table of message_transport.cpp.
 #pragma once
 
@@ -33,7 +33,7 @@ struct MessageArray {
     std::size_t bytes;
 };
 
-// One end of a message, as its carrier has it.
+// One end of a message, as its transport has it.
 class MessageEnd {
   public:
     explicit MessageEnd(const MessageArray& array) : array(array) {}
@@ -41,8 +41,8 @@ class MessageEnd {
     MessageEnd(const MessageEnd&) = delete;
 
     // Goes to the other end: at most so many bytes.
-    static constexpr std::size_t most_told = 448;
-    virtual std::vector<std::byte> told() const { return {}; }
+    static constexpr std::size_t most_announced = 448;
+    virtual std::vector<std::byte> announcement() const { return {}; }
     // What the other end told; the entry is the sender's choice. Throws GpuError.
     virtual void meet(std::span<const std::byte>, const MessageTransport&) {}
 
@@ -60,7 +60,7 @@ struct MessageError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// What carriers are made of: `control` hears of failures, `data` carries bytes, with a tag from `channel` for
+// What transports are made of: `control` hears of failures, `data` carries bytes, with a tag from `channel` for
 // every end that receives.
 struct MessageRanks {
     std::shared_ptr<Gpu> gpu;
@@ -68,23 +68,23 @@ struct MessageRanks {
     std::function<int()> channel;
 };
 
-class MessageCarrier {
+class MessageConnection {
   public:
-    virtual ~MessageCarrier() = default;
+    virtual ~MessageConnection() = default;
     // Empty if messages can go to and come from this rank, else why not: both say the same.
     virtual std::string why_not(int) const { return ""; }
     virtual bool reaches_all() const { return true; } // every rank every other: the same on all ranks
     virtual std::unique_ptr<MessageEnd> make(const MessageArray& array) = 0;
 
     // Adds a start of these to a program, which runs as often as they start: on stream 0, with another one
-    // beside it. In two parts: all carriers begin before one ends, so that messages that go both ways cannot
+    // beside it. In two parts: all transports begin before one ends, so that messages that go both ways cannot
     // wait for each other. Where the program runs, all of these ends are there.
     using Ends = std::span<MessageEnd* const>;
     enum Stream { own, beside };
     virtual void begin(StreamProgram& program, Ends ends) = 0;
     virtual void end(StreamProgram&, Ends) {}
     // Does what the first start of these does once and a recorded one cannot, with other bytes.
-    virtual void rehearse(Ends, void*) {}
+    virtual void warm_up(Ends, void*) {}
     // A start has failed: what has begun must not touch arrays any more.
     virtual void give_up() noexcept {}
 };
@@ -98,7 +98,7 @@ struct MessageRules {
 };
 
 struct MessageTransport : Transport {
-    std::shared_ptr<MessageCarrier> (*make)(const MessageRanks& ranks); // collective
+    std::shared_ptr<MessageConnection> (*make)(const MessageRanks& ranks); // collective
     MessageRules rules = {};
 };
 

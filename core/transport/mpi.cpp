@@ -12,7 +12,7 @@
 #include "transport/mpi_devices.hpp"
 #include "transport/mpi_notices.hpp"
 #include "transport/mpi_operation.hpp"
-#include "transport/patience.hpp"
+#include "transport/wait_loop.hpp"
 #include "transport/split.hpp"
 
 #include <algorithm>
@@ -107,7 +107,7 @@ class MpiCommunicator final : public Communicator {
         for (int rank = 0; rank < size; ++rank) members_.push_back(rank);
         notices_ = std::make_shared<MpiNotices>(mpi_, for_notices, rank_, size);
         ask_for_largest_tag();
-        notices_->call_roll_of(
+        notices_->watch_processes(
             gather_values(*this, ProcessToken::of_this_process(), "making a communicator"));
     }
 
@@ -152,15 +152,15 @@ class MpiCommunicator final : public Communicator {
     }
 
     std::unique_ptr<Request> send(const void* data, std::size_t bytes, int to, int tag) override {
-        admit(to, tag);
+        check_envelope(to, tag);
         return start_send(data, bytes, to, tag);
     }
     std::unique_ptr<Request> receive(void* data, std::size_t bytes, int from, int tag) override {
-        admit(from, tag);
+        check_envelope(from, tag);
         return start_receive(data, bytes, from, tag, false);
     }
     std::unique_ptr<Request> receive_up_to(void* data, std::size_t most, int from, int tag) override {
-        admit(from, tag);
+        check_envelope(from, tag);
         return start_receive(data, most, from, tag, true);
     }
 
@@ -188,7 +188,7 @@ class MpiCommunicator final : public Communicator {
                         (open == nullptr || (waited.peer >= 0 && left(waited.peer))))
                         open = &waited;
                 }
-                return open == nullptr ? Look::done : moved ? Look::moved : Look::nothing;
+                return open == nullptr ? Progress::done : moved ? Progress::moved : Progress::nothing;
             },
             [&] { return open->peer; },
             [&] {
@@ -272,19 +272,19 @@ class MpiCommunicator final : public Communicator {
 
     void leave() noexcept override { notices_->leave(); }
     void await_others_leaving() override { notices_->await_others_leaving(); }
-    void give_back() override {
+    void free() override {
         leave();
         await_others_leaving();
         free_all(*tree_);
         mpi_.check(mpi_.Comm_free(&messages_), "MPI_Comm_free");
-        notices_->give_back();
+        notices_->free();
     }
 
   private:
-    enum class Look { nothing, moved, done };
+    enum class Progress { nothing, moved, done };
 
-    struct Collectives final : Mail {
-        explicit Collectives(MpiCommunicator& owner) : Mail(owner), owner(owner) {}
+    struct Collectives final : ControlChannel {
+        explicit Collectives(MpiCommunicator& owner) : ControlChannel(owner), owner(owner) {}
         std::unique_ptr<Request> send(std::span<const std::byte> data, int to) override {
             return owner.start_send(data.data(), data.size(), to, owner.own_tag());
         }
@@ -341,7 +341,7 @@ class MpiCommunicator final : public Communicator {
         return request;
     }
 
-    void admit(int peer, int tag) const {
+    void check_envelope(int peer, int tag) const {
         check_message(peer, tag);
         notices_->throw_if_failed();
     }
@@ -423,27 +423,27 @@ class MpiCommunicator final : public Communicator {
 
     // Looks until done. `peer()` is the rank that must act, -1 for all of them; `what()` says what is waited
     // for.
-    template <class LookAround, class Peer, class What>
-    void wait_until(LookAround look, Peer peer, What what) {
+    template <class Poll, class Peer, class What>
+    void wait_until(Poll check, Peer peer, What what) {
         refuse_other_threads();
-        Patience patience(watchdog_);
+        WaitLoop wait_loop(watchdog_);
         for (unsigned round = 1;; ++round) {
-            const Look seen = look();
-            if (seen == Look::done) return;
-            if (seen == Look::moved) {
-                patience.moved();
+            const Progress seen = check();
+            if (seen == Progress::done) return;
+            if (seen == Progress::moved) {
+                wait_loop.moved();
                 round = 1;
             }
             if (round % 8 == 0) {
                 notices_->read();
                 notices_->throw_if_failed();
             }
-            if (notices_->any_left() && patience.waited() > grace_seconds)
-                if (const int gone = departed(peer(), patience.waited()); gone >= 0)
-                    throw RankFailure(members_[gone], "its program ended while rank " +
+            if (notices_->any_left() && wait_loop.waited() > grace_seconds)
+                if (const int exited = exited_rank(peer(), wait_loop.waited()); exited >= 0)
+                    throw RankFailure(members_[exited], "its program ended while rank " +
                                                           std::to_string(rank_) + " waited for " + what());
             if (round > 256) sched_yield(); // by now a rank that shares our core may need it
-            patience.look([&] {
+            wait_loop.check([&] {
                 return "rank " + std::to_string(rank_) + " waited for " + what() + " (transport mpi)";
             });
         }
@@ -451,7 +451,7 @@ class MpiCommunicator final : public Communicator {
 
     bool left(int rank) const { return notices_->left(members_[rank]); }
 
-    int departed(int peer, double waited) {
+    int exited_rank(int peer, double waited) {
         for (int rank = 0; rank < size(); ++rank)
             if ((peer < 0 || peer == rank) && has_left(rank, waited)) return rank;
         return -1;

@@ -38,15 +38,15 @@ std::vector<std::string> loaded_mpi_libraries() {
 // A handle through which dlsym finds MPI: first where the caller says, then the global scope (a program
 // linked to MPI), then whatever is loaded.
 void* library_handle(const std::string& hint) {
-    std::vector<std::string> places = loaded_mpi_libraries();
+    std::vector<std::string> candidates = loaded_mpi_libraries();
     const auto usable = [](void* handle) { return dlsym(handle, "PMPI_Isend") != nullptr; };
     if (!hint.empty()) {
         void* handle = dlopen(hint.c_str(), RTLD_NOW | RTLD_NOLOAD);
         if (handle != nullptr && usable(handle)) return handle;
     }
     if (usable(RTLD_DEFAULT)) return RTLD_DEFAULT;
-    for (const auto& place : places) {
-        void* handle = dlopen(place.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    for (const auto& candidate : candidates) {
+        void* handle = dlopen(candidate.c_str(), RTLD_NOW | RTLD_NOLOAD);
         if (handle != nullptr && usable(handle)) return handle;
     }
     throw TransportError(

@@ -1,5 +1,5 @@
 #include "transport/mpi_notices.hpp"
-#include "transport/patience.hpp"
+#include "transport/wait_loop.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -36,8 +36,8 @@ MpiNotices::MpiNotices(const MpiAbi& mpi, MpiHandle communicator, int rank, int 
     }
 }
 
-void MpiNotices::call_roll_of(std::span<const ProcessToken> processes) {
-    for (int from : waiting_for_) roll_call_.enlist(from, processes[from]);
+void MpiNotices::watch_processes(std::span<const ProcessToken> processes) {
+    for (int from : waiting_for_) failure_detector_.enlist(from, processes[from]);
 }
 
 MpiNotices::~MpiNotices() {
@@ -51,10 +51,10 @@ void MpiNotices::fail(const std::string& cause) noexcept {
     if (failed_ || leaving_) return;
     has_failed(rank_, cause);
     spoken_ = true;
-    tell(Notice::failed, cause, rank_);
+    send_notice(Notice::failed, cause, rank_);
 }
 
-void MpiNotices::give_back() {
+void MpiNotices::free() {
     const std::lock_guard lock(mutex_);
     if (listening()) stop_listening();
     mpi_.check(mpi_.Comm_free(&communicator_), "MPI_Comm_free");
@@ -68,7 +68,7 @@ void MpiNotices::stopping() noexcept {
     const std::lock_guard lock(mutex_);
     if (spoken_ || leaving_ || mpi_.finalized()) return;
     spoken_ = true;
-    tell(Notice::stops, "", rank_);
+    send_notice(Notice::stops, "", rank_);
 }
 
 bool MpiNotices::all_have_spoken() {
@@ -92,22 +92,22 @@ void MpiNotices::leave() noexcept {
     const std::lock_guard lock(mutex_);
     if (leaving_ || failed_ || mpi_.finalized()) return;
     leaving_ = true;
-    tell(Notice::left, "", rank_);
+    send_notice(Notice::left, "", rank_);
 }
 
 void MpiNotices::await_others_leaving() {
     if (mpi_.finalized()) return;
-    Patience patience(std::numeric_limits<double>::infinity()); // the others may have hours of work left
+    WaitLoop wait_loop(std::numeric_limits<double>::infinity()); // the others may have hours of work left
     std::unique_lock lock(mutex_);
     for (int round = 0; listening() && !failed_; ++round) {
         read_all();
-        look_for_the_dead();
+        detect_failures();
         lock.unlock();
         if (round < 1000)
             sched_yield();
         else
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        patience.look_at_clock([] { return std::string(); });
+        wait_loop.check_clock([] { return std::string(); });
         lock.lock();
     }
     if (listening()) stop_listening();
@@ -115,7 +115,7 @@ void MpiNotices::await_others_leaving() {
 
 void MpiNotices::stop_listening() {
     for (int from : waiting_for_) {
-        roll_call_.forget(from);
+        failure_detector_.forget(from);
         mpi_.Cancel(&requests_[from]);
     }
     std::erase_if(waiting_for_, [this](int from) {
@@ -144,12 +144,12 @@ void MpiNotices::read() {
     if (!lock || !listening()) return; // another thread does
     next_ = next_ + 1 < waiting_for_.size() ? next_ + 1 : 0;
     read_from(next_);
-    look_for_the_dead();
+    detect_failures();
 }
 
-void MpiNotices::look_for_the_dead() {
+void MpiNotices::detect_failures() {
     if (failed_) return;
-    for (const auto& [rank, calls] : roll_call_.call()) {
+    for (const auto& [rank, calls] : failure_detector_.call()) {
         const auto at = std::find(waiting_for_.begin(), waiting_for_.end(), rank) - waiting_for_.begin();
         const bool spoke = read_from(static_cast<std::size_t>(at));
         if (failed_) return;
@@ -157,7 +157,7 @@ void MpiNotices::look_for_the_dead() {
         has_failed(rank, "its process has died");
         if (!leaving_) { // ranks of other hosts cannot know
             spoken_ = true;
-            tell(Notice::failed, cause_, rank);
+            send_notice(Notice::failed, cause_, rank);
         }
         return;
     }
@@ -169,7 +169,7 @@ bool MpiNotices::read_from(std::size_t index) {
     MpiStatus status;
     mpi_.check(mpi_.Test(&requests_[from], &done, &status), "listening for failures");
     if (!done) return false;
-    roll_call_.forget(from);
+    failure_detector_.forget(from);
     waiting_for_.erase(waiting_for_.begin() + static_cast<std::ptrdiff_t>(index));
     const Notice& notice = (*incoming_)[from];
     if (notice.kind == Notice::failed) failures_.push_back(from);
@@ -184,7 +184,7 @@ bool MpiNotices::read_from(std::size_t index) {
 
 // Sends a notice to all others, but for the rank that it is about. Short messages leave at once; those that
 // do not are left to the library.
-void MpiNotices::tell(Notice::Kind kind, const std::string& text, int about) noexcept {
+void MpiNotices::send_notice(Notice::Kind kind, const std::string& text, int about) noexcept {
     auto* notice = new Notice{}; // kept: MPI may still read it
     notice->kind = kind;
     notice->rank = about;

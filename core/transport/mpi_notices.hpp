@@ -11,7 +11,7 @@
 
 #include "transport/communicator.hpp"
 #include "transport/mpi_abi.hpp"
-#include "transport/roll_call.hpp"
+#include "transport/failure_detector.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -40,7 +40,7 @@ class MpiNotices {
     MpiNotices& operator=(const MpiNotices&) = delete;
 
     // Those of the ranks, in order: from now on the roll is called of them until a rank has said something.
-    void call_roll_of(std::span<const ProcessToken> processes);
+    void watch_processes(std::span<const ProcessToken> processes);
 
     void read(); // looks at one of the receives, which lets MPI work
     void throw_if_failed() const {
@@ -56,7 +56,7 @@ class MpiNotices {
     bool all_have_spoken();
     void leave() noexcept;
     void await_others_leaving();
-    void give_back(); // after that: frees the communicator. Collective
+    void free(); // after that: frees the communicator. Collective
 
   private:
     struct Notice {
@@ -72,8 +72,8 @@ class MpiNotices {
     void has_failed(int rank, const std::string& cause);
     void stop_listening();
     bool read_from(std::size_t index); // looks at the receive from waiting_for_[index]: whether it came
-    void look_for_the_dead();
-    void tell(Notice::Kind kind, const std::string& text, int about) noexcept;
+    void detect_failures();
+    void send_notice(Notice::Kind kind, const std::string& text, int about) noexcept;
 
     const MpiAbi& mpi_;
     MpiHandle communicator_;
@@ -83,7 +83,7 @@ class MpiNotices {
     std::vector<MpiHandle> requests_;               // by rank
     std::vector<int> waiting_for_;                  // ranks whose word has not been heard
     std::size_t next_ = 0;                          // of waiting_for_, to look at
-    RollCall roll_call_;                            // of waiting_for_, as far as the kernel tells
+    FailureDetector failure_detector_;                            // of waiting_for_, as far as the kernel tells
 
     std::vector<int> failures_; // ranks whose word was that they failed, as heard
     bool spoken_ = false;       // has told something

@@ -73,7 +73,7 @@ std::size_t largest_on_ranks(Communicator& communicator, std::size_t mine) {
     return *std::max_element(all.begin(), all.end());
 }
 
-DevicePlaces::DevicePlaces(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
+RankDevices::RankDevices(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
     const MemoryHandle mine = own_handle(*gpu);
     const auto handles = gather_values(communicator, mine, "device memory of ranks");
     crowd_ = crowded(*gpu, communicator);
@@ -108,18 +108,18 @@ DevicePlaces::DevicePlaces(const std::shared_ptr<Gpu>& gpu, Communicator& commun
     if (shared_.empty()) shared_ = crowd_;
 }
 
-std::string DevicePlaces::crowded(const Gpu& gpu, Communicator& communicator) {
+std::string RankDevices::crowded(const Gpu& gpu, Communicator& communicator) {
     if (communicator.size() == 1) return ""; // it waits for nobody
     const int ranks = communicator.ranks_of_process(), devices = Gpu::count(gpu.vendor());
     std::string mine;
     if (ranks > devices)
         mine = std::to_string(ranks) + " ranks of one process share " + std::to_string(devices) +
                (devices == 1 ? " GPU" : " GPUs");
-    return first_told(communicator, mine, "device memory of ranks");
+    return first_reported(communicator, mine, "device memory of ranks");
 }
 
-std::string DevicePlaces::shared_by(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
-    return DevicePlaces(gpu, communicator).shared();
+std::string RankDevices::shared_by(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
+    return RankDevices(gpu, communicator).shared();
 }
 
 // ---- exported memory and what is made of it
@@ -274,7 +274,7 @@ PeerMapping::PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communic
         addresses_.push_back(mapped_.back().address());
     }
     const auto failed = static_cast<std::size_t>(trouble.empty() ? 0 : 1);
-    if (largest_on_ranks(communicator, failed) == 0 || missing == Missing::is_told) return;
+    if (largest_on_ranks(communicator, failed) == 0 || missing == Missing::is_reported) return;
     throw CannotMap(trouble.empty() ? "another rank cannot map the memory of its peers" : trouble);
 }
 
@@ -361,23 +361,23 @@ std::string try_type(const std::shared_ptr<Gpu>& gpu, Communicator& communicator
         }
     }
     // also keeps everybody's memory until all have tried
-    return first_told(communicator, trouble, "device memory of ranks");
+    return first_reported(communicator, trouble, "device memory of ranks");
 }
 
 } // namespace
 
 std::string agree_on_handle_type(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
-    struct Place {
+    struct ProcessHandles {
         std::int64_t process;
         HandleType type;
     };
-    const auto places =
-        gather_values(communicator, Place{getpid(), gpu->handle_type()}, "types of memory handles");
+    const auto of_ranks =
+        gather_values(communicator, ProcessHandles{getpid(), gpu->handle_type()}, "types of memory handles");
     HandleType first = HandleType::ipc; // what a pool is made for already, it need not be made for anew
     bool processes = false;
-    for (const Place& place : places) {
-        first = std::max(first, place.type);
-        processes = processes || place.process != places.front().process;
+    for (const ProcessHandles& one : of_ranks) {
+        first = std::max(first, one.type);
+        processes = processes || one.process != of_ranks.front().process;
     }
     if (!processes) return "";
     std::string why[std::size(handle_types)];

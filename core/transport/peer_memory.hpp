@@ -85,7 +85,7 @@ class MappedMemory {
 // them mapped, whatever their owner does.
 class PeerMapping {
   public:
-    enum class Missing { throws, is_told }; // what cannot be mapped
+    enum class Missing { throws, is_reported }; // what cannot be mapped
 
     // Collective. `mine` is any address of this rank's device memory, 0 if it has none, and `bytes` what
     // is to be reached from there on; `wanted` says whose memory this rank wants to reach (empty:
@@ -108,11 +108,11 @@ class PeerMapping {
 
 // Where the devices of a communicator's ranks are, and what keeps two from reaching each other whatever
 // the memory. Made by all ranks.
-class DevicePlaces {
+class RankDevices {
   public:
     enum Obstacle { none, other_host, no_access, same_device, kinds };
 
-    DevicePlaces(const std::shared_ptr<Gpu>& gpu, Communicator& communicator);
+    RankDevices(const std::shared_ptr<Gpu>& gpu, Communicator& communicator);
     Obstacle obstacle(int rank) const { return obstacles_[rank]; } // of this rank's device and that one's
     bool same_process(int rank) const { return same_process_[rank]; }
     // Empty, or the first ranks that have the same device: "ranks 0 and 2 use one GPU (<its identity>)", or

@@ -16,7 +16,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds
     longest(5); // that the other ranks get to say why they stop, before the job ends
-constexpr std::chrono::milliseconds moment(300); // in which a launcher passes on what was said
+constexpr std::chrono::milliseconds event(300); // in which a launcher passes on what was said
 
 void say(const Communicator& ranks, const std::string& words) {
     const std::string line =
@@ -31,7 +31,7 @@ int failed(Communicator& ranks, const std::string& words, const std::string& cau
         stopping(ranks);
         for (const auto limit = Clock::now() + longest; !all_have_spoken(ranks) && Clock::now() < limit;)
             std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        std::this_thread::sleep_for(moment);
+        std::this_thread::sleep_for(event);
     } catch (const std::exception&) { // nothing can be heard any more
     }
     return 1;
@@ -42,7 +42,7 @@ int failed(Communicator& ranks, const std::string& words, const std::string& cau
 int run_rank(const std::shared_ptr<Communicator>& ranks, const std::function<void()>& program) {
     try {
         program();
-        ranks->end_belongings();
+        ranks->end_resources();
         ranks->leave();
         ranks->await_others_leaving();
         return 0;

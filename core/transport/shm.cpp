@@ -6,7 +6,7 @@
 // unless threads may use several at once.
 #include "transport/communicator.hpp"
 #include "transport/message_collectives.hpp"
-#include "transport/patience.hpp"
+#include "transport/wait_loop.hpp"
 #include "transport/shm_exposed.hpp"
 #include "transport/shm_link.hpp"
 #include "transport/split.hpp"
@@ -24,9 +24,9 @@ namespace {
 using shm::Link;
 using shm::Message;
 
-constexpr int looks_per_notice = 64;               // at shared memory, before the base transport is looked at
+constexpr int checks_per_notice = 64;               // at shared memory, before the base transport is looked at
 constexpr auto nap = std::chrono::milliseconds(5); // a rank asleep hears of failures that often
-constexpr auto between_roll_calls = std::chrono::milliseconds(500);
+constexpr auto between_detections = std::chrono::milliseconds(500);
 
 // How many looks a waiting rank spins, and how many times it then offers its core, before it sleeps.
 struct SpinPolicy {
@@ -100,7 +100,7 @@ class HostCommunicator final : public Communicator {
             link_->pump();
             if (arrived(message)) return true;
         }
-        if (++tests_ % looks_per_notice == 0) look_around();
+        if (++tests_ % checks_per_notice == 0) check_beneath();
         return false;
     }
 
@@ -121,7 +121,7 @@ class HostCommunicator final : public Communicator {
             return false;
         }
         link_->sleep(seen, nap);
-        look_around();
+        check_beneath();
         return true;
     }
 
@@ -156,15 +156,15 @@ class HostCommunicator final : public Communicator {
     std::shared_ptr<Communicator> beneath() const override { return base_; }
 
     void fail(const std::string& cause) noexcept override { base_->fail(cause); }
-    void check() override { look_around(); }
+    void check() override { check_beneath(); }
     void leave() noexcept override { base_->leave(); }
     void await_others_leaving() override { base_->await_others_leaving(); }
 
   private:
     // The messages of the collectives: a context and a base of their own.
-    struct Collectives final : Mail {
+    struct Collectives final : ControlChannel {
         Collectives(HostCommunicator& owner, std::shared_ptr<Communicator> base)
-            : Mail(owner), owner(owner), base(std::move(base)) {}
+            : ControlChannel(owner), owner(owner), base(std::move(base)) {}
         std::unique_ptr<Request> send(std::span<const std::byte> data, int to) override {
             return owner.start_send(base.get(), data.data(), data.size(), to, owner.context_ + 1, 0);
         }
@@ -212,7 +212,7 @@ class HostCommunicator final : public Communicator {
         const auto limit = steady_clock::now() + milliseconds(500);
         do {
             base_->check();
-            call_roll();
+            detect_failures();
             std::this_thread::sleep_for(milliseconds(1));
         } while (steady_clock::now() < limit);
         const std::string what = std::to_string(message.bytes) + " bytes from rank " +
@@ -235,7 +235,7 @@ class HostCommunicator final : public Communicator {
 
     void wait_on(Communicator& base, std::span<std::unique_ptr<Request>> requests, const std::string& what) {
         refuse_other_threads();
-        Patience patience(watchdog_);
+        WaitLoop wait_loop(watchdog_);
         std::size_t first = 0; // all before it are complete
         const auto at = [&](std::size_t k) -> Message& { return static_cast<Message&>(*requests[k]); };
         for (unsigned round = 0;; ++round) {
@@ -250,19 +250,19 @@ class HostCommunicator final : public Communicator {
                 for (std::size_t k = first + 1; k < requests.size(); ++k)
                     if (requests[k] && at(k).outer) moved |= is_complete(base, at(k));
             if (moved || link_->events() != seen) {
-                patience.moved();
+                wait_loop.moved();
                 round = 0;
                 continue;
             }
-            if (round % looks_per_notice == looks_per_notice - 1) {
-                look_around();
-                give_up_on_the_gone(at(first), patience.waited(), what);
+            if (round % checks_per_notice == checks_per_notice - 1) {
+                check_beneath();
+                fail_if_exited(at(first), wait_loop.waited(), what);
             }
             const auto waiting = [&] {
                 return "rank " + std::to_string(rank()) + " waited for " + what + describe(at(first)) +
                        " (transport shm)";
             };
-            rest(seen, round) ? patience.look_at_clock(waiting) : patience.look(waiting);
+            rest(seen, round) ? wait_loop.check_clock(waiting) : wait_loop.check(waiting);
         }
     }
 
@@ -272,7 +272,7 @@ class HostCommunicator final : public Communicator {
                std::to_string(message.bytes) + " bytes)";
     }
 
-    void give_up_on_the_gone(const Message& message, double waited, const std::string& what) {
+    void fail_if_exited(const Message& message, double waited, const std::string& what) {
         if (base_->has_left(message.peer, waited))
             throw RankFailure(outermost(message.peer), "its program ended while rank " +
                                                            std::to_string(rank()) + " waited for " + what +
@@ -281,15 +281,15 @@ class HostCommunicator final : public Communicator {
     }
 
     // Hears of failures, and now and then calls the roll of the processes that share memory with this one.
-    void look_around() {
+    void check_beneath() {
         base_->check();
         const auto now = std::chrono::steady_clock::now();
-        if (now - last_roll_call_ < between_roll_calls) return;
-        last_roll_call_ = now;
-        call_roll();
+        if (now - last_detection_ < between_detections) return;
+        last_detection_ = now;
+        detect_failures();
     }
 
-    void call_roll() {
+    void detect_failures() {
         for (int rank = 0; rank < size(); ++rank)
             if (local_ranks_[rank] >= 0 && !link_->lives(local_ranks_[rank]))
                 throw RankFailure(outermost(rank), "its process has died");
@@ -304,7 +304,7 @@ class HostCommunicator final : public Communicator {
     bool has_outer_; // ranks of other hosts
     SpinPolicy spin_policy_;
     unsigned tests_ = 0;
-    std::chrono::steady_clock::time_point last_roll_call_ = std::chrono::steady_clock::now();
+    std::chrono::steady_clock::time_point last_detection_ = std::chrono::steady_clock::now();
 };
 
 } // namespace

@@ -88,7 +88,7 @@ Link::Link(Communicator& base) : local_ranks_(base.size(), -1), process_(getpid(
             mine_ = Segment::create(segment_bytes);
             mine_.name().copy(handle.segment, sizeof handle.segment - 1);
             handle.nonce = mine_.nonce();
-            handle.probe = offer_probe(mine_.nonce());
+            handle.probe = make_probe(mine_.nonce());
             handle.has_segment = 1;
         } catch (const TransportError& error) {
             const std::string who = "rank " + std::to_string(base.rank());

@@ -33,12 +33,12 @@ class ExposedHeaps final : public ExposedMemory {
         const std::uintptr_t first = begin / page * page;
         const std::size_t pages = (begin + bytes - first + page - 1) / page * page;
         auto piece = Heap::of_process().replace(reinterpret_cast<std::byte*>(first), pages);
-        name = {piece->place + (begin - first), bytes, begin};
+        name = {piece->offset + (begin - first), bytes, begin};
         return std::make_unique<HeapExposure>(std::move(piece));
     }
 
     std::byte* address(int rank, const ExposureName& name) const override {
-        return heaps_[rank] ? heaps_[rank]->at(name.place) : nullptr;
+        return heaps_[rank] ? heaps_[rank]->at(name.offset) : nullptr;
     }
 
   private:
@@ -52,7 +52,7 @@ struct Trouble {
     explicit operator bool() const { return text[0] != 0; }
 };
 
-struct HeapOffer {
+struct AnnouncedHeap {
     FdToken token{};
     Trouble trouble; // without a heap
 };
@@ -61,24 +61,24 @@ struct HeapOffer {
 
 std::shared_ptr<ExposedMemory> expose_heaps(Communicator& communicator, const std::vector<char>& may_share) {
     const int size = communicator.size(), me = communicator.rank();
-    HeapOffer mine;
+    AnnouncedHeap mine;
     try {
         mine.token = Heap::of_process().token();
     } catch (const std::exception& error) {
         mine.trouble.note(error);
     }
-    const auto offers = gather_values(communicator, mine, "exposing memory: heaps");
+    const auto announced = gather_values(communicator, mine, "exposing memory: heaps");
     std::vector<std::shared_ptr<MappedHeap>> heaps(size);
     std::vector<char> reached(size, 0);
     Trouble trouble;
     for (int rank = 0; rank < size; ++rank) {
         if (rank == me || !may_share[rank]) continue;
-        if (mine.trouble || offers[rank].trouble) {
-            trouble = mine.trouble ? mine.trouble : offers[rank].trouble;
+        if (mine.trouble || announced[rank].trouble) {
+            trouble = mine.trouble ? mine.trouble : announced[rank].trouble;
             continue;
         }
         try {
-            heaps[rank] = MappedHeap::of(offers[rank].token);
+            heaps[rank] = MappedHeap::of(announced[rank].token);
             reached[rank] = 1;
         } catch (const std::exception& error) {
             trouble.note(error);

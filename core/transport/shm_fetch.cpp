@@ -31,7 +31,7 @@ int copy(Copy copy, pid_t process, std::uint64_t there, std::byte* here, std::si
 
 } // namespace
 
-FetchProbe offer_probe(std::uint64_t value) {
+FetchProbe make_probe(std::uint64_t value) {
     // Scope 1 lets only ancestors read a process, unless it names who else may.
     int scope = 0;
     std::ifstream("/proc/sys/kernel/yama/ptrace_scope") >> scope;

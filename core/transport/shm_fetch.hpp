@@ -15,7 +15,7 @@ struct FetchProbe {
 };
 
 // This process's probe. Tells a kernel that asks for it (Yama) that the ranks may read this process.
-FetchProbe offer_probe(std::uint64_t value);
+FetchProbe make_probe(std::uint64_t value);
 
 // Copies from the memory of `process`. 0, or the error number.
 int fetch(pid_t process, std::uint64_t address, void* into, std::size_t bytes);

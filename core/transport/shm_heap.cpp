@@ -58,32 +58,32 @@ std::unique_ptr<Heap::Piece> Heap::replace(std::byte* pages, std::size_t bytes) 
     if (room == free_.end())
         throw TransportError("memory that ranks of one host share: " + std::to_string(heap_bytes >> 30) +
                              " GiB of a process are in use; JALI_HALO_POLICY=messages-overlap needs none");
-    const std::size_t place = room->first;
+    const std::size_t offset = room->first;
     // Had now: a page that turns out not to be there later would be a bus error.
-    if (fallocate(file_, 0, static_cast<off_t>(place), static_cast<off_t>(bytes)) != 0)
+    if (fallocate(file_, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0)
         fail("get " + readable_bytes(bytes), errno);
-    auto piece = std::make_unique<Piece>(place, pages, bytes);
+    auto piece = std::make_unique<Piece>(offset, pages, bytes);
     for (std::size_t done = 0; done < bytes;) {
-        const ssize_t n = pwrite(file_, pages + done, bytes - done, static_cast<off_t>(place + done));
+        const ssize_t n = pwrite(file_, pages + done, bytes - done, static_cast<off_t>(offset + done));
         if (n < 0 && errno != EINTR) fail("write what is there into it", errno);
         done += n > 0 ? static_cast<std::size_t>(n) : 0;
     }
     if (mmap(pages, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file_,
-             static_cast<off_t>(place)) == MAP_FAILED)
+             static_cast<off_t>(offset)) == MAP_FAILED)
         fail("map it", errno);
     const std::size_t left = room->second - bytes;
     free_.erase(room);
-    if (left > 0) free_[place + bytes] = left;
-    pieces_[place] = piece.get();
+    if (left > 0) free_[offset + bytes] = left;
+    pieces_[offset] = piece.get();
     return piece;
 }
 
-void Heap::give_back(const Piece& piece) noexcept {
+void Heap::free(const Piece& piece) noexcept {
     std::lock_guard lock(mutex_);
-    if (pieces_.erase(piece.place) == 0) return; // it was not taken to the end, or is the parent's
-    fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(piece.place),
+    if (pieces_.erase(piece.offset) == 0) return; // it was not taken to the end, or is the parent's
+    fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(piece.offset),
               static_cast<off_t>(piece.bytes));
-    auto here = free_.emplace(piece.place, piece.bytes).first;
+    auto here = free_.emplace(piece.offset, piece.bytes).first;
     if (const auto next = std::next(here); next != free_.end() && here->first + here->second == next->first) {
         here->second += next->second;
         free_.erase(next);
@@ -97,7 +97,7 @@ void Heap::give_back(const Piece& piece) noexcept {
 
 // After fork, on the only thread of the child.
 void Heap::copy_for_child() noexcept {
-    for (const auto& [place, piece] : pieces_) {
+    for (const auto& [offset, piece] : pieces_) {
         void* copy = mmap(nullptr, piece->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (copy == MAP_FAILED) _exit(1); // rather than write into the parent's fields
         std::memcpy(copy, piece->pages, piece->bytes);
@@ -111,16 +111,16 @@ void Heap::copy_for_child() noexcept {
 }
 
 Heap::Piece::~Piece() {
-    of_process().give_back(*this);
+    of_process().free(*this);
 }
 
 std::shared_ptr<MappedHeap> MappedHeap::of(const FdToken& token) {
     static std::mutex mutex;
     static auto& known = *new std::map<std::pair<std::uint64_t, std::uint64_t>, std::weak_ptr<MappedHeap>>;
     std::lock_guard lock(mutex);
-    std::weak_ptr<MappedHeap>& place = known[{token.name, token.number}];
-    std::shared_ptr<MappedHeap> heap = place.lock();
-    if (!heap) place = heap = std::make_shared<MappedHeap>(token);
+    std::weak_ptr<MappedHeap>& offset = known[{token.name, token.number}];
+    std::shared_ptr<MappedHeap> heap = offset.lock();
+    if (!heap) offset = heap = std::make_shared<MappedHeap>(token);
     return heap;
 }
 

@@ -27,11 +27,11 @@ class Heap {
     // A piece in place of pages.
     class Piece {
       public:
-        Piece(std::size_t place, std::byte* pages, std::size_t bytes)
-            : place(place), pages(pages), bytes(bytes) {}
+        Piece(std::size_t offset, std::byte* pages, std::size_t bytes)
+            : offset(offset), pages(pages), bytes(bytes) {}
         ~Piece();
         Piece(const Piece&) = delete;
-        const std::size_t place; // in the file
+        const std::size_t offset; // in the file
         std::byte* const pages;
         const std::size_t bytes;
     };
@@ -44,7 +44,7 @@ class Heap {
 
   private:
     Heap();
-    void give_back(const Piece& piece) noexcept;
+    void free(const Piece& piece) noexcept;
     void copy_for_child() noexcept;
 
     int file_ = -1;
@@ -63,7 +63,7 @@ class MappedHeap {
     explicit MappedHeap(const FdToken& token);
     ~MappedHeap();
     MappedHeap(const MappedHeap&) = delete;
-    std::byte* at(std::size_t place) const { return base_ + place; }
+    std::byte* at(std::size_t offset) const { return base_ + offset; }
 
   private:
     std::byte* base_;

@@ -1,6 +1,6 @@
 #include "transport/shm_link.hpp"
 #include "device/copy_bytes.hpp"
-#include "transport/patience.hpp"
+#include "transport/wait_loop.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -16,7 +16,7 @@ namespace jali::shm {
 namespace {
 
 constexpr std::size_t eager_bytes = 8192; // above, a message is offered
-constexpr int slots_per_look = 64, pieces_per_look = 4;
+constexpr int slots_per_check = 64, pieces_per_check = 4;
 
 // What the kernel copies at once: long, as each call costs a microsecond, but short enough to share the work.
 std::size_t stretch_of(const Message& message) {
@@ -58,7 +58,7 @@ std::unique_ptr<Message> Link::send(const void* data, std::size_t bytes, int loc
     } else if (bytes <= eager_bytes) {
         envelope.kind = Kind::in_arena;
     } else {
-        envelope.kind = Kind::offer;
+        envelope.kind = Kind::rendezvous;
         message->id = envelope.details.id = ++last_id_;
         envelope.details.other = reinterpret_cast<std::uint64_t>(data);
     }
@@ -87,7 +87,7 @@ std::unique_ptr<Message> Link::receive(void* data, std::size_t bytes, int local_
     } else if (waiting.aside || waiting.bytes == 0) {
         accept(*message, waiting.aside.get(), waiting.bytes);
     } else {
-        accept_offer(*message, waiting.offer, waiting.bytes);
+        accept_rendezvous(*message, waiting.rendezvous, waiting.bytes);
     }
     return message;
 }
@@ -106,7 +106,7 @@ void Link::send_to_self(Message& message) {
         finish(message);
     } else {
         waiting.own = &message;
-        message.stage = Message::Stage::offered;
+        message.stage = Message::Stage::announced;
     }
     self.unexpected.push_back(std::move(waiting));
 }
@@ -114,7 +114,7 @@ void Link::send_to_self(Message& message) {
 void Link::pump() {
     for (const int number : remote_) {
         PeerState& peer = peers_[number];
-        for (int k = 0; k < slots_per_look; ++k) {
+        for (int k = 0; k < slots_per_check; ++k) {
             const Slot* slot = peer.in.front();
             if (slot == nullptr) break;
             take(peer, *slot);
@@ -172,8 +172,8 @@ bool Link::push(PeerState& peer, const Outgoing& outgoing) {
         peer.out.push(outgoing.envelope);
     }
     ring(peer);
-    if (outgoing.envelope.kind == Kind::offer) {
-        message->stage = Message::Stage::offered;
+    if (outgoing.envelope.kind == Kind::rendezvous) {
+        message->stage = Message::Stage::announced;
         by_id_.emplace(message->id, message);
     } else if (message != nullptr) {
         finish(*message);
@@ -216,9 +216,9 @@ void Link::take(PeerState& peer, const Slot& slot) {
         peer.unexpected.push_back(std::move(waiting));
         return;
     }
-    case Kind::offer:
+    case Kind::rendezvous:
         if (Message* receive = take_posted(peer, slot.context, slot.tag))
-            accept_offer(*receive, details, slot.bytes);
+            accept_rendezvous(*receive, details, slot.bytes);
         else
             peer.unexpected.push_back({slot.context, slot.tag, slot.bytes, nullptr, details, nullptr});
         return;
@@ -265,12 +265,12 @@ void Link::accept(Message& receive, const std::byte* data, std::uint64_t bytes) 
     finish(receive);
 }
 
-void Link::accept_offer(Message& receive, const Details& offer, std::uint64_t bytes) {
+void Link::accept_rendezvous(Message& receive, const Details& rendezvous, std::uint64_t bytes) {
     receive.arrived = bytes;
-    receive.offer_id = offer.id;
-    receive.other = offer.other;
+    receive.rendezvous_id = rendezvous.id;
+    receive.other = rendezvous.other;
     if (bytes != receive.bytes) {
-        answer(receive.local_rank, Kind::over, offer.id, 0);
+        answer(receive.local_rank, Kind::over, rendezvous.id, 0);
         finish(receive);
     } else if (peers_[receive.local_rank].by_kernel) {
         receive.stage = Message::Stage::copying;
@@ -286,7 +286,7 @@ void Link::ask_for(Message& receive) {
     receive.moved = 0;
     receive.id = ++last_id_;
     by_id_.emplace(receive.id, &receive);
-    answer(receive.local_rank, Kind::ask, receive.offer_id, receive.id);
+    answer(receive.local_rank, Kind::ask, receive.rendezvous_id, receive.id);
 }
 
 void Link::finish(Message& message) {
@@ -308,7 +308,7 @@ void Link::take_share(PeerState& peer, Message& receive) {
         receive.share = &share;
         Outgoing outgoing{{}, nullptr};
         outgoing.envelope.kind = Kind::share;
-        outgoing.envelope.details.id = receive.offer_id;
+        outgoing.envelope.details.id = receive.rendezvous_id;
         outgoing.envelope.details.other = reinterpret_cast<std::uint64_t>(receive.data);
         outgoing.envelope.details.position = k;
         post(peer, outgoing); // its release makes the zeros visible
@@ -383,7 +383,7 @@ void Link::fetch_alone(Message& receive) {
         fetching_.push_back(&receive);
         return;
     }
-    answer(receive.local_rank, Kind::over, receive.offer_id, 0);
+    answer(receive.local_rank, Kind::over, receive.rendezvous_id, 0);
     finish(receive);
 }
 
@@ -397,7 +397,7 @@ void Link::push_backlog(PeerState& peer) {
 
 void Link::push_pieces(PeerState& peer) {
     const std::size_t most = arena_bytes_ / 8;
-    for (int k = 0; k < pieces_per_look; ++k) {
+    for (int k = 0; k < pieces_per_check; ++k) {
         if (peer.streams.empty() || !peer.backlog.empty() || !peer.out.has_slot()) return;
         Message& send = *peer.streams.front();
         Envelope envelope;
@@ -452,7 +452,7 @@ void Link::withdraw(Message& message) noexcept {
     case Message::Stage::queued:
         backlog_ -= std::erase_if(peer.backlog, [&](const Outgoing& o) { return o.message == &message; });
         break;
-    case Message::Stage::offered:
+    case Message::Stage::announced:
         by_id_.erase(message.id);
         peer.unexpected.remove_if([&](const UnexpectedMessage& waiting) { return waiting.own == &message; });
         break;

@@ -40,7 +40,7 @@ struct Message final : Request {
     ~Message() override;
 
     // What the link still has to do with it.
-    enum class Stage : std::uint8_t { done, posted, queued, offered, copying, in_pieces };
+    enum class Stage : std::uint8_t { done, posted, queued, announced, copying, in_pieces };
 
     Link& link;
     std::byte* data = nullptr; // a send only reads it
@@ -58,7 +58,7 @@ struct Message final : Request {
     std::uint64_t id = 0;           // of the offer (send) or of this receive, while others refer to it
     std::uint64_t other = 0;        // the address (copying) or the receive (sending pieces)
     Share* share = nullptr;         // while copying together
-    std::uint64_t offer_id = 0;     // that a receive answers
+    std::uint64_t rendezvous_id = 0;     // that a receive answers
     std::unique_ptr<Request> outer; // the other transport's, until it is complete
 };
 
@@ -100,7 +100,7 @@ class Link {
         int tag;
         std::uint64_t bytes;
         std::unique_ptr<std::byte[]> aside; // its data, unless it was offered or is our own
-        Details offer;
+        Details rendezvous;
         Message* own = nullptr; // our long message to ourselves
     };
 
@@ -137,7 +137,7 @@ class Link {
     void take(PeerState& peer, const Slot& slot);
     void take_piece(const PeerState& peer, const Slot& slot, const Details& details);
     void accept(Message& receive, const std::byte* data, std::uint64_t bytes);
-    void accept_offer(Message& receive, const Details& offer, std::uint64_t bytes);
+    void accept_rendezvous(Message& receive, const Details& rendezvous, std::uint64_t bytes);
     void ask_for(Message& receive);
     void finish(Message& message);
     void copy_some();

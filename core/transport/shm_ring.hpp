@@ -20,7 +20,7 @@ constexpr std::uint64_t slots = 128; // of one ring
 enum class Kind : std::uint16_t {
     in_slot = 1, // a message whose data is in the slot
     in_arena,    // a message whose data is in the arena
-    offer,       // a message that its receiver shall fetch or ask for
+    rendezvous,       // a message that its receiver shall fetch or ask for
     ask,         // reader to writer: send the data of offer `id` as pieces for receive `other`
     share, // reader to writer: help to copy the data of offer `id` to address `other`, by share `position`
     piece, // part of a message, for receive `id`

@@ -32,7 +32,7 @@ SignalPad::SignalPad(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> com
                      std::string waiting, std::string_view label, SymmetricBuffer::Reach reach)
     : buffer_(gpu, communicator, reach), rows_(std::move(rows)), offsets_{0},
       watch_(gpu, communicator, std::move(waiting),
-             [this](const SignalReport& report) { return told(report); }) {
+             [this](const SignalReport& report) { return described(report); }) {
     for (const SignalWords& row : rows_)
         offsets_.push_back(offsets_.back() + whole_pages(static_cast<std::size_t>(row.count) * row.stride));
     epochs_ = gpu->allocate(static_cast<std::size_t>(epochs) * sizeof(std::int64_t), "epochs");
@@ -50,7 +50,7 @@ SignalPad::~SignalPad() {
     pads.all.erase(buffer_.mine());
 }
 
-SignalPad::Place SignalPad::place_of(GpuAddress address) const {
+SignalPad::PadPosition SignalPad::position_of(GpuAddress address) const {
     const auto at = static_cast<std::int64_t>(address - buffer_.mine());
     for (std::size_t row = 0; address >= buffer_.mine() && row < rows_.size(); ++row)
         if (const std::int64_t number = (at - offsets_[row]) / static_cast<std::int64_t>(rows_[row].stride);
@@ -65,13 +65,13 @@ int SignalPad::writer_of(GpuAddress address) {
     const auto after = pads.all.upper_bound(address);
     if (after == pads.all.begin()) return -1;
     const SignalPad& pad = *std::prev(after)->second;
-    const auto [row, number] = pad.place_of(address);
+    const auto [row, number] = pad.position_of(address);
     return row < 0 ? -1 : pad.rows_[row].writer(number);
 }
 
 // "waits for exchange 7 of rank 3, in 'await_halos'"
-std::string SignalPad::told(const SignalReport& report) const {
-    const auto [row, number] = place_of(report.word);
+std::string SignalPad::described(const SignalReport& report) const {
+    const auto [row, number] = position_of(report.word);
     if (row < 0) return "";
     const SignalWords& words = rows_[row];
     const std::string rank = "rank " + std::to_string(words.writer(number));

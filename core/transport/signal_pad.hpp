@@ -72,12 +72,12 @@ class SignalPad {
     static int writer_of(GpuAddress address);
 
   private:
-    struct Place {
+    struct PadPosition {
         int row;
         std::int64_t number;
     };
-    Place place_of(GpuAddress address) const; // row -1: none
-    std::string told(const SignalReport& report) const;
+    PadPosition position_of(GpuAddress address) const; // row -1: none
+    std::string described(const SignalReport& report) const;
 
     SymmetricBuffer buffer_;
     std::vector<SignalWords> rows_;

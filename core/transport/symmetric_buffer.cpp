@@ -8,30 +8,30 @@ namespace {
 
 // Empty, or what the driver of the first rank says whose kernels cannot see what others write meanwhile.
 std::string agree_on_fine_memory(Gpu& gpu, Communicator& communicator) {
-    const std::string told = first_told(communicator, gpu.why_no_fine_memory(), "device memory of ranks");
-    return told.empty()
+    const std::string reported = first_reported(communicator, gpu.why_no_fine_memory(), "device memory of ranks");
+    return reported.empty()
                ? ""
-               : "kernels that wait for other devices take fine-grained memory of their own (" + told + ")";
+               : "kernels that wait for other devices take fine-grained memory of their own (" + reported + ")";
 }
 
 } // namespace
 
 std::string SymmetricBuffer::why_not(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
-    const DevicePlaces places(gpu, communicator);
-    std::vector<std::int64_t> met(places.kinds, 0); // obstacles of this rank, by kind
+    const RankDevices devices(gpu, communicator);
+    std::vector<std::int64_t> met(devices.kinds, 0); // obstacles of this rank, by kind
     for (int r = 0; r < communicator.size(); ++r)
-        if (const auto obstacle = places.obstacle(r); obstacle != DevicePlaces::none) met[obstacle] = 1;
+        if (const auto obstacle = devices.obstacle(r); obstacle != RankDevices::none) met[obstacle] = 1;
     communicator.all_reduce_sum(met);
-    if (met[DevicePlaces::other_host] > 0) return "ranks run on several hosts";
-    if (met[DevicePlaces::no_access] > 0)
+    if (met[RankDevices::other_host] > 0) return "ranks run on several hosts";
+    if (met[RankDevices::no_access] > 0)
         return "the driver lets some device of a process not reach another's memory";
-    if (met[DevicePlaces::same_device] > 0)
-        return places.crowd().empty() ? "ranks of one process share a device" : places.crowd();
+    if (met[RankDevices::same_device] > 0)
+        return devices.crowd().empty() ? "ranks of one process share a device" : devices.crowd();
     std::string trouble = agree_on_fine_memory(*gpu, communicator);
     if (trouble.empty()) trouble = agree_on_handle_type(gpu, communicator);
     if (!trouble.empty()) return trouble;
     bool processes = false;
-    for (int r = 0; r < communicator.size(); ++r) processes = processes || !places.same_process(r);
+    for (int r = 0; r < communicator.size(); ++r) processes = processes || !devices.same_process(r);
     if (processes && gpu->vendor().fine_grained != 0 && gpu->handle_type() == HandleType::descriptor)
         return "kernels that wait for other devices take fine-grained memory, which has no handle of the "
                "type "
@@ -69,10 +69,10 @@ void SymmetricBuffer::allocate(std::size_t bytes, std::size_t zeroed, std::strin
     } catch (const OutOfMemory& error) {
         trouble = error.what();
     }
-    if (const std::string told = first_told(*communicator_, trouble, "device memory of ranks");
-        !told.empty()) {
+    if (const std::string reported = first_reported(*communicator_, trouble, "device memory of ranks");
+        !reported.empty()) {
         memory_.release();
-        throw OutOfMemory(trouble.empty() ? told : trouble);
+        throw OutOfMemory(trouble.empty() ? reported : trouble);
     }
     if (zeroed > 0) gpu_->fill(memory_.address(), 0, zeroed);
     gpu_->synchronize();
@@ -81,34 +81,34 @@ void SymmetricBuffer::allocate(std::size_t bytes, std::size_t zeroed, std::strin
 }
 
 void SymmetricBuffer::map_whom_it_can() {
-    const DevicePlaces places(gpu_, *communicator_);
+    const RankDevices devices(gpu_, *communicator_);
     const int ranks = communicator_->size(), me = communicator_->rank();
     std::vector<char> wanted(static_cast<std::size_t>(ranks), 0);
     for (int r = 0; r < ranks; ++r) {
-        in_this_process_[r] = places.same_process(r);
+        in_this_process_[r] = devices.same_process(r);
         const std::string rank = "rank " + std::to_string(r);
-        switch (places.obstacle(r)) {
-        case DevicePlaces::none:
+        switch (devices.obstacle(r)) {
+        case RankDevices::none:
             wanted[r] = r != me && no_fine_memory_.empty();
             if (r != me) why_not_[r] = no_fine_memory_;
             continue;
-        case DevicePlaces::other_host:
+        case RankDevices::other_host:
             why_not_[r] = rank + " is on another host";
             continue;
-        case DevicePlaces::same_device:
-            why_not_[r] = places.crowd().empty() ? rank + " is in the same process and has the same device"
-                                                 : places.crowd();
+        case RankDevices::same_device:
+            why_not_[r] = devices.crowd().empty() ? rank + " is in the same process and has the same device"
+                                                 : devices.crowd();
             continue;
-        case DevicePlaces::no_access:
+        case RankDevices::no_access:
             why_not_[r] = "the memory of " + rank +
                           " cannot be mapped: the driver lets the two devices not access each other";
             continue;
-        case DevicePlaces::kinds:
+        case RankDevices::kinds:
             break;
         }
     }
     mapping_ = std::make_unique<PeerMapping>(gpu_, *communicator_, memory_.address(), memory_.size(), wanted,
-                                             PeerMapping::Missing::is_told);
+                                             PeerMapping::Missing::is_reported);
     std::vector<std::byte> reached(static_cast<std::size_t>(ranks), std::byte{1});
     for (int r = 0; r < ranks; ++r) {
         if (wanted[r] && !mapping_->why_not(r).empty())

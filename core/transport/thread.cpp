@@ -9,7 +9,7 @@
 #include "transport/call.hpp"
 #include "transport/communicator.hpp"
 #include "transport/exposed_memory.hpp"
-#include "transport/patience.hpp"
+#include "transport/wait_loop.hpp"
 #include "transport/split.hpp"
 
 #include <algorithm>
@@ -186,7 +186,7 @@ class ProcessMemory final : public ExposedMemory {
         return std::make_unique<Exposure>();
     }
     std::byte* address(int, const ExposureName& name) const override {
-        return reinterpret_cast<std::byte*>(name.place);
+        return reinterpret_cast<std::byte*>(name.offset);
     }
 
   private:
@@ -226,7 +226,7 @@ class ThreadCommunicator final : public Communicator {
     }
 
     std::unique_ptr<Request> send(const void* data, std::size_t bytes, int to, int tag) override {
-        admit(to, tag);
+        check_envelope(to, tag);
         Channel& channel = group_->channel(rank_, to);
         auto request =
             std::make_unique<ThreadRequest>(channel, const_cast<void*>(data), bytes, to, tag, true);
@@ -264,7 +264,7 @@ class ThreadCommunicator final : public Communicator {
 
     std::unique_ptr<Request> start_receive(void* data, std::size_t bytes, int from, int tag,
                                            bool may_be_shorter) {
-        admit(from, tag);
+        check_envelope(from, tag);
         Channel& channel = group_->channel(from, rank_);
         auto request = std::make_unique<ThreadRequest>(channel, data, bytes, from, tag, false);
         request->may_be_shorter = may_be_shorter;
@@ -396,7 +396,7 @@ class ThreadCommunicator final : public Communicator {
     void await_others_leaving() override {}
 
   private:
-    void admit(int peer, int tag) {
+    void check_envelope(int peer, int tag) {
         check_message(peer, tag);
         check();
     }
@@ -429,23 +429,23 @@ class ThreadCommunicator final : public Communicator {
             pause_core();
         }
         Bell& bell = group_->bell(rank_);
-        Patience patience(group_->shared->watchdog);
+        WaitLoop wait_loop(group_->shared->watchdog);
         for (int round = 0;; ++round) {
             const unsigned seen = bell.count();
             // Read before looking: what a rank did before it left is then seen by the look.
-            const int gone = departed(peer);
+            const int exited = exited_rank(peer);
             if (ready()) return;
             check();
             if (size() == 1) throw TransportError("the only rank waits for itself: " + what());
-            if (gone >= 0)
-                throw RankFailure(group_->members[gone], "its program ended while rank " +
+            if (exited >= 0)
+                throw RankFailure(group_->members[exited], "its program ended while rank " +
                                                              std::to_string(rank_) + " waited for " + what());
             if (round < yields) {
                 sched_yield();
                 continue;
             }
             bell.sleep(seen, std::chrono::milliseconds(100));
-            patience.look_at_clock([&] {
+            wait_loop.check_clock([&] {
                 return "rank " + std::to_string(rank_) + " waited for " + what() + " (transport " +
                        transport_ + ")";
             });
@@ -455,7 +455,7 @@ class ThreadCommunicator final : public Communicator {
     bool left(int rank) const { return group_->shared->left[group_->members[rank]].load(); }
 
     // A rank among those that must act whose program is over, or -1.
-    int departed(int peer) const {
+    int exited_rank(int peer) const {
         for (int rank = 0; rank < size(); ++rank)
             if ((peer < 0 || peer == rank) && left(rank)) return rank;
         return -1;
@@ -493,8 +493,8 @@ class ThreadCommunicator final : public Communicator {
     // Shows `mine` to all ranks, runs `look` while everybody's contribution is visible, and holds it until
     // all have looked. The second meeting cannot fail: everybody who was at the first comes, whatever happens
     // to it.
-    template <class Look>
-    void meet(Call::Kind kind, int root, std::string_view what, std::span<const std::byte> mine, Look look) {
+    template <class Read>
+    void meet(Call::Kind kind, int root, std::string_view what, std::span<const std::byte> mine, Read read) {
         const Call call(kind, ++calls_, mine.size(), root, what);
         group_->contributions[rank_] = {call, mine.data()};
         assemble(call, true);
@@ -505,8 +505,8 @@ class ThreadCommunicator final : public Communicator {
         } second{*this, call};
         for (int rank = 0; rank < size(); ++rank)
             if (const Call& theirs = group_->contributions[rank].call; !call.agrees_with(theirs))
-                throw TransportError(parted(call, rank_, theirs, rank, size()));
-        look();
+                throw TransportError(mismatch_text(call, rank_, theirs, rank, size()));
+        read();
     }
 
     std::shared_ptr<Group> group_;

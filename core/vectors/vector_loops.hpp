@@ -18,8 +18,8 @@ namespace {
 #if defined(__clang__) || __GNUC__ >= 12
 #define JALI_SWAPPED(v) __builtin_shufflevector(v, v, 1, 0, 3, 2)
 #else
-typedef long long Places __attribute__((vector_size(32)));
-#define JALI_SWAPPED(v) __builtin_shuffle(v, Places{1, 0, 3, 2})
+typedef long long Indices __attribute__((vector_size(32)));
+#define JALI_SWAPPED(v) __builtin_shuffle(v, Indices{1, 0, 3, 2})
 #endif
 
 // y = a y

@@ -55,7 +55,7 @@ int main() {
         threads.emplace_back([&, rank] {
             std::vector<double> mine(count * roots.size(), rank + 1.0), total(count, 0.0);
             const auto space = std::make_shared<MessageSpace>(
-                std::vector<MessageSpace::Carrier>{{"thread", communicators[rank]->duplicate()}});
+                std::vector<MessageSpace::NamedCommunicator>{{"thread", communicators[rank]->duplicate()}});
             const auto plan = PersistentPlan::make(schedules[rank], space, "reduction to three roots");
             const std::vector<std::byte*> buffers = {reinterpret_cast<std::byte*>(mine.data()),
                                                      reinterpret_cast<std::byte*>(total.data())};

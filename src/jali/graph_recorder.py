@@ -27,7 +27,7 @@ class Operation(NamedTuple):
     `run` does, without running it; None: there is nothing of that."""
 
     run: Callable[[], Any]
-    rehearse: Callable[[], Any] | None = None
+    warm_up: Callable[[], Any] | None = None
 
 
 class GraphRecorder:

@@ -31,7 +31,7 @@ def test_an_index_with_zeroed_blocks_is_refused_or_right(
     whole = path.read_bytes()
     heap = whole.index(b"GCOL")  # the heap of objects of size zero that HDF5 goes round in
     places = [*range(0, len(whole), 512), *range(heap // 64 * 64, heap + 256, 64)]
-    monkeypatch.setattr(_hdf5_process, "PATIENCE", 2.0)
+    monkeypatch.setattr(_hdf5_process, "TIMEOUT", 2.0)
     refused = 0
     for at in places if width == 512 else places[-5:]:
         damaged = bytearray(whole)
@@ -57,7 +57,7 @@ def test_an_index_without_an_end_is_refused_and_replaced(
     entry = damaged.index(b"GCOL") + 16
     damaged[entry : entry + 256] = bytes(256)
     path.write_bytes(damaged)
-    monkeypatch.setattr(_hdf5_process, "PATIENCE", 2.0)
+    monkeypatch.setattr(_hdf5_process, "TIMEOUT", 2.0)
     with pytest.raises(FileFormatError, match=r"x\.h5: HDF5 cannot read it"):
         load(path)
     save(path, DistributedArray.to_dist(2 * VALUES), format="hdf5-parts")
@@ -98,7 +98,7 @@ def damaged(whole: bytes, chance: random.Random) -> bytes:
 
 def sweep(path: Path, cases: range, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each case another damage to one of the files. Numbers with a checksum are right or refused."""
-    monkeypatch.setattr(_hdf5_process, "PATIENCE", 5.0)
+    monkeypatch.setattr(_hdf5_process, "TIMEOUT", 5.0)
     files = {}
     for name, options in CHUNKED.items():
         for library in ("earliest", "latest"):

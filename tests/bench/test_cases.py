@@ -6,7 +6,7 @@ import math
 import time
 
 import pytest
-from programs import PATIENCE, need_mpi, package_of_jali
+from programs import TIMEOUT, need_mpi, package_of_jali
 
 from jali.bench.compare import pairs
 from jali.bench.compare.cases import CASES
@@ -17,7 +17,7 @@ ONCE = pairs.Settings(starts=1, turns=1, seconds=1e-4)
 def turn_of(name, tmp_path):
     package = package_of_jali(tmp_path)
     found, about = pairs.measure_pair(
-        name, [package, package], ONCE, time.monotonic() + PATIENCE, ranks=CASES[name].ranks
+        name, [package, package], ONCE, time.monotonic() + TIMEOUT, ranks=CASES[name].ranks
     )
     ((a, b),) = found
     assert 0 < a < math.inf

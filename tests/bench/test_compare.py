@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from programs import PATIENCE, alive, git, run_jali, wait_until
+from programs import TIMEOUT, alive, git, run_jali, wait_until
 
 from jali import settings
 from jali.bench.compare import checkouts, pairs, report
@@ -127,7 +127,7 @@ def ends_what_it_started(number, started, command, **options):
         processes = [int(word) for word in started.read_text().split()]
         assert all(map(alive, processes))
         process.send_signal(number)
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT)
     wait_until(lambda: not any(map(alive, processes)))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from programs import PATIENCE
+from programs import TIMEOUT
 
 import jali
 from jali.cli.main import main
@@ -59,17 +59,17 @@ def running(*words: object, env: dict[str, str] | None = None) -> Iterator[subpr
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(PATIENCE)
+                process.wait(TIMEOUT)
             process.kill()
             process.communicate()
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
     """Return when the condition holds, which must be while the program runs."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     while not condition():
         assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < end, f"nothing in {PATIENCE} s"
+        assert time.monotonic() < end, f"nothing in {TIMEOUT} s"
         time.sleep(0.01)
 
 

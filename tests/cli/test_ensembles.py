@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from jali_command import jali_here, link_trace, plaquettes, running, wait_for
-from programs import PATIENCE, run_jali
+from programs import TIMEOUT, run_jali
 
 import jali
 from jali.errors import FileFormatError
@@ -145,7 +145,7 @@ def test_a_killed_run_lists_only_configurations_that_are_whole(file, tmp_path):
     with running("run", file, "--output", out, *words) as process:
         wait_for(lambda: out.exists() and len(saved_configurations(out)) > 5, process)
         process.kill()
-        process.wait(timeout=PATIENCE)
+        process.wait(timeout=TIMEOUT)
     saved = saved_configurations(out)
     for one in saved:
         assert plaquettes(open_configuration(one.path).read())[0] == pytest.approx(one.plaquette, abs=1e-14)

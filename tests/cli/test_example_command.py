@@ -123,9 +123,9 @@ def test_a_picture_without_matplotlib_is_refused_before_computing(
         importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name)
     )
     assert main([*QUICK, "--picture", "image.png"]) == 2
-    told = capsys.readouterr()
-    assert "a picture needs matplotlib, which is not installed: pip install matplotlib" in told.err
-    assert told.out == ""
+    reported = capsys.readouterr()
+    assert "a picture needs matplotlib, which is not installed: pip install matplotlib" in reported.err
+    assert reported.out == ""
 
 
 def test_an_unknown_device_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -127,7 +127,7 @@ def test_what_is_asked_for_by_name_or_setting(explained: Any, use_settings: Any)
     assert explained("broadcast", "-n", 3)["takes"] == "chain"
     of_cuda = explained("all-reduce", "-n", 3, "--device", "cuda")  # the setting is for other devices
     assert "jali's own" in of_cuda["algorithms"][0]["rule"]
-    use_settings(collective="", device_carrier="copy-engine")
+    use_settings(collective="", device_transport="copy-engine")
     facts = explained("all-reduce", "-n", 3, "--device", "cuda")
     assert facts["algorithms"][0]["by"] == "copy-engine"
     assert {entry["words"] for entry in facts["costs"] if entry["algorithm"].endswith(" by nccl")} == {
@@ -194,7 +194,7 @@ def test_times_of_a_file_are_interpolated(explained: Any, tmp_path: Path) -> Non
         return {"collective": "reduce", "type": "fp32", "in_place": False, "bytes": size, "times": times,
                 "far": {"chain": size * 1e-6}, "impossible": {}}  # fmt: skip
 
-    told = {
+    reported = {
         "conditions": {"memory": "host", "ranks": 4, "hosts": 2, "ranks_per_host": 2},
         "cells": [
             cell(4096, default=[3e-4, 1e-4, 2e-4], two_step=[5e-5, 6e-5, 7e-5]),
@@ -202,7 +202,7 @@ def test_times_of_a_file_are_interpolated(explained: Any, tmp_path: Path) -> Non
         ],
     }
     file = tmp_path / "times.json"
-    file.write_text(json.dumps(told))
+    file.write_text(json.dumps(reported))
     asked = ("reduce", "-n", 4, "--hosts", 2, "--times", file, "--size")
     at = {entry["algorithm"]: entry["time"] for entry in explained(*asked, 4096)["costs"]}
     assert at == pytest.approx({"default": 2e-4, "two_step": 6e-5, "chain": 4096e-6})

@@ -57,9 +57,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("kinds")
     extents = (2, 2, 2, 2)
     links, box = random_links(extents, 3), Box.whole(extents)
-    told = {"plaquette": 0.0, "link_trace": 0.0}
-    write_ildg(path / "c.ildg", links, box, extents, **told)
-    write_nersc(path / "c.nersc", links, box, extents, **told)
+    reported = {"plaquette": 0.0, "link_trace": 0.0}
+    write_ildg(path / "c.ildg", links, box, extents, **reported)
+    write_nersc(path / "c.nersc", links, box, extents, **reported)
     jali.gauge.GaugeField(jali.Lattice(2, 2), jali.SU(2)).cold_start().save(str(path / "c.npy"))
     (path / "p.toml").write_text(PARAMETERS)
     shutil.copy(ROOT / "machines" / "delta.toml", path / "machine.toml")

@@ -59,7 +59,7 @@ def test_rules_are_written_and_taken(tree: Path, use_settings, capsys: pytest.Ca
 
     def specs() -> list[str]:
         world = comm.current()
-        world.collectives.pretend_hosts([[0, 1], [2]])
+        world.collectives.override_hosts([[0, 1], [2]])
         assert np.array_equal(world.all_reduce(np.ones(100)), np.full(100, 3.0))
         x = world.broadcast(np.full(5, world.rank))
         assert (x == 0).all()
@@ -85,18 +85,18 @@ def test_on_devices(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "--json",
     )
     assert jali_here("tune", *words) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [rule["algorithms"] for rule in told["rules"]] == [
+    reported = json.loads(capsys.readouterr().out)
+    assert [rule["algorithms"] for rule in reported["rules"]] == [
         ["node_only", "flat"],
         ["slices", "node_only", "flat"],
         ["binomial"],
     ]
-    assert told["rules"][0]["conditions"] == {
+    assert reported["rules"][0]["conditions"] == {
         "memory": ["cuda"],
         "collective": ["all_reduce"],
         "hosts": [1, 1],
     }
-    assert told["path"] == "out.toml"
+    assert reported["path"] == "out.toml"
     text = Path("out.toml").read_text()
     assert "Assumed: is_node_consecutive=yes." in text
     assert _core.check_rules(text, "out.toml") == 3

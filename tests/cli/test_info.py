@@ -46,7 +46,7 @@ def test_missing_compiler_is_said_and_does_not_stop_the_rest() -> None:
 
 
 def test_a_library_that_breaks_its_process_or_hangs_harms_no_other_answer(monkeypatch) -> None:
-    monkeypatch.setattr("jali.cli.info.PATIENCE", 1)
+    monkeypatch.setattr("jali.cli.info.TIMEOUT", 1)
     programs = {
         "well": "import json, sys; print(json.dumps({'word': sys.argv[1]}))",
         "dies": "import os; os.abort()",

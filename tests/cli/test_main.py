@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from programs import PATIENCE
+from programs import TIMEOUT
 
 import jali
 from jali import errors
@@ -154,7 +154,7 @@ def test_streams_that_whoever_started_the_command_has_closed_are_done_without(
 ) -> None:
     line = f'exec "$0" -m jali plan all-reduce --machine delta --nodes 2 --size 1MiB {stream}'
     done = subprocess.run(
-        ["sh", "-c", line, sys.executable], capture_output=True, text=True, timeout=PATIENCE
+        ["sh", "-c", line, sys.executable], capture_output=True, text=True, timeout=TIMEOUT
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert ("delta" in done.stdout) == bool(words)

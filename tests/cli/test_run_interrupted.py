@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from jali_command import jali_here, running, wait_for, wait_for_rows
-from programs import PATIENCE, alive, run_jali, wait_until
+from programs import TIMEOUT, alive, run_jali, wait_until
 
 from jali.cli.run_directory import HeldDirectory
 from jali.comm.launcher import local_ranks
@@ -60,7 +60,7 @@ def test_signal_leaves_a_checkpoint_of_the_last_sweep_and_a_report(number, statu
         wait_for_rows(out, 10, process)
         # To the whole process group, as a terminal does.
         os.killpg(process.pid, number)
-        said, _ = process.communicate(timeout=PATIENCE)
+        said, _ = process.communicate(timeout=TIMEOUT)
     assert process.returncode == status, said
     rows = (out / "history.csv").read_text().count("\n") - 1
     assert open_checkpoint(out / "checkpoint").state["sweep"] == rows
@@ -75,7 +75,7 @@ def test_killed_run_goes_on_from_its_last_checkpoint(endless, tmp_path):
     with running("run", endless, "--output", out) as process:
         wait_for_rows(out, 17, process)
         process.kill()
-        process.wait(timeout=PATIENCE)
+        process.wait(timeout=TIMEOUT)
     done = open_checkpoint(out / "checkpoint").state["sweep"]
     assert done % 7 == 0
     assert done >= 7
@@ -98,7 +98,7 @@ def test_signal_to_one_mpi_rank_stops_both_at_the_same_sweep(endless, tmp_path):
     with running("run", endless, "--output", out, "-n", 2) as process:
         wait_for_rows(out, 10, process)
         os.kill(local_ranks(process.pid)[1], signal.SIGTERM)
-        said, _ = process.communicate(timeout=PATIENCE)
+        said, _ = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 143, said
     assert said.count("interrupted (SIGTERM)") == 1
     rows = (out / "history.csv").read_text().count("\n") - 1
@@ -113,7 +113,7 @@ def test_interrupt_of_the_program_that_started_the_ranks_leaves_a_checkpoint(end
     with running("run", endless, "--output", out, "-n", 2) as process:
         wait_for_rows(out, 10, process)
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=PATIENCE)
+        said, _ = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 130, said
     done = open_checkpoint(out / "checkpoint").state["sweep"]
     run_jali("run", "--resume", out, "--set", f"sweeps={done}", "-n", 2)
@@ -126,7 +126,7 @@ def test_mpi_rank_that_is_killed_ends_the_job_and_the_run_can_be_resumed(endless
     with running("run", endless, "--output", out, "-n", 2) as process:
         wait_for_rows(out, 10, process)
         os.kill(local_ranks(process.pid)[1], signal.SIGKILL)
-        process.communicate(timeout=PATIENCE)
+        process.communicate(timeout=TIMEOUT)
     assert process.returncode not in (0, None)
     resume_and_compare(endless, out, ranks=1)
 
@@ -144,7 +144,7 @@ def test_ranks_end_when_the_program_that_started_them_is_killed(kernel, endless,
         ranks = local_ranks(process.pid)
         assert len(ranks) == 2
         process.kill()
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT)
         wait_until(lambda: not any(map(alive, ranks)))
     resume_and_compare(endless, out, ranks=1)
 
@@ -172,7 +172,7 @@ def test_signal_while_a_kernel_of_the_first_sweep_is_compiled_ends_the_run_at_on
     with running("run", endless, "--output", out, env=environment) as process:
         wait_for(compiling.exists, process)
         os.killpg(process.pid, number)
-        said, _ = process.communicate(timeout=PATIENCE)
+        said, _ = process.communicate(timeout=TIMEOUT)
     assert process.returncode == status, said
     assert said.count("interrupted") == 1
     assert (
@@ -193,7 +193,7 @@ def test_signal_to_ranks_that_compile_ends_them_with_their_status(whom, endless,
     with running("run", endless, "--output", out, "-n", 2, env=environment) as process:
         wait_for(compiling.exists, process)
         os.kill(process.pid if whom == "all" else local_ranks(process.pid)[1], signal.SIGTERM)
-        said, _ = process.communicate(timeout=PATIENCE)
+        said, _ = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 143, said
     assert f"interrupted (SIGTERM) before the end of a sweep; jali run --resume {out} goes on" in said
     assert "Traceback" not in said
@@ -206,7 +206,7 @@ def test_signal_before_the_first_checkpoint_leaves_no_run(endless, tmp_path):
     with running("run", endless, "--output", out, env=environment) as process:
         wait_for(compiling.exists, process)
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=PATIENCE)
+        said, _ = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 130, said
     assert said == "jali: interrupted (SIGINT) before the run had begun; nothing of it is left\n"
     assert not out.exists()
@@ -232,7 +232,7 @@ def test_signal_while_the_command_is_still_importing_ends_it_with_one_line(
     with running("run", endless, "--output", tmp_path / "run", env=environment) as process:
         wait_for((tmp_path / "importing").exists, process)
         process.send_signal(number)
-        said, _ = process.communicate(timeout=PATIENCE)
+        said, _ = process.communicate(timeout=TIMEOUT)
     assert process.returncode == status
     assert said == ("" if rank == "1" else "jali: interrupted\n")  # the first rank says it for all
 
@@ -252,7 +252,7 @@ def test_of_two_new_runs_in_one_directory_the_first_goes_on_undisturbed(endless,
         wait_for_rows(out, 3, first)
         assert jali_here("run", endless, "--output", out, "--set", "beta=9.9") == 2
         first.send_signal(signal.SIGINT)
-        said, _ = first.communicate(timeout=PATIENCE)
+        said, _ = first.communicate(timeout=TIMEOUT)
     assert first.returncode == 130, said
     resume_and_compare(endless, out, ranks=1)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from jali_command import jali_here, running, wait_for
-from programs import PATIENCE, need_mpi, run_jali
+from programs import TIMEOUT, need_mpi, run_jali
 
 import jali
 from jali import _core, comm
@@ -128,9 +128,9 @@ def test_types_and_places_that_change_nothing_make_one_rule(made_up) -> None:
 def test_nothing_faster_is_a_file_without_rules(made_up, capsys) -> None:
     made_up(lambda case, spec: 1.0)
     assert tune("--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["rules"] == told["verified"] == []
-    assert len(told["cells"]) == 8
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["rules"] == reported["verified"] == []
+    assert len(reported["cells"]) == 8
     assert _core.check_rules(DEFAULT_FILE.read_text(), "x") == 0
 
 
@@ -140,14 +140,14 @@ def test_every_way_is_measured_and_right(ranks: int, keep: int, monkeypatch, cap
     monkeypatch.setattr("jali.bench.collective_algorithms.KEEP", keep)
     words = ("--only", "all_reduce,reduce,all_gather,reduce-scatter,all-to-all,gather,scatter", "--in-place")
     assert tune(*words, "--largest", "64", "--output", "a.toml", "--json", ranks=ranks) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert len(told["cells"]) == 2 * (4 * 2 + 3)
-    for cell in told["cells"]:
+    reported = json.loads(capsys.readouterr().out)
+    assert len(reported["cells"]) == 2 * (4 * 2 + 3)
+    for cell in reported["cells"]:
         names = {*cell["times"], *cell["far"], *cell["impossible"]}
         assert names == {"default", *map(str, specs_of(cell["collective"], "host"))}
         assert list(cell["impossible"]) == ["mpi"]
         assert "default" in cell["times"]
-    assert _core.check_rules(Path("a.toml").read_text(), "a.toml") == len(told["rules"])
+    assert _core.check_rules(Path("a.toml").read_text(), "a.toml") == len(reported["rules"])
 
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, cells: int, number: signal.Signals = signal.SIGINT) -> None:
@@ -209,12 +209,12 @@ def test_a_damaged_state_is_told_from_one(text: str, made_up, monkeypatch, capsy
         with monkeypatch.context() as patch:
             stop_after(patch, 2)
             assert tune() == 130
-        told = json.loads(state.read_text())
+        reported = json.loads(state.read_text())
         if text == "cells":
-            del told["cells"]
+            del reported["cells"]
         else:
-            told["cells"][1]["times"]["default"] = [-1.0]
-        text = json.dumps(told)
+            reported["cells"][1]["times"]["default"] = [-1.0]
+        text = json.dumps(reported)
     state.write_text(text)
     assert tune("--continue") == 2
     assert f"{state} is not what an interrupted `jali tune collectives` leaves" in capsys.readouterr().err
@@ -296,12 +296,12 @@ def test_processes_are_interrupted_and_go_on() -> None:
     with running(*words) as process:
         wait_for(lambda: cells() >= 2, process)
         os.killpg(process.pid, signal.SIGINT)
-        said, _ = process.communicate(timeout=PATIENCE)
+        said, _ = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 130, said
     kept = json.loads(state.read_text())["cells"]
     assert f"interrupted after {len(kept)} of 8 cells, which are kept in {state}" in said
-    told = json.loads(run_jali(*words, "--continue", "--json").stdout)
-    assert told["cells"][: len(kept)] == kept
-    assert len(told["cells"]) == 8
+    reported = json.loads(run_jali(*words, "--continue", "--json").stdout)
+    assert reported["cells"][: len(kept)] == kept
+    assert len(reported["cells"]) == 8
     assert not state.exists()
-    assert _core.check_rules(Path("mine.toml").read_text(), "mine.toml") == len(told["rules"])
+    assert _core.check_rules(Path("mine.toml").read_text(), "mine.toml") == len(reported["rules"])

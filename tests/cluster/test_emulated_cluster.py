@@ -17,7 +17,7 @@ from pathlib import Path
 import emulated_cluster
 import pytest
 from emulated_cluster import BypassedError, Cluster, UnavailableError
-from programs import PATIENCE, wait_until
+from programs import TIMEOUT, wait_until
 
 pytestmark = pytest.mark.mpi
 
@@ -99,7 +99,7 @@ def test_nothing_is_left_after_a_failure_inside() -> None:
         with Cluster() as cluster:
             folder = cluster.work
             cluster.start(cluster.on_node(1, ["sh", "-c", "sleep 1000; true", mark]))
-            limit = time.monotonic() + PATIENCE
+            limit = time.monotonic() + TIMEOUT
             while not _running(mark) and time.monotonic() < limit:
                 time.sleep(0.02)
             assert _running(mark)
@@ -127,7 +127,7 @@ with Cluster() as cluster:
     owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     folder = Path(owner.stdout.readline().strip())
-    limit = time.monotonic() + PATIENCE
+    limit = time.monotonic() + TIMEOUT
     while not _running(mark):
         assert time.monotonic() < limit
         time.sleep(0.02)
@@ -162,7 +162,7 @@ def test_unmodified_mpi_program_runs_across_nodes(cluster: Cluster, tmp_path: Pa
     (tmp_path / "program.py").write_text(SUM_OF_RANKS)
     command = cluster.mpi_command("mpich", 1, [sys.executable, str(tmp_path / "program.py"), "a b"])
     job = cluster.start(command, stdout=subprocess.PIPE)
-    out, _ = job.communicate(timeout=PATIENCE)
+    out, _ = job.communicate(timeout=TIMEOUT)
     assert job.returncode == 0
     assert sorted(out.splitlines()) == ["node0 0 1 ['a b']", "node1 1 1 ['a b']"]
 
@@ -188,7 +188,7 @@ def test_ways_are_tuned_between_nodes_and_the_mpi_librarys_own_is_among_them(
     words += ["--rounds", "11", "--seconds", "0", "--out", str(rules), "--json"]
     command = cluster.mpi_command("mpich", 2, [sys.executable, "-m", "jali", *words])
     job = cluster.start(command, stdout=subprocess.PIPE)
-    out, _ = job.communicate(timeout=PATIENCE)
+    out, _ = job.communicate(timeout=TIMEOUT)
     assert job.returncode == 0
     for cell in json.loads(out)["cells"]:
         assert {"mpi", "slices", "two_level"} <= {*cell["times"], *cell["far"]}
@@ -220,7 +220,7 @@ def test_command_runs_a_script_with_either_library_and_returns_its_status(
             "2",
         ]
         command += ["--mpi", library, "--python", python, str(tmp_path / "program.py"), word]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
         if done.returncode == 3:
             pytest.skip(done.stderr)
         assert done.returncode == status, done.stderr

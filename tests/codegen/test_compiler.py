@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from programs import PATIENCE, alive, wait_until
+from programs import TIMEOUT, alive, wait_until
 
 from jali import settings
 from jali.codegen import compiler
@@ -54,7 +54,7 @@ def test_compiler_ends_with_the_process_that_started_it(number, endless):
         compilers = processes(endless)
         assert all(map(alive, compilers))
         process.send_signal(number)
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT)
     wait_until(lambda: not any(map(alive, compilers)))
 
 

@@ -235,7 +235,7 @@ def prove(spec: Spec, plan: Plan, scratch_limit: int | None = None) -> None:
             if len(set(target)) != len(target):
                 raise WrongError("race", f"{step['name']} writes twice")
     ordered: set[tuple[int, int]] = set()
-    for place, users in uses.items():
+    for location, users in uses.items():
         if not any(writes for _, _, writes in users):
             continue
         for i, (a, entry_a, writes_a) in enumerate(users):
@@ -244,11 +244,11 @@ def prove(spec: Spec, plan: Plan, scratch_limit: int | None = None) -> None:
                     continue
                 if a == b:
                     if entry_a != entry_b:
-                        raise WrongError("race", f"specs of one step meet at {place}")
+                        raise WrongError("race", f"specs of one step meet at {location}")
                     continue
                 if not comes_first(2 * a + 1, 2 * b) and not comes_first(2 * b + 1, 2 * a):
                     raise WrongError(
-                        "race", f"{graph.steps[a][2]['name']} and {graph.steps[b][2]['name']} at {place}"
+                        "race", f"{graph.steps[a][2]['name']} and {graph.steps[b][2]['name']} at {location}"
                     )
                 ordered.add((a, b))
 
@@ -268,14 +268,14 @@ def prove(spec: Spec, plan: Plan, scratch_limit: int | None = None) -> None:
                 now.update({(rank, b, k): leaf(rank, b, k) for k in range(counts[rank])})
     carried: dict[int, list[tuple]] = {}
 
-    def load(rank: int, places: list[tuple[int, int]]) -> list[tuple]:
+    def load(rank: int, locations: list[tuple[int, int]]) -> list[tuple]:
         try:
-            return [now[rank, buffer, k] for buffer, k in places]
+            return [now[rank, buffer, k] for buffer, k in locations]
         except KeyError as missing:
             raise WrongError("unwritten", f"{missing}") from None
 
-    def store(rank: int, places: list[tuple[int, int]], contents: list[tuple]) -> None:
-        for (buffer, k), content in zip(places, contents, strict=True):
+    def store(rank: int, locations: list[tuple[int, int]], contents: list[tuple]) -> None:
+        for (buffer, k), content in zip(locations, contents, strict=True):
             if buffer < len(spec.buffers) and (rank, buffer, k) not in allowed:
                 raise WrongError("overwritten", f"rank {rank}, buffer {buffer}, element {k}")
             now[rank, buffer, k] = content
@@ -302,9 +302,9 @@ def prove(spec: Spec, plan: Plan, scratch_limit: int | None = None) -> None:
                     )
                 elif step["kind"] == "copy":
                     store(rank, target, contents[0])
-    for place, content in expected.items():
-        if now.get(place) != content:
-            raise WrongError("contribution", f"{place} is {now.get(place)} instead of {content}")
+    for location, content in expected.items():
+        if now.get(location) != content:
+            raise WrongError("contribution", f"{location} is {now.get(location)} instead of {content}")
 
 
 def direct(spec: Spec) -> dict[tuple[int, int, int], tuple]:
@@ -399,9 +399,9 @@ def run(
             after[base[rank] + need].append(g)
     # Half of the adversaries prefer what stands last in the plan.
     backwards = dice.random() < 0.5
-    urgency = [dice.random() + (0.0 if not backwards else -g / len(steps)) for g in range(len(steps))]
+    priority = [dice.random() + (0.0 if not backwards else -g / len(steps)) for g in range(len(steps))]
     for g in delayed:
-        urgency[g] += 10
+        priority[g] += 10
     eager = dice.random() < 0.3
     early = [dice.random() < 0.5 for _ in steps]  # a send's bytes leave when it starts, not when it arrives
     envelopes: dict[tuple[int, int, int], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
@@ -467,7 +467,7 @@ def run(
                     continue
             if not ready:
                 continue
-            g = min(ready, key=urgency.__getitem__)
+            g = min(ready, key=priority.__getitem__)
             ready.remove(g)
             rank, step = steps[g]
             if step["kind"] in ("send", "receive"):
@@ -478,12 +478,12 @@ def run(
                     (rank, step["peer"], step["tag"]) if sending else (step["peer"], rank, step["tag"])
                 ]
                 envelope[0 if sending else 1].append(g)
-                place = touch(rank, step["region"], not sending)
+                location = touch(rank, step["region"], not sending)
                 flying[rank][g] = step["region"]
                 if sending and (eager or early[g]):
-                    wire[g] = place.copy()
+                    wire[g] = location.copy()
                 if not sending:
-                    place[:] = 5 * POISON + g
+                    location[:] = 5 * POISON + g
                 if sending and eager:
                     finish(g)
                 count = len(envelope[0 if sending else 1])

@@ -32,7 +32,7 @@ class DoesNotApplyError(Exception):
 # --- finding and editing steps
 
 
-def places(plan: Plan, *kinds: str) -> list[tuple[int, int]]:
+def steps_of(plan: Plan, *kinds: str) -> list[tuple[int, int]]:
     return [
         (rank, s)
         for rank, one in enumerate(plan)
@@ -105,7 +105,7 @@ def describe(plan: Plan, rank: int, s: int) -> str:
 
 
 def drop_message(plan: Plan, dice: random.Random) -> Mutant:
-    rank, s = pick(dice, places(plan, "send"))
+    rank, s = pick(dice, steps_of(plan, "send"))
     peer, r = partner(plan, rank, s)
     text = f"message of {describe(plan, rank, s)}"
     remove(plan[rank], s)
@@ -114,14 +114,14 @@ def drop_message(plan: Plan, dice: random.Random) -> Mutant:
 
 
 def drop_one_side(plan: Plan, dice: random.Random) -> Mutant:
-    rank, s = pick(dice, places(plan, "send", "receive"))
+    rank, s = pick(dice, steps_of(plan, "send", "receive"))
     text = f"one side: {describe(plan, rank, s)}"
     remove(plan[rank], s)
     return Mutant("dropped", text, plan)
 
 
 def drop_source(plan: Plan, dice: random.Random) -> Mutant:
-    rank, s = pick(dice, places(plan, "reduce"))
+    rank, s = pick(dice, steps_of(plan, "reduce"))
     entry = pick(dice, plan[rank]["steps"][s]["specs"])
     if len(entry["from"]) < 2:
         raise DoesNotApplyError
@@ -130,7 +130,7 @@ def drop_source(plan: Plan, dice: random.Random) -> Mutant:
 
 
 def drop_spec(plan: Plan, dice: random.Random) -> Mutant:
-    rank, s = pick(dice, places(plan, "reduce", "copy"))
+    rank, s = pick(dice, steps_of(plan, "reduce", "copy"))
     step = plan[rank]["steps"][s]
     text = f"spec of {describe(plan, rank, s)}"
     step["specs"].pop(dice.randrange(len(step["specs"])))
@@ -143,7 +143,7 @@ def drop_spec(plan: Plan, dice: random.Random) -> Mutant:
 
 
 def repeat_source(plan: Plan, dice: random.Random) -> Mutant:
-    rank, s = pick(dice, places(plan, "reduce"))
+    rank, s = pick(dice, steps_of(plan, "reduce"))
     entry = pick(dice, plan[rank]["steps"][s]["specs"])
     entry["from"].append(dice.choice(entry["from"]))
     return Mutant("duplicated", f"source of {describe(plan, rank, s)}", plan)
@@ -151,7 +151,7 @@ def repeat_source(plan: Plan, dice: random.Random) -> Mutant:
 
 def repeat_step(plan: Plan, dice: random.Random) -> Mutant:
     """A copy or reduction once more, after the first; a reduction onto its own source counts twice."""
-    rank, s = pick(dice, places(plan, "reduce", "copy"))
+    rank, s = pick(dice, steps_of(plan, "reduce", "copy"))
     wait = dice.random() < 0.5
     new = copy.deepcopy(plan[rank]["steps"][s])
     new["needs"] = [*new["needs"], s]
@@ -161,7 +161,7 @@ def repeat_step(plan: Plan, dice: random.Random) -> Mutant:
 
 
 def repeat_message(plan: Plan, dice: random.Random) -> Mutant:
-    rank, s = pick(dice, places(plan, "send"))
+    rank, s = pick(dice, steps_of(plan, "send"))
     peer, r = partner(plan, rank, s)
     wait = dice.random() < 0.5
     text = f"message of {describe(plan, rank, s)}{', and what follows waits for it' if wait else ''}"
@@ -173,7 +173,7 @@ def repeat_message(plan: Plan, dice: random.Random) -> Mutant:
 
 
 def repeat_one_side(plan: Plan, dice: random.Random) -> Mutant:
-    rank, s = pick(dice, places(plan, "send", "receive"))
+    rank, s = pick(dice, steps_of(plan, "send", "receive"))
     new = copy.deepcopy(plan[rank]["steps"][s])
     new["needs"] = [*new["needs"], s]
     text = f"one side: {describe(plan, rank, s)}"
@@ -185,9 +185,9 @@ def repeat_one_side(plan: Plan, dice: random.Random) -> Mutant:
 
 
 def pair_on_a_rank(plan: Plan, dice: random.Random, *kinds: str) -> tuple[int, int, int]:
-    rank, a = pick(dice, places(plan, *kinds))
+    rank, a = pick(dice, steps_of(plan, *kinds))
     kind = plan[rank]["steps"][a]["kind"]
-    others = [s for r, s in places(plan, kind) if r == rank and s != a]
+    others = [s for r, s in steps_of(plan, kind) if r == rank and s != a]
     return rank, a, pick(dice, others)
 
 
@@ -207,12 +207,12 @@ def swap_fields(field: str) -> Callable[[Plan, random.Random], Mutant]:
 
 def swap_sources(plan: Plan, dice: random.Random) -> Mutant:
     """Sources of two specs of the same size; within one spec that changes nothing but the order."""
-    rank, a = pick(dice, places(plan, "reduce", "copy"))
+    rank, a = pick(dice, steps_of(plan, "reduce", "copy"))
     kind = plan[rank]["steps"][a]["kind"]
     if kind == "reduce":
         specs = [
             (s, entry, k)
-            for r, s in places(plan, "reduce")
+            for r, s in steps_of(plan, "reduce")
             if r == rank
             for entry in plan[rank]["steps"][s]["specs"]
             for k in range(len(entry["from"]))
@@ -225,7 +225,7 @@ def swap_sources(plan: Plan, dice: random.Random) -> Mutant:
     else:
         specs = [
             (s, entry)
-            for r, s in places(plan, "copy")
+            for r, s in steps_of(plan, "copy")
             if r == rank
             for entry in plan[rank]["steps"][s]["specs"]
         ]
@@ -239,11 +239,11 @@ def swap_sources(plan: Plan, dice: random.Random) -> Mutant:
 
 
 def swap_targets(plan: Plan, dice: random.Random) -> Mutant:
-    rank, a = pick(dice, places(plan, "reduce", "copy"))
+    rank, a = pick(dice, steps_of(plan, "reduce", "copy"))
     key = {"reduce": "into", "copy": "to"}[plan[rank]["steps"][a]["kind"]]
     specs = [
         (s, entry)
-        for r, s in places(plan, plan[rank]["steps"][a]["kind"])
+        for r, s in steps_of(plan, plan[rank]["steps"][a]["kind"])
         if r == rank
         for entry in plan[rank]["steps"][s]["specs"]
     ]
@@ -272,7 +272,7 @@ def swap_tags(plan: Plan, dice: random.Random) -> Mutant:
 
 
 def misroute_one_side(plan: Plan, dice: random.Random) -> Mutant:
-    rank, s = pick(dice, places(plan, "send", "receive"))
+    rank, s = pick(dice, steps_of(plan, "send", "receive"))
     step = plan[rank]["steps"][s]
     step["peer"] = pick(dice, [r for r in range(len(plan)) if r not in (rank, step["peer"])])
     return Mutant(
@@ -282,7 +282,7 @@ def misroute_one_side(plan: Plan, dice: random.Random) -> Mutant:
 
 def misroute_message(plan: Plan, dice: random.Random) -> Mutant:
     """Another rank sends it: both sides agree, the data is another's."""
-    rank, s = pick(dice, places(plan, "send"))
+    rank, s = pick(dice, steps_of(plan, "send"))
     peer, r = partner(plan, rank, s)
     other = pick(dice, [k for k in range(len(plan)) if k not in (rank, peer)])
     step = plan[rank]["steps"][s]
@@ -302,7 +302,7 @@ def misroute_message(plan: Plan, dice: random.Random) -> Mutant:
 
 def misroute_region(plan: Plan, dice: random.Random) -> Mutant:
     """From or to another place: shifted by some elements, or in another buffer."""
-    rank, s = pick(dice, places(plan, "send", "receive", "copy", "reduce"))
+    rank, s = pick(dice, steps_of(plan, "send", "receive", "copy", "reduce"))
     step = plan[rank]["steps"][s]
     holders: list[tuple[Any, Any]] = []
     if "region" in step:

@@ -86,8 +86,8 @@ class Drawn:
     def fits(self, reads: set[tuple[int, int, int]], writes: set[tuple[int, int, int]], count: int) -> bool:
         """Whether (rank, buffer, offset) may be read and written in this step; notes it if so."""
 
-        def at(place: tuple[int, int, int]) -> tuple[Any, Any, Any]:
-            rank, number, offset = place
+        def at(location: tuple[int, int, int]) -> tuple[Any, Any, Any]:
+            rank, number, offset = location
             run = slice(offset, offset + count)
             size = self.defined[rank][number].size
             read, written = self._uses.setdefault(
@@ -95,24 +95,24 @@ class Drawn:
             )
             return self.defined[rank][number][run], read[run], written[run]
 
-        for place in reads | writes:
-            if place[2] + count > self.defined[place[0]][place[1]].size:
+        for location in reads | writes:
+            if location[2] + count > self.defined[location[0]][location[1]].size:
                 return False
-        for place in reads:
-            defined, _, written = at(place)
+        for location in reads:
+            defined, _, written = at(location)
             if written.any() or not defined.all():
                 return False
-        for place in writes:
-            _, read, written = at(place)
+        for location in writes:
+            _, read, written = at(location)
             if written.any() or read.any():
                 return False
         overlaps = any(r[:2] == w[:2] and r != w and abs(r[2] - w[2]) < count for r in reads for w in writes)
         if overlaps:
             return False
-        for place in reads:
-            at(place)[1][:] = True
-        for place in writes:
-            at(place)[2][:] = True
+        for location in reads:
+            at(location)[1][:] = True
+        for location in writes:
+            at(location)[2][:] = True
         return True
 
 

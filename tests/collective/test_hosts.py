@@ -1,4 +1,4 @@
-"""Collectives inside hosts and between them, each with its carrier: on ranks that pretend to be on several hosts."""
+"""Collectives inside hosts and between them, each with its transport: on ranks that pretend to be on several hosts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LEVELS = [entry for entry in ALGORITHMS if entry.hierarchy == "hosts"]
 def on_hosts(hosts: Hosts, function: Callable[[comm.Communicator], Any]) -> list[Any]:
     def run() -> Any:
         world = comm.current()
-        world.collectives.pretend_hosts(hosts)
+        world.collectives.override_hosts(hosts)
         return function(world)
 
     return comm.virtual_ranks(sum(map(len, hosts)), run)
@@ -188,7 +188,7 @@ def test_arguments_settings_and_rules_mean_the_same(
     rules = tmp_path / "rules.toml"
     rules.write_text(f"version = 1\n[[rule]]\nalgorithms = ['{asked}', 'ring', 'chain']\n")
 
-    def told(world: comm.Communicator, named: str | None) -> list[tuple[str, str]]:
+    def reported(world: comm.Communicator, named: str | None) -> list[tuple[str, str]]:
         found = []
         for collective in ("all_reduce", "broadcast"):
             call = CollectiveCall(
@@ -211,15 +211,15 @@ def test_arguments_settings_and_rules_mean_the_same(
         return found
 
     wanted = [reduces or "", copies or ""]
-    for world in on_hosts(EVEN, lambda world: told(world, asked)):
+    for world in on_hosts(EVEN, lambda world: reported(world, asked)):
         assert [spec for spec, _ in world] == wanted
         for spec, why in world:
             assert why == "asked for" if spec else "for the ranks of one host, and these are on 2" in why
     use_settings(collective=asked)
-    for world in on_hosts(EVEN, lambda world: told(world, None)):
+    for world in on_hosts(EVEN, lambda world: reported(world, None)):
         assert [spec for spec, _ in world] == wanted
     use_settings(collective=None, collective_rules=str(rules))
-    for world in on_hosts(EVEN, lambda world: told(world, None)):
+    for world in on_hosts(EVEN, lambda world: reported(world, None)):
         assert [spec for spec, _ in world] == [reduces or "ring", copies or "chain"]
         for (_, why), spec in zip(world, wanted, strict=True):
             assert spec or "is for the ranks of one host, and these are on 2" in why
@@ -274,8 +274,8 @@ def test_what_does_not_apply_is_skipped_with_its_reason(use_settings: Any, tmp_p
     ("asked", "said"),
     [
         ("two_level by pigeon", "'pigeon' carries no messages; array-write"),
-        ("two_level by ", "does not say by which carrier"),
-        ("two_level by thread and ", "does not say by which carrier"),
+        ("two_level by ", "does not say by which transport"),
+        ("two_level by thread and ", "does not say by which transport"),
         ("two_level by shm and mpi", "'shm' carries no messages between these ranks; thread does"),
         ("two_level by nccl", "'nccl' carries no messages on hosts; mpi, shm, thread do"),
         ("ring by thread and thread", "'ring' does not tell messages inside hosts from those between them"),
@@ -298,7 +298,7 @@ def test_what_cannot_be_asked_for_is_an_error_on_all_ranks(asked: str, said: str
 def test_hosts_that_cannot_be(hosts: Hosts) -> None:
     def run() -> None:
         with pytest.raises(ParameterError, match="hosts are lists of ranks, in which each of 0 to 2 is once"):
-            comm.current().collectives.pretend_hosts(hosts)
+            comm.current().collectives.override_hosts(hosts)
 
     comm.virtual_ranks(3, run)
 

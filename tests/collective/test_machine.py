@@ -87,10 +87,10 @@ COMPUTING = """
 [device]
 kind = "cuda"
 memory = 4000.0
-[carrier.nccl]
+[transport.nccl]
 library = "any"
 after = 2.0
-[carrier.remote-write.gpu]
+[transport.remote-write.gpu]
 bandwidth = 340.0
 """
 
@@ -98,8 +98,8 @@ bandwidth = 340.0
 def test_what_computes_and_what_carries_halos_is_read(tmp_path):
     machine = Machine.load(write(tmp_path, GOOD + COMPUTING))
     assert (machine.device.kind, machine.device.memory, machine.device.join) == ("cuda", 4000.0, 0.0)
-    assert machine.carriers["nccl"].messages == machine.libraries["any"]
-    assert (machine.carriers["nccl"].after, machine.carriers["nccl"].queues) == (2.0, False)
+    assert machine.transports["nccl"].messages == machine.libraries["any"]
+    assert (machine.transports["nccl"].after, machine.transports["nccl"].queues) == (2.0, False)
     core = machine.core_of_halos()
     links, _ = core.path(0, 1, "remote-write")
     assert {"rank 0 memory", "rank 1 memory"} <= {core.link_name(link) for link in links}
@@ -116,18 +116,18 @@ def test_what_computes_and_what_carries_halos_is_read(tmp_path):
         ("memory = 4000.0", "", r"device\.memory: missing"),
         ("memory = 4000.0", "memory = 4000.0\nspeed = 1.0", r"device\.speed: unknown key"),
         ("memory = 4000.0", "memory = 4000.0\nlaunch = -1.0", r"device\.launch: -1\.0"),
-        ('library = "any"', 'library = "none"', r"carrier\.nccl\.library: no library 'none'; there are any"),
-        ("after = 2.0", "queues = 1", r"carrier\.nccl\.queues: 1; true or false is needed"),
-        ("after = 2.0", "later = 1.0", r"carrier\.nccl\.later: unknown key"),
+        ('library = "any"', 'library = "none"', r"transport\.nccl\.library: no library 'none'; there are any"),
+        ("after = 2.0", "queues = 1", r"transport\.nccl\.queues: 1; true or false is needed"),
+        ("after = 2.0", "later = 1.0", r"transport\.nccl\.later: unknown key"),
         (
             "[carrier.remote-write.gpu]",
             "[carrier.remote-write.rack]",
-            r"carrier\.remote-write\.rack: unknown key",
+            r"transport\.remote-write\.rack: unknown key",
         ),
         (
             "bandwidth = 340.0",
             "bandwidth = 0.0",
-            r"carrier\.remote-write\.gpu\.bandwidth: 0\.0 must be positive",
+            r"transport\.remote-write\.gpu\.bandwidth: 0\.0 must be positive",
         ),
     ],
 )

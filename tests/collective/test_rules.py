@@ -36,14 +36,14 @@ WRONG = [  # a file, and what is said of it
     (RULE + "algorithms = ['ring', 'ring']\n", "line 3: algorithms: 'ring' twice"),
     (RULE + "algorithms = ['rings']\n", "line 3: algorithms: there is no algorithm 'rings'; there are alpha, beta, binomial, bruck"),
     (RULE + "algorithms = ['ring by pigeon']\n", "line 3: algorithms: 'pigeon' carries no messages; array-write, copy-engine"),
-    (RULE + "algorithms = ['ring by ']\n", "line 3: algorithms: 'ring by ' does not say by which carrier; there are array-write, copy-engine"),
+    (RULE + "algorithms = ['ring by ']\n", "line 3: algorithms: 'ring by ' does not say by which transport; there are array-write, copy-engine"),
     (RULE + "memory = 'gpu'\nalgorithms = ['ring']\n", "line 3: memory: there is no memory 'gpu'; there is cuda, device, hip, host"),
     (RULE + "memory = ['host', 'Cuda']\nalgorithms = ['ring']\n", "line 3: memory: there is no memory 'Cuda'"),
     (RULE + "mpich = '5.x'\nalgorithms = ['ring']\n", 'line 3: mpich is a version or a range'),
     (RULE + "openmpi = '99999999999..'\nalgorithms = ['ring']\n", 'line 3: openmpi is a version or a range'),
     (RULE + "algorithms = ['pipelined by nccl']\n", "line 3: algorithms: 'pipelined' is for hosts; 'nccl' carries messages"),
-    (RULE + "algorithms = ['slices by ']\n", "line 3: algorithms: 'slices by ' does not say by which carrier; there are array-write,"),
-    (RULE + "algorithms = ['slices by shm and ']\n", "line 3: algorithms: 'slices by shm and ' does not say by which carrier"),
+    (RULE + "algorithms = ['slices by ']\n", "line 3: algorithms: 'slices by ' does not say by which transport; there are array-write,"),
+    (RULE + "algorithms = ['slices by shm and ']\n", "line 3: algorithms: 'slices by shm and ' does not say by which transport"),
     (RULE + "algorithms = ['slices by shm and pigeon']\n", "line 3: algorithms: 'pigeon' carries no messages; array-write"),
     (RULE + "algorithms = ['slices by shm and nccl']\n", "line 3: algorithms: of 'shm' and 'nccl' one carries messages between devices"),
     (RULE + "algorithms = ['ring by remote-write and nccl']\n", "line 3: algorithms: 'ring' does not tell messages inside hosts from"),
@@ -229,7 +229,7 @@ def test_the_first_rule_that_holds_says_why(use_rules) -> None:
         "[[rule]]\nranks = 2\nalgorithms = ['nccl', 'chain']\nwhy = 'measured on Sunday'\n\n[[rule]]\nalgorithms = ['pipelined']\n"
     )
     choice = _core.choose_on_host(CollectiveCall("reduce", "fp64", 8), [2])
-    assert (choice.name, choice.carrier) == ("chain", "")
+    assert (choice.name, choice.transport) == ("chain", "")
     assert re.fullmatch(
         r"line 2 of \S+/rules\d+.toml: measured on Sunday; not nccl: 'nccl' is for devices", choice.why
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from programs import PATIENCE, end_of, need_mpi, need_openmpi, on_ranks
+from programs import TIMEOUT, end_of, need_mpi, need_openmpi, on_ranks
 
 HEAD = """
 import os, sys, time
@@ -56,7 +56,7 @@ class Job:
 
     process: subprocess.Popen[str]
 
-    def end(self, timeout: float = PATIENCE) -> Ended:
+    def end(self, timeout: float = TIMEOUT) -> Ended:
         """Wait for the end; a job that takes longer is killed, with all its ranks, and the test fails."""
         out, err = end_of(self.process, timeout)
         return Ended(self.process.returncode, out, err)
@@ -140,7 +140,7 @@ def wait_for() -> Callable[[Callable[[], bool]], None]:
     """Waits until something is true."""
 
     def wait(true: Callable[[], bool]) -> None:
-        limit = time.monotonic() + PATIENCE
+        limit = time.monotonic() + TIMEOUT
         while not true():
             assert time.monotonic() < limit
             time.sleep(0.02)

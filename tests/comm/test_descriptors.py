@@ -49,8 +49,8 @@ import os
 from jali import _core
 print([os.pread(d, n, 0) for d, n in _core.fetch_descriptors({exporter.token!r})])
 """
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == str([TEXT, b"abc"])
+    reported = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert reported.stdout.strip() == str([TEXT, b"abc"])
 
 
 def test_wrong_secret_and_dropped_exporter_give_nothing(exporter: _core.FdExporter) -> None:

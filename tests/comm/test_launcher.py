@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from programs import PATIENCE, alive, wait_until
+from programs import TIMEOUT, alive, wait_until
 
 from jali.comm import launcher as launchers
 from jali.comm.launcher import IMPLEMENTATIONS, _Forwarding
@@ -29,7 +29,7 @@ def test_launcher_ends_if_the_process_that_started_it_is_killed(number):
         launcher = int(starter.stdout.readline())
         assert alive(launcher)
         starter.send_signal(number)
-        starter.wait(PATIENCE)
+        starter.wait(TIMEOUT)
     wait_until(lambda: not alive(launcher))
 
 
@@ -39,7 +39,7 @@ def test_signal_that_comes_before_the_launcher_is_started_reaches_it():
         signal.raise_signal(signal.SIGTERM)
         with subprocess.Popen(["sleep", "1000"]) as launcher:
             forwarding.start(launcher)
-            assert launcher.wait(PATIENCE) == -signal.SIGTERM
+            assert launcher.wait(TIMEOUT) == -signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) is before
 
 

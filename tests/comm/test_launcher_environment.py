@@ -11,7 +11,7 @@ from jali.comm import LauncherEnvironment, find_launcher_environment
 
 
 @pytest.mark.parametrize(
-    ("environment", "place"),
+    ("environment", "launcher_rank"),
     [
         ({}, None),
         ({"PMI_RANK": "1", "PMI_SIZE": "4"}, LauncherEnvironment(1, 4, "PMI_SIZE")),
@@ -38,8 +38,8 @@ from jali.comm import LauncherEnvironment, find_launcher_environment
         ),
     ],
 )  # fmt: skip
-def test_what_launchers_say(environment: dict[str, str], place: LauncherEnvironment | None) -> None:
-    assert find_launcher_environment(environment) == place
+def test_what_launchers_say(environment: dict[str, str], launcher_rank: LauncherEnvironment | None) -> None:
+    assert find_launcher_environment(environment) == launcher_rank
 
 
 def test_virtual_ranks_have_one_host() -> None:

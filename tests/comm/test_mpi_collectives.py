@@ -163,15 +163,15 @@ def test_each_level_of_hosts_has_its_carrier(mpi) -> None:
         """
         world = comm.current()
         there = world.collectives
-        carriers = [name for name, _ in there.carriers]
-        there.pretend_hosts([[0, 2], [1]])
+        transports = [name for name, _ in there.carriers]
+        there.override_hosts([[0, 2], [1]])
         for count in (1, 5000, 100_000):
             x = np.arange(count) + 1000.0 * world.rank
             for way in ("two_level by shm and mpi", "slices by mpi and shm", "alpha", "flat by mpi", "delta by mpi"):
                 assert np.array_equal(world.all_reduce(x, algorithm=way), 3 * np.arange(count) + 3000), way
             for way in ("two_level by mpi and shm", "slices by shm and mpi", "gamma by shm"):
                 assert np.array_equal(world.broadcast(x.copy(), 1, algorithm=way), np.arange(count) + 1000), way
-        print(world.rank, *carriers, world.explain("all_reduce", x, algorithm="two_level by shm and mpi"), flush=True)
+        print(world.rank, *transports, world.explain("all_reduce", x, algorithm="two_level by shm and mpi"), flush=True)
         """,
         ranks=3,
     )

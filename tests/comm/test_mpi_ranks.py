@@ -173,7 +173,7 @@ def test_rank_that_is_interrupted_while_others_may_speak_ends_the_job(any_mpi, i
     ended = any_mpi.run(f"""
         import signal, threading
         from jali.comm import stopping
-        stopping.MOMENT = stopping.LONGEST = stopping.PATIENCE = 600
+        stopping.MOMENT = stopping.LONGEST = stopping.TIMEOUT = 600
         world = comm.current()
         world.barrier()
         if world.rank == {interrupted}:

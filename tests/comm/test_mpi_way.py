@@ -347,11 +347,11 @@ def test_virtual_ranks_have_it_not_and_say_why(tmp_path: Path) -> None:
     refused = "refused: all_reduce, asked for as 'mpi': the ranks are not MPI's"
     assert on_two_ranks(lambda world: world.all_reduce(x, algorithm="mpi")) == [refused] * 2
     with jali.settings.using(collective="all_reduce=mpi"):
-        told = on_two_ranks(lambda world: world.all_reduce(x))
-    assert told == ["refused: all_reduce, JALI_COLLECTIVE as 'mpi': the ranks are not MPI's"] * 2
+        reported = on_two_ranks(lambda world: world.all_reduce(x))
+    assert reported == ["refused: all_reduce, JALI_COLLECTIVE as 'mpi': the ranks are not MPI's"] * 2
     file = tmp_path / "rules.toml"
     file.write_text("version = 1\n[[rule]]\nalgorithms = ['mpi', 'ring']\n")
     with jali.settings.using(collective_rules=str(file)):
-        told = on_two_ranks(lambda world: world.explain("all_reduce", x))
-        assert told == [f"ring (line 2 of {file}; not mpi: the ranks are not MPI's)"] * 2
+        reported = on_two_ranks(lambda world: world.explain("all_reduce", x))
+        assert reported == [f"ring (line 2 of {file}; not mpi: the ranks are not MPI's)"] * 2
         assert on_two_ranks(lambda world: world.all_reduce(x).sum()) == ["16.0"] * 2

@@ -76,7 +76,7 @@ def told_in_groups() -> tuple:
     world = comm.current()
     half = world.split(world.rank % 2, key=-world.rank)
     again = half.duplicate()
-    told = np.zeros((half.size, 1), np.int64)
+    reported = np.zeros((half.size, 1), np.int64)
     # the same tag on three communicators at once
     sends = [
         c.send(np.array([k, world.rank]), (c.rank + 1) % c.size, 5)
@@ -86,15 +86,15 @@ def told_in_groups() -> tuple:
     asked = [c.receive(a, (c.rank - 1) % c.size, 5) for c, a in zip((world, half, again), came, strict=True)]
     for c, pair in zip((again, half, world), list(zip(sends, asked, strict=True))[::-1], strict=True):
         c.wait(list(pair))
-    half.all_gather(np.array([world.rank]), out=told.reshape(-1))
-    return [list(c) for c in came], told.reshape(-1).tolist()
+    half.all_gather(np.array([world.rank]), out=reported.reshape(-1))
+    return [list(c) for c in came], reported.reshape(-1).tolist()
 
 
 def test_groups_do_not_meet():
     found = on_delayed_ranks(5, told_in_groups)
-    for rank, (came, told) in enumerate(found):
+    for rank, (came, reported) in enumerate(found):
         members = list(range(rank % 2, 5, 2))[::-1]  # ordered by key
-        assert told == members
+        assert reported == members
         before = members[members.index(rank) - 1]
         assert came == [[0, (rank - 1) % 5], [1, before], [2, before]]
 

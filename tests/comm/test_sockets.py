@@ -57,11 +57,11 @@ def on_processes(function, folder, size: int, alive: int | None = None, shm: str
     ]
     for process in processes:
         process.start()
-    told = dict(results.get(timeout=60) for _ in range(size if alive is None else alive))
+    reported = dict(results.get(timeout=60) for _ in range(size if alive is None else alive))
     for process in processes:
         process.join(20)
         assert process.exitcode is not None
-    return [told.get(rank) for rank in range(size)]
+    return [reported.get(rank) for rank in range(size)]
 
 
 def calls(folder, rank, size) -> list[str]:
@@ -102,15 +102,15 @@ def until_it_dies(folder, rank, size) -> str:
             os.kill(os.getpid(), signal.SIGKILL)
         (Path(folder) / f"rank {rank} is done").touch()
         start = time.monotonic()
-        with pytest.raises(RankError) as told:
+        with pytest.raises(RankError) as reported:
             world.all_reduce(np.ones(100_000))
-        return f"rank {told.value.rank}: {told.value.cause} ({time.monotonic() - start < 5})"
+        return f"rank {reported.value.rank}: {reported.value.cause} ({time.monotonic() - start < 5})"
 
 
 @pytest.mark.parametrize("shm", ["auto", "0"])
 def test_a_killed_rank_is_heard_of(tmp_path, shm):
-    told = on_processes(until_it_dies, tmp_path, 3, alive=2, shm=shm)
-    assert told == ["rank 1: its process has died (True)", None, "rank 1: its process has died (True)"]
+    reported = on_processes(until_it_dies, tmp_path, 3, alive=2, shm=shm)
+    assert reported == ["rank 1: its process has died (True)", None, "rank 1: its process has died (True)"]
 
 
 def two_transports(folder: Path) -> list[SocketTransport]:
@@ -125,13 +125,13 @@ def until_received(transport: SocketTransport, source: int) -> bytes:
     return bytes(body)
 
 
-@pytest.mark.parametrize("says_goodbye", [True, False])
-def test_messages_of_a_rank_that_has_gone_arrive_also_after_one_to_it(tmp_path, says_goodbye):
+@pytest.mark.parametrize("sends_last_frame", [True, False])
+def test_messages_of_a_rank_that_has_gone_arrive_also_after_one_to_it(tmp_path, sends_last_frame):
     """Writing to a connection that the other has ended fails; what it had sent by then is not lost by that."""
     staying, leaving = two_transports(tmp_path)
     for value in range(3):
         leaving.send(memoryview(bytes([value]) * 1000), 0, 7)
-    if says_goodbye:
+    if sends_last_frame:
         leaving.close()
     else:
         leaving._peers[0].connection.close()
@@ -144,7 +144,7 @@ def test_messages_of_a_rank_that_has_gone_arrive_also_after_one_to_it(tmp_path, 
         bytes([value]) * 1000 for value in range(3)
     ]
     message = staying.receive(1, 7)
-    if says_goodbye:
+    if sends_last_frame:
         assert staying.received(message) is None
     else:
         with pytest.raises(RankError, match="rank 1 failed: its process has died"):
@@ -264,8 +264,8 @@ def test_a_rank_that_does_not_come_is_named(tmp_path):
 def test_a_rank_that_is_not_reached_is_named_with_its_addresses(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    place = {"host": "elsewhere", "addresses": ["127.0.0.1"], "port": port, "secret": "00" * 32}
-    (tmp_path / "0").write_text(json.dumps(place))
+    launcher_rank = {"host": "elsewhere", "addresses": ["127.0.0.1"], "port": port, "secret": "00" * 32}
+    (tmp_path / "0").write_text(json.dumps(launcher_rank))
     with pytest.raises(
         RankError, match=rf"rank 1 cannot connect to rank 0 at port {port} of 127\.0\.0\.1: .*open the ports"
     ):

@@ -97,9 +97,9 @@ def test_rank_that_has_left_is_not_waited_for_in_a_part() -> None:
         if world.rank == 0:
             with pytest.raises(
                 RankError, match="rank 2 failed: its program ended while rank 0 waited"
-            ) as told:
+            ) as reported:
                 part.wait([part.receive(np.zeros(2), 1, 7)], "the rest")
-            assert told.value.rank == 2  # type: ignore[attr-defined]
+            assert reported.value.rank == 2  # type: ignore[attr-defined]
 
     comm.virtual_ranks(4, run)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from programs import PATIENCE
+from programs import TIMEOUT
 
 from jali import comm
 from jali.errors import ParameterError, RankError
@@ -77,8 +77,8 @@ def test_collectives_agree_with_numpy_on_every_rank(ranks: int) -> None:
             values = np.arange(7, dtype=np.int64) * (world.rank + 1) ** 3 - round_number
             wanted = sum(np.arange(7) * (rank + 1) ** 3 - round_number for rank in range(ranks))
             np.testing.assert_array_equal(world.all_reduce_sum(values), wanted)
-            told = world.gather_bytes(bytes([world.rank]) * (world.rank * round_number))
-            assert told == [bytes([rank]) * (rank * round_number) for rank in range(ranks)]
+            reported = world.gather_bytes(bytes([world.rank]) * (world.rank * round_number))
+            assert reported == [bytes([rank]) * (rank * round_number) for rank in range(ranks)]
             root = round_number % ranks
             assert world.broadcast_bytes(
                 b"%d says %d" % (world.rank, round_number), root
@@ -390,7 +390,7 @@ def test_watchdog_names_step_peer_and_transport(use_settings: Callable[..., None
                 wait_in_message(world)
             finally:
                 release.set()
-        release.wait(PATIENCE)
+        release.wait(TIMEOUT)
 
     with pytest.raises(RankError) as caught:
         comm.virtual_ranks(2, run)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import PATIENCE
+from programs import TIMEOUT
 
 from jali import _core
 
@@ -164,7 +164,7 @@ def kernels(kernel_library: Path) -> Callable[[str], int]:
 def on_ranks() -> Callable[..., list[Any]]:
     """Runs `body(communicator)` on n virtual ranks; returns results by rank, raises the first error."""
 
-    def run(n: int, body: Callable[[Any], Any], timeout: float = PATIENCE) -> list[Any]:
+    def run(n: int, body: Callable[[Any], Any], timeout: float = TIMEOUT) -> list[Any]:
         results: list[Any] = [None] * n
         errors: list[tuple[int, BaseException]] = []
 

@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import pytest
-from programs import PATIENCE
+from programs import TIMEOUT
 from site_numbers import Numbers
 
 from jali import _core
@@ -513,7 +513,7 @@ def test_a_failing_rank_stops_the_others(kernels):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)
         assert not thread.is_alive()
     assert set(raised) >= {2} or set(raised) >= {0}
     assert all("the disk is on fire" in text for text in raised.values())

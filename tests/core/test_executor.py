@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from programs import PATIENCE
+from programs import TIMEOUT
 
 from jali import _core
 from jali._core import Executor, Schedule
@@ -170,7 +170,7 @@ def test_a_kernel_in_progress_starts_messages_that_become_ready(on_ranks):
             s.add_send("answer", (b, 0, 8), 0, 0, [(asked, 0)])
 
             def work(part, progress):
-                limit = time.monotonic() + PATIENCE
+                limit = time.monotonic() + TIMEOUT
                 while not answered.is_set() and time.monotonic() < limit:
                     progress()
                     time.sleep(1e-4)
@@ -209,7 +209,7 @@ def test_the_watchdog_names_step_plan_peer_and_transport(use_settings, on_ranks)
 
     def body(communicator):
         if communicator.rank == 1:
-            release.wait(PATIENCE)
+            release.wait(TIMEOUT)
             return ""
         executor = Executor(exchange(0, 4, tag=9), "the sum")
         try:
@@ -241,9 +241,9 @@ def test_a_rank_that_has_left_is_not_waited_for(on_ranks, waiting):
             while not executor.test():
                 pass
         assert not executor.running
-        return "told"
+        return "reported"
 
-    assert on_ranks(2, body)[0] == "told"
+    assert on_ranks(2, body)[0] == "reported"
 
 
 @pytest.mark.parametrize("waiting", ["wait", "test"])
@@ -259,9 +259,9 @@ def test_a_failure_elsewhere_is_heard(on_ranks, waiting):
                 executor.wait()
             while not executor.test():
                 pass
-        return "told"
+        return "reported"
 
-    assert on_ranks(2, body)[0] == "told"
+    assert on_ranks(2, body)[0] == "reported"
 
 
 def test_an_executor_works_again_after_an_error(on_ranks):

@@ -20,13 +20,13 @@ SHAPES = [
 ]
 # What one transport does, in the order in which it must happen; by the first word of its policies.
 MOVES = {
-    "remote-write": ["offer", "pack", "admit", "put", "signal", "wait"],
-    "buffered-write": ["pack", "admit", "put", "signal", "wait", "place"],
-    "copy-engine": ["pack", "admit", "put", "signal", "wait", "place"],
+    "remote-write": ["grant credit", "pack", "await credit", "put", "signal", "wait"],
+    "buffered-write": ["pack", "await credit", "put", "signal", "wait", "unpack"],
+    "copy-engine": ["pack", "await credit", "put", "signal", "wait", "unpack"],
     "nccl": ["pack", "exchange"],
     "rccl": ["pack", "exchange"],
     "gpu-aware-mpi": ["pack", "message"],
-    "host-staged": ["pack", "fetch", "message", "bring"],
+    "host-staged": ["pack", "copy to host", "message", "copy to device"],
 }
 
 
@@ -92,7 +92,7 @@ def test_a_bulk_waits_for_no_exchange_unless_it_is_in_it():
         steps = steps_of(policy, **shape)
         (bulk,) = [k for k, step in enumerate(steps) if "bulk" in step[0]]
         over = {action for k in before(steps)[bulk] for action in steps[k][0]}
-        assert not over & {"wait", "place", "exchange", "message"}, (policy, shape)
+        assert not over & {"wait", "unpack", "exchange", "message"}, (policy, shape)
         assert "wait" not in steps[bulk][0]
 
 
@@ -101,23 +101,23 @@ def test_a_bulk_waits_for_no_exchange_unless_it_is_in_it():
     [
         (
             "remote-write-overlap",
-            [{"offer", "pack", "admit", "put", "signal", "wait"}, {"bulk"}, {"boundary"}],
+            [{"grant credit", "pack", "await credit", "put", "signal", "wait"}, {"bulk"}, {"boundary"}],
         ),
         (
             "remote-write-pack-in-bulk",
-            [{"offer", "pack", "admit", "put", "signal", "bulk"}, {"wait", "boundary"}],
+            [{"grant credit", "pack", "await credit", "put", "signal", "bulk"}, {"wait", "boundary"}],
         ),
         (
             "remote-write-one-launch",
-            [{"offer", "pack", "admit", "put", "signal", "bulk", "wait", "boundary"}],
+            [{"grant credit", "pack", "await credit", "put", "signal", "bulk", "wait", "boundary"}],
         ),
         (
             "buffered-write-overlap",
-            [{"pack", "admit", "put", "signal"}, {"bulk"}, {"wait", "place", "offer"}, {"boundary"}],
+            [{"pack", "await credit", "put", "signal"}, {"bulk"}, {"wait", "unpack", "grant credit"}, {"boundary"}],
         ),
         (
             "copy-engine-wait",
-            [{"pack"}, {"admit"}, {"put"}, {"signal"}, {"wait", "place", "offer"}, {"boundary"}],
+            [{"pack"}, {"await credit"}, {"put"}, {"signal"}, {"wait", "unpack", "grant credit"}, {"boundary"}],
         ),
         ("nccl-wait", [{"pack"}, {"exchange"}, {"boundary"}]),
     ],
@@ -141,5 +141,5 @@ def test_packing_waits_only_where_nobody_else_waits_for_it():
 def test_without_a_bulk_one_launch_is_left_of_it():
     steps = steps_of("remote-write-one-launch", has_bulk=False)
     assert [{*actions} for actions, *_ in steps] == [
-        {"offer", "pack", "admit", "put", "signal", "wait", "boundary"}
+        {"grant credit", "pack", "await credit", "put", "signal", "wait", "boundary"}
     ]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jali.bench.cases import COLLECTIVES
-from jali.bench.collective_algorithms import DEVICE_CARRIERS, in_force, ranks_per_host, specs_of
+from jali.bench.collective_algorithms import DEVICE_TRANSPORTS, in_force, ranks_per_host, specs_of
 from jali.bench.collectives import JaliSide
 from jali.bench.device_collectives import ORDERS, DeviceCase, batch_of
 from jali.comm import CclCommunicator, current
@@ -29,7 +29,7 @@ def any_order(turns: int, seed: int, sizes: Sequence[int], kind: str = "cuda") -
     world, rng = current(), random.Random(seed)
     gpu = open_device(kind, world)
     lattice = Lattice(2, 2 * world.size, device=kind, grid=(1, world.size))
-    control, by_carrier, ran = world.duplicate(), {}, Counter[str]()
+    control, by_transport, ran = world.duplicate(), {}, Counter[str]()
     hosts = list(ranks_per_host(world))
     graphs: deque[tuple[str, DeviceCase, Any]] = deque(maxlen=EARLIER)
 
@@ -55,17 +55,17 @@ def any_order(turns: int, seed: int, sizes: Sequence[int], kind: str = "cuda") -
         collective, size, order = rng.choice(COLLECTIVES), rng.choice(sizes), rng.choice(ORDERS)
         spec = rng.choice(specs_of(collective, kind, hosts))
         symmetric = has_windows and rng.random() < 0.25  # of these, memory goes and comes back as any other
-        carriers = f"{spec.carrier} {spec.between}".strip()
-        if carriers not in by_carrier:
-            by_carrier[carriers] = world.duplicate()
-        ranks = by_carrier[carriers]
+        transports = f"{spec.transport} {spec.between}".strip()
+        if transports not in by_transport:
+            by_transport[transports] = world.duplicate()
+        ranks = by_transport[transports]
         what = f"{collective} of {size} bytes ({spec}), {order}{', symmetric' if symmetric else ''}"
         case = DeviceCase(
             collective, size, world.rank, world.size, gpu, windows=windows if symmetric else None
         )
-        carrier = None if spec.between else spec.carrier or DEVICE_CARRIERS[0]
+        transport = None if spec.between else spec.transport or DEVICE_TRANSPORTS[0]
         name, reason = str(spec) if spec.between else spec.name, ""
-        with in_force(control, collective_rules=None, collective=None, device_carrier=carrier):
+        with in_force(control, collective_rules=None, collective=None, device_transport=transport):
             call = JaliSide(ranks, "", {collective: name}).prepare(case)
             try:
                 call()

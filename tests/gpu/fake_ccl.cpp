@@ -120,9 +120,9 @@ struct Half {
     Half(float x = 0) : value(static_cast<_Float16>(x)) {}
     operator float() const { return static_cast<float>(value); }
 };
-struct Brain {
+struct Bfloat16 {
     std::uint16_t bits;
-    Brain(float x = 0) {
+    Bfloat16(float x = 0) {
         std::uint32_t all;
         std::memcpy(&all, &x, 4);
         bits = static_cast<std::uint16_t>((all + 0x7fff + (all >> 16 & 1)) >> 16);
@@ -179,7 +179,7 @@ void combine(int type, int operation, const std::vector<const char*>& sources, c
     case 8:
         return combine<double>(operation, sources, into, count);
     default:
-        return combine<Brain, float>(operation, sources, into, count);
+        return combine<Bfloat16, float>(operation, sources, into, count);
     }
 }
 
@@ -250,7 +250,7 @@ struct Operation {
     void* stream;
 
     std::string registered; // see register_buffers
-    long place = 0;         // among the operations of this communicator
+    long number_of = 0;         // among the operations of this communicator
     std::string name;
     bool started = false, over = false, mixed = false;
     std::map<int, Bytes> came;
@@ -430,9 +430,9 @@ struct Operation {
         const int only = number("JALI_FAKE_CCL_ONLY", comm->rank);
         if (only == comm->rank) {
             const int most = number("JALI_FAKE_CCL_ERROR_AFTER", -1);
-            if (most >= 0 && place >= most) return fail(remote, "the fake cable is unplugged"), false;
+            if (most >= 0 && number_of >= most) return fail(remote, "the fake cable is unplugged"), false;
             const int last = number("JALI_FAKE_CCL_HANG_AFTER", -1);
-            if (last >= 0 && place >= last) return false;
+            if (last >= 0 && number_of >= last) return false;
         }
         if (!started) give();
         started = true;
@@ -488,7 +488,7 @@ int launch() {
     std::set<void*> streams;
     for (auto& operation : group->operations) {
         Comm& comm = *operation->comm;
-        operation->place = comm.operations++;
+        operation->number_of = comm.operations++;
         if (operation->kind == send) {
             operation->name = "message-" + std::to_string(comm.sent[operation->root]++);
         } else if (operation->kind == receive) {
@@ -550,11 +550,11 @@ int put(Comm* comm, Kind kind, const void* from, void* to, std::size_t count, in
     const auto call = [](void* it, const char* bytes) {
         auto message = std::make_unique<Operation>(*static_cast<Operation*>(it));
         if (bytes) {
-            std::uintptr_t places[3];
-            std::memcpy(places, bytes, sizeof places);
-            message->to = reinterpret_cast<char*>(places[0]);
-            message->from = reinterpret_cast<const char*>(places[1]);
-            message->count = places[2] / sizes[message->type];
+            std::uintptr_t addresses[3];
+            std::memcpy(addresses, bytes, sizeof addresses);
+            message->to = reinterpret_cast<char*>(addresses[0]);
+            message->from = reinterpret_cast<const char*>(addresses[1]);
+            message->count = addresses[2] / sizes[message->type];
         }
         open_group.push_back(std::move(message));
         return depth == 0 ? launch() : int{success};

@@ -374,10 +374,10 @@ def installed(driver: Path) -> Iterator[types.ModuleType]:
     module.fft = types.ModuleType("cupy.fft")
     for name in ("fftn", "ifftn", "rfftn", "irfftn", "rfft", "irfft"):
         setattr(module.fft, name, _on_device(getattr(np.fft, name)))
-    module.given_back = []  # what was cleared
+    module.freed = []  # what was cleared
     kept = types.SimpleNamespace(
-        clear=lambda: module.given_back.append("plans"),
-        free_all_blocks=lambda: module.given_back.append("blocks"),
+        clear=lambda: module.freed.append("plans"),
+        free_all_blocks=lambda: module.freed.append("blocks"),
     )
     module.fft.config = types.SimpleNamespace(get_plan_cache=lambda: kept)
     module.get_default_memory_pool = lambda: kept

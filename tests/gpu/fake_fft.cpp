@@ -108,7 +108,7 @@ std::map<std::intptr_t, Plan> plans;
 std::intptr_t last = 0;
 
 // What a test wants this function to say, and its line in the log.
-int told(const std::string& name, const std::string& more = "") {
+int reported(const std::string& name, const std::string& more = "") {
     static std::mutex one; // streams tell, too, while others have the plans
     const char* file = std::getenv("JALI_FAKE_FFT_LOG");
     const std::lock_guard lock(one);
@@ -248,7 +248,7 @@ Plan* plan_of(std::intptr_t handle) {
 }
 
 int execute(const std::string& name, std::intptr_t handle, int kind, void* in, void* out, int direction) {
-    if (const int code = told(name)) return code;
+    if (const int code = reported(name)) return code;
     const std::lock_guard lock(guard);
     Plan* p = plan_of(handle);
     void* context = nullptr;
@@ -268,7 +268,7 @@ int execute(const std::string& name, std::intptr_t handle, int kind, void* in, v
 }
 
 int create(const std::string& name, std::intptr_t* handle) {
-    if (const int code = told(name)) return code;
+    if (const int code = reported(name)) return code;
     void* context = nullptr;
     driver().context(&context);
     if (!context) return setup_failed;
@@ -283,7 +283,7 @@ int make(const std::string& name, std::intptr_t handle, int rank, const Long* n,
          std::size_t* work) {
     std::string said = " " + std::to_string(batch) + " of";
     for (int k = 0; k < rank; ++k) said += " " + std::to_string(n[k]);
-    if (const int code = told(name, said)) return code;
+    if (const int code = reported(name, said)) return code;
     const std::lock_guard lock(guard);
     Plan* p = plan_of(handle);
     void* context = nullptr;
@@ -452,14 +452,14 @@ int xt_execute(Plan& p, int kind, Parts* in, Parts* out, int direction) {
         transform(x, in->n, direction);
         in->shuffled = !in->shuffled;
         in->put(x);
-        told("cufftXtRan");
+        reported("cufftXtRan");
     });
 }
 #endif
 
 template <class F>
 int with(const std::string& name, std::intptr_t handle, F f) {
-    if (const int code = told(name)) return code;
+    if (const int code = reported(name)) return code;
     const std::lock_guard lock(guard);
     Plan* p = plan_of(handle);
     return p ? f(*p) : int{invalid_plan};
@@ -480,7 +480,7 @@ int with(const std::string& name, std::intptr_t handle, F f) {
 
 #define LIBRARY(prefix, Handle)                                                                              \
     API prefix##GetVersion(int* version) {                                                                   \
-        return *version = 11206, told(#prefix "GetVersion");                                                 \
+        return *version = 11206, reported(#prefix "GetVersion");                                                 \
     }                                                                                                        \
     API prefix##Create(Handle* plan) {                                                                       \
         std::intptr_t made = 0;                                                                              \
@@ -557,7 +557,7 @@ API cufftXtMalloc(int plan, Parts** parts, int format) {
     return with("cufftXtMalloc", plan, [&](Plan& p) { return xt_malloc(p, parts, format); });
 }
 API cufftXtFree(Parts* parts) {
-    if (const int code = told("cufftXtFree")) return code;
+    if (const int code = reported("cufftXtFree")) return code;
     for (std::size_t k = 0; k < parts->gpus.size(); ++k)
         on(parts->gpus[k], [&] { return driver().synchronize(), driver().release(parts->data[k]); });
     return delete parts, 0;

@@ -156,7 +156,7 @@ BOTH(cuMemFree_v2, hipFree, (Address address), (address)) {
     const auto found = blocks.find(address);
     if (found == blocks.end()) return 1;
     in_use -= found->second.bytes;
-    leave_place(reinterpret_cast<void*>(address), found->second.bytes);
+    leave_range(reinterpret_cast<void*>(address), found->second.bytes);
     close(found->second.file);
     blocks.erase(found);
     return 0;
@@ -312,7 +312,7 @@ BOTH(cuEventRecord, hipEventRecord, (void* event, void* stream), (event, stream)
 // From now on calls of this thread are counted: launches, copies, fills, events recorded and waited for.
 // Number `call` of them becomes something else (Change); a negative one takes back all that was said before,
 // as does counting anew.
-extern "C" __attribute__((visibility("default"))) void fakeChange(long call, int deed, const char* bytes,
+extern "C" __attribute__((visibility("default"))) void fakeChange(long call, int action, const char* bytes,
                                                                   long size) {
     if (call < 0) {
         changes.clear();
@@ -320,7 +320,7 @@ extern "C" __attribute__((visibility("default"))) void fakeChange(long call, int
         held_back = nullptr;
         return;
     }
-    changes[call] = {static_cast<Change::Deed>(deed), {bytes, bytes + size}};
+    changes[call] = {static_cast<Change::Action>(action), {bytes, bytes + size}};
 }
 // For a library on top of the driver: its own calls are not counted; one of its caller's, which is made with
 // other bytes or none (null); and work on a stream that is asked now and then whether it has ended.
@@ -436,7 +436,7 @@ BOTH(cuOccupancyMaxActiveBlocksPerMultiprocessor, hipModuleOccupancyMaxActiveBlo
     return 0;
 }
 namespace {
-int launch(void* function, const unsigned* g, const unsigned* b, void* stream, void** parameters, int urgency,
+int launch(void* function, const unsigned* g, const unsigned* b, void* stream, void** parameters, int stream_priority,
            bool early) {
     if (const int error = elsewhere(stream)) return error;
     if (g[0] == 0 || g[1] != 1 || g[2] != 1 || b[0] == 0 || b[0] > 1024 || b[1] != 1 || b[2] != 1) return 1;
@@ -445,7 +445,7 @@ int launch(void* function, const unsigned* g, const unsigned* b, void* stream, v
     // any number of blocks does the work; so many make a difference
     const auto grid = std::min(g[0], static_cast<unsigned>(number("JALI_FAKE_BLOCKS", 256)));
     wait_for_room(stream);
-    KernelCall kernel{f, grid, b[0], {bytes, bytes + f->bytes}, urgency, early};
+    KernelCall kernel{f, grid, b[0], {bytes, bytes + f->bytes}, stream_priority, early};
     return counted([=](const std::vector<char>* other) mutable {
         if (other != nullptr) kernel.arguments = *other;
         return put(stream,
@@ -460,7 +460,7 @@ BOTH(cuLaunchKernel, hipModuleLaunchKernel,
     (void)shared;
     (void)extra;
     const unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
-    return launch(function, grid, block, stream, parameters, stream_of(stream)->urgency, false);
+    return launch(function, grid, block, stream, parameters, stream_of(stream)->stream_priority, false);
 }
 struct Launch {
     unsigned grid[3], block[3], shared_bytes;
@@ -469,7 +469,7 @@ struct Launch {
     unsigned count;
 };
 extern "C" int cuLaunchKernelEx(const Launch* asked, void* function, void** parameters, void**) {
-    int urgency = stream_of(asked->stream)->urgency;
+    int stream_priority = stream_of(asked->stream)->stream_priority;
     bool early = false;
     const int words = 18; // of an attribute: its number, 4 bytes of nothing, its value
     for (unsigned k = 0; k < asked->count; ++k) {
@@ -477,12 +477,12 @@ extern "C" int cuLaunchKernelEx(const Launch* asked, void* function, void** para
         if (attribute[0] == 6 && attribute[2] == 1) {
             early = true;
         } else if (attribute[0] == 8 && attribute[2] >= -5 && attribute[2] <= 0) {
-            urgency = attribute[2];
+            stream_priority = attribute[2];
         } else {
             return 1;
         }
     }
-    return launch(function, asked->grid, asked->block, asked->stream, parameters, urgency, early);
+    return launch(function, asked->grid, asked->block, asked->stream, parameters, stream_priority, early);
 }
 BOTH(cuStreamBeginCapture_v2, hipStreamBeginCapture, (void* stream, int mode), (stream, mode)) {
     if (const int error = elsewhere(stream)) return error;
@@ -604,7 +604,7 @@ BOTH(cuIpcCloseMemHandle, hipIpcCloseMemHandle, (Address address), (address)) {
     GUARD;
     if (!mapped.count(address)) return 1;
     if (--mapped[address].times > 0) return 0;
-    leave_place(reinterpret_cast<void*>(address), mapped[address].bytes);
+    leave_range(reinterpret_cast<void*>(address), mapped[address].bytes);
     mapped.erase(address);
     return 0;
 }

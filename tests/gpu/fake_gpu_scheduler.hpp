@@ -13,7 +13,7 @@
 // whole kernel), some streams begin before anybody waits for them, kernels as early as those in front of them
 // permit, copies are done in two pieces. Several processes draw each for itself; with JALI_FAKE_NAP all of
 // one stands still for so many microseconds now and then, so that it is late for the others. If nothing has
-// moved for JALI_FAKE_PATIENCE seconds (20) though blocks wait, it is told which wait for what, and every
+// moved for JALI_FAKE_TIMEOUT seconds (20) though blocks wait, it is told which wait for what, and every
 // later call is an error, until somebody calls fakeRecover.
 #pragma once
 #include <algorithm>
@@ -78,7 +78,7 @@ struct KernelCall {
     const Function* function;
     unsigned grid, threads;
     std::vector<char> arguments;
-    int urgency; // the lower number gets places first
+    int priority; // the lower number gets places first
     bool early;  // its blocks may begin before the kernel in front has ended
 };
 
@@ -141,7 +141,7 @@ struct Stream {
     Stream(int of, int which) : device(of), number(which) {}
     const int device;
     const int number; // in reports
-    int urgency = 0;
+    int priority = 0;
     std::deque<Operation> waiting;
     std::deque<Running*> running;       // in order; the second, if any, has begun early
     std::uint64_t done = 0, wanted = 0; // operations; up to where somebody waits
@@ -160,10 +160,10 @@ class Scheduler {
         static auto* one = new Scheduler; // never destroyed: its thread goes on until the process ends
         return *one;
     }
-    Stream* make_stream(int device, int urgency) {
+    Stream* make_stream(int device, int priority) {
         GUARD;
         streams_.push_back(new Stream(device, static_cast<int>(streams_.size())));
-        streams_.back()->urgency = urgency;
+        streams_.back()->priority = priority;
         return streams_.back();
     }
     void put(Stream* stream, Operation operation) {
@@ -291,8 +291,8 @@ class Scheduler {
                 continue;
             }
             const double still = std::chrono::duration<double>(Clock::now() - last_move_).count();
-            if (waits() && still > seconds("JALI_FAKE_PATIENCE", 20)) {
-                tell_deadlock();
+            if (waits() && still > seconds("JALI_FAKE_TIMEOUT", 20)) {
+                report_deadlock();
                 continue;
             }
             rest(lock, std::chrono::microseconds(idle < 50 ? 10 : 200));
@@ -379,7 +379,7 @@ class Scheduler {
             const KernelCall& its = *other.operation.kernel;
             taken += static_cast<long>(other.fibres.size()) * its.threads;
             if (&other != &r && other.next < its.grid &&
-                (its.urgency < k.urgency || (before && its.urgency == k.urgency)))
+                (its.priority < k.priority || (before && its.priority == k.priority)))
                 return false;
         }
         return taken + static_cast<long>(k.threads) <= places_;
@@ -614,7 +614,7 @@ class Scheduler {
 
     // ---- nothing moves ----------------------------------------------------------------------------------
 
-    void tell_deadlock() {
+    void report_deadlock() {
         std::ostringstream text;
         text << "nothing moves on the fake devices:";
         for (const Running& r : running_) {
@@ -625,9 +625,9 @@ class Scheduler {
             const KernelCall& k = *r.operation.kernel;
             text << " '" << k.function->name << "' on device " << r.stream->device << ", stream "
                  << r.stream->number << ":";
-            int told = 0;
+            int reported = 0;
             for (const Fibre& f : r.fibres) {
-                if (++told > 4) continue;
+                if (++reported > 4) continue;
                 text << " block " << f.block << " of " << k.grid;
                 if (f.behind) {
                     text << " waits for the kernel in front";
@@ -638,7 +638,7 @@ class Scheduler {
                 }
                 text << ";";
             }
-            if (told > 4) text << " and " << told - 4 << " more blocks wait;";
+            if (reported > 4) text << " and " << reported - 4 << " more blocks wait;";
             if (r.next < k.grid) text << " " << k.grid - r.next << " blocks wait for a place;";
         }
         for (const Stream* s : streams_)

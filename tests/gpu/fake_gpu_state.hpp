@@ -63,28 +63,28 @@ std::map<Address, Mapped> mapped; // memory of other processes
 // last is given again first, as by real drivers.
 constexpr std::size_t page = 4096;
 std::map<std::size_t, std::vector<char*>> left; // places that were freed, by size
-void* take_place(std::size_t bytes) { // where nothing can be read or written yet; null if there is none
+void* take_range(std::size_t bytes) { // where nothing can be read or written yet; null if there is none
     bytes = (bytes + page - 1) / page * page;
-    if (auto& places = left[bytes]; !places.empty()) {
-        void* place = places.back();
-        places.pop_back();
-        return place;
+    if (auto& ranges = left[bytes]; !ranges.empty()) {
+        void* range = ranges.back();
+        ranges.pop_back();
+        return range;
     }
-    void* place =
+    void* range =
         mmap(nullptr, bytes + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return place == MAP_FAILED ? nullptr : static_cast<char*>(place) + page;
+    return range == MAP_FAILED ? nullptr : static_cast<char*>(range) + page;
 }
-void empty_place(void* place, std::size_t bytes) {
-    mmap(place, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+void clear_range(void* range, std::size_t bytes) {
+    mmap(range, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
-void leave_place(void* place, std::size_t bytes) {
-    empty_place(place, bytes);
-    left[(bytes + page - 1) / page * page].push_back(static_cast<char*>(place));
+void leave_range(void* range, std::size_t bytes) {
+    clear_range(range, bytes);
+    left[(bytes + page - 1) / page * page].push_back(static_cast<char*>(range));
 }
 void* map_file(std::size_t bytes, int file) { // null if there is no place
-    void* place = take_place(bytes);
-    if (place == nullptr) return nullptr;
-    void* memory = mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0);
+    void* range = take_range(bytes);
+    if (range == nullptr) return nullptr;
+    void* memory = mmap(range, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0);
     return memory == MAP_FAILED ? nullptr : memory;
 }
 // Memory with handles: it is there while somebody holds its handle or has it mapped.
@@ -167,7 +167,7 @@ Operation copying(void* to, const void* from, std::size_t bytes) {
 // when it said so.
 struct Change {
     // hold_back: it is made behind the next one; refuse: it is an error
-    enum Deed { drop, hold_back, repeat, other_bytes, refuse } deed;
+    enum Action { drop, hold_back, repeat, other_bytes, refuse } action;
     std::vector<char> bytes; // of a kernel's argument, or: to, from and size of a copy
 };
 thread_local std::map<long, Change> changes;
@@ -180,14 +180,14 @@ int counted(const std::function<int(const std::vector<char>* other)>& call) {
     int error = 0;
     if (found == changes.end()) {
         error = call(nullptr);
-    } else if (found->second.deed == Change::refuse) {
+    } else if (found->second.action == Change::refuse) {
         error = 1;
-    } else if (found->second.deed == Change::other_bytes) {
+    } else if (found->second.action == Change::other_bytes) {
         error = call(&found->second.bytes);
-    } else if (found->second.deed == Change::repeat) {
+    } else if (found->second.action == Change::repeat) {
         error = call(nullptr);
         if (error == 0) error = call(nullptr);
-    } else if (found->second.deed == Change::hold_back) {
+    } else if (found->second.action == Change::hold_back) {
         held_back = [call] { return call(nullptr); };
     }
     return error == 0 && before ? before() : error;
@@ -196,10 +196,10 @@ int counted(const std::function<int(const std::vector<char>* other)>& call) {
 int copy(void* stream, Address to, Address from, std::size_t bytes) {
     wait_for_room(stream);
     return counted([=](const std::vector<char>* other) {
-        Address places[] = {to, from, bytes};
-        if (other != nullptr) std::memcpy(places, other->data(), sizeof places);
-        return put(stream, copying(reinterpret_cast<void*>(places[0]), reinterpret_cast<void*>(places[1]),
-                                   places[2]));
+        Address ranges[] = {to, from, bytes};
+        if (other != nullptr) std::memcpy(ranges, other->data(), sizeof ranges);
+        return put(stream, copying(reinterpret_cast<void*>(ranges[0]), reinterpret_cast<void*>(ranges[1]),
+                                   ranges[2]));
     });
 }
 Physical::~Physical() {

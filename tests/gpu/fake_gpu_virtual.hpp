@@ -17,12 +17,12 @@
 API hipDriverGetVersion(int* version);
 
 struct Properties {
-    int kind, handle_kind, place, device;
+    int kind, handle_kind, location, device;
     void* unused;
     unsigned char flags[8];
 };
 struct Access {
-    int place, device, rights;
+    int location, device, rights;
 };
 std::shared_ptr<Physical> physical(std::size_t bytes, int file, int device, std::size_t charged) {
     return std::shared_ptr<Physical>(new Physical{bytes, file, device, charged});
@@ -35,7 +35,7 @@ std::uint64_t hand_out(std::shared_ptr<Physical> memory) {
 BOTH(cuMemGetAllocationGranularity, hipMemGetAllocationGranularity,
      (std::size_t* bytes, const Properties* properties, int which), (bytes, properties, which)) {
     if (number("JALI_FAKE_NO_VIRTUAL", 0)) return 801;
-    if (properties->place != 1 || which != 0) return 1;
+    if (properties->location != 1 || which != 0) return 1;
     *bytes = virtual_unit;
     return 0;
 }
@@ -44,7 +44,7 @@ BOTH(cuMemCreate, hipMemCreate,
      (handle, bytes, properties, flags)) {
     GUARD;
     if (number("JALI_FAKE_NO_VIRTUAL", 0) || number("JALI_FAKE_NO_PEERS", 0)) return 801;
-    if (flags || bytes == 0 || bytes % virtual_unit || properties->kind != 1 || properties->place != 1 ||
+    if (flags || bytes == 0 || bytes % virtual_unit || properties->kind != 1 || properties->location != 1 ||
         properties->handle_kind != 1)
         return 1;
     if (in_use + bytes > device_bytes()) return 2;
@@ -68,9 +68,9 @@ BOTH(cuMemAddressReserve, hipMemAddressReserve,
     (void)alignment;
     (void)wish;
     if (flags || bytes == 0 || bytes % virtual_unit) return 1;
-    void* place = take_place(bytes);
-    if (place == nullptr) return 2;
-    *address = reinterpret_cast<Address>(place);
+    void* location = take_range(bytes);
+    if (location == nullptr) return 2;
+    *address = reinterpret_cast<Address>(location);
     reserved[*address] = bytes;
     return 0;
 }
@@ -80,7 +80,7 @@ BOTH(cuMemAddressFree, hipMemAddressFree, (Address address, std::size_t bytes), 
     if (found == reserved.end() || found->second != bytes) return 1;
     const auto inside = virtuals.lower_bound(address);
     if (inside != virtuals.end() && inside->first < address + bytes) return 1; // still mapped
-    leave_place(reinterpret_cast<void*>(address), bytes);
+    leave_range(reinterpret_cast<void*>(address), bytes);
     reserved.erase(found);
     return 0;
 }
@@ -104,7 +104,7 @@ BOTH(cuMemUnmap, hipMemUnmap, (Address address, std::size_t bytes), (address, by
     GUARD; // unlike cuMemFree it waits for nothing
     const auto found = virtuals.find(address);
     if (found == virtuals.end() || found->second.bytes != bytes) return 1;
-    empty_place(reinterpret_cast<void*>(address), bytes);
+    clear_range(reinterpret_cast<void*>(address), bytes);
     virtuals.erase(found);
     return 0;
 }
@@ -112,7 +112,7 @@ BOTH(cuMemSetAccess, hipMemSetAccess,
      (Address address, std::size_t bytes, const Access* access, std::size_t count),
      (address, bytes, access, count)) {
     GUARD;
-    if (count != 1 || access->place != 1 || access->rights != 3) return 1;
+    if (count != 1 || access->location != 1 || access->rights != 3) return 1;
     for (Address at = address; at < address + bytes;) {
         const auto found = virtuals.find(at);
         if (found == virtuals.end()) return 1;

@@ -24,7 +24,7 @@ COUNTED = (  # calls that the fake driver counts
     *("launch", "copy", "fill", "record event", "wait for event"),
     *("ccl send", "ccl receive"),
 )
-DEEDS = ("drop", "hold back", "repeat", "other bytes")  # as in fake_gpu_state.hpp
+ACTIONS = ("drop", "hold back", "repeat", "other bytes")  # as in fake_gpu_state.hpp
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Seeded:
             "with_call_moved",
             "with_arguments",
             "with_memory",
-            "with_places",
+            "with_addresses",
         ):
             return lambda *arguments: replace(self, changes=(*self.changes, (name, arguments)))
         return getattr(self.record, name)
@@ -63,8 +63,8 @@ class Seeded:
         for other in reversed(range(len(begins))):  # later calls first, since others move up
             for name, arguments in self.changes:
                 shift = 0 if name == "with_memory" else (other + 1 - run) * size
-                places = 2 if name == "with_call_moved" else 1
-                moved = (*(a + shift for a in arguments[:places]), *arguments[places:])
+                addresses = 2 if name == "with_call_moved" else 1
+                moved = (*(a + shift for a in arguments[:addresses]), *arguments[addresses:])
                 changes.append((name, arguments if name == "with_memory" else moved))
         return replace(self, changes=tuple(changes))
 
@@ -101,25 +101,25 @@ class Seeded:
         for name, arguments in self.changes:
             if name == "with_memory" or arguments[0] not in mine:
                 continue
-            call, deed, contents = mine.index(arguments[0]), name, b""
+            call, action, contents = mine.index(arguments[0]), name, b""
             if name == "with_call_moved":  # those before it come later
                 for k in range(arguments[1], arguments[0]):
                     _change(mine.index(k), "hold back", b"")
                 continue
-            deed = {"without": "drop", "with_call_repeated": "repeat"}.get(name, "other bytes")
+            action = {"without": "drop", "with_call_repeated": "repeat"}.get(name, "other bytes")
             if name == "with_arguments":
                 contents = arguments[1]
-            elif name == "with_places":
+            elif name == "with_addresses":
                 contents = np.array(arguments[1:], np.uint64).tobytes()
-            _change(call, deed, contents)
+            _change(call, action, contents)
         try:
             yield
         finally:
             fake.fakeChange(ctypes.c_long(-1), 0, None, ctypes.c_long(0))
 
 
-def _change(call: int, deed: str, contents: bytes) -> None:
-    fake_driver().fakeChange(ctypes.c_long(call), DEEDS.index(deed), contents, ctypes.c_long(len(contents)))
+def _change(call: int, action: str, contents: bytes) -> None:
+    fake_driver().fakeChange(ctypes.c_long(call), ACTIONS.index(action), contents, ctypes.c_long(len(contents)))
 
 
 def fake_driver() -> ctypes.CDLL:

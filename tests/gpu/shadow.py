@@ -56,12 +56,12 @@ def assert_same_bits(got: Any, expected: Any, what: str) -> None:
     a, b = np.asarray(got), np.asarray(expected)
     assert a.shape == b.shape, f"{what}: shape {a.shape} instead of {b.shape}"
     assert a.dtype == b.dtype, f"{what}: {a.dtype} instead of {b.dtype}"
-    places = np.argwhere(~((a == b) | ((a != a) & (b != b))))
-    if len(places) == 0:
+    positions = np.argwhere(~((a == b) | ((a != a) & (b != b))))
+    if len(positions) == 0:
         raise AssertionError(f"{what}: signs of zeros differ")
-    first = tuple(places[0])
+    first = tuple(positions[0])
     raise AssertionError(
-        f"{what}: {len(places)} of {a.size} numbers differ, first at {first}: {a[first]!r}, not {b[first]!r}"
+        f"{what}: {len(positions)} of {a.size} numbers differ, first at {first}: {a[first]!r}, not {b[first]!r}"
     )
 
 

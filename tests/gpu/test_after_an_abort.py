@@ -99,7 +99,7 @@ def test_nothing_is_handed_out_after_a_rank_died_in_a_collective(
     if ccl:
         if REAL:
             pytest.skip("the fake library of collectives")
-        use_settings(device_carrier="nccl")
+        use_settings(device_transport="nccl")
     with pytest.raises(ArithmeticError, match="rank 1 has had enough"):
         comm.virtual_ranks(2, rank_1_fails_in_a_collective, ccl)
     assert len(READ) == (10 if ccl else 13)

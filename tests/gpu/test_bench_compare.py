@@ -6,7 +6,7 @@ import time
 
 import pytest
 from fake_driver import REAL
-from programs import PATIENCE, need_mpi, package_of_jali
+from programs import TIMEOUT, need_mpi, package_of_jali
 
 from jali.bench.compare import pairs
 
@@ -27,7 +27,7 @@ def test_a_row_runs_on_devices(name, ranks, fake_environment, monkeypatch, tmp_p
         monkeypatch.setenv(key, value)
     package = package_of_jali(tmp_path)
     settings = pairs.Settings(starts=1, turns=1, seconds=1e-4, device="cuda")
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + TIMEOUT
     ((a, b),), about = pairs.measure_pair(name, [package, package], settings, until, ranks=ranks)
     assert about["unit"] == "us"
     assert a > 0 < b

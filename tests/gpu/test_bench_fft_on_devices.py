@@ -76,9 +76,9 @@ def measured(dims: tuple[int, ...], dtype: str = "complex64", **named: Any) -> f
 
 @pytest.mark.parametrize("dtype", ["complex64", pytest.param("complex128", marks=pytest.mark.full)])
 def test_one_process_has_all_devices(dtype: str, tmp_path: Path) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     report = measured(
-        (32, 33, 32), dtype, progress=lambda cell, r: told.append(fft_report.case_text(cell, r))
+        (32, 33, 32), dtype, progress=lambda cell, r: reported.append(fft_report.case_text(cell, r))
     )
     for case in fft.UNSCALED.values():
         cell = report.cell(case)
@@ -86,7 +86,7 @@ def test_one_process_has_all_devices(dtype: str, tmp_path: Path) -> None:
         assert not cell.missing
         assert len(cell.timings[ONE_PROCESS].seconds) >= 3
         assert min(cell.timings[ONE_PROCESS].seconds) > 0
-    assert re.search(r"^transposed, not scaled .*  cuFFT, one process +[0-9.]+ ..s? .*GFLOP/s", told[-2])
+    assert re.search(r"^transposed, not scaled .*  cuFFT, one process +[0-9.]+ ..s? .*GFLOP/s", reported[-2])
     assert re.search(
         r"^cufft, natural, not scaled: [0-9.]+ times as fast as cuFFT, one process$",
         fft_report.summary(report),
@@ -191,7 +191,7 @@ def test_a_side_has_memory_while_it_runs_alone(monkeypatch: pytest.MonkeyPatch) 
     assert all(0.3 * needs[0] < most[ordinal] <= needs[0] for ordinal in range(2))
     assert allocated > 10 * needs[0]
     visits = 2 * fft.VISITS * (2 * 5 + 2)  # of ranks, to both sides for five cases and to one for its parts
-    assert [sys.modules["cupy"].given_back.count(what) for what in ("plans", "blocks")] == [visits] * 2
+    assert [sys.modules["cupy"].freed.count(what) for what in ("plans", "blocks")] == [visits] * 2
 
 
 def test_devices_need_a_library_of_arrays_and_are_not_compared_with_libraries_of_hosts() -> None:

@@ -192,23 +192,23 @@ def test_checked_calls_are_always_checked(use_settings: Callable[..., None]) -> 
     def run(said: bool) -> list[str]:
         c, gpu = comm.current(), open_gpu()
         more = {"checked": True} if said else {}
-        told = []
+        reported = []
         for value in (100, 100, 60000, 60000):
             x = DeviceArray.from_host(np.full(8, value, np.float16), gpu)
             try:
                 c.all_reduce(x, **more)
-                told.append("")
+                reported.append("")
             except ParameterError as error:
-                told.append(str(error))
+                reported.append(str(error))
         assert c.collectives.on_device(gpu).plans["made"] == 0  # of calls that are not checked
-        return told
+        return reported
 
     for said in (True, False):
         if not said:
             use_settings(checked="1")
-        for told in on_ranks(run, said):
-            assert [bool(text) for text in told] == [False, False, True, True]
-            assert "16 results are too large for fp16" in told[3]
+        for reported in on_ranks(run, said):
+            assert [bool(text) for text in reported] == [False, False, True, True]
+            assert "16 results are too large for fp16" in reported[3]
 
 
 def test_requests_of_later_calls() -> None:

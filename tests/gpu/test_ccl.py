@@ -149,9 +149,9 @@ def test_uneven_and_empty_parts_move_too(
         parts = [values("int16", (n, 3), r) for r, n in enumerate(counts)]
         mine, stacked = on_device(parts[me], "int16", gpu), np.concatenate(parts)
         assert_close(on_host(gpus.all_gather(mine, counts=counts)), stacked, "int16")
-        place = np.zeros_like(stacked)
-        place[sum(counts[:me]) : sum(counts[: me + 1])] = parts[me]
-        x = on_device(place, "int16", gpu)
+        position = np.zeros_like(stacked)
+        position[sum(counts[:me]) : sum(counts[: me + 1])] = parts[me]
+        x = on_device(position, "int16", gpu)
         gpus.all_gather(x, x, counts=counts)
         assert_close(on_host(x), stacked, "int16")
         for root in range(3):

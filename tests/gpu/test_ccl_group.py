@@ -86,7 +86,7 @@ def test_halos_messages_and_collectives_of_a_group_share_one_communicator(
     kind: str, use_settings: Callable[..., None], tmp_path: Path
 ) -> None:
     name = KINDS[kind]
-    use_settings(halo_policy=f"{name}-overlap", message_transport=name, device_carrier=name)
+    use_settings(halo_policy=f"{name}-overlap", message_transport=name, device_transport=name)
 
     def run() -> list[int]:
         counts = []

@@ -251,9 +251,9 @@ def test_plans_of_the_user_are_checked_as_they_run(libraries):
 
 @pytest.mark.skipif(REAL, reason="the library's own tests run it on hardware")
 @pytest.mark.parametrize("name", ["all_reduce", "all_to_all"])
-@pytest.mark.parametrize("carrier", ["nccl", "copy-engine"])
-def test_messages_between_launches_are_proved(name, carrier, use_settings):
-    use_settings(device_carrier=carrier)
+@pytest.mark.parametrize("transport", ["nccl", "copy-engine"])
+def test_messages_between_launches_are_proved(name, transport, use_settings):
+    use_settings(device_transport=transport)
     comm.virtual_ranks(4, all_algorithms, name, [7, 333], ["fp32"])
 
 
@@ -282,14 +282,14 @@ def against(name: str, plan: dict[str, Any], meaning: dict[str, Any]) -> str:
     ],
 )
 def test_what_a_plan_does_is_held_against_its_composition(name, plan, meaning, says):
-    told = comm.virtual_ranks(
+    reported = comm.virtual_ranks(
         3, against, name, plan, {k: v for k, v in meaning.items() if k != "op"} | meaning
     )
-    assert len(set(told)) == 1
+    assert len(set(reported)) == 1
     if says:
-        assert re.search(says, told[0]), told[0]
+        assert re.search(says, reported[0]), reported[0]
     else:
-        assert told[0] == ""
+        assert reported[0] == ""
 
 
 def test_a_plan_that_is_not_reproducible_is_told_from_one_that_is():

@@ -135,7 +135,7 @@ def test_what_is_done_can_be_read(made, use_settings):
         assert line in text
     on_rank = jali.virtual_ranks(2, described, made)
     steps, _, given = on_rank[0].partition("given to the driver:\n")
-    assert steps.startswith("stream 0: pack\nstream 0: admit\n")
+    assert steps.startswith("stream 0: pack\nstream 0: await credit\n")
     assert "stream 1: bulk; after what was on stream 0\n" in steps
     assert given
     assert text.startswith(given)  # of one run
@@ -244,20 +244,20 @@ def mutants(record: _core.RecordedCalls, run: int, roles: bool) -> Iterator[tupl
         if k > mine[0] and stream == calls[k - 1][2]:
             yield f"early {what}", record.with_call_moved(k, k - 1)
         if kind in ("copy", "send", "receive", "ccl send", "ccl receive"):
-            to, source, size = record.places(k)
-            yield f"shorter {what}", record.with_places(k, to, source, size - 16)
+            to, source, size = record.addresses(k)
+            yield f"shorter {what}", record.with_addresses(k, to, source, size - 16)
             for other in mine:
-                there, away, length = record.places(other)
+                there, away, length = record.addresses(other)
                 if other > k and calls[other][0] == kind and length == size:
                     if to:
                         yield (
                             f"{what} to where {other - mine[0]} goes",
-                            record.with_places(k, there, source, size),
+                            record.with_addresses(k, there, source, size),
                         )
                     if source:
                         yield (
                             f"{what} from where {other - mine[0]} comes",
-                            record.with_places(k, to, away, size),
+                            record.with_addresses(k, to, away, size),
                         )
         words = ROLES.split() if roles and name.startswith("kernel") else ARGUMENTS.get(name, "").split()
         numbers = np.frombuffer(record.arguments(k) if words else b"", WORD)

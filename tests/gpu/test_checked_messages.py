@@ -109,10 +109,10 @@ def into_one_array() -> str:
 
 
 def test_two_messages_into_one_array_are_found():
-    told = comm.virtual_ranks(2, into_one_array)
-    assert told[0] == told[1]
-    assert "writes 4096 bytes" in told[0]
-    assert "nothing orders them" in told[0]
+    reported = comm.virtual_ranks(2, into_one_array)
+    assert reported[0] == reported[1]
+    assert "writes 4096 bytes" in reported[0]
+    assert "nothing orders them" in reported[0]
 
 
 class In(ctypes.Structure):  # as in core/transport/message_kernels.hpp
@@ -130,7 +130,7 @@ class Out(ctypes.Structure):
             "arrived",
             "count",
             "done",
-            "deeds",
+            "roles",
             "unit",
             "first_block",
             "blocks",
@@ -155,9 +155,9 @@ def mutants(record: _core.RecordedCalls, run: int) -> Iterator[tuple[str, _core.
         what = f"{k - mine[0]} {kind} {name}"
         yield f"no {what}", record.without(k)
         if kind in ("copy", "ccl send", "ccl receive"):
-            to, source, size = record.places(k)
-            yield f"shorter {what}", record.with_places(k, to, source, size - 1)
-            moved = record.with_places(k, to and to + 1, source if to else source + 1, size)
+            to, source, size = record.addresses(k)
+            yield f"shorter {what}", record.with_addresses(k, to, source, size - 1)
+            moved = record.with_addresses(k, to and to + 1, source if to else source + 1, size)
             yield f"displaced {what}", moved
         if name != "pass_messages":
             continue
@@ -177,23 +177,23 @@ def mutants(record: _core.RecordedCalls, run: int) -> Iterator[tuple[str, _core.
                     other(lambda a, step=step: setattr(a, "steps", a.steps & ~step)),
                 )
         for m in range(whole.outgoing):
-            for deed in (1, 2, 4):
-                if whole.sent[m].deeds & deed:
+            for role in (1, 2, 4):
+                if whole.sent[m].roles & role:
                     yield (
-                        f"{what}: no deed {deed} of {m}",
-                        other(lambda a, m=m, deed=deed: setattr(a.sent[m], "deeds", a.sent[m].deeds & ~deed)),
+                        f"{what}: no deed {role} of {m}",
+                        other(lambda a, m=m, role=role: setattr(a.sent[m], "roles", a.sent[m].roles & ~role)),
                     )
         for entries, count in ((whole.sent, whole.outgoing), (whole.received, whole.incoming)):
             field = "sent" if entries is whole.sent else "received"
             for m in range(count):
                 used = [("ready", whole.steps & 1), ("arrived", whole.steps & 2)]
                 if entries is whole.sent:
-                    deeds = whole.sent[m].deeds
+                    roles = whole.sent[m].roles
                     used = [
-                        ("ready", deeds & 1),
-                        ("to", deeds & 2),
-                        ("bytes", deeds & 2),
-                        ("arrived", deeds & 4),
+                        ("ready", roles & 1),
+                        ("to", roles & 2),
+                        ("bytes", roles & 2),
+                        ("arrived", roles & 4),
                     ]
                 words = [word for word, uses in used if uses]
                 for word in words:
@@ -316,13 +316,13 @@ def test_ranks_at_both_ends_of_a_chain_look_at_starts_together(wrong: bool) -> N
             if c.rank == 1
             else None
         )
-        told = (
+        reported = (
             "rank 0 starts a message from rank 0 to rank 1 with tag 3 1 time, rank 1 does so 0 times: ranks start the "
             "same messages with each other at once, if these are looked at"
         )
         with pytest.raises(ParameterError) as caught:
             c.check_messages(ends if more is None or c.rank == 1 else [*ends, more])
-        assert str(caught.value) == told
+        assert str(caught.value) == reported
 
     def all_ranks() -> None:
         comm.current().device_messages(_core.Gpu.open("cuda", comm.current().rank))

@@ -157,12 +157,12 @@ KINDS += [("sum", "uint8", "uint8"), ("sum", "int16", "int16"), ("bit_xor", "uin
 def test_every_row_does_what_numpy_does(
     name: str, transport: str, ranks: int, use_settings: Callable[..., None]
 ) -> None:
-    carrier, spec = (
+    transport, spec = (
         (transport, None)
         if transport in ("remote-write", "copy-engine", "array-write", "nccl")
         else ("", transport.split()[0])
     )
-    use_settings(device_carrier=carrier)
+    use_settings(device_transport=transport)
     reduces = name in ("all_reduce", "reduce", "reduce_scatter")
     done = comm.virtual_ranks(ranks, every_call, name, spec, KINDS if reduces else KINDS[:2] + KINDS[4:5])
     assert len(set(done)) == 1
@@ -211,8 +211,8 @@ def described() -> list[str]:
 
 
 def test_how_many_parts_there_are_is_said() -> None:
-    told = [f"{n} parts, each on a stream" for n in (0, 1, 2, 4)]
-    assert comm.virtual_ranks(2, described) == [told, told]
+    reported = [f"{n} parts, each on a stream" for n in (0, 1, 2, 4)]
+    assert comm.virtual_ranks(2, described) == [reported, reported]
 
 
 def by_mpi() -> int:
@@ -271,10 +271,10 @@ def reasons() -> list[str]:
     )
     with pytest.raises(DeviceError, match=f"goes through ({by_mpi}|{by_library})"):
         comm.current().all_reduce(x, algorithm="ring")
-    use_on_all_ranks(device_carrier="nccl")
+    use_on_all_ranks(device_transport="nccl")
     with pytest.raises(DeviceError, match="goes through the vendor's library, but ranks 0 and 2 use one GPU"):
         comm.current().all_reduce(x, algorithm="two_step")
-    use_on_all_ranks(device_carrier=None)
+    use_on_all_ranks(device_transport=None)
     transports = "remote-write, nccl, nccl-windows, nccl-streams, copy-engine, array-write, gpu-aware-mpi and host-staged do"
     with pytest.raises(PlanError, match=f"'pigeon' carries nothing .*; {transports}"):
         collectives.why_not("pigeon")
@@ -389,8 +389,8 @@ def recorded_or_refused(spec: str) -> bool:
 )
 @pytest.mark.unproved("runs plans of the core by themselves")
 def test_rows_are_recorded_in_graphs_or_refuse_it(spec: str, use_settings: Callable[..., None]) -> None:
-    spec, _, carrier = spec.partition(" by ")
-    use_settings(device_carrier=carrier)
+    spec, _, transport = spec.partition(" by ")
+    use_settings(device_transport=transport)
     assert comm.virtual_ranks(3, recorded_or_refused, spec) == [spec != "host-staged"] * 3
 
 
@@ -411,7 +411,7 @@ def test_where_a_rank_has_no_memory_for_messages_all_say_so(
 ) -> None:
     """Arrays take twice 32 MiB for each rank, messages to the root 32 MiB for each other one."""
     ranks = 3
-    use_settings(device_carrier="copy-engine")
+    use_settings(device_transport="copy-engine")
     for ordinal in range(4):
         _core.Gpu.open("cuda", ordinal).trim()
     monkeypatch.setenv("JALI_FAKE_GPU_BYTES", str((2 * ranks * 32 + 24) << 20))
@@ -444,10 +444,10 @@ def test_plans_of_all_rows_refuse_other_buffers(spec: str) -> None:
 def test_names_of_rows_are_those_of_settings_and_algorithms() -> None:
     entries = _core.collective_transports(libraries())
     allowed = {
-        spec.name: spec.values for spec in settings.specs() if spec.name in ("device_carrier", "collective")
+        spec.name: spec.values for spec in settings.specs() if spec.name in ("device_transport", "collective")
     }
-    carriers = [name for name, _, carries, _ in entries if carries]
-    assert re.split(", | or ", allowed["device_carrier"]) == carriers
+    transports = [name for name, _, carries, _ in entries if carries]
+    assert re.split(", | or ", allowed["device_transport"]) == transports
     assert list(algorithms.ON_DEVICES) == [name for name, _, _, itself in entries if itself]
     for name in core_transports_that_do():
         assert name in allowed["collective"]
@@ -470,7 +470,7 @@ def host_and_devices() -> None:
     gpu.synchronize()
     assert of_devices.test()
     assert not of_devices.running
-    for wrong, told in (
+    for wrong, reported in (
         (np.zeros(9), "some arrays of a plan are in device memory and some are not; give all in the same"),
         (
             DeviceArray.empty(gpu, (8,), np.float64),
@@ -479,7 +479,7 @@ def host_and_devices() -> None:
         (None, "all_reduce: buffer 'recv' has 72 bytes on this rank, the array given for it 0"),
         (DeviceArray.empty(gpu, (9,), np.int64), "buffer 'recv' holds fp64, the array given for it int64"),
     ):
-        with pytest.raises(ParameterError, match=told):
+        with pytest.raises(ParameterError, match=reported):
             of_devices.run(DeviceArray.from_host(x, gpu), wrong)
     with pytest.raises(
         PlanError,

@@ -258,10 +258,10 @@ def overlap(one: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
     return one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
 
 
-def side_by_side(algorithm: str, name: str, place: bool) -> int:
+def side_by_side(algorithm: str, name: str, is_in_place: bool) -> int:
     """Checks that no instruction needs or spoils what another of its round makes; how many there are in the largest round."""
     c = comm.current()
-    call = CollectiveCall(name, "fp32", 256, 0, "sum", place, algorithm, False)
+    call = CollectiveCall(name, "fp32", 256, 0, "sum", is_in_place, algorithm, False)
     found = rounds_of(c.collectives.on_device(open_gpu()).explain(call))
     for instructions in found:
         for one, other in itertools.permutations(instructions, 2):
@@ -290,7 +290,7 @@ def test_older_names_of_sizes_of_queues_are_read_with_a_warning(
 
 
 @pytest.mark.ranks(4)
-@pytest.mark.parametrize("place", [False, True])
+@pytest.mark.parametrize("is_in_place", [False, True])
 @pytest.mark.parametrize(
     ("algorithm", "name", "most"),
     [
@@ -302,11 +302,11 @@ def test_older_names_of_sizes_of_queues_are_read_with_a_warning(
     ],
 )
 def test_instructions_side_by_side_do_not_need_each_other(
-    algorithm: str, name: str, most: int, place: bool
+    algorithm: str, name: str, most: int, is_in_place: bool
 ) -> None:
-    if place and name == "all_to_all":
+    if is_in_place and name == "all_to_all":
         pytest.skip("its pieces go through another buffer")
-    found = jali.virtual_ranks(4, side_by_side, algorithm, name, place)
+    found = jali.virtual_ranks(4, side_by_side, algorithm, name, is_in_place)
     assert min(found) >= most
 
 
@@ -410,8 +410,8 @@ def test_sixteen_bit_overflow_is_reported_in_checked_mode() -> None:
             return str(error)
         return ""
 
-    told = comm.virtual_ranks(2, run)
-    assert all("100 results are too large for fp16" in text for text in told), told
+    reported = comm.virtual_ranks(2, run)
+    assert all("100 results are too large for fp16" in text for text in reported), reported
 
 
 @pytest.mark.ranks(3)
@@ -464,7 +464,7 @@ def fake_nccl(use_settings: Callable[..., None]) -> None:
     use_settings(nccl=str(make_fake_ccl()), rccl=str(make_fake_ccl()))
 
 
-def over_the_library(carrier: str) -> None:
+def over_the_library(transport: str) -> None:
     c, gpu = comm.current(), open_gpu()
     x = numbers(c.rank, 240, "float32")
     for name, spec in (
@@ -477,22 +477,22 @@ def over_the_library(carrier: str) -> None:
         there = DeviceArray.from_host(x, gpu)
         got = getattr(c, name)(there, algorithm=spec)
         assert (wanted is None and got is None) or raw(got) == raw(wanted), (name, spec)
-    if carrier != "remote-write":
-        assert f"{carrier}: send" in c.collectives.on_device(gpu).explain(
+    if transport != "remote-write":
+        assert f"{transport}: send" in c.collectives.on_device(gpu).explain(
             CollectiveCall("all_reduce", "fp32", 240, 0, "sum", False, "two_step", False)
         )
 
 
 @pytest.mark.ranks(4)
-@pytest.mark.parametrize("carrier", ["nccl", "copy-engine", "remote-write"])
+@pytest.mark.parametrize("transport", ["nccl", "copy-engine", "remote-write"])
 def test_algorithms_by_every_carrier(
-    carrier: str, fake_nccl: None, use_settings: Callable[..., None]
+    transport: str, fake_nccl: None, use_settings: Callable[..., None]
 ) -> None:
-    use_settings(device_carrier=carrier)
-    comm.virtual_ranks(4, over_the_library, carrier)
+    use_settings(device_transport=transport)
+    comm.virtual_ranks(4, over_the_library, transport)
 
 
-def both_carriers() -> None:
+def both_transports() -> None:
     c, gpu = comm.current(), open_gpu()
     n = 400
     composition = planner.Composition.standard(
@@ -511,7 +511,7 @@ def both_carriers() -> None:
 
 @pytest.mark.ranks(4)
 def test_one_schedule_over_the_library_and_the_memory_of_peers(fake_nccl: None) -> None:
-    comm.virtual_ranks(4, both_carriers)
+    comm.virtual_ranks(4, both_transports)
 
 
 def chosen_algorithm() -> None:

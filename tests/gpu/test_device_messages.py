@@ -167,8 +167,8 @@ SIZES = (0, 1, 8, 13, 1024, 16384, 100_003)
 
 @pytest.mark.parametrize("transport", [*PEER, "host-staged", None])
 def test_what_is_sent_arrives_at_every_start(transport: str | None) -> None:
-    told = comm.virtual_ranks(2, one_way, transport, SIZES)
-    assert told[0] == told[1] == [transport or "remote-write"] * len(SIZES)
+    reported = comm.virtual_ranks(2, one_way, transport, SIZES)
+    assert reported[0] == reported[1] == [transport or "remote-write"] * len(SIZES)
 
 
 @pytest.mark.skipif(REAL, reason="needs a fake library")
@@ -180,8 +180,8 @@ def test_the_library_carries_messages_if_it_must_or_shall(
         use_settings(message_transport="nccl")
     else:
         monkeypatch.setenv("JALI_FAKE_NO_PEERS", "1")
-    told = comm.virtual_ranks(2, one_way, None, (8, 1000))
-    assert told == [["nccl", "nccl"]] * 2
+    reported = comm.virtual_ranks(2, one_way, None, (8, 1000))
+    assert reported == [["nccl", "nccl"]] * 2
 
 
 @pytest.mark.skipif(REAL, reason="needs fake devices")
@@ -266,14 +266,14 @@ def test_messages_between_all_ranks_both_ways_with_tags_and_graphs(transport: st
 
 
 PROGRAMS = {
-    ("remote-write", 1): ["stream 0: offer + await + put + announce + take"],
+    ("remote-write", 1): ["stream 0: grant credit + await + put + announce + take"],
     ("copy-engine", 1): [
-        "stream 0: offer + await",
+        "stream 0: grant credit + await",
         "stream 0: copy to rank {peer}",
         "stream 0: announce + take",
     ],
     ("copy-engine", 2): [
-        "stream 0: offer + await",
+        "stream 0: grant credit + await",
         "stream 0: copy to rank {peer}",
         "stream 1: announce; after 'copy to rank {peer}'",
         "stream 0: copy to rank {peer}",
@@ -421,12 +421,12 @@ def test_ends_that_do_not_fit_are_refused_on_both_ranks() -> None:
         shape = (4, 5) if c.rank == 0 else (7,)
         x = on_device(np.zeros(shape, np.float32))
         end = c.persistent_send(x, 1, 3) if c.rank == 0 else c.persistent_receive(x, 0, 3)
-        told = (
+        reported = (
             r"tag 3: rank 0's array of 80 bytes \(shape \(4, 5\), fp32\) sends, "
             r"but rank 1's array of 28 bytes \(shape \(7,\), fp32\) receives; make the arrays alike"
         )
         for _ in range(2):
-            with pytest.raises(ParameterError, match=told):
+            with pytest.raises(ParameterError, match=reported):
                 end.start()
         y = on_device(np.zeros(8, np.float32 if c.rank == 0 else np.int32))
         end = c.persistent_send(y, 1, 3) if c.rank == 0 else c.persistent_receive(y, 0, 3)
@@ -638,15 +638,15 @@ for way in t.PEER:
     t.in_turn(way)
     print(*t.one_way(way, (1, 1000)), *t.one_way("host-staged", (77,)), flush=True)
 """
-    told = on_processes(text, fake_environment)
-    assert sorted(told) == sorted(
+    reported = on_processes(text, fake_environment)
+    assert sorted(reported) == sorted(
         2 * ["remote-write", "remote-write", "host-staged", "copy-engine", "copy-engine", "host-staged"]
     )
 
 
 def by_mpi(transport: str | None) -> list[str]:
     """The MPI library gets the addresses of arrays; in order with jali's stream, and never in a graph."""
-    told = one_way(transport, (0, 1, 13, 100_003))
+    reported = one_way(transport, (0, 1, 13, 100_003))
     c = comm.current()
     x, y = on_device(np.full(1000, c.rank + 1.0)), on_device(np.zeros(1000))
     ends = [c.persistent_send(x, 1 - c.rank, 9, transport=transport), c.persistent_receive(y, 1 - c.rank, 9)]
@@ -657,15 +657,15 @@ def by_mpi(transport: str | None) -> list[str]:
         c.start(ends)
         x.gpu.copy(x.memory, y.memory)
         assert np.all(x.to_host() == (c.rank + number + 1) % 2 + 1)
-    return [*told, ends[0].transport]
+    return [*reported, ends[0].transport]
 
 
 @pytest.mark.mpi
 @pytest.mark.skipif(REAL, reason="its MPI library takes no addresses of real devices")
 def test_processes_whose_mpi_library_takes_addresses_of_devices(fake_environment: dict[str, str]) -> None:
     environment = {**fake_environment, "JALI_GPU_AWARE_MPI": "1"}
-    told = on_processes("print(*t.by_mpi('gpu-aware-mpi'), flush=True)", environment)
-    assert told == ["gpu-aware-mpi"] * 10
+    reported = on_processes("print(*t.by_mpi('gpu-aware-mpi'), flush=True)", environment)
+    assert reported == ["gpu-aware-mpi"] * 10
     text = """
 import jali
 with jali.settings.using(nccl="/nowhere/libnccl.so"):
@@ -719,8 +719,8 @@ def test_what_comes_after_an_interrupt_does_not_land_in_memory_that_others_have(
 @pytest.mark.full
 def test_processes_without_peers_use_the_library(fake_environment: dict[str, str]) -> None:
     text = "t.both_ways(None, 2); print(*t.one_way(None, (1, 1000)), flush=True)"
-    told = on_processes(text, {**fake_environment, "JALI_FAKE_NO_PEERS": "1"})
-    assert told == ["nccl"] * 4
+    reported = on_processes(text, {**fake_environment, "JALI_FAKE_NO_PEERS": "1"})
+    assert reported == ["nccl"] * 4
 
 
 class Foreign:

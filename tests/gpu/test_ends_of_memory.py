@@ -37,8 +37,8 @@ def of_run(record: _core.RecordedCalls, run: int, *kinds: str) -> list[int]:
 def longer(record: _core.RecordedCalls) -> Iterator[_core.RecordedCalls]:
     """With one copy or message of the second run 16 bytes too long."""
     for k in of_run(record, 2, "copy", "send", "receive", "ccl send", "ccl receive"):
-        to, source, size = record.places(k)
-        yield record.with_places(k, to, source, size + 16)
+        to, source, size = record.addresses(k)
+        yield record.with_addresses(k, to, source, size + 16)
 
 
 def shorter(
@@ -110,16 +110,16 @@ def test_messages_that_are_too_long_are_found():
         for k in of_run(records[0], 2, "launch"):
             whole = messages.Arguments.from_buffer_copy(records[0].arguments(k))
             for m in range(whole.outgoing):
-                if whole.sent[m].deeds & 2:
+                if whole.sent[m].roles & 2:
                     whole.sent[m].bytes += 16
                     other = records[0].with_arguments(k, bytes(whole))
                     assert "left" in refused([other, records[1]])
                     whole.sent[m].bytes -= 16
 
 
-@pytest.mark.parametrize("carrier", [None, "nccl"])
-def test_collectives_in_memory_that_is_too_small_are_found(carrier, use_settings):
-    use_settings(device_carrier=carrier)
+@pytest.mark.parametrize("transport", [None, "nccl"])
+def test_collectives_in_memory_that_is_too_small_are_found(transport, use_settings):
+    use_settings(device_transport=transport)
 
     def body() -> Any:
         return collectives.recorded("all_gather", collectives.specs_of("all_gather")[0], 333)
@@ -131,6 +131,6 @@ def test_collectives_in_memory_that_is_too_small_are_found(carrier, use_settings
     for record in longer(records[0]):
         assert refused([record, records[1]])
     queues = list(shorter(records, lambda name: "queues" in name, lambda size: min(size, 4096)))
-    assert (not queues) == (carrier == "nccl")
+    assert (not queues) == (transport == "nccl")
     for others in queues:
         assert refused(others)

@@ -25,7 +25,7 @@ def test_ranks_take_what_is_said_without_them(
 ) -> None:
     use_fake_gpus(monkeypatch, 3)
     use_fake_ccl(use_settings)
-    use_settings(device_carrier=forced)
+    use_settings(device_transport=forced)
     assert jali.virtual_ranks(3, explained, [collective, "--size", size]) == [0] * 3
     facts = json.loads(capsys.readouterr().out)
     assert facts["here"]["algorithm"] == facts["takes"]

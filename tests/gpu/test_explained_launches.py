@@ -15,10 +15,10 @@ BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "halo_simulatio
 
 
 STEPS = {
-    "remote-write-overlap": "stream 0: offer + pack + admit + put + signal + wait of stage 0",
-    "copy-engine-wait": "stream 0: signal\n    stream 0: offer + wait + place of stage 0",
+    "remote-write-overlap": "stream 0: grant credit + pack + await credit + put + signal + wait of stage 0",
+    "copy-engine-wait": "stream 0: signal\n    stream 0: grant credit + wait + unpack of stage 0",
     "remote-write-one-launch": "wilson_hop at 128 sites, at 128 that wait, with ",
-    "host-staged-directions": "stream 0: fetch\n    stream 1: bulk; after what was on stream 0\n    stream 0: message",
+    "host-staged-directions": "stream 0: copy to host\n    stream 1: bulk; after what was on stream 0\n    stream 0: message",
 }
 
 

@@ -31,7 +31,7 @@ __all__ = ["made"]  # a fixture: four devices, and what is launched on them
 
 pytestmark = pytest.mark.skipif(REAL, reason="faults are made by the fake driver")
 SEEDS = 400  # of which most faults need one to three, and few some twenty
-PATIENCE = 0.3  # seconds after which a device on which nothing moves says so
+TIMEOUT = 0.3  # seconds after which a device on which nothing moves says so
 
 
 @jali.site_function
@@ -215,7 +215,7 @@ class CarriedCollectives(Collectives):
     """The same, with messages that others than the kernel carry; the faults are of those and of launches."""
 
     def faults(self, record: _core.RecordedCalls) -> list[tuple[str, Seeded]]:
-        return list(collectives.faults_of_carried(Seeded(record)))
+        return list(collectives.faults_of_messages(Seeded(record)))
 
 
 def test_at_least_sixty_faults_of_halos_messages_and_collectives_are_found(made, use_settings):
@@ -272,22 +272,22 @@ def hold(of: Any, every: int, harmless: list[tuple[str, str]], patch: pytest.Mon
         assert all(jali.virtual_ranks(of.ranks, of.body, None))
     records = jali.virtual_ranks(of.ranks, of.record)
     unlike: list[tuple[str, bool, str]] = []
-    told = set()
+    reported = set()
     made = 0
     for number, (what, fault) in list(enumerate(of.faults(records[0])))[::every]:
         if not fault.can_be_made():
             continue
         made += 1
         found = is_found(fault, records)
-        patch.setenv("JALI_FAKE_PATIENCE", str(PATIENCE if found else 20))  # ranks may be slow
+        patch.setenv("JALI_FAKE_TIMEOUT", str(TIMEOUT if found else 20))  # ranks may be slow
         excused = found and any(re.fullmatch(h, what) for h, _ in harmless)
         said = harm(of, number, range(1, SEEDS + 1 if found and not excused else 4), patch)
-        told.add(said)
+        reported.add(said)
         if found != (said != "right") and not excused:
             unlike.append((what, found, said))
     assert unlike == []
     assert made >= 8
-    assert len(told) >= 2
+    assert len(reported) >= 2
 
 
 # Faults that the checker refuses and that do no harm here, and why.
@@ -297,13 +297,13 @@ FREED_OTHERWISE = [
         "a slot that is freed too early or never is missed only by who is a whole ring ahead",
     ),
 ]
-ONLY_TOLD = [
+ONLY_REPORTED = [
     (".*pack_halos: count -1", "only the checker reads how many messages there are: kernels go by jobs"),
     (".*launch kernel: busy [+-]1", "sites that write nothing of what is packed do not wait until all is"),
     ("early . ccl receive .*", "the library begins the messages of a group at the group's end"),
     ("word .: other address", "a rank that is told twice, where nobody sends to itself, hears the same"),
 ]
-ONLY_TOLD_WITHOUT_BOUNDARY = [
+ONLY_REPORTED_WITHOUT_BOUNDARY = [
     (
         ".*launch kernel: first_bulk -1",
         "blocks that pack may go on with the bulk, and the block that is left over finds no boundary in this launch",
@@ -339,8 +339,8 @@ def sampled(*short: tuple[Any, ...], whole: list[tuple[Any, ...]]) -> list[Any]:
 )
 def test_faults_in_halos_do_harm(policy, shape, every, made, monkeypatch, use_settings):
     use_settings(halo_policy=policy)
-    more = ONLY_TOLD_WITHOUT_BOUNDARY if policy == "remote-write-pack-in-bulk" else []
-    hold(Halos(made, shape, policy), every, ONLY_TOLD + more, monkeypatch)
+    more = ONLY_REPORTED_WITHOUT_BOUNDARY if policy == "remote-write-pack-in-bulk" else []
+    hold(Halos(made, shape, policy), every, ONLY_REPORTED + more, monkeypatch)
 
 
 @pytest.mark.short(1)
@@ -360,7 +360,7 @@ def test_faults_in_halos_do_harm(policy, shape, every, made, monkeypatch, use_se
 )
 def test_faults_in_graphs_do_harm(policy, shape, every, made, monkeypatch, use_settings):
     use_settings(halo_policy=policy)
-    hold(Graphs(made, shape, policy), every, ONLY_TOLD, monkeypatch)
+    hold(Graphs(made, shape, policy), every, ONLY_REPORTED, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -372,7 +372,7 @@ def test_faults_in_graphs_do_harm(policy, shape, every, made, monkeypatch, use_s
 )
 def test_faults_in_messages_do_harm(transport, ranks, every, made, monkeypatch):
     with experiment(message_transport="nccl" if transport == "nccl" else None):
-        hold(Messages(transport, ranks), every, ONLY_TOLD, monkeypatch)
+        hold(Messages(transport, ranks), every, ONLY_REPORTED, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -385,8 +385,8 @@ def test_faults_in_collectives_do_harm(shape, every, made, monkeypatch, use_sett
     hold(Collectives(shape), every, FREED_OTHERWISE if shape.startswith("slotted") else [], monkeypatch)
 
 
-@pytest.mark.parametrize(("carrier", "every"), sampled(("nccl", 5), whole=[("nccl",), ("copy-engine",)]))
+@pytest.mark.parametrize(("transport", "every"), sampled(("nccl", 5), whole=[("nccl",), ("copy-engine",)]))
 @pytest.mark.unproved("faults are seeded")
-def test_faults_in_collectives_that_are_carried_do_harm(carrier, every, made, monkeypatch, use_settings):
-    use_settings(device_carrier=carrier)
+def test_faults_in_collectives_that_are_carried_do_harm(transport, every, made, monkeypatch, use_settings):
+    use_settings(device_transport=transport)
     hold(CarriedCollectives("slotted pair"), every, [], monkeypatch)

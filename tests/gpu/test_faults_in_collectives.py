@@ -111,14 +111,14 @@ def mutants(record: _core.RecordedCalls, wire: str, ranks: int) -> Iterator[tupl
             yield f"{what}: {new} for {value}", in_table
     sent, received = np.frombuffer(table[-8 * ranks :], np.int32).reshape(ranks, 2).T
     mine, somebody = head["own_memory"], (sent + received > 0) | (np.arange(ranks) == head["rank"])
-    places = [  # where, how words go on from rank to rank, whose are looked at, what could be there
+    addresses = [  # where, how words go on from rank to rank, whose are looked at, what could be there
         ("numbers", head["numbers"], 1, np.ones(2 * ranks, bool), (1, -1, 16)),
         ("memories", head["memories"], 1, somebody, (1, -1, 16)),
         ("freed", mine + head["freed"], 1, sent > 0, (16, -16)),
     ]
     if wire == "slotted":
-        places.append(("arrived", mine + head["arrived"], head["slots"], received > 0, (16,)))
-    for what, place, each, looked_at, changes in places:
+        addresses.append(("arrived", mine + head["arrived"], head["slots"], received > 0, (16,)))
+    for what, place, each, looked_at, changes in addresses:
         words = np.frombuffer(record.memory[place], np.int64)
         for number in range(len(words)):
             for change in changes if looked_at[number // each % len(looked_at)] else ():
@@ -162,7 +162,7 @@ def outcome(ranks: list[Recorded], calls: list[_core.RecordedCalls], seed: int) 
     Memory lies where `ranks` have it; `calls` are theirs, with faults perhaps.
     """
     memory, results = Memory(), {}
-    places = []  # of the user's buffers
+    addresses = []  # of the user's buffers
     for one in ranks:
         head = head_of(launches_of(one.calls)[0])
         entries = entries_of(table_of(one.calls, launches_of(one.calls)[0]), head)
@@ -173,7 +173,7 @@ def outcome(ranks: list[Recorded], calls: list[_core.RecordedCalls], seed: int) 
             sources = entries["sources"][i["first_source"] :][: i["sources"]]
             for where, at in [(i["to where"], i["to offset"]), *((o["where"], o["offset"]) for o in sources)]:
                 used[where] = max(used[where], at + i["bytes"])
-        places.append([head[f"buffer {b}"] for b in range(len(one.sizes))])
+        addresses.append([head[f"buffer {b}"] for b in range(len(one.sizes))])
         for b in range(16):
             size = one.sizes[b] if b < len(one.sizes) else -(-used[b] // 256) * 256  # as allocations are
             memory.add(head[f"buffer {b}"], np.zeros(size, np.uint8))
@@ -186,7 +186,7 @@ def outcome(ranks: list[Recorded], calls: list[_core.RecordedCalls], seed: int) 
 
     def launches(rank: int) -> Iterator[list[Block]]:
         buffers = [
-            memory.at(at, size) for at, size in zip(places[rank], ranks[rank].sizes, strict=True) if size
+            memory.at(at, size) for at, size in zip(addresses[rank], ranks[rank].sizes, strict=True) if size
         ]
         for run, arguments in enumerate(launches_of(calls[rank])):
             for b, contents in enumerate(buffers):  # other numbers in every run
@@ -297,28 +297,28 @@ def library_calls() -> _core.RecordedCalls:
     return recorded("all_reduce", "two_step", 333)
 
 
-def faults_of_carried(record: Any) -> Iterator[tuple[str, Any]]:
+def faults_of_messages(record: Any) -> Iterator[tuple[str, Any]]:
     """Of messages that others than kernels carry, and of the launches around them."""
     for k, (kind, name, _) in enumerate(record.calls):
         if kind in ("ccl send", "ccl receive", "copy"):
-            to, source, size = record.places(k)
-            yield f"{k} shorter {kind}", record.with_places(k, to, source, size - 4)
+            to, source, size = record.addresses(k)
+            yield f"{k} shorter {kind}", record.with_addresses(k, to, source, size - 4)
             yield (
                 f"{k} {kind} elsewhere",
-                record.with_places(k, to and to + 4, source and source + 4, size),
+                record.with_addresses(k, to and to + 4, source and source + 4, size),
             )
         if kind in ("ccl send", "ccl receive", "copy") or name in ("collective", "pass_messages"):
             yield f"no {k} {kind}", record.without(k)
 
 
 @pytest.mark.skipif(REAL, reason="the same on every driver")
-@pytest.mark.parametrize("carrier", ["nccl", "copy-engine"])
-def test_seeded_faults_in_messages_between_launches_are_found(carrier, use_settings):
-    use_settings(device_carrier=carrier)
+@pytest.mark.parametrize("transport", ["nccl", "copy-engine"])
+def test_seeded_faults_in_messages_between_launches_are_found(transport, use_settings):
+    use_settings(device_transport=transport)
     records = comm.virtual_ranks(3, library_calls)
     _core.check_recorded(records)
     found = 0
-    for _, fault in faults_of_carried(records[0]):
+    for _, fault in faults_of_messages(records[0]):
         with pytest.raises(RuntimeError):
             _core.check_recorded([fault, *records[1:]])
         found += 1

@@ -71,7 +71,7 @@ def hold(kind: str, which: str, every: int, excused: list[str]) -> None:
         draw_from(seed)
         assert everywhere(of, None) == "right"
     record = of.record()
-    told = dict(enumerate(comm.current().gather_bytes(record.told())))
+    reported = dict(enumerate(comm.current().gather_bytes(record.reported())))
     about = []  # as the first rank has them, which makes them
     for number, (what, fault) in (
         list(enumerate(of.faults(record)))[::every] if comm.current().rank == 0 else []
@@ -79,13 +79,13 @@ def hold(kind: str, which: str, every: int, excused: list[str]) -> None:
         if not fault.can_be_made():
             continue
         try:
-            _core.check_told({**told, 0: fault.recorded().told()})
+            _core.check_reported({**reported, 0: fault.recorded().reported()})
             about.append((number, what, False))
         except RuntimeError:
             about.append((number, what, True))
     said = []
     for number, what, found in json.loads(comm.current().broadcast_bytes(json.dumps(about).encode(), 0)):
-        os.environ["JALI_FAKE_PATIENCE"] = str(harm.PATIENCE if found else 20)
+        os.environ["JALI_FAKE_TIMEOUT"] = str(harm.TIMEOUT if found else 20)
         spared = found and any(re.fullmatch(one, what) for one in excused)
         result = "right"
         for seed in range(1, harm.SEEDS + 1 if found and not spared else 3):
@@ -115,7 +115,7 @@ HALOS_PUT_TOGETHER = [
 EXCUSED = {
     "slotted pair": harm.FREED_OTHERWISE,
     "remote-write": PUT_TOGETHER,
-    "remote-write-overlap": harm.ONLY_TOLD + HALOS_PUT_TOGETHER,
+    "remote-write-overlap": harm.ONLY_REPORTED + HALOS_PUT_TOGETHER,
 }
 
 
@@ -140,7 +140,7 @@ EXCUSED = {
 )
 def test_faults_do_harm_between_processes(kind, which, every, fake_environment):
     """What the checker finds does harm, what it does not find does none; see test_faults_do_harm.py."""
-    excused = [fault for fault, _ in EXCUSED.get(which, harm.ONLY_TOLD)]
+    excused = [fault for fault, _ in EXCUSED.get(which, harm.ONLY_REPORTED)]
     text = f"import test_faults_of_processes as t\nt.hold({kind!r}, {which!r}, {every}, {excused})"
     done = run_on_devices(2, text, fake_environment, unproved="faults are seeded")
     said = json.loads(done.stdout)

@@ -298,9 +298,9 @@ def test_takers_wait_for_what_jali_has_put_on_its_stream(fake_driver: Path, face
         other = Foreign(fake_driver, gpus.gpu)
         x = gpus.all_reduce(on_device(np.full(5, n + gpus.rank + 0.0), "fp64", gpus.gpu))  # not done yet
         if face == "interface":
-            told = x.__cuda_array_interface__
-            assert (told["version"], told["typestr"], told["shape"]) == (3, "<f8", (5,))
-            assert told["stream"] == gpus.gpu.stream  # who takes it waits for this
+            reported = x.__cuda_array_interface__
+            assert (reported["version"], reported["typestr"], reported["shape"]) == (3, "<f8", (5,))
+            assert reported["stream"] == gpus.gpu.stream  # who takes it waits for this
         else:
             stream = {"dlpack": other.stream, "default": None}[face]
             capsule = x.__dlpack__(stream=stream)

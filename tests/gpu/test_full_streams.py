@@ -25,14 +25,14 @@ pytestmark = [
     pytest.mark.skipif(REAL, reason="streams of real drivers hold thousands of operations"),
     pytest.mark.unproved("rank 0 starts what rank 1 does not start before"),
 ]
-PLACES, TIMES = 8, 24
+SLOTS, TIMES = 8, 24
 
 
 @pytest.fixture(autouse=True)
 def short_streams(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     use_fake_gpus(monkeypatch, 2)
-    monkeypatch.setenv("JALI_FAKE_QUEUE", str(PLACES))
-    monkeypatch.setenv("JALI_FAKE_PATIENCE", "3")
+    monkeypatch.setenv("JALI_FAKE_QUEUE", str(SLOTS))
+    monkeypatch.setenv("JALI_FAKE_TIMEOUT", "3")
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1)  # who does not release the lock keeps it
     yield
@@ -67,8 +67,8 @@ def messages(c: Any) -> SimpleNamespace:
     return found
 
 
-def lent(here: SimpleNamespace) -> _core.PlacedArray:
-    return _core.PlacedArray(here.gpu, here.y.address, (5,), "fp64", 2, False, here.y)
+def lent(here: SimpleNamespace) -> _core.GpuArray:
+    return _core.GpuArray(here.gpu, here.y.address, (5,), "fp64", 2, False, here.y)
 
 
 # name: what rank 0 does again and again, and whether rank 1 has to take part
@@ -103,7 +103,7 @@ def test_a_rank_whose_stream_is_full_lets_the_others_go_on(name: str) -> None:
                 here.back.start()
         else:
             here.there.start()  # a launch
-            for _ in range(PLACES - 1):
+            for _ in range(SLOTS - 1):
                 here.gpu.fill(here.room, 0)
             full.set()
             for _ in range(TIMES):

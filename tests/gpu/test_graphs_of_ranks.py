@@ -335,7 +335,7 @@ def in_a_loop(in_graph, check_interval=None):
     summed, scattered, came, again = (
         DeviceArray.empty(gpu, (k,), "fp64") for k in (4 * c.size, 4, 4 * c.size, 4 * c.size)
     )
-    told = DeviceArray.from_host(given, gpu)
+    reported = DeviceArray.from_host(given, gpu)
     plan = planner.Composition.standard("all_reduce", ranks=c.size, count=4 * c.size).plan(
         libraries=["remote-write"]
     )
@@ -353,7 +353,7 @@ def in_a_loop(in_graph, check_interval=None):
     def turn():
         result = step()
         c.all_reduce(x, summed, reproducible=True)
-        c.broadcast(told, root=c.size - 1)
+        c.broadcast(reported, root=c.size - 1)
         c.reduce_scatter(summed, scattered, reproducible=True)
         gathered[:] = [c.all_gather(scattered)]
         running.run(summed, planned)
@@ -374,7 +374,7 @@ def in_a_loop(in_graph, check_interval=None):
     else:
         for _ in range(5):
             turn()
-    arrays = (x, told, summed, scattered, *gathered, planned, came, again)
+    arrays = (x, reported, summed, scattered, *gathered, planned, came, again)
     return a[...].tolist(), b[...].tolist(), float(n), [array.to_host().tolist() for array in arrays]
 
 
@@ -383,7 +383,7 @@ def in_a_loop(in_graph, check_interval=None):
 @pytest.mark.parametrize("ranks", [2] if REAL else [2, 4])
 @pytest.mark.parametrize("check_interval", [None, 5])
 def test_collectives_plans_and_messages_are_parts_of_graphs(ranks, check_interval, transport, use_settings):
-    use_settings(message_transport=transport, device_carrier=transport)
+    use_settings(message_transport=transport, device_transport=transport)
     wanted = jali.virtual_ranks(ranks, in_a_loop, False)
     assert jali.virtual_ranks(ranks, in_a_loop, True, check_interval) == wanted
 
@@ -414,7 +414,7 @@ def test_the_library_connects_before_it_is_recorded():
 @pytest.mark.parametrize("transport", ["remote-write", "copy-engine", "nccl"])
 def test_a_rank_that_makes_a_graph_ready_keeps_no_other_from_recording(transport, monkeypatch, use_settings):
     """The device of rank 0 waits for the rehearsal of rank 1, which comes to it when rank 0 has recorded all of its own."""
-    use_settings(message_transport=transport, device_carrier=transport)
+    use_settings(message_transport=transport, device_transport=transport)
     append = graph_recorder.GraphRecorder.append
 
     def late(recorder, *arguments):

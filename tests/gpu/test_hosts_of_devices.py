@@ -1,4 +1,4 @@
-"""Collectives inside hosts by one carrier and between them by another, on devices that reach no others than those of their host."""
+"""Collectives inside hosts by one transport and between them by another, on devices that reach no others than those of their host."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def small_queues(use_settings: Callable[..., None]) -> None:
 
 def there(hosts: list[list[int]]) -> tuple[Any, Any]:
     world = comm.current()
-    world.collectives.pretend_hosts(hosts)
+    world.collectives.override_hosts(hosts)
     return world, open_device("cuda", world)
 
 
@@ -216,7 +216,7 @@ def test_graphs_take_them_too(monkeypatch, use_settings, tmp_path) -> None:
     def run() -> None:
         lattice = jali.Lattice(4, 4, device="cuda")
         world, gpu = lattice.communicator, lattice.gpu
-        world.collectives.pretend_hosts(EVEN)
+        world.collectives.override_hosts(EVEN)
         x, out = (DeviceArray.from_host(np.full(300, world.rank, np.float32), gpu) for _ in range(2))
 
         def twice() -> None:

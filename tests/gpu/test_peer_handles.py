@@ -102,9 +102,9 @@ def everything(device: str, transport: str, policies: tuple[str, ...] = POLICIES
         with jali.settings.using(halo_policy=policy):
             assert halos(device) == wanted, policy
     wanted = collectives("cpu")
-    for carrier in ("remote-write", "copy-engine"):
-        with jali.settings.using(device_carrier=carrier):
-            assert collectives(device) == wanted, carrier
+    for transport in ("remote-write", "copy-engine"):
+        with jali.settings.using(device_transport=transport):
+            assert collectives(device) == wanted, transport
     messages(device)
     print(open_device(device, comm.current()).peer_handles == transport, flush=True)
 
@@ -247,9 +247,9 @@ class Expandable:
         at = begin.value + unit
         for number in range(pieces):
             handle = word()
-            place = word(at + number * unit)
+            position = word(at + number * unit)
             assert driver.cuMemCreate(ctypes.byref(handle), word(unit), properties, zero) == 0
-            assert driver.cuMemMap(place, word(unit), zero, handle, zero) == 0
+            assert driver.cuMemMap(position, word(unit), zero, handle, zero) == 0
             assert driver.cuMemRelease(handle) == 0
         assert driver.cuMemSetAccess(word(at), word(pieces * unit), access, word(1)) == 0
         self.__cuda_array_interface__ = {

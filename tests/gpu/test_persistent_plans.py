@@ -22,7 +22,7 @@ ROWS = 5
 
 @pytest.fixture(autouse=True, params=["copy-engine", "array-write"])
 def into_arrays(request: pytest.FixtureRequest, use_settings: Callable[..., None]) -> None:
-    use_settings(device_carrier=request.param)
+    use_settings(device_transport=request.param)
 
 
 def numbers(rank: int, turn: int, count: int) -> Any:
@@ -117,7 +117,7 @@ def specs() -> tuple[str, str]:
     there = lattice.communicator.collectives.on_device(lattice.gpu)
     call = CollectiveCall("all_to_all", "fp64", 6, 0, "sum", False, None, False)
     eager, in_graph = there.algorithm_of(call), there.algorithm_of(call, persistent=True)
-    return f"{eager.name} {eager.carrier}".strip(), f"{in_graph.name} {in_graph.carrier}".strip()
+    return f"{eager.name} {eager.transport}".strip(), f"{in_graph.name} {in_graph.transport}".strip()
 
 
 def test_rules_ask_whether_arrays_stay(use_settings: Callable[..., None], tmp_path: Any) -> None:
@@ -125,9 +125,9 @@ def test_rules_ask_whether_arrays_stay(use_settings: Callable[..., None], tmp_pa
     file.write_text(
         "version = 1\n[[rule]]\npersistent = true\nalgorithms = ['pairwise by nccl']\n[[rule]]\nalgorithms = ['bruck']\n"
     )
-    use_settings(collective_rules=str(file), device_carrier=None)
+    use_settings(collective_rules=str(file), device_transport=None)
     assert jali.virtual_ranks(2, specs) == [("bruck", "pairwise nccl")] * 2
-    use_settings(device_carrier="copy-engine")  # carries all messages, whatever rules say
+    use_settings(device_transport="copy-engine")  # carries all messages, whatever rules say
     assert jali.virtual_ranks(2, specs) == [("bruck", "bruck")] * 2
     file.write_text("version = 1\n[[rule]]\npersistent = 1\nalgorithms = ['bruck']\n")
     use_settings(collective_rules=None)

@@ -66,19 +66,19 @@ def test_ranks_that_share_a_device_are_refused_where_one_can_keep_the_other_from
     halos = faults.Halos(made, "pair")
     records = jali.virtual_ranks(2, halos.record)
     assert refused(records) == ""
-    told = {m: refused([as_on_one_device(r, m) for r in records]) for m in (1, 2, 3, 4)}
+    reported = {m: refused([as_on_one_device(r, m) for r in records]) for m in (1, 2, 3, 4)}
     monkeypatch.setenv("JALI_FAKE_ONE_DEVICE", "1")
-    for multiprocessors, said in told.items():
+    for multiprocessors, said in reported.items():
         monkeypatch.setenv("JALI_FAKE_MULTIPROCESSORS", str(multiprocessors))
         for seed in (0, 1, 2) if said == "" else (0,):
-            monkeypatch.setenv("JALI_FAKE_PATIENCE", "20" if said == "" else "0.5")
+            monkeypatch.setenv("JALI_FAKE_TIMEOUT", "20" if said == "" else "0.5")
             monkeypatch.setenv("JALI_FAKE_SEED", str(seed))
             found = outcome(lambda: all(jali.virtual_ranks(2, halos.body, None)))
             assert found == ("right" if said == "" else "stuck"), (multiprocessors, seed, said)
     if policy == "remote-write-overlap":
-        assert [told[m] == "" for m in (1, 2, 3, 4)] == [False, False, True, True]
-        assert "blocks that wait may hold all places of a device ('pack_halos" in told[2]
-        assert "4 blocks, of which 4 find one), and then nothing can go on" in told[2]
+        assert [reported[m] == "" for m in (1, 2, 3, 4)] == [False, False, True, True]
+        assert "blocks that wait may hold all places of a device ('pack_halos" in reported[2]
+        assert "4 blocks, of which 4 find one), and then nothing can go on" in reported[2]
 
 
 @pytest.mark.parametrize("policy", ["remote-write-overlap", "buffered-write-overlap", "copy-engine-overlap"])
@@ -100,8 +100,8 @@ def test_halos_need_one_place_where_every_rank_has_a_device(policy, made, monkey
         assert jali.virtual_ranks(2, halos.body, None) == [True, True]
 
 
-@pytest.mark.parametrize("places", [1, 2])
-def test_messages_need_a_second_place_where_the_first_block_waits(places, made, monkeypatch):
+@pytest.mark.parametrize("slots", [1, 2])
+def test_messages_need_a_second_place_where_the_first_block_waits(slots, made, monkeypatch):
     """It waits for what arrives, while others have not yet sent."""
     ring = faults.Messages("remote-write", 2)
     records = jali.virtual_ranks(2, ring.record)
@@ -112,14 +112,14 @@ def test_messages_need_a_second_place_where_the_first_block_waits(places, made, 
         small = record
         for k in launches(record):
             assert record.occupancy(k)[0] > 1
-            small = small.with_occupancy(k, places, record.occupancy(k)[2])
+            small = small.with_occupancy(k, slots, record.occupancy(k)[2])
         few.append(small)
     said = refused(few)
-    assert ("whose blocks hold 1 of the 1 places of its device while they wait" in said) == (places == 1)
-    assert (said == "") == (places > 1)
+    assert ("whose blocks hold 1 of the 1 places of its device while they wait" in said) == (slots == 1)
+    assert (said == "") == (slots > 1)
     monkeypatch.setenv("JALI_FAKE_MULTIPROCESSORS", "1")
-    monkeypatch.setenv("JALI_FAKE_THREADS", str(places * threads.pop()))
-    monkeypatch.setenv("JALI_FAKE_PATIENCE", "0.5" if said else "20")
+    monkeypatch.setenv("JALI_FAKE_THREADS", str(slots * threads.pop()))
+    monkeypatch.setenv("JALI_FAKE_TIMEOUT", "0.5" if said else "20")
     assert outcome(lambda: all(jali.virtual_ranks(2, ring.body, None))) == ("stuck" if said else "right")
 
 
@@ -168,7 +168,7 @@ def test_a_launch_whose_waiting_blocks_may_take_all_places_is_refused_and_no_oth
         monkeypatch.setenv("JALI_FAKE_SEED", "0")
         records = jali.virtual_ranks(2, long_halos.record)
         for multiprocessors in (1, 2, 3):
-            places = each * multiprocessors
+            slots = each * multiprocessors
             fits = True
             few = []
             for record in records:
@@ -176,15 +176,15 @@ def test_a_launch_whose_waiting_blocks_may_take_all_places_is_refused_and_no_oth
                 for k in computing(record):
                     of = roles(record, k)
                     assert record.occupancy(k)[1] == each * MULTIPROCESSORS
-                    small = small.with_occupancy(k, places, record.occupancy(k)[2])
+                    small = small.with_occupancy(k, slots, record.occupancy(k)[2])
                     waiting = of["pack_blocks"] + of["late_blocks"]
                     go_on += of["first_bulk"] < of["pack_blocks"]
-                    fits = fits and (waiting < places or record.occupancy(k)[0] <= places)
+                    fits = fits and (waiting < slots or record.occupancy(k)[0] <= slots)
                 few.append(small)
             said = refused(few)
             assert (said == "") == fits, (each, multiprocessors, said)
             if not fits:
-                assert f"of the {places} places of its device while they wait" in said
+                assert f"of the {slots} places of its device while they wait" in said
                 continue
             accepted += 1
             monkeypatch.setenv("JALI_FAKE_MULTIPROCESSORS", str(multiprocessors))
@@ -300,4 +300,4 @@ def test_faults_in_launches_whose_packing_blocks_go_on_do_harm(every, made, monk
         "message .: (none credit|-1 ahead|-1 jobs)",
         "places are so few that blocks wait for ghosts only when others have packed, and no rank is a launch ahead",
     )
-    faults.hold(halos, every, [*faults.ONLY_TOLD, rare], monkeypatch)
+    faults.hold(halos, every, [*faults.ONLY_REPORTED, rare], monkeypatch)

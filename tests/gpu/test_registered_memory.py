@@ -35,12 +35,12 @@ def in_graph(gpu: Any, work: Callable[[], object]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def short_patience(use_settings: Callable[..., None]) -> None:
+def short_timeout(use_settings: Callable[..., None]) -> None:
     use_settings(watchdog="20")
 
 
 @pytest.fixture(autouse=True)
-def nothing_mixed(tmp_path: Path, short_patience: None) -> Any:
+def nothing_mixed(tmp_path: Path, short_timeout: None) -> Any:
     yield
     assert not list(tmp_path.glob("fault-*"))
 
@@ -66,7 +66,7 @@ def test_memory_of_symmetric_arrays_that_have_gone_is_not_given_out_as_ordinary_
 def test_a_symmetric_array_of_one_rank_among_ordinary_ones(
     use_settings: Callable[..., None], algorithm: str
 ) -> None:
-    use_settings(device_carrier="nccl")
+    use_settings(device_transport="nccl")
 
     def body(gpus: ByLibrary) -> None:
         window = windowed(gpus, np.full(COUNT, 1.0 + gpus.rank))
@@ -109,7 +109,7 @@ def test_messages_between_symmetric_and_ordinary_arrays(use_settings: Callable[.
 def test_an_array_of_another_library_whose_memory_has_a_handle(
     use_settings: Callable[..., None], algorithm: str
 ) -> None:
-    use_settings(device_carrier="nccl")
+    use_settings(device_transport="nccl")
 
     def body(gpus: ByLibrary) -> None:
         another = ByLibrary(
@@ -159,7 +159,7 @@ numbers = np.full(COUNT, 1.0 + world.rank)
 own = DeviceArray.from_host(numbers, gpu)
 x = Plain(numbers) if world.rank == 1 else own
 out = DeviceArray.empty(gpu, (COUNT,), "float64")
-with settings.using(device_carrier="nccl"):
+with settings.using(device_transport="nccl"):
     for algorithm in ("nccl", "two_step"):
         world.all_reduce(x, out, algorithm=algorithm)  # no graph connects ranks
         gpu.fill(out.memory, 0)

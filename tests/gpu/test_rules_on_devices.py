@@ -1,4 +1,4 @@
-"""Rules of collectives where arrays are in device memory: algorithms, carriers, and what is not possible."""
+"""Rules of collectives where arrays are in device memory: algorithms, transports, and what is not possible."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def sums(count: int) -> tuple[str, str, str, bool]:
     spec = there.algorithm_of(CollectiveCall("all_reduce", "fp32", count, 0, "sum", False, None, False))
     x = np.arange(count, dtype=np.float32) + c.rank
     found = c.all_reduce(DeviceArray.from_host(x, gpu)).to_host()
-    return spec.name, spec.carrier, spec.why, bool(np.array_equal(found, c.all_reduce(x)))
+    return spec.name, spec.transport, spec.why, bool(np.array_equal(found, c.all_reduce(x)))
 
 
 @pytest.mark.skipif(REAL, reason="a fake library is named")
 @pytest.mark.parametrize(
-    ("count", "name", "carrier", "why"),
+    ("count", "name", "transport", "why"),
     [
         (16, "ring", "copy-engine", r"line 6 of \S+mine.toml; not rccl: 'rccl' is not for cuda devices"),
         (32, "recursive_doubling", "nccl", r"line 11 of \S+mine.toml"),
@@ -66,11 +66,11 @@ def sums(count: int) -> tuple[str, str, str, bool]:
         (65, "one_shot", "", r"line \d+ of jali's own rules"),
     ],
 )
-def test_ways_and_carriers_of_a_file_are_taken(count, name, carrier, why, two_devices) -> None:
+def test_ways_and_carriers_of_a_file_are_taken(count, name, transport, why, two_devices) -> None:
     import re
 
     for found in jali.virtual_ranks(3, sums, count):
-        assert found[:2] == (name, carrier)
+        assert found[:2] == (name, transport)
         assert re.fullmatch(why, found[2])
         assert found[3]
 

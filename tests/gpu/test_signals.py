@@ -123,9 +123,9 @@ def test_flags_and_their_bytes_are_stored_at_once(probes):
     stores = [line for line in probes["probe_flags"] if re.match(r"(@\S+ )?st\.", line)]
     assert len(stores) == 2
     for store in stores:
-        places = re.search(r"st\.volatile\.global\.v4\.(u|b)32 \[\S+\], \{(.*)\}", store)
-        assert places, store
-        _, flag, _, again = places[2].split(", ")
+        positions = re.search(r"st\.volatile\.global\.v4\.(u|b)32 \[\S+\], \{(.*)\}", store)
+        assert positions, store
+        _, flag, _, again = positions[2].split(", ")
         assert flag == again
 
 
@@ -190,21 +190,21 @@ def test_nothing_else_in_the_prelude_publishes_or_spins():
 CORE = Path(__file__).resolve().parents[2] / "core"
 
 
-def place_of(path: Path) -> str:
+def location_of(path: Path) -> str:
     return path.relative_to(CORE).as_posix()
 
 
 def test_transports_of_halos_are_told_apart_by_traits():
     """Who exchanges, launches or binds names none of them: a transport is one file, with its entry in one table."""
     files = [p for folder in ("halo", "bind", "carriers") for p in (CORE / folder).rglob("*.?pp")]
-    naming = {place_of(path) for path in files if re.search(r"\bhalos_by_\w+", path.read_text())}
-    carriers = {
-        place_of(path) for path in files if re.search(r"^const HaloTransport ", path.read_text(), re.M)
+    naming = {location_of(path) for path in files if re.search(r"\bhalos_by_\w+", path.read_text())}
+    transports = {
+        location_of(path) for path in files if re.search(r"^const HaloTransport ", path.read_text(), re.M)
     }
-    assert len(carriers) == 7  # six between devices, one file for hosts
-    assert all(place.startswith("carriers/") for place in carriers)
+    assert len(transports) == 7  # six between devices, one file for hosts
+    assert all(position.startswith("carriers/") for position in transports)
     # what is mapped or packed falls back to others by their entries; hosts have two transports in one exchange
-    assert naming == carriers | {"halo/policy.cpp", "halo/halo_transport.hpp", "halo/exchange.cpp"}
+    assert naming == transports | {"halo/policy.cpp", "halo/halo_transport.hpp", "halo/exchange.cpp"}
     assert not [path.name for path in files if re.search(r"policy\w*(\.|->)name\s*==", path.read_text())]
 
 
@@ -213,14 +213,14 @@ def test_transports_of_messages_are_told_apart_by_traits():
     files = [
         p for folder in ("transport", "halo", "bind", "carriers") for p in (CORE / folder).rglob("*.?pp")
     ]
-    texts = {place_of(path): path.read_text() for path in files}
+    texts = {location_of(path): path.read_text() for path in files}
     naming = {name for name, text in texts.items() if re.search(r"\bmessages_(by|to)_\w+", text)}
-    carriers = {name for name, text in texts.items() if re.search(r"^const MessageTransport ", text, re.M)}
-    assert len(carriers) == 6
-    assert naming == carriers | {"transport/message_transport.cpp", "transport/message_transport.hpp"}
+    transports = {name for name, text in texts.items() if re.search(r"^const MessageTransport ", text, re.M)}
+    assert len(transports) == 6
+    assert naming == transports | {"transport/message_transport.cpp", "transport/message_transport.hpp"}
     names = r'"(remote-write|copy-engine|gpu-aware-mpi|host-staged|local)"'
     said = {name for name, text in texts.items() if re.search(names, re.sub(r"//.*", "", text))}
-    assert said == {"carriers/carriers.hpp", "carriers/local/messages.cpp", "carriers/hosts/halos.cpp"}
+    assert said == {"carriers/device_transports.hpp", "carriers/local/messages.cpp", "carriers/hosts/halos.cpp"}
     code = (CORE.parent / "src" / "jali" / "comm" / "device_messages.py").read_text()
     assert not re.search(names, re.sub(r'""".*?"""', "", code, flags=re.S))
 
@@ -388,7 +388,7 @@ def stands_still() -> str:
 LITTLE = 2  # seconds
 
 
-def with_little_patience(body: Callable[[], Any], use_settings: Callable[..., None]) -> list[Any]:
+def with_short_timeout(body: Callable[[], Any], use_settings: Callable[..., None]) -> list[Any]:
     """Runs it where kernels are compiled already, so that ranks of a busy machine keep no other waiting for so long."""
     use_settings(watchdog=str(LITTLE))
     return comm.virtual_ranks(2, body)
@@ -404,7 +404,7 @@ def test_the_watchdog_names_the_wait(made, use_settings):
         match=r"rank 0 waited for its device, where halos of other ranks may be missing "
         r"\(it waits for exchange 2 of rank 1, in 'receive_halos'\): nothing has moved for 2 s",
     ):
-        with_little_patience(stands_still, use_settings)
+        with_short_timeout(stands_still, use_settings)
     until_idle()
 
 
@@ -442,7 +442,7 @@ def test_the_watchdog_names_the_message_of_a_collective(flagged, made, use_setti
         experiment(device_queues=sizes),
         pytest.raises(RankError, match=r"\(it waits for message \d+ of rank 1, in 'collective'\)"),
     ):
-        with_little_patience(sums_that_stand_still, use_settings)
+        with_short_timeout(sums_that_stand_still, use_settings)
     until_idle()
 
 
@@ -467,7 +467,7 @@ def messages_that_stand_still() -> None:
 def test_the_watchdog_names_the_start_of_a_message(made, use_settings):
     comm.virtual_ranks(2, lambda: on_device(np.zeros(8)).to_host())
     with pytest.raises(RankError, match=r"\(it waits for start \d+ of rank 1, in 'pass_messages'\)"):
-        with_little_patience(messages_that_stand_still, use_settings)
+        with_short_timeout(messages_that_stand_still, use_settings)
     until_idle()
 
 
@@ -565,8 +565,8 @@ def launch(kernel: Any, arguments: bytes | ctypes.Structure) -> None:
 
 def report_of(watch: np.ndarray, word: int) -> tuple[int, int, int]:
     """What the page of the host says of waits for a word: its address, whose kernel, the epoch."""
-    place = 2 + 2 * (word // 8 % 128)
-    return int(watch[place]), int(watch[place + 1]) >> 56, int(watch[place + 1]) & (1 << 56) - 1
+    position = 2 + 2 * (word // 8 % 128)
+    return int(watch[position]), int(watch[position + 1]) >> 56, int(watch[position + 1]) & (1 << 56) - 1
 
 
 def test_a_message_that_is_given_up_is_neither_put_nor_signalled(tmp_path):

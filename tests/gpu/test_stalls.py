@@ -22,7 +22,7 @@ LARGE = 1 << 17  # float64 numbers: a collective of them is followed by itself
 
 @pytest.fixture
 def short_limit(use_settings: Callable[..., None]) -> None:
-    use_settings(device_watchdog="1", watchdog="300", device_carrier="nccl")
+    use_settings(device_watchdog="1", watchdog="300", device_transport="nccl")
 
 
 def how_it_ends(body: Callable[[Any, Any], object]) -> list[str]:

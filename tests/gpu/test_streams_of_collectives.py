@@ -26,7 +26,7 @@ from jali.errors import DeviceError, ParameterError, RecordingError
 
 pytestmark = FAKE
 RANKS = 2
-# carriers of the messages of plans, without queues where devices do not reach each other; and who has collectives itself
+# transports of the messages of plans, without queues where devices do not reach each other; and who has collectives itself
 WAYS = (
     "",
     " by copy-engine",
@@ -45,10 +45,10 @@ def spec(
     request: pytest.FixtureRequest, use_settings: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> str | None:
     """As `algorithm`."""
-    name, _, carrier = request.param.partition(" by ")
-    if carrier.endswith(" without peers"):
+    name, _, transport = request.param.partition(" by ")
+    if transport.endswith(" without peers"):
         monkeypatch.setenv("JALI_FAKE_NO_PEERS", "1")
-    use_settings(device_carrier=carrier.removesuffix(" without peers"))
+    use_settings(device_transport=transport.removesuffix(" without peers"))
     return name or None
 
 
@@ -215,11 +215,11 @@ def plans(fake_driver: Path, library: str) -> None:
             np.testing.assert_array_equal(user.take(out), wanted)
         np.testing.assert_array_equal(again.to_host(), 2 * wanted)  # and jali's stream behind it
         assert plan.test()
-    for wrong, told in (
+    for wrong, reported in (
         (-1, "stream -1 is no handle of a stream"),
         ("x", "a str is no stream; give a handle"),
     ):
-        with pytest.raises(ParameterError, match=told):
+        with pytest.raises(ParameterError, match=reported):
             plan.start(mine, other, stream=wrong)
     with pytest.raises(ParameterError, match="`check` makes runs of its own and takes no stream"):
         plan.check(mine, other, stream=users[0].stream)
@@ -372,7 +372,7 @@ def test_requests_leave_the_current_device(fake_driver: Path, use: Callable[[Any
 
 def view(array: Any, gpu: Any, stream: int) -> Any:
     """Of memory of jali's, as somebody has it who uses it on this stream."""
-    return _core.PlacedArray(gpu, array.address, array.shape, array.element, stream, False, None)
+    return _core.GpuArray(gpu, array.address, array.shape, array.element, stream, False, None)
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
@@ -471,14 +471,14 @@ def test_checked_calls_on_a_stream_report_overflows(fake_driver: Path) -> None:
             np.testing.assert_array_equal(user.take(out), 200)
         return ""
 
-    assert all("16 results are too large for fp16" in told for told in comm.virtual_ranks(RANKS, run))
+    assert all("16 results are too large for fp16" in reported for reported in comm.virtual_ranks(RANKS, run))
 
 
-class Told:
+class StreamLike:
     """A stream of another library that says this of itself."""
 
-    def __init__(self, **told: Any) -> None:
-        vars(self).update(told)
+    def __init__(self, **reported: Any) -> None:
+        vars(self).update(reported)
 
 
 def test_streams_that_cannot_be_are_refused(fake_driver: Path) -> None:
@@ -500,22 +500,22 @@ def test_streams_that_cannot_be_are_refused(fake_driver: Path) -> None:
             (lambda: c.all_reduce(x, x, stream=-1), "stream -1 is no handle of a stream"),
             (lambda: c.all_reduce(x, x, stream=True), "stream True is no handle of a stream"),
             (
-                lambda: c.all_reduce(x, x, stream=Told(ptr=True)),
+                lambda: c.all_reduce(x, x, stream=StreamLike(ptr=True)),
                 "stream True is no handle of a stream",
             ),
             *(
                 (
-                    partial(c.all_reduce, x, x, stream=Told(__cuda_stream__=told)),
+                    partial(c.all_reduce, x, x, stream=StreamLike(__cuda_stream__=reported)),
                     "says .*, not a version and a handle",
                 )
-                for told in (None, 5, (0,), (0, "7"), (0, None), lambda: (0, 7, 7))
+                for reported in (None, 5, (0,), (0, "7"), (0, None), lambda: (0, 7, 7))
             ),
             (
-                lambda: c.all_reduce(x, x, stream=Told(__cuda_stream__=(0, -3))),
+                lambda: c.all_reduce(x, x, stream=StreamLike(__cuda_stream__=(0, -3))),
                 "stream -3 is no handle of a stream",
             ),
             (
-                lambda: c.all_reduce(x, x, stream=Told(__cuda_stream__=(0, False))),
+                lambda: c.all_reduce(x, x, stream=StreamLike(__cuda_stream__=(0, False))),
                 "stream False is no handle",
             ),
             (lambda: c.all_reduce(np.ones(6), stream=stream), "`stream` is for arrays in device memory"),

@@ -142,8 +142,8 @@ def both():
 jali.virtual_ranks(2, both)
 print("right")
 """
-    told = said(program, fake_environment, JALI_NCCL=str(make_fake_ccl()))
-    assert told == lines * [
+    reported = said(program, fake_environment, JALI_NCCL=str(make_fake_ccl()))
+    assert reported == lines * [
         "jali: halos of shifted go by remote-write-overlap in a graph, not by host-staged-wait: its exchanges need the host "
         "(JALI_HALO_POLICY=auto-graph measures those that do not)"
     ]

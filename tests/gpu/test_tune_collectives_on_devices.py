@@ -1,4 +1,4 @@
-"""`jali tune collectives --device`, on fake devices and a fake NCCL: algorithms by each carrier, and rules that name them."""
+"""`jali tune collectives --device`, on fake devices and a fake NCCL: algorithms by each transport, and rules that name them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def chosen(collective: str, bytes_: int, in_place: bool) -> tuple[str, str]:
     spec = there.algorithm_of(
         CollectiveCall(collective, "fp32", bytes_ // 4, 0, "sum", in_place, None, False)
     )
-    return spec.name, spec.carrier
+    return spec.name, spec.transport
 
 
 def sums(count: int) -> bool:
@@ -135,10 +135,10 @@ def test_rules_name_carriers_and_are_used(short_batches, use_settings, monkeypat
         "mine.toml",
     ]
     assert jali.virtual_ranks(2, main, [*WORDS, *words]) == [0, 0]
-    told = json.loads(capsys.readouterr().out)
-    assert told["conditions"]["library"] == "nccl 2.28.3"
-    for cell in told["cells"]:
-        of_mpi = {str(w) for w in specs_of(cell["collective"], "cuda") if w.carrier == "gpu-aware-mpi"}
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["conditions"]["library"] == "nccl 2.28.3"
+    for cell in reported["cells"]:
+        of_mpi = {str(w) for w in specs_of(cell["collective"], "cuda") if w.transport == "gpu-aware-mpi"}
         of_windows = {"nccl-windows"} if cell["collective"] == "broadcast" else set()
         assert set(cell["impossible"]) == of_mpi | of_windows
         assert all(re.search("MPI|has no broadcast", why) for why in cell["impossible"].values())

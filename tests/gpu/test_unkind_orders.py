@@ -18,7 +18,7 @@ import test_device_messages as messages
 import test_graphs as graphs
 import test_halos_between_devices as halos
 from fake_driver import REAL
-from programs import PATIENCE
+from programs import TIMEOUT
 from seeded_faults import fake_driver
 from test_halos_between_devices import four_devices, reference
 
@@ -195,7 +195,7 @@ def shifted(X, y, x):
 @pytest.mark.unproved("a rank waits for what never comes, and the wait has a number")
 def test_who_waits_for_what_is_told_when_nothing_moves(seed, monkeypatch, use_settings):
     use_settings(halo_policy="remote-write-overlap")
-    monkeypatch.setenv("JALI_FAKE_PATIENCE", "0.5")
+    monkeypatch.setenv("JALI_FAKE_TIMEOUT", "0.5")
     with pytest.raises(
         (DeviceError, RankError),
         match=r"nothing moves on the fake devices: 'pack_halos' on device 0, stream \d+: "
@@ -232,7 +232,7 @@ def one_collects(collected: threading.Event, rounds: int) -> None:
     comm.current().barrier()
     del garbage
     if comm.current().rank == 1:
-        assert collected.wait(PATIENCE)
+        assert collected.wait(TIMEOUT)
     x.storage.mark_written(3)
     shifted(y, x)
     if comm.current().rank == 0:
@@ -246,7 +246,7 @@ def test_garbage_is_collected_without_waiting_for_devices_and_what_it_counted_is
     seed, monkeypatch, use_settings
 ):
     use_settings(halo_policy="remote-write-overlap")
-    monkeypatch.setenv("JALI_FAKE_PATIENCE", "5")
+    monkeypatch.setenv("JALI_FAKE_TIMEOUT", "5")
     monkeypatch.setattr("jali.lattice.sites._MOST_GONE", 3)
     before = never.exhausted
     gc.disable()
@@ -287,7 +287,7 @@ def test_a_launch_looks_at_what_its_own_device_counted_and_waits_for_no_other(
     seed, monkeypatch, use_settings
 ):
     use_settings(halo_policy="remote-write-overlap")
-    monkeypatch.setenv("JALI_FAKE_PATIENCE", "5")
+    monkeypatch.setenv("JALI_FAKE_TIMEOUT", "5")
     before = never.exhausted
     jali.virtual_ranks(2, one_binds, monkeypatch)
     assert never.exhausted - before == 13 * 4 * 4 * 4

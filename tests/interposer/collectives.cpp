@@ -37,7 +37,7 @@ void fill_complex(unsigned char* at, std::mt19937& random) {
 void fill_pair(unsigned char* at, std::mt19937& random) {
     struct {
         double value;
-        int place;
+        int displacement;
     } pair{static_cast<double>(random() % 5), static_cast<int>(random() % 100)};
     std::memcpy(at, &pair, 12);
 }
@@ -82,7 +82,7 @@ struct Case {
     test::Driver* driver;
     MPI_Op op;
     int root;
-    std::vector<int> counts, places, send_counts, send_places; // of ranks
+    std::vector<int> counts, displacements, send_counts, send_displacements; // of ranks
 };
 
 constexpr int margin = 32; // bytes before and after, which nobody may touch
@@ -145,9 +145,9 @@ void run(Which which, Case& c, void* send, void* receive, bool ours, bool begun)
     void* from = c.in_place ? MPI_IN_PLACE : send;
     void* roots_from = root_in_place ? MPI_IN_PLACE : send;
     std::vector<MPI_Datatype> types(c.ranks, type);
-    std::vector<int> bytes(c.places), send_bytes(c.send_places);
-    for (int& place : bytes) place *= c.kind.size;
-    for (int& place : send_bytes) place *= c.kind.size;
+    std::vector<int> bytes(c.displacements), send_bytes(c.send_displacements);
+    for (int& displacement : bytes) displacement *= c.kind.size;
+    for (int& displacement : send_bytes) displacement *= c.kind.size;
     int code = 0;
     switch (which) {
     case allreduce:
@@ -164,7 +164,7 @@ void run(Which which, Case& c, void* send, void* receive, bool ours, bool begun)
         break;
     case allgatherv:
         code = EITHER(Allgatherv, allgatherv, from, c.counts[c.rank], type, receive, c.counts.data(),
-                      c.places.data(), type, c.comm);
+                      c.displacements.data(), type, c.comm);
         break;
     case reduce_scatter:
         code = EITHER(Reduce_scatter, reduce_scatter, from, receive, c.counts.data(), type, c.op, c.comm);
@@ -176,8 +176,8 @@ void run(Which which, Case& c, void* send, void* receive, bool ours, bool begun)
         code = EITHER(Alltoall, alltoall, from, n, type, receive, n, type, c.comm);
         break;
     case alltoallv:
-        code = EITHER(Alltoallv, alltoallv, from, c.send_counts.data(), c.send_places.data(), type, receive,
-                      c.counts.data(), c.places.data(), type, c.comm);
+        code = EITHER(Alltoallv, alltoallv, from, c.send_counts.data(), c.send_displacements.data(), type, receive,
+                      c.counts.data(), c.displacements.data(), type, c.comm);
         break;
     case alltoallw:
         code = EITHER(Alltoallw, alltoallw, from, c.send_counts.data(), send_bytes.data(), types.data(),
@@ -188,14 +188,14 @@ void run(Which which, Case& c, void* send, void* receive, bool ours, bool begun)
         break;
     case gatherv:
         code = EITHER(Gatherv, gatherv, roots_from, c.counts[c.rank], type, receive, c.counts.data(),
-                      c.places.data(), type, c.root, c.comm);
+                      c.displacements.data(), type, c.root, c.comm);
         break;
     case scatter:
         code = EITHER(Scatter, scatter, send, n, type, root_in_place ? MPI_IN_PLACE : receive, n, type,
                       c.root, c.comm);
         break;
     case scatterv:
-        code = EITHER(Scatterv, scatterv, send, c.counts.data(), c.places.data(), type,
+        code = EITHER(Scatterv, scatterv, send, c.counts.data(), c.displacements.data(), type,
                       root_in_place ? MPI_IN_PLACE : receive, c.counts[c.rank], type, c.root, c.comm);
         break;
     case scan:
@@ -294,7 +294,7 @@ int main(int count, char** words) {
         const int spread = c.count / 8 + 1;
         for (int r = 0; r < c.ranks; ++r) {
             c.counts.push_back(static_cast<int>(common() % spread) * (common() % 5 != 0));
-            c.places.push_back(at);
+            c.displacements.push_back(at);
             at += c.counts.back() + static_cast<int>(common() % 3);
         }
         int room = at;
@@ -305,17 +305,17 @@ int main(int count, char** words) {
             if (c.in_place)
                 for (int i = 0; i < c.ranks; ++i)
                     for (int j = 0; j < i; ++j) table[i * c.ranks + j] = table[j * c.ranks + i];
-            c.counts.clear(), c.places.clear();
+            c.counts.clear(), c.displacements.clear();
             int to = 0, from = 0;
             for (int r = 0; r < c.ranks; ++r) {
                 c.counts.push_back(table[r * c.ranks + c.rank]);
                 c.send_counts.push_back(table[c.rank * c.ranks + r]);
-                c.places.push_back(to), c.send_places.push_back(from);
+                c.displacements.push_back(to), c.send_displacements.push_back(from);
                 to += c.counts.back() + 1, from += c.send_counts.back() + 2;
             }
             room = std::max(to, from);
         } else {
-            c.send_places.assign(c.ranks, 0);
+            c.send_displacements.assign(c.ranks, 0);
         }
         const std::int64_t many = std::max<std::int64_t>(std::int64_t{c.count} * c.ranks, room);
         const Bytes send = filled(c, many, true), receive = filled(c, many, c.in_place || which == bcast);
@@ -332,14 +332,14 @@ int main(int count, char** words) {
         Bytes result = two.contents();
         result.resize(compared), reference.resize(compared);
         if (one.contents() != reference_send || result != reference) {
-            const auto place =
+            const auto displacement =
                 std::mismatch(result.begin(), result.end(), reference.begin()).first - result.begin();
             std::fprintf(stderr,
                          "case %d: %s of %d x %s on %d ranks, root %d, in place %d, memory %d, begun %d: "
                          "rank %d differs "
                          "at byte %d of what it received (of what it sent: %d)\n",
                          k, names[which], c.count, c.kind.name, c.ranks, c.root, c.in_place, c.memory, begun,
-                         c.rank, static_cast<int>(place) - margin, one.contents() != reference_send);
+                         c.rank, static_cast<int>(displacement) - margin, one.contents() != reference_send);
             MPI_Abort(MPI_COMM_WORLD, 4);
         }
         if (driver != nullptr) {

@@ -137,13 +137,13 @@ void neighbours(test::Driver* driver) {
         std::vector<int> host(2 * count, -5), mine(count, rank);
         PMPI_Neighbor_allgather(mine.data(), count, MPI_INT, host.data(), count, MPI_INT, line);
         if (to.contents() != bytes_of(host)) wrong("neighbours on a line");
-        const int places[] = {5, count + 9};
+        const int displacements[] = {5, count + 9};
         test::Buffer parts(driver, bytes_of(std::vector<int>(3 * count, -5)));
         std::vector<int> parts_host(3 * count, -5);
-        MPI_Neighbor_allgatherv(from.data(), 3, MPI_INT, parts.data(), std::vector<int>{3, 3}.data(), places,
+        MPI_Neighbor_allgatherv(from.data(), 3, MPI_INT, parts.data(), std::vector<int>{3, 3}.data(), displacements,
                                 MPI_INT, line);
         PMPI_Neighbor_allgatherv(mine.data(), 3, MPI_INT, parts_host.data(), std::vector<int>{3, 3}.data(),
-                                 places, MPI_INT, line);
+                                 displacements, MPI_INT, line);
         if (parts.contents() != bytes_of(parts_host)) wrong("parts of neighbours");
         MPI_Comm_free(&line);
     }

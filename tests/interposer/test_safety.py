@@ -62,7 +62,7 @@ def test_a_device_without_room_for_plans(mpi: MpiPrograms, tmp_path: Path) -> No
 
 @pytest.mark.short(1)
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "reported"),
     [
         ({"JALI_NCCL": "/nonexistent"}, "NCCL was not found"),
         pytest.param({"JALI_FAKE_CCL_ERROR_AFTER": "0"}, "the fake cable is unplugged", marks=STAND_IN),
@@ -74,14 +74,14 @@ def test_a_device_without_room_for_plans(mpi: MpiPrograms, tmp_path: Path) -> No
     ],
 )
 def test_a_library_that_is_missing_fails_or_hangs(
-    mpi: MpiPrograms, settings: dict[str, str], told: str
+    mpi: MpiPrograms, settings: dict[str, str], reported: str
 ) -> None:
     """Where the vendor's is asked for by name: no call of MPI says that it went well."""
     out, errors = mpi.run(
         mpi.build("safety"), "failing", status=None, timeout=120, JALI_COLLECTIVE="nccl", **settings
     )
     assert "right" not in out
-    assert told in errors
+    assert reported in errors
 
 
 @pytest.mark.short(1)

@@ -332,7 +332,7 @@ def outcome(kind: Kind, path: Path, right: Any) -> str:
 
 def sweep(name: str, folder: Path, cases: range, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many cases of damage to a format."""
-    monkeypatch.setattr(_hdf5_process, "PATIENCE", 5.0)
+    monkeypatch.setattr(_hdf5_process, "TIMEOUT", 5.0)
     monkeypatch.setattr(jali.files, "memory_here", lambda: MOST_MEMORY // 2)
     kind = KINDS[name]
     pytest.importorskip(kind.package)

@@ -12,7 +12,7 @@ import pytest
 import jali
 from jali import EVEN, Field, Lattice, Random, Real
 
-PATIENCE = 300.0  # seconds; only against hanging
+TIMEOUT = 300.0  # seconds; only against hanging
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def in_threads(work, threads=4):
     begin = threading.Barrier(threads)
 
     def run(k):
-        begin.wait(PATIENCE)
+        begin.wait(TIMEOUT)
         try:
             results[k] = work(k)
         except BaseException as error:
@@ -39,7 +39,7 @@ def in_threads(work, threads=4):
     for thread in started:
         thread.start()
     for thread in started:
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)
         assert not thread.is_alive(), "threads hang"
     if errors:
         raise errors[0]

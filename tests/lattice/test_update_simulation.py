@@ -25,7 +25,7 @@ US, GB = 1e-6, 1e9
 LEVELS = {"latency": 5.0, "bandwidth": 10.0}
 
 
-def machine(device=None, carriers=None, parts=8, **changes):
+def machine(device=None, transports=None, parts=8, **changes):
     """One host of ranks on a switch that limits nothing; memory of 100 GB/s, all else free."""
     return Machine.from_table(
         {
@@ -33,7 +33,7 @@ def machine(device=None, carriers=None, parts=8, **changes):
             "level": [{"name": "gpu", "parts": parts, "wiring": "ports", "bandwidth": 1e6}],
             "library": {"any": {"gpu": {}}},
             "device": {"kind": "cuda", "memory": 100.0} | (device or {}),
-            "carrier": {"remote-write": {"gpu": LEVELS}} if carriers is None else carriers,
+            "transport": {"remote-write": {"gpu": LEVELS}} if transports is None else transports,
         }
         | changes,
         "a test",
@@ -71,8 +71,8 @@ def test_overlap_takes_the_longer_of_bulk_and_exchange_and_then_the_boundary(cal
     boundary = 32 * (SITES // 4) / GB  # x in three layers, and out
     exchange = 5 * US + 2 * SENT / (0.1 * GB)
     for bandwidth, longer in ((1e5, bulk), (0.1, exchange)):
-        carriers = {"remote-write": {"gpu": LEVELS | {"bandwidth": bandwidth}}}
-        slow = machine({"memory": 1.0, "cache": 1000.0, "at_once": 10_000}, carriers)
+        transports = {"remote-write": {"gpu": LEVELS | {"bandwidth": bandwidth}}}
+        slow = machine({"memory": 1.0, "cache": 1000.0, "at_once": 10_000}, transports)
         found = call.simulate(slow, (8, 8, 8, 16), (1, 1, 1, 2), policies=[policy])
         assert found.best.time == pytest.approx(
             longer + boundary, rel=0.01
@@ -194,9 +194,9 @@ def test_rows_that_devices_of_a_kind_never_have_are_not_here():
 def test_two_ranks_behind_one_card_take_twice_as_long(call):
     def time(nics):
         network = {"nics": nics, "rated": 1.0, "latency": 0.0}
-        carriers = {"nccl": {"node": {}, "gpu": {}}}
+        transports = {"nccl": {"node": {}, "gpu": {}}}
         described = machine(
-            None, carriers, parts=2, nodes=2, network=network, library={"any": {"node": {}, "gpu": {}}}
+            None, transports, parts=2, nodes=2, network=network, library={"any": {"node": {}, "gpu": {}}}
         )
         # direction 0 stays in a node, direction 3 leaves it with both ranks
         found = call.simulate(described, (16, 8, 8, 16), (2, 1, 1, 2), policies=["nccl-wait"])
@@ -232,8 +232,8 @@ def test_every_row_of_a_machine_is_simulated_or_says_why_not(call, name):
         assert 0 <= prediction.hidden <= 1
     never = {why for *_, why in _core.halo_policies(kind) if why}
     assert {prediction.why_not for prediction in found.predictions if prediction.why_not} <= never | {
-        "machine 'h200x8' says nothing of it; a table [carrier.gpu-aware-mpi] does",
-        "machine 'h100x8' says nothing of it; a table [carrier.gpu-aware-mpi] does",
+        "machine 'h200x8' says nothing of it; a table [transport.gpu-aware-mpi] does",
+        "machine 'h100x8' says nothing of it; a table [transport.gpu-aware-mpi] does",
     }
 
 
@@ -343,10 +343,10 @@ def test_one_field_is_not_taken_for_several(call):
 # ---- hosts ---------------------------------------------------------------------------------------------
 
 
-def host(**carriers):
+def host(**transports):
     kind = {"kind": "cpu", "memory": 100.0}
     return machine(
-        kind, carriers or {"remote-write": {"gpu": LEVELS}, "messages": {"gpu": LEVELS | {"bandwidth": 1.0}}}
+        kind, transports or {"remote-write": {"gpu": LEVELS}, "messages": {"gpu": LEVELS | {"bandwidth": 1.0}}}
     )
 
 

@@ -63,7 +63,7 @@ TAKEN: dict[str, dict[str, object]] = {
     "device_tile": {"4,4,4,4": "4,4,4,4"},
     "device_tables": {"codes": "codes", "entries": "entries"},
     "device_queues": {"channels=32": "channels=32"},
-    "device_carrier": {
+    "device_transport": {
         name: name for name in ("remote-write", "copy-engine", "array-write", "nccl", "rccl", "gpu-aware-mpi")
     },
     "message_transport": {
@@ -128,7 +128,7 @@ REFUSED = {
     "peer_handles": ("fabric",),
     "early_launch": ("maybe",),
     "halo_off": ("bulk,weather", "bulk,"),
-    "device_carrier": ("staged", "peer", "ccl"),
+    "device_transport": ("staged", "peer", "ccl"),
     "message_transport": ("pigeon",),
     "prove_launches": ("maybe",),
 }

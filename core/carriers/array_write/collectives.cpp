@@ -1,6 +1,6 @@
 // Array write: a kernel stores into the arrays of peers, which begins sooner than a copy engine. For arrays
 // that stay where they are; others are reached faster by the slots of remote write.
-#include "carriers/carriers.hpp"
+#include "carriers/device_transports.hpp"
 #include "carriers/mapped_collectives.hpp"
 #include "carriers/mapped_messages.hpp"
 

@@ -1,14 +1,14 @@
 // Buffered write: the pack kernel stores into a slot at the neighbour, which places it.
-#include "carriers/carriers.hpp"
+#include "carriers/device_transports.hpp"
 #include "carriers/halo_slots.hpp"
 
 namespace jali {
 
 namespace {
 
-class BufferedWrite : public SlotCarrier {
+class BufferedWrite : public SlotConnection {
   public:
-    explicit BufferedWrite(HaloOnDevice& halo) : SlotCarrier(halo, HaloChannel::stored_slots) {}
+    explicit BufferedWrite(HaloOnDevice& halo) : SlotConnection(halo, HaloChannel::stored_slots) {}
 
     void prepare(PackArguments& arguments, const Batch&) const override {
         arguments.epoch = pad_->epoch(channel_);
@@ -17,10 +17,10 @@ class BufferedWrite : public SlotCarrier {
     }
 };
 
-constexpr Fusion fusions[] = {{"packing puts", set_of({Deed::pack, Deed::admit, Deed::put, Deed::signal})},
-                              slots_are_placed};
+constexpr Fusion fusions[] = {{"packing puts", set_of({StepRole::pack, StepRole::await_credit, StepRole::put, StepRole::signal})},
+                              unpacking_waits};
 
-std::unique_ptr<HaloCarrier> make(HaloOnDevice& halo) {
+std::unique_ptr<HaloConnection> make(HaloOnDevice& halo) {
     return std::make_unique<BufferedWrite>(halo);
 }
 

@@ -1,5 +1,5 @@
 // Copy engine: the fastest for long messages.
-#include "carriers/carriers.hpp"
+#include "carriers/device_transports.hpp"
 #include "carriers/mapped_collectives.hpp"
 #include "carriers/mapped_messages.hpp"
 

@@ -1,6 +1,6 @@
 // Copy engine: between two small launches on the same stream, one of which waits for the receiver's array,
 // the other says that it has been written.
-#include "carriers/carriers.hpp"
+#include "carriers/device_transports.hpp"
 #include "carriers/mapped_messages.hpp"
 
 namespace jali {

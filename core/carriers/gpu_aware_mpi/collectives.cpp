@@ -1,6 +1,6 @@
 // GPU-aware MPI: messages of a stage go from device to device by an MPI library that takes their addresses.
 // The host waits for the stream first, and for all of them together.
-#include "carriers/carriers.hpp"
+#include "carriers/device_transports.hpp"
 #include "collective/collective_transport.hpp"
 #include "transport/host_messages.hpp"
 
@@ -8,10 +8,10 @@ namespace jali {
 
 namespace {
 
-class GpuAwareMpi final : public CollectiveCarrier {
+class GpuAwareMpi final : public CollectiveConnection {
   public:
     explicit GpuAwareMpi(const CollectiveRanks& ranks)
-        : CollectiveCarrier(collectives_by_gpu_aware_mpi, *ranks.gpu), data_(ranks.control->duplicate()),
+        : CollectiveConnection(collectives_by_gpu_aware_mpi, *ranks.gpu), data_(ranks.control->duplicate()),
           before_(ranks.gpu, false) {}
 
     void exchange(std::span<const StageMessage> messages, std::span<const GpuAddress> buffers,
@@ -36,7 +36,7 @@ class GpuAwareMpi final : public CollectiveCarrier {
 
 const CollectiveTransport collectives_by_gpu_aware_mpi{
     {gpu_aware_mpi},
-    [](const CollectiveRanks& ranks) -> std::shared_ptr<CollectiveCarrier> {
+    [](const CollectiveRanks& ranks) -> std::shared_ptr<CollectiveConnection> {
         const std::string trouble = gpu_aware_mpi.why_not(ranks.gpu, *ranks.communicator);
         if (!trouble.empty()) throw GpuError(trouble);
         return std::make_shared<GpuAwareMpi>(ranks);

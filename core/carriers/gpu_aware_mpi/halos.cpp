@@ -1,18 +1,18 @@
 // GPU-aware MPI: packed here, sent by an MPI library that takes addresses of devices, into the neighbour's
 // ghosts.
-#include "carriers/carriers.hpp"
+#include "carriers/device_transports.hpp"
 #include "halo/halo_transport.hpp"
 
 namespace jali {
 
 namespace {
 
-class GpuAwareMpi : public HaloCarrier {
+class GpuAwareMpi : public HaloConnection {
   public:
-    explicit GpuAwareMpi(HaloOnDevice& halo) : HaloCarrier(halo), packed_(halo.gpu, false) {}
+    explicit GpuAwareMpi(HaloOnDevice& halo) : HaloConnection(halo), packed_(halo.gpu, false) {}
 
     void carry(const Batch& batch, void* stream) override {
-        if (!batch.has(Deed::message)) refuse(batch);
+        if (!batch.has(StepRole::message)) refuse(batch);
         packed_.record(stream);
         HostMessages between(*halo_.communicator);
         {
@@ -28,9 +28,9 @@ class GpuAwareMpi : public HaloCarrier {
     GpuEvent packed_;
 };
 
-constexpr HaloMove moves[] = {{Deed::pack, HaloTime::first}, {Deed::message, HaloTime::behind_bulk}};
+constexpr HaloMove moves[] = {{StepRole::pack, HaloTime::first}, {StepRole::message, HaloTime::behind_bulk}};
 
-std::unique_ptr<HaloCarrier> make(HaloOnDevice& halo) {
+std::unique_ptr<HaloConnection> make(HaloOnDevice& halo) {
     return std::make_unique<GpuAwareMpi>(halo);
 }
 

@@ -1,6 +1,6 @@
 // GPU-aware MPI: the MPI library gets the addresses of both arrays. The host waits for the stream first, and
 // for all messages of a start together.
-#include "carriers/carriers.hpp"
+#include "carriers/device_transports.hpp"
 #include "carriers/numbered_end.hpp"
 #include "settings/counted.hpp"
 #include "transport/host_messages.hpp"
@@ -11,7 +11,7 @@ namespace jali {
 
 namespace {
 
-class GpuAwareMpi : public MessageCarrier {
+class GpuAwareMpi : public MessageConnection {
   public:
     explicit GpuAwareMpi(const MessageRanks& ranks) : ranks_(ranks), before_(ranks.gpu, false) {}
     std::unique_ptr<MessageEnd> make(const MessageArray& array) override {
@@ -43,7 +43,7 @@ class GpuAwareMpi : public MessageCarrier {
     GpuEvent before_;
 };
 
-std::shared_ptr<MessageCarrier> make(const MessageRanks& ranks) {
+std::shared_ptr<MessageConnection> make(const MessageRanks& ranks) {
     return std::make_shared<GpuAwareMpi>(ranks);
 }
 

@@ -1,7 +1,7 @@
 // Host-staged: the host's own plan, on copies in pinned memory.
 //
 // The host waits for what is on the stream, for the collective and for its result to be on the device.
-#include "carriers/carriers.hpp"
+#include "carriers/device_transports.hpp"
 #include "collective/collective_transport.hpp"
 
 #include <utility>
@@ -48,10 +48,10 @@ class StagedPlan final : public DevicePlan {
     GpuEvent there_; // what was copied last
 };
 
-class Staged final : public CollectiveCarrier {
+class Staged final : public CollectiveConnection {
   public:
     explicit Staged(const CollectiveRanks& ranks)
-        : CollectiveCarrier(collectives_by_staging, *ranks.gpu), ranks_(ranks) {}
+        : CollectiveConnection(collectives_by_staging, *ranks.gpu), ranks_(ranks) {}
     std::shared_ptr<DevicePlan> plan(const CollectiveCall& call, std::string what) override {
         return std::make_shared<StagedPlan>(ranks_, call, std::move(what));
     }
@@ -64,7 +64,7 @@ class Staged final : public CollectiveCarrier {
 
 const CollectiveTransport collectives_by_staging{
     {host_staged},
-    [](const CollectiveRanks& ranks) -> std::shared_ptr<CollectiveCarrier> {
+    [](const CollectiveRanks& ranks) -> std::shared_ptr<CollectiveConnection> {
         return std::make_shared<Staged>(ranks);
     },
     {.itself = true, .user_operations = true}};

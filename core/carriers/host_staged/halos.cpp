@@ -1,32 +1,32 @@
 // Host-staged: packed here, brought to pinned memory of the host, sent as messages, and brought to the
 // ghosts.
-#include "carriers/carriers.hpp"
+#include "carriers/device_transports.hpp"
 #include "halo/halo_transport.hpp"
 
 namespace jali {
 
 namespace {
 
-class Staged : public HaloCarrier {
+class Staged : public HaloConnection {
   public:
     explicit Staged(HaloOnDevice& halo)
-        : HaloCarrier(halo), packed_(halo.gpu, false), arrived_(halo.gpu, false) {}
+        : HaloConnection(halo), packed_(halo.gpu, false), arrived_(halo.gpu, false) {}
 
     void begin() override { arrived_.wait(); } // pinned memory is free again
     void carry(const Batch& batch, void* stream) override {
-        if (batch.deeds.size() > 1) refuse(batch);
-        if (batch.has(Deed::fetch)) {
+        if (batch.roles.size() > 1) refuse(batch);
+        if (batch.has(StepRole::copy_to_host)) {
             const DeviceSpan span(*halo_.gpu, stream, Phase::transport, "copy to the host",
                                   watched() ? halo_.sent() : Work{});
-            for_each_copy(batch, Deed::fetch, [&](const CopySpec& spec) {
+            for_each_copy(batch, StepRole::copy_to_host, [&](const CopySpec& spec) {
                 halo_.gpu->copy_out(host(spec.to), halo_.at(spec.from), spec.to.bytes, stream);
             });
-        } else if (batch.has(Deed::message)) {
+        } else if (batch.has(StepRole::message)) {
             message(batch, stream);
-        } else if (batch.has(Deed::bring)) {
+        } else if (batch.has(StepRole::copy_to_device)) {
             const DeviceSpan span(*halo_.gpu, stream, Phase::unpack, "copy to the device",
                                   watched() ? halo_.received(-1) : Work{});
-            for_each_copy(batch, Deed::bring, [&](const CopySpec& spec) {
+            for_each_copy(batch, StepRole::copy_to_device, [&](const CopySpec& spec) {
                 halo_.gpu->copy_in(halo_.at(spec.to), host(spec.from), spec.to.bytes, stream);
             });
             arrived_.record(stream);
@@ -38,8 +38,8 @@ class Staged : public HaloCarrier {
   private:
     std::byte* host(const Region& region) const { return reinterpret_cast<std::byte*>(halo_.at(region)); }
     template <class F>
-    void for_each_copy(const Batch& batch, Deed deed, F f) const {
-        batch.for_each(schedule(), deed, [&](const Step& step) {
+    void for_each_copy(const Batch& batch, StepRole role, F f) const {
+        batch.for_each(schedule(), role, [&](const Step& step) {
             for (const CopySpec& spec : std::get<Copy>(step.action).specs) f(spec);
         });
     }
@@ -59,12 +59,12 @@ class Staged : public HaloCarrier {
     GpuEvent packed_, arrived_;
 };
 
-constexpr HaloMove moves[] = {{Deed::pack, HaloTime::first},
-                              {Deed::fetch, HaloTime::first},
-                              {Deed::message, HaloTime::behind_bulk},
-                              {Deed::bring, HaloTime::behind_bulk}};
+constexpr HaloMove moves[] = {{StepRole::pack, HaloTime::first},
+                              {StepRole::copy_to_host, HaloTime::first},
+                              {StepRole::message, HaloTime::behind_bulk},
+                              {StepRole::copy_to_device, HaloTime::behind_bulk}};
 
-std::unique_ptr<HaloCarrier> make(HaloOnDevice& halo) {
+std::unique_ptr<HaloConnection> make(HaloOnDevice& halo) {
     return std::make_unique<Staged>(halo);
 }
 

@@ -2,7 +2,7 @@
 //
 // The host waits for the stream and for what arrives. What is sent is waited for by the next start of the
 // same end, so that ranks may start ends one after the other, and where all of this ends.
-#include "carriers/carriers.hpp"
+#include "carriers/device_transports.hpp"
 #include "carriers/numbered_end.hpp"
 #include "settings/counted.hpp"
 
@@ -31,7 +31,7 @@ class StagedEnd : public NumberedEnd {
         NumberedEnd::meet(other, by);
         here = std::make_shared<Sending>();
         here->memory = gpu_->allocate_pinned(array.bytes, "message by way of the host");
-        placed.emplace(gpu_, false);
+        on_device.emplace(gpu_, false);
     }
     std::string start_of() const {
         return std::string("the start of a message ") + (array.sends ? "to" : "from") + " rank " +
@@ -39,15 +39,15 @@ class StagedEnd : public NumberedEnd {
     }
 
     std::shared_ptr<Sending> here;
-    std::optional<GpuEvent> placed; // what has arrived is on the device
+    std::optional<GpuEvent> on_device; // what has arrived is on the device
 
   private:
     std::shared_ptr<Gpu> gpu_;
 };
 
-class Staged : public MessageCarrier {
+class Staged : public MessageConnection {
   public:
-    explicit Staged(const MessageRanks& ranks) : ranks_(ranks), fetched_(ranks.gpu, false) {}
+    explicit Staged(const MessageRanks& ranks) : ranks_(ranks), on_host_(ranks.gpu, false) {}
     // Nobody receives any more what is still in memory of ours then; a rank that fails need not send it.
     ~Staged() override {
         constexpr double for_ever = std::numeric_limits<double>::infinity();
@@ -84,9 +84,9 @@ class Staged : public MessageCarrier {
                 ranks_.data->wait(std::span(&end->here->request, 1), end->start_of() + " before");
             ranks_.gpu->copy_out(end->here->memory.data(), end->array.address, end->array.bytes, stream);
         }
-        fetched_.record(stream);
-        fetched_.wait();
-        while (!flying_.empty() && has_gone(*flying_.front())) flying_.pop_front();
+        on_host_.record(stream);
+        on_host_.wait();
+        while (!flying_.empty() && is_complete(*flying_.front())) flying_.pop_front();
         for (StagedEnd* end : sending) {
             end->here->request =
                 ranks_.data->send(end->here->memory.data(), end->array.bytes, end->array.peer, end->number());
@@ -97,7 +97,7 @@ class Staged : public MessageCarrier {
     void receive(std::span<StagedEnd* const> receiving, void* stream) {
         std::vector<std::unique_ptr<Request>> requests;
         for (StagedEnd* end : receiving) {
-            end->placed->wait(); // what arrived before
+            end->on_device->wait(); // what arrived before
             requests.push_back(ranks_.data->receive(end->here->memory.data(), end->array.bytes,
                                                     end->array.peer, end->number()));
         }
@@ -105,7 +105,7 @@ class Staged : public MessageCarrier {
             StagedEnd& end = *receiving[k];
             ranks_.data->wait(std::span(&requests[k], 1), end.start_of());
             ranks_.gpu->copy_in(end.array.address, end.here->memory.data(), end.array.bytes, stream);
-            end.placed->record(stream);
+            end.on_device->record(stream);
         }
     }
 
@@ -116,17 +116,17 @@ class Staged : public MessageCarrier {
                 those.push_back(static_cast<StagedEnd*>(end));
         return those;
     }
-    bool has_gone(Sending& sending) {
+    bool is_complete(Sending& sending) {
         if (sending.request && ranks_.data->test(*sending.request)) sending.request.reset();
         return !sending.request;
     }
 
     MessageRanks ranks_;
-    GpuEvent fetched_;
+    GpuEvent on_host_;
     std::deque<std::shared_ptr<Sending>> flying_; // also of ends that are gone
 };
 
-std::shared_ptr<MessageCarrier> make(const MessageRanks& ranks) {
+std::shared_ptr<MessageConnection> make(const MessageRanks& ranks) {
     return std::make_shared<Staged>(ranks);
 }
 

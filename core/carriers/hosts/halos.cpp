@@ -7,15 +7,15 @@ namespace jali {
 
 namespace {
 
-constexpr HaloMove into_ghosts[] = {{Deed::offer, HaloTime::first},  {Deed::pack, HaloTime::first},
-                                    {Deed::admit, HaloTime::first},  {Deed::put, HaloTime::first},
-                                    {Deed::signal, HaloTime::first}, {Deed::wait, HaloTime::by_stage}};
-constexpr Fusion packing_puts[] = {{"packing puts", set_of({Deed::pack, Deed::put})}};
+constexpr HaloMove into_ghosts[] = {{StepRole::grant_credit, HaloTime::first},  {StepRole::pack, HaloTime::first},
+                                    {StepRole::await_credit, HaloTime::first},  {StepRole::put, HaloTime::first},
+                                    {StepRole::signal, HaloTime::first}, {StepRole::wait, HaloTime::by_stage}};
+constexpr Fusion packing_puts[] = {{"packing puts", set_of({StepRole::pack, StepRole::put})}};
 
 // A message of one field lands in its ghosts.
 constexpr HaloMove as_messages[] = {
-    {Deed::pack, HaloTime::first}, {Deed::message, HaloTime::first}, {Deed::place, HaloTime::by_stage}};
-constexpr Fusion messages_land[] = {{"messages land", set_of({Deed::message, Deed::place})}};
+    {StepRole::pack, HaloTime::first}, {StepRole::message, HaloTime::first}, {StepRole::unpack, HaloTime::by_stage}};
+constexpr Fusion messages_land[] = {{"messages land", set_of({StepRole::message, StepRole::unpack})}};
 
 } // namespace
 

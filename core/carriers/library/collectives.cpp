@@ -2,7 +2,7 @@
 // itself, which do not say in which order they combine. For some it has faster kernels between symmetric
 // windows: arrays in such memory get them by themselves, an entry of its own copies others into windows and
 // out. Another entry cuts an array into parts, each of which is a collective on a stream of its own.
-#include "carriers/carriers.hpp"
+#include "carriers/device_transports.hpp"
 #include "collective/collective_transport.hpp"
 #include "device/stream_order.hpp"
 #include "transport/ccl_operations.hpp"
@@ -189,11 +189,11 @@ class LibraryPlan : public DevicePlan {
     const int rank_, ranks_;
 };
 
-class Library : public CollectiveCarrier {
+class Library : public CollectiveConnection {
   public:
     explicit Library(const CollectiveRanks& ranks,
                      const CollectiveTransport& transport = collectives_by_library)
-        : CollectiveCarrier(transport, *ranks.gpu), gpu_(ranks.gpu),
+        : CollectiveConnection(transport, *ranks.gpu), gpu_(ranks.gpu),
           ccl_(CclGroup::shared(*ranks.communicator, ranks.gpu)) {}
 
     // With memory of its own for copies, since graphs of the plan may be there beside those of others.
@@ -408,21 +408,21 @@ class LibrarysStreams final : public Library {
 
 const CollectiveTransport collectives_by_library{
     {vendors_library},
-    [](const CollectiveRanks& ranks) -> std::shared_ptr<CollectiveCarrier> {
+    [](const CollectiveRanks& ranks) -> std::shared_ptr<CollectiveConnection> {
         return std::make_shared<Library>(ranks);
     },
     {.carries = "the vendor's library", .itself = true, .costly = true}};
 
 const CollectiveTransport collectives_by_librarys_windows{
     {librarys_windows},
-    [](const CollectiveRanks& ranks) -> std::shared_ptr<CollectiveCarrier> {
+    [](const CollectiveRanks& ranks) -> std::shared_ptr<CollectiveConnection> {
         return std::make_shared<LibrarysWindows>(ranks);
     },
     {.itself = true, .costly = true}};
 
 const CollectiveTransport collectives_by_librarys_streams{
     {librarys_streams},
-    [](const CollectiveRanks& ranks) -> std::shared_ptr<CollectiveCarrier> {
+    [](const CollectiveRanks& ranks) -> std::shared_ptr<CollectiveConnection> {
         return std::make_shared<LibrarysStreams>(ranks);
     },
     {.itself = true, .costly = true}};

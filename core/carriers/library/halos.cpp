@@ -2,7 +2,7 @@
 // the neighbour's ghosts.
 //
 // Its messages between two ranks have no tags: they match by their order, which is that of slabs and fields.
-#include "carriers/carriers.hpp"
+#include "carriers/device_transports.hpp"
 #include "halo/halo_transport.hpp"
 #include "transport/ccl_operations.hpp"
 
@@ -10,18 +10,18 @@ namespace jali {
 
 namespace {
 
-class Library : public HaloCarrier {
+class Library : public HaloConnection {
   public:
     explicit Library(HaloOnDevice& halo)
-        : HaloCarrier(halo), operations_(CclGroup::shared(*halo.communicator, halo.gpu)) {}
+        : HaloConnection(halo), operations_(CclGroup::shared(*halo.communicator, halo.gpu)) {}
 
     // At their first message two ranks are connected, for which the host waits.
-    void rehearse(const Batch& batch, void* stream) override { carry(batch, stream); }
+    void warm_up(const Batch& batch, void* stream) override { carry(batch, stream); }
     void carry(const Batch& batch, void* stream) override {
-        if (!batch.has(Deed::exchange)) refuse(batch);
+        if (!batch.has(StepRole::exchange)) refuse(batch);
         std::vector<CclMessage> messages;
         std::int64_t bytes = 0;
-        batch.for_each(schedule(), Deed::exchange, [&](const Step& step) {
+        batch.for_each(schedule(), StepRole::exchange, [&](const Step& step) {
             const auto [sends, signals, peer, tag, library] = *envelope_of(step);
             const Region region = region_of_message(step);
             messages.push_back({halo_.at(region), region.bytes, peer, sends});
@@ -35,9 +35,9 @@ class Library : public HaloCarrier {
     CclOperations operations_;
 };
 
-constexpr HaloMove moves[] = {{Deed::pack, HaloTime::first}, {Deed::exchange, HaloTime::first_by_stage}};
+constexpr HaloMove moves[] = {{StepRole::pack, HaloTime::first}, {StepRole::exchange, HaloTime::first_by_stage}};
 
-std::unique_ptr<HaloCarrier> make(HaloOnDevice& halo) {
+std::unique_ptr<HaloConnection> make(HaloOnDevice& halo) {
     return std::make_unique<Library>(halo);
 }
 

@@ -1,7 +1,7 @@
 // The vendor's library, NCCL or RCCL: all messages of a start are one group on the stream.
 //
 // It knows no tags: messages between two ranks match in their order, which is that of tags within a start.
-#include "carriers/carriers.hpp"
+#include "carriers/device_transports.hpp"
 #include "settings/counted.hpp"
 #include "transport/ccl_operations.hpp"
 #include "transport/message_transport.hpp"
@@ -12,7 +12,7 @@ namespace jali {
 
 namespace {
 
-class Library : public MessageCarrier {
+class Library : public MessageConnection {
   public:
     Library(std::shared_ptr<CclGroup> ccl, std::shared_ptr<Gpu> gpu)
         : operations_(std::move(ccl)), gpu_(std::move(gpu)) {}
@@ -24,9 +24,9 @@ class Library : public MessageCarrier {
                     [this, all = messages_of(ends)](void* stream) { operations_.exchange(all, stream); });
     }
     // It connects two ranks at their first message.
-    void rehearse(Ends ends, void* stream) override {
+    void warm_up(Ends ends, void* stream) override {
         std::vector<CclMessage> messages = messages_of(ends);
-        const GpuMemory bytes = gpu_->allocate(messages.size(), "rehearsed messages");
+        const GpuMemory bytes = gpu_->allocate(messages.size(), "warmed up messages");
         for (std::size_t k = 0; k < messages.size(); ++k) {
             messages[k].at = bytes.address() + k;
             messages[k].bytes = std::min<std::size_t>(messages[k].bytes, 1);
@@ -49,7 +49,7 @@ class Library : public MessageCarrier {
     std::shared_ptr<Gpu> gpu_;
 };
 
-std::shared_ptr<MessageCarrier> make(const MessageRanks& ranks) {
+std::shared_ptr<MessageConnection> make(const MessageRanks& ranks) {
     return std::make_shared<Library>(CclGroup::shared(*ranks.communicator, ranks.gpu), ranks.gpu);
 }
 

@@ -33,7 +33,7 @@ class LocalEnd : public MessageEnd {
         ends_->there.erase(number_);
     }
 
-    std::vector<std::byte> told() const override {
+    std::vector<std::byte> announcement() const override {
         const auto bytes = std::as_bytes(std::span(&number_, 1));
         return {bytes.begin(), bytes.end()};
     }
@@ -66,7 +66,7 @@ class LocalEnd : public MessageEnd {
     std::optional<void*> waits_on_; // the stream of a start whose other end has not been started
 };
 
-class Local : public MessageCarrier {
+class Local : public MessageConnection {
   public:
     explicit Local(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
     std::unique_ptr<MessageEnd> make(const MessageArray& array) override {
@@ -88,7 +88,7 @@ class Local : public MessageCarrier {
     std::shared_ptr<LocalEnds> ends_ = std::make_shared<LocalEnds>();
 };
 
-std::shared_ptr<MessageCarrier> make(const MessageRanks& ranks) {
+std::shared_ptr<MessageConnection> make(const MessageRanks& ranks) {
     return std::make_shared<Local>(ranks.gpu);
 }
 

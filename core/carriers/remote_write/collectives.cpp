@@ -1,5 +1,5 @@
 // Remote write: the kernel of collectives stores into queues in the memory of peers.
-#include "carriers/carriers.hpp"
+#include "carriers/device_transports.hpp"
 #include "collective/collective_queues.hpp"
 #include "settings/notice.hpp"
 #include "settings/settings.hpp"
@@ -20,7 +20,7 @@ constexpr std::pair<std::string_view, const char*> renamed[] = {{"lanes", "chann
 std::string name_of_today(const std::string& name) {
     for (const auto& [old, today] : renamed) {
         if (name != old) continue;
-        tell_once("device_queues: '" + name + "' is called '" + today +
+        report_once("device_queues: '" + name + "' is called '" + today +
                   "'; the next release knows it only so");
         return today;
     }
@@ -74,7 +74,7 @@ void read_parameters(DeviceProgramParameters& p) {
 } // namespace
 
 CollectiveQueues::CollectiveQueues(const CollectiveRanks& ranks)
-    : CollectiveCarrier(collectives_by_remote_write, *ranks.gpu),
+    : CollectiveConnection(collectives_by_remote_write, *ranks.gpu),
       order_(std::make_shared<StreamOrder>(ranks.gpu)) {
     Gpu& gpu = *ranks.gpu;
     const int size = ranks.control->size();
@@ -107,7 +107,7 @@ CollectiveQueues::CollectiveQueues(const CollectiveRanks& ranks)
     for (std::size_t r = 0; r < ranks.wanted.size() && trouble.empty(); ++r)
         if (ranks.wanted[r] != 0) trouble = pad_->buffer().why_not(static_cast<int>(r));
     if (!ranks.wanted.empty())
-        trouble = first_told(*ranks.control, trouble, "collective queues inside hosts");
+        trouble = first_reported(*ranks.control, trouble, "collective queues inside hosts");
     if (!trouble.empty()) throw GpuError(trouble);
     overflows_ = gpu.allocate(sizeof(std::int64_t), "collective counters");
     gpu.fill(overflows_.address(), 0, overflows_.size());
@@ -128,7 +128,7 @@ std::int64_t CollectiveQueues::take_overflows() {
 
 const CollectiveTransport collectives_by_remote_write{
     {remote_write},
-    [](const CollectiveRanks& ranks) -> std::shared_ptr<CollectiveCarrier> {
+    [](const CollectiveRanks& ranks) -> std::shared_ptr<CollectiveConnection> {
         return std::make_shared<CollectiveQueues>(ranks);
     },
     {.carries = "the memory of peers"}};

@@ -2,7 +2,7 @@
 //
 // The launch that packs gives the senders credit for this rank's ghosts and, where nothing else has to come
 // between, waits for what arrives as well.
-#include "carriers/carriers.hpp"
+#include "carriers/device_transports.hpp"
 #include "carriers/halo_slots.hpp"
 
 #include <algorithm>
@@ -14,9 +14,9 @@ namespace {
 constexpr unsigned await_threads = 64;
 constexpr HaloChannel channel = HaloChannel::ghosts;
 
-class RemoteWrite : public HaloCarrier {
+class RemoteWrite : public HaloConnection {
   public:
-    explicit RemoteWrite(HaloOnDevice& halo) : HaloCarrier(halo), pad_(pad_for(halo)) {
+    explicit RemoteWrite(HaloOnDevice& halo) : HaloConnection(halo), pad_(pad_for(halo)) {
         const auto& first = halo_.layout->first_ghosts(*halo_.communicator);
         for (HaloMessages::Message& message : halo_.messages)
             for (const HaloMessages::Part& part : message.parts)
@@ -36,12 +36,12 @@ class RemoteWrite : public HaloCarrier {
         stages_.assign(static_cast<std::size_t>(halo_.stages()), {});
         const int me = halo_.communicator->rank();
         for (const Batch& batch : halo_.steps.batches) {
-            batch.for_each(schedule(), Deed::offer, [&](const Step& step) {
+            batch.for_each(schedule(), StepRole::grant_credit, [&](const Step& step) {
                 const GpuAddress opens = pad_->credit(channel, std::get<Signal>(step.action).to, me);
                 if (std::find(opened.begin(), opened.end(), opens) == opened.end()) opened.push_back(opens);
             });
             const auto first = static_cast<std::int64_t>(awaited.size());
-            batch.for_each(schedule(), Deed::wait, [&](const Step& step) {
+            batch.for_each(schedule(), StepRole::wait, [&](const Step& step) {
                 awaited.push_back(pad_->arrived(channel, me, std::get<Wait>(step.action).tag));
             });
             const auto words = static_cast<std::int64_t>(awaited.size()) - first;
@@ -57,18 +57,18 @@ class RemoteWrite : public HaloCarrier {
         arguments.watch = pad_->watch();
         arguments.opened = opened_.address();
         arguments.opened_count = opened_count_;
-        arguments.last = batch.has(Deed::wait) && is_last(batch);
-        if (!batch.has(Deed::wait)) return;
+        arguments.last = batch.has(StepRole::wait) && is_last(batch);
+        if (!batch.has(StepRole::wait)) return;
         arguments.awaited = awaited_of(batch);
         arguments.awaited_count = stages_[batch.stage].words;
     }
     void carry(const Batch& batch, void* stream) override {
-        if (!batch.has(Deed::wait)) refuse(batch);
+        if (!batch.has(StepRole::wait)) refuse(batch);
         ArrivalArguments arguments{awaited_of(batch), stages_[batch.stage].words, pad_->epoch(channel),
                                    is_last(batch), pad_->watch()};
         const DeviceSpan span(*halo_.gpu, stream, Phase::unpack, "await");
         halo_.gpu->launch(halo_.gpu->builtin("await_halos"), 1, await_threads, arguments, stream,
-                          Urgency::first);
+                          LaunchPriority::first);
     }
     void end(void* stream) override { pad_->note_exchange(stream); }
 
@@ -87,13 +87,13 @@ class RemoteWrite : public HaloCarrier {
     std::int64_t opened_count_ = 0;
 };
 
-constexpr HaloMove moves[] = {{Deed::offer, HaloTime::first},  {Deed::pack, HaloTime::first},
-                              {Deed::admit, HaloTime::first},  {Deed::put, HaloTime::first},
-                              {Deed::signal, HaloTime::first}, {Deed::wait, HaloTime::by_stage}};
+constexpr HaloMove moves[] = {{StepRole::grant_credit, HaloTime::first},  {StepRole::pack, HaloTime::first},
+                              {StepRole::await_credit, HaloTime::first},  {StepRole::put, HaloTime::first},
+                              {StepRole::signal, HaloTime::first}, {StepRole::wait, HaloTime::by_stage}};
 constexpr Fusion fusions[] = {
-    {"packing puts", set_of({Deed::offer, Deed::pack, Deed::admit, Deed::put, Deed::signal})}};
+    {"packing puts", set_of({StepRole::grant_credit, StepRole::pack, StepRole::await_credit, StepRole::put, StepRole::signal})}};
 
-std::unique_ptr<HaloCarrier> make(HaloOnDevice& halo) {
+std::unique_ptr<HaloConnection> make(HaloOnDevice& halo) {
     return std::make_unique<RemoteWrite>(halo);
 }
 

@@ -1,6 +1,6 @@
 // Remote write: a kernel stores into the receiver's array. Begins sooner than a copy engine, which is faster
 // for long messages.
-#include "carriers/carriers.hpp"
+#include "carriers/device_transports.hpp"
 #include "carriers/mapped_messages.hpp"
 
 namespace jali {

@@ -75,7 +75,7 @@ class DistributedArray(np.lib.mixins.NDArrayOperatorsMixin):
             namespace = namespace_by_name(engine)
             with elements_of(engine, dtype):
                 local_array = namespace.part(layout, dtype)
-        elif isinstance(local_array, _core.PlacedArray):
+        elif isinstance(local_array, _core.GpuArray):
             local_array = part_of_memory(layout, local_array)
         else:
             namespace_of(local_array)

@@ -412,7 +412,7 @@ def device_name(local: Any) -> str:
     return f"{gpu.kind}:{gpu.ordinal}"
 
 
-def part_of_memory(layout: Layout, array: _core.PlacedArray) -> FieldPart:
+def part_of_memory(layout: Layout, array: _core.GpuArray) -> FieldPart:
     """An array in a device's memory of jali's own (`jali.comm.DeviceArray`) as a part."""
     lattice = lattice_of(layout, layout.ndim, f"{array.gpu.kind}:{array.gpu.ordinal}")
     return FieldPart(lattice.wrap(array))

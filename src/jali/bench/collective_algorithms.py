@@ -1,6 +1,6 @@
 """Every algorithm of a collective timed beside what jali chooses, on hosts and on devices: what rules are made from.
 
-A spec is an algorithm, on devices with a carrier of its messages, or a library that has collectives itself (`jali.comm.algorithms`). Ranks are
+A spec is an algorithm, on devices with a transport of its messages, or a library that has collectives itself (`jali.comm.algorithms`). Ranks are
 those of any communicator, processes or threads. All algorithms of a cell take turns on the same buffers, in an order that is drawn anew for
 each round; the time of a round is that of the slowest rank. On the host a round is one call on fresh data, from a barrier on; on
 devices a batch of calls, on streams or in graphs, as in `jali.bench.device_collectives`. A few rounds tell which algorithms are near the
@@ -42,7 +42,7 @@ LOOK, NEAR = (
 MOST_ROUNDS = 200
 BATCH, LARGE = 20, 64 << 20  # calls of a batch on devices; beyond so many bytes a fifth
 KEEP = 16 << 20  # plans of more bytes are given up after their cell: some have as much memory of their own
-DEVICE_CARRIERS = tuple(name for name, _, carries, _ in _core.collective_transports(libraries()) if carries)
+DEVICE_TRANSPORTS = tuple(name for name, _, carries, _ in _core.collective_transports(libraries()) if carries)
 
 
 @contextmanager
@@ -62,15 +62,15 @@ def in_force(communicator: Any, **changes: settings.Value) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class AlgorithmSpec:
-    """An algorithm and the carrier of its messages (empty: the usual one), or who has collectives itself. `between` carries those
+    """An algorithm and the transport of its messages (empty: the usual one), or who has collectives itself. `between` carries those
     between hosts, where it is another."""
 
     name: str
-    carrier: str = ""
+    transport: str = ""
     between: str = ""
 
     def __str__(self) -> str:
-        inside = f"{self.name} by {self.carrier}" if self.carrier else self.name
+        inside = f"{self.name} by {self.transport}" if self.transport else self.name
         return f"{inside} and {self.between}" if self.between else inside
 
 
@@ -96,9 +96,9 @@ def _specs_of(collective: str, kind: str) -> list[AlgorithmSpec]:
     of_others = {name for name, *_ in everybodys} - {name for name, *_ in here}
     names = [name for name in algorithms.names(collective, on_device=True) if name not in of_others]
     itself = [AlgorithmSpec(name) for name in names if name in algorithms.ON_DEVICES]
-    usual, *others = [name for name in DEVICE_CARRIERS if name not in of_others]
-    carriers = ["", *others] if usual else []
-    found = itself + [AlgorithmSpec(n, c) for n in names if n not in algorithms.ON_DEVICES for c in carriers]
+    usual, *others = [name for name in DEVICE_TRANSPORTS if name not in of_others]
+    transports = ["", *others] if usual else []
+    found = itself + [AlgorithmSpec(n, c) for n in names if n not in algorithms.ON_DEVICES for c in transports]
     levels = {entry.name for entry in algorithms.ALGORITHMS if entry.hierarchy == "hosts"}
     named = [usual, *others]
     return found + [
@@ -194,8 +194,8 @@ Runs = Mapping[str, _Run]
 class AlgorithmBenchmark:
     """The algorithms between the ranks of a communicator. Everything is collective.
 
-    Jali's choice and all algorithms by the usual carrier are plans of one communicator, so that none has its slots of messages to itself,
-    colder or warmer than those of the others. Other carriers have communicators of their own, for which each was the usual one
+    Jali's choice and all algorithms by the usual transport are plans of one communicator, so that none has its slots of messages to itself,
+    colder or warmer than those of the others. Other transports have communicators of their own, for which each was the usual one
     when plans were made. Whatever the program's settings are, the default is what jali's own rules choose.
     """
 
@@ -204,7 +204,7 @@ class AlgorithmBenchmark:
         self.kind = "host" if gpu is None else gpu.kind
         self.ranks_of_hosts = list(ranks_per_host(communicator))
         self._control = communicator.duplicate()
-        # By a file of rules, the carrier that is to be the usual one, and a number.
+        # By a file of rules, the transport that is to be the usual one, and a number.
         self._by_choice: dict[tuple[str, str, int], Any] = {}
 
     def case(self, collective: str, payload: int, dtype: str, in_place: bool) -> Any:
@@ -300,14 +300,14 @@ class AlgorithmBenchmark:
         self, case: Any, spec: AlgorithmSpec, impossible: dict[str, str], graphs: bool
     ) -> _Run | None:
         itself = spec.name in algorithms.ON_DEVICES
-        usual = "" if self.gpu is None or itself else DEVICE_CARRIERS[0]
-        carrier = None if spec.between else spec.carrier or usual or None
-        name, carriers = str(spec) if spec.between else spec.name, f"{spec.carrier} {spec.between}".strip()
-        with in_force(self._control, collective_rules=None, collective=None, device_carrier=carrier):
+        usual = "" if self.gpu is None or itself else DEVICE_TRANSPORTS[0]
+        transport = None if spec.between else spec.transport or usual or None
+        name, transports = str(spec) if spec.between else spec.name, f"{spec.transport} {spec.between}".strip()
+        with in_force(self._control, collective_rules=None, collective=None, device_transport=transport):
             reason = ""
             self._ready(case)
             try:
-                call = self._call(case, self._ranks_for("", carriers, 0), name)
+                call = self._call(case, self._ranks_for("", transports, 0), name)
                 call()  # says first whether it is possible at all
                 run = self._run(case, call, graphs)
             except (DeviceError, ParameterError, RecordingError, MemoryError) as error:
@@ -332,8 +332,8 @@ class AlgorithmBenchmark:
         ranks = self.communicator.size
         return Lattice(2, 2 * ranks, device=self.kind, grid=(1, ranks))
 
-    def _ranks_for(self, rules: str, carrier: str, number: int) -> Any:
-        choice = (rules, carrier, number)
+    def _ranks_for(self, rules: str, transport: str, number: int) -> Any:
+        choice = (rules, transport, number)
         if choice not in self._by_choice:
             self._by_choice[choice] = self.communicator.duplicate()
         return self._by_choice[choice]

@@ -370,7 +370,7 @@ def _timed(
             count = max(rounds, min(MOST_ROUNDS, int(seconds / len(names) / each)))
             times[name] += go(call, -(-count // VISITS))
             del call
-            _give_back(x)
+            _free(x)
     cell.timings.update({name: Timing(times[name]) for name in names if name not in cell.missing})
     return cell
 
@@ -383,7 +383,7 @@ def _no_room(ranks: Any, x: DistributedArray, needs: int) -> str:
     return no_room(needed, -free)
 
 
-def _give_back(x: DistributedArray) -> None:
+def _free(x: DistributedArray) -> None:
     """What nobody has any more, so that others find the memory free."""
     gc.collect()
     for name in PROVIDERS:

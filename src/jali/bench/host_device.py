@@ -76,30 +76,30 @@ def _calls_per_second() -> Callable[[], float]:
     return measure
 
 
-def host_carriers(ranks: Communicator) -> dict[str, LibraryLevel]:
-    """Latency and bandwidth of halos between ranks of a host, by carrier; none where ranks are on several hosts.
+def host_transports(ranks: Communicator) -> dict[str, LibraryLevel]:
+    """Latency and bandwidth of halos between ranks of a host, by transport; none where ranks are on several hosts.
     Collective."""
     if len(ranks.collectives.hosts) > 1:
         return {}
     policies = {
-        carried_by: name for name, _, _, carried_by, overlap, *_ in _core.halo_policies("cpu") if not overlap
+        transport: name for name, _, _, transport, overlap, *_ in _core.halo_policies("cpu") if not overlap
     }
-    found: dict[str, list[tuple[int, float]]] = {carried_by: [] for carried_by in policies}
+    found: dict[str, list[tuple[int, float]]] = {transport: [] for transport in policies}
     for size in HALOS:
         case = halo.make_case("staple", [size] * 4, (1, 1, 1, ranks.size), "cpu")
         report = halo.measure(
             case, tuple(policies.values()), rounds=100, seconds=5e-4, parts=(), graphs=False
         )
-        for carried_by, policy in policies.items():
+        for transport, policy in policies.items():
             measurement = report.measurement(policy)
             if measurement is not None:
-                found[carried_by].append((measurement.sent, min(measurement.times["exchange"].seconds)))
-    carriers = {}
-    for carried_by, measured in found.items():
+                found[transport].append((measurement.sent, min(measurement.times["exchange"].seconds)))
+    transports = {}
+    for transport, measured in found.items():
         if not measured:
             continue
         (few, short), (many, long) = measured
         rate = (many - few) / max(long - short, 1e-9)
         latency = max(0.0, short - few / rate)
-        carriers[carried_by] = LibraryLevel(latency=latency / MICRO, bandwidth=rate / GIGA)
-    return carriers
+        transports[transport] = LibraryLevel(latency=latency / MICRO, bandwidth=rate / GIGA)
+    return transports

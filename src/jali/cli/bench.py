@@ -216,7 +216,7 @@ def start_ranks(count: int, words: Sequence[str]) -> int | None:
 
     if JOURNAL in words or "compare" in words:
         return launch.start_ranks(count, words)
-    patience = SILENCE * settings.current().watchdog
+    timeout = SILENCE * settings.current().watchdog
     with tempfile.TemporaryDirectory(prefix="jali-") as folder:
         path = Path(folder, "cases")
         path.touch()
@@ -225,13 +225,13 @@ def start_ranks(count: int, words: Sequence[str]) -> int | None:
 
             def is_hung() -> bool:
                 nonlocal hung
-                hung = journal.is_hung(path, patience)
+                hung = journal.is_hung(path, timeout)
                 return hung
 
             status = launch.start_ranks(count, [*words, JOURNAL, str(path)], is_hung)
             if status is None or status in (DONE, BAD_INPUT) or status > 128:
                 return status
-            silent = f"{journal.STALL} {patience:g} s, and no rank says why"
+            silent = f"{journal.STALL} {timeout:g} s, and no rank says why"
             lost = journal.give_up(path, silent if hung else f"its ranks ended with status {status}")
             if lost is None:
                 return status

@@ -29,7 +29,7 @@ from jali.cli.plan_arguments import (
     size_argument,
     whole_argument,
 )
-from jali.comm.algorithms import ALGORITHMS, BY_MPI, CARRIERS_OF_DEVICES, COLLECTIVES, ON_DEVICES, OTHER_NAMES
+from jali.comm.algorithms import ALGORITHMS, BY_MPI, DEVICE_TRANSPORTS, COLLECTIVES, ON_DEVICES, OTHER_NAMES
 from jali.comm.elements import NAMES, OPERATIONS, SIZES
 from jali.devices import parse_device
 from jali.errors import DeviceError, ParameterError
@@ -226,7 +226,7 @@ class Request:
         before: list[dict[str, Any]],
     ) -> dict[str, Any]:
         """An algorithm as it is reported, behind those that are tried `before`."""
-        spec = AlgorithmSpec(chosen.name, chosen.carrier, chosen.between)
+        spec = AlgorithmSpec(chosen.name, chosen.transport, chosen.between)
         needs, impossible = self.needs(
             spec, chosen.one_host, asked_for=isinstance(chosen, _core.CollectiveChoice)
         )
@@ -235,7 +235,7 @@ class Request:
                 impossible = impossible or f"it needs what {other['algorithm']} needs, and is not reached"
         return {
             "algorithm": str(spec),
-            "by": self.carrier_words(spec),
+            "by": self.transport_words(spec),
             "rule": rule,
             "conditions": conditions,
             "why": why,
@@ -262,8 +262,8 @@ class Request:
             one_host or not asked_for
         ):  # who asks for levels gets them where there is one host, too
             return [], between
-        carriers = [name for name in (spec.carrier, spec.between) if name]
-        if self.kind != "host" and not carriers and self._has_levels(spec.name):
+        transports = [name for name in (spec.transport, spec.between) if name]
+        if self.kind != "host" and not transports and self._has_levels(spec.name):
             return [self._compiles], ""
         if self.kind == "host":
             if spec.name == BY_MPI:
@@ -271,12 +271,12 @@ class Request:
                 return ([], has_not) if has_not else (["the ranks are MPI's"], "")
             if spec.name not in _core.names_of_algorithms(self.call.collective, False):
                 return [], f"'{spec.name}' is for devices"
-            wrong = [name for name in carriers if name in CARRIERS_OF_DEVICES]
+            wrong = [name for name in transports if name in DEVICE_TRANSPORTS]
             return [], f"'{wrong[0]}' carries messages between devices" if wrong else ""
         traits = {entry: more for entry, *more in _core.collective_traits(vendors.libraries())}
         algorithm = spec.name not in traits
-        forced = settings.current().device_carrier
-        entries = carriers or [forced or usual_carrier(self.kind)]
+        forced = settings.current().device_transport
+        entries = transports or [forced or usual_transport(self.kind)]
         if not algorithm:
             entries = [spec.name]
         needs: list[str] = []
@@ -314,20 +314,20 @@ class Request:
         nested = 1 < len(self.hosts) < self.ranks
         return nested and any(entry.name == name and entry.hierarchy == "hosts" for entry in ALGORITHMS)
 
-    def carrier_words(self, spec: AlgorithmSpec) -> str:
+    def transport_words(self, spec: AlgorithmSpec) -> str:
         """Who carries messages."""
         if spec.between:
-            return f"{spec.carrier} inside hosts, {spec.between} between them"
+            return f"{spec.transport} inside hosts, {spec.between} between them"
         if self.kind != "host":
             if spec.name in ON_DEVICES:
                 return "its own"
-            if not spec.carrier and self._has_levels(spec.name) and not settings.current().device_carrier:
+            if not spec.transport and self._has_levels(spec.name) and not settings.current().device_transport:
                 return "the first that is open inside hosts, and the first between all"
-            return settings.current().device_carrier or spec.carrier or usual_carrier(self.kind)
+            return settings.current().device_transport or spec.transport or usual_transport(self.kind)
         if spec.name == BY_MPI:
             return "its own"
-        if spec.carrier:
-            return spec.carrier
+        if spec.transport:
+            return spec.transport
         if len(self.hosts) == self.ranks > 1:
             return "mpi"
         return "shm" if len(self.hosts) == 1 else "shm inside hosts, mpi between them"
@@ -345,13 +345,13 @@ class Request:
                 choice = ranks.collectives.on_device(gpu).algorithm_of(self.call, self.arguments.persistent)
             except DeviceError as error:
                 return {"missing": str(error)}
-            by = choice.carrier
+            by = choice.transport
         return {"algorithm": choice.spec, "by": by, "why": choice.why}
 
     def _cost(self, costs: Costs, spec: AlgorithmSpec) -> Cost:
-        if self.kind == "host" or spec.carrier or not self._has_levels(spec.name):
-            return costs.of(spec.name, spec.carrier, spec.between)
-        inside, between = usual_carrier(self.kind), vendors.library_of(self.kind)
+        if self.kind == "host" or spec.transport or not self._has_levels(spec.name):
+            return costs.of(spec.name, spec.transport, spec.between)
+        inside, between = usual_transport(self.kind), vendors.library_of(self.kind)
         cost = costs.of(spec.name, inside, between)
         return cost if cost.time is None else Cost(cost.time, f"as by {inside} and {between}")
 
@@ -404,13 +404,13 @@ class Request:
 
 def algorithm_as_written(text: str, collective: str, kind: str) -> str:
     """A spec whose algorithm may be written with dashes."""
-    name, by, carriers = text.partition(" by ")
+    name, by, transports = text.partition(" by ")
     plain = name.replace("-", "_")
     known = {
         *_core.names_of_algorithms(collective, kind != "host"),
         *(entry for entry, of, *_ in OTHER_NAMES if of == collective),
     }
-    return f"{plain if plain in known else name}{by}{carriers}"
+    return f"{plain if plain in known else name}{by}{transports}"
 
 
 def kind_of(device: str | None) -> str:
@@ -424,7 +424,7 @@ def kind_of(device: str | None) -> str:
     return "host" if kind == "cpu" else kind
 
 
-def usual_carrier(kind: str) -> str:
+def usual_transport(kind: str) -> str:
     """The first transport that carries messages between devices of a kind."""
     entries = _core.collective_transports([vendors.library_of(kind)])
     return next(name for name, _, carries, _ in entries if carries)

@@ -43,7 +43,7 @@ PACKAGES = (
     "scipy",
     "pyfftw",
 )
-PATIENCE = 60  # seconds, for a library that hangs while it is loaded
+TIMEOUT = 60  # seconds, for a library that hangs while it is loaded
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -127,7 +127,7 @@ def _answers(questions: dict[str, tuple[str, str, str]]) -> dict[str, dict[str, 
     imported jali for them.
     """
     programs = json.dumps({name: (program, word) for name, (_, program, word) in questions.items()})
-    command = [sys.executable, "-W", "ignore", "-c", ASK, programs, str(PATIENCE)]
+    command = [sys.executable, "-W", "ignore", "-c", ASK, programs, str(TIMEOUT)]
     # who asks for a profiler's library asks a child
     done = subprocess.run(command, env=settings.environment(nvtx=None), capture_output=True, text=True)
     if done.returncode != 0:
@@ -135,7 +135,7 @@ def _answers(questions: dict[str, tuple[str, str, str]]) -> dict[str, dict[str, 
     answers = {}
     for name, (status, out, err) in json.loads(done.stdout).items():
         if status == -signal.SIGALRM:
-            answers[name] = {"missing": f"loading {questions[name][0]} took more than {PATIENCE} s"}
+            answers[name] = {"missing": f"loading {questions[name][0]} took more than {TIMEOUT} s"}
         else:
             answers[name] = json.loads(out) if status == 0 else _missing(status, err)
     return answers

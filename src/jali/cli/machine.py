@@ -30,13 +30,13 @@ def execute(arguments: argparse.Namespace) -> int:
     """Measure, show or list; one rank speaks for all."""
     ranks = comm.current()
     if arguments.what == "measure":
-        from jali.bench.host_device import host_carriers, host_device
+        from jali.bench.host_device import host_transports, host_device
         from jali.planner.measure import measure
 
         several = ranks.size > 1  # else measure says what is missing
         device = host_device(ranks) if several else None
-        carriers = host_carriers(ranks) if several else None
-        text = measure(ranks, arguments.output.stem if arguments.output else None, device, carriers)
+        transports = host_transports(ranks) if several else None
+        text = measure(ranks, arguments.output.stem if arguments.output else None, device, transports)
         with together(ranks):
             if ranks.rank == 0 and arguments.output:
                 arguments.output.write_text(text)
@@ -76,7 +76,7 @@ def describe(machine: Machine) -> dict[str, Any]:
         "nic_gb_per_s": list(machine.network.rated),
         "libraries": [f"{name} ({', '.join(library.at)})" for name, library in machine.libraries.items()],
         "computes_on": None if machine.device is None else machine.device.kind,
-        "carriers": [
-            f"{name} ({', '.join(carrier.messages.at)})" for name, carrier in machine.carriers.items()
+        "transports": [
+            f"{name} ({', '.join(transport.messages.at)})" for name, transport in machine.transports.items()
         ],
     }

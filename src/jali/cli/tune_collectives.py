@@ -170,7 +170,7 @@ class Tuning:
         self.done: dict[Cell, Measured] = {}
         self.verified: dict[Cell, dict[str, list[float]]] = {}
         self.found: dict[Variant, list[Stretch]] = {}
-        self.reported: set[str] = set()  # carriers that are not possible, and why algorithms are not
+        self.reported: set[str] = set()  # transports that are not possible, and why algorithms are not
         self.specs = AlgorithmBenchmark(ranks, gpu)
 
     @property
@@ -273,9 +273,9 @@ class Tuning:
         specs = specs_of(cell.variant.collective, self.kind, self.hosts)
         for spec in specs:
             why = found.impossible.get(str(spec))
-            if why is not None and (spec.carrier or why) not in self.reported:
-                self.reported.add(spec.carrier or why)
-                self.say(f"not possible: {spec}{', ...' if spec.carrier else ''}: {shown(why)}")
+            if why is not None and (spec.transport or why) not in self.reported:
+                self.reported.add(spec.transport or why)
+                self.say(f"not possible: {spec}{', ...' if spec.transport else ''}: {shown(why)}")
         self.say(cell_text(cell.variant, size_text(cell.payload), found.times, len(specs)))
 
     @property

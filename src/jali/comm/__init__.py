@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jali.comm.communicator import Communicator
 from jali.comm.launcher_environment import LauncherEnvironment, expected_ranks, find_launcher_environment
-from jali.comm.stopping import end_job, tell_other_ranks
+from jali.comm.stopping import end_job, notify_other_ranks
 from jali.comm.virtual import virtual_ranks
 from jali.comm.world import current, from_mpi4py
 
@@ -41,7 +41,7 @@ __all__ = [
     "from_mpi4py",
     "over",
     "relaunch",
-    "tell_other_ranks",
+    "notify_other_ranks",
     "virtual_ranks",
 ]
 

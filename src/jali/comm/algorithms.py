@@ -5,7 +5,7 @@ The table is core/collective/algorithms.cpp. Which algorithm is taken where nobo
 only, so ranks agree without a word. JALI_COLLECTIVE=ring, or JALI_COLLECTIVE=all_reduce=ring,broadcast=binomial, or the argument
 `algorithm`, overrules them.
 
-A spec is written as rules have it: an algorithm, "ring by nccl" with the carrier of its messages, "two_level by shm and mpi" with one
+A spec is written as rules have it: an algorithm, "ring by nccl" with the transport of its messages, "two_level by shm and mpi" with one
 inside hosts and one between them, or who has collectives himself.
 """
 
@@ -32,10 +32,10 @@ OTHER_NAMES = tuple(_core.algorithm_aliases())
 # The MPI library's own collectives on arrays in host memory, where ranks are MPI's (core/collective/mpi_collectives.hpp).
 BY_MPI = _core.BY_MPI
 
-# For arrays in device memory there are those without pipelines in host memory, whose messages one of CARRIERS_OF_DEVICES
+# For arrays in device memory there are those without pipelines in host memory, whose messages one of DEVICE_TRANSPORTS
 # carries, and who has collectives itself.
 _OF_DEVICES = _core.collective_transports(libraries())
-CARRIERS_OF_DEVICES = {name for name, _, carries, _ in _OF_DEVICES if carries}
+DEVICE_TRANSPORTS = {name for name, _, carries, _ in _OF_DEVICES if carries}
 ON_DEVICES = tuple(name for name, _, _, itself in _OF_DEVICES if itself)
 
 

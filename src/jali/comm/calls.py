@@ -85,7 +85,7 @@ def record(
     )
     with graph_recorder.suspended():
         there.prove_once(call, plan, arrays)
-        plan.rehearse()
+        plan.warm_up()
 
 
 def check_operation(op: Any, booleans: bool) -> None:

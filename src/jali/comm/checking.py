@@ -22,7 +22,7 @@ def is_on() -> bool:
 def compare(core: _core.Communicator, description: dict[str, Any], called: str = "") -> None:
     """Raise ParameterError on every rank unless all ranks describe the same call, whose first key is "call". Collective. `called` is
     the function of jali that the program called, where Python's frames do not say so."""
-    _core.compare_calls(core, [(key, str(value)) for key, value in description.items()], _place(called))
+    _core.compare_calls(core, [(key, str(value)) for key, value in description.items()], _location(called))
 
 
 def on_every_rank(text: str) -> ParameterError:
@@ -32,7 +32,7 @@ def on_every_rank(text: str) -> ParameterError:
     return error
 
 
-def _place(called: str) -> str:
+def _location(called: str) -> str:
     """The line of the program that called jali, and the function of jali that it called."""
     frame = sys._getframe(1)
     name = ""

@@ -45,7 +45,7 @@ class Communicator:
       ranks, as with `reproducible`; else in any order.
     - `counts`: rows (along the first axis) of each rank, where ranks differ: the same list on all ranks.
     - `reproducible`: combine in the order of ranks, so that any algorithm gives the same bits.
-    - `algorithm`: as rules write it: the name of an entry of `jali.comm.algorithms`, with the carrier of its messages if need be
+    - `algorithm`: as rules write it: the name of an entry of `jali.comm.algorithms`, with the transport of its messages if need be
       ("ring by nccl"), or one inside hosts and one between them ("two_level by shm and mpi"); by default rules choose.
     - `checked`: compare the calls of all ranks first, and raise `ParameterError` on every rank if they differ;
       by default whether JALI_CHECKED is set, which goes for every other call of all ranks as well. On devices, what
@@ -127,7 +127,7 @@ class Communicator:
     @property
     def libraries(self) -> tuple[str, ...]:
         """Who can carry messages of plans here; the first does where a plan names none. The first use is collective."""
-        return tuple(name for name, _ in self.collectives.carriers)
+        return tuple(name for name, _ in self.collectives.transports)
 
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
         """The communicator of the ranks that give the same `color`, ordered by `key`, then by rank.

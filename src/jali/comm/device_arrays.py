@@ -68,7 +68,7 @@ def _reported_handle(stream: Any) -> int:
     )
 
 
-class DeviceView(_core.PlacedArray):
+class DeviceView(_core.GpuArray):
     """Where an array of another library lies. Valid as long as `owner`, the array, lives.
 
     `element` is the core's name of the element type, `stream` the handle of the stream on which the owner goes on to
@@ -91,7 +91,7 @@ class DeviceView(_core.PlacedArray):
         goes_on = vendor(gpu.kind).default_stream if stream is None else stream
         super().__init__(gpu, address, shape, element, goes_on, read_only, owner)
         self.stream = stream
-        self.foreign = foreign  # what was lent, to be kept as long
+        self.foreign = foreign  # what was borrowed, to be kept as long
 
     def await_owner(self) -> None:
         """Jali's stream goes on when the owner has done what it has put on its own."""
@@ -240,7 +240,7 @@ def _check_contiguous(shape: Sequence[int], strides: Sequence[int] | None, item:
         expected *= extent
 
 
-class DeviceArray(_core.PlacedArray):
+class DeviceArray(_core.GpuArray):
     """A C-contiguous array in memory of a device of jali's (`gpu`), for other libraries to take without a copy.
 
     `cupy.asarray(a)`, `torch.from_dlpack(a)` and the like share the memory, keep it alive, and let their stream wait
@@ -314,7 +314,7 @@ class DeviceArray(_core.PlacedArray):
     ) -> Any:
         """A capsule; the taker's `stream` waits for jali's (None: its default stream, -1: nothing waits)."""
         if copy or (dl_device is not None and tuple(map(int, dl_device)) != self.__dlpack_device__()):
-            raise BufferError("this array is lent as it is; copy it afterwards, or use to_host()")
+            raise BufferError("this array is borrowed as it is; copy it afterwards, or use to_host()")
         self.gpu.refuse_if_aborted()
         entry = vendor(self.gpu.kind)
         if stream is not None and stream <= 2 and stream not in (-1, *entry.named_streams):

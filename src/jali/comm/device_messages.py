@@ -21,7 +21,7 @@ def record(
     if stream is not None:
         graph_recorder.refuse("a start on a stream of its own is made", "leave the stream to the graph")
     with graph_recorder.suspended():
-        _core.rehearse_messages(messages)
+        _core.warm_up_messages(messages)
     for message in messages:
         if not message.recordable:
             graph_recorder.refuse_for_host("start", f"of a message by way of {message.transport!r}")

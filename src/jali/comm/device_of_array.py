@@ -33,7 +33,7 @@ def device_of(x: Any) -> tuple[str, int] | None:
 
 def is_on_device(x: Any) -> bool:
     """Whether an array lies in device memory, as far as its owner says."""
-    if isinstance(x, _core.PlacedArray):
+    if isinstance(x, _core.GpuArray):
         return True
     if type(x).__module__.startswith("numpy"):
         return False
@@ -44,7 +44,7 @@ def is_on_device(x: Any) -> bool:
 
 def gpu_of(x: Any) -> _core.Gpu:
     """The core's device on which an array is, opened if need be. Raises DeviceError."""
-    if isinstance(x, _core.PlacedArray):
+    if isinstance(x, _core.GpuArray):
         return x.gpu
     if hasattr(x, "__dlpack_device__"):
         device = device_of(x)

@@ -29,17 +29,17 @@ from jali.errors import RankError
 
 _FRAME = struct.Struct("<QQ")  # tag, bytes
 _HELLO = struct.Struct("<32sI")  # the number that was published, rank
-_GOODBYE = (1 << 64) - 1  # the tag of a rank's last frame
+_LAST_FRAME = (1 << 64) - 1  # the tag of a rank's last frame
 _SPLICED = 1 << 16  # bytes up to which a frame is put together, which costs less than two pieces
 
 
 class SendingMessage:
-    __slots__ = ("left", "lent", "to")
+    __slots__ = ("left", "borrowed", "to")
 
-    def __init__(self, to: int, pieces: list[memoryview], lent: memoryview | None = None) -> None:
+    def __init__(self, to: int, pieces: list[memoryview], borrowed: memoryview | None = None) -> None:
         self.to = to
         self.left = pieces
-        self.lent = lent  # released when its bytes, which pieces still show, are somebody else's
+        self.borrowed = borrowed  # released when its bytes, which pieces still show, are somebody else's
 
 
 class ReceivingMessage:
@@ -62,7 +62,7 @@ class _Peer:
         self.tag = 0
         self.body: bytearray | None = None
         self.filled = 0
-        self.said_goodbye = self.gone = False
+        self.sent_last = self.is_closed = False
         self.fault = ""  # of this rank, for which the connection was ended
 
 
@@ -180,7 +180,7 @@ class SocketTransport(Transport):
     # --- messages ---------------------------------------------------------------------------------------------
 
     def send(self, data: memoryview, to: int, tag: int) -> Any:
-        lent = data
+        borrowed = data
         data = data.cast("B") if data.nbytes else memoryview(b"")
         if to == self.rank:
             self._deliver(self.rank, tag, bytes(data))
@@ -189,11 +189,11 @@ class SocketTransport(Transport):
         if data.nbytes <= _SPLICED:
             message = SendingMessage(to, [memoryview(head + bytes(data))])
         else:
-            message = SendingMessage(to, [memoryview(head), data], lent)
+            message = SendingMessage(to, [memoryview(head), data], borrowed)
         return self._post(self._peers[to], message)
 
     def _post(self, peer: _Peer, message: SendingMessage) -> SendingMessage:
-        if peer.gone:
+        if peer.is_closed:
             message.left = []
             return message
         peer.outgoing.append(message)
@@ -231,7 +231,7 @@ class SocketTransport(Transport):
         if error is None and time.monotonic() > self.deadline:
             error = self.late()
         peer = self._peers.get(source)
-        if error is None and peer is not None and peer.gone and not peer.said_goodbye:
+        if error is None and peer is not None and peer.is_closed and not peer.sent_last:
             rank, cause = (self.rank, peer.fault) if peer.fault else (source, "its process has died")
             error = RankError(f"rank {rank} failed: {cause} (the connection with rank {source} ended)")
             error.rank, error.cause = rank, cause
@@ -256,15 +256,15 @@ class SocketTransport(Transport):
             peer = self._by_file[file]
             if what & ~select.EPOLLOUT:
                 self._read_from(peer)
-            if what & select.EPOLLOUT and not peer.gone:
+            if what & select.EPOLLOUT and not peer.is_closed:
                 self._write(peer)
 
     def _write(self, peer: _Peer) -> None:
         try:
             while peer.outgoing:
                 message = peer.outgoing[0]
-                if message.lent is not None:
-                    message.lent.nbytes  # noqa: B018  # ValueError if it was released
+                if message.borrowed is not None:
+                    message.borrowed.nbytes  # noqa: B018  # ValueError if it was released
                 count = peer.connection.sendmsg(message.left)
                 while message.left and count >= message.left[0].nbytes:
                     count -= message.left[0].nbytes
@@ -277,10 +277,10 @@ class SocketTransport(Transport):
             pass
         except (OSError, ValueError) as error:
             self._read_from(peer)  # it can have sent this rank something before it went
-            if not peer.gone:  # but the frame cannot be completed
+            if not peer.is_closed:  # but the frame cannot be completed
                 why = "given up before it was sent" if isinstance(error, ValueError) else f"not sent: {error}"
                 peer.fault = f"a message to rank {peer.rank} was {why}"
-                self._has_gone(peer)
+                self._mark_closed(peer)
             return
         if bool(peer.outgoing) != peer.writes:
             peer.writes = bool(peer.outgoing)
@@ -293,7 +293,7 @@ class SocketTransport(Transport):
                 if peer.filled < len(into):
                     count = peer.connection.recv_into(into[peer.filled :])
                     if count == 0:
-                        self._has_gone(peer)
+                        self._mark_closed(peer)
                         return
                     peer.filled += count
                     if peer.filled < len(into):
@@ -304,17 +304,17 @@ class SocketTransport(Transport):
                     if length:
                         continue
                 body, peer.body, peer.filled = peer.body, None, 0
-                if peer.tag == _GOODBYE:
-                    peer.said_goodbye = True
+                if peer.tag == _LAST_FRAME:
+                    peer.sent_last = True
                 else:
                     self._deliver(peer.rank, peer.tag, body)
         except BlockingIOError:
             pass
         except OSError:
-            self._has_gone(peer)
+            self._mark_closed(peer)
 
-    def _has_gone(self, peer: _Peer) -> None:
-        peer.gone = True
+    def _mark_closed(self, peer: _Peer) -> None:
+        peer.is_closed = True
         for message in peer.outgoing:
             message.left = []
         peer.outgoing.clear()
@@ -329,7 +329,7 @@ class SocketTransport(Transport):
         """
         if self._poll.closed:
             return
-        last = _FRAME.pack(_GOODBYE, 0)
+        last = _FRAME.pack(_LAST_FRAME, 0)
         farewells = [
             self._post(peer, SendingMessage(peer.rank, [memoryview(last)])) for peer in self._peers.values()
         ]
@@ -345,7 +345,7 @@ class SocketTransport(Transport):
 
     def _disconnect(self) -> None:
         for peer in self._peers.values():
-            if not peer.gone:
+            if not peer.is_closed:
                 peer.connection.close()
         self._peers.clear()
         self._by_file.clear()
@@ -355,7 +355,7 @@ class SocketTransport(Transport):
 def _has_unsent(peer: _Peer) -> bool:
     """Whether this host has bytes of the connection that the other host has not confirmed."""
     count = bytearray(4)
-    if not peer.gone:
+    if not peer.is_closed:
         fcntl.ioctl(peer.connection, termios.TIOCOUTQ, count)
     return any(count)
 

@@ -27,7 +27,7 @@ LONGEST = (
     5.0  # and at most, as long as one of them has not told that it did: it may wait for a busy processor
 )
 SKEW = 0.5  # seconds in which ranks that make the same mistake are expected to make it; less than MOMENT
-PATIENCE = (
+TIMEOUT = (
     8.0  # seconds in which a rank that only heard of a failure expects to be ended by the rank that had it
 )
 
@@ -47,7 +47,7 @@ def watch(communicator: Communicator, MPI: ModuleType) -> None:
     _watched.append(communicator)
 
 
-def tell_other_ranks(cause: str) -> None:
+def notify_other_ranks(cause: str) -> None:
     """Tell the ranks of every MPI communicator in use that this one cannot go on, if there are any."""
     for communicator in _watched:
         communicator.fail(cause)
@@ -62,7 +62,7 @@ def said_elsewhere(error: BaseException) -> bool:
     if not _watched:
         return False
     cause, communicator = as_cause(error), _watched[0]
-    tell_other_ranks(cause)
+    notify_other_ranks(cause)
     limit = time.monotonic() + SKEW
     with contextlib.suppress(RankError):  # where nothing can be heard any more, this rank speaks
         while communicator.rank > 0 and time.monotonic() < limit:
@@ -81,7 +81,7 @@ def end_job(error: BaseException, status: int = 1, *, silent: bool = False) -> N
     """
     if not _watched:
         return
-    tell_other_ranks(as_cause(error))
+    notify_other_ranks(as_cause(error))
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -95,7 +95,7 @@ def _let_others_speak(silent: bool) -> None:
     core = _watched[0].core
     if silent:
         core.stopping()
-        time.sleep(PATIENCE)
+        time.sleep(TIMEOUT)
         return
     time.sleep(MOMENT)
     limit = time.monotonic() + LONGEST - MOMENT

@@ -1,7 +1,7 @@
 """A transport of your own: what carries bytes between two ranks, in Python.
 
 jali needs to send, to receive and to look whether that is done; groups, collectives, halos, plans and errors that reach
-all ranks are made of it (`core/transport/carried.cpp`). For a new kind of network, for tests, for a simulator; what is to
+all ranks are made of it (`core/transport/custom_transport.cpp`). For a new kind of network, for tests, for a simulator; what is to
 be fast is a file of `core/transport`.
 """
 
@@ -82,7 +82,7 @@ def over(transport: Transport, threads: int | None = None) -> Iterator[Communica
         raise ParameterError(f"rank {transport.rank} does not exist among {counted(transport.size, 'rank')}")
     outer = communicator_of_thread()
     communicator = Communicator(
-        _core.make_carried_communicator(transport),
+        _core.make_custom_communicator(transport),
         threads or _core.default_threads(1),
         None if outer is None else outer.known_rank_on_host,  # a virtual rank has one device
     )

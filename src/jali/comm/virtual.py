@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from jali import _core, settings
 from jali.comm import validation
 from jali.comm.communicator import Communicator, as_cause, came_from_elsewhere
-from jali.comm.share_of_host import share_of_process
+from jali.comm.share_of_host import thread_share_of_process
 from jali.errors import ParameterError, RankError
 from jali.files import value_shown
 
@@ -60,14 +60,14 @@ def virtual_ranks(ranks: int, function: Callable[..., Result], *arguments: Any, 
     if not 1 <= number <= 1024:
         raise ParameterError(f"{value_shown(ranks)} virtual ranks: give 1 to 1024")
     ranks = number
-    outer, share = communicator_of_thread(), share_of_process()
-    threads = settings.current().threads or max(1, (outer or share).threads // ranks)
+    outer, thread_share = communicator_of_thread(), thread_share_of_process()
+    threads = settings.current().threads or max(1, (outer or thread_share).threads // ranks)
     group = [
         # a virtual rank has one device, so those that are made inside of it have that one
         Communicator(
             core,
             threads,
-            share.rank_on_host * ranks + core.rank if outer is None else outer.known_rank_on_host,
+            thread_share.rank_on_host * ranks + core.rank if outer is None else outer.known_rank_on_host,
         )
         for core in _core.make_thread_communicators(ranks)
     ]

@@ -17,7 +17,7 @@ from jali.amounts import counted
 from jali.comm import stopping
 from jali.comm.communicator import Communicator
 from jali.comm.launcher_environment import expected_ranks, find_launcher_environment, threads_of_mpi
-from jali.comm.share_of_host import share_among, share_of_process
+from jali.comm.share_of_host import thread_share_among, thread_share_of_process
 from jali.comm.virtual import communicator_of_thread
 from jali.errors import ParameterError, RankError
 from jali.files import value_shown
@@ -71,8 +71,8 @@ def from_mpi4py(comm: Any) -> Communicator:
             raise ParameterError("an intercommunicator joins two groups; jali needs the ranks of one group")
         core = _core.make_mpi_communicator(comm.handle, MPI.__file__)
         is_world = MPI.Comm.Compare(comm, MPI.COMM_WORLD) != MPI.UNEQUAL
-        share = share_among(core, MPI.COMM_WORLD, is_world)
-        communicator = Communicator(core, share.threads, share.rank_on_host)
+        thread_share = thread_share_among(core, MPI.COMM_WORLD, is_world)
+        communicator = Communicator(core, thread_share.threads, thread_share.rank_on_host)
         comm.Set_attr(_keyval, len(_over_mpi))
         _over_mpi.append(communicator)
     stopping.watch(communicator, MPI)
@@ -96,8 +96,8 @@ def _communicator_of_process() -> Communicator:
             "unset JALI_TRANSPORT or start one process"
         )
     core = _core.make_thread_communicators(1)[0] if choice == "thread" else _core.make_self_communicator()
-    share = share_of_process()
-    return Communicator(core, share.threads, share.rank_on_host)
+    thread_share = thread_share_of_process()
+    return Communicator(core, thread_share.threads, thread_share.rank_on_host)
 
 
 def _world_size_if_loaded() -> int:

@@ -22,7 +22,7 @@ class BorrowedArray(NamedTuple):
     """An array that becomes a field: what was given, and its memory as the core takes it."""
 
     array: Any
-    memory: Any  # of NumPy, or a _core.PlacedArray
+    memory: Any  # of NumPy, or a _core.GpuArray
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     span: tuple[int, int]  # addresses of its first byte and of that behind its last

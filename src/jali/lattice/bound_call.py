@@ -370,7 +370,7 @@ class BoundCall:
                     run = functools.partial(launch.run_into, block)
                 saved = kernel.parameters.copy() if kernel.scalar_parameters else None
                 recorder.operations.append(
-                    graph_recorder.Operation(_Repeated(kernel, run, saved), launch.rehearse)
+                    graph_recorder.Operation(_Repeated(kernel, run, saved), launch.warm_up)
                 )
                 recorder.launches.append(launch)
                 recorder.changing += [

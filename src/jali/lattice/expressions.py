@@ -235,11 +235,11 @@ def perform(
         operation()
         return
 
-    def rehearse() -> None:
+    def warm_up() -> None:
         for storage in changing:
             storage.mark_written(3)
 
-    recorder.operations.append(graph_recorder.Operation(operation, rehearse if changing else None))
+    recorder.operations.append(graph_recorder.Operation(operation, warm_up if changing else None))
     recorder.changing += [(storage, 3) for storage in changing]
     recorder.held.append(held)
     recorder.borrowed += [storage for storage in borrowed if storage.borrowed]

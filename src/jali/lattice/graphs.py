@@ -75,21 +75,21 @@ class Graph:
         kernels = [kernel for bound in self._recorder.bound for kernel in bound.kernels]
         with recordable_policies(kernels) if self._meets else contextlib.nullcontext():
             if self._meets:
-                self._rehearse()
+                self._warm_up()
             with in_order:  # where nobody waits for other ranks
                 self._instance = _core.GpuGraph(self.lattice.gpu, self._once)
             self._instance.make_ready()
         self._forget_ghosts()
         self._ghost_locations = self._now_at()
 
-    def _rehearse(self) -> None:
+    def _warm_up(self) -> None:
         """Makes ready what operations need of other ranks. A repetition begins with old ghosts of whatever the graph writes, as the one
         before leaves them at worst, and with new ones of all else."""
         self._forget_ghosts()
         self._refresh_ghosts()
         for operation in self._recorder.operations:
-            if operation.rehearse is not None:
-                operation.rehearse()
+            if operation.warm_up is not None:
+                operation.warm_up()
         self._forget_ghosts()
 
     def _forget_ghosts(self) -> None:
@@ -101,7 +101,7 @@ class Graph:
             launch.refresh_ghosts(self._changing)
 
     def _now_at(self) -> list[Any]:
-        return [layout.places for layout in self._layouts]
+        return [layout.positions for layout in self._layouts]
 
     def run(self, times: int = 1) -> None:
         """Repeats the calls so many times. On a device nobody waits for it."""

@@ -376,7 +376,7 @@ def recordable_policies(kernels: Sequence[Any]) -> Iterator[None]:
             if policy != before:
                 kernel.launch.set_policy(policy)
                 if kernel.lattice.communicator.rank == 0:
-                    _core.tell_once(
+                    _core.report_once(
                         f"halos of {kernel.program.name} go by {policy} in a graph, not by {before}: "
                         f"{trouble or 'its exchanges need the host (JALI_HALO_POLICY=auto-graph measures those that do not)'}"
                     )

@@ -252,7 +252,7 @@ class _Policy(NamedTuple):
     name: str
     description: str
     recordable: bool
-    carrier: str
+    transport: str
     overlap: bool
     per_direction: bool
     why_never: str  # on devices of this kind
@@ -269,7 +269,7 @@ class _PolicyGraph:
         parts: Sequence[Part],
         seconds: Callable[..., float],  # of a part, its work and the share of places
     ):
-        self.policy, self.carrier = policy, machine.carriers[policy.carrier]
+        self.policy, self.transport = policy, machine.transports[policy.transport]
         self.machine, self.core, self.parts, self.seconds = machine, core, parts, seconds
         assert machine.device is not None
         self.device = machine.device
@@ -311,7 +311,7 @@ class _PolicyGraph:
 
     def rate(self, source: int, to: int) -> float:
         """Bytes per second of a message that has all links for itself."""
-        links, _ = self.core.path(source, to, self.policy.carrier)
+        links, _ = self.core.path(source, to, self.policy.transport)
         return float(min(self.core.capacity(link) for link in links))
 
     def messages(self, part: Part, ready: list[int], chained: bool = False, by_field: bool = False) -> None:
@@ -320,7 +320,7 @@ class _PolicyGraph:
             nodes = self.nodes[part.rank, message.key] = []
             for size in (size for _, size in message.parts) if by_field else (message.bytes,):
                 nodes.append(
-                    self.graph.add_transfer(part.rank, message.to, size, ready, EXCHANGE, self.policy.carrier)
+                    self.graph.add_transfer(part.rank, message.to, size, ready, EXCHANGE, self.policy.transport)
                 )
                 if chained:
                     ready = nodes[-1:]
@@ -370,7 +370,7 @@ class _PolicyGraph:
         steps.start = self.delay(rank, 0.0, [])
         ends: list[int] = []
         # in the ghosts themselves, field by field: nothing brings it there from a buffer for a whole slab
-        lands = not any({"place", "bring"} & {*actions} for actions, *_ in program)
+        lands = not any({"unpack", "copy to device"} & {*actions} for actions, *_ in program)
 
         def behind(node: int, mark: tuple[int, int, int]) -> int:
             """What another stream waits for."""
@@ -414,7 +414,7 @@ class _PolicyGraph:
                         last = [self.arrival(part, last, stages[stage])]
                 elif action == "wait":
                     last = [self.arrival(part, last, stages[stage])]
-                elif action == "place":
+                elif action == "unpack":
                     size = sum(
                         m.bytes
                         for m in self.to[rank]
@@ -456,7 +456,7 @@ class _PolicyGraph:
         packing = min(sent / PACKED_BY_THREAD, PACKING_THREADS, self.device.at_once / 2)
         alone = self.seconds(part, part.bulk)
         beside = self.seconds(part, part.bulk, self.places(part.bulk, packing))
-        latency = max(self.core.path(rank, m.to, self.policy.carrier)[1] for m in part.sent)
+        latency = max(self.core.path(rank, m.to, self.policy.transport)[1] for m in part.sent)
         packed = latency + sum(m.bytes / self.rate(rank, m.to) for m in part.sent)
         return min(packed, beside) * (1 - alone / beside) if beside else 0.0
 
@@ -464,13 +464,13 @@ class _PolicyGraph:
         """A rank's messages, as `messages`."""
         rank, steps = part.rank, self.steps[part.rank]
         self.sends[rank] = True
-        waits = self.carrier.before * MICRO
-        if self.carrier.queues and self.policy.overlap and part.bulk.sites:
+        waits = self.transport.before * MICRO
+        if self.transport.queues and self.policy.overlap and part.bulk.sites:
             waits += self.seconds(part, part.bulk) / max(1.0, part.bulk.sites / self.device.at_once)
         if waits:
             ready = [self.delay(rank, waits, ready)]
-        if self.carrier.holds:
-            held = sum(m.bytes / self.rate(rank, m.to) for m in part.sent) * self.carrier.holds
+        if self.transport.holds:
+            held = sum(m.bytes / self.rate(rank, m.to) for m in part.sent) * self.transport.holds
             self.graph.add_kernel(rank, held, ready, EXCHANGE)
         steps.arrived[-1] = ready[-1]
         self.messages(part, ready, chained, by_field)
@@ -478,7 +478,7 @@ class _PolicyGraph:
     def arrival(self, part: Part, needs: list[int], direction: int) -> int:
         """The node with which the messages of directions up to one have come."""
         came = self.received(part.rank, direction)
-        arrived = self.delay(part.rank, self.carrier.after * MICRO, [*needs, *came])
+        arrived = self.delay(part.rank, self.transport.after * MICRO, [*needs, *came])
         self.steps[part.rank].arrived[direction] = arrived
         return arrived
 
@@ -495,8 +495,8 @@ class _PolicyGraph:
             packed = sum(m.items if m.key in near[rank] else m.bytes for m in part.sent)
             last = self.kernel(rank, self.copied(packed), [steps.start])
             steps.pack.append(last)
-            if self.carrier.before:
-                last = self.delay(rank, self.carrier.before * MICRO, [last])
+            if self.transport.before:
+                last = self.delay(rank, self.transport.before * MICRO, [last])
             steps.arrived[-1] = last
             self.messages(part, [last])
         for part in self.parts:
@@ -507,7 +507,7 @@ class _PolicyGraph:
                 main = [self.kernel(rank, self.seconds(part, part.bulk), main, BULK)]
                 steps.bulk += main
             came = [*main, *self.received(rank, len(part.extents))]
-            arrived = self.delay(rank, self.carrier.after * MICRO, came)
+            arrived = self.delay(rank, self.transport.after * MICRO, came)
             unpacked = sum(m.bytes for m in self.to[rank] if m.key not in near[m.source])
             if unpacked:
                 arrived = self.kernel(rank, self.copied(unpacked), [arrived])
@@ -631,7 +631,7 @@ def simulate_update(
     for policy in offered:
         if policies and policy.name not in policies:
             continue
-        why_not = policy.why_never or why_not_carried(machine, policy.carrier, levels)
+        why_not = policy.why_never or why_no_transport(machine, policy.transport, levels)
         if why_not:
             predictions.append(PolicyPrediction(policy.name, policy.description, why_not))
         else:
@@ -654,13 +654,13 @@ def simulate_update(
     )
 
 
-def why_not_carried(machine: Machine, carrier: str, levels: Iterable[int]) -> str:
+def why_no_transport(machine: Machine, transport: str, levels: Iterable[int]) -> str:
     """Why a carrier cannot bring messages over all these levels of a machine; empty: it can."""
-    if carrier not in machine.carriers:
-        return f"machine '{machine.name}' says nothing of it; a table [carrier.{carrier}] does"
+    if transport not in machine.transports:
+        return f"machine '{machine.name}' says nothing of it; a table [carrier.{transport}] does"
     for level in sorted(levels):
         name = machine.level_names[level]
-        if name not in machine.carriers[carrier].messages.at:
+        if name not in machine.transports[transport].messages.at:
             return "not between nodes" if level == 0 else f"not between parts of a {name}"
     return ""
 

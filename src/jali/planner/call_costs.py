@@ -1,7 +1,7 @@
 """What the algorithms of a call cost on a described machine, or cost when they were measured.
 
 By the model an algorithm costs what its plan costs: its composition, over its hierarchy, with the messages of its
-carrier, simulated for all ranks (`jali.planner.simulation`). Devices' carriers are those that the machine's file describes for
+transport, simulated for all ranks (`jali.planner.simulation`). Devices' transports are those that the machine's file describes for
 halos; who has collectives itself (NCCL, the host) is taken for the cheapest algorithm over his own messages, since his own choice is
 not known. What the machine's file says nothing of has no cost, and a reason instead.
 
@@ -24,7 +24,7 @@ from jali.amounts import counted
 from jali.comm import algorithms
 from jali.errors import FileFormatError, ParameterError, PlanError
 from jali.files import read_bytes, shown
-from jali.planner.machine import Carrier, Machine
+from jali.planner.machine import HaloTransport, Machine
 
 MOST_MESSAGES = 1 << 17
 """Of a plan that is simulated to know what a call costs: an answer is to come at once."""
@@ -52,7 +52,7 @@ def machine_of_call(machine: Machine, ranks_of_hosts: Sequence[int]) -> Machine:
         return machine.with_nodes(len(ranks_of_hosts))
     if per_host > machine.ranks_per_node:
         raise ParameterError(
-            f"machine '{machine.name}' has {counted(machine.ranks_per_node, 'place')} for ranks on a node, not {per_host}"
+            f"machine '{machine.name}' has {counted(machine.ranks_per_node, 'position')} for ranks on a node, not {per_host}"
         )
     left, parts = per_host, list[int]()
     for level in reversed(machine.levels[1:]):  # neighbours first
@@ -65,10 +65,10 @@ def machine_of_call(machine: Machine, ranks_of_hosts: Sequence[int]) -> Machine:
             f"{' x '.join(str(level.parts) for level in machine.levels)}"
         )
     levels = tuple(replace(level, parts=n) for level, n in zip(machine.levels, parts, strict=True))
-    places = [0]  # of the ranks, on the whole node
+    positions = [0]  # of the ranks, on the whole node
     for level, n in zip(machine.levels, parts, strict=True):
-        places = [place * level.parts + k for place in places for k in range(n)]
-    network = replace(machine.network, binding=tuple(machine.network.binding[place] for place in places))
+        positions = [position * level.parts + k for position in positions for k in range(n)]
+    network = replace(machine.network, binding=tuple(machine.network.binding[position] for position in positions))
     return replace(machine, levels=levels, network=network).with_nodes(len(ranks_of_hosts))
 
 
@@ -88,12 +88,12 @@ class Costs:
             call.collective, _numpy_name(call.type), call.counts, call.root, operation, call.in_place, None, call.reproducible
         )  # fmt: skip
 
-    def of(self, name: str, carrier: str, between: str = "") -> Cost:
-        """Of an algorithm by a carrier (empty: the usual one) and another between hosts, or of who has collectives itself."""
+    def of(self, name: str, transport: str, between: str = "") -> Cost:
+        """Of an algorithm by a transport (empty: the usual one) and another between hosts, or of who has collectives itself."""
         try:
             algorithm = self._algorithm(name)
             if algorithm is not None:
-                return self._simulated(algorithm, carrier or (USUAL if self.on_device else ""), between)
+                return self._simulated(algorithm, transport or (USUAL if self.on_device else ""), between)
             return self._of_itself(name)
         except (PlanError, ParameterError) as error:
             return Cost(None, str(error))
@@ -125,7 +125,7 @@ class Costs:
             return Cost(None, why)
         return Cost(best[0], f"its own choice is not known: as {best[1]} by its messages")
 
-    def _simulated(self, algorithm: Any, carrier: str, between: str = "") -> Cost:
+    def _simulated(self, algorithm: Any, transport: str, between: str = "") -> Cost:
         if why := _core.why_not_between(algorithm.name, False, self.call.collective, self.hosts):
             return Cost(None, why)
         if self.ranks == 1:
@@ -136,13 +136,13 @@ class Costs:
         for count in self.hosts:
             groups.append(list(range(first, first + count)))
             first += count
-        composition, parameters = algorithm.plan(self.call, groups, carrier, between, self.on_device)
+        composition, parameters = algorithm.plan(self.call, groups, transport, between, self.on_device)
         before = after = 0.0
         if self.on_device:
-            core, before, after = self._carried_by(carrier, between)
+            core, before, after = self._transported_by(transport, between)
         else:
             core = self.machine.core()
-            if not carrier:
+            if not transport:
                 libraries = _core.default_libraries(core, parameters.hierarchy)
                 parameters = _with_libraries(parameters, libraries)
         simulated = _core.simulate_plan(composition, parameters, core)
@@ -155,15 +155,15 @@ class Costs:
         rounds = self.ranks if not algorithm.ring or algorithm.form == "composed" else 1
         return self.ranks * max(rounds, algorithm.depth(self.call.payload(self.ranks)))
 
-    def _carried_by(self, carrier: str, between: str) -> tuple[_core.Machine, float, float]:
+    def _transported_by(self, transport: str, between: str) -> tuple[_core.Machine, float, float]:
         """The simulator's machine with the messages of these, and what passes before and after those of a stage."""
         machine = self.machine
         used = {}
         before = after = 0.0
-        for name, inside in ((carrier, bool(between)), (between, False)):
+        for name, inside in ((transport, bool(between)), (between, False)):
             if not name:
                 continue
-            found, library = machine.carriers.get(name), machine.libraries.get(name)
+            found, library = machine.transports.get(name), machine.libraries.get(name)
             across = len(self.hosts) > 1 and not inside
             if found is not None and (not across or "node" in found.messages.at or library is None):
                 used[name] = found.messages
@@ -171,10 +171,10 @@ class Costs:
             elif library is not None:  # described between nodes as well
                 used[name] = library
             else:
-                known = ", ".join(dict.fromkeys([*machine.carriers, *machine.libraries]))
+                known = ", ".join(dict.fromkeys([*machine.transports, *machine.libraries]))
                 raise ParameterError(f"machine '{machine.name}' says nothing of {name}; it knows {known}")
-        carriers = {name: Carrier(messages) for name, messages in used.items()}
-        return replace(machine, carriers=carriers).core_of_halos(), before, after
+        transports = {name: HaloTransport(messages) for name, messages in used.items()}
+        return replace(machine, transports=transports).core_of_halos(), before, after
 
 
 def _with_libraries(parameters: _core.PlanParameters, libraries: Sequence[str]) -> _core.PlanParameters:
@@ -205,8 +205,8 @@ class Times:
     def read(path: Path) -> Times:
         """Raises FileFormatError, FileNotFoundError."""
         try:
-            told = json.loads(read_bytes(path, MOST_BYTES, "times of collectives"))
-            conditions, cells = dict(told["conditions"]), list(told["cells"])
+            reported = json.loads(read_bytes(path, MOST_BYTES, "times of collectives"))
+            conditions, cells = dict(reported["conditions"]), list(reported["cells"])
             for cell in cells:
                 _check(cell)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

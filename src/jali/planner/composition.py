@@ -267,7 +267,7 @@ class Composition:
         The root may be a leaf: it copies to itself, or keeps what it has if both pieces are the same.
         """
         root, others = self._rank(root, "root"), _ranks(leaves)
-        begin, end = self._place("multicast", source), self._place("multicast", target)
+        begin, end = self._position("multicast", source), self._position("multicast", target)
         count = self._agree("multicast", source, target, root, others)
         self.core.multicast(begin, end, count, root, others)
 
@@ -291,7 +291,7 @@ class Composition:
         """
         self.commutes &= validation.flag("commutative", commutative)
         root, others = self._rank(root, "root"), _ranks(sources)
-        begin, end = self._place("reduce", source), self._place("reduce", target)
+        begin, end = self._position("reduce", source), self._position("reduce", target)
         count = self._agree("reduce", target, source, root, others)
         name, user = ("user", op) if callable(op) else (name_shown(op), None)
         self.core.reduce(begin, end, count, others, root, name, user)
@@ -392,7 +392,7 @@ class Composition:
             raise PlanError(f"an array of {array.dtype} for a composition of {self.element}")
         return array.reshape(-1).view(np.uint8)
 
-    def _place(self, what: str, piece: Piece | Buffer) -> tuple[int, int]:
+    def _position(self, what: str, piece: Piece | Buffer) -> tuple[int, int]:
         if not isinstance(piece, Piece | Buffer):
             raise PlanError(
                 f"{what} takes buffers and pieces of them, like send[3], not {value_shown(piece)}"

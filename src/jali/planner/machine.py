@@ -11,8 +11,8 @@ seconds. The file holds nothing about collectives: no factors, stripes or depths
     [library.NAME.LEVEL]       LEVEL is "node" or a level's name: latency, gap, bandwidth, duplex, efficiency
     [library.NAME]             engine
     [device]                   what computes on a rank, for updates of fields (jali.lattice.update_simulation); see `Device`
-    [carrier.NAME]             who carries halos, by the first part of a halo policy's name: before, after (us), and library,
-    [carrier.NAME.LEVEL]       or levels of its own, as of a library
+    [transport.NAME]             who carries halos, by the first part of a halo policy's name: before, after (us), and library,
+    [transport.NAME.LEVEL]       or levels of its own, as of a library
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Carrier:
+class HaloTransport:
     """Who carries halos. `before` (us) passes between packing and the first message, `after` (us) between the last one's arrival
     and the kernel that may know of it. While messages are under way they hold the share `holds` of a device; where they
     `queue`, their kernel finds room when the first blocks of a bulk end that is beside it."""
@@ -139,7 +139,7 @@ class Machine:
     reduction: float = math.inf
     launch: float = 0.0  # us
     device: Device | None = None
-    carriers: dict[str, Carrier] = field(default_factory=dict)
+    transports: dict[str, HaloTransport] = field(default_factory=dict)
     about: str = ""
     source: str = field(default="", compare=False)
 
@@ -233,13 +233,13 @@ class Machine:
         return self._core(self.libraries, math.inf)
 
     def core_of_halos(self) -> _core.Machine:
-        """The same with the carriers of halos as its libraries, and paths to memory that kernels and messages share: those through
+        """The same with the transports of halos as its libraries, and paths to memory that kernels and messages share: those through
         caches, if these are known, since no kernel is bound by memory alone."""
-        carriers = {name: carrier.messages for name, carrier in self.carriers.items()}
+        transports = {name: transport.messages for name, transport in self.transports.items()}
         shared = math.inf
         if self.device is not None:
             shared = self.device.memory if math.isinf(self.device.cache) else self.device.cache
-        return self._core(carriers, shared)
+        return self._core(transports, shared)
 
     def _core(self, libraries: dict[str, Library], memory: float) -> _core.Machine:
         network = self.network
@@ -356,7 +356,7 @@ class _Reader:
             table,
             "",
             ("name", "library"),
-            ("nodes", "about", "network", "level", "compute", "device", "carrier"),
+            ("nodes", "about", "network", "level", "compute", "device", "transport"),
         )
         levels = self.levels(table.get("level", []))
         compute = self.keys(table.get("compute", {}), "compute", (), ("copy", "reduction", "launch"))
@@ -377,7 +377,7 @@ class _Reader:
             reduction=self.number(compute.get("reduction", math.inf), "compute.reduction"),
             launch=self.number(compute.get("launch", 0.0), "compute.launch", zero=True),
             device=self.device(table["device"]) if "device" in table else None,
-            carriers=self.carriers(table.get("carrier", {}), names, libraries),
+            transports=self.transports(table.get("transport", {}), names, libraries),
             about=str(table.get("about", "")),
             source=self.source,
         )
@@ -498,11 +498,11 @@ class _Reader:
             **{key: self.number(table[key], f"device.{key}", zero=True) for key in times if key in table},
         )
 
-    def carriers(
+    def transports(
         self, tables: Any, level_names: tuple[str, ...], libraries: dict[str, Library]
-    ) -> dict[str, Carrier]:
-        self.keys(tables, "carrier", (), tuple(tables) if isinstance(tables, dict) else ())
-        result: dict[str, Carrier] = {}
+    ) -> dict[str, HaloTransport]:
+        self.keys(tables, "transport", (), tuple(tables) if isinstance(tables, dict) else ())
+        result: dict[str, HaloTransport] = {}
         for name, table in tables.items():
             where = f"carrier.{name}"
             self.keys(table, where, (), ("before", "after", "holds", "queues", "library", *level_names))
@@ -519,7 +519,7 @@ class _Reader:
                         f"{where}.library", f"no library '{library}'; there are {', '.join(libraries)}"
                     )
                 messages = replace(libraries[library], at={**libraries[library].at, **levels})
-            result[name] = Carrier(
+            result[name] = HaloTransport(
                 messages,
                 self.number(table.get("before", 0.0), f"{where}.before", zero=True),
                 self.number(table.get("after", 0.0), f"{where}.after", zero=True),

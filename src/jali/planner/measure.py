@@ -42,7 +42,7 @@ def measure(
     communicator: Communicator,
     name: str | None = None,
     device: Device | None = None,
-    carriers: Mapping[str, LibraryLevel] | None = None,
+    transports: Mapping[str, LibraryLevel] | None = None,
 ) -> str:
     """The text of a machine file, the same on all ranks; with what each of them computes, and what carries halos within a host, if that
     is given. Collective.
@@ -59,7 +59,7 @@ def measure(
         )
     inside: dict[str, Link] = {}
     between: dict[str, Link] = {}
-    for library, core in ranks.carriers:
+    for library, core in ranks.transports:
         if per_host > 1:
             inside[library] = _measure_pair(communicator, core, hosts[0][0], hosts[0][1])
         if len(hosts) > 1 and library != "shm":
@@ -74,7 +74,7 @@ def measure(
         copy,
         reduction,
         device,
-        dict(carriers or {}),
+        dict(transports or {}),
     )
     text = communicator.broadcast_bytes(text.encode(), 0).decode()
     Machine.from_table(tomllib.loads(text), "what was measured")  # it must be readable
@@ -128,8 +128,8 @@ def _measure_memory(communicator: Communicator) -> tuple[float, float]:
     copy = 2 * LONG / _best(lambda: np.copyto(out, a))
     communicator.barrier()
     reduction = 3 * LONG / _best(lambda: _core.reduce("fp32", "sum", out, [a, b]))
-    told = [np.frombuffer(t) for t in communicator.gather_bytes(np.array([copy, reduction]).tobytes())]
-    slowest = np.min(told, axis=0)
+    gathered = [np.frombuffer(t) for t in communicator.gather_bytes(np.array([copy, reduction]).tobytes())]
+    slowest = np.min(gathered, axis=0)
     return float(slowest[0]), float(slowest[1])
 
 
@@ -153,7 +153,7 @@ def _write(
     copy: float,
     reduction: float,
     device: Device | None,
-    carriers: dict[str, LibraryLevel],
+    transports: dict[str, LibraryLevel],
 ) -> str:
     wire = max((link.bandwidth for link in inside.values()), default=0.0) / GIGA
     both = max((link.duplex for link in inside.values()), default=0.0) / GIGA
@@ -192,7 +192,7 @@ def _write(
             lines += [f"gap = {link.gap / MICRO:.4g}", f"bandwidth = {link.bandwidth / GIGA:.4g} # GB/s"]
             lines += [f"duplex = {link.duplex / GIGA:.4g}"]
     if device is not None:
-        lines += [*_device_lines(device), *_carrier_lines(carriers, between)]
+        lines += [*_device_lines(device), *_transport_lines(transports, between)]
     return "\n".join(lines) + "\n"
 
 
@@ -204,13 +204,13 @@ def _device_lines(device: Device) -> list[str]:
     return [*lines, f"launch = {device.launch:.4g} # us"]
 
 
-def _carrier_lines(near: dict[str, LibraryLevel], between: dict[str, Link]) -> list[str]:
+def _transport_lines(near: dict[str, LibraryLevel], between: dict[str, Link]) -> list[str]:
     """Within a host as halos were measured, packing to unpacking; between hosts as messages of the first library there."""
     lines = []
-    for carrier, at in near.items():
-        lines += ["", f"[carrier.{carrier}.core]", f"latency = {at.latency:.4g} # us, of all halos of a rank"]
+    for transport, at in near.items():
+        lines += ["", f"[carrier.{transport}.core]", f"latency = {at.latency:.4g} # us, of all halos of a rank"]
         lines += [f"bandwidth = {at.bandwidth:.4g} # GB/s that a rank sends, packing and unpacking included"]
         for far in list(between.values())[:1]:
-            lines += [f"[carrier.{carrier}.node]", f"latency = {far.latency / MICRO:.4g}"]
+            lines += [f"[carrier.{transport}.node]", f"latency = {far.latency / MICRO:.4g}"]
             lines += [f"bandwidth = {far.bandwidth / GIGA:.4g}", f"duplex = {far.duplex / GIGA:.4g}"]
     return lines

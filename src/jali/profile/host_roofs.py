@@ -129,8 +129,8 @@ def copy_rate(
     function = getattr(library, name)
 
     def run(thread: int) -> None:
-        places = [ctypes.c_void_p(block.address + 1344 * k) for k, block in enumerate(blocks[thread])]
-        function(*places, ctypes.c_long(count))
+        positions = [ctypes.c_void_p(block.address + 1344 * k) for k, block in enumerate(blocks[thread])]
+        function(*positions, ctypes.c_long(count))
 
     return streams * size * threads / _median_seconds(run, threads, repeats)
 

@@ -56,10 +56,10 @@ class LoadMeter:
 
 def loads(readings: Sequence[bytes]) -> list[Load]:
     """The load of each host from the readings of all ranks; ranks may share a process. Hosts that do not tell are left out."""
-    told = [json.loads(text) for text in readings]
+    gathered = [json.loads(text) for text in readings]
     found = []
-    for host in dict.fromkeys(one["host"] for one in told):
-        here = [one for one in told if one["host"] == host and one["all"] is not None and one["seconds"] > 0]
+    for host in dict.fromkeys(one["host"] for one in gathered):
+        here = [one for one in gathered if one["host"] == host and one["all"] is not None and one["seconds"] > 0]
         if not here:
             continue
         own: dict[int, float] = {}

@@ -59,13 +59,13 @@ def _metadata(what: str, pid: int, tid: int, name: str, index: int) -> list[dict
 
 def _threads(spans: Sequence[Span]) -> dict[str, list[Span]]:
     """Tracks with their spans; what overlaps without lying inside goes to a further thread of the same name."""
-    tracks = sorted({span.track for span in spans}, key=_place)
+    tracks = sorted({span.track for span in spans}, key=_position)
     threads: dict[str, list[Span]] = {}
     for track in tracks:
         stacks: list[list[float]] = []  # ends of what is open on each thread of this track
-        placed: list[list[Span]] = []
+        occupied: list[list[Span]] = []
         for span in sorted((s for s in spans if s.track == track), key=lambda s: (s.begin, -s.end)):
-            for stack, thread in zip(stacks, placed, strict=True):
+            for stack, thread in zip(stacks, occupied, strict=True):
                 while stack and stack[-1] <= span.begin:
                     stack.pop()
                 if not stack or span.end <= stack[-1]:
@@ -74,13 +74,13 @@ def _threads(spans: Sequence[Span]) -> dict[str, list[Span]]:
                     break
             else:
                 stacks.append([span.end])
-                placed.append([span])
-        for k, thread in enumerate(placed):
+                occupied.append([span])
+        for k, thread in enumerate(occupied):
             threads[track if k == 0 else f"{track} {k + 1}"] = thread
     return threads
 
 
-def _place(track: str) -> tuple[int, str]:
+def _position(track: str) -> tuple[int, str]:
     return next((k for k, word in enumerate(_ORDER) if word in track), len(_ORDER)), track
 
 

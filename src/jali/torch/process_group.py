@@ -161,7 +161,7 @@ class ProcessGroup(dist.ProcessGroup):
     def abort(self) -> None:
         """Every call, those under way too, raises from now on; the other ranks are told."""
         self._fail(dist.DistBackendError(f"rank {self._rank} called abort()"))
-        self._stop(threads.PATIENCE)
+        self._stop(threads.TIMEOUT)
 
     def shutdown(self) -> None:
         """Ends the group when the calls under way have been made, or else fails them after some seconds."""

@@ -182,22 +182,22 @@ _ELEMENTS = {one: NAMES[str(one).removeprefix("torch.")] for one in COMBINED}
 def as_bytes(row: torch.Tensor, stream: int | None = None) -> Any:
     """The memory of a row: for the host an array of NumPy, for a device one of jali's views, of what is used on this stream."""
     if stream is not None:
-        return _placed(row, row.nbytes, "uint8", stream)
+        return _view_of_row(row, row.nbytes, "uint8", stream)
     return np.asarray(_Memory(row, _BYTES))
 
 
 def as_numbers(row: torch.Tensor, stream: int | None = None) -> Any:
     """The same with the type of its elements, for what is combined."""
     if stream is not None:
-        return _placed(row, row.numel(), _ELEMENTS[row.dtype], stream)
+        return _view_of_row(row, row.numel(), _ELEMENTS[row.dtype], stream)
     if row.dtype == torch.bfloat16:
         return as_bytes(row).view(_bfloat16())
     return np.asarray(_Memory(row, _DTYPES[row.dtype]))
 
 
-def _placed(row: torch.Tensor, count: int, element: str, stream: int) -> _core.PlacedArray:
+def _view_of_row(row: torch.Tensor, count: int, element: str, stream: int) -> _core.GpuArray:
     # Not by DLPack: that asks for streams and makes tensors, to put in order what is in order already.
-    return _core.PlacedArray(gpu_of(row.device.index), row.data_ptr(), (count,), element, stream, False, None)
+    return _core.GpuArray(gpu_of(row.device.index), row.data_ptr(), (count,), element, stream, False, None)
 
 
 @functools.cache

@@ -33,7 +33,7 @@ from jali.torch.work import DeviceWork, HostWork
 
 BETWEEN_CHECKS = 0.2  # seconds, at what streams have to do
 _MANY = 256  # calls on streams, after which one looks sooner
-PATIENCE = 4.0  # seconds in which a thread that was told to stop is expected to have stopped
+TIMEOUT = 4.0  # seconds in which a thread that was told to stop is expected to have stopped
 
 
 class GroupThread:
@@ -376,14 +376,14 @@ class MessageThread(GroupThread):
         super().__init__(*arguments)
 
     def set_up(self) -> None:
-        self._mail = self.world.sharing_memory()
-        self._sent = [0] * self._mail.size
+        self._channel = self.world.sharing_memory()
+        self._sent = [0] * self._channel.size
         self._come: list[
             tuple[int, int, int, int]
         ] = []  # rank and what its envelope says, of messages that nobody wanted yet
 
     def let_go(self) -> None:
-        self._mail = None  # type: ignore[assignment]
+        self._channel = None  # type: ignore[assignment]
         self._opened = {}
         for message in [*self._wanted, *self._under_way]:
             message.parts.clear()
@@ -400,8 +400,8 @@ class MessageThread(GroupThread):
 
     def work(self) -> None:
         try:
-            for peer in range(self._mail.size):
-                if peer != self._mail.rank:
+            for peer in range(self._channel.size):
+                if peer != self._channel.rank:
                     self._ask(peer)
             self._serve()
         except Exception as error:
@@ -435,7 +435,7 @@ class MessageThread(GroupThread):
                     self._under_way.append(message)
                     moved = True
             for message in list(self._under_way):
-                if all([self._mail.test(part) for part in message.parts]):
+                if all([self._channel.test(part) for part in message.parts]):
                     message.done()
                     self._under_way.remove(message)
                     message.work.finish()
@@ -449,18 +449,18 @@ class MessageThread(GroupThread):
         tag = 1 + self._sent[message.peer] % _BODIES
         self._sent[message.peer] += 1
         message.envelope = np.frombuffer(_ENVELOPE.pack(message.tag, message.data.nbytes, tag), np.uint8)
-        message.parts = [self._mail.send(message.envelope, message.peer, _OF_ENVELOPES)]
+        message.parts = [self._channel.send(message.envelope, message.peer, _OF_ENVELOPES)]
         if message.data.nbytes:
-            message.parts.append(self._mail.send(message.data, message.peer, tag))
+            message.parts.append(self._channel.send(message.data, message.peer, tag))
 
     def _ask(self, peer: int) -> None:
         into = np.empty(_ENVELOPE.size, np.uint8)
-        self._opened[peer] = (self._mail.receive(into, peer, _OF_ENVELOPES), into)
+        self._opened[peer] = (self._channel.receive(into, peer, _OF_ENVELOPES), into)
 
     def _read_envelopes(self) -> bool:
         moved = False
         for peer, (pending, into) in list(self._opened.items()):
-            if self._mail.test(pending):
+            if self._channel.test(pending):
                 self._come.append((peer, *_ENVELOPE.unpack(into)))
                 self._ask(peer)
                 moved = True
@@ -478,7 +478,7 @@ class MessageThread(GroupThread):
                 )
             message.work.source = peer
             if count:
-                message.parts = [self._mail.receive(message.data, peer, body)]
+                message.parts = [self._channel.receive(message.data, peer, body)]
             return True
         return False
 

@@ -22,7 +22,7 @@ def experiment(
     device_tile: Sequence[int] = (),
     device_tables: str | None = None,
     device_queues: str | None = None,
-    device_carrier: str | None = None,
+    device_transport: str | None = None,
     message_transport: str | None = None,
     prove_launches: bool | None = None,
 ) -> AbstractContextManager[object]:
@@ -34,7 +34,7 @@ def experiment(
     "transport", "bulk", "boundary", so that the cost of the rest is seen; results are wrong then. `device_tile`: extents of the tiles
     in which sites on GPUs are stored; for lattices that are made inside. `device_tables`: "codes" (where there are few) or "entries", how
     tables of neighbours are kept on GPUs; for kernels that are bound inside. `device_queues`: sizes of the queues of collectives between
-    GPUs, like "channels=32,slot_bytes=65536"; for communicators that are made inside. `device_carrier`: "remote-write", "copy-engine",
+    GPUs, like "channels=32,slot_bytes=65536"; for communicators that are made inside. `device_transport`: "remote-write", "copy-engine",
     "array-write", "nccl" or "rccl" (the vendor's library), or "gpu-aware-mpi". `message_transport`: one of these but "array-write", or
     "host-staged".
     `prove_launches`: launches with halos, collectives and starts of messages are proved to be in order before their first
@@ -47,7 +47,7 @@ def experiment(
         "device_tile": _listed(device_tile),
         "device_tables": device_tables,
         "device_queues": device_queues,
-        "device_carrier": device_carrier,
+        "device_transport": device_transport,
         "message_transport": message_transport,
         "prove_launches": prove_launches,
     }

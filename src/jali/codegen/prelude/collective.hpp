@@ -13,7 +13,7 @@ struct operand {
     int64_t offset;
     int32_t where, packet; // a buffer, or ~peer for a message and its number in an iteration
 };
-struct deed {
+struct queue_action {
     int32_t kind, peer, packet; // 0: announce, or wait for an arrival; 1: free, or wait for room
     int32_t ahead;              // for the message of the next iteration
 };
@@ -126,7 +126,7 @@ struct channel_state {
     const collective_arguments* a;
     const instruction* instructions;
     const operand* sources;
-    const deed *actions, *waits;
+    const queue_action *actions, *waits;
     const int32_t* per_iteration; // [rank][2]: sent, received
     const int64_t* numbers;       // [rank][2] at the beginning
     char* const* memories;        // [rank]
@@ -161,7 +161,7 @@ struct channel_state {
         const int64_t n = number(peer, o.packet, target ? 0 : 1);
         return {target ? slot(peer, int(a->rank), n) : slot(int(a->rank), peer, n), uint32_t(n + 1), true};
     }
-    JALI_MEMBER void act(const deed& d) const {
+    JALI_MEMBER void act(const queue_action& d) const {
         if (iteration + d.ahead >= a->iterations || gave_up()) return;
         const int64_t n = number(d.peer, d.packet, d.kind) + d.ahead * per_iteration[2 * d.peer];
         const int me = int(a->rank);
@@ -171,7 +171,7 @@ struct channel_state {
             signal_without_stores(freed(d.peer, me), n + 1);
         }
     }
-    JALI_MEMBER void wait_for(const deed& d) const {
+    JALI_MEMBER void wait_for(const queue_action& d) const {
         const int64_t n = number(d.peer, d.packet, d.kind == 0 ? 1 : 0);
         const int me = int(a->rank);
         if (d.kind == 0) {
@@ -225,24 +225,24 @@ JALI_INLINE void do_flagged_slice(const channel_state& s, const instruction& i, 
                 from[u] = s.locate(sources[k + u], begin, false);
                 if (!from[u].message) q[u] = load_packet(from[u].at, p, valid);
             }
-            const auto look = [&] {
+            const auto check = [&] {
                 bool there = true;
                 JALI_UNROLL
                 for (int u = 0; u < AT_ONCE; ++u)
-                    if (from[u].message) there &= look_flagged(from[u].at + 32 * p, from[u].flag, q[u]);
+                    if (from[u].message) there &= read_flagged(from[u].at + 32 * p, from[u].flag, q[u]);
                 return there;
             };
             const auto missing = [&](uint32_t& flag) {
                 const char* place = nullptr;
                 JALI_UNROLL
                 for (int u = 0; u < AT_ONCE; ++u) {
-                    if (!from[u].message || look_flagged(from[u].at + 32 * p, from[u].flag, q[u])) continue;
+                    if (!from[u].message || read_flagged(from[u].at + 32 * p, from[u].flag, q[u])) continue;
                     place = from[u].at;
                     flag = from[u].flag;
                 }
                 return place;
             };
-            if (!wait_for_flags(IN_COLLECTIVE, s.a->watch, look, missing)) {
+            if (!wait_for_flags(IN_COLLECTIVE, s.a->watch, check, missing)) {
                 s.gave_up() = true;
                 return;
             }
@@ -438,7 +438,7 @@ JALI_EARLY_KERNEL(collective, collective_arguments) {
         s.a = &a;
         s.instructions = (const instruction*)table;
         s.sources = (const operand*)(s.instructions + a.instructions);
-        s.actions = (const deed*)(s.sources + a.sources);
+        s.actions = (const queue_action*)(s.sources + a.sources);
         s.waits = s.actions + a.actions;
         s.per_iteration = (const int32_t*)(s.waits + a.waits);
         s.numbers = numbers;

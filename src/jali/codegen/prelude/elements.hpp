@@ -15,7 +15,7 @@ JALI_INLINE To bits_as(From from) {
 struct half_bits {
     unsigned short bits;
 };
-struct brain_bits {
+struct bfloat16_bits {
     unsigned short bits;
 };
 template <class R>
@@ -32,8 +32,8 @@ JALI_INLINE float widened(half_bits half) {
     const uint32_t special = (shifted + (224u << 23)) | (shifted > (31u << 23) ? 1u << 22 : 0u);
     return bits_as<float>((shifted < (1u << 23) ? small : shifted < (31u << 23) ? normal : special) | sign);
 }
-JALI_INLINE float widened(brain_bits brain) {
-    return bits_as<float>(uint32_t(brain.bits) << 16);
+JALI_INLINE float widened(bfloat16_bits narrowed) {
+    return bits_as<float>(uint32_t(narrowed.bits) << 16);
 }
 template <class T>
 JALI_INLINE T widened(T x) {
@@ -49,10 +49,10 @@ JALI_INLINE void narrow(float wide, half_bits& half) {
     const uint32_t value = magnitude < (113u << 23) ? small : magnitude < (143u << 23) ? normal : special;
     half.bits = (unsigned short)(value | ((bits >> 16) & 0x8000u));
 }
-JALI_INLINE void narrow(float wide, brain_bits& brain) {
+JALI_INLINE void narrow(float wide, bfloat16_bits& narrowed) {
     const uint32_t bits = bits_as<uint32_t>(wide);
     const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-    brain.bits = (unsigned short)((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16 | 0x40u) : rounded);
+    narrowed.bits = (unsigned short)((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16 | 0x40u) : rounded);
 }
 template <class T>
 JALI_INLINE void narrow(T wide, T& stored) {
@@ -169,8 +169,8 @@ JALI_INLINE complex_pair<R> divided(complex_pair<R> x, int by) {
 JALI_INLINE bool saturated(float wide, half_bits half) {
     return (bits_as<uint32_t>(wide) & 0x7fffffffu) < 0x7f800000u && (half.bits & 0x7fffu) == 0x7c00u;
 }
-JALI_INLINE bool saturated(float wide, brain_bits brain) {
-    return (bits_as<uint32_t>(wide) & 0x7fffffffu) < 0x7f800000u && (brain.bits & 0x7fffu) == 0x7f80u;
+JALI_INLINE bool saturated(float wide, bfloat16_bits narrowed) {
+    return (bits_as<uint32_t>(wide) & 0x7fffffffu) < 0x7f800000u && (narrowed.bits & 0x7fffu) == 0x7f80u;
 }
 template <class T>
 JALI_INLINE bool saturated(T, T) {

@@ -5,7 +5,7 @@
 // of a graph. A launch first offers arrays, then sends, then waits for what arrives, as far as it is told to.
 
 const int MESSAGES_OF_LAUNCH = 16;
-const int64_t OFFER = 1, TAKE = 2;             // steps
+const int64_t GRANT_CREDIT = 1, TAKE = 2;             // steps
 const int64_t AWAIT = 1, PUT = 2, ANNOUNCE = 4; // deeds
 
 struct message_in {
@@ -21,7 +21,7 @@ struct message_out {
     int64_t* arrived; // at the receiver
     int64_t* count;
     int64_t* done; // blocks that have put their part; zero before and after
-    int64_t deeds;
+    int64_t roles;
     int64_t unit; // bytes that may be moved at once
     int64_t first_block, blocks;
 };
@@ -64,7 +64,7 @@ JALI_INLINE void put_part(const message_out& message, int64_t first, int64_t ste
 }
 JALI_KERNEL(pass_messages, message_arguments) {
     const bool leads = block_in_grid() == 0;
-    if (leads && (a.steps & OFFER) != 0)
+    if (leads && (a.steps & GRANT_CREDIT) != 0)
         for (int64_t m = thread_in_block(); m < a.incoming; m += threads_in_block())
             signal(a.in[m].ready, *a.in[m].count + 1);
     // with fewer blocks than were dealt out, each takes several turns
@@ -74,15 +74,15 @@ JALI_KERNEL(pass_messages, message_arguments) {
         if (b < message.first_block) b += (message.first_block - b + blocks_in_grid() - 1) / blocks_in_grid() * blocks_in_grid();
         if (b >= message.first_block + message.blocks) continue;
         const int64_t number = *message.count + 1; // read before this block is counted, written after all are
-        if ((message.deeds & AWAIT) != 0 && !wait_in_block(message.ready, number, IN_PASS_MESSAGES, a.watch)) return;
+        if ((message.roles & AWAIT) != 0 && !wait_in_block(message.ready, number, IN_PASS_MESSAGES, a.watch)) return;
         int64_t mine = 0;
         for (; b < message.first_block + message.blocks; b += blocks_in_grid()) {
-            if ((message.deeds & PUT) != 0)
+            if ((message.roles & PUT) != 0)
                 put_part(message, (b - message.first_block) * threads_in_block() + thread_in_block(),
                          message.blocks * threads_in_block());
             ++mine;
         }
-        if ((message.deeds & ANNOUNCE) == 0 || !all_retired(message.done, message.blocks, mine)) continue;
+        if ((message.roles & ANNOUNCE) == 0 || !all_retired(message.done, message.blocks, mine)) continue;
         *message.count = number;
         signal(message.arrived, number);
     }

@@ -95,8 +95,8 @@ JALI_INLINE bool wait(const int64_t* word, int64_t epoch, int64_t step, int64_t*
     if (acquired(word) >= epoch) return true;
     bool told = false;
     // the host's memory is far away, so it is asked now and then only
-    for (uint32_t looks = 1; seen(word) < epoch; ++looks) {
-        if (looks % LOOKS_AT_HOST == 0) {
+    for (uint32_t checks = 1; seen(word) < epoch; ++checks) {
+        if (checks % HOST_CHECK_INTERVAL == 0) {
             told = true;
             if (given_up(word, epoch, step, watch)) return false;
         }
@@ -137,7 +137,7 @@ JALI_INLINE void store_flagged(char* to, const bytes16& what, uint32_t flag) {
 #endif
 }
 // A look at them: whether all four are there.
-JALI_INLINE bool look_flagged(const char* from, uint32_t flag, bytes16& what) {
+JALI_INLINE bool read_flagged(const char* from, uint32_t flag, bytes16& what) {
     flagged_words q;
 #if defined(__CUDACC_RTC__)
     uint32_t f0, f1, f2, f3;
@@ -158,11 +158,11 @@ JALI_INLINE bool look_flagged(const char* from, uint32_t flag, bytes16& what) {
     return there;
 }
 // One thread, until `look()` has found all flags, or the host has given up: then false. `missing(flag)` is where one of them is not.
-template <class Look, class Missing>
-JALI_INLINE bool wait_for_flags(int64_t step, int64_t* watch, Look look, Missing missing) {
+template <class Check, class Missing>
+JALI_INLINE bool wait_for_flags(int64_t step, int64_t* watch, Check check, Missing missing) {
     const char* told = nullptr;
-    for (uint32_t looks = 1; !look(); ++looks) {
-        if (looks % LOOKS_AT_HOST == 0) {
+    for (uint32_t checks = 1; !check(); ++checks) {
+        if (checks % HOST_CHECK_INTERVAL == 0) {
             uint32_t flag = 0;
             told = missing(flag);
             if (given_up(told, flag, step, watch)) return false;

@@ -114,7 +114,7 @@ struct small_float {
     static const int SHIFT = REAL_FRACTION - FRACTION, BIAS = (1 << (EXPONENT - 1)) - 1;
     static const lane_integer SPECIAL = ((lane_integer(1) << EXPONENT) - 1) << FRACTION;
     static const bool OF_HALF = EXPONENT == 5 && FRACTION == 10;
-    static const bool OF_BRAIN = EXPONENT == 8 && FRACTION == 7 && sizeof(JALI_REAL) == 4;
+    static const bool IS_BFLOAT16 = EXPONENT == 8 && FRACTION == 7 && sizeof(JALI_REAL) == 4;
     static JALI_MEMBER real largest() { // finite number of the arithmetic
         return real_of_bits(splat_integer((lane_integer(2 * REAL_BIAS + 1) << REAL_FRACTION) - 1));
     }
@@ -140,7 +140,7 @@ struct small_float {
 #if defined(JALI_ROUNDS_16)
     static JALI_MEMBER integer encode(real x, mask* lost) {
         if (OF_HALF) return from_instruction(half_of(x.value), x, lost);
-        if (OF_BRAIN) return from_instruction(brain_of(float(x.value)), x, lost);
+        if (IS_BFLOAT16) return from_instruction(bfloat16_of(float(x.value)), x, lost);
         return encode_by_integers(x, lost);
     }
     // What an instruction has made of x, with the NaNs of encode_by_integers.

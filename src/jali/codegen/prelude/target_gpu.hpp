@@ -74,7 +74,7 @@ static JALI_MEMBER float of_half(unsigned short h) {
     asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
     return x;
 }
-static JALI_MEMBER unsigned short brain_of(float x) {
+static JALI_MEMBER unsigned short bfloat16_of(float x) {
     unsigned short b;
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(b) : "f"(x));
     return b;
@@ -224,9 +224,9 @@ JALI_INLINE void pause(const int64_t* = nullptr, int64_t = 0) {}
 // Who waits asks the host, whose memory is far away, once in so many looks whether it has given up; where blocks take turns
 // a look is rare.
 #if defined(JALI_ONE_THREAD)
-const uint32_t LOOKS_AT_HOST = 16;
+const uint32_t HOST_CHECK_INTERVAL = 16;
 #else
-const uint32_t LOOKS_AT_HOST = 4096;
+const uint32_t HOST_CHECK_INTERVAL = 4096;
 #endif
 // All threads of a block meet, and know whether all of them say yes.
 JALI_INLINE bool meet_all(bool yes) {

@@ -25,7 +25,7 @@ from jali.files import shown
 
 from . import Outline
 
-PATIENCE = 60.0  # seconds without a step of who looks at a file
+TIMEOUT = 60.0  # seconds without a step of who looks at a file
 
 
 def found_in(path: str) -> list[dict[str, Any]]:
@@ -61,7 +61,7 @@ class _Process:
 
     def ask(self, path: str, wanted: dict[str, Any], out: NDArray[Any]) -> list[dict[str, Any]]:
         """Its answer; numbers go to `out`. Raises FileFormatError."""
-        common = {"path": os.path.abspath(path), "directory": os.getcwd(), "patience": PATIENCE}
+        common = {"path": os.path.abspath(path), "directory": os.getcwd(), "timeout": TIMEOUT}
         request = json.dumps({**common, **wanted}).encode() + b"\n"
         library = wanted.get("library", "HDF5")
         begins = [begin for begin, _ in wanted.get("part", ())]
@@ -157,7 +157,7 @@ def _take(stream: Any, block: list[list[int]], begins: list[int], out: NDArray[A
 def _ended(status: int | None) -> str:
     """What is wrong with a file that has ended the process."""
     if status == 1:
-        return f"it finds no end of what the file says of its datasets ({PATIENCE:g} s without a step)"
+        return f"it finds no end of what the file says of its datasets ({TIMEOUT:g} s without a step)"
     how = f"with status {status}"
     if status is not None and status < 0:
         with contextlib.suppress(ValueError):

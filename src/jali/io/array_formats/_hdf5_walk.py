@@ -43,15 +43,15 @@ def _say(message: dict[str, Any], numbers: Any = None) -> None:
 class _Steps:
     """Called at each step. After `patience` seconds without one the process ends, wherever the library is."""
 
-    def __init__(self, patience: float) -> None:
-        self._patience = patience
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
         self._next = 0.0
 
     def __call__(self, *_: Any) -> None:
         now = time.monotonic()
         if now >= self._next:
-            faulthandler.dump_traceback_later(self._patience, exit=True, file=sys.stderr)
-            self._next = now + self._patience / 4
+            faulthandler.dump_traceback_later(self._timeout, exit=True, file=sys.stderr)
+            self._next = now + self._timeout / 4
 
     def pause(self) -> None:
         """Until the next step the process waits for others."""
@@ -178,7 +178,7 @@ def _blocks(chunks: Sequence[int], part: Sequence[Sequence[int]], itemsize: int)
 
 
 def _answer(request: dict[str, Any]) -> None:
-    step = _Steps(request["patience"])
+    step = _Steps(request["timeout"])
     step()
     try:
         os.chdir(request["directory"])

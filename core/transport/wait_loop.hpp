@@ -1,4 +1,4 @@
-// How a rank waits: spin, then give the core away; listen for interrupts; lose patience in the end.
+// How a rank waits: spin, then give the core away; listen for interrupts; lose wait loop in the end.
 //
 // Shared by all transports, so that the watchdog and its message are the same everywhere. It does not know
 // what is waited for: the transport looks, and tells whether something moved.
@@ -29,24 +29,24 @@ std::string seconds_text(double seconds);
 // TransportError when `limit` seconds have passed since the start or the last `moved()`. Long before that it
 // says once on stderr what is waited for; the next wait of this thread that is mentioned is four times as
 // long, so that ranks whose work is uneven are not told so again and again.
-class Patience {
+class WaitLoop {
   public:
-    explicit Patience(double limit) : limit_(limit) {}
+    explicit WaitLoop(double limit) : limit_(limit) {}
 
     void moved() {
-        looks_ = 0;
+        checks_ = 0;
         started_ = false;
     }
 
     // `describe` says what is waited for: "rank 0 waited in the halo of U for ... (transport thread)".
     template <class Describe>
-    void look(Describe&& describe) {
-        if (++looks_ % 64 == 0) look_at_clock(std::forward<Describe>(describe));
+    void check(Describe&& describe) {
+        if (++checks_ % 64 == 0) check_clock(std::forward<Describe>(describe));
     }
 
     // For waits that slept meanwhile: the clock is read at once.
     template <class Describe>
-    void look_at_clock(Describe&& describe) {
+    void check_clock(Describe&& describe) {
         using namespace std::chrono;
         const auto now = steady_clock::now();
         if (!started_) {
@@ -73,7 +73,7 @@ class Patience {
     void warn(const std::string& description) const;
 
     double limit_;
-    unsigned looks_ = 0;
+    unsigned checks_ = 0;
     bool started_ = false;
     double waited_ = 0;
     std::chrono::steady_clock::time_point start_{}, hook_{};

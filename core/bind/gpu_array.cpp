@@ -1,4 +1,4 @@
-#include "bind/placed_array.hpp"
+#include "bind/gpu_array.hpp"
 #include "bind/errors.hpp"
 #include "collective/standard.hpp"
 
@@ -31,7 +31,7 @@ bool ArrayKind::operator==(const ArrayKind& other) const {
     return shape.is(other.shape) || shape.equal(other.shape);
 }
 
-PlacedArray PlacedArray::like(const std::shared_ptr<const ArrayKind>& kind, const char* label) {
+GpuArray GpuArray::like(const std::shared_ptr<const ArrayKind>& kind, const char* label) {
     const auto memory = [&] {
         nb::gil_scoped_release released; // where there is no more, the device is waited for
         return std::make_shared<GpuMemory>(kind->gpu->allocate(kind->nbytes, label));
@@ -40,9 +40,9 @@ PlacedArray PlacedArray::like(const std::shared_ptr<const ArrayKind>& kind, cons
     return {kind, address, memory, reinterpret_cast<std::uintptr_t>(kind->gpu->stream())};
 }
 
-void let_owners_go_on(std::span<const PlacedArray* const> arrays) {
-    const PlacedArray* last = nullptr; // arrays of one call are mostly on one stream
-    for (const PlacedArray* array : arrays) {
+void let_owners_go_on(std::span<const GpuArray* const> arrays) {
+    const GpuArray* last = nullptr; // arrays of one call are mostly on one stream
+    for (const GpuArray* array : arrays) {
         if (array == nullptr || !array->owner.is_valid()) continue;
         Gpu& gpu = *array->kind->gpu;
         void* stream = reinterpret_cast<void*>(array->owner_stream);
@@ -69,21 +69,21 @@ std::optional<void*> stream_of(nb::handle given) {
     return reinterpret_cast<void*>(number);
 }
 
-const PlacedArray* placed_array(nb::handle object) {
-    static PyTypeObject* const base = reinterpret_cast<PyTypeObject*>(nb::type<PlacedArray>().ptr());
+const GpuArray* gpu_array_of(nb::handle object) {
+    static PyTypeObject* const base = reinterpret_cast<PyTypeObject*>(nb::type<GpuArray>().ptr());
     if (!PyType_IsSubtype(Py_TYPE(object.ptr()), base) || !nb::inst_ready(object)) return nullptr;
-    return nb::inst_ptr<PlacedArray>(object);
+    return nb::inst_ptr<GpuArray>(object);
 }
 
 } // namespace jali
 
 using namespace jali;
 
-void bind_placed_array(nb::module_& m) {
-    nb::class_<PlacedArray>(m, "PlacedArray", "A C-contiguous array somewhere on a device.")
+void bind_gpu_array(nb::module_& m) {
+    nb::class_<GpuArray>(m, "GpuArray", "A C-contiguous array somewhere on a device.")
         .def(
             "__init__",
-            [](PlacedArray* self, nb::object gpu, std::shared_ptr<GpuMemory> memory, nb::tuple shape,
+            [](GpuArray* self, nb::object gpu, std::shared_ptr<GpuMemory> memory, nb::tuple shape,
                const std::string& element) {
                 auto kind = std::make_shared<ArrayKind>(std::move(gpu), std::move(shape), element);
                 if (kind->nbytes > memory->size()) {
@@ -96,44 +96,44 @@ void bind_placed_array(nb::module_& m) {
                 }
                 const GpuAddress address = memory->address();
                 const auto stream = reinterpret_cast<std::uintptr_t>(kind->gpu->stream());
-                new (self) PlacedArray{std::move(kind), address, std::move(memory), stream};
+                new (self) GpuArray{std::move(kind), address, std::move(memory), stream};
             },
             "gpu"_a, "memory"_a, "shape"_a, "element"_a, "The beginning of a block of jali's memory.")
         .def(
             "__init__",
-            [](PlacedArray* self, nb::object gpu, GpuAddress address, nb::tuple shape,
+            [](GpuArray* self, nb::object gpu, GpuAddress address, nb::tuple shape,
                const std::string& element, std::uintptr_t owner_stream, bool read_only, nb::object owner) {
                 auto kind = std::make_shared<ArrayKind>(std::move(gpu), std::move(shape), element);
                 new (self)
-                    PlacedArray{std::move(kind), address, nullptr, owner_stream, read_only, std::move(owner)};
+                    GpuArray{std::move(kind), address, nullptr, owner_stream, read_only, std::move(owner)};
             },
             "gpu"_a, "address"_a, "shape"_a, "element"_a, "owner_stream"_a, "read_only"_a, "owner"_a.none(),
             "Where the array `owner` of another library lies, which goes on to use it on that stream. None: "
             "whoever makes this keeps that array.")
         .def_prop_ro(
-            "gpu", [](const PlacedArray& self) { return self.kind->gpu_object; },
+            "gpu", [](const GpuArray& self) { return self.kind->gpu_object; },
             nb::for_getter(nb::sig("def gpu(self) -> Gpu")))
-        .def_prop_ro("address", [](const PlacedArray& self) { return self.address; })
-        .def_prop_ro("memory", [](const PlacedArray& self) { return self.memory; })
-        .def_prop_ro("shape", [](const PlacedArray& self) { return self.kind->shape; })
+        .def_prop_ro("address", [](const GpuArray& self) { return self.address; })
+        .def_prop_ro("memory", [](const GpuArray& self) { return self.memory; })
+        .def_prop_ro("shape", [](const GpuArray& self) { return self.kind->shape; })
         .def_prop_ro(
-            "element", [](const PlacedArray& self) { return self.kind->element; },
+            "element", [](const GpuArray& self) { return self.kind->element; },
             nb::for_getter(nb::sig("def element(self) -> str")))
-        .def_prop_ro("size", [](const PlacedArray& self) { return self.kind->size; })
-        .def_prop_ro("nbytes", [](const PlacedArray& self) { return self.kind->nbytes; })
-        .def_prop_ro("ndim", [](const PlacedArray& self) { return self.kind->shape.size(); })
+        .def_prop_ro("size", [](const GpuArray& self) { return self.kind->size; })
+        .def_prop_ro("nbytes", [](const GpuArray& self) { return self.kind->nbytes; })
+        .def_prop_ro("ndim", [](const GpuArray& self) { return self.kind->shape.size(); })
         .def_prop_ro("owner",
-                     [](const PlacedArray& self) {
+                     [](const GpuArray& self) {
                          return self.owner.is_valid() ? self.owner : nb::object(nb::none());
                      })
-        .def_ro("read_only", &PlacedArray::read_only)
-        .def_ro("owner_stream", &PlacedArray::owner_stream,
+        .def_ro("read_only", &GpuArray::read_only)
+        .def_ro("owner_stream", &GpuArray::owner_stream,
                 "Handle of the stream on which the owner goes on.");
     m.def(
         "let_owners_go_on",
         [](nb::handle arrays) {
-            std::vector<const PlacedArray*> all;
-            for (nb::handle array : arrays) all.push_back(placed_array(array));
+            std::vector<const GpuArray*> all;
+            for (nb::handle array : arrays) all.push_back(gpu_array_of(array));
             let_owners_go_on(all);
         },
         "arrays"_a,

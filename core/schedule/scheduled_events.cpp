@@ -1,4 +1,4 @@
-#include "schedule/scheduled_moments.hpp"
+#include "schedule/scheduled_events.hpp"
 #include "schedule/graph.hpp"
 
 #include <string>
@@ -8,8 +8,8 @@ namespace jali {
 
 namespace {
 
-Stretch place_of(const Region& region, std::span<const Stretch> places) {
-    const Stretch& buffer = places[region.buffer];
+Stretch location_of(const Region& region, std::span<const Stretch> locations) {
+    const Stretch& buffer = locations[region.buffer];
     return {buffer.space, buffer.begin + region.offset, buffer.begin + region.offset + region.bytes};
 }
 
@@ -38,21 +38,21 @@ void for_runs(const CopySpec& copy, Run run) {
 
 class Writer {
   public:
-    // `step_of`: what steps move and combine is told, too, and which step each moment is of.
-    Writer(const Schedule& schedule, int rank, std::span<const Stretch> places, std::vector<int>* step_of,
+    // `step_of`: what steps move and combine is told, too, and which step each event is of.
+    Writer(const Schedule& schedule, int rank, std::span<const Stretch> locations, std::vector<int>* step_of,
            bool reproducible)
-        : schedule_(schedule), places_(places), graph_(schedule), step_of_(step_of),
+        : schedule_(schedule), locations_(locations), graph_(schedule), step_of_(step_of),
           reproducible_(reproducible) {
-        moments_.rank = rank;
-        moments_.filled = step_of != nullptr;
-        moments_.moments.reserve(2 * static_cast<std::size_t>(graph_.size()) + 2);
-        moment(-1, "", "start", 0, {});
-        for (std::size_t b = 0; b < places.size(); ++b) // others say where theirs end
+        ordered_events_.rank = rank;
+        ordered_events_.filled = step_of != nullptr;
+        ordered_events_.events.reserve(2 * static_cast<std::size_t>(graph_.size()) + 2);
+        event(-1, "", "start", 0, {});
+        for (std::size_t b = 0; b < locations.size(); ++b) // others say where theirs end
             if (schedule.buffers()[b].rank < 0)
-                moments_.memory.push_back({places[b], true, schedule.buffers()[b].name});
+                ordered_events_.memory.push_back({locations[b], true, schedule.buffers()[b].name});
     }
 
-    RankMoments run(int runs) {
+    RankEvents run(int runs) {
         std::vector<std::int32_t> before{0}; // all of the run before
         for (int run = 0; run < runs; ++run) {
             std::vector<std::int32_t> all;
@@ -62,31 +62,31 @@ class Writer {
                 all.push_back(end);
                 for (const int follower : graph_.followers(part)) needs[follower].push_back(end);
             }
-            before = {moment(-1, "", "end", run, all.empty() ? before : std::move(all))};
+            before = {event(-1, "", "end", run, all.empty() ? before : std::move(all))};
         }
-        return std::move(moments_);
+        return std::move(ordered_events_);
     }
 
   private:
     // Names are for schedules alone: plans name steps.
-    int moment(int step, std::string_view what, std::string_view name, int run,
+    int event(int step, std::string_view what, std::string_view name, int run,
                std::vector<std::int32_t> after) {
-        Moment& m = moments_.moments.emplace_back();
+        OrderedEvent& m = ordered_events_.events.emplace_back();
         if (step_of_ != nullptr) {
             step_of_->push_back(step);
         } else {
             m.name.append(what).append(name).append(" (run " + std::to_string(run + 1) + ")");
         }
         m.after = std::move(after);
-        return static_cast<int>(moments_.moments.size()) - 1;
+        return static_cast<int>(ordered_events_.events.size()) - 1;
     }
-    Moment& at(int number) { return moments_.moments[number]; }
+    OrderedEvent& at(int number) { return ordered_events_.events[number]; }
     void touch(std::vector<std::int32_t>& footprints, std::vector<Stretch> all) {
-        footprints.push_back(static_cast<std::int32_t>(moments_.footprints.size()));
-        moments_.footprints.push_back(std::move(all));
+        footprints.push_back(static_cast<std::int32_t>(ordered_events_.footprints.size()));
+        ordered_events_.footprints.push_back(std::move(all));
     }
     void touch(std::vector<std::int32_t>& footprints, const Region& region) {
-        if (region.bytes > 0) touch(footprints, {place_of(region, places_)});
+        if (region.bytes > 0) touch(footprints, {location_of(region, locations_)});
     }
 
     // The moment that followers of a part follow.
@@ -95,7 +95,7 @@ class Writer {
         const Step& step = schedule_.steps()[port.step];
         const std::string& part_name = step.parts[port.part].name;
         const int number =
-            moment(port.step, step.name, part_name.empty() ? "" : "/" + part_name, run, std::move(after));
+            event(port.step, step.name, part_name.empty() ? "" : "/" + part_name, run, std::move(after));
         if (const auto* a = std::get_if<Kernel>(&step.action)) {
             for (const Region& r : a->reads[port.part]) touch(at(number).reads, r);
             for (const Region& w : a->writes[port.part]) touch(at(number).writes, w);
@@ -121,22 +121,22 @@ class Writer {
     }
 
     void add_contents(int number, const Step& step) {
-        Moment& m = at(number);
+        OrderedEvent& m = at(number);
         std::vector<Stretch> reads, writes;
         if (const auto* a = std::get_if<Copy>(&step.action)) {
             for (const CopySpec& spec : a->specs)
                 for_runs(spec, [&](const Region& to, const Region& from) {
-                    m.moves.push_back({place_of(to, places_), place_of(from, places_)});
+                    m.moves.push_back({location_of(to, locations_), location_of(from, locations_)});
                     reads.push_back(m.moves.back().from);
                     writes.push_back(m.moves.back().to);
                 });
         } else if (const auto* a = std::get_if<Reduce>(&step.action)) {
             const std::int32_t which = number_of(
-                moments_.operations, {a->how.type, a->how.operation, reproducible_, a->how.user.get()});
+                ordered_events_.operations, {a->how.type, a->how.operation, reproducible_, a->how.user.get()});
             for (const ReduceSpec& spec : a->specs) {
                 if (spec.into.bytes == 0) continue;
-                Combination c{place_of(spec.into, places_), {}, which, a->how.divide_by};
-                for (const Region& from : spec.from) c.from.push_back(place_of(from, places_));
+                Combination c{location_of(spec.into, locations_), {}, which, a->how.divide_by};
+                for (const Region& from : spec.from) c.from.push_back(location_of(from, locations_));
                 reads.insert(reads.end(), c.from.begin(), c.from.end());
                 writes.push_back(c.to);
                 m.combinations.push_back(std::move(c));
@@ -151,16 +151,16 @@ class Writer {
         const auto [sends, signals, peer, tag, library] = *envelope_of(step);
         if (signals) {
             if (sends)
-                at(number).signals.push_back(word_of(moments_.rank, peer, tag, run));
+                at(number).signals.push_back(word_of(ordered_events_.rank, peer, tag, run));
             else
-                at(number).waits.push_back(word_of(peer, moments_.rank, tag, run));
+                at(number).waits.push_back(word_of(peer, ordered_events_.rank, tag, run));
             return number;
         }
         const Region where = region_of_message(step);
-        const int closed = moment(step_number, "end of ", step.name, run, {number});
-        moments_.passages.push_back({sends, peer, channel(library), tag, sends ? number : closed, number,
+        const int closed = event(step_number, "end of ", step.name, run, {number});
+        ordered_events_.passages.push_back({sends, peer, channel(library), tag, sends ? number : closed, number,
                                      closed, static_cast<std::int64_t>(where.bytes),
-                                     place_of(where, places_)});
+                                     location_of(where, locations_)});
         return closed;
     }
 
@@ -172,29 +172,29 @@ class Writer {
     }
 
     const Schedule& schedule_;
-    std::span<const Stretch> places_;
+    std::span<const Stretch> locations_;
     Graph graph_;
     std::vector<int>* step_of_;
     bool reproducible_;
-    RankMoments moments_;
+    RankEvents ordered_events_;
 };
 
 } // namespace
 
-RankMoments moments_of(const Schedule& schedule, int rank, std::span<const Stretch> places, int runs) {
+RankEvents events_of(const Schedule& schedule, int rank, std::span<const Stretch> locations, int runs) {
     schedule.check();
-    if (places.size() != schedule.buffers().size())
-        throw ScheduleError(std::to_string(places.size()) + " places for " +
+    if (locations.size() != schedule.buffers().size())
+        throw ScheduleError(std::to_string(locations.size()) + " places for " +
                             std::to_string(schedule.buffers().size()) + " buffers");
-    return Writer(schedule, rank, places, nullptr, false).run(runs);
+    return Writer(schedule, rank, locations, nullptr, false).run(runs);
 }
 
-RankMoments moments_with_contents(const Schedule& schedule, int rank, std::span<const Stretch> places,
+RankEvents events_with_contents(const Schedule& schedule, int rank, std::span<const Stretch> locations,
                                   bool reproducible, std::vector<int>& step_of) {
-    return Writer(schedule, rank, places, &step_of, reproducible).run(1);
+    return Writer(schedule, rank, locations, &step_of, reproducible).run(1);
 }
 
-std::vector<std::byte> told_moments(const std::function<RankMoments()>& make) {
+std::vector<std::byte> reported_events(const std::function<RankEvents()>& make) {
     std::vector<std::byte> bytes;
     bool made = true;
     try {
@@ -208,23 +208,23 @@ std::vector<std::byte> told_moments(const std::function<RankMoments()>& make) {
     return bytes;
 }
 
-void prove_told(const std::map<int, std::vector<std::byte>>& by_rank) {
-    std::vector<RankMoments> all;
+void prove_reported(const std::map<int, std::vector<std::byte>>& by_rank) {
+    std::vector<RankEvents> all;
     for (const auto& [rank, bytes] : by_rank) {
-        const auto told = std::span(bytes).first(bytes.size() - 1);
+        const auto reported = std::span(bytes).first(bytes.size() - 1);
         if (bytes.back() == std::byte{false})
             throw ScheduleError("rank " + std::to_string(rank) + ": " +
-                                std::string(reinterpret_cast<const char*>(told.data()), told.size()));
-        all.push_back(RankMoments::from_bytes(told));
+                                std::string(reinterpret_cast<const char*>(reported.data()), reported.size()));
+        all.push_back(RankEvents::from_bytes(reported));
     }
     prove(all);
 }
 
-void prove_together(Communicator& communicator, const std::function<RankMoments()>& make) {
+void prove_together(Communicator& communicator, const std::function<RankEvents()>& make) {
     std::map<int, std::vector<std::byte>> by_rank;
-    for (auto& told : communicator.all_gather(told_moments(make), "checking what ranks do"))
-        by_rank.emplace(static_cast<int>(by_rank.size()), std::move(told));
-    prove_told(by_rank);
+    for (auto& reported : communicator.all_gather(reported_events(make), "checking what ranks do"))
+        by_rank.emplace(static_cast<int>(by_rank.size()), std::move(reported));
+    prove_reported(by_rank);
 }
 
 } // namespace jali

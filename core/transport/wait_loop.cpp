@@ -1,4 +1,4 @@
-#include "transport/patience.hpp"
+#include "transport/wait_loop.hpp"
 #include "settings/settings.hpp"
 #include "transport/communicator.hpp"
 
@@ -59,10 +59,10 @@ std::string Communicator::why_not_from_devices(const std::string&) {
            "' are copied by the host; it takes ranks of an MPI library that reaches into devices (-n)";
 }
 
-void Communicator::end_belongings() noexcept {
-    for (auto& [name, belonging] : belongings)
-        if (belonging) belonging->end();
-    belongings.clear();
+void Communicator::end_resources() noexcept {
+    for (auto& [name, resource] : resources)
+        if (resource) resource->end();
+    resources.clear();
 }
 
 double watchdog_seconds() {
@@ -80,12 +80,12 @@ std::string seconds_text(double seconds) {
     return text;
 }
 
-double& Patience::until_warning() {
+double& WaitLoop::until_warning() {
     static thread_local double seconds = warning_seconds();
     return seconds;
 }
 
-void Patience::warn(const std::string& description) const {
+void WaitLoop::warn(const std::string& description) const {
     double& next = until_warning();
     if (!std::isfinite(limit_)) return; // nobody minds
     std::fprintf(
@@ -95,7 +95,7 @@ void Patience::warn(const std::string& description) const {
     next = 4 * std::max(next, waited_);
 }
 
-void Patience::lose(const std::string& description) const {
+void WaitLoop::lose(const std::string& description) const {
     throw TransportError(
         description + ": nothing has moved for " + seconds_text(limit_) +
         ", so a rank hangs or waits for something else (JALI_WATCHDOG=SECONDS changes this limit)");

@@ -31,14 +31,14 @@ struct HaloCounters {
     }
 };
 
-class PlacedLayout : public Layout {
+class LocalLayout : public Layout {
   public:
     // With a device blocks are single sites, stored in groups of `device_group`; `tile` is in blocks.
-    PlacedLayout(Partition partition, int rank, int wanted_lanes, Extents tile = {},
+    LocalLayout(Partition partition, int rank, int wanted_lanes, Extents tile = {},
                  std::shared_ptr<Gpu> gpu = nullptr, int block_bits = 0);
 
     // Of C-ordered arrays.
-    PlacedLayout(Partition partition, int rank, std::shared_ptr<Gpu> gpu);
+    LocalLayout(Partition partition, int rank, std::shared_ptr<Gpu> gpu);
 
     static constexpr int device_group = 32;                  // GROUP of the kernels' prelude
     const std::shared_ptr<Gpu>& gpu() const { return gpu_; } // null: the host
@@ -58,7 +58,7 @@ class PlacedLayout : public Layout {
     // The blocks of a slab that are sent.
     GpuAddress on_device(const Slab& slab);
     // [block]: the block of another layout of this box that has the same site; null where all are the same.
-    GpuAddress places_in(const std::shared_ptr<PlacedLayout>& other);
+    GpuAddress positions_in(const std::shared_ptr<LocalLayout>& other);
 
     HaloCounters counters; // of all fields of this layout
 
@@ -80,7 +80,7 @@ class PlacedLayout : public Layout {
     const std::shared_ptr<HaloPad>& pad(const std::shared_ptr<Communicator>& communicator);
     // Other numbers, on all ranks alike, when memory that messages come to has moved: ghosts, which make room
     // for more slabs, or buffers.
-    std::vector<std::size_t> places() const {
+    std::vector<std::size_t> positions() const {
         std::vector<std::size_t> all{slabs().size()};
         for (HaloChannel channel : {HaloChannel::stored_slots, HaloChannel::copied_slots})
             all.push_back(pad_ ? pad_->slot_bytes(channel) : 0);
@@ -100,7 +100,7 @@ class PlacedLayout : public Layout {
 
     std::map<const void*, std::vector<std::uint32_t>> differences_; // of tables, in order
     std::map<std::pair<const void*, int>, GpuMemory> codes_;
-    std::map<std::weak_ptr<PlacedLayout>, GpuMemory, std::owner_less<>> places_in_; // by layout
+    std::map<std::weak_ptr<LocalLayout>, GpuMemory, std::owner_less<>> positions_in_; // by layout
     std::map<const void*, GpuMemory> lists_; // by what they are copies of, which this layout keeps
     std::unique_ptr<GpuStream> bulk_stream_;
     std::shared_ptr<HaloPad> pad_;

@@ -1,7 +1,7 @@
-#include "transport/carried.hpp"
+#include "transport/custom_transport.hpp"
 #include "transport/message_collectives.hpp"
-#include "transport/patience.hpp"
-#include "transport/roll_call.hpp"
+#include "transport/wait_loop.hpp"
+#include "transport/failure_detector.hpp"
 #include "transport/split.hpp"
 
 #include <algorithm>
@@ -20,8 +20,8 @@ namespace jali {
 
 namespace {
 
-constexpr int looks_per_notice = 16;
-constexpr auto between_looks = std::chrono::milliseconds(5);
+constexpr int checks_per_notice = 16;
+constexpr auto between_checks = std::chrono::milliseconds(5);
 constexpr double grace_seconds = 1; // for what a rank sent before it left; notices may overtake it
 
 // Tags are those of a context, of which each communicator has one for messages and one for its collectives.
@@ -30,8 +30,8 @@ constexpr std::uint64_t tag_of(std::uint64_t context, int tag) {
 }
 constexpr std::uint64_t notices_context = 0, first_context = 1;
 
-struct CarriedRequest final : Request {
-    CarriedRequest(std::unique_ptr<Request> inner, std::size_t bytes, int peer, int tag, bool sending,
+struct CustomRequest final : Request {
+    CustomRequest(std::unique_ptr<Request> inner, std::size_t bytes, int peer, int tag, bool sending,
                    bool may_be_shorter)
         : inner(std::move(inner)), bytes(bytes), peer(peer), tag(tag), sending(sending),
           may_be_shorter(may_be_shorter) {}
@@ -42,26 +42,26 @@ struct CarriedRequest final : Request {
 };
 
 // What ranks tell each other outside of their messages. Each says one thing at most, so a receive from every
-// other rank is posted once. One for a communicator and all that are split from it, whose carrier they share.
+// other rank is posted once. One for a communicator and all that are split from it, whose transport they share.
 class Notices {
   public:
-    explicit Notices(std::shared_ptr<Carrier> carrier)
-        : carrier_(std::move(carrier)), incoming_(carrier_->size()), receives_(carrier_->size()),
-          left_at_(carrier_->size()) {
-        for (int from = 0; from < carrier_->size(); ++from)
-            if (from != carrier_->rank())
+    explicit Notices(std::shared_ptr<CustomTransport> custom_transport)
+        : custom_transport_(std::move(custom_transport)), incoming_(custom_transport_->size()), receives_(custom_transport_->size()),
+          left_at_(custom_transport_->size()) {
+        for (int from = 0; from < custom_transport_->size(); ++from)
+            if (from != custom_transport_->rank())
                 receives_[from] =
-                    carrier_->receive(&incoming_[from], sizeof(Notice), from, tag_of(notices_context, 0));
+                    custom_transport_->receive(&incoming_[from], sizeof(Notice), from, tag_of(notices_context, 0));
     }
 
-    Carrier& carrier() { return *carrier_; }
+    CustomTransport& custom_transport() { return *custom_transport_; }
     std::uint64_t next_context = first_context; // this rank has no larger one
 
     // What ranks have said is heard before it is believed that one has died: it may be why that one has gone.
     void read() {
         std::optional<RankFailure> death; // the first
         std::exception_ptr error;
-        for (int from = 0; from < carrier_->size(); ++from) {
+        for (int from = 0; from < custom_transport_->size(); ++from) {
             if (!receives_[from] || !arrived(from, death, error)) continue;
             receives_[from].reset();
             const Notice& notice = incoming_[from];
@@ -73,7 +73,7 @@ class Notices {
         }
         if (failed_rank_ >= 0) return;
         if (death)
-            tell(Notice::failed, death->what(), death->rank);
+            send_notice(Notice::failed, death->what(), death->rank);
         else if (error)
             std::rethrow_exception(error);
     }
@@ -83,8 +83,8 @@ class Notices {
     // Called by whoever waits, again and again: a look may take a lock that others hold.
     void check() {
         const auto now = std::chrono::steady_clock::now();
-        if (now - last_look_ >= between_looks) {
-            last_look_ = now;
+        if (now - last_check_ >= between_checks) {
+            last_check_ = now;
             read();
         }
         throw_if_failed();
@@ -95,38 +95,38 @@ class Notices {
     }
 
     // `about` is this rank, or one that cannot speak any more.
-    void tell(std::int64_t kind, const std::string& text, int about) noexcept {
+    void send_notice(std::int64_t kind, const std::string& text, int about) noexcept {
         if (std::exchange(spoken_, true) || failed_rank_ >= 0) return;
-        told_.kind = kind;
-        told_.rank = about;
-        std::strncpy(told_.text, text.c_str(), sizeof told_.text - 1);
+        notice_.kind = kind;
+        notice_.rank = about;
+        std::strncpy(notice_.text, text.c_str(), sizeof notice_.text - 1);
         try {
             std::vector<std::unique_ptr<Request>> sends;
-            for (int k = 1; k < carrier_->size(); ++k)
-                sends.push_back(carrier_->send(&told_, sizeof told_,
-                                               (carrier_->rank() + k) % carrier_->size(),
+            for (int k = 1; k < custom_transport_->size(); ++k)
+                sends.push_back(custom_transport_->send(&notice_, sizeof notice_,
+                                               (custom_transport_->rank() + k) % custom_transport_->size(),
                                                tag_of(notices_context, 0)));
             // Who does not listen any more is not waited for long.
             const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(2);
             for (auto& send : sends)
-                while (!carrier_->test(*send) && std::chrono::steady_clock::now() < limit)
+                while (!custom_transport_->test(*send) && std::chrono::steady_clock::now() < limit)
                     std::this_thread::sleep_for(std::chrono::microseconds(50));
-        } catch (...) { // the carrier itself has failed: others notice by their own waits
+        } catch (...) { // the transport itself has failed: others notice by their own waits
         }
         if (kind == Notice::failed) failed_rank_ = about, cause_ = text;
     }
-    void fail(const std::string& cause) noexcept { tell(Notice::failed, cause, carrier_->rank()); }
-    void leave() noexcept { tell(Notice::left, "", carrier_->rank()); }
+    void fail(const std::string& cause) noexcept { send_notice(Notice::failed, cause, custom_transport_->rank()); }
+    void leave() noexcept { send_notice(Notice::left, "", custom_transport_->rank()); }
 
     void await_others() {
-        Patience patience(std::numeric_limits<double>::infinity()); // the others may have hours of work left
+        WaitLoop wait_loop(std::numeric_limits<double>::infinity()); // the others may have hours of work left
         for (;;) {
             read();
             bool all = true;
             for (const auto& receive : receives_) all = all && !receive;
             if (all || failed_rank_ >= 0) return;
             std::this_thread::sleep_for(std::chrono::microseconds(200));
-            patience.look_at_clock([] { return std::string(); });
+            wait_loop.check_clock([] { return std::string(); });
         }
     }
 
@@ -139,7 +139,7 @@ class Notices {
 
     bool arrived(int from, std::optional<RankFailure>& death, std::exception_ptr& error) {
         try {
-            return carrier_->test(*receives_[from]).has_value();
+            return custom_transport_->test(*receives_[from]).has_value();
         } catch (const RankFailure& failure) {
             if (!death) death = failure;
             if (failure.rank == from) receives_[from].reset(); // it says nothing any more
@@ -150,23 +150,23 @@ class Notices {
         }
     }
 
-    std::shared_ptr<Carrier> carrier_;
+    std::shared_ptr<CustomTransport> custom_transport_;
     std::vector<Notice> incoming_; // by rank
     std::vector<std::unique_ptr<Request>> receives_;
     std::vector<std::optional<std::chrono::steady_clock::time_point>> left_at_;
-    Notice told_;
-    std::chrono::steady_clock::time_point last_look_{};
+    Notice notice_;
+    std::chrono::steady_clock::time_point last_check_{};
     bool spoken_ = false;
     int failed_rank_ = -1;
     std::string cause_;
 };
 
-class CarriedCommunicator final : public Communicator {
+class CustomCommunicator final : public Communicator {
   public:
-    CarriedCommunicator(std::shared_ptr<Notices> notices, std::vector<int> members, int rank,
+    CustomCommunicator(std::shared_ptr<Notices> notices, std::vector<int> members, int rank,
                         int ranks_of_process = 1)
         : notices_(std::move(notices)), members_(std::move(members)), rank_(rank),
-          ranks_of_process_(ranks_of_process), name_(notices_->carrier().name()),
+          ranks_of_process_(ranks_of_process), name_(notices_->custom_transport().name()),
           context_(notices_->next_context), watchdog_(watchdog_seconds()) {
         notices_->next_context += 2;
     }
@@ -176,8 +176,8 @@ class CarriedCommunicator final : public Communicator {
     const char* transport() const override { return name_.c_str(); }
     int outermost(int rank) const override { return members_[rank]; }
     int ranks_of_process() const override { return ranks_of_process_; }
-    bool takes_threads() const override { return false; } // they share a carrier
-    bool can_share_memory() const override { return notices_->carrier().of_processes(); }
+    bool takes_threads() const override { return false; } // they share a transport
+    bool can_share_memory() const override { return notices_->custom_transport().of_processes(); }
     int largest_tag() const override { return max_tag; }
 
     std::shared_ptr<Communicator> split(int color, int key) override {
@@ -196,46 +196,46 @@ class CarriedCommunicator final : public Communicator {
         }
         std::vector<int> members;
         for (const int member : parts.members) members.push_back(members_[member]);
-        return std::make_shared<CarriedCommunicator>(notices_, std::move(members), parts.rank,
+        return std::make_shared<CustomCommunicator>(notices_, std::move(members), parts.rank,
                                                      std::max(most, ranks_of_process_));
     }
 
     std::unique_ptr<Request> send(const void* data, std::size_t bytes, int to, int tag) override {
-        admit(to, tag);
+        check_envelope(to, tag);
         return start_send(data, bytes, to, context_, tag);
     }
     std::unique_ptr<Request> receive(void* data, std::size_t bytes, int from, int tag) override {
-        admit(from, tag);
+        check_envelope(from, tag);
         return start_receive(data, bytes, from, context_, tag, false);
     }
     std::unique_ptr<Request> receive_up_to(void* data, std::size_t most, int from, int tag) override {
-        admit(from, tag);
+        check_envelope(from, tag);
         return start_receive(data, most, from, context_, tag, true);
     }
 
     bool test(Request& request) override {
-        if (look(static_cast<CarriedRequest&>(request))) return true;
-        if (++tests_ % looks_per_notice == 0) notices_->check();
+        if (check(static_cast<CustomRequest&>(request))) return true;
+        if (++tests_ % checks_per_notice == 0) notices_->check();
         return false;
     }
 
     void wait(std::span<std::unique_ptr<Request>> requests, const std::string& what) override {
-        Patience patience(watchdog_);
+        WaitLoop wait_loop(watchdog_);
         for (unsigned round = 0;; ++round) {
-            const CarriedRequest* open = nullptr; // one that we wait for
+            const CustomRequest* open = nullptr; // one that we wait for
             bool moved = false;
             for (auto& request : requests) {
                 if (!request) continue;
-                auto& waited = static_cast<CarriedRequest&>(*request);
+                auto& waited = static_cast<CustomRequest&>(*request);
                 const bool was_open = waited.inner != nullptr;
-                if (look(waited))
+                if (check(waited))
                     moved |= was_open;
                 else if (open == nullptr || notices_->left(members_[waited.peer]))
                     open = &waited;
             }
             if (open == nullptr) return;
             if (moved) {
-                patience.moved();
+                wait_loop.moved();
                 round = 0;
             }
             const auto waiting = [&] {
@@ -243,9 +243,9 @@ class CarriedCommunicator final : public Communicator {
                        std::to_string(open->peer) + ", tag " + std::to_string(open->tag) + ", " +
                        std::to_string(open->bytes) + " bytes)";
             };
-            if (round % looks_per_notice == looks_per_notice - 1) {
+            if (round % checks_per_notice == checks_per_notice - 1) {
                 notices_->check();
-                if (has_left(open->peer, patience.waited()))
+                if (has_left(open->peer, wait_loop.waited()))
                     throw RankFailure(outermost(open->peer), "its program ended while rank " +
                                                                  std::to_string(rank_) + " waited for " +
                                                                  waiting());
@@ -254,7 +254,7 @@ class CarriedCommunicator final : public Communicator {
                 return "rank " + std::to_string(rank_) + " waited for " + waiting() + " (transport " + name_ +
                        ")";
             };
-            rest(0, round) ? patience.look_at_clock(described) : patience.look(described);
+            rest(0, round) ? wait_loop.check_clock(described) : wait_loop.check(described);
         }
     }
 
@@ -290,8 +290,8 @@ class CarriedCommunicator final : public Communicator {
     void await_others_leaving() override { notices_->await_others(); }
 
   private:
-    struct Collectives final : Mail {
-        explicit Collectives(CarriedCommunicator& owner) : Mail(owner), owner(owner) {}
+    struct Collectives final : ControlChannel {
+        explicit Collectives(CustomCommunicator& owner) : ControlChannel(owner), owner(owner) {}
         std::unique_ptr<Request> send(std::span<const std::byte> data, int to) override {
             return owner.start_send(data.data(), data.size(), to, owner.context_ + 1, 0);
         }
@@ -299,27 +299,27 @@ class CarriedCommunicator final : public Communicator {
             return owner.start_receive(data.data(), data.size(), from, owner.context_ + 1, 0, may_be_shorter);
         }
 
-        CarriedCommunicator& owner;
+        CustomCommunicator& owner;
     };
 
     std::unique_ptr<Request> start_send(const void* data, std::size_t bytes, int to, std::uint64_t context,
                                         int tag) {
-        return std::make_unique<CarriedRequest>(
-            notices_->carrier().send(data, bytes, members_[to], tag_of(context, tag)), bytes, to, tag, true,
+        return std::make_unique<CustomRequest>(
+            notices_->custom_transport().send(data, bytes, members_[to], tag_of(context, tag)), bytes, to, tag, true,
             false);
     }
     std::unique_ptr<Request> start_receive(void* data, std::size_t bytes, int from, std::uint64_t context,
                                            int tag, bool may_be_shorter) {
-        return std::make_unique<CarriedRequest>(
-            notices_->carrier().receive(data, bytes, members_[from], tag_of(context, tag)), bytes, from, tag,
+        return std::make_unique<CustomRequest>(
+            notices_->custom_transport().receive(data, bytes, members_[from], tag_of(context, tag)), bytes, from, tag,
             false, may_be_shorter);
     }
 
-    bool look(CarriedRequest& request) {
+    bool check(CustomRequest& request) {
         if (!request.inner) return true;
         std::optional<std::size_t> bytes;
         try {
-            bytes = notices_->carrier().test(*request.inner);
+            bytes = notices_->custom_transport().test(*request.inner);
         } catch (...) { // the rank that has gone, or one that went before it, may have said why
             notices_->read();
             notices_->throw_if_failed();
@@ -332,13 +332,13 @@ class CarriedCommunicator final : public Communicator {
         return true;
     }
 
-    void admit(int peer, int tag) const {
+    void check_envelope(int peer, int tag) const {
         check_message(peer, tag);
         notices_->throw_if_failed();
     }
 
     std::shared_ptr<Notices> notices_;
-    std::vector<int> members_; // ranks of the carrier
+    std::vector<int> members_; // ranks of the transport
     int rank_;
     int ranks_of_process_;
     std::string name_;
@@ -350,14 +350,14 @@ class CarriedCommunicator final : public Communicator {
 
 } // namespace
 
-std::shared_ptr<Communicator> make_carried_communicator(std::shared_ptr<Carrier> carrier) {
-    const int rank = carrier->rank(), size = carrier->size();
+std::shared_ptr<Communicator> make_custom_communicator(std::shared_ptr<CustomTransport> custom_transport) {
+    const int rank = custom_transport->rank(), size = custom_transport->size();
     if (size < 1 || rank < 0 || rank >= size)
-        throw std::invalid_argument("transport '" + carrier->name() + "' says that this is rank " +
+        throw std::invalid_argument("transport '" + custom_transport->name() + "' says that this is rank " +
                                     std::to_string(rank) + " of " + std::to_string(size));
     std::vector<int> members;
     for (int r = 0; r < size; ++r) members.push_back(r);
-    return std::make_shared<CarriedCommunicator>(std::make_shared<Notices>(std::move(carrier)),
+    return std::make_shared<CustomCommunicator>(std::make_shared<Notices>(std::move(custom_transport)),
                                                  std::move(members), rank);
 }
 

@@ -1,6 +1,6 @@
 // A communicator over anything that carries bytes between two ranks.
 //
-// A Carrier is the least that a transport has to do: send, receive, look. All else that a Communicator is
+// A Transport is the least that a transport has to do: send, receive, look. All else that a Communicator is
 // (groups that split, collectives, failures and departures that everybody hears of, waits that end) is made
 // of such messages here, so that a new transport is one small file. Threads, MPI and shared memory do more
 // themselves, because their means are faster.
@@ -16,9 +16,9 @@
 
 namespace jali {
 
-class Carrier {
+class CustomTransport {
   public:
-    virtual ~Carrier() = default;
+    virtual ~CustomTransport() = default;
 
     virtual std::string name() const = 0; // in errors, and as Communicator::transport()
     virtual int rank() const = 0;
@@ -35,8 +35,8 @@ class Carrier {
     virtual std::optional<std::size_t> test(Request& request) = 0;
 };
 
-// Not collective. The carrier and its ranks are this communicator's own from now on. `threads` are used by
+// Not collective. The transport and its ranks are this communicator's own from now on. `threads` are used by
 // one thread at a time, as with every communicator.
-std::shared_ptr<Communicator> make_carried_communicator(std::shared_ptr<Carrier> carrier);
+std::shared_ptr<Communicator> make_custom_communicator(std::shared_ptr<CustomTransport> custom_transport);
 
 } // namespace jali

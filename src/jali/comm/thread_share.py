@@ -14,17 +14,17 @@ from jali.comm.launcher_environment import find_launcher_environment
 
 
 @dataclass(frozen=True)
-class Share:
+class ThreadShare:
     """Threads, and the place."""
 
     threads: int
     rank_on_host: int
 
 
-_of_world: Share | None = None  # threads as cores allow, whatever JALI_THREADS says
+_of_world: ThreadShare | None = None  # threads as cores allow, whatever JALI_THREADS says
 
 
-def share_of_process() -> Share:
+def thread_share_of_process() -> ThreadShare:
     """That in MPI's world; before it is settled, all threads and the place that the launcher says."""
     if _of_world is not None:
         return _reported(_of_world)
@@ -32,10 +32,10 @@ def share_of_process() -> Share:
     local_rank = (
         under_launcher.rank_on_host if under_launcher is not None and under_launcher.size > 1 else None
     )
-    return Share(_core.default_threads(1), local_rank or 0)
+    return ThreadShare(_core.default_threads(1), local_rank or 0)
 
 
-def share_among(core: _core.Communicator, world: Any, is_world: bool) -> Share:
+def thread_share_among(core: _core.Communicator, world: Any, is_world: bool) -> ThreadShare:
     """That of this rank among the ranks of a communicator over MPI; `world` is mpi4py's. Collective.
 
     Threads are JALI_THREADS, else each core it may use divided by the ranks that may use it: counting cores one by one
@@ -62,17 +62,17 @@ def share_among(core: _core.Communicator, world: Any, is_world: bool) -> Share:
     if known is None or len({(host, said) for host, _, said in others if said is not None}) < core.size:
         known = hosts[: core.rank].count(hosts[core.rank])
     if _of_world and not is_world and core.size < world.size:
-        return _reported(Share(_of_world.threads, known))
+        return _reported(ThreadShare(_of_world.threads, known))
     neighbours = [set(theirs) for host, theirs, _ in others if host == _core.host_identity()]
-    share = sum(
+    thread_share = sum(
         (Fraction(1, sum(one in theirs for theirs in neighbours)) for one in cores), start=Fraction(0)
     )
-    found = Share(max(1, min(int(share), _core.usable_cores())), known)
+    found = ThreadShare(max(1, min(int(thread_share), _core.usable_cores())), known)
     if is_world:
         _of_world = found
     return _reported(found)
 
 
-def _reported(share: Share) -> Share:
+def _reported(thread_share: ThreadShare) -> ThreadShare:
     """With the threads that JALI_THREADS says."""
-    return Share(settings.current().threads or share.threads, share.rank_on_host)
+    return ThreadShare(settings.current().threads or thread_share.threads, thread_share.rank_on_host)

@@ -1,4 +1,4 @@
-#include "schedule/moments.hpp"
+#include "schedule/ordered_events.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -19,7 +19,7 @@ void members(Archive& archive, Value& v) {
     archive(v.how, v.divide_by, v.terms);
 }
 template <class Archive>
-void members(Archive& archive, Moment& m) {
+void members(Archive& archive, OrderedEvent& m) {
     archive(m.name, m.launch, m.waiting, m.after, m.reads, m.writes, m.words, m.waits, m.signals, m.expects,
             m.holds, m.results, m.moves, m.combinations);
 }
@@ -28,8 +28,8 @@ void members(Archive& archive, MemoryExtent& m) {
     archive(m.where, m.part, m.name);
 }
 template <class Archive>
-void members(Archive& archive, RankMoments& r) {
-    archive(r.rank, r.moments, r.footprints, r.sites, r.words, r.passages, r.operations, r.values, r.said,
+void members(Archive& archive, RankEvents& r) {
+    archive(r.rank, r.events, r.footprints, r.sites, r.words, r.passages, r.operations, r.values, r.said,
             r.launches, r.filled, r.memory);
 }
 
@@ -60,7 +60,7 @@ class Archive {
             out.insert(out.end(), begin, begin + bytes);
             return;
         }
-        if (bytes > from_.size()) throw ScheduleError("the moments of a rank came incomplete");
+        if (bytes > from_.size()) throw ScheduleError("the events of a rank came incomplete");
         std::memcpy(data, from_.data(), bytes);
         from_ = from_.subspan(bytes);
     }
@@ -69,7 +69,7 @@ class Archive {
         if constexpr (is_list<T>) {
             std::uint64_t count = value.size();
             raw(&count, sizeof count);
-            if (reads_ && count > from_.size()) throw ScheduleError("the moments of a rank came incomplete");
+            if (reads_ && count > from_.size()) throw ScheduleError("the events of a rank came incomplete");
             value.resize(count);
             if constexpr (std::is_trivially_copyable_v<typename T::value_type>) {
                 raw(value.data(), count * sizeof(typename T::value_type));
@@ -99,17 +99,17 @@ std::int32_t number_of(std::vector<CombiningOperation>& known, const CombiningOp
     return static_cast<std::int32_t>(std::find(known.begin(), known.end(), operation) - known.begin());
 }
 
-std::vector<std::byte> RankMoments::to_bytes() const {
+std::vector<std::byte> RankEvents::to_bytes() const {
     Archive archive;
-    archive(const_cast<RankMoments&>(*this)); // only read
+    archive(const_cast<RankEvents&>(*this)); // only read
     return std::move(archive.out);
 }
 
-RankMoments RankMoments::from_bytes(std::span<const std::byte> bytes) {
-    RankMoments moments;
+RankEvents RankEvents::from_bytes(std::span<const std::byte> bytes) {
+    RankEvents events;
     Archive archive(bytes);
-    archive(moments);
-    return moments;
+    archive(events);
+    return events;
 }
 
 } // namespace jali

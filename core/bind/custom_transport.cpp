@@ -1,5 +1,5 @@
-// Transports written in Python: a Carrier whose messages an object of Python moves (jali.comm.Transport).
-#include "transport/carried.hpp"
+// Transports written in Python: a Transport whose messages an object of Python moves (jali.comm.Transport).
+#include "transport/custom_transport.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -50,13 +50,13 @@ struct PythonRequest final : Request {
     }
 };
 
-class PythonCarrier final : public Carrier {
+class PythonTransport final : public CustomTransport {
   public:
-    explicit PythonCarrier(nb::object transport)
+    explicit PythonTransport(nb::object transport)
         : transport_(std::move(transport)), name_(nb::cast<std::string>(transport_.attr("name"))),
           rank_(nb::cast<int>(transport_.attr("rank"))), size_(nb::cast<int>(transport_.attr("size"))),
           of_processes_(nb::cast<bool>(transport_.attr("of_processes"))) {}
-    ~PythonCarrier() override {
+    ~PythonTransport() override {
         if (!Py_IsInitialized()) {
             transport_.release();
             return;
@@ -128,11 +128,11 @@ class PythonCarrier final : public Carrier {
 
 } // namespace
 
-void bind_carried(nb::module_& m) {
+void bind_custom_transport(nb::module_& m) {
     m.def(
-        "make_carried_communicator",
+        "make_custom_communicator",
         [](nb::object transport) {
-            return make_carried_communicator(std::make_shared<PythonCarrier>(std::move(transport)));
+            return make_custom_communicator(std::make_shared<PythonTransport>(std::move(transport)));
         },
         "transport"_a, "Of a jali.comm.Transport, whose messages it takes for itself.");
 }

@@ -1,4 +1,4 @@
-#include "transport/roll_call.hpp"
+#include "transport/failure_detector.hpp"
 
 #include <cstring>
 #include <fstream>
@@ -45,11 +45,11 @@ ProcessToken ProcessToken::of_this_process() {
     return token;
 }
 
-RollCall::~RollCall() {
+FailureDetector::~FailureDetector() {
     for (const pollfd& process : processes_) close(process.fd);
 }
 
-void RollCall::enlist(int rank, const ProcessToken& process) {
+void FailureDetector::enlist(int rank, const ProcessToken& process) {
     static const ProcessToken mine = ProcessToken::of_this_process();
     if (process.started == 0 || std::strcmp(process.boot, mine.boot) != 0 ||
         std::strcmp(process.numbering, mine.numbering) != 0)
@@ -64,7 +64,7 @@ void RollCall::enlist(int rank, const ProcessToken& process) {
     listed_.push_back({rank, 0});
 }
 
-void RollCall::forget(int rank) {
+void FailureDetector::forget(int rank) {
     for (std::size_t k = 0; k < listed_.size(); ++k) {
         if (listed_[k].rank != rank) continue;
         close(processes_[k].fd);
@@ -74,7 +74,7 @@ void RollCall::forget(int rank) {
     }
 }
 
-std::vector<RollCall::Missing> RollCall::call() {
+std::vector<FailureDetector::Missing> FailureDetector::call() {
     std::vector<Missing> missing;
     const auto now = std::chrono::steady_clock::now();
     if (processes_.empty() || now - last_ < between_calls) return missing;

@@ -1,4 +1,4 @@
-// Arrays in device memory as the bindings see them: src/jali/comm/device_arrays.py derives from PlacedArray.
+// Arrays in device memory as the bindings see them: src/jali/comm/device_arrays.py derives from GpuArray.
 #pragma once
 
 #include "device/gpu.hpp"
@@ -31,7 +31,7 @@ struct ArrayKind {
 };
 
 // A C-contiguous array somewhere on a device, valid as long as whoever owns the memory.
-struct PlacedArray {
+struct GpuArray {
     std::shared_ptr<const ArrayKind> kind;
     GpuAddress address = 0;
     std::shared_ptr<GpuMemory> memory; // null: it is somebody else's
@@ -41,16 +41,16 @@ struct PlacedArray {
     nanobind::object owner; // the array of another library; not valid: it is jali's
 
     // A new array in memory of jali's; `label` says in reports what it is.
-    static PlacedArray like(const std::shared_ptr<const ArrayKind>& kind, const char* label);
+    static GpuArray like(const std::shared_ptr<const ArrayKind>& kind, const char* label);
 };
 
 // Whoever owns these arrays (null is none) goes on with them when jali's work so far is done.
-void let_owners_go_on(std::span<const PlacedArray* const> arrays);
+void let_owners_go_on(std::span<const GpuArray* const> arrays);
 
 // A stream as users name it; none: jali's own. Raises ParameterError for what is no stream.
 std::optional<void*> stream_of(nanobind::handle given);
 
 // The array in a Python object; null if it is none.
-const PlacedArray* placed_array(nanobind::handle object);
+const GpuArray* gpu_array_of(nanobind::handle object);
 
 } // namespace jali

@@ -1,4 +1,4 @@
-#include "halo/placed_layout.hpp"
+#include "halo/local_layout.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -14,42 +14,42 @@ constexpr std::size_t most_codes = 4096; // whose differences fit a first-level 
 // A multiprocessor works on a tile at a time, so those next in the last direction follow at once.
 BlockOrder order_on(const std::shared_ptr<Gpu>& gpu, Extents tile) {
     if (!gpu) return {std::move(tile)};
-    return {std::move(tile), gpu->multiprocessors(), PlacedLayout::device_group};
+    return {std::move(tile), gpu->multiprocessors(), LocalLayout::device_group};
 }
 
 } // namespace
 
-PlacedLayout::PlacedLayout(Partition partition, int rank, int wanted_lanes, Extents tile,
+LocalLayout::LocalLayout(Partition partition, int rank, int wanted_lanes, Extents tile,
                            std::shared_ptr<Gpu> gpu, int block_bits)
     : Layout(Geometry(std::move(partition), rank), gpu ? 1 : wanted_lanes, order_on(gpu, std::move(tile)),
              block_bits),
       gpu_(std::move(gpu)) {
 }
 
-PlacedLayout::PlacedLayout(Partition partition, int rank, std::shared_ptr<Gpu> gpu)
+LocalLayout::LocalLayout(Partition partition, int rank, std::shared_ptr<Gpu> gpu)
     : Layout(Geometry(std::move(partition), rank), 1, {{}, 0, gpu ? device_group : 1, true}),
       gpu_(std::move(gpu)) {
 }
 
-void* PlacedLayout::bulk_stream() {
+void* LocalLayout::bulk_stream() {
     if (!bulk_stream_) bulk_stream_ = std::make_unique<GpuStream>(gpu_);
     return bulk_stream_->handle();
 }
 
-const std::string& PlacedLayout::why_not(WhyNot ask, Communicator& communicator) {
+const std::string& LocalLayout::why_not(WhyNot ask, Communicator& communicator) {
     const auto found = why_not_.find(ask);
     if (found != why_not_.end()) return found->second;
     return why_not_[ask] = ask(gpu_, communicator);
 }
 
-const std::shared_ptr<HaloPad>& PlacedLayout::pad(const std::shared_ptr<Communicator>& communicator) {
+const std::shared_ptr<HaloPad>& LocalLayout::pad(const std::shared_ptr<Communicator>& communicator) {
     if (!pad_)
         pad_ = std::make_shared<HaloPad>(gpu_, communicator,
                                          [this](std::int64_t slab) { return slabs()[slab].box.from; });
     return pad_;
 }
 
-const std::vector<std::vector<std::int64_t>>& PlacedLayout::first_ghosts(Communicator& communicator) {
+const std::vector<std::vector<std::int64_t>>& LocalLayout::first_ghosts(Communicator& communicator) {
     const std::size_t wanted = 2 * slabs().size(); // the same on all ranks
     if (!first_ghosts_.empty() && first_ghosts_[0].size() == wanted) return first_ghosts_;
     std::vector<std::int64_t> mine;
@@ -63,7 +63,7 @@ const std::vector<std::vector<std::int64_t>>& PlacedLayout::first_ghosts(Communi
     return first_ghosts_;
 }
 
-const PlacedLayout::OnDevice& PlacedLayout::on_device() {
+const LocalLayout::OnDevice& LocalLayout::on_device() {
     if (!on_device_) {
         auto upload = [&](const auto& array) {
             return gpu_->upload(array.data(), array.size() * sizeof array[0], "site tables");
@@ -80,7 +80,7 @@ const PlacedLayout::OnDevice& PlacedLayout::on_device() {
     return *on_device_;
 }
 
-std::byte* PlacedLayout::space(Memory& memory, std::size_t bytes, const char* label) {
+std::byte* LocalLayout::space(Memory& memory, std::size_t bytes, const char* label) {
     if (memory.size() < bytes) {
         memory.release();
         memory = Arena::host().allocate(bytes, label);
@@ -88,14 +88,14 @@ std::byte* PlacedLayout::space(Memory& memory, std::size_t bytes, const char* la
     return memory.data();
 }
 
-GpuAddress PlacedLayout::kept_on_device(const void* data, std::size_t bytes, const char* label) {
+GpuAddress LocalLayout::kept_on_device(const void* data, std::size_t bytes, const char* label) {
     if (bytes == 0) return 0;
     GpuMemory& memory = lists_[data];
     if (memory.size() == 0) memory = gpu_->upload(data, bytes, label);
     return memory.address();
 }
 
-const std::vector<std::uint32_t>& PlacedLayout::differences(const NeighbourTable& table) {
+const std::vector<std::uint32_t>& LocalLayout::differences(const NeighbourTable& table) {
     auto [found, fresh] = differences_.try_emplace(&table);
     auto& all = found->second;
     if (!fresh) return all;
@@ -107,17 +107,17 @@ const std::vector<std::uint32_t>& PlacedLayout::differences(const NeighbourTable
     return all;
 }
 
-int PlacedLayout::code_bits(const NeighbourTable& table) {
+int LocalLayout::code_bits(const NeighbourTable& table) {
     const std::size_t count = differences(table).size();
     return count <= 256 ? 8 : count <= most_codes ? 16 : 32;
 }
 
-GpuAddress PlacedLayout::differences_on_device(const NeighbourTable& table) {
+GpuAddress LocalLayout::differences_on_device(const NeighbourTable& table) {
     const auto& all = differences(table);
     return kept_on_device(all.data(), all.size() * sizeof all[0], "neighbour tables");
 }
 
-GpuAddress PlacedLayout::on_device(const NeighbourTable& table, int bits) {
+GpuAddress LocalLayout::on_device(const NeighbourTable& table, int bits) {
     const auto& entries = table.entries;
     if (bits < 32 && !entries.empty()) {
         GpuMemory& memory = codes_[{&table, bits}];
@@ -136,15 +136,15 @@ GpuAddress PlacedLayout::on_device(const NeighbourTable& table, int bits) {
     return kept_on_device(entries.data(), entries.size() * sizeof entries[0], "neighbour tables");
 }
 
-GpuAddress PlacedLayout::on_device(const Slab& slab) {
+GpuAddress LocalLayout::on_device(const Slab& slab) {
     const auto& blocks = *slab.send_blocks;
     return kept_on_device(blocks.data(), blocks.size() * sizeof blocks[0], "site lists");
 }
 
-GpuAddress PlacedLayout::places_in(const std::shared_ptr<PlacedLayout>& other) {
+GpuAddress LocalLayout::positions_in(const std::shared_ptr<LocalLayout>& other) {
     if (other.get() == this) return 0;
-    if (const auto known = places_in_.find(other); known != places_in_.end()) return known->second.address();
-    std::erase_if(places_in_, [](const auto& kept) { return kept.first.expired(); });
+    if (const auto known = positions_in_.find(other); known != positions_in_.end()) return known->second.address();
+    std::erase_if(positions_in_, [](const auto& kept) { return kept.first.expired(); });
     GpuMemory memory;
     if (box_index() != other->box_index()) {
         std::vector<std::int32_t> theirs(static_cast<std::size_t>(nblocks())), list(theirs.size());
@@ -153,7 +153,7 @@ GpuAddress PlacedLayout::places_in(const std::shared_ptr<PlacedLayout>& other) {
         for (std::int64_t block = 0; block < nblocks(); ++block) list[block] = theirs[box_index()[block]];
         memory = gpu_->upload(list.data(), list.size() * sizeof list[0], "site tables");
     }
-    return places_in_.emplace(other, std::move(memory)).first->second.address();
+    return positions_in_.emplace(other, std::move(memory)).first->second.address();
 }
 
 } // namespace jali

@@ -24,12 +24,12 @@ struct ProcessToken {
     static ProcessToken of_this_process();
 };
 
-class RollCall {
+class FailureDetector {
   public:
-    RollCall() = default;
-    ~RollCall();
-    RollCall(const RollCall&) = delete;
-    RollCall& operator=(const RollCall&) = delete;
+    FailureDetector() = default;
+    ~FailureDetector();
+    FailureDetector(const FailureDetector&) = delete;
+    FailureDetector& operator=(const FailureDetector&) = delete;
 
     void enlist(int rank, const ProcessToken& process);
     void forget(int rank);

@@ -1,11 +1,11 @@
 // What several ranks do on their streams and hosts, and the proof that it is in order.
 //
 // A moment is something that happens at once as far as order goes: a launch or a part of it, a copy, a
-// message's transfer, a wait of the host. It follows moments of its own rank, waits for words that others
-// write, and touches stretches of memory. `prove` takes the moments of all ranks and throws unless all of
+// message's transfer, a wait of the host. It follows events of its own rank, waits for words that others
+// write, and touches stretches of memory. `prove` takes the events of all ranks and throws unless all of
 // them can happen, nothing is touched where there is no memory, whatever touches the same memory is ordered
 // where one of the two writes, and every stretch that somebody expects to hold certain sites, or a
-// combination of what others held, does so. It knows nothing of lattices or devices: whoever makes moments
+// combination of what others held, does so. It knows nothing of lattices or devices: whoever makes events
 // says what they touch, of what was really done (call_decoder) or of schedules that hosts run as they are
 // (scheduled_moments).
 #pragma once
@@ -35,7 +35,7 @@ struct SignalWord {
     std::uint64_t space = 0, address = 0;
     std::int64_t value = 0;
     bool exactly = false;
-    std::int32_t writer = -1; // of RankMoments::words: the rank that alone may set it; -1: any
+    std::int32_t writer = -1; // of RankEvents::words: the rank that alone may set it; -1: any
 };
 
 // `where` holds the sites sites[list][first...] of what `label` names, each in `site_bytes` bytes. Without a
@@ -56,7 +56,7 @@ struct Move { // of as many bytes
 struct Combination {
     Stretch to;
     std::vector<Stretch> from;
-    std::int32_t how = 0, divide_by = 1; // a number of RankMoments::operations
+    std::int32_t how = 0, divide_by = 1; // a number of RankEvents::operations
 };
 struct CombiningOperation {
     DataType type;
@@ -98,21 +98,21 @@ struct MemoryExtent {
 struct Said {
     std::uint64_t about = 0;
     std::int64_t value = 0;
-    std::int32_t moment = 0;
+    std::int32_t event = 0;
 };
 
 // A launch holds places of a device for its blocks. `resident`: how many find a place at a time if nothing
 // else runs; 0: not known. `ahead`: how many may wait though others of the launch have not begun.
-struct LaunchPlaces {
+struct LaunchOccupancy {
     std::uint64_t device = 0;
     std::int64_t blocks = 0, resident = 0, ahead = 0;
 };
 
-struct Moment {
+struct OrderedEvent {
     std::string name;
-    std::int32_t launch = -1;                // of RankMoments::launches
+    std::int32_t launch = -1;                // of RankEvents::launches
     std::int64_t waiting = 0;                // blocks that wait here; 0: all of the launch
-    std::vector<std::int32_t> after;         // earlier moments of this rank
+    std::vector<std::int32_t> after;         // earlier events of this rank
     std::vector<std::int32_t> reads, writes; // numbers of footprints
     std::vector<std::int32_t> words;         // likewise: touched in any order
     std::vector<SignalWord> waits, signals;  // before and after all else in it
@@ -128,15 +128,15 @@ struct Moment {
 struct Passage {
     bool sends = false;
     std::int32_t peer = 0, channel = 0, tag = 0;
-    std::int32_t moment = 0, opened = 0, closed = 0;
+    std::int32_t event = 0, opened = 0, closed = 0;
     std::int64_t bytes = 0;
     Stretch where;
 };
 
-// The moments of one rank, in an order in which it began them.
-struct RankMoments {
+// The events of one rank, in an order in which it began them.
+struct RankEvents {
     std::int32_t rank = 0;
-    std::vector<Moment> moments;
+    std::vector<OrderedEvent> events;
     std::vector<std::vector<Stretch>> footprints; // each in order
     std::vector<std::vector<std::int64_t>> sites; // lists that holdings name
     std::vector<SignalWord> words;                // what words of this rank hold at the beginning
@@ -144,27 +144,27 @@ struct RankMoments {
     std::vector<CombiningOperation> operations;
     std::vector<Value> values;
     std::vector<Said> said;
-    std::vector<LaunchPlaces> launches;
+    std::vector<LaunchOccupancy> launches;
     std::uint8_t filled = 0;          // whether all that moves was held, or moved there, before
     std::vector<MemoryExtent> memory; // what this rank touches and has
 
     std::vector<std::byte> to_bytes() const;
-    static RankMoments from_bytes(std::span<const std::byte> bytes); // throws ScheduleError
+    static RankEvents from_bytes(std::span<const std::byte> bytes); // throws ScheduleError
 };
 
 // How errors of a proof name things.
 class ProofWords {
   public:
     virtual ~ProofWords() = default;
-    virtual std::string moment(const RankMoments& of, int moment) const; // "'copy (run 1)' of rank 0"
-    virtual std::string place(const Stretch& where) const;               // "64 bytes at 1024"
+    virtual std::string event(const RankEvents& of, int event) const; // "'copy (run 1)' of rank 0"
+    virtual std::string location(const Stretch& where) const;               // "64 bytes at 1024"
     // Byte `number` of what the n-th holding of a moment names.
-    virtual std::string held(const RankMoments& of, int moment, int n, std::int64_t number) const;
+    virtual std::string held(const RankEvents& of, int event, int n, std::int64_t number) const;
 };
 
-// Throws ScheduleError that names the moments and their ranks. Blocks that wait keep their places on the
+// Throws ScheduleError that names the events and their ranks. Blocks that wait keep their places on the
 // device: where they may hold so many that another launch finds none, that one is taken to begin after they
 // have waited.
-void prove(std::span<const RankMoments> of_ranks, const ProofWords& words = {});
+void prove(std::span<const RankEvents> of_ranks, const ProofWords& words = {});
 
 } // namespace jali

@@ -20,7 +20,7 @@ struct PlanCounts {
 
 // Used by one thread at a time.
 template <class Plan>
-class KeptPlans {
+class PlanCache {
   public:
     // Null: there is none.
     std::shared_ptr<Plan> find(const CollectiveCall& call) {
