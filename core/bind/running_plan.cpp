@@ -166,24 +166,24 @@ class GivenArrays {
             gpu_arrays_.push_back(nullptr);
             return;
         }
-        const GpuArray* gpu_arrays = gpu_array_of(x);
-        meet_jali_ = meet_jali_ || gpu_arrays != nullptr;
-        if (gpu_arrays == nullptr && PyObject_IsInstance(x.ptr(), numpy_array) != 1) {
+        const GpuArray* gpu_array = gpu_array_of(x);
+        meet_jali_ = meet_jali_ || gpu_array != nullptr;
+        if (gpu_array == nullptr && PyObject_IsInstance(x.ptr(), numpy_array) != 1) {
             const nb::object memory_of = nb::module_::import_("jali.comm.device_of_array").attr("memory_of");
             x = stream_ ? memory_of(x, false, reinterpret_cast<std::uintptr_t>(*stream_)) : memory_of(x);
-            gpu_arrays = gpu_array_of(x);
-            if (gpu_arrays != nullptr)
-                meet_jali_ = meet_jali_ || gpu_arrays->owner_stream ==
-                                               reinterpret_cast<std::uintptr_t>(gpu_arrays->kind->gpu->stream());
+            gpu_array = gpu_array_of(x);
+            if (gpu_array != nullptr)
+                meet_jali_ = meet_jali_ || gpu_array->owner_stream ==
+                                               reinterpret_cast<std::uintptr_t>(gpu_array->kind->gpu->stream());
         }
-        check_element(x, gpu_arrays);
+        check_element(x, gpu_array);
         objects_.push_back(std::move(x));
-        gpu_arrays_.push_back(gpu_arrays);
+        gpu_arrays_.push_back(gpu_array);
     }
 
-    void check_element(const nb::object& x, const GpuArray* gpu_arrays) {
-        if (gpu_arrays != nullptr) {
-            const std::string name(name_of(gpu_arrays->kind->type));
+    void check_element(const nb::object& x, const GpuArray* gpu_array) {
+        if (gpu_array != nullptr) {
+            const std::string name(name_of(gpu_array->kind->type));
             if (name != plan_.element) refuse_element(name);
             return;
         }

@@ -199,8 +199,8 @@ class Builder {
         case StepRole::copy_to_host:
             if (goes) {
                 const Region to = room(Of::staged, message.send_bytes);
-                steps.packed = {add("fetch " + name, role,
-                                    Copy{{{steps.out, to, message.send_bytes, nullptr, 0}}}, steps.packed)};
+                steps.packed = {add("copy to host: " + name, role,
+                                  Copy{{{steps.out, to, message.send_bytes, nullptr, 0}}}, steps.packed)};
                 steps.out = to;
             }
             return;
@@ -233,16 +233,16 @@ class Builder {
                (part.parity ? " odd" : " even");
     }
 
-    // Each part to where `place` says that it begins.
-    template <class Place>
-    void pack(std::size_t m, const Slab& slab, MessageSteps& steps, Place unpack) {
+    // Each part to the region that `region_of` returns for it.
+    template <class RegionOf>
+    void pack(std::size_t m, const Slab& slab, MessageSteps& steps, RegionOf region_of) {
         const Message& message = halo_.messages[m];
         std::vector<Port> needs = steps.credits, done;
         needs.insert(needs.end(), steps.packed.begin(), steps.packed.end()); // what was produced
         for (std::size_t p = 0; p < message.parts.size(); ++p) {
             const HaloMessages::Part& part = message.parts[p];
             if (part.send_count == 0) continue;
-            const Region to = unpack(p, bytes_sent(part));
+            const Region to = region_of(p, bytes_sent(part));
             const std::string name = pack_name("pack", part, slab);
             const bool item = part.field->producer() != nullptr;
             Region from{};
@@ -307,7 +307,7 @@ class Builder {
     void put(std::size_t m, const Slab& slab, MessageSteps& steps) {
         const Message& message = halo_.messages[m];
         const bool buffered = message.goes_by->traits.buffered;
-        const auto unpack = [&](std::size_t p, std::size_t bytes) {
+        const auto region_of = [&](std::size_t p, std::size_t bytes) {
             const HaloMessages::Part& part = message.parts[p];
             if (buffered)
                 return region(Of::their_slot, message.their_slot + part.send_offset, bytes, nullptr,
@@ -315,12 +315,12 @@ class Builder {
             const auto block = static_cast<std::size_t>(message.their_ghosts[p]);
             return region(Of::their_ghosts, block * part.field->block_bytes(), bytes, part.field, message.to);
         };
-        if (as_one(*message.goes_by, StepRole::pack, StepRole::put)) return pack(m, slab, steps, unpack);
+        if (as_one(*message.goes_by, StepRole::pack, StepRole::put)) return pack(m, slab, steps, region_of);
         Copy copy;
         for (std::size_t p = 0; p < (buffered ? 1 : message.parts.size()); ++p) {
             const std::size_t bytes = buffered ? message.send_bytes : message.parts[p].send_bytes;
             const Region from = part_of(steps.out, message.parts[p].send_offset, bytes);
-            copy.specs.push_back({from, unpack(p, bytes), bytes, nullptr, 0});
+            copy.specs.push_back({from, region_of(p, bytes), bytes, nullptr, 0});
         }
         std::vector<Port> needs = steps.packed;
         needs.insert(needs.end(), steps.credits.begin(), steps.credits.end());
@@ -368,9 +368,9 @@ class Builder {
         for (const Piece& piece : pieces_of(message))
             if (piece.receive_bytes > 0)
                 copy.specs.push_back({part_of(steps.in, piece.receive_offset, piece.receive_bytes),
-                                      ghosts_of(piece), piece.first->field->block_bytes(), nullptr, 0});
+                                     ghosts_of(piece), piece.first->field->block_bytes(), nullptr, 0});
         steps.arrived = {
-            add((role == StepRole::unpack ? "unpack " : "bring ") + name, role, std::move(copy), steps.arrived)};
+            add((role == StepRole::unpack ? "unpack " : "copy to device: ") + name, role, std::move(copy), steps.arrived)};
     }
 
     // ---- the kernel around which halos are exchanged: only boundaries read what arrives.

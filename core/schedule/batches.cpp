@@ -54,22 +54,22 @@ void merge(std::vector<Batch>& batches, const std::vector<int>& chosen, int at) 
         merged.parts.insert(merged.parts.end(), batch.parts.begin(), batch.parts.end());
     }
     std::stable_sort(merged.roles.begin(), merged.roles.end());
-    std::vector<int> unpack(batches.size());
+    std::vector<int> index(batches.size());
     std::vector<Batch> kept;
     for (int k = 0; k < static_cast<int>(batches.size()); ++k) {
         const bool inside = std::binary_search(chosen.begin(), chosen.end(), k);
         if (k == at) {
-            for (int c : chosen) unpack[c] = static_cast<int>(kept.size());
+            for (int c : chosen) index[c] = static_cast<int>(kept.size());
             kept.push_back(merged);
         } else if (!inside) {
-            unpack[k] = static_cast<int>(kept.size());
+            index[k] = static_cast<int>(kept.size());
             kept.push_back(batches[k]);
         }
     }
     for (int k = 0; k < static_cast<int>(kept.size()); ++k) {
         std::vector<int> needs;
         for (int need : kept[k].needs)
-            if (unpack[need] != k) needs.push_back(unpack[need]);
+            if (index[need] != k) needs.push_back(index[need]);
         std::sort(needs.begin(), needs.end());
         needs.erase(std::unique(needs.begin(), needs.end()), needs.end());
         kept[k].needs = std::move(needs);

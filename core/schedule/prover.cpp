@@ -415,7 +415,7 @@ class Prover {
         std::vector<const Access*> open;
         std::uint64_t ends = 0; // the first of them
         const auto earlier = [&](const Access* a, const Access* b) {
-            return before_.location(a->first) < before_.location(b->first);
+            return before_.index(a->first) < before_.index(b->first);
         };
         for (const Access& a : accesses) {
             if (!open.empty() && (open[0]->space != a.space || ends <= a.begin)) {

@@ -247,15 +247,16 @@ void DeviceMessage::meet() {
     const DeviceMessages::Announcement& other = all_->announcement_for(*this);
     if (other.trouble[0] != '\0')
         throw GpuError(rank_text(array_.peer) + " cannot make its end of a message: " + other.trouble);
-    const auto announcement = [](int rank, std::int64_t bytes, const std::string& shape, const std::string& element) {
+    const auto described = [](int rank, std::int64_t bytes, const std::string& shape,
+                              const std::string& element) {
         return rank_text(rank) + "'s array of " + std::to_string(bytes) + " bytes (shape " + shape + ", " +
                element + ")";
     };
     const std::string with_tag = "a message with tag " + std::to_string(array_.tag);
     const auto bytes = static_cast<std::int64_t>(array_.bytes);
     if (bytes != other.bytes || element_ != other.element) {
-        std::string here = announcement(all_->rank(), bytes, shape_, element_);
-        std::string there = announcement(array_.peer, other.bytes, other.shape, other.element);
+        std::string here = described(all_->rank(), bytes, shape_, element_);
+        std::string there = described(array_.peer, other.bytes, other.shape, other.element);
         if (!array_.sends) std::swap(here, there);
         throw MessageError(with_tag + ": " + here + " sends, but " + there +
                            " receives; make the arrays alike");

@@ -131,7 +131,7 @@ def test_what_is_asked_for_by_name_or_setting(explained: Any, use_settings: Any)
     facts = explained("all-reduce", "-n", 3, "--device", "cuda")
     assert facts["algorithms"][0]["by"] == "copy-engine"
     assert {entry["words"] for entry in facts["costs"] if entry["algorithm"].endswith(" by nccl")} == {
-        "JALI_DEVICE_CARRIER=copy-engine is to carry all messages"
+        "device_transport=copy-engine is to carry all messages"
     }
 
 

@@ -120,8 +120,8 @@ def test_what_computes_and_what_carries_halos_is_read(tmp_path):
         ("after = 2.0", "queues = 1", r"transport\.nccl\.queues: 1; true or false is needed"),
         ("after = 2.0", "later = 1.0", r"transport\.nccl\.later: unknown key"),
         (
-            "[carrier.remote-write.gpu]",
-            "[carrier.remote-write.rack]",
+            "[transport.remote-write.gpu]",
+            "[transport.remote-write.rack]",
             r"transport\.remote-write\.rack: unknown key",
         ),
         (

@@ -163,7 +163,7 @@ def test_each_level_of_hosts_has_its_carrier(mpi) -> None:
         """
         world = comm.current()
         there = world.collectives
-        transports = [name for name, _ in there.carriers]
+        transports = [name for name, _ in there.transports]
         there.override_hosts([[0, 2], [1]])
         for count in (1, 5000, 100_000):
             x = np.arange(count) + 1000.0 * world.rank

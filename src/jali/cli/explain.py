@@ -284,7 +284,7 @@ class Request:
             if entry not in self._transports_here:
                 return [], f"'{entry}' is not for {self.kind} devices"
             if algorithm and forced and entry != forced:
-                return [], f"JALI_DEVICE_CARRIER={forced} is to carry all messages"
+                return [], f"device_transport={forced} is to carry all messages"
             maps_memory, of_library, user = traits[entry]
             if self.call.operation == "user" and not user:
                 return [], f"'{entry}' has no operations of the user"

@@ -30,7 +30,7 @@ __all__ = [
     "CclCommunicator",
     "Communicator",
     "DeviceArray",
-    "LauncherEnvironment",
+    "LauncherRank",
     "PersistentMessage",
     "Request",
     "Transport",
@@ -39,9 +39,9 @@ __all__ = [
     "expected_ranks",
     "find_launcher_environment",
     "from_mpi4py",
+    "notify_other_ranks",
     "over",
     "relaunch",
-    "notify_other_ranks",
     "virtual_ranks",
 ]
 

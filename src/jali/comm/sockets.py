@@ -34,7 +34,7 @@ _SPLICED = 1 << 16  # bytes up to which a frame is put together, which costs les
 
 
 class SendingMessage:
-    __slots__ = ("left", "borrowed", "to")
+    __slots__ = ("borrowed", "left", "to")
 
     def __init__(self, to: int, pieces: list[memoryview], borrowed: memoryview | None = None) -> None:
         self.to = to

@@ -657,7 +657,7 @@ def simulate_update(
 def why_no_transport(machine: Machine, transport: str, levels: Iterable[int]) -> str:
     """Why a carrier cannot bring messages over all these levels of a machine; empty: it can."""
     if transport not in machine.transports:
-        return f"machine '{machine.name}' says nothing of it; a table [carrier.{transport}] does"
+        return f"machine '{machine.name}' says nothing of it; a table [transport.{transport}] does"
     for level in sorted(levels):
         name = machine.level_names[level]
         if name not in machine.transports[transport].messages.at:

@@ -305,6 +305,8 @@ class _Reader:
             raise self.fail(where, f"a table is needed, not {value_shown(table)}")
         prefix = f"{where}." if where else ""
         for key in table:
+            if not where and key == "carrier":
+                raise self.fail(key, "unknown key; it is called 'transport' now")
             if key not in needed and key not in optional:
                 raise self.fail(
                     prefix + shown(key, 80), f"unknown key; known here: {', '.join([*needed, *optional])}"
@@ -504,7 +506,7 @@ class _Reader:
         self.keys(tables, "transport", (), tuple(tables) if isinstance(tables, dict) else ())
         result: dict[str, HaloTransport] = {}
         for name, table in tables.items():
-            where = f"carrier.{name}"
+            where = f"transport.{name}"
             self.keys(table, where, (), ("before", "after", "holds", "queues", "library", *level_names))
             levels = {
                 level: self.at_level(at, f"{where}.{level}")

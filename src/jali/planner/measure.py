@@ -208,9 +208,13 @@ def _transport_lines(near: dict[str, LibraryLevel], between: dict[str, Link]) ->
     """Within a host as halos were measured, packing to unpacking; between hosts as messages of the first library there."""
     lines = []
     for transport, at in near.items():
-        lines += ["", f"[carrier.{transport}.core]", f"latency = {at.latency:.4g} # us, of all halos of a rank"]
+        lines += [
+            "",
+            f"[transport.{transport}.core]",
+            f"latency = {at.latency:.4g} # us, of all halos of a rank",
+        ]
         lines += [f"bandwidth = {at.bandwidth:.4g} # GB/s that a rank sends, packing and unpacking included"]
         for far in list(between.values())[:1]:
-            lines += [f"[carrier.{transport}.node]", f"latency = {far.latency / MICRO:.4g}"]
+            lines += [f"[transport.{transport}.node]", f"latency = {far.latency / MICRO:.4g}"]
             lines += [f"bandwidth = {far.bandwidth / GIGA:.4g}", f"duplex = {far.duplex / GIGA:.4g}"]
     return lines
