@@ -8,7 +8,7 @@ weak      the same at 32^4 against a lattice that each rank has for itself on it
           direction, 90 % in two)
 update    overrelaxation and heat bath of SU(3): the fraction of the communication's time that overlap hides (aim: 60 % where
           communication is 20 to 50 % of the whole)
-messages  halo exchange of messages of 1 to 128 MiB, packing and placing included, by every carrier between devices against
+messages  halo exchange of messages of 1 to 128 MiB, packing and placing included, by every transport between devices against
           NCCL's send and receive of the same bytes between the same ranks, on streams and in graphs; "pass" or "FAIL" for each
           size, whether the fastest policy is 2 times as fast (the aim, at NCCL's best setting)
 

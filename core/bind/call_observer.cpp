@@ -84,7 +84,7 @@ void bind_call_observer(nb::module_& m) {
              "entered(frame) is called when code with its globals runs for the first time, and keeps both. "
              "It answers `report` (called(frame, function) of the compiled functions that it calls), "
              "`ignore`, "
-             "`again` (ask at the next call) or `aside` (see nothing until it returns). What the two raise "
+             "`again` (ask at the next call) or `aside` (observe nothing until it returns). What the two raise "
              "is "
              "raised at the call.")
         .def(

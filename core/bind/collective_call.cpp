@@ -91,7 +91,7 @@ std::uintptr_t handle_of(void* stream) {
 // An array of a call, in the host's memory or on a device.
 class CallArray {
   public:
-    // `places` has host_arrays() for those of the host, each at its number, and the stream() of the call.
+    // `owner` has host_arrays() for those of the host, each at its number, and the stream() of the call.
     template <class Owner>
     void read(nb::handle object, Owner& owner, std::size_t number, bool writable) {
         borrowed_ = nb::borrow(object);

@@ -89,7 +89,7 @@ void bind_collectives(nb::module_& m) {
             compare_calls(ranks, {std::move(facts), std::move(location)});
         },
         "ranks"_a, "facts"_a, "location"_a, nb::call_guard<nb::gil_scoped_release>(),
-        "ParameterError on every rank unless all have these facts, key and value; `place` is told. "
+        "ParameterError on every rank unless all have these facts, key and value; `location` is reported. "
         "Collective.");
 
     nb::class_<CollectiveCall>(m, "CollectiveCall", "What somebody calls, equal on all ranks.")

@@ -45,7 +45,7 @@ std::string name_of(nb::dlpack::dtype dtype) {
     return "";
 }
 
-struct ForeignArray { // keeps what another library has borrowed
+struct ForeignArray { // keeps what is borrowed from another library
     nb::ndarray<nb::ro> array;
 };
 

@@ -187,7 +187,7 @@ void bind_recorded_calls(nb::module_& m) {
             nb::gil_scoped_release released;
             prove_reported(all);
         },
-        "by_rank"_a, "Proves that what these ranks told is in order; RuntimeError says what is not.");
+        "by_rank"_a, "Proves that what these ranks reported is in order; RuntimeError says what is not.");
     m.def("first_runs_are_proved", &first_runs_are_proved,
           "What is given to devices is to be proved before it runs.");
     m.def(

@@ -270,7 +270,7 @@ void bind_schedule(nb::module_& m) {
                 prove(all);
             },
             "of_ranks"_a, "locations"_a,
-            "places: [rank][buffer]: (whose memory, where it begins there). RuntimeError names what some "
+            "locations: [rank][buffer]: (whose memory, where it begins there). RuntimeError names what some "
             "runs "
             "of all ranks have in disorder.")
         .def("describe", &Schedule::describe)

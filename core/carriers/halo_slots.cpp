@@ -81,7 +81,7 @@ void SlotConnection::carry(const Batch& batch, void* stream) {
                                sender_count_,
                                batch.has(StepRole::grant_credit),
                                pad_->watch()};
-    const DeviceSpan span(*halo_.gpu, stream, Phase::unpack, "await and place",
+    const DeviceSpan span(*halo_.gpu, stream, Phase::unpack, "await and unpack",
                           watched() ? halo_.received(batch.stage) : Work{});
     halo_.gpu->launch(halo_.gpu->builtin("receive_halos"),
                       static_cast<unsigned>(std::max<std::int64_t>(1, stage.jobs)), halo_blocks.threads,

@@ -23,7 +23,7 @@ std::shared_ptr<HaloPad> pad_for(const HaloOnDevice& halo);
 PackMessage pad_words_of(const HaloPad& pad, HaloChannel channel, const HaloMessages::Message& message,
                          int me);
 
-// Messages arrive in slots of this rank, and a launch places them; with the last stage they may be written
+// Messages arrive in slots of this rank, and a launch unpacks them; with the last stage they may be written
 // again.
 constexpr HaloMove slots_are_put[] = {{StepRole::pack, HaloTime::first},
                                       {StepRole::await_credit, HaloTime::first},
@@ -40,7 +40,7 @@ class SlotConnection : public HaloConnection {
     std::vector<std::uint64_t> addresses() const override { return {pad_->slot_bytes(channel_)}; }
     PackMessage words_of(const HaloMessages::Message& message) const override;
     void make_tables() override;
-    void carry(const Batch& batch, void* stream) override; // waits and places
+    void carry(const Batch& batch, void* stream) override; // waits and unpacks
     void end(void* stream) override { pad_->note_exchange(stream); }
 
   protected:

@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* making = "making the messages of a plan";
 
-// What an end tells the other one.
+// What an end announces to the other one.
 struct Announcement {
     std::int32_t peer, bytes;
     std::int64_t sends;
@@ -103,7 +103,7 @@ class Mapped final : public CollectiveConnection {
         if (!announcement.empty()) throw GpuError(std::string(making) + ": " + announcement);
     }
 
-    // What a rank told of the first message at or behind `next`, of those with this one; goes behind it.
+    // What a rank announced of the first message at or behind `next`, of those with this one; goes behind it.
     Announcement other_end(std::span<const std::byte> all, bool sends, std::size_t& next) const {
         for (Announcement announcement; (next + 1) * sizeof announcement <= all.size();) {
             std::memcpy(static_cast<void*>(&announcement), all.data() + next++ * sizeof announcement, sizeof announcement);

@@ -21,7 +21,7 @@ std::int64_t unit_of(GpuAddress from, GpuAddress to) {
     return std::int64_t{1} << std::min(4, std::countr_zero(from | to | 16));
 }
 
-// What the two ends tell each other.
+// What the two ends announce to each other.
 struct Announcement {
     MemoryHandle handle; // of what is written
     std::int64_t number; // of the end
@@ -107,7 +107,7 @@ std::vector<std::byte> MappedMessage::announcement() const {
 
 void MappedMessage::meet(std::span<const std::byte> other, const MessageTransport& by) {
     Announcement announcement;
-    if (other.size() != sizeof announcement) throw GpuError("what the other end of a message tells has another size");
+    if (other.size() != sizeof announcement) throw GpuError("what the other end of a message announces has another size");
     std::memcpy(static_cast<void*>(&announcement), other.data(), sizeof announcement);
     stored_ = by.traits.stores;
     if (array.sends) mapped_ = MappedMemory(ends_->pad_.gpu(), announcement.handle);
@@ -127,7 +127,7 @@ std::unique_ptr<MessageEnd> MappedMessages::make(const MessageArray& array) {
     return std::make_unique<MappedMessage>(shared_from_this(), array);
 }
 
-// One launch: arrays offered, messages sent, arrivals taken.
+// One launch: credit granted, messages sent, arrivals taken.
 struct MappedMessages::Launch {
     PassArguments arguments{};
     std::array<const MappedMessage*, most_messages_of_launch> sends{};
@@ -188,7 +188,7 @@ void MappedMessages::begin(StreamProgram& program, Ends ends) {
         (!m->array.sends ? all_incoming : m->stored_ ? all_stored : all_copied).push_back(m);
     }
     std::span<const MappedMessage* const> incoming = all_incoming, stored = all_stored, copied = all_copied;
-    // In sixteens: all arrays are offered before anything is waited for.
+    // In sixteens: credit is granted for all arrays before anything is waited for.
     const auto in_launches = [&](std::span<const MappedMessage* const> of, const char* what,
                                  std::int64_t roles, std::int64_t steps) {
         for (std::size_t first = 0; first < of.size(); first += most_messages_of_launch) {

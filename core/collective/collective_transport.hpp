@@ -1,4 +1,4 @@
-// What transports do for collectives between devices: entries, and the transport that an entry makes for all
+// What transports do for collectives between devices: entries, and the connection that an entry makes for all
 // collectives of a communicator on one device.
 //
 // A transport may carry the messages of plans (gpu_plan.hpp), and so do any algorithm: those of the kernel's

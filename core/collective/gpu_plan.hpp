@@ -25,7 +25,7 @@ struct RecordedPlan;
 class GpuPlan : public DevicePlan {
   public:
     // The schedule's last buffer is "scratch" and a buffer "work" before it the plan's own as well, as in
-    // PersistentPlan. `carriers` are those that stages number; `queues` may be null where no message goes
+    // PersistentPlan. `connections` are those that stages number; `queues` may be null where no message goes
     // through them. `kernel` is the collective kernel for the way in which the stages combine and for their
     // wire. `fixed`: the user's buffers, where they stay for all runs; empty: each run gives them. Collective
     // where there are transports. Throws PlanError, GpuError.

@@ -52,7 +52,7 @@ CollectiveFacts facts_of(const CollectiveCall& call, std::span<const int> ranks_
                          LibraryVersions versions = {}, bool mpi_program = false);
 
 // An algorithm and who carries its messages (empty: the usual one), or who has collectives itself. Of an
-// algorithm inside hosts and between them `carrier` is inside, and `between` (empty: the same) is between.
+// algorithm inside hosts and between them `transport` is inside, and `between` (empty: the same) is between.
 struct AlgorithmSpec {
     std::string name, transport, between;
     bool one_host = false;    // only where all ranks are on one
@@ -131,7 +131,7 @@ class ChoiceRules {
         std::vector<Condition> conditions;
         std::vector<AlgorithmSpec> specs;
     };
-    // Tells `told` each of them until that returns true.
+    // Calls `visit` with each of them until that returns true.
     void for_each_spec(const CollectiveFacts& facts,
                        const std::function<bool(const Rule& rule, const AlgorithmSpec& spec)>& visit) const;
     std::vector<Rule> rules_;

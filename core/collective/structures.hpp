@@ -57,7 +57,7 @@ class Structures {
 
     // Libraries that work at a level, in the machine's order.
     std::vector<std::string> libraries_at(int level) const;
-    // The best library at a level, or the `place`-th best, for messages of middling size; "" if there are not
+    // The best library at a level, or the `nth` best, for messages of middling size; "" if there are not
     // so many.
     std::string best_library(int level, int nth = 0) const;
 

@@ -13,7 +13,7 @@
 
 namespace jali {
 
-// Blocks of a launch that packs or places: how many, about, and their threads.
+// Blocks of a launch that packs or unpacks: how many, about, and their threads.
 struct HaloBlocks {
     std::size_t most;
     unsigned threads;

@@ -327,7 +327,7 @@ class Builder {
         steps.put = {add("put " + slab_name(slab), StepRole::put, std::move(copy), std::move(needs))};
     }
 
-    // What is placed has come here before; else it lands in the ghosts at once.
+    // What is unpacked has come here before; else it lands in the ghosts at once.
     static bool comes_here(const HaloTransport& by) {
         return moves_by(by, StepRole::unpack) || moves_by(by, StepRole::copy_to_device);
     }

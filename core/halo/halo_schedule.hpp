@@ -1,7 +1,7 @@
 // The schedule of an exchange of halos around a kernel, on hosts and between devices.
 //
 // A transport's entry says its moves: which steps its messages take, and when (halo_batches.hpp). Two fusions
-// are of steps: what is put or placed is packed, or received, where it goes. All others are of batches.
+// are of steps: what is put or unpacked is packed, or received, where it goes. All others are of batches.
 #pragma once
 
 #include "halo/halo_batches.hpp"

@@ -1,8 +1,8 @@
-// What transports do for halos: entries, and the transport of one exchange that an entry makes.
+// What transports do for halos: entries, and the connection of one exchange that an entry makes.
 //
 // An entry says in which steps its messages go (halo_schedule.hpp). An exchange between devices
-// (gpu_exchange) packs by one launch and gives its transport each of the other batches in order. A new
-// transport is a file with a transport and an entry, and the entry's name in the table of policy.cpp.
+// (gpu_exchange) packs by one launch and gives its connection each of the other batches in order. A new
+// transport is a file with a connection and an entry, and the entry's name in the table of policy.cpp.
 #pragma once
 
 #include "halo/halo_on_device.hpp"

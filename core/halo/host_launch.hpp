@@ -62,7 +62,7 @@ class HostLaunch : public Launch {
     void run_piece(int thread, std::int64_t begin, std::int64_t end);
     void deposit(Worker& worker, std::int64_t begin, std::int64_t end);
     void mask_out(Worker& worker, const std::uint32_t* masks, std::int64_t n) const;
-    // Of n contributions each goes to the bucket in `place`: these are sorted once, every term along them.
+    // Of n contributions each goes to the bucket in `target`: these are sorted once, every term along them.
     void sort(Worker& worker, std::int64_t n);
     // Contribution `term` bucket by bucket, `step` results apart from `first` on. Returns how many are in no
     // bucket below `buckets`, which are left out.

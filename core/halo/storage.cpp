@@ -76,7 +76,7 @@ void with_lanes(int lanes, F f) {
     }
 }
 
-// Calls f.template operator()<Unit>(place) for every section of a site's memory.
+// Calls f.template operator()<Unit>(offsets) for every section of a site's memory.
 template <class F>
 void for_each_section(const SiteMemory& memory, F f) {
     SectionOffsets offsets{0, 0, memory.bytes()};

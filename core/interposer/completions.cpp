@@ -35,7 +35,7 @@ class Watched {
     Watched(const Watched&) = delete;
     void* statuses() const { return statuses_; }
 
-    // Request `k` is complete, says status number `place`; nothing is written where that has an error.
+    // Request `k` is complete, says status number `slot`; nothing is written where that has an error.
     void complete(int k, int slot, int code) {
         const std::byte* status =
             static_cast<const std::byte*>(statuses_) + mpi().status_bytes * static_cast<std::size_t>(slot);

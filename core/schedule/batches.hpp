@@ -49,7 +49,7 @@ struct Fusion {
 // The batches of one stage.
 void fuse(std::vector<Batch>& batches, const Fusion& rule, int stage);
 
-// "pack + admit + put + signal", with its stage.
+// "pack + await credit + put + signal", with its stage.
 std::string words_of(const Batch& batch);
 
 } // namespace jali

@@ -137,7 +137,7 @@ struct Life {
     int temporary, first, last; // steps
 };
 
-// Free places of the scratch, by address.
+// Free ranges of the scratch, by address.
 class FreeRanges {
   public:
     explicit FreeRanges(std::size_t limit) { ranges_[0] = limit; }

@@ -27,7 +27,7 @@ class CallDecoder {
     RankEvents& events() { return ordered_events_; }
     OrderedEvent& at(int ordered_event) { return ordered_events_.events[static_cast<std::size_t>(ordered_event)]; }
 
-    // A moment after others of this rank.
+    // An event after others of this rank.
     int add(std::string name, std::vector<std::int32_t> after);
     // On a stream: after what is on it, what it waits for, and what the host has waited for; what comes next
     // on the stream follows it.

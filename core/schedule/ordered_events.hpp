@@ -1,6 +1,6 @@
 // What several ranks do on their streams and hosts, and the proof that it is in order.
 //
-// A moment is something that happens at once as far as order goes: a launch or a part of it, a copy, a
+// An event is something that happens at once as far as order goes: a launch or a part of it, a copy, a
 // message's transfer, a wait of the host. It follows events of its own rank, waits for words that others
 // write, and touches stretches of memory. `prove` takes the events of all ranks and throws unless all of
 // them can happen, nothing is touched where there is no memory, whatever touches the same memory is ordered
@@ -101,7 +101,7 @@ struct Said {
     std::int32_t event = 0;
 };
 
-// A launch holds places of a device for its blocks. `resident`: how many find a place at a time if nothing
+// A launch holds slots of a device for its blocks. `resident`: how many are resident at a time if nothing
 // else runs; 0: not known. `ahead`: how many may wait though others of the launch have not begun.
 struct LaunchOccupancy {
     std::uint64_t device = 0;

@@ -178,7 +178,7 @@ class Prover {
             for (int f : followers[order[at]])
                 if (--missing[f] == 0) order.push_back(f);
         if (static_cast<int>(order.size()) == n) return order;
-        // backwards along what is missing until a moment comes again
+        // backwards along what is missing until an event comes again
         std::vector<int> before(n, -1);
         for (const auto& [earlier, later] : edges)
             if (missing[earlier] > 0 && missing[later] > 0 && before[later] < 0) before[later] = earlier;
@@ -361,7 +361,7 @@ class Prover {
         }
     }
 
-    // Who uses memory, from the first of these events to the last; of what a moment moves or combines also
+    // Who uses memory, from the first of these events to the last; of what an event moves or combines also
     // which of that, as it may do them in any order.
     struct Access {
         std::uint64_t space, begin, end;

@@ -38,7 +38,7 @@ void for_runs(const CopySpec& copy, Run run) {
 
 class Writer {
   public:
-    // `step_of`: what steps move and combine is told, too, and which step each event is of.
+    // `step_of`: what steps move and combine is reported, too, and which step each event is of.
     Writer(const Schedule& schedule, int rank, std::span<const Stretch> locations, std::vector<int>* step_of,
            bool reproducible)
         : schedule_(schedule), locations_(locations), graph_(schedule), step_of_(step_of),

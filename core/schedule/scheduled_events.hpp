@@ -12,7 +12,7 @@
 
 namespace jali {
 
-// Some runs of this rank's schedule, one after the other; `places` are those of its buffers, in the memory of
+// Some runs of this rank's schedule, one after the other; `locations` are those of its buffers, in the memory of
 // whoever has them. Throws ScheduleError for a schedule that is wrong by itself.
 RankEvents events_of(const Schedule& schedule, int rank, std::span<const Stretch> locations, int runs = 3);
 
@@ -21,11 +21,11 @@ RankEvents events_of(const Schedule& schedule, int rank, std::span<const Stretch
 RankEvents events_with_contents(const Schedule& schedule, int rank, std::span<const Stretch> locations,
                                   bool reproducible, std::vector<int>& step_of);
 
-// `make` tells the events of this rank. Proves, on every rank, that those of all are in order. Collective;
+// `make` returns the events of this rank. Proves, on every rank, that those of all are in order. Collective;
 // throws ScheduleError on all, also where `make` does so on one of them.
 void prove_together(Communicator& communicator, const std::function<RankEvents()>& make);
-// The same in two parts, for whoever carries the bytes: what a rank tells, and the proof of what all ranks
-// that have to do with each other told, in the order of their numbers.
+// The same in two parts, for whoever carries the bytes: what a rank reports, and the proof of what all ranks
+// that have to do with each other reported, in the order of their numbers.
 std::vector<std::byte> reported_events(const std::function<RankEvents()>& make);
 void prove_reported(const std::map<int, std::vector<std::byte>>& by_rank);
 

@@ -9,7 +9,7 @@
 
 namespace jali {
 
-// In the order in which they are told.
+// In the order in which they are reported.
 enum class StepRole : std::uint8_t {
     produce,  // what is sent is computed
     grant_credit,    // signal: this rank's memory may be written

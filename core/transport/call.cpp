@@ -38,7 +38,7 @@ std::string Call::text() const {
 std::string mismatch_text(const Call& mine, int rank, const Call& theirs, int other, int ranks) {
     const bool same = mine.number == theirs.number;
     const auto number = [](const Call& call) { return " (its call " + std::to_string(call.number) + ")"; };
-    return "ranks have parted: rank " + std::to_string(rank) + " came to " + mine.text() +
+    return "ranks disagree: rank " + std::to_string(rank) + " came to " + mine.text() +
            (same ? "" : number(mine)) + ", rank " + std::to_string(other) + " to " + theirs.text() +
            (same ? " (call " + std::to_string(mine.number) + " of these " + counted(ranks, "rank") + ")"
                  : number(theirs));

@@ -1,4 +1,4 @@
-// What a rank calls in the control plane, as it is told with every message: ranks that have parted hear of it
+// What a rank calls in the control plane, as it is told with every message: ranks that disagree get an error
 // instead of taking the bytes of one call for those of another.
 #pragma once
 
@@ -25,7 +25,7 @@ struct Call {
     std::string text() const; // "a barrier", "a sum of 3 numbers", or what it is for
 };
 
-// "ranks have parted: rank 0 came to a barrier, rank 1 to a sum of 3 numbers (call 7 of these 2 ranks)"
+// "ranks disagree: rank 0 came to a barrier, rank 1 to a sum of 3 numbers (call 7 of these 2 ranks)"
 std::string mismatch_text(const Call& mine, int rank, const Call& theirs, int other, int ranks);
 
 } // namespace jali

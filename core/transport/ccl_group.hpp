@@ -13,7 +13,7 @@
 // waits for the kernel; graphs: unless NCCL_GRAPH_MIXING_SUPPORT is 0), so that no events of ours are needed.
 // An operation is issued by one host thread at a time.
 //
-// The host waits with wait() or synchronize(), which listen for failures of all ranks and lose wait loop after
+// The host waits with wait() or synchronize(), which listen for failures of all ranks and time out after
 // the watchdog's time; so does Gpu::synchronize() while there is a group on the device. A bare wait of the
 // driver would not end when another rank has gone. Calls in which the library connects to others for the
 // first time are watched in the same way. After an error the library's communicator is aborted and of no more

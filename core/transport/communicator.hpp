@@ -109,7 +109,7 @@ class Communicator {
     virtual bool has_left(int rank, double waited);
 
     // Collectives over all ranks, called in the same order everywhere. Ranks tell each other what they call:
-    // where they have parted, a TransportError on those that see it and a RankFailure on the others name two
+    // where they disagree, a TransportError on those that see it and a RankFailure on the others name two
     // of the calls. `what`, the same on all ranks, says in errors what the call is for ("making a group").
     virtual void barrier(std::string_view what = {}) = 0;
     virtual void all_reduce_sum(std::span<std::int64_t> values, // exact (modulo 2^64), in place

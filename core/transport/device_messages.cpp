@@ -224,7 +224,7 @@ DeviceMessage::DeviceMessage(std::shared_ptr<DeviceMessages> all, const MessageA
     for (std::size_t k = 0; k < message_transport_count && !trouble; ++k) {
         const auto text = ends_[k] ? ends_[k]->announcement() : std::vector<std::byte>();
         if (text.size() > MessageEnd::most_announced)
-            throw std::length_error("an end of a message by '" + all_->entries_[k].name + "' tells too much");
+            throw std::length_error("an end of a message by '" + all_->entries_[k].name + "' announces too much");
         announcement.by_entry[k].bytes = static_cast<std::int32_t>(text.size());
         std::ranges::copy(text, announcement.by_entry[k].text);
     }

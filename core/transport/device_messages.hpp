@@ -67,7 +67,7 @@ class DeviceMessages {
         std::size_t first;          // entry of this transport
         std::string why_no_transport; // the same on all ranks
     };
-    // What one end tells the other.
+    // What one end announces to the other.
     struct Announcement {
         std::int64_t tag, bytes;
         GpuAddress address;
@@ -78,7 +78,7 @@ class DeviceMessages {
             std::byte text[MessageEnd::most_announced];
         } by_entry[message_transport_count]; // for the first of each transport
     };
-    // One that has been made, or is gone, and what its other end tells.
+    // One that has been made, or is gone, and what its other end announces.
     struct Half {
         std::optional<Announcement> other;
     };

@@ -1,4 +1,4 @@
-// What transports do for messages between devices: entries, and the transport that an entry makes for all
+// What transports do for messages between devices: entries, and the connection that an entry makes for all
 // messages of a communicator on one device.
 //
 // A message has two ends, made once and started again and again (device_messages.hpp). What two ends tell
@@ -43,7 +43,7 @@ class MessageEnd {
     // Goes to the other end: at most so many bytes.
     static constexpr std::size_t most_announced = 448;
     virtual std::vector<std::byte> announcement() const { return {}; }
-    // What the other end told; the entry is the sender's choice. Throws GpuError.
+    // What the other end announced; the entry is the sender's choice. Throws GpuError.
     virtual void meet(std::span<const std::byte>, const MessageTransport&) {}
 
     // The array that receives cannot be written by others: the message lands beside it and is copied.

@@ -1,5 +1,5 @@
 // What MPI does with all ranks of a communicator by itself, begun as a message is: it moves on whenever a
-// rank looks at it, and who waits hears of failures and loses wait loop, as with messages. So it is begun by
+// rank looks at it, and who waits hears of failures and times out, as with messages. So it is begun by
 // MPI's nonblocking functions, whose last arguments are the communicator and the request.
 #pragma once
 

@@ -1,7 +1,7 @@
 // What joins one process with the others of its host: rings to and from each, and who gets which message.
 //
 // One link serves a communicator and all that are split from it; their messages are told apart by a context
-// number. Short messages are copied through the rings. A long one is offered: its receiver asks for it, and
+// number. Short messages are copied through the rings. A long one is announced (rendezvous): its receiver asks for it, and
 // the sender pushes it through the ring in pieces that the receiver copies out meanwhile; or, where the
 // kernel permits, it is copied once, from memory to memory, by both ends together: each claims the next
 // stretch, reads or writes it, and a rank that has nothing else to do thus halves the time. All progress is

@@ -1,4 +1,4 @@
-// How a rank waits: spin, then give the core away; listen for interrupts; lose wait loop in the end.
+// How a rank waits: spin, then give the core away; listen for interrupts; time out in the end.
 //
 // Shared by all transports, so that the watchdog and its message are the same everywhere. It does not know
 // what is waited for: the transport looks, and tells whether something moved.

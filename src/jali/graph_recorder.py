@@ -23,7 +23,7 @@ _this_thread = threading.local()
 
 
 class Operation(NamedTuple):
-    """One that a graph repeats. `rehearse` makes ready what `run` needs of the host and of other ranks, and lets fields count as written as
+    """One that a graph repeats. `warm_up` makes ready what `run` needs of the host and of other ranks, and lets fields count as written as
     `run` does, without running it; None: there is nothing of that."""
 
     run: Callable[[], Any]

@@ -26,7 +26,7 @@ def vendor(name: str) -> _core.GpuVendor:
 
 
 def library_of(name: str) -> str:
-    """The name of this vendor's library of collectives, as ways, carriers and policies are named: "nccl". Empty where it has none."""
+    """The name of this vendor's library of collectives, as ways, transports and policies are named: "nccl". Empty where it has none."""
     return vendor(name).ccl.setting
 
 

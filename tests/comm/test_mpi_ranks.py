@@ -309,7 +309,7 @@ def test_ranks_may_end_at_different_times(any_mpi) -> None:
     ended = any_mpi.run("""
         world = comm.current()
         if world.rank != 1:
-            time.sleep(4)  # longer than the others' patience with a rank that has ended
+            time.sleep(4)  # longer than the others wait for a rank that has ended
         """)
     assert (ended.status, ended.err) == (0, "")
 

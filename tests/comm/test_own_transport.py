@@ -191,7 +191,7 @@ def test_ranks_that_part_hear_of_it():
         world = comm.current()
         world.barrier() if world.rank == 0 else world.all_reduce_sum([1])
 
-    with pytest.raises(RankError, match="ranks have parted"):
+    with pytest.raises(RankError, match="ranks disagree"):
         on_delayed_ranks(2, parting)
 
 

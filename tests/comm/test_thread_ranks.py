@@ -375,7 +375,7 @@ def test_ranks_in_different_collectives_are_told_apart() -> None:
         world = comm.current()
         world.barrier() if world.rank == 0 else world.gather_bytes(b"x")
 
-    with pytest.raises(RankError, match=r"ranks have parted: rank . came to a.*, rank . to a"):
+    with pytest.raises(RankError, match=r"ranks disagree: rank . came to a.*, rank . to a"):
         comm.virtual_ranks(2, run)
 
 

@@ -1,4 +1,4 @@
-"""core/schedule/executor: dataflow execution, several schedules in flight, errors, patience."""
+"""core/schedule/executor: dataflow execution, several schedules in flight, errors, timeouts."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ void messages_of(const std::shared_ptr<Communicator>& world, const std::shared_p
     refused("a description of null", [&] { all->describe(null); });
     refused("a proof of null", [&] { all->check(null); });
     refused("a record of null", [&] { all->record(null); });
-    refused("a rehearsal of null", [&] { all->warm_up(null); });
+    refused("a warm-up of null", [&] { all->warm_up(null); });
 
     DeviceMessage there(all, {other, 0, true, x.address(), x.size()}, type, shape, "", gpu->stream());
     DeviceMessage back(all, {other, 0, false, y.address(), y.size()}, type, shape, "", gpu->stream());

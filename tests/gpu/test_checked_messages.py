@@ -180,7 +180,7 @@ def mutants(record: _core.RecordedCalls, run: int) -> Iterator[tuple[str, _core.
             for role in (1, 2, 4):
                 if whole.sent[m].roles & role:
                     yield (
-                        f"{what}: no deed {role} of {m}",
+                        f"{what}: no role {role} of {m}",
                         other(lambda a, m=m, role=role: setattr(a.sent[m], "roles", a.sent[m].roles & ~role)),
                     )
         for entries, count in ((whole.sent, whole.outgoing), (whole.received, whole.incoming)):
@@ -215,8 +215,8 @@ def mutants(record: _core.RecordedCalls, run: int) -> Iterator[tuple[str, _core.
 EQUIVALENT = [
     (
         "copy-engine",
-        r"0 .*: no deed 1 of \d",
-        "the one launch waits for the other array of the same rank, offered by one launch, too",
+        r"0 .*: no role 1 of \d",
+        "the one launch waits for the other array of the same rank, granted credit by one launch, too",
     ),
     (
         "copy-engine",

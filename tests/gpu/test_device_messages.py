@@ -283,8 +283,8 @@ PROGRAMS = {
     ],
     ("nccl", 2): ["stream 0: a group of 4 messages of the library"],
     ("host-staged", 2): [
-        "stream 0: the host fetches and sends 2 messages",
-        "stream 0: the host receives and brings 2 messages",
+        "stream 0: the host copies and sends 2 messages",
+        "stream 0: the host receives and copies 2 messages",
     ],
 }
 

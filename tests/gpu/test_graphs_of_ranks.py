@@ -365,7 +365,7 @@ def in_a_loop(in_graph, check_interval=None):
     if in_graph:
         graph = jali.graph(turn, lattice)
         assert float(n) == 0
-        assert x.to_host().tolist() == given.tolist()  # rehearsals touch nothing
+        assert x.to_host().tolist() == given.tolist()  # warm-ups touch nothing
         if check_interval is None:
             graph.run(2)
             graph.run(3)
@@ -413,7 +413,7 @@ def test_the_library_connects_before_it_is_recorded():
 @pytest.mark.short(1)
 @pytest.mark.parametrize("transport", ["remote-write", "copy-engine", "nccl"])
 def test_a_rank_that_makes_a_graph_ready_keeps_no_other_from_recording(transport, monkeypatch, use_settings):
-    """The device of rank 0 waits for the rehearsal of rank 1, which comes to it when rank 0 has recorded all of its own."""
+    """The device of rank 0 waits for the warm-up of rank 1, which comes to it when rank 0 has recorded all of its own."""
     use_settings(message_transport=transport, device_transport=transport)
     append = graph_recorder.GraphRecorder.append
 

@@ -524,7 +524,7 @@ def files(*folders: str, kinds: tuple[str, ...]) -> list[Path]:
 
 
 def test_nothing_else_reads_the_environment() -> None:
-    """jali.early comes before everything, place.py hears what launchers say, settings.py passes all of it on to children. Processes of
+    """jali.early comes before everything, launcher_environment.py reads what launchers say, settings.py passes all of it on to children. Processes of
     jali.bench.compare may run another jali, which has no settings."""
     reading = re.compile(r"getenv|os\.environ|\benviron\b")
     found = {

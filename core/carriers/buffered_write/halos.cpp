@@ -1,4 +1,4 @@
-// Buffered write: the pack kernel stores into a slot at the neighbour, which places it.
+// Buffered write: the pack kernel stores into a slot at the neighbour, which unpacks it.
 #include "carriers/device_transports.hpp"
 #include "carriers/halo_slots.hpp"
 
@@ -28,7 +28,7 @@ std::unique_ptr<HaloConnection> make(HaloOnDevice& halo) {
 
 const HaloTransport halos_by_buffered_write{
     {"buffered-write", remote_write.words, through_slots(remote_write.traits), remote_write.why_not},
-    "the pack kernel stores into a buffer at the neighbour, which places it",
+    "the pack kernel stores into a buffer at the neighbour, which unpacks it",
     slots_are_put,
     fusions,
     &halos_by_staging,

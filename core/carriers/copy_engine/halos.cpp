@@ -1,5 +1,5 @@
 // Copy engine: packed here, copied into the slot at the neighbour between two small launches on the same
-// stream. The first waits until the neighbour has placed what was there before.
+// stream. The first waits until the neighbour has unpacked what was there before.
 #include "carriers/device_transports.hpp"
 #include "carriers/halo_slots.hpp"
 

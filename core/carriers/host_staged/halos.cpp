@@ -1,4 +1,4 @@
-// Host-staged: packed here, brought to pinned memory of the host, sent as messages, and brought to the
+// Host-staged: packed here, copied to pinned memory of the host, sent as messages, and copied to the
 // ghosts.
 #include "carriers/device_transports.hpp"
 #include "halo/halo_transport.hpp"

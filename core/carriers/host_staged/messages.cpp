@@ -66,14 +66,14 @@ class Staged : public MessageConnection {
     void begin(StreamProgram& program, Ends ends) override {
         const auto sending = chosen(ends, true);
         if (!sending.empty())
-            program.add("the host fetches and sends " + counted(sending.size(), "message"), own, {},
+            program.add("the host copies and sends " + counted(sending.size(), "message"), own, {},
                         [this, sending](void* stream) { send(sending, stream); });
     }
 
     void end(StreamProgram& program, Ends ends) override {
         const auto receiving = chosen(ends, false);
         if (!receiving.empty())
-            program.add("the host receives and brings " + counted(receiving.size(), "message"), own, {},
+            program.add("the host receives and copies " + counted(receiving.size(), "message"), own, {},
                         [this, receiving](void* stream) { receive(receiving, stream); });
     }
 

@@ -30,7 +30,7 @@ __all__ = [
     "CclCommunicator",
     "Communicator",
     "DeviceArray",
-    "LauncherRank",
+    "LauncherEnvironment",
     "PersistentMessage",
     "Request",
     "Transport",

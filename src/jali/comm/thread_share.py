@@ -1,4 +1,4 @@
-"""What a rank has of its host: threads, and its place among the ranks there, by which it has its device.
+"""What a rank has of its host: threads, and its rank among the ranks there, by which it has its device.
 
 MPI's world settles it for the process; parts of the world, and virtual ranks, begin with that.
 """
@@ -15,7 +15,7 @@ from jali.comm.launcher_environment import find_launcher_environment
 
 @dataclass(frozen=True)
 class ThreadShare:
-    """Threads, and the place."""
+    """Threads, and the rank on the host."""
 
     threads: int
     rank_on_host: int
@@ -25,7 +25,7 @@ _of_world: ThreadShare | None = None  # threads as cores allow, whatever JALI_TH
 
 
 def thread_share_of_process() -> ThreadShare:
-    """That in MPI's world; before it is settled, all threads and the place that the launcher says."""
+    """That in MPI's world; before it is settled, all threads and the rank that the launcher says."""
     if _of_world is not None:
         return _reported(_of_world)
     under_launcher = find_launcher_environment()
@@ -39,7 +39,7 @@ def thread_share_among(core: _core.Communicator, world: Any, is_world: bool) -> 
     """That of this rank among the ranks of a communicator over MPI; `world` is mpi4py's. Collective.
 
     Threads are JALI_THREADS, else each core it may use divided by the ranks that may use it: counting cores one by one
-    is right whether the launcher binds ranks to cores or not. Places are what the launcher says, since the order of
+    is right whether the launcher binds ranks to cores or not. Ranks on a host are what the launcher says, since the order of
     ranks is that of a communicator; where that cannot be true, these ranks are counted. What MPI's world has settled
     counts in its parts. A part that comes before it knows nothing of the other ranks: it is right as far as the
     launcher is.

@@ -48,7 +48,7 @@ def write_arrays(
     """Write arrays into one file, replacing an older one under the name when complete (collective).
 
     `format` is `"npy"` or `"hdf5"`. Each array is this rank's box of the lattice `extents`: shape `box.extents` followed by the
-    element's. `told[name]` is what to write beside it: texts, whole numbers, and lists of texts, by names that are not one of
+    element's. `attributes[name]` is what to write beside it: texts, whole numbers, and lists of texts, by names that are not one of
     format, version, writer, checksum and seal.
 
     Raises ParameterError, LayoutError or OSError, the same on all ranks; an older file then stays.

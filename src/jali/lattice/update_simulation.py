@@ -655,7 +655,7 @@ def simulate_update(
 
 
 def why_no_transport(machine: Machine, transport: str, levels: Iterable[int]) -> str:
-    """Why a carrier cannot bring messages over all these levels of a machine; empty: it can."""
+    """Why a transport cannot move messages over all these levels of a machine; empty: it can."""
     if transport not in machine.transports:
         return f"machine '{machine.name}' says nothing of it; a table [transport.{transport}] does"
     for level in sorted(levels):

@@ -6,7 +6,7 @@
 
 const int MESSAGES_OF_LAUNCH = 16;
 const int64_t GRANT_CREDIT = 1, TAKE = 2;             // steps
-const int64_t AWAIT = 1, PUT = 2, ANNOUNCE = 4; // deeds
+const int64_t AWAIT = 1, PUT = 2, ANNOUNCE = 4; // roles
 
 struct message_in {
     int64_t* ready; // at the sender

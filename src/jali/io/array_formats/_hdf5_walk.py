@@ -4,7 +4,7 @@ whose decompressors may end a process.
 In a damaged file the library may go round for ever, take all memory or end its process. So it looks at files here: at objects,
 attributes, indices of chunks, the files that a virtual dataset names, and at numbers that only the library can read.
 
-A request is a line of JSON: "path", "directory" (where the program that asks runs) and "patience", seconds without a step after
+A request is a line of JSON: "path", "directory" (where the program that asks runs) and "timeout", seconds without a step after
 which this process ends. The answer is a line for each dataset. Where a request has "name", "shape", "dtype" and "part" (first index
 and the one behind the last of each dimension), the answer is the part's numbers instead, block by block: `{"block": ...}`, which is
 like "part", and then the bytes as NumPy has them; with "library": "zarr" of an array of a Zarr store. The last line is `{"end": true}` or `{"error": ...}`. The process ends with who
@@ -41,7 +41,7 @@ def _say(message: dict[str, Any], numbers: Any = None) -> None:
 
 
 class _Steps:
-    """Called at each step. After `patience` seconds without one the process ends, wherever the library is."""
+    """Called at each step. After `timeout` seconds without one the process ends, wherever the library is."""
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout

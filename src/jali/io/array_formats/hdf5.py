@@ -84,7 +84,7 @@ def _parse(path: str, fd: int, size: int, strict: bool) -> list[Outline]:
 
 def datasets_of(path: str) -> list[dict[str, Any]]:
     """What another process finds in a file: of each dataset "name", "shape" and "sources", files behind it, and of those of
-    numbers "dtype", "told" and "offset".
+    numbers "dtype", "attributes" and "offset".
 
     Raises FileFormatError where HDF5 finds no end, or ends the process, too.
     """
