@@ -109,7 +109,7 @@ def devices_of(kind: str) -> int:
 def child(options: argparse.Namespace) -> int:
     from jali import comm, devices, settings
     from jali.bench import halo
-    from jali.bench.host_device import host_transports, host_device
+    from jali.bench.host_device import host_device, host_transports
     from jali.planner.machine import Machine
     from jali.planner.measure import measure
 
@@ -125,7 +125,8 @@ def child(options: argparse.Namespace) -> int:
         machine = Machine.load(options.machine)
     elif on_host:
         machine = Machine.from_table(
-            tomllib.loads(measure(ranks, "this host", host_device(ranks), host_transports(ranks))), "this host"
+            tomllib.loads(measure(ranks, "this host", host_device(ranks), host_transports(ranks))),
+            "this host",
         )
     else:
         name = devices.open_device(options.device, ranks).name

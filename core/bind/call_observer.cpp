@@ -1,7 +1,7 @@
 // Sees every call that the interpreter makes in one thread, and reports to Python only those that matter.
 //
-// What a site function saw is known from the code that ran while it was traced (jali.codegen.executed_code). Most
-// of that is jali's own, called tens of thousands of times: such calls end here, in nanoseconds.
+// What a site function saw is known from the code that ran while it was traced (jali.codegen.executed_code).
+// Most of that is jali's own, called tens of thousands of times: such calls end here, in nanoseconds.
 #include <functional>
 #include <unordered_map>
 #include <unordered_set>
@@ -84,7 +84,8 @@ void bind_call_observer(nb::module_& m) {
              "entered(frame) is called when code with its globals runs for the first time, and keeps both. "
              "It answers `report` (called(frame, function) of the compiled functions that it calls), "
              "`ignore`, "
-             "`again` (ask at the next call) or `aside` (observe nothing until it returns). What the two raise "
+             "`again` (ask at the next call) or `aside` (observe nothing until it returns). What the two "
+             "raise "
              "is "
              "raised at the call.")
         .def(

@@ -7,8 +7,8 @@
 #include "bind/collectives.hpp"
 #include "bind/device_request.hpp"
 #include "bind/errors.hpp"
-#include "bind/host_arrays.hpp"
 #include "bind/graph_recorder.hpp"
+#include "bind/host_arrays.hpp"
 #include "bind/user_operation.hpp"
 
 #include <algorithm>
@@ -99,7 +99,7 @@ class CallArray {
         const bool is_jalis_view = on_device != nullptr; // for which nothing has been put in order yet
         if (on_device == nullptr && object.type().ptr() != numpy_array.get().ptr()) {
             borrowed_ = owner.stream() ? memory_of.get()(object, writable, handle_of(*owner.stream()))
-                                    : memory_of.get()(object, writable);
+                                       : memory_of.get()(object, writable);
             on_device = gpu_array_of(borrowed_);
         }
         if (on_device != nullptr) {
@@ -176,8 +176,8 @@ class CallArray {
         return *element_;
     }
 
-    nb::object borrowed_;  // what holds the memory
-    nb::object dtype_; // on the host
+    nb::object borrowed_; // what holds the memory
+    nb::object dtype_;    // on the host
     std::shared_ptr<const HostElement> element_;
     std::int64_t rows_ = 1, row_ = 1;
 };
@@ -285,7 +285,8 @@ class PreparedCall {
     }
 
     nb::object new_result(std::optional<std::int64_t> rows) {
-        if (stream_ && input_.on_device != nullptr) refuse("a result on another stream than jali's needs `out`");
+        if (stream_ && input_.on_device != nullptr)
+            refuse("a result on another stream than jali's needs `out`");
         return input_.like(rows, calls_.other_rows);
     }
 
@@ -517,7 +518,8 @@ class PreparedCall {
         const nb::object recorded = recorder();
         if (!recorded.is_none()) {
             if (on_device == nullptr || !blocks_)
-                refuse_call((std::string(name_) + (on_device == nullptr ? "" : " with blocking=False")).c_str());
+                refuse_call(
+                    (std::string(name_) + (on_device == nullptr ? "" : " with blocking=False")).c_str());
             if (stream_)
                 refuse_recorded("a collective on a stream of its own is started",
                                 "leave the stream to the graph");

@@ -85,9 +85,8 @@ void bind_collectives(nb::module_& m) {
 
     m.def(
         "compare_calls",
-        [](Communicator& ranks, std::vector<std::pair<std::string, std::string>> facts, std::string location) {
-            compare_calls(ranks, {std::move(facts), std::move(location)});
-        },
+        [](Communicator& ranks, std::vector<std::pair<std::string, std::string>> facts,
+           std::string location) { compare_calls(ranks, {std::move(facts), std::move(location)}); },
         "ranks"_a, "facts"_a, "location"_a, nb::call_guard<nb::gil_scoped_release>(),
         "ParameterError on every rank unless all have these facts, key and value; `location` is reported. "
         "Collective.");
@@ -139,7 +138,7 @@ void bind_collectives(nb::module_& m) {
         .def_prop_ro("transports",
                      [](const Collectives& self) {
                          return std::vector<MessageSpace::NamedCommunicator>(self.transports().begin(),
-                                                                   self.transports().end());
+                                                                             self.transports().end());
                      })
         .def_prop_ro("space", &Collectives::space)
         .def_prop_ro("versions", &Collectives::versions,

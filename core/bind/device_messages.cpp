@@ -182,11 +182,11 @@ void bind_device_messages(nb::module_& m) {
             "Why messages with `rank` cannot go by this transport; empty if they can. Raises ParameterError "
             "for transports "
             "that are none.")
-        .def("make", &make, "x"_a, "peer"_a.none(), "tag"_a.none(), "sends"_a, "transport"_a.none(),
-             nb::sig(
-                 "def make(self, x: GpuArray, peer: int, tag: int, sends: bool, transport: str | None) -> "
-                 "PersistentMessage"),
-             "See `Communicator.persistent_send` and `persistent_receive`.");
+        .def(
+            "make", &make, "x"_a, "peer"_a.none(), "tag"_a.none(), "sends"_a, "transport"_a.none(),
+            nb::sig("def make(self, x: GpuArray, peer: int, tag: int, sends: bool, transport: str | None) -> "
+                    "PersistentMessage"),
+            "See `Communicator.persistent_send` and `persistent_receive`.");
 
     nb::class_<PersistentMessage> message(
         m, "PersistentMessage",

@@ -122,13 +122,11 @@ void bind_gpu_array(nb::module_& m) {
         .def_prop_ro("size", [](const GpuArray& self) { return self.kind->size; })
         .def_prop_ro("nbytes", [](const GpuArray& self) { return self.kind->nbytes; })
         .def_prop_ro("ndim", [](const GpuArray& self) { return self.kind->shape.size(); })
-        .def_prop_ro("owner",
-                     [](const GpuArray& self) {
-                         return self.owner.is_valid() ? self.owner : nb::object(nb::none());
-                     })
+        .def_prop_ro(
+            "owner",
+            [](const GpuArray& self) { return self.owner.is_valid() ? self.owner : nb::object(nb::none()); })
         .def_ro("read_only", &GpuArray::read_only)
-        .def_ro("owner_stream", &GpuArray::owner_stream,
-                "Handle of the stream on which the owner goes on.");
+        .def_ro("owner_stream", &GpuArray::owner_stream, "Handle of the stream on which the owner goes on.");
     m.def(
         "let_owners_go_on",
         [](nb::handle arrays) {

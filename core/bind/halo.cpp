@@ -1,7 +1,7 @@
 // core/halo in Python: field storage. Layouts are in layout.cpp, launches and sums in launch.cpp.
 #include "bind/errors.hpp"
-#include "bind/halo_numbers.hpp"
 #include "bind/gpu_array.hpp"
+#include "bind/halo_numbers.hpp"
 #include "bind/vendors.hpp"
 #include "halo/policy.hpp"
 #include "halo/storage.hpp"

@@ -153,7 +153,7 @@ void bind_layout(nb::module_& m) {
                      [](const NeighbourTable& t) { return address(t.permutations.data()); });
 
     nb::class_<LocalLayout>(m, "Layout",
-                             "One rank's part of a lattice: blocks, lanes, neighbour tables, ghost slabs.")
+                            "One rank's part of a lattice: blocks, lanes, neighbour tables, ghost slabs.")
         .def(nb::init<Partition, int, int, Extents, std::shared_ptr<Gpu>, int>(), "partition"_a, "rank"_a,
              "lanes"_a, "tile"_a = Extents{}, "gpu"_a = nb::none(), "block_bits"_a = 0,
              "lanes: wanted vector lanes, a power of two; tile: block extents of the tiles of the storage "

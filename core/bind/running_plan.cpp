@@ -4,9 +4,9 @@
 // (jali.planner.running_plan).
 #include "collective/running_plan.hpp"
 #include "bind/ending.hpp"
-#include "bind/host_arrays.hpp"
 #include "bind/gpu_array.hpp"
 #include "bind/graph_recorder.hpp"
+#include "bind/host_arrays.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -105,7 +105,8 @@ class GivenArrays {
                 if (!found) found = gpu_arrays_[k]->kind->gpu;
                 if (found != gpu_arrays_[k]->kind->gpu)
                     throw CollectiveError("some arrays of a plan are on " + found->name() + " and some on " +
-                                          gpu_arrays_[k]->kind->gpu->name() + "; give all on the same device");
+                                          gpu_arrays_[k]->kind->gpu->name() +
+                                          "; give all on the same device");
             } else if (nb::cast<std::size_t>(objects_[k].attr("size")) > 0) {
                 throw CollectiveError(
                     "some arrays of a plan are in device memory and some are not; give all in the same");
@@ -173,8 +174,8 @@ class GivenArrays {
             x = stream_ ? memory_of(x, false, reinterpret_cast<std::uintptr_t>(*stream_)) : memory_of(x);
             gpu_array = gpu_array_of(x);
             if (gpu_array != nullptr)
-                meet_jali_ = meet_jali_ || gpu_array->owner_stream ==
-                                               reinterpret_cast<std::uintptr_t>(gpu_array->kind->gpu->stream());
+                meet_jali_ = meet_jali_ || gpu_array->owner_stream == reinterpret_cast<std::uintptr_t>(
+                                                                          gpu_array->kind->gpu->stream());
         }
         check_element(x, gpu_array);
         objects_.push_back(std::move(x));

@@ -32,10 +32,11 @@ constexpr HaloMove slots_are_put[] = {{StepRole::pack, HaloTime::first},
                                       {StepRole::wait, HaloTime::by_stage},
                                       {StepRole::unpack, HaloTime::by_stage},
                                       {StepRole::grant_credit, HaloTime::with_last_stage}};
-constexpr Fusion unpacking_waits{"placing waits", set_of({StepRole::wait, StepRole::unpack, StepRole::grant_credit})};
+constexpr Fusion unpacking_waits{"placing waits",
+                                 set_of({StepRole::wait, StepRole::unpack, StepRole::grant_credit})};
 class SlotConnection : public HaloConnection {
   public:
-    SlotConnection(HaloOnDevice& halo, HaloChannel channel);                              // collective
+    SlotConnection(HaloOnDevice& halo, HaloChannel channel);                           // collective
     GpuAddress slot_of(int rank) const override { return pad_->slot(channel_, rank); } // the first
     std::vector<std::uint64_t> addresses() const override { return {pad_->slot_bytes(channel_)}; }
     PackMessage words_of(const HaloMessages::Message& message) const override;

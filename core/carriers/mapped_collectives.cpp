@@ -44,7 +44,8 @@ class Mapped final : public CollectiveConnection {
             for (const auto& stage : made) {
                 for (const auto& end : stage->ends) {
                     const MessageArray& of = end->array;
-                    const Announcement announcement = other_end(all[of.peer], !of.sends, next[{of.peer, !of.sends}]);
+                    const Announcement announcement =
+                        other_end(all[of.peer], !of.sends, next[{of.peer, !of.sends}]);
                     end->meet(std::span(announcement.text).first(announcement.bytes), by_);
                 }
                 messages_->begin(stage->program, stage->started);
@@ -106,8 +107,10 @@ class Mapped final : public CollectiveConnection {
     // What a rank announced of the first message at or behind `next`, of those with this one; goes behind it.
     Announcement other_end(std::span<const std::byte> all, bool sends, std::size_t& next) const {
         for (Announcement announcement; (next + 1) * sizeof announcement <= all.size();) {
-            std::memcpy(static_cast<void*>(&announcement), all.data() + next++ * sizeof announcement, sizeof announcement);
-            if (announcement.peer == control_->rank() && (announcement.sends != 0) == sends) return announcement;
+            std::memcpy(static_cast<void*>(&announcement), all.data() + next++ * sizeof announcement,
+                        sizeof announcement);
+            if (announcement.peer == control_->rank() && (announcement.sends != 0) == sends)
+                return announcement;
         }
         throw PlanError("a message of a plan has no other end");
     }
@@ -122,8 +125,8 @@ class Mapped final : public CollectiveConnection {
 } // namespace
 
 std::shared_ptr<CollectiveConnection> make_mapped_collectives(const CollectiveRanks& ranks,
-                                                           const CollectiveTransport& transport,
-                                                           const MessageTransport& by) {
+                                                              const CollectiveTransport& transport,
+                                                              const MessageTransport& by) {
     std::string trouble = ranks.wanted.empty() ? transport.why_not(ranks.gpu, *ranks.communicator) : "";
     if (!trouble.empty()) throw GpuError(trouble);
     auto messages = by.make({ranks.gpu, ranks.communicator, ranks.control, nullptr, {}});

@@ -14,7 +14,7 @@ namespace jali {
 
 // Of an entry whose messages go like these. Collective. Throws GpuError, on all ranks.
 std::shared_ptr<CollectiveConnection> make_mapped_collectives(const CollectiveRanks& ranks,
-                                                           const CollectiveTransport& transport,
-                                                           const MessageTransport& by);
+                                                              const CollectiveTransport& transport,
+                                                              const MessageTransport& by);
 
 } // namespace jali

@@ -107,7 +107,8 @@ std::vector<std::byte> MappedMessage::announcement() const {
 
 void MappedMessage::meet(std::span<const std::byte> other, const MessageTransport& by) {
     Announcement announcement;
-    if (other.size() != sizeof announcement) throw GpuError("what the other end of a message announces has another size");
+    if (other.size() != sizeof announcement)
+        throw GpuError("what the other end of a message announces has another size");
     std::memcpy(static_cast<void*>(&announcement), other.data(), sizeof announcement);
     stored_ = by.traits.stores;
     if (array.sends) mapped_ = MappedMemory(ends_->pad_.gpu(), announcement.handle);

@@ -33,8 +33,8 @@ class MappedMessages : public MessageConnection, public std::enable_shared_from_
     std::string why_not(int peer) const override { return pad_.buffer().why_not(peer); }
     bool reaches_all() const override { return pad_.buffer().all_reached(); }
     std::unique_ptr<MessageEnd> make(const MessageArray& array) override;
-    // First credit is granted for all arrays that receive, then everything is sent, then what follows on the stream
-    // waits for what arrives. All of these have met, each stands here once.
+    // First credit is granted for all arrays that receive, then everything is sent, then what follows on the
+    // stream waits for what arrives. All of these have met, each stands here once.
     void begin(StreamProgram& program, Ends ends) override;
 
     static constexpr int most_messages = 65536; // at once, of a rank

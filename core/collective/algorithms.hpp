@@ -45,8 +45,8 @@ using Hosts = std::vector<std::vector<int>>;
 bool are_nested(const Hosts& hosts); // several, of which one has several ranks
 
 // What an entry makes of a call between the ranks of these hosts. `inside` and `between` carry messages
-// inside hosts and between them; empty: the usual transports, or `inside` between hosts, too. Entries that know
-// of no hosts have one transport, and so have all where hosts are not nested.
+// inside hosts and between them; empty: the usual transports, or `inside` between hosts, too. Entries that
+// know of no hosts have one transport, and so have all where hosts are not nested.
 struct AlgorithmPlan {
     Composition composition;
     PlanParameters parameters;

@@ -210,13 +210,13 @@ class Checker : public ProofWords {
             const std::uint64_t space = slot(events.rank, b);
             for (const auto& [begin, end, what] : meaning.before[space].all())
                 events.events.front().holds.push_back({{space, begin, end},
-                                                         label_of_buffer(events.rank, b),
-                                                         -1,
-                                                         static_cast<std::int64_t>(begin)});
+                                                       label_of_buffer(events.rank, b),
+                                                       -1,
+                                                       static_cast<std::int64_t>(begin)});
             for (const auto& [begin, end, what] : meaning.after[space].all())
                 events.events.back().results.push_back({{space, begin, end},
-                                                          exported.number(what.symbol),
-                                                          static_cast<std::int64_t>(begin) + what.shift});
+                                                        exported.number(what.symbol),
+                                                        static_cast<std::int64_t>(begin) + what.shift});
         }
     }
 

@@ -25,8 +25,9 @@ void CollectiveConnection::exchange(std::span<const StageMessage>, std::span<con
     throw std::logic_error("'" + name + "' carries no messages of plans between launches");
 }
 
-std::vector<StageExchange> CollectiveConnection::prepare(std::span<const std::span<const StageMessage>> stages,
-                                                      std::span<const GpuAddress>) {
+std::vector<StageExchange>
+CollectiveConnection::prepare(std::span<const std::span<const StageMessage>> stages,
+                              std::span<const GpuAddress>) {
     std::vector<StageExchange> exchanges;
     for (const auto& messages : stages)
         exchanges.push_back([this, messages](std::span<const GpuAddress> buffers, void* stream) {

@@ -3,8 +3,8 @@
 //
 // A transport may carry the messages of plans (gpu_plan.hpp), and so do any algorithm: those of the kernel's
 // own queues within a launch (collective_queues.hpp), others between launches, all of a stage at once. Or it
-// has collectives itself, and then its name is that of an algorithm. A new transport is a file with a transport
-// and an entry, and the entry's name in the table of collective_transport.cpp.
+// has collectives itself, and then its name is that of an algorithm. A new transport is a file with a
+// transport and an entry, and the entry's name in the table of collective_transport.cpp.
 #pragma once
 
 #include "collective/device_plan.hpp"
@@ -24,13 +24,14 @@ namespace jali {
 // Does a call on copies in host memory, one per buffer; null where this rank has no bytes of it.
 using RunsOnHost = std::function<void(const CollectiveCall& call, std::span<std::byte* const> buffers)>;
 
-// What transports are made of: `communicator` is that of the user, `control` carries what is the transports' own.
+// What transports are made of: `communicator` is that of the user, `control` carries what is the transports'
+// own.
 struct CollectiveRanks {
     std::shared_ptr<Gpu> gpu;
     std::shared_ptr<Communicator> communicator, control;
     RunsOnHost on_host;
-    // By rank: whom messages of plans go to, where that is not everybody. Transports that map memory do so for
-    // these alone.
+    // By rank: whom messages of plans go to, where that is not everybody. Transports that map memory do so
+    // for these alone.
     std::vector<char> wanted = {};
 };
 

@@ -7,8 +7,8 @@
 
 #include "collective/algorithms.hpp"
 #include "collective/device_collectives.hpp"
-#include "collective/plan_cache.hpp"
 #include "collective/persistent.hpp"
+#include "collective/plan_cache.hpp"
 #include "collective/rules.hpp"
 
 #include <array>

@@ -93,7 +93,8 @@ DescribedCall describe(const CollectiveCall& call, bool on_devices, const std::s
     described.facts.emplace_back("algorithm", call.algorithm.empty() ? "chosen" : call.algorithm);
     described.facts.emplace_back("reproducible", flag(call.reproducible));
     const std::string_view file = location.file_name();
-    described.location = std::string(file.substr(file.rfind('/') + 1)) + ":" + std::to_string(location.line());
+    described.location =
+        std::string(file.substr(file.rfind('/') + 1)) + ":" + std::to_string(location.line());
     return described;
 }
 

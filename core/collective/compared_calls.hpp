@@ -16,7 +16,7 @@ namespace jali {
 
 struct DescribedCall {
     std::vector<std::pair<std::string, std::string>> facts; // keys and values; of "call" what is called
-    std::string location;                                      // in the program
+    std::string location;                                   // in the program
 };
 
 DescribedCall describe(const CollectiveCall& call, bool on_devices, const std::source_location& location);

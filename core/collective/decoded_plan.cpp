@@ -82,7 +82,7 @@ class CollectiveKernels : public KernelFamily {
                 const auto [peer, sent] = pair; // as many messages have gone as came
                 const std::int64_t from = sent ? d_.rank() : peer, to = sent ? peer : d_.rank();
                 require_agreement(event, {8, from, to, d_.runs()},
-                     queues.numbers[static_cast<std::size_t>(2 * peer + !sent)]);
+                                  queues.numbers[static_cast<std::size_t>(2 * peer + !sent)]);
             }
     }
 
@@ -204,8 +204,9 @@ class CollectiveKernels : public KernelFamily {
             for (const bool sent : {true, false}) {
                 const std::int64_t from = sent ? a.rank : peer, to = sent ? peer : a.rank;
                 for (std::int64_t c = 0; c < queues.channels && !queues.said; ++c)
-                    require_agreement(event, {2, from, to, c},
-                         queues.numbers[static_cast<std::size_t>(2 * (c * a.ranks + peer) + !sent)]);
+                    require_agreement(
+                        event, {2, from, to, c},
+                        queues.numbers[static_cast<std::size_t>(2 * (c * a.ranks + peer) + !sent)]);
                 const std::int32_t messages = p.per_iteration[static_cast<std::size_t>(2 * peer + !sent)];
                 if (messages == 0) continue;
                 const std::int64_t launch = launches[{peer, sent}] = queues.launches[{peer, sent}]++;

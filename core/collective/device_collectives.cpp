@@ -144,7 +144,7 @@ std::string DeviceCollectives::why_not(const AlgorithmSpec& spec, const Collecti
 }
 
 std::pair<std::string, std::string> DeviceCollectives::transports_of(const Algorithm& algorithm,
-                                                                   const AlgorithmSpec& spec) {
+                                                                     const AlgorithmSpec& spec) {
     std::string first = spec.transport, second = spec.between.empty() ? spec.transport : spec.between;
     if (algorithm.hierarchy != Algorithm::Shape::hosts || !are_nested(hosts_))
         return {hosts_.size() > 1 ? second : first, ""};
@@ -214,7 +214,9 @@ void DeviceCollectives::find_library_version() {
     if (library.empty() || versions_.contains(library)) return;
     struct ReportedVersion {
         char version[32] = {};
-        bool operator==(const ReportedVersion& other) const { return std::strcmp(version, other.version) == 0; }
+        bool operator==(const ReportedVersion& other) const {
+            return std::strcmp(version, other.version) == 0;
+        }
     } mine;
     try {
         const std::string text = CclApi::get(ranks_.gpu->vendor(), "").version_text();
@@ -350,8 +352,7 @@ std::shared_ptr<GpuPlan> DeviceCollectives::plan(const Composition& composition,
         TransportEntry& all = named(name, true);
         TransportEntry& entry = name == only_inside ? inside(all) : all;
         if (!open(entry).empty())
-            throw GpuError(what + " goes through " + entry.spec->rules.carries + ", but " +
-                           entry.why_not);
+            throw GpuError(what + " goes through " + entry.spec->rules.carries + ", but " + entry.why_not);
         if (auto these = std::dynamic_pointer_cast<CollectiveQueues>(entry.transport)) {
             queues = std::move(these);
             of_libraries.push_back(by_kernel);

@@ -8,8 +8,8 @@
 #include "collective/algorithms.hpp"
 #include "collective/collective_queues.hpp"
 #include "collective/gpu_plan.hpp"
-#include "collective/plan_cache.hpp"
 #include "collective/plan.hpp"
+#include "collective/plan_cache.hpp"
 #include "collective/rules.hpp"
 
 #include <array>
@@ -97,7 +97,7 @@ class DeviceCollectives {
     struct TransportEntry {
         std::string name;
         const CollectiveTransport* spec;
-        const CollectiveRanks* ranks;               // between whom
+        const CollectiveRanks* ranks;                    // between whom
         std::shared_ptr<CollectiveConnection> transport; // null: it is closed, or nobody has asked
         std::string why_not;
     };

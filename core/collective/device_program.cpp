@@ -430,7 +430,8 @@ bool DeviceStage::apart() const {
 std::vector<DeviceStage> compile_for_device(const Schedule& schedule, int ranks, int rank,
                                             const Pieces& pieces, const DeviceProgramParameters& parameters,
                                             std::span<const int> transports) {
-    const bool one_stage = std::ranges::all_of(transports, [](int transport) { return transport == by_kernel; });
+    const bool one_stage =
+        std::ranges::all_of(transports, [](int transport) { return transport == by_kernel; });
     const auto& steps = schedule.steps();
     std::vector<DeviceStage> stages;
     std::vector<const Step*> own;
@@ -445,8 +446,8 @@ std::vector<DeviceStage> compile_for_device(const Schedule& schedule, int ranks,
             const auto* send = std::get_if<Send>(&steps[k].action);
             const auto* receive = std::get_if<Receive>(&steps[k].action);
             const int transport = send != nullptr      ? transports[send->library]
-                                : receive != nullptr ? transports[receive->library]
-                                                     : by_kernel;
+                                  : receive != nullptr ? transports[receive->library]
+                                                       : by_kernel;
             if (transport == by_kernel) {
                 own.push_back(&steps[k]);
                 continue;
@@ -456,7 +457,8 @@ std::vector<DeviceStage> compile_for_device(const Schedule& schedule, int ranks,
             if (message.region.bytes > 0) messages_of[transport].push_back(message);
         }
         DeviceStage& stage = stages.emplace_back();
-        for (auto& [transport, messages] : messages_of) stage.messages.push_back({transport, std::move(messages)});
+        for (auto& [transport, messages] : messages_of)
+            stage.messages.push_back({transport, std::move(messages)});
         stage.program = Compiler(schedule, own, ranks, rank, pieces, parameters).compile();
     }
     return stages;

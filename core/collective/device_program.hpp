@@ -126,8 +126,8 @@ struct Pieces {
 Pieces pieces_of(const Composition& composition);
 
 // `pieces` are those of the composition that the schedule was planned from. The schedule must be planned with
-// one chunk and with pieces that travel alone (depth 1, pack_below 0). `transports` has the number of a transport
-// for each library of the schedule, or that the kernel carries its messages. Throws PlanError.
+// one chunk and with pieces that travel alone (depth 1, pack_below 0). `transports` has the number of a
+// transport for each library of the schedule, or that the kernel carries its messages. Throws PlanError.
 inline constexpr int by_kernel = -1;
 std::vector<DeviceStage> compile_for_device(const Schedule& schedule, int ranks, int rank,
                                             const Pieces& pieces, const DeviceProgramParameters& parameters,

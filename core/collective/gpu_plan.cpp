@@ -11,11 +11,12 @@
 namespace jali {
 
 GpuPlan::GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CollectiveQueues> queues,
-                 std::vector<std::shared_ptr<CollectiveConnection>> connections, std::vector<DeviceStage> stages,
-                 const Schedule& schedule, GpuFunction kernel, std::string what,
-                 std::span<const GpuAddress> fixed)
-    : DevicePlan(std::move(gpu), std::move(what),
-                 std::ranges::all_of(connections, [](const auto& c) { return c->transport.traits.recordable; })),
+                 std::vector<std::shared_ptr<CollectiveConnection>> connections,
+                 std::vector<DeviceStage> stages, const Schedule& schedule, GpuFunction kernel,
+                 std::string what, std::span<const GpuAddress> fixed)
+    : DevicePlan(
+          std::move(gpu), std::move(what),
+          std::ranges::all_of(connections, [](const auto& c) { return c->transport.traits.recordable; })),
       queues_(std::move(queues)), order_(queues_ ? queues_->order_ : std::make_shared<StreamOrder>(gpu_)),
       connections_(std::move(connections)), kernel_(std::move(kernel)), fixed_(fixed.begin(), fixed.end()),
       program_(gpu_) {

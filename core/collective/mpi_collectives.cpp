@@ -43,10 +43,10 @@ int index_of(DataType type) {
 static_assert(static_cast<int>(DataType::uint64) == 7);
 
 int index_of(Operation operation) {
-    constexpr Operation displacements[] = {Operation::sum,         Operation::prod,        Operation::min,
-                                    Operation::max,         Operation::logical_and, Operation::logical_or,
-                                    Operation::logical_xor, Operation::bit_and,     Operation::bit_or,
-                                    Operation::bit_xor};
+    constexpr Operation displacements[] = {
+        Operation::sum,         Operation::prod,       Operation::min,         Operation::max,
+        Operation::logical_and, Operation::logical_or, Operation::logical_xor, Operation::bit_and,
+        Operation::bit_or,      Operation::bit_xor};
     const auto found = std::ranges::find(displacements, operation);
     return found != std::end(displacements) ? static_cast<int>(found - displacements) : -1;
 }
@@ -118,19 +118,19 @@ struct MpiCall {
             return mpi.Ireduce_scatter(send, receive, sent.counts.data(), t, op, comm, request);
         case Collective::all_gather:
             if (even) return mpi.Iallgather(from, count, t, receive, count, t, comm, request);
-            return mpi.Iallgatherv(from, mine, t, receive, received.counts.data(), received.displacements.data(), t,
-                                   comm, request);
+            return mpi.Iallgatherv(from, mine, t, receive, received.counts.data(),
+                                   received.displacements.data(), t, comm, request);
         case Collective::gather: {
             const void* const part = is_root ? from : send;
             if (even) return mpi.Igather(part, count, t, receive, count, t, root, comm, request);
-            return mpi.Igatherv(part, mine, t, receive, received.counts.data(), received.displacements.data(), t,
-                                root, comm, request);
+            return mpi.Igatherv(part, mine, t, receive, received.counts.data(), received.displacements.data(),
+                                t, root, comm, request);
         }
         case Collective::scatter: {
             void* const part = is_root && in_place ? mpi.in_place : receive;
             if (even) return mpi.Iscatter(send, count, t, part, count, t, root, comm, request);
-            return mpi.Iscatterv(send, sent.counts.data(), sent.displacements.data(), t, part, mine, t, root, comm,
-                                 request);
+            return mpi.Iscatterv(send, sent.counts.data(), sent.displacements.data(), t, part, mine, t, root,
+                                 comm, request);
         }
         case Collective::all_to_all:
             if (even) return mpi.Ialltoall(from, count, t, receive, count, t, comm, request);

@@ -86,7 +86,8 @@ PersistentPlan::PersistentPlan(std::shared_ptr<const Schedule> schedule, std::sh
         throw PlanError(what_ + " uses tags up to " + std::to_string(tag) + ", but a plan has " +
                         std::to_string(space_->tags()) + " here; use fewer chunks (depth) or larger pieces");
     }
-    for (const std::string& library : schedule->libraries()) transports_.push_back(&space_->transport_of(library));
+    for (const std::string& library : schedule->libraries())
+        transports_.push_back(&space_->transport_of(library));
     const auto& buffers = schedule->buffers();
     addresses_.assign(buffers.size(), nullptr);
     const auto provide = [&](Memory& memory, std::size_t which) {

@@ -27,7 +27,8 @@ std::vector<bool> written_buffers(const Schedule& schedule); // whether a run wr
 // Used by one thread at a time, as communicators are.
 class MessageSpace {
   public:
-    using NamedCommunicator = std::pair<std::string, std::shared_ptr<Communicator>>; // name of a library, who it is
+    using NamedCommunicator =
+        std::pair<std::string, std::shared_ptr<Communicator>>; // name of a library, who it is
 
     // Transports have the same ranks, and nobody else uses them. The first also answers to "" (any library).
     // Throws PlanError if there is none or they differ in rank or size.

@@ -257,7 +257,7 @@ class PlanWriter {
     Sink& sink_;
     const std::vector<Primitive>* step_ = nullptr;
     const StepOfRank* part_ = nullptr;
-    int number_ = 0;                         // of the step
+    int number_ = 0;                               // of the step
     std::vector<std::vector<Location>> locations_; // by chunk and temporary slot
     std::map<std::pair<int, bool>, Tags> tags_;
     Mark mark_;

@@ -89,9 +89,10 @@ AlgorithmSpec read_algorithm(std::string_view text, std::span<const Collective> 
                    ", on hosts " + listed(names.of_hosts));
     }
     for (const std::string& transport : {spec.transport, spec.between})
-        if (!transport.empty() && !names.transports.contains(transport) && !names.of_hosts.contains(transport))
-            refuse("'" + transport + "' carries no messages; " + listed(names.transports) + ", and on hosts " +
-                   listed(names.of_hosts) + " do");
+        if (!transport.empty() && !names.transports.contains(transport) &&
+            !names.of_hosts.contains(transport))
+            refuse("'" + transport + "' carries no messages; " + listed(names.transports) +
+                   ", and on hosts " + listed(names.of_hosts) + " do");
     if (!spec.between.empty() &&
         names.transports.contains(spec.transport) != names.transports.contains(spec.between))
         refuse("of '" + spec.transport + "' and '" + spec.between +
@@ -562,7 +563,8 @@ AlgorithmSpec checked_algorithm(std::string_view text, Collective collective, bo
         const AlgorithmSpec spec = read_algorithm(text, std::span(&collective, 1), algorithm_names());
         const auto of_wrong = [&](const std::string& transport) {
             return !transport.empty() &&
-                   !(on_devices ? algorithm_names().transports : algorithm_names().of_hosts).contains(transport);
+                   !(on_devices ? algorithm_names().transports : algorithm_names().of_hosts)
+                        .contains(transport);
         };
         for (const std::string& transport : {spec.transport, spec.between})
             if (of_wrong(transport))

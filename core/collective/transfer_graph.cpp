@@ -182,9 +182,9 @@ std::optional<double> TransferGraph::difference(const TransferGraph& other, cons
             const bool message = node.peer >= 0;
             if (only_messages && !message) continue;
             keys.push_back({{static_cast<int>(node.kind), node.mark.stage, node.mark.chunk,
-                               message && peers != nullptr ? (*peers)[node.peer] : node.peer,
-                               message ? graph.libraries_[node.library] : "", node.order},
-                              k});
+                             message && peers != nullptr ? (*peers)[node.peer] : node.peer,
+                             message ? graph.libraries_[node.library] : "", node.order},
+                            k});
         }
         std::sort(keys.begin(), keys.end());
         return keys;

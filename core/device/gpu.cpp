@@ -486,7 +486,7 @@ void Gpu::launch(const GpuFunction& function, unsigned blocks, unsigned threads,
     if (wanted_priority != LaunchPriority::of_stream && has_priorities()) {
         const int priority = wanted_priority == LaunchPriority::first    ? greatest_priority_
                              : wanted_priority == LaunchPriority::middle ? least_priority_ - 1
-                                                          : least_priority_;
+                                                                         : least_priority_;
         attributes[count++] = {priority_of_launch, 0, {priority}};
     }
     if (count > 0) {

@@ -27,7 +27,7 @@ struct IpcHandle {
 struct VirtualProperties {
     int kind = 1;        // pinned, the only one
     int handle_kind = 1; // exported as a file descriptor
-    int location = 1;       // on a device
+    int location = 1;    // on a device
     int device = 0;
     void* unused = nullptr;
     unsigned char compressed = 0, network = 0; // network: adapters may read and write it

@@ -548,8 +548,8 @@ class LaunchKernels : public KernelFamily {
                                             slab.count[parity], site_bytes);
             decoder_.reads(event, {where});
             decoder_.at(event).expects.push_back({held_in(where, slab.count[parity], site_bytes),
-                                                   label(&field), list_of_ghosts(layout, slab, parity), 0,
-                                                   site_bytes});
+                                                  label(&field), list_of_ghosts(layout, slab, parity), 0,
+                                                  site_bytes});
         }
         if (d_.sums.in_kernel_reduction) { // launches add in any order: nobody else may write meanwhile
             const auto words =

@@ -82,7 +82,8 @@ void HaloExchange::run() {
             field->map_ghosts(*communicator_); // where other slabs were added
     for (std::size_t k = 0; k < buffers_.size(); ++k) addresses_[k] = address_of(buffers_[k]);
     halo_.note_versions();
-    executor_->run(addresses_, exposed_ && exposed_->host_communicator ? *exposed_->host_communicator : *communicator_);
+    executor_->run(addresses_,
+                   exposed_ && exposed_->host_communicator ? *exposed_->host_communicator : *communicator_);
     halo_.mark_filled();
     halo_.count();
 }
@@ -96,7 +97,7 @@ RankEvents HaloExchange::events() {
         const auto address = theirs ? field->exposed_by(rank).address
                                     : reinterpret_cast<std::uint64_t>(address_of(buffers_[k]));
         locations.push_back({static_cast<std::uint64_t>(theirs ? rank : me), address,
-                          address + schedule().buffers()[k].bytes});
+                             address + schedule().buffers()[k].bytes});
     }
     return events_of(schedule(), me, locations);
 }

@@ -135,7 +135,9 @@ PackArguments GpuExchange::pack_arguments(const Batch& batch) const {
 
 void GpuExchange::pack(const Batch& batch, void* stream) {
     const bool carries = batch.has(StepRole::put);
-    const char* name = !carries ? "pack" : batch.has(StepRole::wait) ? "pack, store and await" : "pack and store";
+    const char* name = !carries                    ? "pack"
+                       : batch.has(StepRole::wait) ? "pack, store and await"
+                                                   : "pack and store";
     const DeviceSpan span(*halo_.gpu, stream, carries ? Phase::transport : Phase::pack, name,
                           watched() ? halo_.sent() : Work{});
     halo_.gpu->launch(halo_.gpu->builtin(carries ? "pack_halos" : "gather_halos"),
@@ -241,7 +243,8 @@ void GpuExchange::make_tables() {
     std::vector<PackPart> parts;
     std::vector<PackMessage> sends;
     std::vector<HaloJob> jobs;
-    for (const HaloMessages::Message& message : halo_.messages) sends.push_back(connection_->words_of(message));
+    for (const HaloMessages::Message& message : halo_.messages)
+        sends.push_back(connection_->words_of(message));
     for (const HaloSchedule::Pack& pack : halo_.steps.packs) {
         const HaloMessages::Part& part = *pack.part;
         const bool item = part.field->producer() != nullptr;

@@ -81,7 +81,7 @@ class GpuExchange {
     std::vector<FieldStorage*> written_;
     bool writes_packed_ = false;
     std::unique_ptr<HaloConnection> connection_;
-    GpuMemory items_, packed_;        // what producers of halo items compute; messages to be sent
+    GpuMemory items_, packed_;       // what producers of halo items compute; messages to be sent
     PinnedMemory staged_, received_; // messages on the host
     HaloBlocks pack_blocks_ = halo_blocks;
     GpuMemory all_packed_; // for roles: the last exchange whose messages are packed

@@ -52,7 +52,8 @@ GpuLaunch::GpuLaunch(LaunchDefinition definition)
     }
     for (FieldStorage* field : touched_) {
         auto same = [&](const FieldStorage* other) { return other->owner_stream() == field->owner_stream(); };
-        if (field->borrowed() && std::none_of(borrowed_.begin(), borrowed_.end(), same)) borrowed_.push_back(field);
+        if (field->borrowed() && std::none_of(borrowed_.begin(), borrowed_.end(), same))
+            borrowed_.push_back(field);
     }
     kernel_changed();
     prepare_sums();
@@ -198,8 +199,8 @@ void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribut
     // Exchange, bulk, boundary: a bulk that fills the device keeps no exchange waiting, and the boundary
     // takes the places that the end of the bulk leaves.
     const LaunchPriority priority = beside_exchange            ? LaunchPriority::middle
-                            : phase == Phase::boundary ? LaunchPriority::last
-                                                       : LaunchPriority::of_stream;
+                                    : phase == Phase::boundary ? LaunchPriority::last
+                                                               : LaunchPriority::of_stream;
     gpu_->launch(d.gpu_kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(d.threads),
                  std::as_bytes(std::span(arguments_)), stream, priority);
 }
@@ -287,7 +288,8 @@ class GpuLaunch::Computation : public HaloComputation {
         const Phase phase = bulk && late ? Phase::kernel : bulk ? Phase::bulk : Phase::boundary;
         const DeviceSpan span(*launch_.gpu_, stream, phase, d.cost.name, d.cost.of(sites));
         launch_.gpu_->launch(d.with_halos.function, static_cast<unsigned>(roles.grid()),
-                             static_cast<unsigned>(d.with_halos.threads), bytes, stream, LaunchPriority::of_stream);
+                             static_cast<unsigned>(d.with_halos.threads), bytes, stream,
+                             LaunchPriority::of_stream);
     }
 
   private:
@@ -338,7 +340,7 @@ void GpuLaunch::fall_back(const HaloTransport* transport, const std::string& tro
     d.policy = &with_transport(*d.policy, *transport, d.layout->vendor());
     if (d.communicator->rank() != 0) return;
     report_once("halos between devices go by way of " + std::string(transport->via) + " (policy " +
-              d.policy->name + "), since " + trouble);
+                d.policy->name + "), since " + trouble);
 }
 
 void GpuLaunch::settle_transport(LocalLayout& layout) {
@@ -483,7 +485,8 @@ GpuLaunch::LaunchPlan& GpuLaunch::plan_for(const std::vector<char>& stale) {
         plan.bulk = positions_of(sets[0]);
         for (int s = 1; s <= stages; ++s) plan.boundary.push_back(positions_of(sets[s]));
         if (d.policy->in_kernel())
-            refuse_unless_resident(first_reported(*d.communicator, why_not_resident(plan), "places for halos"));
+            refuse_unless_resident(
+                first_reported(*d.communicator, why_not_resident(plan), "places for halos"));
         if (!d.sums.slice.empty()) {
             std::vector<std::int32_t> all;
             for (const auto& set : sets) all.insert(all.end(), set.begin(), set.end());

@@ -53,7 +53,8 @@ struct HaloRoles {
         if (sites_wait != 0 || grid() <= resident_blocks || bulk_blocks > few_waves * resident_blocks) return;
         first_bulk = 0;
         pack_blocks = std::clamp<std::int64_t>(
-            jobs, 1, std::max<std::int64_t>(1, std::min(resident_blocks * 5 / 8, resident_blocks - 1 - late_blocks)));
+            jobs, 1,
+            std::max<std::int64_t>(1, std::min(resident_blocks * 5 / 8, resident_blocks - 1 - late_blocks)));
     }
     std::int64_t grid() const { return std::max(pack_blocks, first_bulk + bulk_blocks) + late_blocks; }
     // Those that look at the count of exchanges: the bulk does where it waits for what is packed.

@@ -61,14 +61,13 @@ class Builder {
             for (const HaloTransport* by : {m.goes_by, m.comes_by})
                 if (std::find(transports.begin(), transports.end(), by) == transports.end())
                     transports.push_back(by);
-        result_.batches =
-            ordered_batches(policy, shape, transports,
-                            [&](StepRole role, int stage, std::size_t number, const HaloTransport* transport) {
-                                batch_ = number;
-                                for (std::size_t m = 0; m < halo_.messages.size(); ++m)
-                                    if (stage < 0 || halo_.messages[m].stage == stage)
-                                        add(role, m, transport);
-                            });
+        result_.batches = ordered_batches(
+            policy, shape, transports,
+            [&](StepRole role, int stage, std::size_t number, const HaloTransport* transport) {
+                batch_ = number;
+                for (std::size_t m = 0; m < halo_.messages.size(); ++m)
+                    if (stage < 0 || halo_.messages[m].stage == stage) add(role, m, transport);
+            });
         parts_.resize(result_.batches.size());
         add_kernel(policy.overlap && shape.has_bulk, std::move(body));
         for (std::size_t b = 0; b < result_.batches.size(); ++b) {
@@ -200,7 +199,7 @@ class Builder {
             if (goes) {
                 const Region to = room(Of::staged, message.send_bytes);
                 steps.packed = {add("copy to host: " + name, role,
-                                  Copy{{{steps.out, to, message.send_bytes, nullptr, 0}}}, steps.packed)};
+                                    Copy{{{steps.out, to, message.send_bytes, nullptr, 0}}}, steps.packed)};
                 steps.out = to;
             }
             return;
@@ -332,7 +331,8 @@ class Builder {
         return moves_by(by, StepRole::unpack) || moves_by(by, StepRole::copy_to_device);
     }
     static bool lands(const Message& message) {
-        return as_one(*message.comes_by, StepRole::message, StepRole::unpack) && pieces_of(message).size() == 1;
+        return as_one(*message.comes_by, StepRole::message, StepRole::unpack) &&
+               pieces_of(message).size() == 1;
     }
 
     void receive(const Message& message, const std::string& name, StepRole role, MessageSteps& steps) {
@@ -368,9 +368,9 @@ class Builder {
         for (const Piece& piece : pieces_of(message))
             if (piece.receive_bytes > 0)
                 copy.specs.push_back({part_of(steps.in, piece.receive_offset, piece.receive_bytes),
-                                     ghosts_of(piece), piece.first->field->block_bytes(), nullptr, 0});
-        steps.arrived = {
-            add((role == StepRole::unpack ? "unpack " : "copy to device: ") + name, role, std::move(copy), steps.arrived)};
+                                      ghosts_of(piece), piece.first->field->block_bytes(), nullptr, 0});
+        steps.arrived = {add((role == StepRole::unpack ? "unpack " : "copy to device: ") + name, role,
+                             std::move(copy), steps.arrived)};
     }
 
     // ---- the kernel around which halos are exchanged: only boundaries read what arrives.

@@ -19,7 +19,7 @@ struct HaloBuffer {
         their_ghosts, // of the same field on another rank
         items,        // that producers compute
         packed,       // messages, to be sent
-        staged,      // the same, on the host of a device
+        staged,       // the same, on the host of a device
         received,     // messages, on the host
         slot,         // where others write messages
         their_slot,   // the same on another rank

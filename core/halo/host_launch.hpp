@@ -44,7 +44,7 @@ class HostLaunch : public Launch {
         std::vector<double> plain;          // the same, for fast sums
         std::vector<std::uint64_t> keys;    // the same, for maxima and minima
         std::vector<double> sorted;         // one component of a chunk, slice by slice
-        std::vector<std::int32_t> target;    // where each value of the chunk goes in it; before: its bucket
+        std::vector<std::int32_t> target;   // where each value of the chunk goes in it; before: its bucket
         std::vector<std::int32_t> ends;     // [slice or entry]: end of its values, 0 if it has none
         std::vector<std::int32_t> buckets;  // those that have some
         std::vector<std::int64_t> left_out; // [group]: sites whose label is of no entry

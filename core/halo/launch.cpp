@@ -102,7 +102,7 @@ Launch::Launch(LaunchDefinition definition) : definition_(std::move(definition))
     }
     auto add_touched = [&](FieldStorage* field) {
         const bool indirect = std::any_of(d.indirect.begin(), d.indirect.end(),
-                                       [&](const IndirectAccess& a) { return a.field.get() == field; });
+                                          [&](const IndirectAccess& a) { return a.field.get() == field; });
         if (!indirect && (field->layout() != d.layout || d.rows))
             refuse("field '" + field->label() + "' has another layout");
         if (std::find(touched_.begin(), touched_.end(), field) == touched_.end()) touched_.push_back(field);

@@ -64,7 +64,7 @@ struct LaunchSums {
     std::vector<std::int32_t> slice; // [block][lane]: its slice, or empty for one sum over all sites
     int nslices = 1;
     bool in_kernel_reduction = false; // on a device: parameters[2] are the words of the sums themselves
-    bool fast = false;            // plain double sums: the last bits depend on threads and partition
+    bool fast = false;                // plain double sums: the last bits depend on threads and partition
 
     int results() const { // per slice
         int all = count;
@@ -247,7 +247,7 @@ class Launch {
     LaunchDefinition definition_;
     std::vector<HaloRequest> requests_;
     std::vector<IndirectHalos> indirect_;
-    IndirectHalos refreshed_;               // all requests, where a graph has its ghosts filled before it runs
+    IndirectHalos refreshed_;            // all requests, where a graph has its ghosts filled before it runs
     std::vector<FieldStorage*> touched_; // fields whose ghosts must have room
     std::vector<char> stale_;            // [request][parity]
     std::shared_ptr<LaunchCounters> counters_;

@@ -43,7 +43,7 @@ struct Slab {
     std::array<std::int64_t, 2> count{};      // even, odd ghost blocks
     std::array<std::int64_t, 2> send_count{}; // even, odd blocks in send_blocks
     std::shared_ptr<const std::vector<std::int32_t>>
-        send_blocks;                 // in the order of the receiver's ghost blocks
+        send_blocks;                       // in the order of the receiver's ghost blocks
     std::vector<std::int32_t> ghost_block; // [lexicographic in the slab]: ghost block - first_ghost
 
     std::int64_t blocks() const { return count[0] + count[1]; }

@@ -20,7 +20,7 @@ BlockOrder order_on(const std::shared_ptr<Gpu>& gpu, Extents tile) {
 } // namespace
 
 LocalLayout::LocalLayout(Partition partition, int rank, int wanted_lanes, Extents tile,
-                           std::shared_ptr<Gpu> gpu, int block_bits)
+                         std::shared_ptr<Gpu> gpu, int block_bits)
     : Layout(Geometry(std::move(partition), rank), gpu ? 1 : wanted_lanes, order_on(gpu, std::move(tile)),
              block_bits),
       gpu_(std::move(gpu)) {
@@ -143,7 +143,8 @@ GpuAddress LocalLayout::on_device(const Slab& slab) {
 
 GpuAddress LocalLayout::positions_in(const std::shared_ptr<LocalLayout>& other) {
     if (other.get() == this) return 0;
-    if (const auto known = positions_in_.find(other); known != positions_in_.end()) return known->second.address();
+    if (const auto known = positions_in_.find(other); known != positions_in_.end())
+        return known->second.address();
     std::erase_if(positions_in_, [](const auto& kept) { return kept.first.expired(); });
     GpuMemory memory;
     if (box_index() != other->box_index()) {

@@ -35,7 +35,7 @@ class LocalLayout : public Layout {
   public:
     // With a device blocks are single sites, stored in groups of `device_group`; `tile` is in blocks.
     LocalLayout(Partition partition, int rank, int wanted_lanes, Extents tile = {},
-                 std::shared_ptr<Gpu> gpu = nullptr, int block_bits = 0);
+                std::shared_ptr<Gpu> gpu = nullptr, int block_bits = 0);
 
     // Of C-ordered arrays.
     LocalLayout(Partition partition, int rank, std::shared_ptr<Gpu> gpu);

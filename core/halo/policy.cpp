@@ -146,8 +146,7 @@ std::string why_never(const HaloPolicy& policy, const GpuVendor* vendor) {
 
 std::string why_no_halo_policy(const HaloPolicy& policy, LocalLayout& layout, Communicator& communicator) {
     if (policy.device_per_rank())
-        if (const std::string& shared = layout.why_not(RankDevices::shared_by, communicator);
-            !shared.empty())
+        if (const std::string& shared = layout.why_not(RankDevices::shared_by, communicator); !shared.empty())
             return shared + ", but this policy takes one for each rank" +
                    (policy.in_kernel() ? ", since blocks of its launches wait for other ranks beside the bulk"
                                        : "") +

@@ -360,14 +360,14 @@ void FieldStorage::import_part(const Extents& origin, const Extents& extents, co
     }
     const auto lanes = layout_->lanes();
     for_each_section(memory_of_site_, [&]<class Unit>(const SectionOffsets& offsets) {
-        for_each_site_of_part(*layout_, origin, extents,
-                              [&](std::int64_t block, std::int64_t lane, std::int64_t i) {
-                                  std::byte* to = base_ + (block * offsets.site_bytes + offsets.first) * lanes;
-                                  const std::byte* from = array + i * offsets.site_bytes + offsets.first;
-                                  for (std::int64_t r = 0; r < offsets.units; ++r)
-                                      std::memcpy(to + (r * lanes + lane) * sizeof(Unit),
-                                                  from + r * sizeof(Unit), sizeof(Unit));
-                              });
+        for_each_site_of_part(
+            *layout_, origin, extents, [&](std::int64_t block, std::int64_t lane, std::int64_t i) {
+                std::byte* to = base_ + (block * offsets.site_bytes + offsets.first) * lanes;
+                const std::byte* from = array + i * offsets.site_bytes + offsets.first;
+                for (std::int64_t r = 0; r < offsets.units; ++r)
+                    std::memcpy(to + (r * lanes + lane) * sizeof(Unit), from + r * sizeof(Unit),
+                                sizeof(Unit));
+            });
     });
 }
 
@@ -435,7 +435,8 @@ void FieldStorage::copy_from(const FieldStorage& other, ThreadPool* pool) {
     // Where the source holds each site of the box: block and lane.
     std::vector<std::pair<std::int64_t, int>> block_and_lane_of(from.sites());
     for (std::int64_t block = 0; block < from.nblocks(); ++block)
-        for (int lane = 0; lane < from.lanes(); ++lane) block_and_lane_of[from.box_site(block, lane)] = {block, lane};
+        for (int lane = 0; lane < from.lanes(); ++lane)
+            block_and_lane_of[from.box_site(block, lane)] = {block, lane};
     for_each_section(memory_of_site_, [&]<class Unit>(const SectionOffsets& offsets) {
         for_range(pool, layout_->nblocks(), box_grain, [&](int, std::int64_t b, std::int64_t e) {
             for (std::int64_t block = b; block < e; ++block) {

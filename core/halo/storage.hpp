@@ -138,7 +138,9 @@ class FieldStorage {
     // Whether it changes when that one does.
     bool depends_on(const FieldStorage& other) const;
     // Always where nobody tells of changes.
-    bool stale(int slab, int parity) const { return changes_unreported() || held(slab, parity) != version(parity); }
+    bool stale(int slab, int parity) const {
+        return changes_unreported() || held(slab, parity) != version(parity);
+    }
     HaloCounters counters;
 
     // Whole local box: sites() * site_bytes() bytes, section after section of each site. import marks both

@@ -67,7 +67,7 @@ struct Argument {
 };
 struct Described {
     Argument send, receive;
-    bool asks = false;               // whether anybody wants to know the plan
+    bool asks = false;                             // whether anybody wants to know the plan
     std::optional<CollectiveCallWithHandles> plan; // what it is where a plan may do it
 
     void read(std::int64_t offset, std::int64_t count, H type) {

@@ -113,7 +113,8 @@ const Translated* translated(const CollectiveCallWithHandles& call_with_handles,
     // Programs repeat themselves. Types and operations that are translated are MPI's own, and stay what they
     // are.
     static thread_local std::optional<Latest> latest;
-    if (latest && latest->call_with_handles == call_with_handles && latest->ranks == ranks && latest->rank == rank)
+    if (latest && latest->call_with_handles == call_with_handles && latest->ranks == ranks &&
+        latest->rank == rank)
         return &latest->is;
     const std::size_t counts = call_with_handles.counts.size();
     if (counts != 1 && counts != static_cast<std::size_t>(ranks)) return nullptr; // between two groups
@@ -135,8 +136,8 @@ bool Part::is_dense() const {
     return true;
 }
 
-Parts parts_of(const Translated& translated, const CollectiveCallWithHandles& call_with_handles, const void* send,
-               const void* receive, const std::vector<Elements>& sent,
+Parts parts_of(const Translated& translated, const CollectiveCallWithHandles& call_with_handles,
+               const void* send, const void* receive, const std::vector<Elements>& sent,
                const std::vector<Elements>& received) {
     const auto& [call, bytes] = translated;
     Parts parts;
@@ -168,8 +169,8 @@ std::size_t own_offset(const CollectiveCall& call, int rank) {
     return at;
 }
 
-OnHost::OnHost(const Translated& translated, const CollectiveCallWithHandles& call_with_handles, const Parts& parts, int rank,
-               bool devices)
+OnHost::OnHost(const Translated& translated, const CollectiveCallWithHandles& call_with_handles,
+               const Parts& parts, int rank, bool devices)
     : parts_(parts), devices_(devices) {
     const auto& [call, bytes] = translated;
     if (parts.one) {
@@ -184,8 +185,9 @@ OnHost::OnHost(const Translated& translated, const CollectiveCallWithHandles& ca
         return;
     }
     std::byte* from = parts.send.elements != nullptr ? read(parts.send, send_) : nullptr;
-    std::byte* to =
-        parts.receive.elements != nullptr ? write(parts.receive, receive_, call_with_handles.root_in_place) : nullptr;
+    std::byte* to = parts.receive.elements != nullptr
+                        ? write(parts.receive, receive_, call_with_handles.root_in_place)
+                        : nullptr;
     if (call_with_handles.root_in_place) { // others do not know: the root's part goes by a copy
         const bool scatters = call.collective == Collective::scatter;
         own_.resize(scatters ? bytes[1] : bytes[0]);

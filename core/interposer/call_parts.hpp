@@ -38,8 +38,9 @@ struct Parts {
     Part send{nullptr, nullptr, 0}, receive{nullptr, nullptr, 0};
     bool one = false; // both are one buffer
 };
-Parts parts_of(const Translated& translated, const CollectiveCallWithHandles& call_with_handles, const void* send,
-               const void* receive, const std::vector<Elements>& sent, const std::vector<Elements>& received);
+Parts parts_of(const Translated& translated, const CollectiveCallWithHandles& call_with_handles,
+               const void* send, const void* receive, const std::vector<Elements>& sent,
+               const std::vector<Elements>& received);
 
 // Where the root's own part stands in what it has in place.
 std::size_t own_offset(const CollectiveCall& call, int rank);
@@ -48,8 +49,8 @@ std::size_t own_offset(const CollectiveCall& call, int rank);
 class OnHost {
   public:
     // `devices`: some of them may be on one.
-    OnHost(const Translated& translated, const CollectiveCallWithHandles& call_with_handles, const Parts& parts, int rank,
-           bool devices);
+    OnHost(const Translated& translated, const CollectiveCallWithHandles& call_with_handles,
+           const Parts& parts, int rank, bool devices);
     std::span<std::byte* const> buffers() const { return std::span(buffers_).first(parts_.one ? 1 : 2); }
     void finish();
 

@@ -67,7 +67,8 @@ std::int64_t size_of_type(H type) {
 template <class Count, class Displacement, class Add>
 void each_part(int parts, const Count* counts, const Displacement* displacements, H type, Add&& add) {
     const std::int64_t extent = extent_of(type);
-    for (int k = 0; k < parts; ++k) add(std::int64_t{displacements[k]} * extent, std::int64_t{counts[k]}, type);
+    for (int k = 0; k < parts; ++k)
+        add(std::int64_t{displacements[k]} * extent, std::int64_t{counts[k]}, type);
 }
 // With types of their own, and displacements in bytes.
 template <class Count, class Displacement, class Add>
@@ -129,7 +130,8 @@ struct Collectives {
                 if (group.takes_part(root) && !in_place && !(group.between && is_root))
                     call.read(0, count, type);
                 if (call.asks)
-                    call.plan = CollectiveCallWithHandles{Collective::reduce, {count}, type, op, root, false, in_place};
+                    call.plan = CollectiveCallWithHandles{
+                        Collective::reduce, {count}, type, op, root, false, in_place};
             },
             [&](const void* s, void* r) {
                 return JALI_CALL(Reduce, Ireduce, Reduce_init, s, r, count, type, op, root, comm);
@@ -143,8 +145,8 @@ struct Collectives {
             [&](Described& call) {
                 accumulate(call, send, count, type);
                 if (call.asks)
-                    call.plan =
-                        CollectiveCallWithHandles{Collective::all_reduce, {count}, type, op, 0, send == mpi().in_place};
+                    call.plan = CollectiveCallWithHandles{Collective::all_reduce, {count}, type, op, 0,
+                                                          send == mpi().in_place};
             },
             [&](const void* s, void* r) {
                 return JALI_CALL(Allreduce, Iallreduce, Allreduce_init, s, r, count, type, op, comm);
@@ -180,8 +182,8 @@ struct Collectives {
                 const std::int64_t all = std::accumulate(counts, counts + group.ranks, std::int64_t{0});
                 scatter_sums(call, send, all, counts[group.rank], type);
                 if (call.asks && send != mpi().in_place)
-                    call.plan =
-                        CollectiveCallWithHandles{Collective::reduce_scatter, widened(counts, group.ranks, 1), type, op};
+                    call.plan = CollectiveCallWithHandles{Collective::reduce_scatter,
+                                                          widened(counts, group.ranks, 1), type, op};
             },
             [&](const void* s, void* r) {
                 return JALI_CALL(Reduce_scatter, Ireduce_scatter, Reduce_scatter_init, s, r, counts, type, op,
@@ -216,11 +218,11 @@ struct Collectives {
                 call.write(0, std::int64_t{count} * group.others, type, in_place ? Use::both : Use::written);
                 if (call.asks)
                     call.plan = CollectiveCallWithHandles{Collective::all_gather,
-                                            {std::int64_t{count} * size_of_type(type)},
-                                            0,
-                                            0,
-                                            0,
-                                            in_place};
+                                                          {std::int64_t{count} * size_of_type(type)},
+                                                          0,
+                                                          0,
+                                                          0,
+                                                          in_place};
             },
             [&](const void* s, void* r) {
                 return JALI_CALL(Allgather, Iallgather, Allgather_init, s, send_count, send_type, r, count,
@@ -240,7 +242,7 @@ struct Collectives {
                           [&](auto... part) { call.write(part..., in_place ? Use::both : Use::written); });
                 if (call.asks && !in_place) // own parts need not stand in the order of ranks
                     call.plan = CollectiveCallWithHandles{Collective::all_gather,
-                                            widened(counts, group.others, size_of_type(type))};
+                                                          widened(counts, group.others, size_of_type(type))};
             },
             [&](const void* s, void* r) {
                 return JALI_CALL(Allgatherv, Iallgatherv, Allgatherv_init, s, send_count, send_type, r,
@@ -261,13 +263,14 @@ struct Collectives {
                 if (group.takes_part(root) && !in_place && !(group.between && is_root))
                     call.read(0, send_count, send_type);
                 if (call.asks)
-                    call.plan = CollectiveCallWithHandles{Collective::gather,
-                                            {chunk(in_place, count, type, send_count, send_type)},
-                                            0,
-                                            0,
-                                            root,
-                                            false,
-                                            in_place};
+                    call.plan =
+                        CollectiveCallWithHandles{Collective::gather,
+                                                  {chunk(in_place, count, type, send_count, send_type)},
+                                                  0,
+                                                  0,
+                                                  root,
+                                                  false,
+                                                  in_place};
             },
             [&](const void* s, void* r) {
                 return JALI_CALL(Gather, Igather, Gather_init, s, send_count, send_type, r, count, type, root,
@@ -290,8 +293,8 @@ struct Collectives {
                     call.read(0, send_count, send_type);
             },
             [&](const void* s, void* r) {
-                return JALI_CALL(Gatherv, Igatherv, Gatherv_init, s, send_count, send_type, r, counts, displacements,
-                                 type, root, comm);
+                return JALI_CALL(Gatherv, Igatherv, Gatherv_init, s, send_count, send_type, r, counts,
+                                 displacements, type, root, comm);
             });
     }
 
@@ -306,13 +309,14 @@ struct Collectives {
                 if (group.takes_part(root) && !in_place && !(group.between && is_root))
                     call.write(0, count, type);
                 if (call.asks)
-                    call.plan = CollectiveCallWithHandles{Collective::scatter,
-                                            {chunk(in_place, send_count, send_type, count, type)},
-                                            0,
-                                            0,
-                                            root,
-                                            false,
-                                            in_place};
+                    call.plan =
+                        CollectiveCallWithHandles{Collective::scatter,
+                                                  {chunk(in_place, send_count, send_type, count, type)},
+                                                  0,
+                                                  0,
+                                                  root,
+                                                  false,
+                                                  in_place};
             },
             [&](const void* s, void* r) {
                 return JALI_CALL(Scatter, Iscatter, Scatter_init, s, send_count, send_type, r, count, type,
@@ -321,8 +325,8 @@ struct Collectives {
     }
 
     static int Scatterv(const Form& form, const void* send, const Count* send_counts,
-                        const Displacement* send_displacements, H send_type, void* receive, Count count, H type,
-                        int root, H comm) {
+                        const Displacement* send_displacements, H send_type, void* receive, Count count,
+                        H type, int root, H comm) {
         return made(
             form, comm, send, receive,
             [&](Described& call) {
@@ -335,8 +339,8 @@ struct Collectives {
                     call.write(0, count, type);
             },
             [&](const void* s, void* r) {
-                return JALI_CALL(Scatterv, Iscatterv, Scatterv_init, s, send_counts, send_displacements, send_type,
-                                 r, count, type, root, comm);
+                return JALI_CALL(Scatterv, Iscatterv, Scatterv_init, s, send_counts, send_displacements,
+                                 send_type, r, count, type, root, comm);
             });
     }
 
@@ -351,11 +355,11 @@ struct Collectives {
                 call.write(0, std::int64_t{count} * group.others, type, in_place ? Use::both : Use::written);
                 if (call.asks)
                     call.plan = CollectiveCallWithHandles{Collective::all_to_all,
-                                            {std::int64_t{count} * size_of_type(type)},
-                                            0,
-                                            0,
-                                            0,
-                                            in_place};
+                                                          {std::int64_t{count} * size_of_type(type)},
+                                                          0,
+                                                          0,
+                                                          0,
+                                                          in_place};
             },
             [&](const void* s, void* r) {
                 return JALI_CALL(Alltoall, Ialltoall, Alltoall_init, s, send_count, send_type, r, count, type,
@@ -364,8 +368,8 @@ struct Collectives {
     }
 
     static int Alltoallv(const Form& form, const void* send, const Count* send_counts,
-                         const Displacement* send_displacements, H send_type, void* receive, const Count* counts,
-                         const Displacement* displacements, H type, H comm) {
+                         const Displacement* send_displacements, H send_type, void* receive,
+                         const Count* counts, const Displacement* displacements, H type, H comm) {
         return made(
             form, comm, send, receive,
             [&](Described& call) {
@@ -422,8 +426,8 @@ struct Collectives {
     }
 
     static int Neighbor_allgatherv(const Form& form, const void* send, Count send_count, H send_type,
-                                   void* receive, const Count* counts, const Displacement* displacements, H type,
-                                   H comm) {
+                                   void* receive, const Count* counts, const Displacement* displacements,
+                                   H type, H comm) {
         return made(
             form, comm, send, receive,
             [&](Described& call) {
@@ -467,14 +471,15 @@ struct Collectives {
             },
             [&](const void* s, void* r) {
                 return JALI_CALL(Neighbor_alltoallv, Ineighbor_alltoallv, Neighbor_alltoallv_init, s,
-                                 send_counts, send_displacements, send_type, r, counts, displacements, type, comm);
+                                 send_counts, send_displacements, send_type, r, counts, displacements, type,
+                                 comm);
             });
     }
 
     static int Neighbor_alltoallw(const Form& form, const void* send, const Count* send_counts,
-                                  const std::intptr_t* send_displacements, const void* send_types, void* receive,
-                                  const Count* counts, const std::intptr_t* displacements, const void* types,
-                                  H comm) {
+                                  const std::intptr_t* send_displacements, const void* send_types,
+                                  void* receive, const Count* counts, const std::intptr_t* displacements,
+                                  const void* types, H comm) {
         return made(
             form, comm, send, receive,
             [&](Described& call) {
@@ -486,7 +491,8 @@ struct Collectives {
             },
             [&](const void* s, void* r) {
                 return JALI_CALL(Neighbor_alltoallw, Ineighbor_alltoallw, Neighbor_alltoallw_init, s,
-                                 send_counts, send_displacements, send_types, r, counts, displacements, types, comm);
+                                 send_counts, send_displacements, send_types, r, counts, displacements, types,
+                                 comm);
             });
     }
 

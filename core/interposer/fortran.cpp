@@ -456,8 +456,8 @@ JALI_FORTRAN_LIST(request_get_status, 3, request_status)
 
 // With a type for every part.
 namespace {
-int all_to_all_of_types(void* send, void* send_counts, void* send_displacements, void* send_types, void* receive,
-                        void* counts, void* displacements, void* types, void* comm) {
+int all_to_all_of_types(void* send, void* send_counts, void* send_displacements, void* send_types,
+                        void* receive, void* counts, void* displacements, void* types, void* comm) {
     const H group = translation().comm(number(comm));
     int between = 0, ranks = 0;
     mpi().Comm_test_inter(group, &between);
@@ -469,9 +469,10 @@ int all_to_all_of_types(void* send, void* send_counts, void* send_displacements,
         sent.push_back(from == mpi().in_place ? received.back()
                                               : translation().type(static_cast<const int*>(send_types)[k]));
     }
-    return MPI_Alltoallw(from, static_cast<const int*>(send_counts), static_cast<const int*>(send_displacements),
-                         sent.data(), Choice{receive}.value(), static_cast<const int*>(counts),
-                         static_cast<const int*>(displacements), received.data(), group);
+    return MPI_Alltoallw(from, static_cast<const int*>(send_counts),
+                         static_cast<const int*>(send_displacements), sent.data(), Choice{receive}.value(),
+                         static_cast<const int*>(counts), static_cast<const int*>(displacements),
+                         received.data(), group);
 }
 } // namespace
 #define JALI_FORTRAN_TYPES(symbol)                                                                           \

@@ -165,10 +165,12 @@ struct Messages {
                 call.read(0, count, type);
                 call.write(0, size, mpi().byte, Use::both);
             },
-            [&](const void* s, void* r) { return JALI_MESSAGE(Pack, s, count, type, r, size, position, comm); });
+            [&](const void* s, void* r) {
+                return JALI_MESSAGE(Pack, s, count, type, r, size, position, comm);
+            });
     }
-    static int Unpack(const void* in, Displacement size, Displacement* position, void* out, Count count, H type,
-                      H comm) {
+    static int Unpack(const void* in, Displacement size, Displacement* position, void* out, Count count,
+                      H type, H comm) {
         return made(
             {"MPI_Unpack"}, comm, in, out,
             [&](Described& call) {

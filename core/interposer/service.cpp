@@ -304,18 +304,19 @@ void end_service() noexcept {
     // They stay: attributes of communicators that MPI now ends refer to them.
 }
 
-std::optional<std::string> serve(H comm, const CollectiveCallWithHandles& call_with_handles, const void* send, const void* receive,
-                                 const std::vector<Elements>& sent, const std::vector<Elements>& received,
-                                 bool devices) {
+std::optional<std::string> serve(H comm, const CollectiveCallWithHandles& call_with_handles, const void* send,
+                                 const void* receive, const std::vector<Elements>& sent,
+                                 const std::vector<Elements>& received, bool devices) {
     int ranks = 0, rank = 0;
     if (mpi().Comm_size(comm, &ranks) != 0 || ranks < 2 || mpi().Comm_rank(comm, &rank) != 0)
         return std::nullopt;
     const std::int64_t bytes = bytes_of(call_with_handles, ranks);
     const Settings& set = settings();
     const bool long_enough = bytes >= set.mpi_ask_from;
-    const bool bad = std::ranges::any_of(call_with_handles.counts, [](std::int64_t count) { return count < 0; }) ||
-                     call_with_handles.root < 0 || call_with_handles.root >= ranks ||
-                     (send == receive && !sent.empty() && !received.empty());
+    const bool bad =
+        std::ranges::any_of(call_with_handles.counts, [](std::int64_t count) { return count < 0; }) ||
+        call_with_handles.root < 0 || call_with_handles.root >= ranks ||
+        (send == receive && !sent.empty() && !received.empty());
     if (bad) return std::nullopt; // MPI says what it thinks of it
     if (bytes == 0 || (!long_enough && set.collective_rules.empty() && set.collective.empty()))
         return std::nullopt;

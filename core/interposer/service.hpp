@@ -38,9 +38,9 @@ bool serving() noexcept;
 // Does the call, if a plan is what it goes by, and says by which; none: MPI is to do it. `sent` and
 // `received` are empty where this rank has no such argument; `devices`: some of it may be on one. Collective.
 // Throws what went wrong.
-std::optional<std::string> serve(H comm, const CollectiveCallWithHandles& call, const void* send, const void* receive,
-                                 const std::vector<Elements>& sent, const std::vector<Elements>& received,
-                                 bool devices);
+std::optional<std::string> serve(H comm, const CollectiveCallWithHandles& call, const void* send,
+                                 const void* receive, const std::vector<Elements>& sent,
+                                 const std::vector<Elements>& received, bool devices);
 
 // The program gives the communicator up: so do all ranks of it now.
 void forget(H comm);

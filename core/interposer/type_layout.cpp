@@ -89,8 +89,9 @@ std::vector<ByteRange> ranges_of(H type, const TypeLayout& layout, bool& in_orde
           "MPI_Pack");
     const int size = position;
     position = 0;
-    check(mpi().Unpack(packed.data(), size, &position, seen.data() - layout.true_begin, 1, type, for_packing()),
-          "MPI_Unpack");
+    check(
+        mpi().Unpack(packed.data(), size, &position, seen.data() - layout.true_begin, 1, type, for_packing()),
+        "MPI_Unpack");
     in_order = size == bytes && std::equal(full.begin(), full.end(), packed.begin());
     std::vector<ByteRange> ranges;
     for (std::int64_t at = 0; at < bytes; ++at) {

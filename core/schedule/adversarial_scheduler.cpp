@@ -139,7 +139,7 @@ struct VirtualRanks::State {
     std::vector<std::int32_t> open;
     std::vector<char> ready;                   // messages whose turn has come
     std::vector<std::vector<std::byte>> aside; // by send
-    std::vector<char> sent_aside;                // by send: its data is aside
+    std::vector<char> sent_aside;              // by send: its data is aside
     Pool pool, starved_pool;
     int remaining = 0;
 

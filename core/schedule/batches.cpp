@@ -5,9 +5,9 @@
 namespace jali {
 
 const char* name_of(StepRole role) {
-    constexpr const char* names[] = {"produce", "grant credit", "pack",  "await credit",    "put",
-                                     "signal",  "wait",  "unpack", "exchange", "copy to host",
-                                     "message", "copy to device", "bulk",  "boundary"};
+    constexpr const char* names[] = {"produce", "grant credit",   "pack",   "await credit", "put",
+                                     "signal",  "wait",           "unpack", "exchange",     "copy to host",
+                                     "message", "copy to device", "bulk",   "boundary"};
     return names[static_cast<std::size_t>(role)];
 }
 
@@ -30,7 +30,8 @@ Phase phase_of(StepRole role) {
 }
 
 bool Batch::has_any(StepRoles set) const {
-    return std::any_of(roles.begin(), roles.end(), [&](StepRole role) { return (set_of({role}) & set) != 0; });
+    return std::any_of(roles.begin(), roles.end(),
+                       [&](StepRole role) { return (set_of({role}) & set) != 0; });
 }
 
 std::string words_of(const Batch& batch) {

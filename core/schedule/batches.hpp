@@ -4,8 +4,8 @@
 // Data only: a StreamProgram (device/stream_program) is made of them, explain() and the simulator read them.
 #pragma once
 
-#include "schedule/step_role.hpp"
 #include "schedule/schedule.hpp"
+#include "schedule/step_role.hpp"
 
 #include <string>
 #include <vector>
@@ -14,10 +14,10 @@ namespace jali {
 
 struct Batch {
     std::vector<StepRole> roles; // in this order; several: fused; none: left out
-    int stage = -1;          // of what the schedule is for; -1: of all of it
-    int stream = 0;          // 0: the device's own
-    std::vector<int> needs;  // earlier batches, also the one before it on its stream
-    std::vector<Port> parts; // of the schedule
+    int stage = -1;              // of what the schedule is for; -1: of all of it
+    int stream = 0;              // 0: the device's own
+    std::vector<int> needs;      // earlier batches, also the one before it on its stream
+    std::vector<Port> parts;     // of the schedule
     bool has(StepRole role) const { return has_any(set_of({role})); }
     bool has_any(StepRoles set) const;
     // Calls f(step) for what it does of this role, in order.
@@ -33,7 +33,7 @@ struct Batch {
 struct Fusion {
     const char* words;
     StepRoles together;
-    StepRoles not_with = 0;                // batches that have one of these stay as they are
+    StepRoles not_with = 0;            // batches that have one of these stay as they are
     bool if_only_stage = false;        // they are of all stages at once
     bool if_nobody_else_waits = false; // else what needs one of them would wait for all
     bool has(StepRole role) const { return (together & set_of({role})) != 0; }

@@ -111,7 +111,8 @@ void CallDecoder::wait(int ordered_event, GpuAddress word, std::int64_t value) {
     wait(ordered_event, word, value, entries<std::int64_t>(word, 1)[0], false);
 }
 
-void CallDecoder::wait(int ordered_event, GpuAddress word, std::int64_t value, std::int64_t first, bool exactly) {
+void CallDecoder::wait(int ordered_event, GpuAddress word, std::int64_t value, std::int64_t first,
+                       bool exactly) {
     const auto [space, address] = name_of_memory(word);
     touch_word(ordered_event, word);
     at(ordered_event).waits.push_back({space, address, value, exactly});
@@ -156,11 +157,11 @@ void CallDecoder::launch(const DriverCall& call) {
 
 void CallDecoder::transfer(const DriverCall& call, bool sends, int channel, int opened) {
     const int ordered_event = add(std::string(name_of(call.kind)) + (sends ? " to rank " : " from rank ") +
-                               std::to_string(call.peer),
-                           {opened});
+                                      std::to_string(call.peer),
+                                  {opened});
     const Stretch where = stretch(sends ? call.from : call.to, call.bytes);
     ordered_events_.passages.push_back({sends, call.peer, channel, call.tag, ordered_event, opened, -1,
-                                 static_cast<std::int64_t>(call.bytes), where});
+                                        static_cast<std::int64_t>(call.bytes), where});
     transfers_.push_back(ordered_event);
 }
 void CallDecoder::close(int channel, int closed) {

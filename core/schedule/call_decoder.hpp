@@ -25,7 +25,9 @@ class CallDecoder {
     int rank() const { return ordered_events_.rank; }
     int runs() const { return run_; } // the number of this run
     RankEvents& events() { return ordered_events_; }
-    OrderedEvent& at(int ordered_event) { return ordered_events_.events[static_cast<std::size_t>(ordered_event)]; }
+    OrderedEvent& at(int ordered_event) {
+        return ordered_events_.events[static_cast<std::size_t>(ordered_event)];
+    }
 
     // An event after others of this rank.
     int add(std::string name, std::vector<std::int32_t> after);
@@ -110,7 +112,7 @@ class CallDecoder {
     std::vector<std::int32_t> host_, transfers_;
     std::map<GpuAddress, std::int64_t> counts_;
     std::set<std::pair<std::uint64_t, std::uint64_t>> known_; // words
-    std::set<std::uint64_t> listed_;                            // blocks
+    std::set<std::uint64_t> listed_;                          // blocks
 };
 
 // That of messages between devices (transports/mapped_messages).

@@ -105,7 +105,9 @@ struct Executor::State {
     std::exception_ptr error;        // of progress made while the thread waited for another schedule
     WaitLoop since_moved{std::numeric_limits<double>::infinity()}; // for tests without a wait
 
-    Communicator& transport_of_library(int library) { return *transports[transports.size() == 1 ? 0 : library]; }
+    Communicator& transport_of_library(int library) {
+        return *transports[transports.size() == 1 ? 0 : library];
+    }
     std::byte* at(const Region& region) { return buffers[region.buffer] + region.offset; }
 
     std::optional<Envelope> envelope(int message) const { return envelope_of(*tasks[message].step); }
@@ -187,8 +189,9 @@ struct Executor::State {
             const auto [sends, signals, peer, tag, library] = *envelope(task);
             const Region where = region_of_message(step);
             std::byte* const data = signals ? nullptr : at(where);
-            requests[task] = sends ? transport_of_library(library).send(data, where.bytes, peer, tag + first_tag)
-                                   : transport_of_library(library).receive(data, where.bytes, peer, tag + first_tag);
+            requests[task] =
+                sends ? transport_of_library(library).send(data, where.bytes, peer, tag + first_tag)
+                      : transport_of_library(library).receive(data, where.bytes, peer, tag + first_tag);
             started(task);
         } else if (const auto* a = std::get_if<Copy>(&step.action)) {
             const HostSpan span(phase_of(step, Phase::copy), step.name, watched() ? work_of(*a) : Work{});

@@ -56,7 +56,8 @@ const Content& HeldContents::value(int rank, std::int32_t which) {
 }
 
 void HeldContents::fail(Fault kind, const std::string& what) const {
-    throw ScheduleError(words_.event(ranks_[rank_], ordered_event_) + what, kind, ranks_[rank_].rank, ordered_event_);
+    throw ScheduleError(words_.event(ranks_[rank_], ordered_event_) + what, kind, ranks_[rank_].rank,
+                        ordered_event_);
 }
 
 void HeldContents::fail_unwritten(const Stretch& where, std::uint64_t hole) const {
@@ -131,7 +132,8 @@ void HeldContents::combine(const Combination& c, Source& source) {
         for (const auto& range : sources_[k]) {
             const std::int64_t begin = number(range.begin);
             if (begin % element != 0 || (begin + range.what.shift) % element != 0)
-                fail(Fault::bounds, " combines " + words_.location(from) + ", where no element begins at byte " +
+                fail(Fault::bounds, " combines " + words_.location(from) +
+                                        ", where no element begins at byte " +
                                         std::to_string(from.begin + range.begin));
         }
     }

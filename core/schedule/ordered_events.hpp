@@ -157,7 +157,7 @@ class ProofWords {
   public:
     virtual ~ProofWords() = default;
     virtual std::string event(const RankEvents& of, int event) const; // "'copy (run 1)' of rank 0"
-    virtual std::string location(const Stretch& where) const;               // "64 bytes at 1024"
+    virtual std::string location(const Stretch& where) const;         // "64 bytes at 1024"
     // Byte `number` of what the n-th holding of a moment names.
     virtual std::string held(const RankEvents& of, int event, int n, std::int64_t number) const;
 };

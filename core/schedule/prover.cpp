@@ -223,11 +223,13 @@ class Prover {
                 if (signals == signals_of_.end() || std::ranges::none_of(signals->second, comes_later))
                     continue;
                 launch.waits.push_back(n);
-                if (occupancy.resident > 0 && occupancy.blocks > occupancy.resident && occupancy.ahead >= occupancy.resident)
+                if (occupancy.resident > 0 && occupancy.blocks > occupancy.resident &&
+                    occupancy.ahead >= occupancy.resident)
                     fail(Fault::deadlock, n,
                          " is of a launch whose blocks hold " +
                              std::to_string(std::min(occupancy.ahead, occupancy.resident)) + " of the " +
-                             std::to_string(occupancy.resident) + " places of its device while they wait, and " +
+                             std::to_string(occupancy.resident) +
+                             " places of its device while they wait, and " +
                              std::to_string(occupancy.blocks) + " blocks need one");
             }
             for (const auto& [number, launch] : mine)

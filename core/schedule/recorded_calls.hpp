@@ -82,7 +82,7 @@ struct RecordedCalls {
 
     // Throws ScheduleError for calls that are wrong by themselves or cannot be decoded.
     RankEvents decode();
-    void read_memory();                  // at all memory that decoding needs, as it is now
+    void read_memory();           // at all memory that decoding needs, as it is now
     std::string describe() const; // a line for each call
 };
 

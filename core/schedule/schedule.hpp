@@ -11,8 +11,8 @@
 // (core/collective) are built on top.
 #pragma once
 
-#include "schedule/step_role.hpp"
 #include "schedule/element.hpp"
+#include "schedule/step_role.hpp"
 
 #include <compare>
 #include <cstddef>
@@ -96,8 +96,8 @@ struct Wait {
 // A collective that a transport's library has itself, with all ranks, which begin the same ones in the same
 // order. It ends as a message does. Nothing is known of how it does it: of one rank's memory alone.
 struct LibraryCollective {
-    using Begin =
-        std::function<std::unique_ptr<Request>(Communicator& communicator, std::span<std::byte* const> buffers)>;
+    using Begin = std::function<std::unique_ptr<Request>(Communicator& communicator,
+                                                         std::span<std::byte* const> buffers)>;
     Begin begin;
     std::vector<Region> reads, writes;
     int library = 0;
@@ -146,7 +146,8 @@ struct Part {
 // of the pipeline, and the level of the hierarchy that its message crosses. -1: nowhere.
 struct Mark {
     int stage = -1, chunk = -1, level = -1;
-    std::optional<StepRole> role{}; // what it is there for, in fusions and profiles; none: its action says all
+    std::optional<StepRole>
+        role{}; // what it is there for, in fusions and profiles; none: its action says all
 };
 
 struct Step {

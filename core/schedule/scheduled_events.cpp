@@ -70,7 +70,7 @@ class Writer {
   private:
     // Names are for schedules alone: plans name steps.
     int event(int step, std::string_view what, std::string_view name, int run,
-               std::vector<std::int32_t> after) {
+              std::vector<std::int32_t> after) {
         OrderedEvent& m = ordered_events_.events.emplace_back();
         if (step_of_ != nullptr) {
             step_of_->push_back(step);
@@ -131,8 +131,9 @@ class Writer {
                     writes.push_back(m.moves.back().to);
                 });
         } else if (const auto* a = std::get_if<Reduce>(&step.action)) {
-            const std::int32_t which = number_of(
-                ordered_events_.operations, {a->how.type, a->how.operation, reproducible_, a->how.user.get()});
+            const std::int32_t which =
+                number_of(ordered_events_.operations,
+                          {a->how.type, a->how.operation, reproducible_, a->how.user.get()});
             for (const ReduceSpec& spec : a->specs) {
                 if (spec.into.bytes == 0) continue;
                 Combination c{location_of(spec.into, locations_), {}, which, a->how.divide_by};
@@ -158,9 +159,9 @@ class Writer {
         }
         const Region where = region_of_message(step);
         const int closed = event(step_number, "end of ", step.name, run, {number});
-        ordered_events_.passages.push_back({sends, peer, channel(library), tag, sends ? number : closed, number,
-                                     closed, static_cast<std::int64_t>(where.bytes),
-                                     location_of(where, locations_)});
+        ordered_events_.passages.push_back({sends, peer, channel(library), tag, sends ? number : closed,
+                                            number, closed, static_cast<std::int64_t>(where.bytes),
+                                            location_of(where, locations_)});
         return closed;
     }
 
@@ -190,7 +191,7 @@ RankEvents events_of(const Schedule& schedule, int rank, std::span<const Stretch
 }
 
 RankEvents events_with_contents(const Schedule& schedule, int rank, std::span<const Stretch> locations,
-                                  bool reproducible, std::vector<int>& step_of) {
+                                bool reproducible, std::vector<int>& step_of) {
     return Writer(schedule, rank, locations, &step_of, reproducible).run(1);
 }
 

@@ -11,20 +11,20 @@ namespace jali {
 
 // In the order in which they are reported.
 enum class StepRole : std::uint8_t {
-    produce,  // what is sent is computed
-    grant_credit,    // signal: this rank's memory may be written
-    pack,     // rows are copied
-    await_credit,    // wait: the receiver's memory may be written
-    put,      // what is packed is written there
-    signal,   // it is there
-    wait,     // for what a sender puts here
-    unpack,    // what has come is copied to where it is read
-    exchange, // sends and receives of a library, on a stream
-    copy_to_host,    // from a device to the host
-    message,  // sends and receives of the host
-    copy_to_device,    // from the host to a device
-    bulk,     // sites that need nothing of others
-    boundary, // all others
+    produce,        // what is sent is computed
+    grant_credit,   // signal: this rank's memory may be written
+    pack,           // rows are copied
+    await_credit,   // wait: the receiver's memory may be written
+    put,            // what is packed is written there
+    signal,         // it is there
+    wait,           // for what a sender puts here
+    unpack,         // what has come is copied to where it is read
+    exchange,       // sends and receives of a library, on a stream
+    copy_to_host,   // from a device to the host
+    message,        // sends and receives of the host
+    copy_to_device, // from the host to a device
+    bulk,           // sites that need nothing of others
+    boundary,       // all others
 };
 const char* name_of(StepRole role);
 Phase phase_of(StepRole role); // in profiles

@@ -94,8 +94,8 @@ bool AbortWatch::program_is_over() const {
 
 // In the handler of an error of the ranks: throws it, with what the device waits for. It may be that only
 // what came later, and has nothing to do with these ranks, is still under way: then it does so some time
-// later. Where this rank's program is over it is somebody else who waits for the device: kernels stop, and the
-// error is none of theirs.
+// later. Where this rank's program is over it is somebody else who waits for the device: kernels stop, and
+// the error is none of theirs.
 void AbortWatch::give_up_in_time() {
     if (program_is_over()) {
         over_ = true;

@@ -29,8 +29,8 @@ struct SignalReport {
 
 class AbortWatch {
   public:
-    // Collective. `waiting` is what a rank says it did when it has waited for too long; `describe` returns a report in
-    // words, empty where it is of no word that the owner knows.
+    // Collective. `waiting` is what a rank says it did when it has waited for too long; `describe` returns a
+    // report in words, empty where it is of no word that the owner knows.
     AbortWatch(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator, std::string waiting,
                std::function<std::string(const SignalReport&)> describe);
     ~AbortWatch();

@@ -230,7 +230,8 @@ struct SharedGroup : GroupResource {
 
 const SharedGroup& shared_by(Communicator& ranks, const std::shared_ptr<Gpu>& gpu,
                              const std::string& library) {
-    auto& resource = ranks.resources[gpu->vendor().ccl.title + " on device " + std::to_string(gpu->ordinal())];
+    auto& resource =
+        ranks.resources[gpu->vendor().ccl.title + " on device " + std::to_string(gpu->ordinal())];
     if (!resource) {
         auto made = std::make_shared<SharedGroup>();
         try {
@@ -351,7 +352,7 @@ void CclGroup::wait(const GpuEvent& event, const std::string& what) {
         if (const std::uint64_t more = gpu_->progress().passed(); more != std::exchange(passed, more))
             moved = now;
         waits_->observe(std::chrono::duration<double>(now - moved).count(),
-                     [&] { return what + ", " + gpu_->progress().ahead(); });
+                        [&] { return what + ", " + gpu_->progress().ahead(); });
         control_->Communicator::rest(0, rounds++); // not the transport's own: no message will wake us
         return false;
     });
@@ -416,10 +417,10 @@ std::shared_ptr<GpuMemory> CclGroup::symmetric(std::size_t bytes) {
 
     auto handle = std::make_shared<CclWindow>(nullptr); // may outlive a wait that was given up
     settle(with_timeout(what,
-                     [api = api_, comm = comm_, memory, handle] {
-                         return api->window_register(comm, reinterpret_cast<void*>(memory->address()),
-                                                     memory->size(), handle.get(), ccl_symmetric);
-                     }),
+                        [api = api_, comm = comm_, memory, handle] {
+                            return api->window_register(comm, reinterpret_cast<void*>(memory->address()),
+                                                        memory->size(), handle.get(), ccl_symmetric);
+                        }),
            what);
     windows_.push_back({memory, *handle});
     const auto made = gather_values(*control_, static_cast<std::uint64_t>(*handle != nullptr ? 1 : 0), what);
@@ -440,7 +441,7 @@ void CclGroup::deregister(const std::vector<char>& which) {
     const CurrentGpu current(*gpu_);
     synchronize(what, gpu_->stream());
     with_timeout(what, [gpu = gpu_] { return gpu->api().context_synchronize(); }); // whatever the stream
-    control_->barrier(what);                                                    // nobody reads it any more
+    control_->barrier(what);                                                       // nobody reads it any more
     std::vector<Window> left;
     for (std::size_t k = 0; k < windows_.size(); ++k) {
         if (which[k] == 0)

@@ -103,8 +103,10 @@ std::vector<std::vector<std::byte>> ConnectedRanks::exchange(std::span<const std
     std::vector<std::uint64_t> sizes(peers_.size());
     std::vector<std::vector<std::byte>> reported;
     std::vector<std::unique_ptr<Request>> requests;
-    const auto start = [&](int peer, const void* data, std::size_t sent, void* into, std::size_t received_bytes) {
-        requests.push_back(communicator_.receive(into, received_bytes, peer, 1)); // 0: what ends tell each other
+    const auto start = [&](int peer, const void* data, std::size_t sent, void* into,
+                           std::size_t received_bytes) {
+        requests.push_back(
+            communicator_.receive(into, received_bytes, peer, 1)); // 0: what ends tell each other
         requests.push_back(communicator_.send(data, sent, peer, 1));
     };
     const auto wait = [&] {

@@ -1,8 +1,8 @@
 #include "transport/custom_transport.hpp"
-#include "transport/message_collectives.hpp"
-#include "transport/wait_loop.hpp"
 #include "transport/failure_detector.hpp"
+#include "transport/message_collectives.hpp"
 #include "transport/split.hpp"
+#include "transport/wait_loop.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -32,7 +32,7 @@ constexpr std::uint64_t notices_context = 0, first_context = 1;
 
 struct CustomRequest final : Request {
     CustomRequest(std::unique_ptr<Request> inner, std::size_t bytes, int peer, int tag, bool sending,
-                   bool may_be_shorter)
+                  bool may_be_shorter)
         : inner(std::move(inner)), bytes(bytes), peer(peer), tag(tag), sending(sending),
           may_be_shorter(may_be_shorter) {}
     std::unique_ptr<Request> inner; // none: complete
@@ -42,16 +42,17 @@ struct CustomRequest final : Request {
 };
 
 // What ranks tell each other outside of their messages. Each says one thing at most, so a receive from every
-// other rank is posted once. One for a communicator and all that are split from it, whose transport they share.
+// other rank is posted once. One for a communicator and all that are split from it, whose transport they
+// share.
 class Notices {
   public:
     explicit Notices(std::shared_ptr<CustomTransport> custom_transport)
-        : custom_transport_(std::move(custom_transport)), incoming_(custom_transport_->size()), receives_(custom_transport_->size()),
-          left_at_(custom_transport_->size()) {
+        : custom_transport_(std::move(custom_transport)), incoming_(custom_transport_->size()),
+          receives_(custom_transport_->size()), left_at_(custom_transport_->size()) {
         for (int from = 0; from < custom_transport_->size(); ++from)
             if (from != custom_transport_->rank())
-                receives_[from] =
-                    custom_transport_->receive(&incoming_[from], sizeof(Notice), from, tag_of(notices_context, 0));
+                receives_[from] = custom_transport_->receive(&incoming_[from], sizeof(Notice), from,
+                                                             tag_of(notices_context, 0));
     }
 
     CustomTransport& custom_transport() { return *custom_transport_; }
@@ -103,9 +104,9 @@ class Notices {
         try {
             std::vector<std::unique_ptr<Request>> sends;
             for (int k = 1; k < custom_transport_->size(); ++k)
-                sends.push_back(custom_transport_->send(&notice_, sizeof notice_,
-                                               (custom_transport_->rank() + k) % custom_transport_->size(),
-                                               tag_of(notices_context, 0)));
+                sends.push_back(custom_transport_->send(
+                    &notice_, sizeof notice_, (custom_transport_->rank() + k) % custom_transport_->size(),
+                    tag_of(notices_context, 0)));
             // Who does not listen any more is not waited for long.
             const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(2);
             for (auto& send : sends)
@@ -115,7 +116,9 @@ class Notices {
         }
         if (kind == Notice::failed) failed_rank_ = about, cause_ = text;
     }
-    void fail(const std::string& cause) noexcept { send_notice(Notice::failed, cause, custom_transport_->rank()); }
+    void fail(const std::string& cause) noexcept {
+        send_notice(Notice::failed, cause, custom_transport_->rank());
+    }
     void leave() noexcept { send_notice(Notice::left, "", custom_transport_->rank()); }
 
     void await_others() {
@@ -164,7 +167,7 @@ class Notices {
 class CustomCommunicator final : public Communicator {
   public:
     CustomCommunicator(std::shared_ptr<Notices> notices, std::vector<int> members, int rank,
-                        int ranks_of_process = 1)
+                       int ranks_of_process = 1)
         : notices_(std::move(notices)), members_(std::move(members)), rank_(rank),
           ranks_of_process_(ranks_of_process), name_(notices_->custom_transport().name()),
           context_(notices_->next_context), watchdog_(watchdog_seconds()) {
@@ -197,7 +200,7 @@ class CustomCommunicator final : public Communicator {
         std::vector<int> members;
         for (const int member : parts.members) members.push_back(members_[member]);
         return std::make_shared<CustomCommunicator>(notices_, std::move(members), parts.rank,
-                                                     std::max(most, ranks_of_process_));
+                                                    std::max(most, ranks_of_process_));
     }
 
     std::unique_ptr<Request> send(const void* data, std::size_t bytes, int to, int tag) override {
@@ -305,14 +308,14 @@ class CustomCommunicator final : public Communicator {
     std::unique_ptr<Request> start_send(const void* data, std::size_t bytes, int to, std::uint64_t context,
                                         int tag) {
         return std::make_unique<CustomRequest>(
-            notices_->custom_transport().send(data, bytes, members_[to], tag_of(context, tag)), bytes, to, tag, true,
-            false);
+            notices_->custom_transport().send(data, bytes, members_[to], tag_of(context, tag)), bytes, to,
+            tag, true, false);
     }
     std::unique_ptr<Request> start_receive(void* data, std::size_t bytes, int from, std::uint64_t context,
                                            int tag, bool may_be_shorter) {
         return std::make_unique<CustomRequest>(
-            notices_->custom_transport().receive(data, bytes, members_[from], tag_of(context, tag)), bytes, from, tag,
-            false, may_be_shorter);
+            notices_->custom_transport().receive(data, bytes, members_[from], tag_of(context, tag)), bytes,
+            from, tag, false, may_be_shorter);
     }
 
     bool check(CustomRequest& request) {
@@ -358,7 +361,7 @@ std::shared_ptr<Communicator> make_custom_communicator(std::shared_ptr<CustomTra
     std::vector<int> members;
     for (int r = 0; r < size; ++r) members.push_back(r);
     return std::make_shared<CustomCommunicator>(std::make_shared<Notices>(std::move(custom_transport)),
-                                                 std::move(members), rank);
+                                                std::move(members), rank);
 }
 
 } // namespace jali

@@ -1,9 +1,9 @@
 // A communicator over anything that carries bytes between two ranks.
 //
-// A CustomTransport is the least that a transport has to do: send, receive, test. All else that a Communicator is
-// (groups that split, collectives, failures and departures that everybody hears of, waits that end) is made
-// of such messages here, so that a new transport is one small file. Threads, MPI and shared memory do more
-// themselves, because their means are faster.
+// A CustomTransport is the least that a transport has to do: send, receive, test. All else that a
+// Communicator is (groups that split, collectives, failures and departures that everybody hears of, waits
+// that end) is made of such messages here, so that a new transport is one small file. Threads, MPI and shared
+// memory do more themselves, because their means are faster.
 #pragma once
 
 #include "transport/communicator.hpp"

@@ -49,8 +49,8 @@ DeviceMessages::DeviceMessages(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communi
         entries_.push_back({name_of(*transport, &ranks_.gpu->vendor()), transport, nullptr, k, ""});
     }
     if (const std::string& name = settings().message_transport; !name.empty()) for_all_ = &entry_named(name);
-    const std::string no_kernels =
-        first_reported(*ranks_.control, GpuCompiler::why_not(ranks_.gpu->vendor()), "setting up device messages");
+    const std::string no_kernels = first_reported(*ranks_.control, GpuCompiler::why_not(ranks_.gpu->vendor()),
+                                                  "setting up device messages");
     bool all_reached = false; // by entries in front
     for (std::size_t k = 0; k < message_transport_count; ++k) {
         TransportEntry& entry = entries_[k];
@@ -224,7 +224,8 @@ DeviceMessage::DeviceMessage(std::shared_ptr<DeviceMessages> all, const MessageA
     for (std::size_t k = 0; k < message_transport_count && !trouble; ++k) {
         const auto text = ends_[k] ? ends_[k]->announcement() : std::vector<std::byte>();
         if (text.size() > MessageEnd::most_announced)
-            throw std::length_error("an end of a message by '" + all_->entries_[k].name + "' announces too much");
+            throw std::length_error("an end of a message by '" + all_->entries_[k].name +
+                                    "' announces too much");
         announcement.by_entry[k].bytes = static_cast<std::int32_t>(text.size());
         std::ranges::copy(text, announcement.by_entry[k].text);
     }

@@ -1,9 +1,9 @@
 // Messages between the devices of two ranks that are made once and started again and again.
 //
-// A communicator has one DeviceMessages for a device: the transports that its ranks found to be open, when they
-// made it together. A message concerns two ranks alone. When an end is made it tells the other one, over the
-// host, what it is, which entry of message_transport.hpp it takes and what the transport wants known; ends of
-// the same ranks and tag meet in the order in which they were made, at the first start at the latest.
+// A communicator has one DeviceMessages for a device: the transports that its ranks found to be open, when
+// they made it together. A message concerns two ranks alone. When an end is made it tells the other one, over
+// the host, what it is, which entry of message_transport.hpp it takes and what the transport wants known;
+// ends of the same ranks and tag meet in the order in which they were made, at the first start at the latest.
 #pragma once
 
 #include "transport/message_transport.hpp"
@@ -41,8 +41,8 @@ class DeviceMessages {
     std::string why_not(const std::string& name, int peer) const { return why_not(entry_named(name), peer); }
 
     // Puts a start of each of these on a stream, or on jali's, in order with those of the arrays' owners.
-    // Waits for ends that have not met, and for transports that want the host. Where first runs are proved, the
-    // first one of these together is checked before. Throws MessageError, GpuError.
+    // Waits for ends that have not met, and for transports that want the host. Where first runs are proved,
+    // the first one of these together is checked before. Throws MessageError, GpuError.
     void start(std::span<DeviceMessage* const> messages, std::optional<void*> stream);
     // What a start puts on streams, a line for each step. Waits for ends that have not met.
     std::string describe(std::span<DeviceMessage* const> messages);
@@ -63,9 +63,9 @@ class DeviceMessages {
     struct TransportEntry {
         std::string name;
         const MessageTransport* transport;
-        MessageConnection* connection;    // null: there is none
-        std::size_t first;          // entry of this transport
-        std::string why_no_transport; // the same on all ranks
+        MessageConnection* connection; // null: there is none
+        std::size_t first;             // entry of this transport
+        std::string why_no_transport;  // the same on all ranks
     };
     // What one end announces to the other.
     struct Announcement {
@@ -118,7 +118,7 @@ class DeviceMessages {
     std::map<std::tuple<int, bool, std::int64_t>, Meeting>
         meetings_;                                 // other end: rank, whether it sends, tag
     std::map<int, std::deque<UnderWay>> expected_; // from a rank
-    std::deque<UnderWay> announcing_;                 // also of ends that are gone
+    std::deque<UnderWay> announcing_;              // also of ends that are gone
     std::uint64_t starts_ = 0, made_ = 0;          // starts, messages
     // A start of these, in this order: by their numbers, which no later message has.
     struct Start {
@@ -160,8 +160,8 @@ class DeviceMessage {
 
   private:
     friend class DeviceMessages;
-    using Ends =
-        std::array<std::unique_ptr<MessageEnd>, message_transport_count>; // by the first entry of the transport
+    using Ends = std::array<std::unique_ptr<MessageEnd>,
+                            message_transport_count>; // by the first entry of the transport
     Ends make_ends();
 
     std::shared_ptr<DeviceMessages> all_;

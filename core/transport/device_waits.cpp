@@ -55,7 +55,8 @@ void DeviceWaits::observe(double waited, const std::function<std::string()>& wha
         const bool own = rank == control_->rank();
         const Peer& peer = peers_[static_cast<std::size_t>(rank)];
         const Report& report = own ? mine : peer.received;
-        if (!own && (seconds_since(peer.received_at) > 3 * interval_ || report.waited < limit_ - 3 * interval_))
+        if (!own &&
+            (seconds_since(peer.received_at) > 3 * interval_ || report.waited < limit_ - 3 * interval_))
             return;
         all += std::string(rank == 0 ? "" : "; ") + "rank " + std::to_string(control_->outermost(rank)) +
                ": " + (report.what[0] != '\0' ? report.what : "unknown work");
@@ -78,7 +79,8 @@ void DeviceWaits::exchange(const Report& mine) {
             peer.received_at = now;
             peer.receive = control_->receive(&peer.came, sizeof peer.came, rank, tag);
         }
-        if (!reports || (peer.send && !control_->test(*peer.send))) continue; // it has not read the one before
+        if (!reports || (peer.send && !control_->test(*peer.send)))
+            continue; // it has not read the one before
         peer.sent = mine;
         peer.send = control_->send(&peer.sent, sizeof peer.sent, rank, tag);
     }

@@ -26,7 +26,7 @@ class Exposure {
 // What a rank tells others about a stretch.
 struct ExposureName {
     std::uint64_t offset = 0, bytes = 0; // as its transport counts
-    std::uint64_t address = 0;          // in its own process, for checks
+    std::uint64_t address = 0;           // in its own process, for checks
 };
 
 class ExposedMemory : public GroupResource {

@@ -147,7 +147,8 @@ void barrier_by_messages(ControlChannel& channel, std::string_view what) {
 }
 
 // Recursive doubling among the largest power of two of ranks; each rank beyond has one of them speak for it.
-void all_reduce_sum_by_messages(ControlChannel& channel, std::span<std::int64_t> values, std::string_view what) {
+void all_reduce_sum_by_messages(ControlChannel& channel, std::span<std::int64_t> values,
+                                std::string_view what) {
     const int rank = channel.rank(), ranks = channel.size();
     if (ranks == 1) return;
     Talk talk(channel, Call::sum, values.size_bytes(), 0, what);
@@ -181,8 +182,8 @@ void all_reduce_sum_by_messages(ControlChannel& channel, std::span<std::int64_t>
 
 // Bruck: before the round with distance d a rank holds what ranks rank, rank + 1, ..., rank + d - 1 gave. A
 // message is the sizes of its parts, then the parts.
-std::vector<std::vector<std::byte>> all_gather_by_messages(ControlChannel& channel, std::span<const std::byte> mine,
-                                                           std::string_view what) {
+std::vector<std::vector<std::byte>>
+all_gather_by_messages(ControlChannel& channel, std::span<const std::byte> mine, std::string_view what) {
     const int ranks = channel.size(), rank = channel.rank();
     Talk talk(channel, Call::gather, mine.size(), 0, what);
     std::vector<std::uint64_t> sizes{mine.size()}; // sizes[k] is that of rank + k
@@ -214,8 +215,8 @@ std::vector<std::vector<std::byte>> all_gather_by_messages(ControlChannel& chann
 
 // Counted from the root, rank r hears from r without its lowest bit and tells r + 1, r + 2, ... below that
 // bit.
-std::vector<std::byte> broadcast_by_messages(ControlChannel& channel, std::span<const std::byte> data, int root,
-                                             std::string_view what) {
+std::vector<std::byte> broadcast_by_messages(ControlChannel& channel, std::span<const std::byte> data,
+                                             int root, std::string_view what) {
     const int ranks = channel.size();
     const int relative_rank = (channel.rank() - root + ranks) % ranks;
     const auto at = [&](int there) { return (there + root) % ranks; };

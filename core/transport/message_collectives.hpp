@@ -40,10 +40,11 @@ class ControlChannel {
 };
 
 void barrier_by_messages(ControlChannel& channel, std::string_view what);
-void all_reduce_sum_by_messages(ControlChannel& channel, std::span<std::int64_t> values, std::string_view what);
-std::vector<std::vector<std::byte>> all_gather_by_messages(ControlChannel& channel, std::span<const std::byte> mine,
-                                                           std::string_view what);
-std::vector<std::byte> broadcast_by_messages(ControlChannel& channel, std::span<const std::byte> data, int root,
-                                             std::string_view what);
+void all_reduce_sum_by_messages(ControlChannel& channel, std::span<std::int64_t> values,
+                                std::string_view what);
+std::vector<std::vector<std::byte>>
+all_gather_by_messages(ControlChannel& channel, std::span<const std::byte> mine, std::string_view what);
+std::vector<std::byte> broadcast_by_messages(ControlChannel& channel, std::span<const std::byte> data,
+                                             int root, std::string_view what);
 
 } // namespace jali

@@ -3,8 +3,8 @@
 //
 // A message has two ends, made once and started again and again (device_messages.hpp). What two ends tell
 // each other first, and what a start of several puts on a stream, is the transport's business; entries that
-// make the same one are told apart by who sends, message by message. A new transport is a file with a transport
-// and an entry, and the entry's name in the table of message_transport.cpp.
+// make the same one are told apart by who sends, message by message. A new transport is a file with a
+// transport and an entry, and the entry's name in the table of message_transport.cpp.
 #pragma once
 
 #include "device/stream_program.hpp"
@@ -60,8 +60,8 @@ struct MessageError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// What transports are made of: `control` hears of failures, `data` carries bytes, with a tag from `channel` for
-// every end that receives.
+// What transports are made of: `control` hears of failures, `data` carries bytes, with a tag from `channel`
+// for every end that receives.
 struct MessageRanks {
     std::shared_ptr<Gpu> gpu;
     std::shared_ptr<Communicator> communicator, control, data;
@@ -77,8 +77,8 @@ class MessageConnection {
     virtual std::unique_ptr<MessageEnd> make(const MessageArray& array) = 0;
 
     // Adds a start of these to a program, which runs as often as they start: on stream 0, with another one
-    // beside it. In two parts: all transports begin before one ends, so that messages that go both ways cannot
-    // wait for each other. Where the program runs, all of these ends are there.
+    // beside it. In two parts: all transports begin before one ends, so that messages that go both ways
+    // cannot wait for each other. Where the program runs, all of these ends are there.
     using Ends = std::span<MessageEnd* const>;
     enum Stream { own, beside };
     virtual void begin(StreamProgram& program, Ends ends) = 0;

@@ -12,8 +12,8 @@
 #include "transport/mpi_devices.hpp"
 #include "transport/mpi_notices.hpp"
 #include "transport/mpi_operation.hpp"
-#include "transport/wait_loop.hpp"
 #include "transport/split.hpp"
+#include "transport/wait_loop.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -441,7 +441,7 @@ class MpiCommunicator final : public Communicator {
             if (notices_->any_left() && wait_loop.waited() > grace_seconds)
                 if (const int exited = exited_rank(peer(), wait_loop.waited()); exited >= 0)
                     throw RankFailure(members_[exited], "its program ended while rank " +
-                                                          std::to_string(rank_) + " waited for " + what());
+                                                            std::to_string(rank_) + " waited for " + what());
             if (round > 256) sched_yield(); // by now a rank that shares our core may need it
             wait_loop.check([&] {
                 return "rank " + std::to_string(rank_) + " waited for " + what() + " (transport mpi)";

@@ -10,8 +10,8 @@
 #pragma once
 
 #include "transport/communicator.hpp"
-#include "transport/mpi_abi.hpp"
 #include "transport/failure_detector.hpp"
+#include "transport/mpi_abi.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -83,7 +83,7 @@ class MpiNotices {
     std::vector<MpiHandle> requests_;               // by rank
     std::vector<int> waiting_for_;                  // ranks whose word has not been heard
     std::size_t next_ = 0;                          // of waiting_for_, to look at
-    FailureDetector failure_detector_;                            // of waiting_for_, as far as the kernel tells
+    FailureDetector failure_detector_;              // of waiting_for_, as far as the kernel tells
 
     std::vector<int> failures_; // ranks whose word was that they failed, as heard
     bool spoken_ = false;       // has told something

@@ -6,10 +6,10 @@
 // unless threads may use several at once.
 #include "transport/communicator.hpp"
 #include "transport/message_collectives.hpp"
-#include "transport/wait_loop.hpp"
 #include "transport/shm_exposed.hpp"
 #include "transport/shm_link.hpp"
 #include "transport/split.hpp"
+#include "transport/wait_loop.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -24,7 +24,7 @@ namespace {
 using shm::Link;
 using shm::Message;
 
-constexpr int checks_per_notice = 64;               // at shared memory, before the base transport is looked at
+constexpr int checks_per_notice = 64;              // at shared memory, before the base transport is looked at
 constexpr auto nap = std::chrono::milliseconds(5); // a rank asleep hears of failures that often
 constexpr auto between_detections = std::chrono::milliseconds(500);
 

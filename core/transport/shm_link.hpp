@@ -1,12 +1,12 @@
 // What joins one process with the others of its host: rings to and from each, and who gets which message.
 //
 // One link serves a communicator and all that are split from it; their messages are told apart by a context
-// number. Short messages are copied through the rings. A long one is announced (rendezvous): its receiver asks for it, and
-// the sender pushes it through the ring in pieces that the receiver copies out meanwhile; or, where the
-// kernel permits, it is copied once, from memory to memory, by both ends together: each claims the next
-// stretch, reads or writes it, and a rank that has nothing else to do thus halves the time. All progress is
-// made by pump(), on the calling thread; nothing here waits except sleep() and, for one stretch at most,
-// withdraw().
+// number. Short messages are copied through the rings. A long one is announced (rendezvous): its receiver
+// asks for it, and the sender pushes it through the ring in pieces that the receiver copies out meanwhile;
+// or, where the kernel permits, it is copied once, from memory to memory, by both ends together: each claims
+// the next stretch, reads or writes it, and a rank that has nothing else to do thus halves the time. All
+// progress is made by pump(), on the calling thread; nothing here waits except sleep() and, for one stretch
+// at most, withdraw().
 #pragma once
 
 #include "transport/communicator.hpp"
@@ -52,14 +52,14 @@ struct Message final : Request {
     bool sending;
     bool may_be_shorter = false; // a receive
     Stage stage = Stage::posted;
-    int error = 0;                  // of the kernel
-    std::size_t arrived = 0;        // bytes of the message that came
-    std::size_t moved = 0;          // bytes of it copied so far; of a shared one, stretches by this end
-    std::uint64_t id = 0;           // of the offer (send) or of this receive, while others refer to it
-    std::uint64_t other = 0;        // the address (copying) or the receive (sending pieces)
-    Share* share = nullptr;         // while copying together
-    std::uint64_t rendezvous_id = 0;     // that a receive answers
-    std::unique_ptr<Request> outer; // the other transport's, until it is complete
+    int error = 0;                   // of the kernel
+    std::size_t arrived = 0;         // bytes of the message that came
+    std::size_t moved = 0;           // bytes of it copied so far; of a shared one, stretches by this end
+    std::uint64_t id = 0;            // of the offer (send) or of this receive, while others refer to it
+    std::uint64_t other = 0;         // the address (copying) or the receive (sending pieces)
+    Share* share = nullptr;          // while copying together
+    std::uint64_t rendezvous_id = 0; // that a receive answers
+    std::unique_ptr<Request> outer;  // the other transport's, until it is complete
 };
 
 class Link {

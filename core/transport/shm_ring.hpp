@@ -20,11 +20,12 @@ constexpr std::uint64_t slots = 128; // of one ring
 enum class Kind : std::uint16_t {
     in_slot = 1, // a message whose data is in the slot
     in_arena,    // a message whose data is in the arena
-    rendezvous,       // a message that its receiver shall fetch or ask for
+    rendezvous,  // a message that its receiver shall fetch or ask for
     ask,         // reader to writer: send the data of rendezvous `id` as pieces for receive `other`
-    share, // reader to writer: help to copy the data of rendezvous `id` to address `other`, by share `position`
-    piece, // part of a message, for receive `id`
-    over   // reader to writer: rendezvous `id` is done
+    share,       // reader to writer: help to copy the data of rendezvous `id` to address `other`, by share
+                 // `position`
+    piece,       // part of a message, for receive `id`
+    over         // reader to writer: rendezvous `id` is done
 };
 
 // What goes with a slot whose 40 bytes are not the data itself.

@@ -8,10 +8,11 @@ namespace {
 
 // Empty, or what the driver of the first rank says whose kernels cannot see what others write meanwhile.
 std::string agree_on_fine_memory(Gpu& gpu, Communicator& communicator) {
-    const std::string reported = first_reported(communicator, gpu.why_no_fine_memory(), "device memory of ranks");
-    return reported.empty()
-               ? ""
-               : "kernels that wait for other devices take fine-grained memory of their own (" + reported + ")";
+    const std::string reported =
+        first_reported(communicator, gpu.why_no_fine_memory(), "device memory of ranks");
+    return reported.empty() ? ""
+                            : "kernels that wait for other devices take fine-grained memory of their own (" +
+                                  reported + ")";
 }
 
 } // namespace
@@ -97,7 +98,7 @@ void SymmetricBuffer::map_whom_it_can() {
             continue;
         case RankDevices::same_device:
             why_not_[r] = devices.crowd().empty() ? rank + " is in the same process and has the same device"
-                                                 : devices.crowd();
+                                                  : devices.crowd();
             continue;
         case RankDevices::no_access:
             why_not_[r] = "the memory of " + rank +

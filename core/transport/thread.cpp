@@ -9,8 +9,8 @@
 #include "transport/call.hpp"
 #include "transport/communicator.hpp"
 #include "transport/exposed_memory.hpp"
-#include "transport/wait_loop.hpp"
 #include "transport/split.hpp"
+#include "transport/wait_loop.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -439,7 +439,8 @@ class ThreadCommunicator final : public Communicator {
             if (size() == 1) throw TransportError("the only rank waits for itself: " + what());
             if (exited >= 0)
                 throw RankFailure(group_->members[exited], "its program ended while rank " +
-                                                             std::to_string(rank_) + " waited for " + what());
+                                                               std::to_string(rank_) + " waited for " +
+                                                               what());
             if (round < yields) {
                 sched_yield();
                 continue;

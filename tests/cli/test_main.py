@@ -153,9 +153,7 @@ def test_streams_that_whoever_started_the_command_has_closed_are_done_without(
     stream: str, words: str
 ) -> None:
     line = f'exec "$0" -m jali plan all-reduce --machine delta --nodes 2 --size 1MiB {stream}'
-    done = subprocess.run(
-        ["sh", "-c", line, sys.executable], capture_output=True, text=True, timeout=TIMEOUT
-    )
+    done = subprocess.run(["sh", "-c", line, sys.executable], capture_output=True, text=True, timeout=TIMEOUT)
     assert (done.returncode, done.stderr) == (0, "")
     assert ("delta" in done.stdout) == bool(words)
 

@@ -116,7 +116,11 @@ def test_what_computes_and_what_carries_halos_is_read(tmp_path):
         ("memory = 4000.0", "", r"device\.memory: missing"),
         ("memory = 4000.0", "memory = 4000.0\nspeed = 1.0", r"device\.speed: unknown key"),
         ("memory = 4000.0", "memory = 4000.0\nlaunch = -1.0", r"device\.launch: -1\.0"),
-        ('library = "any"', 'library = "none"', r"transport\.nccl\.library: no library 'none'; there are any"),
+        (
+            'library = "any"',
+            'library = "none"',
+            r"transport\.nccl\.library: no library 'none'; there are any",
+        ),
         ("after = 2.0", "queues = 1", r"transport\.nccl\.queues: 1; true or false is needed"),
         ("after = 2.0", "later = 1.0", r"transport\.nccl\.later: unknown key"),
         (

@@ -113,11 +113,23 @@ def test_a_bulk_waits_for_no_exchange_unless_it_is_in_it():
         ),
         (
             "buffered-write-overlap",
-            [{"pack", "await credit", "put", "signal"}, {"bulk"}, {"wait", "unpack", "grant credit"}, {"boundary"}],
+            [
+                {"pack", "await credit", "put", "signal"},
+                {"bulk"},
+                {"wait", "unpack", "grant credit"},
+                {"boundary"},
+            ],
         ),
         (
             "copy-engine-wait",
-            [{"pack"}, {"await credit"}, {"put"}, {"signal"}, {"wait", "unpack", "grant credit"}, {"boundary"}],
+            [
+                {"pack"},
+                {"await credit"},
+                {"put"},
+                {"signal"},
+                {"wait", "unpack", "grant credit"},
+                {"boundary"},
+            ],
         ),
         ("nccl-wait", [{"pack"}, {"exchange"}, {"boundary"}]),
     ],

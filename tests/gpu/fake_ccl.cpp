@@ -250,7 +250,7 @@ struct Operation {
     void* stream;
 
     std::string registered; // see register_buffers
-    long number_of = 0;         // among the operations of this communicator
+    long number_of = 0;     // among the operations of this communicator
     std::string name;
     bool started = false, over = false, mixed = false;
     std::map<int, Bytes> came;

@@ -480,7 +480,7 @@ int with(const std::string& name, std::intptr_t handle, F f) {
 
 #define LIBRARY(prefix, Handle)                                                                              \
     API prefix##GetVersion(int* version) {                                                                   \
-        return *version = 11206, reported(#prefix "GetVersion");                                                 \
+        return *version = 11206, reported(#prefix "GetVersion");                                             \
     }                                                                                                        \
     API prefix##Create(Handle* plan) {                                                                       \
         std::intptr_t made = 0;                                                                              \

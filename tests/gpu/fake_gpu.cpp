@@ -436,8 +436,8 @@ BOTH(cuOccupancyMaxActiveBlocksPerMultiprocessor, hipModuleOccupancyMaxActiveBlo
     return 0;
 }
 namespace {
-int launch(void* function, const unsigned* g, const unsigned* b, void* stream, void** parameters, int stream_priority,
-           bool early) {
+int launch(void* function, const unsigned* g, const unsigned* b, void* stream, void** parameters,
+           int stream_priority, bool early) {
     if (const int error = elsewhere(stream)) return error;
     if (g[0] == 0 || g[1] != 1 || g[2] != 1 || b[0] == 0 || b[0] > 1024 || b[1] != 1 || b[2] != 1) return 1;
     const auto* f = static_cast<const Function*>(function);

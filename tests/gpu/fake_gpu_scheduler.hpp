@@ -79,7 +79,7 @@ struct KernelCall {
     unsigned grid, threads;
     std::vector<char> arguments;
     int priority; // the lower number gets places first
-    bool early;  // its blocks may begin before the kernel in front has ended
+    bool early;   // its blocks may begin before the kernel in front has ended
 };
 
 struct Stream;

@@ -119,7 +119,9 @@ class Seeded:
 
 
 def _change(call: int, action: str, contents: bytes) -> None:
-    fake_driver().fakeChange(ctypes.c_long(call), ACTIONS.index(action), contents, ctypes.c_long(len(contents)))
+    fake_driver().fakeChange(
+        ctypes.c_long(call), ACTIONS.index(action), contents, ctypes.c_long(len(contents))
+    )
 
 
 def fake_driver() -> ctypes.CDLL:

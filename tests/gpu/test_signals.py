@@ -220,7 +220,11 @@ def test_transports_of_messages_are_told_apart_by_traits():
     assert naming == transports | {"transport/message_transport.cpp", "transport/message_transport.hpp"}
     names = r'"(remote-write|copy-engine|gpu-aware-mpi|host-staged|local)"'
     said = {name for name, text in texts.items() if re.search(names, re.sub(r"//.*", "", text))}
-    assert said == {"carriers/device_transports.hpp", "carriers/local/messages.cpp", "carriers/hosts/halos.cpp"}
+    assert said == {
+        "carriers/device_transports.hpp",
+        "carriers/local/messages.cpp",
+        "carriers/hosts/halos.cpp",
+    }
     code = (CORE.parent / "src" / "jali" / "comm" / "device_messages.py").read_text()
     assert not re.search(names, re.sub(r'""".*?"""', "", code, flags=re.S))
 

@@ -176,8 +176,8 @@ void run(Which which, Case& c, void* send, void* receive, bool ours, bool begun)
         code = EITHER(Alltoall, alltoall, from, n, type, receive, n, type, c.comm);
         break;
     case alltoallv:
-        code = EITHER(Alltoallv, alltoallv, from, c.send_counts.data(), c.send_displacements.data(), type, receive,
-                      c.counts.data(), c.displacements.data(), type, c.comm);
+        code = EITHER(Alltoallv, alltoallv, from, c.send_counts.data(), c.send_displacements.data(), type,
+                      receive, c.counts.data(), c.displacements.data(), type, c.comm);
         break;
     case alltoallw:
         code = EITHER(Alltoallw, alltoallw, from, c.send_counts.data(), send_bytes.data(), types.data(),

@@ -140,8 +140,8 @@ void neighbours(test::Driver* driver) {
         const int displacements[] = {5, count + 9};
         test::Buffer parts(driver, bytes_of(std::vector<int>(3 * count, -5)));
         std::vector<int> parts_host(3 * count, -5);
-        MPI_Neighbor_allgatherv(from.data(), 3, MPI_INT, parts.data(), std::vector<int>{3, 3}.data(), displacements,
-                                MPI_INT, line);
+        MPI_Neighbor_allgatherv(from.data(), 3, MPI_INT, parts.data(), std::vector<int>{3, 3}.data(),
+                                displacements, MPI_INT, line);
         PMPI_Neighbor_allgatherv(mine.data(), 3, MPI_INT, parts_host.data(), std::vector<int>{3, 3}.data(),
                                  displacements, MPI_INT, line);
         if (parts.contents() != bytes_of(parts_host)) wrong("parts of neighbours");

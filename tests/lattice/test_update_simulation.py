@@ -346,7 +346,8 @@ def test_one_field_is_not_taken_for_several(call):
 def host(**transports):
     kind = {"kind": "cpu", "memory": 100.0}
     return machine(
-        kind, transports or {"remote-write": {"gpu": LEVELS}, "messages": {"gpu": LEVELS | {"bandwidth": 1.0}}}
+        kind,
+        transports or {"remote-write": {"gpu": LEVELS}, "messages": {"gpu": LEVELS | {"bandwidth": 1.0}}},
     )
 
 

@@ -17,8 +17,9 @@ class BufferedWrite : public SlotConnection {
     }
 };
 
-constexpr Fusion fusions[] = {{"packing puts", set_of({StepRole::pack, StepRole::await_credit, StepRole::put, StepRole::signal})},
-                              unpacking_waits};
+constexpr Fusion fusions[] = {
+    {"packing puts", set_of({StepRole::pack, StepRole::await_credit, StepRole::put, StepRole::signal})},
+    unpacking_waits};
 
 std::unique_ptr<HaloConnection> make(HaloOnDevice& halo) {
     return std::make_unique<BufferedWrite>(halo);

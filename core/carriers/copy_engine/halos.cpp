@@ -25,7 +25,8 @@ class CopyEngine : public SlotConnection {
         if (batch.has(StepRole::await_credit)) {
             AwaitArguments await{words_.address(), count, pad_->epoch(channel_), pad_->watch()};
             const DeviceSpan span(gpu, stream, Phase::transport, "await buffers");
-            gpu.launch(gpu.builtin("await_slots"), 1, halo_blocks.threads, await, stream, LaunchPriority::first);
+            gpu.launch(gpu.builtin("await_slots"), 1, halo_blocks.threads, await, stream,
+                       LaunchPriority::first);
         } else if (batch.has(StepRole::put)) {
             const DeviceSpan span(gpu, stream, Phase::transport, "copy", watched() ? halo_.sent() : Work{});
             batch.for_each(schedule(), StepRole::put, [&](const Step& step) {
@@ -35,7 +36,8 @@ class CopyEngine : public SlotConnection {
         } else if (batch.has(StepRole::signal)) {
             SignalArguments signal{words_.address(), count, pad_->epoch(channel_)};
             const DeviceSpan span(gpu, stream, Phase::transport, "signal");
-            gpu.launch(gpu.builtin("signal_halos"), 1, halo_blocks.threads, signal, stream, LaunchPriority::first);
+            gpu.launch(gpu.builtin("signal_halos"), 1, halo_blocks.threads, signal, stream,
+                       LaunchPriority::first);
         } else {
             refuse(batch);
         }

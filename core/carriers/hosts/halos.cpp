@@ -7,14 +7,16 @@ namespace jali {
 
 namespace {
 
-constexpr HaloMove into_ghosts[] = {{StepRole::grant_credit, HaloTime::first},  {StepRole::pack, HaloTime::first},
-                                    {StepRole::await_credit, HaloTime::first},  {StepRole::put, HaloTime::first},
-                                    {StepRole::signal, HaloTime::first}, {StepRole::wait, HaloTime::by_stage}};
+constexpr HaloMove into_ghosts[] = {
+    {StepRole::grant_credit, HaloTime::first}, {StepRole::pack, HaloTime::first},
+    {StepRole::await_credit, HaloTime::first}, {StepRole::put, HaloTime::first},
+    {StepRole::signal, HaloTime::first},       {StepRole::wait, HaloTime::by_stage}};
 constexpr Fusion packing_puts[] = {{"packing puts", set_of({StepRole::pack, StepRole::put})}};
 
 // A message of one field lands in its ghosts.
-constexpr HaloMove as_messages[] = {
-    {StepRole::pack, HaloTime::first}, {StepRole::message, HaloTime::first}, {StepRole::unpack, HaloTime::by_stage}};
+constexpr HaloMove as_messages[] = {{StepRole::pack, HaloTime::first},
+                                    {StepRole::message, HaloTime::first},
+                                    {StepRole::unpack, HaloTime::by_stage}};
 constexpr Fusion messages_land[] = {{"messages land", set_of({StepRole::message, StepRole::unpack})}};
 
 } // namespace

@@ -35,7 +35,8 @@ class Library : public HaloConnection {
     CclOperations operations_;
 };
 
-constexpr HaloMove moves[] = {{StepRole::pack, HaloTime::first}, {StepRole::exchange, HaloTime::first_by_stage}};
+constexpr HaloMove moves[] = {{StepRole::pack, HaloTime::first},
+                              {StepRole::exchange, HaloTime::first_by_stage}};
 
 std::unique_ptr<HaloConnection> make(HaloOnDevice& halo) {
     return std::make_unique<Library>(halo);

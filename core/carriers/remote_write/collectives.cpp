@@ -21,7 +21,7 @@ std::string name_of_today(const std::string& name) {
     for (const auto& [old, today] : renamed) {
         if (name != old) continue;
         report_once("device_queues: '" + name + "' is called '" + today +
-                  "'; the next release knows it only so");
+                    "'; the next release knows it only so");
         return today;
     }
     return name;

@@ -87,11 +87,13 @@ class RemoteWrite : public HaloConnection {
     std::int64_t opened_count_ = 0;
 };
 
-constexpr HaloMove moves[] = {{StepRole::grant_credit, HaloTime::first},  {StepRole::pack, HaloTime::first},
-                              {StepRole::await_credit, HaloTime::first},  {StepRole::put, HaloTime::first},
-                              {StepRole::signal, HaloTime::first}, {StepRole::wait, HaloTime::by_stage}};
+constexpr HaloMove moves[] = {
+    {StepRole::grant_credit, HaloTime::first}, {StepRole::pack, HaloTime::first},
+    {StepRole::await_credit, HaloTime::first}, {StepRole::put, HaloTime::first},
+    {StepRole::signal, HaloTime::first},       {StepRole::wait, HaloTime::by_stage}};
 constexpr Fusion fusions[] = {
-    {"packing puts", set_of({StepRole::grant_credit, StepRole::pack, StepRole::await_credit, StepRole::put, StepRole::signal})}};
+    {"packing puts", set_of({StepRole::grant_credit, StepRole::pack, StepRole::await_credit, StepRole::put,
+                             StepRole::signal})}};
 
 std::unique_ptr<HaloConnection> make(HaloOnDevice& halo) {
     return std::make_unique<RemoteWrite>(halo);

@@ -98,7 +98,9 @@ def _specs_of(collective: str, kind: str) -> list[AlgorithmSpec]:
     itself = [AlgorithmSpec(name) for name in names if name in algorithms.ON_DEVICES]
     usual, *others = [name for name in DEVICE_TRANSPORTS if name not in of_others]
     transports = ["", *others] if usual else []
-    found = itself + [AlgorithmSpec(n, c) for n in names if n not in algorithms.ON_DEVICES for c in transports]
+    found = itself + [
+        AlgorithmSpec(n, c) for n in names if n not in algorithms.ON_DEVICES for c in transports
+    ]
     levels = {entry.name for entry in algorithms.ALGORITHMS if entry.hierarchy == "hosts"}
     named = [usual, *others]
     return found + [
@@ -302,7 +304,10 @@ class AlgorithmBenchmark:
         itself = spec.name in algorithms.ON_DEVICES
         usual = "" if self.gpu is None or itself else DEVICE_TRANSPORTS[0]
         transport = None if spec.between else spec.transport or usual or None
-        name, transports = str(spec) if spec.between else spec.name, f"{spec.transport} {spec.between}".strip()
+        name, transports = (
+            str(spec) if spec.between else spec.name,
+            f"{spec.transport} {spec.between}".strip(),
+        )
         with in_force(self._control, collective_rules=None, collective=None, device_transport=transport):
             reason = ""
             self._ready(case)

@@ -29,7 +29,7 @@ from jali.cli.plan_arguments import (
     size_argument,
     whole_argument,
 )
-from jali.comm.algorithms import ALGORITHMS, BY_MPI, DEVICE_TRANSPORTS, COLLECTIVES, ON_DEVICES, OTHER_NAMES
+from jali.comm.algorithms import ALGORITHMS, BY_MPI, COLLECTIVES, DEVICE_TRANSPORTS, ON_DEVICES, OTHER_NAMES
 from jali.comm.elements import NAMES, OPERATIONS, SIZES
 from jali.devices import parse_device
 from jali.errors import DeviceError, ParameterError

@@ -30,7 +30,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """Measure, show or list; one rank speaks for all."""
     ranks = comm.current()
     if arguments.what == "measure":
-        from jali.bench.host_device import host_transports, host_device
+        from jali.bench.host_device import host_device, host_transports
         from jali.planner.measure import measure
 
         several = ranks.size > 1  # else measure says what is missing

@@ -320,7 +320,9 @@ class _PolicyGraph:
             nodes = self.nodes[part.rank, message.key] = []
             for size in (size for _, size in message.parts) if by_field else (message.bytes,):
                 nodes.append(
-                    self.graph.add_transfer(part.rank, message.to, size, ready, EXCHANGE, self.policy.transport)
+                    self.graph.add_transfer(
+                        part.rank, message.to, size, ready, EXCHANGE, self.policy.transport
+                    )
                 )
                 if chained:
                     ready = nodes[-1:]

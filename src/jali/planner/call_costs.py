@@ -68,7 +68,9 @@ def machine_of_call(machine: Machine, ranks_of_hosts: Sequence[int]) -> Machine:
     positions = [0]  # of the ranks, on the whole node
     for level, n in zip(machine.levels, parts, strict=True):
         positions = [position * level.parts + k for position in positions for k in range(n)]
-    network = replace(machine.network, binding=tuple(machine.network.binding[position] for position in positions))
+    network = replace(
+        machine.network, binding=tuple(machine.network.binding[position] for position in positions)
+    )
     return replace(machine, levels=levels, network=network).with_nodes(len(ranks_of_hosts))
 
 

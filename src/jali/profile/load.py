@@ -59,7 +59,9 @@ def loads(readings: Sequence[bytes]) -> list[Load]:
     gathered = [json.loads(text) for text in readings]
     found = []
     for host in dict.fromkeys(one["host"] for one in gathered):
-        here = [one for one in gathered if one["host"] == host and one["all"] is not None and one["seconds"] > 0]
+        here = [
+            one for one in gathered if one["host"] == host and one["all"] is not None and one["seconds"] > 0
+        ]
         if not here:
             continue
         own: dict[int, float] = {}

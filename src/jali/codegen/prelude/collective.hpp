@@ -1,13 +1,15 @@
 // A rank's part of a collective, from beginning to end in one launch: what core/collective/device_program.hpp
-// compiles. elements.hpp says how elements are combined, and JALI_STORED, JALI_VALUE and JALI_OPERATION which; with JALI_CHECKED
-// numbers that overflow a 16-bit type are counted. JALI_FLAGGED is for plans of flagged messages, without it they are slotted.
+// compiles. elements.hpp says how elements are combined, and JALI_STORED, JALI_VALUE and JALI_OPERATION
+// which; with JALI_CHECKED numbers that overflow a 16-bit type are counted. JALI_FLAGGED is for plans of
+// flagged messages, without it they are slotted.
 //
-// A block is a channel: it does slice `channel` of every iteration, and has queues of its own from and to every other
-// rank. A queue is a ring of slots in the memory of the receiver. Messages between two channels are numbered for
-// ever; numbers live in device memory, so that a launch may be part of a graph. *Slotted* messages are announced by a word of
-// their slot, behind a fence; *flagged* ones carry their number beside every 4 bytes, so that the reader
-// sees by itself what is there. Either way the reader says how many it has read, and their slots are free; of flagged ones only
-// now and then, since there are more slots than a launch takes, and a launch ends sooner without.
+// A block is a channel: it does slice `channel` of every iteration, and has queues of its own from and to
+// every other rank. A queue is a ring of slots in the memory of the receiver. Messages between two channels
+// are numbered for ever; numbers live in device memory, so that a launch may be part of a graph. *Slotted*
+// messages are announced by a word of their slot, behind a fence; *flagged* ones carry their number beside
+// every 4 bytes, so that the reader sees by itself what is there. Either way the reader says how many it has
+// read, and their slots are free; of flagged ones only now and then, since there are more slots than a launch
+// takes, and a launch ends sooner without.
 
 struct operand {
     int64_t offset;
@@ -21,21 +23,24 @@ struct instruction {
     operand to;
     int64_t bytes, chunk;
     int32_t first_source, sources, first_action, actions, first_wait, waits, meets, divide_by;
-    int64_t together; // of flagged messages, in the first of instructions that do not need each other: how many
+    int64_t
+        together; // of flagged messages, in the first of instructions that do not need each other: how many
 };
 const int SMALL_TABLE_WORDS = 160;
 struct collective_arguments {
     char* buffers[16];
-    const int64_t* table; // instructions, sources, actions, waits, then two int32_t per rank: messages per iteration
+    const int64_t*
+        table; // instructions, sources, actions, waits, then two int32_t per rank: messages per iteration
     int64_t table_words, instructions, sources, actions, waits, first_last_action;
     int64_t iterations, channels, ranks, rank;
-    int64_t leads; // instructions at the beginning that send what needs nothing, one iteration ahead of the others
+    int64_t leads; // instructions at the beginning that send what needs nothing, one iteration ahead of the
+                   // others
     char* const* memories; // of all ranks, as this device sees them
     char* own_memory;
     int64_t arrived, freed; // bytes to the words [channel][sender][slot] and [channel][rank] in a memory
     int64_t queues;         // bytes to [channel][sender][slot]
     int64_t slots, slot_bytes;
-    int64_t* numbers;       // [channel][rank][2]: messages sent and received so far
+    int64_t* numbers; // [channel][rank][2]: messages sent and received so far
     int64_t* watch;
     int64_t* overflows;
     int64_t small_table[SMALL_TABLE_WORDS]; // the table, if it is no larger: then it need not be fetched
@@ -130,8 +135,8 @@ struct channel_state {
     const int32_t* per_iteration; // [rank][2]: sent, received
     const int64_t* numbers;       // [rank][2] at the beginning
     char* const* memories;        // [rank]
-    // Some thread of the block has, so that nothing is signalled or counted any more. On devices at a fixed place: a pointer
-    // to it would be one register too many.
+    // Some thread of the block has, so that nothing is signalled or counted any more. On devices at a fixed
+    // place: a pointer to it would be one register too many.
 #if defined(JALI_ONE_THREAD)
     mutable bool gave_up_here = false;
     JALI_MEMBER bool& gave_up() const { return gave_up_here; }
@@ -147,10 +152,12 @@ struct channel_state {
         return numbers[2 * peer + received] + iteration * per_iteration[2 * peer + received] + packet;
     }
     JALI_MEMBER char* slot(int owner, int sender, int64_t number) const {
-        return memories[owner] + a->queues + ((channel * a->ranks + sender) * a->slots + (number & (a->slots - 1))) * a->slot_bytes;
+        return memories[owner] + a->queues +
+               ((channel * a->ranks + sender) * a->slots + (number & (a->slots - 1))) * a->slot_bytes;
     }
     JALI_MEMBER int64_t* arrived(int owner, int sender, int64_t number) const {
-        return (int64_t*)(memories[owner] + a->arrived) + (channel * a->ranks + sender) * a->slots + (number & (a->slots - 1));
+        return (int64_t*)(memories[owner] + a->arrived) + (channel * a->ranks + sender) * a->slots +
+               (number & (a->slots - 1));
     }
     JALI_MEMBER int64_t* freed(int owner, int by) const {
         return (int64_t*)(memories[owner] + a->freed) + channel * a->ranks + by;
@@ -182,7 +189,9 @@ struct channel_state {
     }
 };
 
-JALI_INLINE bool at_packet(const char* address) { return uint64_t(address) % 16 == 0; }
+JALI_INLINE bool at_packet(const char* address) {
+    return uint64_t(address) % 16 == 0;
+}
 
 // A packet of a region, of which `valid` bytes are there.
 JALI_INLINE bytes16 load_packet(const char* from, int64_t packet, int64_t valid) {
@@ -203,8 +212,8 @@ JALI_INLINE void store_packet(char* to, int64_t packet, const bytes16& q, int64_
 #if defined(JALI_FLAGGED)
 
 // Packets of a slice from `first` on in steps; any number of sources, anywhere.
-JALI_INLINE void do_flagged_slice(const channel_state& s, const instruction& i, int64_t begin, int64_t bytes, int64_t first,
-                                  int64_t step) {
+JALI_INLINE void do_flagged_slice(const channel_state& s, const instruction& i, int64_t begin, int64_t bytes,
+                                  int64_t first, int64_t step) {
 #if defined(JALI_MOVES)
     const int AT_ONCE = 1;
 #else
@@ -276,7 +285,8 @@ JALI_INLINE void do_flagged(const channel_state& s) {
             const int64_t begin = s.channel * i.chunk;
             // nothing is in this slice, though its message is counted; or nothing that could be trusted
             if (begin >= i.bytes || s.gave_up()) continue;
-            const int helpers = warps > together ? (warps - 1 - k) / together + 1 : 1; // warps that do this one
+            const int helpers =
+                warps > together ? (warps - 1 - k) / together + 1 : 1; // warps that do this one
             do_flagged_slice(s, i, begin, i.bytes - begin < i.chunk ? i.bytes - begin : i.chunk,
                              int64_t(warp / together) * width + thread % width, int64_t(helpers) * width);
         }
@@ -286,9 +296,10 @@ JALI_INLINE void do_flagged(const channel_state& s) {
 
 #else
 
-// Packets of a slice, each by the thread that has it in every instruction: what another instruction left there was left
-// by the same thread. Any number of sources, anywhere.
-JALI_INLINE bytes16 take(const channel_state& s, const operand& o, int64_t begin, int64_t packet, int64_t valid) {
+// Packets of a slice, each by the thread that has it in every instruction: what another instruction left
+// there was left by the same thread. Any number of sources, anywhere.
+JALI_INLINE bytes16 take(const channel_state& s, const operand& o, int64_t begin, int64_t packet,
+                         int64_t valid) {
     const located from = s.locate(o, begin, false);
     return from.message ? fresh((const bytes16*)from.at + packet) : load_packet(from.at, packet, valid);
 }
@@ -320,7 +331,8 @@ JALI_INLINE void do_slice(const channel_state& s, const instruction& i, int64_t 
     bytes16* to = (bytes16*)s.locate(i.to, begin, true).at;
     const bytes16* from[N];
     JALI_UNROLL
-    for (int k = 0; k < N; ++k) from[k] = (const bytes16*)s.locate(s.sources[i.first_source + k], begin, false).at;
+    for (int k = 0; k < N; ++k)
+        from[k] = (const bytes16*)s.locate(s.sources[i.first_source + k], begin, false).at;
     const bool moves = N == 1 && i.divide_by == 1;
     for (int64_t first = thread_in_block(); first < packets; first += TOGETHER * step) {
         bytes16 q[TOGETHER][N];
@@ -353,7 +365,8 @@ JALI_INLINE void do_instruction(const channel_state& s, const instruction& i) {
         meet();
         for (int64_t k = thread_in_block(); k < i.actions; k += threads_in_block())
             s.act(s.actions[i.first_action + k]);
-        for (int64_t k = thread_in_block(); k < i.waits; k += threads_in_block()) s.wait_for(s.waits[i.first_wait + k]);
+        for (int64_t k = thread_in_block(); k < i.waits; k += threads_in_block())
+            s.wait_for(s.waits[i.first_wait + k]);
         meet();
     }
     const int64_t begin = (s.iteration * s.a->channels + s.channel) * i.chunk;
@@ -382,7 +395,8 @@ JALI_INLINE void do_instruction(const channel_state& s, const instruction& i) {
 }
 JALI_INLINE void do_slotted(channel_state& s) {
     const collective_arguments& a = *s.a;
-    // all that is sent without waiting for others goes ahead, so that it travels while the iteration before is waited for
+    // all that is sent without waiting for others goes ahead, so that it travels while the iteration before
+    // is waited for
     s.iteration = 0;
     for (int64_t k = 0; k < a.leads; ++k) do_instruction(s, s.instructions[k]);
     if (a.leads > 0) {
@@ -414,7 +428,8 @@ JALI_EARLY_KERNEL(collective, collective_arguments) {
         const int64_t* table = a.table;
         if (a.table_words <= TABLE_WORDS) {
             const int64_t* from = a.table_words <= SMALL_TABLE_WORDS ? a.small_table : a.table;
-            for (int64_t k = thread_in_block(); k < a.table_words; k += threads_in_block()) table_here[k] = from[k];
+            for (int64_t k = thread_in_block(); k < a.table_words; k += threads_in_block())
+                table_here[k] = from[k];
             table = table_here;
         }
         for (int64_t k = thread_in_block(); k < a.ranks; k += threads_in_block()) memories[k] = a.memories[k];
@@ -430,7 +445,8 @@ JALI_EARLY_KERNEL(collective, collective_arguments) {
             // all messages fit their queues: one look at the beginning tells whether there is room
             const int64_t* freed = (const int64_t*)(a.own_memory + a.freed) + channel * a.ranks + k;
             const int64_t wanted = numbers[2 * k] + per_iteration[2 * k] - a.slots;
-            if (per_iteration[2 * k] > 0 && seen(freed) < wanted && !wait(freed, wanted, IN_COLLECTIVE, a.watch))
+            if (per_iteration[2 * k] > 0 && seen(freed) < wanted &&
+                !wait(freed, wanted, IN_COLLECTIVE, a.watch))
                 s.gave_up() = true;
 #endif
         }

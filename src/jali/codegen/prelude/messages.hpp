@@ -1,11 +1,12 @@
 // Messages between devices that reach each other's memory; see core/transport/peer_message.hpp.
 //
-// The receiver says at the sender for how many starts its array may be written (`ready`, a credit), the sender puts the bytes
-// there and says at the receiver how many have arrived. Both count starts in a word of their own, so that a launch may be part
-// of a graph. A launch first offers arrays, then sends, then waits for what arrives, as far as it is told to.
+// The receiver says at the sender for how many starts its array may be written (`ready`, a credit), the
+// sender puts the bytes there and says at the receiver how many have arrived. Both count starts in a word of
+// their own, so that a launch may be part of a graph. A launch first offers arrays, then sends, then waits
+// for what arrives, as far as it is told to.
 
 const int MESSAGES_OF_LAUNCH = 16;
-const int64_t GRANT_CREDIT = 1, TAKE = 2;             // steps
+const int64_t GRANT_CREDIT = 1, TAKE = 2;       // steps
 const int64_t AWAIT = 1, PUT = 2, ANNOUNCE = 4; // roles
 
 struct message_in {
@@ -47,7 +48,8 @@ JALI_INLINE void put_units(const message_out& message, int64_t first, int64_t st
     }
     for (; i < count; i += step) to[i] = from[i];
     // what is less than a unit
-    for (i = count * int64_t(sizeof(Unit)) + first; i < message.bytes; i += step) message.to[i] = message.from[i];
+    for (i = count * int64_t(sizeof(Unit)) + first; i < message.bytes; i += step)
+        message.to[i] = message.from[i];
 }
 JALI_INLINE void put_part(const message_out& message, int64_t first, int64_t step) {
     if (message.unit == 16) {
@@ -71,10 +73,12 @@ JALI_KERNEL(pass_messages, message_arguments) {
     for (int64_t m = 0; m < a.outgoing; ++m) {
         const message_out& message = a.out[m];
         int64_t b = block_in_grid();
-        if (b < message.first_block) b += (message.first_block - b + blocks_in_grid() - 1) / blocks_in_grid() * blocks_in_grid();
+        if (b < message.first_block)
+            b += (message.first_block - b + blocks_in_grid() - 1) / blocks_in_grid() * blocks_in_grid();
         if (b >= message.first_block + message.blocks) continue;
         const int64_t number = *message.count + 1; // read before this block is counted, written after all are
-        if ((message.roles & AWAIT) != 0 && !wait_in_block(message.ready, number, IN_PASS_MESSAGES, a.watch)) return;
+        if ((message.roles & AWAIT) != 0 && !wait_in_block(message.ready, number, IN_PASS_MESSAGES, a.watch))
+            return;
         int64_t mine = 0;
         for (; b < message.first_block + message.blocks; b += blocks_in_grid()) {
             if ((message.roles & PUT) != 0)
