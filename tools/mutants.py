@@ -85,7 +85,11 @@ AREAS = {
     ),
     "collectives": Area(
         (
-            *("core/collective/*.cpp", "core/collective/*.hpp", "core/schedule/*.cpp", "core/schedule/*.hpp"),
+            *(
+                f"core/{folder}/*.{ending}"
+                for folder in ("composition", "planning", "simulation", "proof", "running", "schedule")
+                for ending in ("cpp", "hpp")
+            ),
             "src/jali/planner/*.py",
         ),
         {},

@@ -1,8 +1,8 @@
-// core/transport/ccl_group in Python. Every call that may wait releases the interpreter lock.
+// core/device_transports/ccl_group in Python. Every call that may wait releases the interpreter lock.
 #include "bind/ending.hpp"
 #include "device/ccl_api.hpp"
 #include "device/vendor.hpp"
-#include "transport/ccl_group.hpp"
+#include "device_transports/ccl_group.hpp"
 
 #include <cstdint>
 #include <memory>

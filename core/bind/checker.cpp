@@ -1,6 +1,6 @@
-// core/collective/checker in Python, and schedules as plain data: what tests edit to see that the checker
+// core/proof/checker in Python, and schedules as plain data: what tests edit to see that the checker
 // notices.
-#include "collective/checker.hpp"
+#include "proof/checker.hpp"
 #include "bind/errors.hpp"
 
 #include <limits>

@@ -1,6 +1,6 @@
 // Searches for plans in Python: jali.planner.choice.
-#include "collective/choice.hpp"
-#include "collective/structures.hpp"
+#include "planning/choice.hpp"
+#include "planning/structures.hpp"
 
 #include <string>
 #include <utility>

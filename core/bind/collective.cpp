@@ -1,8 +1,8 @@
-// core/collective in Python: compositions, the standard collectives, direct evaluation, and the elements'
+// core/composition in Python: compositions, the standard collectives, direct evaluation, and the elements'
 // operations by name. Sets of ranks are "all", "others" (all but the root), one rank or a list of ranks.
 #include "bind/user_operation.hpp"
-#include "collective/composition.hpp"
-#include "collective/standard.hpp"
+#include "composition/composition.hpp"
+#include "composition/standard.hpp"
 #include "schedule/reduce_table.hpp"
 #include "settings/counted.hpp"
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "bind/gpu_array.hpp"
-#include "collective/collectives.hpp"
+#include "running/collectives.hpp"
 
 #include <array>
 #include <cstddef>

@@ -1,9 +1,9 @@
-// core/collective/collectives in Python: calls, and what a communicator keeps for them.
+// core/running/collectives in Python: calls, and what a communicator keeps for them.
 #include "bind/collectives.hpp"
 #include "bind/ending.hpp"
 #include "bind/errors.hpp"
 #include "bind/user_operation.hpp"
-#include "collective/compared_calls.hpp"
+#include "running/compared_calls.hpp"
 
 #include <functional>
 #include <memory>

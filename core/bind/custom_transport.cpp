@@ -1,5 +1,5 @@
 // Transports written in Python: a Transport whose messages an object of Python moves (jali.comm.Transport).
-#include "transport/custom_transport.hpp"
+#include "device_transports/custom_transport.hpp"
 
 #include <algorithm>
 #include <cstring>

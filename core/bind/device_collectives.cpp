@@ -1,5 +1,5 @@
-// core/collective/device_collectives in Python, and the plans that it makes.
-#include "collective/device_collectives.hpp"
+// core/running/device_collectives in Python, and the plans that it makes.
+#include "running/device_collectives.hpp"
 #include "bind/collectives.hpp"
 #include "bind/ending.hpp"
 #include "bind/errors.hpp"

@@ -1,15 +1,15 @@
-// core/transport/device_messages in Python: ends as users have them, and what they are given.
+// core/device_transports/device_messages in Python: ends as users have them, and what they are given.
 //
 // Python is asked for what is rare: streams of other libraries, and graphs that record a start
 // (jali.comm.device_messages).
-#include "transport/device_messages.hpp"
+#include "device_transports/device_messages.hpp"
 #include "bind/ending.hpp"
 #include "bind/errors.hpp"
 #include "bind/gpu_array.hpp"
 #include "bind/graph_recorder.hpp"
-#include "schedule/recorded_calls.hpp"
+#include "proof/recorded_calls.hpp"
 #include "settings/counted.hpp"
-#include "transport/peer_memory.hpp"
+#include "device_transports/peer_memory.hpp"
 
 #include <memory>
 #include <optional>

@@ -2,7 +2,7 @@
 // copied.
 #pragma once
 
-#include "collective/persistent.hpp"
+#include "running/persistent.hpp"
 
 #include <array>
 #include <cstddef>

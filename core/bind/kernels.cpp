@@ -1,7 +1,7 @@
 // core/device/cache_files, kernel_cache, gpu_compiler and prelude in Python.
 #include "bind/errors.hpp"
 #include "bind/vendors.hpp"
-#include "collective/collective_kernel.hpp"
+#include "running/collective_kernel.hpp"
 #include "device/gpu_compiler.hpp"
 #include "device/kernel_cache.hpp"
 #include "device/prelude.hpp"

@@ -1,5 +1,5 @@
 // Plans that run, in Python.
-#include "collective/persistent.hpp"
+#include "running/persistent.hpp"
 #include "bind/host_arrays.hpp"
 
 #include <memory>

@@ -1,7 +1,7 @@
 // The planner in Python: hierarchies, the parameters of a plan, one rank's schedule.
-#include "collective/plan.hpp"
+#include "planning/plan.hpp"
 #include "bind/errors.hpp"
-#include "collective/plan_counts.hpp"
+#include "planning/plan_counts.hpp"
 
 #include <map>
 #include <memory>

@@ -1,8 +1,8 @@
-// core/collective/running_plan in Python: what jali.planner.Plan.on makes.
+// core/running/running_plan in Python: what jali.planner.Plan.on makes.
 //
 // Python is asked for what is rare: arrays of other libraries, and graphs that record a run
 // (jali.planner.running_plan).
-#include "collective/running_plan.hpp"
+#include "running/running_plan.hpp"
 #include "bind/ending.hpp"
 #include "bind/gpu_array.hpp"
 #include "bind/graph_recorder.hpp"

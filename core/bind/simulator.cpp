@@ -1,9 +1,9 @@
-// core/collective's machines and simulator in Python; files of machines are read by jali.planner.machine.
-#include "collective/simulator.hpp"
-#include "collective/plan.hpp"
-#include "collective/plan_graph.hpp"
-#include "collective/plan_simulation.hpp"
-#include "collective/standard.hpp"
+// The machines of core/planning and the simulator of core/simulation in Python; files of machines are read by jali.planner.machine.
+#include "simulation/simulator.hpp"
+#include "planning/plan.hpp"
+#include "simulation/plan_graph.hpp"
+#include "simulation/plan_simulation.hpp"
+#include "composition/standard.hpp"
 
 #include <optional>
 #include <string>

@@ -2,7 +2,7 @@
 #include "device/timeline.hpp"
 #include "bind/errors.hpp"
 #include "device/ranges.hpp"
-#include "transport/clock_offset.hpp"
+#include "messaging/clock_offset.hpp"
 
 #include <string>
 

@@ -1,11 +1,11 @@
-// core/transport in Python. Every call that may wait releases the interpreter lock.
+// core/messaging in Python. Every call that may wait releases the interpreter lock.
 #include "bind/errors.hpp"
-#include "transport/communicator.hpp"
-#include "transport/descriptors.hpp"
-#include "transport/host_identity.hpp"
-#include "transport/mpi_abi.hpp"
-#include "transport/mpi_notices.hpp"
-#include "transport/ping_pong.hpp"
+#include "messaging/communicator.hpp"
+#include "messaging/descriptors.hpp"
+#include "messaging/host_identity.hpp"
+#include "messaging/mpi_abi.hpp"
+#include "messaging/mpi_notices.hpp"
+#include "messaging/ping_pong.hpp"
 
 #include <memory>
 #include <string>

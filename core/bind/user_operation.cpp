@@ -1,5 +1,5 @@
 #include "bind/user_operation.hpp"
-#include "collective/composition.hpp"
+#include "composition/composition.hpp"
 
 #include <string>
 #include <utility>

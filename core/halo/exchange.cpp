@@ -1,5 +1,5 @@
 #include "halo/exchange.hpp"
-#include "schedule/scheduled_events.hpp"
+#include "proof/scheduled_events.hpp"
 
 #include <algorithm>
 #include <stdexcept>

@@ -9,7 +9,7 @@
 #include "halo/halo_schedule.hpp"
 #include "halo/policy.hpp"
 #include "schedule/executor.hpp"
-#include "schedule/ordered_events.hpp"
+#include "proof/ordered_events.hpp"
 
 #include <memory>
 #include <vector>

@@ -4,7 +4,7 @@
 #include "device/timeline.hpp"
 #include "halo/halo_kernels.hpp"
 #include "halo/halo_schedule.hpp"
-#include "transport/communicator.hpp"
+#include "messaging/communicator.hpp"
 
 #include <cstddef>
 #include <cstdint>

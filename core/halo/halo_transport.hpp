@@ -6,8 +6,8 @@
 #pragma once
 
 #include "halo/halo_on_device.hpp"
-#include "transport/host_messages.hpp"
-#include "transport/transport.hpp"
+#include "device_transports/host_messages.hpp"
+#include "device_transports/transport.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -13,7 +13,7 @@
 #include "halo/site_table.hpp"
 #include "halo/storage.hpp"
 #include "sum/site_reduction.hpp"
-#include "transport/communicator.hpp"
+#include "messaging/communicator.hpp"
 
 #include <algorithm>
 #include <cstdint>

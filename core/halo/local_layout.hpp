@@ -6,7 +6,7 @@
 #include "device/gpu.hpp"
 #include "halo/halo_pad.hpp"
 #include "halo/layout.hpp"
-#include "transport/transport.hpp"
+#include "device_transports/transport.hpp"
 
 #include <cstdint>
 #include <map>

@@ -1,6 +1,6 @@
 #include "halo/policy.hpp"
 #include "settings/settings.hpp"
-#include "transport/peer_memory.hpp"
+#include "device_transports/peer_memory.hpp"
 
 #include <algorithm>
 #include <map>

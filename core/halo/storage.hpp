@@ -13,7 +13,7 @@
 #include "device/thread_pool.hpp"
 #include "halo/launch_counters.hpp"
 #include "halo/local_layout.hpp"
-#include "transport/exposed_memory.hpp"
+#include "messaging/exposed_memory.hpp"
 
 #include <cstdint>
 #include <memory>

@@ -11,7 +11,7 @@
 #include "interposer/requests.hpp"
 #include "interposer/service.hpp"
 #include "interposer/staging.hpp"
-#include "transport/communicator.hpp"
+#include "messaging/communicator.hpp"
 
 #include <chrono>
 #include <cstdint>

@@ -1,5 +1,5 @@
 #include "interposer/call_parts.hpp"
-#include "transport/communicator.hpp"
+#include "messaging/communicator.hpp"
 
 #include <algorithm>
 #include <cstring>

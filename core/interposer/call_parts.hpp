@@ -2,7 +2,7 @@
 // contiguous there.
 #pragma once
 
-#include "collective/standard.hpp"
+#include "composition/standard.hpp"
 #include "interposer/service.hpp"
 
 #include <array>

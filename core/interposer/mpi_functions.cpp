@@ -1,5 +1,5 @@
 #include "interposer/mpi_functions.hpp"
-#include "transport/communicator.hpp"
+#include "messaging/communicator.hpp"
 
 #include <algorithm>
 #include <cstdio>

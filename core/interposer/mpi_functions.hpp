@@ -6,7 +6,7 @@
 // ABI's own width and are behind a void*. Statuses, too, are only ever addresses.
 #pragma once
 
-#include "transport/mpi_abi.hpp"
+#include "messaging/mpi_abi.hpp"
 
 #include <cstdint>
 #include <type_traits>

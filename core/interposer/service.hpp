@@ -6,7 +6,7 @@
 // have their arguments there; they ask each other, where calls are long enough for that to pay.
 #pragma once
 
-#include "collective/standard.hpp"
+#include "composition/standard.hpp"
 #include "interposer/mpi_functions.hpp"
 #include "interposer/staging.hpp"
 

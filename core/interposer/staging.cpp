@@ -1,5 +1,5 @@
 #include "interposer/staging.hpp"
-#include "transport/mpi_devices.hpp"
+#include "messaging/mpi_devices.hpp"
 
 #include <algorithm>
 #include <limits>

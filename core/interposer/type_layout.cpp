@@ -1,5 +1,5 @@
 #include "interposer/type_layout.hpp"
-#include "transport/communicator.hpp"
+#include "messaging/communicator.hpp"
 
 #include <algorithm>
 #include <array>

@@ -2,7 +2,7 @@
 #include "device/timeline.hpp"
 #include "schedule/copy_and_reduce.hpp"
 #include "schedule/graph.hpp"
-#include "transport/wait_loop.hpp"
+#include "messaging/wait_loop.hpp"
 
 #include <algorithm>
 #include <exception>

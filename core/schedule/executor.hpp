@@ -11,7 +11,7 @@
 
 #include "device/thread_pool.hpp"
 #include "schedule/schedule.hpp"
-#include "transport/communicator.hpp"
+#include "messaging/communicator.hpp"
 
 #include <memory>
 #include <span>

@@ -8,7 +8,7 @@
 // be another rank's, where the transport reaches that: what a step writes there is put, and signals say when
 // it may be and when it is there. check() proves what can be proved on one rank, check_messages() what needs
 // all. It knows nothing of lattices or collectives: exchanges of halos (core/halo) and collectives
-// (core/collective) are built on top.
+// (core/composition, core/planning) are built on top.
 #pragma once
 
 #include "schedule/element.hpp"

@@ -1,6 +1,6 @@
 // Two threads and one ring of shared memory, under the thread sanitizer: every envelope arrives once, in order,
 // with its own data, however the two are interleaved.
-#include "transport/shm_ring.hpp"
+#include "messaging/shm_ring.hpp"
 
 #include <cstdio>
 #include <cstdlib>

@@ -33,7 +33,7 @@ LANGUAGES = {"bash", "cmake", "cpp", "diff", "py", "python", "text", "toml"}
 PRINTED_BY = {
     "docs/emulated-cluster.md": ("benchmarks/cluster.py", "tools/emulated_cluster.py", "src/jali/bench"),
     "docs/gpus.md": ("core/device", "src/jali/cli", "src/jali/devices.py", "tests/gpu", "Makefile"),
-    "docs/mpi-programs.md": ("core/interposer", "core/collective"),
+    "docs/mpi-programs.md": ("core/interposer", "core/planning", "core/running"),
     "docs/profiling.md": ("src/jali/profile", "src/jali/gauge", "src/jali/lattice", "src/jali/cli"),
 }
 WORDS_OF_OTHERS = {

@@ -43,7 +43,7 @@ HEAD = [f"buffer {k}" for k in range(16)] + [
     "overflows",
 ]
 OPERAND = [("offset", 8), ("where", 4), ("packet", 4)]
-ENTRIES = {  # as in core/collective/device_program.hpp: words and their bytes
+ENTRIES = {  # as in core/running/device_program.hpp: words and their bytes
     "instructions": [
         *((f"to {word}", size) for word, size in OPERAND),
         *(

@@ -196,13 +196,13 @@ def location_of(path: Path) -> str:
 
 def test_transports_of_halos_are_told_apart_by_traits():
     """Who exchanges, launches or binds names none of them: a transport is one file, with its entry in one table."""
-    files = [p for folder in ("halo", "bind", "carriers") for p in (CORE / folder).rglob("*.?pp")]
+    files = [p for folder in ("halo", "bind", "device_transports") for p in (CORE / folder).rglob("*.?pp")]
     naming = {location_of(path) for path in files if re.search(r"\bhalos_by_\w+", path.read_text())}
     transports = {
         location_of(path) for path in files if re.search(r"^const HaloTransport ", path.read_text(), re.M)
     }
     assert len(transports) == 7  # six between devices, one file for hosts
-    assert all(position.startswith("carriers/") for position in transports)
+    assert all(position.startswith("device_transports/") for position in transports)
     # what is mapped or packed falls back to others by their entries; hosts have two transports in one exchange
     assert naming == transports | {"halo/policy.cpp", "halo/halo_transport.hpp", "halo/exchange.cpp"}
     assert not [path.name for path in files if re.search(r"policy\w*(\.|->)name\s*==", path.read_text())]
@@ -210,20 +210,22 @@ def test_transports_of_halos_are_told_apart_by_traits():
 
 def test_transports_of_messages_are_told_apart_by_traits():
     """Who chooses, starts or binds names none of them, nor what halos and messages have in common of one."""
-    files = [
-        p for folder in ("transport", "halo", "bind", "carriers") for p in (CORE / folder).rglob("*.?pp")
-    ]
+    folders = ("messaging", "halo", "bind", "device_transports")
+    files = [p for folder in folders for p in (CORE / folder).rglob("*.?pp")]
     texts = {location_of(path): path.read_text() for path in files}
     naming = {name for name, text in texts.items() if re.search(r"\bmessages_(by|to)_\w+", text)}
     transports = {name for name, text in texts.items() if re.search(r"^const MessageTransport ", text, re.M)}
     assert len(transports) == 6
-    assert naming == transports | {"transport/message_transport.cpp", "transport/message_transport.hpp"}
+    assert naming == transports | {
+        "device_transports/message_transport.cpp",
+        "device_transports/message_transport.hpp",
+    }
     names = r'"(remote-write|copy-engine|gpu-aware-mpi|host-staged|local)"'
     said = {name for name, text in texts.items() if re.search(names, re.sub(r"//.*", "", text))}
     assert said == {
-        "carriers/device_transports.hpp",
-        "carriers/local/messages.cpp",
-        "carriers/hosts/halos.cpp",
+        "device_transports/device_transports.hpp",
+        "device_transports/local/messages.cpp",
+        "device_transports/hosts/halos.cpp",
     }
     code = (CORE.parent / "src" / "jali" / "comm" / "device_messages.py").read_text()
     assert not re.search(names, re.sub(r'""".*?"""', "", code, flags=re.S))
@@ -232,7 +234,9 @@ def test_transports_of_messages_are_told_apart_by_traits():
 def test_nobody_asks_for_the_name_of_a_policy_or_carrier():
     """Nor takes one apart. Names stand in the ladder that is drawn, and as a side that is measured."""
     root = Path(__file__).resolve().parents[2]
-    files = [*(root / "core" / "collective").glob("*.?pp"), *(root / "src" / "jali").rglob("*.py")]
+    folders = ("composition", "planning", "simulation", "running")
+    files = [p for folder in folders for p in (root / "core" / folder).glob("*.?pp")]
+    files += (root / "src" / "jali").rglob("*.py")
     comments = re.compile(r'""".*?"""|//[^\n]*|#[^\n]*', re.S)
     texts = {path.name: comments.sub("", path.read_text()) for path in files}
     assert len(files) > 200

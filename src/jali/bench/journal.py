@@ -24,7 +24,7 @@ from jali.profile import Load, LoadMeter, loads
 Found = TypeVar("Found")
 
 STALL = "nothing has moved for"
-"""In errors of waits that have timed out (core/transport/wait_loop.cpp)."""
+"""In errors of waits that have timed out (core/messaging/wait_loop.cpp)."""
 BEGUN, ENDED, ERROR, LOST = "begun", "ended", "error", "lost"
 LONGEST = 600  # characters of what is said of a case
 

@@ -1,7 +1,7 @@
 """Ranks: who they are, how they talk, how they are started and how they stop.
 
 Collectives on arrays are methods of `Communicator`; any other collective is a composition of `jali.planner`. Knows nothing of
-lattices, fields or plans. The work is done in C++ (`core/transport`, `core/schedule`, `core/collective`). What lattices do not need
+lattices, fields or plans. The work is done in C++ (`core/messaging`, `core/schedule`, `core/running`). What lattices do not need
 is imported when it is first asked for.
 """
 

@@ -1,7 +1,7 @@
 """Algorithms of doing a standard collective, and the one that somebody asks for by name.
 
-The table is core/collective/algorithms.cpp. Which algorithm is taken where nobody names one is said by rules
-(core/collective/rules.toml, and the file of JALI_COLLECTIVE_RULES before them), which ask about numbers that are equal on all ranks
+The table is core/planning/algorithms.cpp. Which algorithm is taken where nobody names one is said by rules
+(core/planning/rules.toml, and the file of JALI_COLLECTIVE_RULES before them), which ask about numbers that are equal on all ranks
 only, so ranks agree without a word. JALI_COLLECTIVE=ring, or JALI_COLLECTIVE=all_reduce=ring,broadcast=binomial, or the argument
 `algorithm`, overrules them.
 
@@ -29,7 +29,7 @@ ALGORITHMS = tuple(_core.algorithms())
 # Other names of algorithms: (name, collective, algorithm, whether all ranks are to be on one host).
 OTHER_NAMES = tuple(_core.algorithm_aliases())
 
-# The MPI library's own collectives on arrays in host memory, where ranks are MPI's (core/collective/mpi_collectives.hpp).
+# The MPI library's own collectives on arrays in host memory, where ranks are MPI's (core/running/mpi_collectives.hpp).
 BY_MPI = _core.BY_MPI
 
 # For arrays in device memory there are those without pipelines in host memory, whose messages one of DEVICE_TRANSPORTS

@@ -1,6 +1,6 @@
 """Checked mode: ranks compare what they call before anything moves.
 
-How is in core/collective/compared_calls.cpp; here is what Python programs call, and where. JALI_CHECKED switches it on for all calls of
+How is in core/running/compared_calls.cpp; here is what Python programs call, and where. JALI_CHECKED switches it on for all calls of
 all communicators, also where ranks would otherwise exchange no word about what they do: halos and collectives whose plans exist.
 """
 

@@ -2,7 +2,7 @@
 
 A `Communicator` is what the file layer, the lattice and users see: rank, size, the standard collectives on
 arrays, messages between two ranks, and a control plane of byte strings and integers. Collectives are plans
-(core/collective/collectives.hpp) that run on the arrays as they are; fields do not travel this way, the halo exchange
+(core/running/collectives.hpp) that run on the arrays as they are; fields do not travel this way, the halo exchange
 uses the same object's `core` from C++. Every call that waits releases the interpreter lock, and raises
 `RankError` with the first cause when another rank has failed.
 """

@@ -1,7 +1,7 @@
 """Messages between the devices of two ranks that are made once and started again and again (`Communicator.persistent_send`).
 
-Who carries them is an entry of core/transport/message_transport.hpp; how two ends meet, what a start is and how it is proved to be in
-order stands in core/transport/device_messages.hpp, and what users see in core/bind/device_messages.cpp. Here is what that asks of
+Who carries them is an entry of core/device_transports/message_transport.hpp; how two ends meet, what a start is and how it is proved to be in
+order stands in core/device_transports/device_messages.hpp, and what users see in core/bind/device_messages.cpp. Here is what that asks of
 Python: starts that a graph records.
 """
 

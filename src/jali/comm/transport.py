@@ -1,8 +1,8 @@
 """A transport of your own: what carries bytes between two ranks, in Python.
 
 jali needs to send, to receive and to look whether that is done; groups, collectives, halos, plans and errors that reach
-all ranks are made of it (`core/transport/custom_transport.cpp`). For a new kind of network, for tests, for a simulator; what is to
-be fast is a file of `core/transport`.
+all ranks are made of it (`core/device_transports/custom_transport.cpp`). For a new kind of network, for tests, for a simulator; what is to
+be fast is a file of `core/messaging`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A `Composition` of multicasts, reductions and fences becomes a `Plan`, which can be checked, explained, simulated on a `Machine`,
 drawn, and run on a communicator. The planner stands above `jali.comm`, whose collectives need none of it: what they run is chosen by
-rules (`core/collective/rules.toml`). Checking, planning, searching, simulating and running are C++ (`core/collective`).
+rules (`core/planning/rules.toml`). Checking, planning, searching, simulating and running are C++ (`core/composition`, `core/planning`, `core/simulation`, `core/proof`, `core/running`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which plan for this machine, collective and size: a search by model, with reasons.
 
-The search is core/collective/choice.hpp, which says how it goes; here machines are described ones and results have words.
+The search is core/planning/choice.hpp, which says how it goes; here machines are described ones and results have words.
 """
 
 from __future__ import annotations

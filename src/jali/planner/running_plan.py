@@ -1,7 +1,7 @@
 """One rank's part of a plan on a communicator: what core/bind/running_plan.cpp asks of Python.
 
 Arrays are given at every start and are not copied. In host memory the core's executor runs the schedule, in device memory one or
-more launches on jali's stream do (core/collective/running_plan.hpp).
+more launches on jali's stream do (core/running/running_plan.hpp).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// A rank's part of a collective, from beginning to end in one launch: what core/collective/device_program.hpp
+// A rank's part of a collective, from beginning to end in one launch: what core/running/device_program.hpp
 // compiles. elements.hpp says how elements are combined, and JALI_STORED, JALI_VALUE and JALI_OPERATION
 // which; with JALI_CHECKED numbers that overflow a 16-bit type are counted. JALI_FLAGGED is for plans of
 // flagged messages, without it they are slotted.

@@ -1,0 +1,70 @@
+// Plans of calls, kept for the next such call: of more than there is room for, the one that nobody has asked
+// for the longest goes.
+#pragma once
+
+#include "composition/standard.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+
+namespace jali {
+
+struct PlanCounts {
+    std::int64_t found = 0, made = 0, dropped = 0;
+    std::size_t kept = 0;
+};
+
+// Used by one thread at a time.
+template <class Plan>
+class PlanCache {
+  public:
+    // Null: there is none.
+    std::shared_ptr<Plan> find(const CollectiveCall& call) {
+        if (latest_ == nullptr || !(latest_->first == call)) { // programs repeat themselves
+            const auto found = plans_.find(call);
+            if (found == plans_.end()) return nullptr;
+            latest_ = &*found;
+        }
+        ++counts_.found;
+        latest_->second.last = ++asked_;
+        return latest_->second.plan;
+    }
+
+    // Of a call that has none. What goes for it is given back, so that the caller says when it ends.
+    [[nodiscard]] std::shared_ptr<Plan> add(const CollectiveCall& call, std::shared_ptr<Plan> plan) {
+        ++counts_.made;
+        plans_.insert_or_assign(call, Kept{std::move(plan), ++asked_});
+        if (plans_.size() <= most) return nullptr;
+        const auto oldest =
+            std::ranges::min_element(plans_, {}, [](const auto& each) { return each.second.last; });
+        std::shared_ptr<Plan> dropped = std::move(oldest->second.plan);
+        if (latest_ == &*oldest) latest_ = nullptr;
+        plans_.erase(oldest);
+        ++counts_.dropped;
+        return dropped;
+    }
+
+    PlanCounts counts() const {
+        PlanCounts counts = counts_;
+        counts.kept = plans_.size();
+        return counts;
+    }
+
+    std::size_t most = 256;
+
+  private:
+    struct Kept {
+        std::shared_ptr<Plan> plan;
+        std::uint64_t last; // which question it was that asked for it last
+    };
+    std::unordered_map<CollectiveCall, Kept> plans_;
+    std::pair<const CollectiveCall, Kept>* latest_ = nullptr; // of them
+    std::uint64_t asked_ = 0;
+    PlanCounts counts_;
+};
+
+} // namespace jali

@@ -1,0 +1,76 @@
+// One rank's part of a plan of a composition: on memory of the host an executor runs its schedule, on that of
+// devices one or more launches on their own streams do. Either is made when it is first needed.
+//
+// All ranks start plans of one communicator in the same order. Used by one thread at a time, as communicators
+// are.
+#pragma once
+
+#include "running/collectives.hpp"
+#include "composition/composition.hpp"
+#include "running/persistent.hpp"
+#include "planning/plan.hpp"
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace jali {
+
+// Whether a plan with these libraries is for memory of devices alone.
+bool is_for_devices(const PlanParameters& parameters);
+
+class RunningPlan {
+  public:
+    // `what` names it in errors. Makes the part on the host unless the plan is for devices alone. Throws
+    // CollectiveError for a composition of other ranks, PlanError.
+    RunningPlan(std::shared_ptr<Collectives> there, std::shared_ptr<const Composition> composition,
+                PlanParameters parameters, std::string what);
+
+    // The part on memory of the host, which test(), wait() and running() are about from now on. Throws
+    // PlanError where there is none.
+    PersistentPlan& on_host();
+    // The part on a device. Collective where it is first asked for there. Throws what DeviceCollectives::plan
+    // does.
+    const std::shared_ptr<GpuPlan>& on(const std::shared_ptr<Gpu>& gpu) { return there(gpu).plan; }
+
+    // Puts a run on a stream of a device, such as gpu->stream(), on these addresses, one for each buffer of
+    // the composition (0 where this rank has no bytes of it). Where first runs are proved, the first one is
+    // checked before. Throws what on(), GpuPlan::check and GpuPlan::run do, std::logic_error while a run on
+    // the host is under way.
+    void start(const std::shared_ptr<Gpu>& gpu, std::span<const GpuAddress> buffers, void* stream);
+    // What a run that is recorded in a graph needs done before. Collective.
+    void warm_up(const std::shared_ptr<Gpu>& gpu, std::span<const GpuAddress> buffers);
+    // Proves that what runs on a device, on all ranks together, does what the composition says. Buffers are
+    // as before afterwards. Collective; throws ScheduleError on all ranks.
+    void check(const std::shared_ptr<Gpu>& gpu, std::span<const GpuAddress> buffers);
+
+    // Of what was started last. On devices wait() returns at once, since it is on the stream. What has ended
+    // throws where a device has given up.
+    bool test();
+    void wait();
+    bool running();
+
+  private:
+    struct OnDevice {
+        OnDevice(std::shared_ptr<GpuPlan> made, const std::shared_ptr<Gpu>& gpu)
+            : plan(std::move(made)), ended(gpu, false) {}
+        std::shared_ptr<GpuPlan> plan;
+        GpuEvent ended; // the last run
+    };
+    OnDevice& there(const std::shared_ptr<Gpu>& gpu);
+    PersistentPlan& host() const;
+    void check(GpuPlan& plan, std::span<const GpuAddress> buffers);
+    void prove_once(GpuPlan& plan, std::span<const GpuAddress> buffers, void* stream);
+
+    std::shared_ptr<Collectives> collectives_;
+    std::shared_ptr<const Composition> composition_;
+    PlanParameters parameters_;
+    std::string what_;
+    std::shared_ptr<PersistentPlan> on_host_; // null: the plan is for devices alone
+    std::map<const Gpu*, OnDevice> on_devices_;
+    const GpuEvent* last_ = nullptr; // null: it was on the host
+};
+
+} // namespace jali
