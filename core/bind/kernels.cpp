@@ -1,10 +1,10 @@
 // core/device/cache_files, kernel_cache, gpu_compiler and prelude in Python.
 #include "bind/errors.hpp"
 #include "bind/vendors.hpp"
-#include "running/collective_kernel.hpp"
 #include "device/gpu_compiler.hpp"
 #include "device/kernel_cache.hpp"
 #include "device/prelude.hpp"
+#include "running/collective_kernel.hpp"
 #include "settings/notice.hpp"
 
 #include <optional>

@@ -1,8 +1,8 @@
 // core/planning/algorithms and rules in Python: the table of algorithms, and which is chosen.
 #include "planning/rules.hpp"
 #include "bind/errors.hpp"
-#include "planning/algorithms.hpp"
 #include "messaging/mpi_abi.hpp"
+#include "planning/algorithms.hpp"
 
 #include <string>
 #include <utility>

@@ -1,9 +1,10 @@
-// The machines of core/planning and the simulator of core/simulation in Python; files of machines are read by jali.planner.machine.
+// The machines of core/planning and the simulator of core/simulation in Python; files of machines are read by
+// jali.planner.machine.
 #include "simulation/simulator.hpp"
+#include "composition/standard.hpp"
 #include "planning/plan.hpp"
 #include "simulation/plan_graph.hpp"
 #include "simulation/plan_simulation.hpp"
-#include "composition/standard.hpp"
 
 #include <optional>
 #include <string>

@@ -8,8 +8,8 @@
 #pragma once
 
 #include "device/gpu.hpp"
-#include "messaging/communicator.hpp"
 #include "device_transports/device_waits.hpp"
+#include "messaging/communicator.hpp"
 
 #include <chrono>
 #include <cstdint>

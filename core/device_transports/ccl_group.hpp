@@ -22,8 +22,8 @@
 
 #include "device/ccl_api.hpp"
 #include "device/gpu.hpp"
-#include "messaging/communicator.hpp"
 #include "device_transports/device_waits.hpp"
+#include "messaging/communicator.hpp"
 
 #include <cstddef>
 #include <functional>

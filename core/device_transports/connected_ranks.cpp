@@ -1,6 +1,6 @@
 #include "device_transports/connected_ranks.hpp"
-#include "settings/counted.hpp"
 #include "device_transports/message_transport.hpp"
+#include "settings/counted.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -1,7 +1,7 @@
 #include "device_transports/device_waits.hpp"
 
-#include "settings/settings.hpp"
 #include "messaging/wait_loop.hpp"
+#include "settings/settings.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -1,6 +1,6 @@
 #include "device_transports/mapped_collectives.hpp"
-#include "device_transports/mapped_messages.hpp"
 #include "device/stream_program.hpp"
+#include "device_transports/mapped_messages.hpp"
 
 #include <array>
 #include <cstring>

@@ -5,8 +5,8 @@
 // there; arrays of the user that are others at each run get it from a landing of the plan's.
 #pragma once
 
-#include "running/collective_transport.hpp"
 #include "device_transports/message_transport.hpp"
+#include "running/collective_transport.hpp"
 
 #include <memory>
 

@@ -1,6 +1,6 @@
 #include "device_transports/mapped_messages.hpp"
-#include "settings/counted.hpp"
 #include "device_transports/message_kernels.hpp"
+#include "settings/counted.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,11 +1,11 @@
 // What settings and rules may name: the entries of the tables above the settings.
-#include "planning/algorithms.hpp"
-#include "running/collective_transport.hpp"
-#include "planning/rules.hpp"
 #include "device/vendor.hpp"
-#include "halo/policy.hpp"
-#include "settings/settings.hpp"
 #include "device_transports/message_transport.hpp"
+#include "halo/policy.hpp"
+#include "planning/algorithms.hpp"
+#include "planning/rules.hpp"
+#include "running/collective_transport.hpp"
+#include "settings/settings.hpp"
 
 #include <algorithm>
 #include <string>

@@ -12,8 +12,8 @@
 #include "halo/policy.hpp"
 #include "halo/site_table.hpp"
 #include "halo/storage.hpp"
-#include "sum/site_reduction.hpp"
 #include "messaging/communicator.hpp"
+#include "sum/site_reduction.hpp"
 
 #include <algorithm>
 #include <cstdint>

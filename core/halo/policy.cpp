@@ -1,6 +1,6 @@
 #include "halo/policy.hpp"
-#include "settings/settings.hpp"
 #include "device_transports/peer_memory.hpp"
+#include "settings/settings.hpp"
 
 #include <algorithm>
 #include <map>

@@ -1,14 +1,14 @@
 #include "interposer/service.hpp"
-#include "running/collectives.hpp"
-#include "running/plan_cache.hpp"
-#include "planning/rules.hpp"
 #include "device/sha256.hpp"
 #include "device/vendor.hpp"
 #include "interposer/call_parts.hpp"
+#include "messaging/communicator.hpp"
+#include "planning/rules.hpp"
+#include "running/collectives.hpp"
+#include "running/plan_cache.hpp"
 #include "settings/notice.hpp"
 #include "settings/settings.hpp"
 #include "settings/version.hpp"
-#include "messaging/communicator.hpp"
 
 #include <algorithm>
 #include <array>

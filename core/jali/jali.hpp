@@ -6,15 +6,15 @@
 // by check_plan, and runs as a PersistentPlan, by DeviceCollectives::plan, or on either as a RunningPlan.
 #pragma once
 
-#include "proof/checker.hpp"
-#include "planning/choice.hpp"
-#include "running/collectives.hpp"
 #include "composition/composition.hpp"
-#include "planning/plan.hpp"
-#include "running/running_plan.hpp"
 #include "device/gpu.hpp"
+#include "device_transports/device_messages.hpp"
+#include "messaging/communicator.hpp"
+#include "messaging/rank_program.hpp"
+#include "planning/choice.hpp"
+#include "planning/plan.hpp"
+#include "proof/checker.hpp"
+#include "running/collectives.hpp"
+#include "running/running_plan.hpp"
 #include "settings/settings.hpp"
 #include "settings/version.hpp"
-#include "messaging/communicator.hpp"
-#include "device_transports/device_messages.hpp"
-#include "messaging/rank_program.hpp"

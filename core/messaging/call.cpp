@@ -1,6 +1,6 @@
 #include "messaging/call.hpp"
-#include "settings/counted.hpp"
 #include "messaging/communicator.hpp"
+#include "settings/counted.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -3,8 +3,8 @@
 // Ranks of one boot of one machine show each other the name of a segment; whoever can open it and finds the
 // nonce in it shares memory with its owner, wherever namespaces or containers put the two. Two ranks are
 // joined if each sees the other.
-#include "settings/settings.hpp"
 #include "messaging/shm_link.hpp"
+#include "settings/settings.hpp"
 
 #include <algorithm>
 #include <bitset>

@@ -1,6 +1,6 @@
 #include "messaging/wait_loop.hpp"
-#include "settings/settings.hpp"
 #include "messaging/communicator.hpp"
+#include "settings/settings.hpp"
 
 #include <algorithm>
 #include <chrono>

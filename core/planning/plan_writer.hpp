@@ -2,9 +2,9 @@
 // schedule (ScheduleBuilder), or nodes of a transfer graph (plan_graph.cpp). Private to these two.
 #pragma once
 
+#include "messaging/communicator.hpp"
 #include "planning/plan_steps.hpp"
 #include "schedule/schedule.hpp"
-#include "messaging/communicator.hpp"
 
 #include <algorithm>
 #include <map>

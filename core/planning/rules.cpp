@@ -1,9 +1,9 @@
 #include "planning/rules.hpp"
-#include "planning/algorithms.hpp"
 #include "device/vendor.hpp"
+#include "messaging/mpi_abi.hpp"
+#include "planning/algorithms.hpp"
 #include "settings/settings.hpp"
 #include "settings/toml.hpp"
-#include "messaging/mpi_abi.hpp"
 
 #include <algorithm>
 #include <bit>

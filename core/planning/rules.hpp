@@ -6,8 +6,8 @@
 // comes from.
 #pragma once
 
-#include "running/mpi_collectives.hpp"
 #include "composition/standard.hpp"
+#include "running/mpi_collectives.hpp"
 
 #include <cstdint>
 #include <functional>

@@ -1,9 +1,9 @@
 #include "proof/checker.hpp"
 
 #include "composition/evaluation.hpp"
+#include "messaging/communicator.hpp"
 #include "proof/scheduled_events.hpp"
 #include "settings/counted.hpp"
-#include "messaging/communicator.hpp"
 
 #include <algorithm>
 #include <string>

@@ -1,6 +1,6 @@
 // What launches of the kernel that passes messages between devices do (prelude/messages.hpp).
-#include "proof/call_decoder.hpp"
 #include "device_transports/message_kernels.hpp"
+#include "proof/call_decoder.hpp"
 
 namespace jali {
 

@@ -12,8 +12,8 @@
 // the thread that has a packet of a slice is the same in all of them and dependent slices are equal. Words
 // are set and waited for by single threads between meetings, so these events follow the instructions before,
 // and instructions after the next meeting follow them.
-#include "proof/channel_states.hpp"
 #include "composition/evaluation.hpp"
+#include "proof/channel_states.hpp"
 #include "proof/launched_program.hpp"
 #include "proof/symbolic.hpp"
 

@@ -9,8 +9,8 @@
 #include "device/driver_record.hpp"
 #include "device/gpu.hpp"
 #include "device/memory_blocks.hpp"
-#include "proof/ordered_events.hpp"
 #include "messaging/communicator.hpp"
+#include "proof/ordered_events.hpp"
 
 #include <cstdint>
 #include <functional>

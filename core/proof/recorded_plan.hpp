@@ -6,8 +6,8 @@
 #pragma once
 
 #include "composition/composition.hpp"
-#include "running/device_program.hpp"
 #include "proof/recorded_calls.hpp"
+#include "running/device_program.hpp"
 
 #include <cstdint>
 #include <memory>

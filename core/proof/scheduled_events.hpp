@@ -1,8 +1,8 @@
 // Schedules as events: what hosts do, for the proof that all ranks' parts of it are in order.
 #pragma once
 
-#include "proof/ordered_events.hpp"
 #include "messaging/communicator.hpp"
+#include "proof/ordered_events.hpp"
 
 #include <cstddef>
 #include <functional>

@@ -1,6 +1,6 @@
 #include "running/collective_kernel.hpp"
-#include "running/gpu_plan.hpp"
 #include "device/prelude.hpp"
+#include "running/gpu_plan.hpp"
 
 #include <map>
 #include <mutex>

@@ -2,9 +2,9 @@
 // src/jali/codegen/prelude/collective.hpp. Entries of its table are those of device_program.hpp.
 #pragma once
 
-#include "running/device_program.hpp"
 #include "device/gpu.hpp"
 #include "device/kernel_cache.hpp"
+#include "running/device_program.hpp"
 
 #include <cstdint>
 

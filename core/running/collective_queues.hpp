@@ -4,9 +4,9 @@
 // (device_program.hpp). Plans on them run one after the other, in the same order on all ranks.
 #pragma once
 
-#include "running/collective_transport.hpp"
 #include "device/stream_order.hpp"
 #include "device_transports/signal_pad.hpp"
+#include "running/collective_transport.hpp"
 
 #include <cstdint>
 #include <memory>

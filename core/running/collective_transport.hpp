@@ -7,10 +7,10 @@
 // transport and an entry, and the entry's name in the table of collective_transport.cpp.
 #pragma once
 
-#include "running/device_plan.hpp"
-#include "running/device_program.hpp"
 #include "composition/standard.hpp"
 #include "device_transports/transport.hpp"
+#include "running/device_plan.hpp"
+#include "running/device_program.hpp"
 
 #include <cstddef>
 #include <functional>

@@ -1,11 +1,11 @@
 #include "running/collectives.hpp"
-#include "running/compared_calls.hpp"
-#include "planning/plan.hpp"
-#include "settings/settings.hpp"
-#include "settings/version.hpp"
 #include "messaging/host_identity.hpp"
 #include "messaging/mpi_abi.hpp"
 #include "messaging/mpi_operation.hpp"
+#include "planning/plan.hpp"
+#include "running/compared_calls.hpp"
+#include "settings/settings.hpp"
+#include "settings/version.hpp"
 
 #include <algorithm>
 #include <functional>

@@ -6,10 +6,10 @@
 #pragma once
 
 #include "planning/algorithms.hpp"
+#include "planning/rules.hpp"
 #include "running/device_collectives.hpp"
 #include "running/persistent.hpp"
 #include "running/plan_cache.hpp"
-#include "planning/rules.hpp"
 
 #include <array>
 #include <cstddef>

@@ -6,11 +6,11 @@
 #pragma once
 
 #include "planning/algorithms.hpp"
+#include "planning/plan.hpp"
+#include "planning/rules.hpp"
 #include "running/collective_queues.hpp"
 #include "running/gpu_plan.hpp"
-#include "planning/plan.hpp"
 #include "running/plan_cache.hpp"
-#include "planning/rules.hpp"
 
 #include <array>
 #include <cstdint>

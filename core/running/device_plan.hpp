@@ -1,8 +1,8 @@
 // Collectives that are ready to run on a device, again and again, whoever carries them.
 #pragma once
 
-#include "running/collective_kernel.hpp"
 #include "device/gpu.hpp"
+#include "running/collective_kernel.hpp"
 
 #include <cstddef>
 #include <memory>

@@ -1,6 +1,6 @@
 #include "running/gpu_plan.hpp"
-#include "running/persistent.hpp"
 #include "device/timeline.hpp"
+#include "running/persistent.hpp"
 
 #include <algorithm>
 #include <array>

@@ -2,13 +2,13 @@
 // transports between them.
 #pragma once
 
-#include "running/collective_queues.hpp"
-#include "running/device_plan.hpp"
 #include "composition/standard.hpp"
 #include "device/stream_program.hpp"
 #include "device/timeline.hpp"
-#include "schedule/first_run.hpp"
 #include "proof/recorded_calls.hpp"
+#include "running/collective_queues.hpp"
+#include "running/device_plan.hpp"
+#include "schedule/first_run.hpp"
 
 #include <cstdint>
 #include <functional>

@@ -5,10 +5,10 @@
 // are.
 #pragma once
 
-#include "running/collectives.hpp"
 #include "composition/composition.hpp"
-#include "running/persistent.hpp"
 #include "planning/plan.hpp"
+#include "running/collectives.hpp"
+#include "running/persistent.hpp"
 
 #include <map>
 #include <memory>

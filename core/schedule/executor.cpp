@@ -1,8 +1,8 @@
 #include "schedule/executor.hpp"
 #include "device/timeline.hpp"
+#include "messaging/wait_loop.hpp"
 #include "schedule/copy_and_reduce.hpp"
 #include "schedule/graph.hpp"
-#include "messaging/wait_loop.hpp"
 
 #include <algorithm>
 #include <exception>

@@ -10,8 +10,8 @@
 #pragma once
 
 #include "device/thread_pool.hpp"
-#include "schedule/schedule.hpp"
 #include "messaging/communicator.hpp"
+#include "schedule/schedule.hpp"
 
 #include <memory>
 #include <span>

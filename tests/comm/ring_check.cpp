@@ -1,5 +1,5 @@
-// Two threads and one ring of shared memory, under the thread sanitizer: every envelope arrives once, in order,
-// with its own data, however the two are interleaved.
+// Two threads and one ring of shared memory, under the thread sanitizer: every envelope arrives once, in
+// order, with its own data, however the two are interleaved.
 #include "messaging/shm_ring.hpp"
 
 #include <cstdio>
@@ -12,8 +12,12 @@ using namespace jali::shm;
 constexpr std::size_t arena_bytes = 4096; // small: it wraps and fills all the time
 constexpr int messages = 40000;
 
-static std::size_t size_of(int k) { return static_cast<std::size_t>(k) * 2654435761u % 1999 + 1; }
-static std::byte byte_of(int k, std::size_t i) { return static_cast<std::byte>(k * 31 + i * 7); }
+static std::size_t size_of(int k) {
+    return static_cast<std::size_t>(k) * 2654435761u % 1999 + 1;
+}
+static std::byte byte_of(int k, std::size_t i) {
+    return static_cast<std::byte>(k * 31 + i * 7);
+}
 
 int main() {
     void* memory = std::aligned_alloc(line, Ring::size(arena_bytes));

@@ -2,10 +2,10 @@
 // itself, which do not say in which order they combine. For some it has faster kernels between symmetric
 // windows: arrays in such memory get them by themselves, an entry of its own copies others into windows and
 // out. Another entry cuts an array into parts, each of which is a collective on a stream of its own.
-#include "device_transports/device_transports.hpp"
-#include "running/collective_transport.hpp"
 #include "device/stream_order.hpp"
 #include "device_transports/ccl_operations.hpp"
+#include "device_transports/device_transports.hpp"
+#include "running/collective_transport.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -4,8 +4,8 @@
 // A word counts epochs, which only grow. A signal is: the stores of all writers, a barrier of their block, a
 // count of the blocks that have retired, a release at system scope. A wait is: an acquire at system scope, a
 // barrier of the block. Whoever waits looks at the host's memory now and then (`watch`): there it says what
-// it waits for, and there the host says that it has given up. core/device_transports/signal_pad.hpp has the other
-// side.
+// it waits for, and there the host says that it has given up. core/device_transports/signal_pad.hpp has the
+// other side.
 
 // Whose kernel waits; as in core/device_transports/signal_pad.hpp.
 const int64_t IN_PACK_HALOS = 1, IN_AWAIT_HALOS = 2, IN_AWAIT_SLOTS = 3, IN_RECEIVE_HALOS = 4,
