@@ -45,6 +45,7 @@ FOLDERS = {
     "core/sum": ("core",),
     "core/vectors": ("core", "solvers"),
     "core/messaging": ("comm",),
+    "core/peers": ("gpu",),
     "CMakeLists.txt": ("cpp", "core"),
     "Makefile": ("tools",),
     ".ci": ("tools",),

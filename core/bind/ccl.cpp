@@ -2,7 +2,7 @@
 #include "bind/ending.hpp"
 #include "device/ccl_api.hpp"
 #include "device/vendor.hpp"
-#include "device_transports/ccl_group.hpp"
+#include "peers/ccl_group.hpp"
 
 #include <cstdint>
 #include <memory>

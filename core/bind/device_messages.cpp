@@ -7,8 +7,8 @@
 #include "bind/errors.hpp"
 #include "bind/gpu_array.hpp"
 #include "bind/graph_recorder.hpp"
-#include "device_transports/peer_memory.hpp"
-#include "proof/recorded_calls.hpp"
+#include "peers/peer_memory.hpp"
+#include "schedule/recorded_calls.hpp"
 #include "settings/counted.hpp"
 
 #include <memory>

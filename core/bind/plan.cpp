@@ -1,5 +1,5 @@
 // The planner in Python: hierarchies, the parameters of a plan, one rank's schedule.
-#include "planning/plan.hpp"
+#include "composition/plan.hpp"
 #include "bind/errors.hpp"
 #include "planning/plan_counts.hpp"
 

@@ -1,7 +1,7 @@
 // core/schedule/recorded_calls in Python: what drivers are given, proved, and changed by tests.
-#include "proof/recorded_calls.hpp"
-#include "proof/scheduled_events.hpp"
+#include "schedule/recorded_calls.hpp"
 #include "schedule/first_run.hpp"
+#include "schedule/scheduled_events.hpp"
 
 #include <map>
 #include <memory>

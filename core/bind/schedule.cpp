@@ -1,7 +1,7 @@
 // core/schedule in Python: graphs of steps that are built, checked, described and run on arrays.
-#include "proof/adversarial_scheduler.hpp"
-#include "proof/scheduled_events.hpp"
+#include "schedule/adversarial_scheduler.hpp"
 #include "schedule/executor.hpp"
+#include "schedule/scheduled_events.hpp"
 #include "settings/counted.hpp"
 
 #include <memory>

@@ -1,8 +1,8 @@
 // The machines of core/planning and the simulator of core/simulation in Python; files of machines are read by
 // jali.planner.machine.
 #include "simulation/simulator.hpp"
+#include "composition/plan.hpp"
 #include "composition/standard.hpp"
-#include "planning/plan.hpp"
 #include "simulation/plan_graph.hpp"
 #include "simulation/plan_simulation.hpp"
 

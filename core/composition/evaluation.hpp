@@ -2,8 +2,8 @@
 #pragma once
 
 #include "composition/composition.hpp"
-#include "proof/ordered_events.hpp"
-#include "proof/symbolic.hpp"
+#include "schedule/ordered_events.hpp"
+#include "schedule/symbolic.hpp"
 
 #include <functional>
 #include <unordered_map>

@@ -1,9 +1,9 @@
 // Starts of messages between devices, proved to be in order by the ranks that they connect.
 #include "device_transports/connected_ranks.hpp"
 #include "device_transports/device_messages.hpp"
-#include "proof/recorded_calls.hpp"
-#include "proof/scheduled_events.hpp"
 #include "schedule/first_run.hpp"
+#include "schedule/recorded_calls.hpp"
+#include "schedule/scheduled_events.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,9 +1,9 @@
 // What carries bytes between devices: the part of a transport's entry that halos and messages share.
 #pragma once
 
-#include "device_transports/ccl_group.hpp"
-#include "device_transports/symmetric_buffer.hpp"
-#include "device_transports/transport.hpp"
+#include "peers/ccl_group.hpp"
+#include "peers/symmetric_buffer.hpp"
+#include "peers/transport.hpp"
 
 namespace jali {
 

@@ -1,5 +1,5 @@
 #include "device_transports/mapped_messages.hpp"
-#include "device_transports/message_kernels.hpp"
+#include "peers/message_kernels.hpp"
 #include "settings/counted.hpp"
 
 #include <algorithm>

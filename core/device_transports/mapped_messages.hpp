@@ -9,7 +9,7 @@
 #pragma once
 
 #include "device_transports/message_transport.hpp"
-#include "device_transports/signal_pad.hpp"
+#include "peers/signal_pad.hpp"
 
 #include <cstdint>
 #include <deque>

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "device/stream_program.hpp"
-#include "device_transports/transport.hpp"
+#include "peers/transport.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -2,7 +2,7 @@
 #include "halo/footprint.hpp"
 #include "halo/halo_kernels.hpp"
 #include "halo/recorded_launch.hpp"
-#include "proof/call_decoder.hpp"
+#include "schedule/call_decoder.hpp"
 #include "sum/binned.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 #include "halo/exchange.hpp"
-#include "proof/scheduled_events.hpp"
+#include "schedule/scheduled_events.hpp"
 
 #include <algorithm>
 #include <stdexcept>

@@ -8,8 +8,8 @@
 
 #include "halo/halo_schedule.hpp"
 #include "halo/policy.hpp"
-#include "proof/ordered_events.hpp"
 #include "schedule/executor.hpp"
+#include "schedule/ordered_events.hpp"
 
 #include <memory>
 #include <vector>

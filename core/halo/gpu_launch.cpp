@@ -1,7 +1,7 @@
 #include "halo/gpu_launch.hpp"
 #include "halo/exchange.hpp"
 #include "halo/launch_trial.hpp"
-#include "proof/recorded_calls.hpp"
+#include "schedule/recorded_calls.hpp"
 #include "settings/notice.hpp"
 #include "settings/settings.hpp"
 #include "sum/binned.hpp"

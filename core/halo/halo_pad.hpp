@@ -9,7 +9,7 @@
 // any number of other exchanges: it has one slot, which was consumed before.
 #pragma once
 
-#include "device_transports/signal_pad.hpp"
+#include "peers/signal_pad.hpp"
 
 #include <array>
 #include <cstddef>

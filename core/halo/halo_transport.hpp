@@ -5,9 +5,9 @@
 // transport is a file with a connection and an entry, and the entry's name in the table of policy.cpp.
 #pragma once
 
-#include "device_transports/host_messages.hpp"
-#include "device_transports/transport.hpp"
 #include "halo/halo_on_device.hpp"
+#include "peers/host_messages.hpp"
+#include "peers/transport.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
 #include "halo/host_launch.hpp"
-#include "proof/scheduled_events.hpp"
+#include "schedule/scheduled_events.hpp"
 
 #include <algorithm>
 #include <bit>

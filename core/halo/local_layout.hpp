@@ -4,9 +4,9 @@
 
 #include "device/arena.hpp"
 #include "device/gpu.hpp"
-#include "device_transports/transport.hpp"
 #include "halo/halo_pad.hpp"
 #include "halo/layout.hpp"
+#include "peers/transport.hpp"
 
 #include <cstdint>
 #include <map>

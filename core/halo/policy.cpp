@@ -1,5 +1,5 @@
 #include "halo/policy.hpp"
-#include "device_transports/peer_memory.hpp"
+#include "peers/peer_memory.hpp"
 #include "settings/settings.hpp"
 
 #include <algorithm>

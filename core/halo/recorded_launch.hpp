@@ -5,7 +5,7 @@
 #pragma once
 
 #include "halo/launch.hpp"
-#include "proof/recorded_calls.hpp"
+#include "schedule/recorded_calls.hpp"
 
 #include <cstdint>
 #include <deque>

@@ -7,12 +7,12 @@
 #pragma once
 
 #include "composition/composition.hpp"
+#include "composition/plan.hpp"
 #include "device/gpu.hpp"
 #include "device_transports/device_messages.hpp"
 #include "messaging/communicator.hpp"
 #include "messaging/rank_program.hpp"
 #include "planning/choice.hpp"
-#include "planning/plan.hpp"
 #include "proof/checker.hpp"
 #include "running/collectives.hpp"
 #include "running/running_plan.hpp"

@@ -9,8 +9,8 @@
 // something else for each collective) stand in a table of their own.
 #pragma once
 
+#include "composition/plan.hpp"
 #include "composition/standard.hpp"
-#include "planning/plan.hpp"
 
 #include <cstdint>
 #include <span>

@@ -3,8 +3,8 @@
 // They are kept as sizes of groups, not as a Hierarchy, so that equal ones are seen to be equal.
 #pragma once
 
+#include "composition/plan.hpp"
 #include "composition/standard.hpp"
-#include "planning/plan.hpp"
 
 #include <optional>
 #include <span>

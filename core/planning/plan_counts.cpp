@@ -1,7 +1,7 @@
 #include "planning/plan_counts.hpp"
 
-#include "planning/plan_steps.hpp"
-#include "planning/symmetry.hpp"
+#include "composition/plan_steps.hpp"
+#include "simulation/symmetry.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -2,7 +2,7 @@
 // ranks and chunks.
 #pragma once
 
-#include "planning/plan.hpp"
+#include "composition/plan.hpp"
 
 #include <cstdint>
 #include <map>

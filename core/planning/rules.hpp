@@ -7,7 +7,7 @@
 #pragma once
 
 #include "composition/standard.hpp"
-#include "running/mpi_collectives.hpp"
+#include "planning/mpi_collectives.hpp"
 
 #include <cstdint>
 #include <functional>

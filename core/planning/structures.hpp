@@ -6,7 +6,7 @@
 #pragma once
 
 #include "planning/form_parameters.hpp"
-#include "planning/machine.hpp"
+#include "simulation/machine.hpp"
 
 #include <span>
 #include <string>

@@ -2,7 +2,7 @@
 
 #include "composition/evaluation.hpp"
 #include "messaging/communicator.hpp"
-#include "proof/scheduled_events.hpp"
+#include "schedule/scheduled_events.hpp"
 #include "settings/counted.hpp"
 
 #include <algorithm>

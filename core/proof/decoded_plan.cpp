@@ -15,7 +15,7 @@
 #include "composition/evaluation.hpp"
 #include "proof/channel_states.hpp"
 #include "proof/launched_program.hpp"
-#include "proof/symbolic.hpp"
+#include "schedule/symbolic.hpp"
 
 #include <algorithm>
 #include <map>

@@ -2,9 +2,9 @@
 // has to hold for all channels and iterations of it.
 #pragma once
 
-#include "proof/call_decoder.hpp"
 #include "proof/recorded_plan.hpp"
 #include "running/collective_kernel.hpp"
+#include "schedule/call_decoder.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,9 +1,9 @@
 #include "proof/recorded_plan.hpp"
 
 #include "composition/evaluation.hpp"
-#include "proof/call_decoder.hpp"
 #include "proof/channel_states.hpp"
 #include "running/gpu_plan.hpp"
+#include "schedule/call_decoder.hpp"
 
 #include <algorithm>
 #include <cstring>

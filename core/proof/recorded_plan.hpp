@@ -6,8 +6,8 @@
 #pragma once
 
 #include "composition/composition.hpp"
-#include "proof/recorded_calls.hpp"
 #include "running/device_program.hpp"
+#include "schedule/recorded_calls.hpp"
 
 #include <cstdint>
 #include <memory>

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "device/stream_order.hpp"
-#include "device_transports/signal_pad.hpp"
+#include "peers/signal_pad.hpp"
 #include "running/collective_transport.hpp"
 
 #include <cstdint>

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "composition/standard.hpp"
-#include "device_transports/transport.hpp"
+#include "peers/transport.hpp"
 #include "running/device_plan.hpp"
 #include "running/device_program.hpp"
 

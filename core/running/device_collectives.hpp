@@ -5,8 +5,8 @@
 // algorithm of the rules (rules.hpp) is possible, is decided here, in the same way on all ranks.
 #pragma once
 
+#include "composition/plan.hpp"
 #include "planning/algorithms.hpp"
-#include "planning/plan.hpp"
 #include "planning/rules.hpp"
 #include "running/collective_queues.hpp"
 #include "running/gpu_plan.hpp"

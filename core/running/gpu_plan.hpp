@@ -5,10 +5,10 @@
 #include "composition/standard.hpp"
 #include "device/stream_program.hpp"
 #include "device/timeline.hpp"
-#include "proof/recorded_calls.hpp"
 #include "running/collective_queues.hpp"
 #include "running/device_plan.hpp"
 #include "schedule/first_run.hpp"
+#include "schedule/recorded_calls.hpp"
 
 #include <cstdint>
 #include <functional>

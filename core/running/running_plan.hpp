@@ -6,7 +6,7 @@
 #pragma once
 
 #include "composition/composition.hpp"
-#include "planning/plan.hpp"
+#include "composition/plan.hpp"
 #include "running/collectives.hpp"
 #include "running/persistent.hpp"
 

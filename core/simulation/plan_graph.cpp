@@ -1,6 +1,6 @@
 #include "simulation/plan_graph.hpp"
 
-#include "planning/plan_writer.hpp"
+#include "composition/plan_writer.hpp"
 
 #include <algorithm>
 #include <limits>

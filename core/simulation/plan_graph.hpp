@@ -7,7 +7,7 @@
 // needs.
 #pragma once
 
-#include "planning/plan_steps.hpp"
+#include "composition/plan_steps.hpp"
 #include "simulation/transfer_graph.hpp"
 
 #include <vector>

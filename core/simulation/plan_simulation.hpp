@@ -1,7 +1,7 @@
 // Plans on described machines: the graph of all ranks, or of those that stand for all, and its simulation.
 #pragma once
 
-#include "planning/plan.hpp"
+#include "composition/plan.hpp"
 #include "simulation/simulator.hpp"
 
 namespace jali {

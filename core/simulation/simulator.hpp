@@ -8,7 +8,7 @@
 // moves no data and checks no results.
 #pragma once
 
-#include "planning/machine.hpp"
+#include "simulation/machine.hpp"
 #include "simulation/transfer_graph.hpp"
 
 #include <cstdint>

@@ -6,8 +6,8 @@
 // of a transfer are joined at the end; it needs what either side needs.
 #pragma once
 
-#include "planning/symmetry.hpp"
 #include "schedule/schedule.hpp"
+#include "simulation/symmetry.hpp"
 
 #include <cstdint>
 #include <optional>

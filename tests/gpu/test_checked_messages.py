@@ -115,7 +115,7 @@ def test_two_messages_into_one_array_are_found():
     assert "nothing orders them" in reported[0]
 
 
-class In(ctypes.Structure):  # as in core/device_transports/message_kernels.hpp
+class In(ctypes.Structure):  # as in core/peers/message_kernels.hpp
     _fields_ = [(name, ctypes.c_int64) for name in ("ready", "arrived", "count")]
 
 

@@ -149,6 +149,23 @@ def test_a_circle_through_a_function_is_found():
 
 
 CORE = Path(__file__).parents[2] / "core"
+# From the bottom to the top: a folder of the core includes what is below it.
+LAYERS = (
+    *("settings", "device", "geometry", "sum", "vectors", "messaging", "peers", "schedule", "composition"),
+    *("simulation", "planning", "running", "proof", "halo", "device_transports", "jali", "interposer", "bind"),
+)
+
+
+def test_folders_of_the_core_include_what_is_below_them() -> None:
+    assert set(LAYERS) == {path.name for path in CORE.iterdir() if path.is_dir()}
+    wrong = []
+    for path in [*CORE.rglob("*.cpp"), *CORE.rglob("*.hpp")]:
+        folder = path.relative_to(CORE).parts[0]
+        for name in re.findall(r'#include "([^"]+)"', path.read_text()):
+            other = name.partition("/")[0]
+            if other in LAYERS and LAYERS.index(other) > LAYERS.index(folder):
+                wrong.append(f"{path.relative_to(CORE)} includes {name}")
+    assert wrong == []
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 // GPU-aware MPI: messages of a stage go from device to device by an MPI library that takes their addresses.
 // The host waits for the stream first, and for all of them together.
 #include "device_transports/device_transports.hpp"
-#include "device_transports/host_messages.hpp"
+#include "peers/host_messages.hpp"
 #include "running/collective_transport.hpp"
 
 namespace jali {

@@ -1,8 +1,8 @@
 // GPU-aware MPI: the MPI library gets the addresses of both arrays. The host waits for the stream first, and
 // for all messages of a start together.
 #include "device_transports/device_transports.hpp"
-#include "device_transports/host_messages.hpp"
 #include "device_transports/numbered_end.hpp"
+#include "peers/host_messages.hpp"
 #include "settings/counted.hpp"
 
 #include <vector>

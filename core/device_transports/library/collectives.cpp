@@ -3,8 +3,8 @@
 // windows: arrays in such memory get them by themselves, an entry of its own copies others into windows and
 // out. Another entry cuts an array into parts, each of which is a collective on a stream of its own.
 #include "device/stream_order.hpp"
-#include "device_transports/ccl_operations.hpp"
 #include "device_transports/device_transports.hpp"
+#include "peers/ccl_operations.hpp"
 #include "running/collective_transport.hpp"
 
 #include <algorithm>

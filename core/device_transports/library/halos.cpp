@@ -2,9 +2,9 @@
 // the neighbour's ghosts.
 //
 // Its messages between two ranks have no tags: they match by their order, which is that of slabs and fields.
-#include "device_transports/ccl_operations.hpp"
 #include "device_transports/device_transports.hpp"
 #include "halo/halo_transport.hpp"
+#include "peers/ccl_operations.hpp"
 
 namespace jali {
 

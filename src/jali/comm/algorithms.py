@@ -29,7 +29,7 @@ ALGORITHMS = tuple(_core.algorithms())
 # Other names of algorithms: (name, collective, algorithm, whether all ranks are to be on one host).
 OTHER_NAMES = tuple(_core.algorithm_aliases())
 
-# The MPI library's own collectives on arrays in host memory, where ranks are MPI's (core/running/mpi_collectives.hpp).
+# The MPI library's own collectives on arrays in host memory, where ranks are MPI's (core/planning/mpi_collectives.hpp).
 BY_MPI = _core.BY_MPI
 
 # For arrays in device memory there are those without pipelines in host memory, whose messages one of DEVICE_TRANSPORTS

@@ -1,4 +1,4 @@
-// Messages between devices that reach each other's memory; see core/device_transports/message_kernels.hpp.
+// Messages between devices that reach each other's memory; see core/peers/message_kernels.hpp.
 //
 // The receiver says at the sender for how many starts its array may be written (`ready`, a credit), the
 // sender puts the bytes there and says at the receiver how many have arrived. Both count starts in a word of

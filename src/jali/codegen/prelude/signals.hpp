@@ -4,10 +4,10 @@
 // A word counts epochs, which only grow. A signal is: the stores of all writers, a barrier of their block, a
 // count of the blocks that have retired, a release at system scope. A wait is: an acquire at system scope, a
 // barrier of the block. Whoever waits looks at the host's memory now and then (`watch`): there it says what
-// it waits for, and there the host says that it has given up. core/device_transports/signal_pad.hpp has the
+// it waits for, and there the host says that it has given up. core/peers/signal_pad.hpp has the
 // other side.
 
-// Whose kernel waits; as in core/device_transports/signal_pad.hpp.
+// Whose kernel waits; as in core/peers/signal_pad.hpp.
 const int64_t IN_PACK_HALOS = 1, IN_AWAIT_HALOS = 2, IN_AWAIT_SLOTS = 3, IN_RECEIVE_HALOS = 4,
               IN_PASS_MESSAGES = 5, IN_COLLECTIVE = 6, IN_SITES = 7;
 // Of the host's memory: a word that is not 0 when it gives up, an unused one, then reports of two words each.
