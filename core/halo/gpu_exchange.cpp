@@ -11,7 +11,7 @@ namespace {
 
 // Whether blocks of the computation's kernel do it.
 bool by_roles(const Batch& batch) {
-    return batch.step_roles.size() > 1 && batch.has_any(set_of({StepRole::bulk, StepRole::boundary}));
+    return batch.roles.size() > 1 && batch.has_any(set_of({StepRole::bulk, StepRole::boundary}));
 }
 
 } // namespace
@@ -190,7 +190,7 @@ void GpuExchange::warm_up(HaloComputation& computation) {
 }
 
 StreamProgram::Work GpuExchange::work_of(const Batch& batch) {
-    if (batch.step_roles.empty()) return {};
+    if (batch.roles.empty()) return {};
     if (by_roles(batch)) return [this, &batch](void* stream) { run_in_kernel(batch, stream); };
     if (batch.has(StepRole::bulk)) return [this](void* stream) { computation_->bulk(stream); };
     if (batch.has(StepRole::boundary))

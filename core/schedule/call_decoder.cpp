@@ -15,7 +15,7 @@ CallDecoder::CallDecoder(RecordedCalls& recorded)
     ordered_events_.rank = recorded.rank;
     if (recorded.subject != nullptr) families_.push_back(recorded.subject->family(*this, recorded.calls));
     families_.push_back(family_of_messages(*this));
-    for (const MessageArray& array : recorded.arrays)
+    for (const RecordedArray& array : recorded.arrays)
         part_of_memory(array.address, array.bytes, "an array of a message");
 }
 
@@ -245,7 +245,7 @@ void CallDecoder::mark(const DriverCall& call) {
     const int ordered_event = begin(call.name + " of a run", call.stream);
     std::vector<Stretch> all;
     for (const auto& family : families_) family->mark(begins, ordered_event, all);
-    for (const MessageArray& array : recorded_.arrays) {
+    for (const RecordedArray& array : recorded_.arrays) {
         const Stretch where = stretch(array.address, array.bytes);
         const Holding whole{where, mixed(array.label, static_cast<std::uint64_t>(run_))};
         if (array.sends && begins) at(ordered_event).holds.push_back(whole);

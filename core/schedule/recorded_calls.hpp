@@ -65,7 +65,7 @@ class RecordedSubject {
 };
 
 // An array that messages carry to another rank, or that they fill, in every run.
-struct MessageArray {
+struct RecordedArray {
     std::uint64_t address = 0, bytes = 0;
     std::uint64_t label = 0; // the same at both ends, another for every message
     bool sends = false;
@@ -75,7 +75,7 @@ struct MessageArray {
 struct RecordedCalls {
     int rank = 0;
     std::shared_ptr<const RecordedSubject> subject; // null: of messages alone
-    std::vector<MessageArray> arrays;
+    std::vector<RecordedArray> arrays;
     std::vector<DriverCall> calls;
     SeenMemory memory{nullptr};
     std::map<GpuAddress, int> writers; // of words of signal pads that were looked at: who alone may set them

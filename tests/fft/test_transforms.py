@@ -223,7 +223,7 @@ def test_a_workspace_limit(workspace: int) -> None:
         move = next(step for step in plan.steps if hasattr(step, "there"))
         rounds = move.there.rounds(8)
         largest = max(
-            8 * sum(int(np.prod(shape)) for _, _, shape in [*one.given, *one.taken]) for one in rounds
+            8 * sum(int(np.prod(shape)) for _, _, shape in [*one.sends, *one.receives]) for one in rounds
         )
         assert largest <= workspace or workspace < 64  # one element for each rank there is always
         assert len(rounds) == 1 or workspace < 10**9

@@ -147,7 +147,7 @@ def test_transits_of_one_exchange_may_be_under_way_together(device: str) -> None
             order = (2, 0, 1)
             for k in order:
                 same(ghosts.joined(exchange, parts[k].local, under_way[k]), right[k])
-        assert [len(sets) for sets in exchange._there._kept.values()] == [3]
+        assert [len(sets) for sets in exchange._there._buffer_sets.values()] == [3]
 
     jali.virtual_ranks(2, body)
 
@@ -210,7 +210,7 @@ def test_what_fails_gives_its_buffers_back(device: str) -> None:
             else:
                 ghosts.joined(exchange, x.local, exchange.start(x.local))
             same(x.add_ghost_cells(1, 1), y.add_ghost_cells(1, 1))
-        assert [len(sets) for sets in exchange._there._kept.values()] == [1]
+        assert [len(sets) for sets in exchange._there._buffer_sets.values()] == [1]
 
     jali.virtual_ranks(3, body)
 

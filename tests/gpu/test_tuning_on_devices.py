@@ -235,11 +235,11 @@ def test_by_default_a_kernel_is_measured_when_it_has_run_long_enough(monkeypatch
     x, y = fields()
     function = jali.site_function(scale.function)
     monkeypatch.setattr(tuning, "PAYS", 1e9)
-    for _ in range(tuning.FIRST_LOOK):
+    for _ in range(tuning.FIRST_CHECK):
         function(x, y)
     assert ran == []
     monkeypatch.setattr(tuning, "PAYS", 0.0)
-    for _ in range(4 * tuning.FIRST_LOOK - tuning.FIRST_LOOK - 1):
+    for _ in range(4 * tuning.FIRST_CHECK - tuning.FIRST_CHECK - 1):
         function(x, y)
     assert ran == []
     function(x, y)
@@ -248,7 +248,7 @@ def test_by_default_a_kernel_is_measured_when_it_has_run_long_enough(monkeypatch
 
 def test_nothing_is_measured_while_a_graph_is_recorded(monkeypatch, use_settings):
     use_settings(tune="on")
-    monkeypatch.setattr(tuning, "FIRST_LOOK", 2)
+    monkeypatch.setattr(tuning, "FIRST_CHECK", 2)
     monkeypatch.setattr(tuning, "PAYS", 0.0)
     ran = invent_times(monkeypatch, fastest("256,2"))
     x, y = fields()

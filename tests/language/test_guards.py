@@ -1346,8 +1346,8 @@ def test_code_of_the_library_that_jali_calls_is_nobodys(pair):
     f = plain(lambda: SETTINGS.coupling)
     f(out, a)
     ((traced,),) = f._programs.values()
-    assert not traced.watch.seen.any
-    assert set(traced.watch.seen.names) <= {"coupling", "f", "<lambda>"}
+    assert not traced.guards.seen.any
+    assert set(traced.guards.seen.names) <= {"coupling", "f", "<lambda>"}
 
 
 def test_finalizers_callbacks_and_handlers_of_signals_and_messages_are_no_part_of_the_function(pair):

@@ -133,7 +133,7 @@ def _collect(
     stated: dict[str, _Said],
     problems: list[str],
 ) -> None:
-    """Sort the values of a document into ``stated``; what has no place goes to ``problems``."""
+    """Sort the values of a document into ``stated``; what no parameter takes goes to ``problems``."""
     sections = list(dict.fromkeys(spec.section for spec in table))
     for section, content in document.items():
         if section not in sections:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from jali import _core, settings
 from jali.comm import validation
 from jali.comm.communicator import Communicator, as_cause, came_from_elsewhere
-from jali.comm.share_of_host import thread_share_of_process
+from jali.comm.thread_share import thread_share_of_process
 from jali.errors import ParameterError, RankError
 from jali.files import value_shown
 

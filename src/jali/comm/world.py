@@ -17,7 +17,7 @@ from jali.amounts import counted
 from jali.comm import stopping
 from jali.comm.communicator import Communicator
 from jali.comm.launcher_environment import expected_ranks, find_launcher_environment, threads_of_mpi
-from jali.comm.share_of_host import thread_share_among, thread_share_of_process
+from jali.comm.thread_share import thread_share_among, thread_share_of_process
 from jali.comm.virtual import communicator_of_thread
 from jali.errors import ParameterError, RankError
 from jali.files import value_shown

@@ -351,7 +351,7 @@ def with_mutable_views(function: Any, x: Any) -> Any:
     if not namespace.immutable:
         with namespace.where(first.local):
             return function(x)
-    return _with_parts(function(_with_parts(x, namespace.with_mutable_views)), namespace.from_mutable)
+    return _with_parts(function(_with_parts(x, namespace.mutable_view)), namespace.from_mutable)
 
 
 def _with_parts(x: Any, of: Any) -> Any:
