@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from jali import comm
+from jali.array_namespaces import namespace_by_name
 from jali.arrays import DistributedArray, Partition
-from jali.arrays.array_namespaces import namespace_by_name
 from jali.arrays.engine_choice import choose_engine, on_device
 from jali.arrays.layout import even_split
 from jali.cli.example import parameters_of

@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from jali import statistics as statistics
     from jali import torch as torch
     from jali import tune as tune
+    from jali import vectors as vectors
     from jali.lattice.block_sums import block_sums
     from jali.lattice.bound_call import Call
     from jali.lattice.inspection import KernelReport, inspect
@@ -190,7 +191,7 @@ _LATER = {
                 "planner",
                 "profile",
             ),
-            *("solvers", "statistics", "torch", "tune"),
+            *("solvers", "statistics", "torch", "tune", "vectors"),
         )
     },
     "Call": "jali.lattice.bound_call",

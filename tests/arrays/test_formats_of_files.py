@@ -321,7 +321,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
     found.asarray = lambda x: ndarray(np.array(x))  # type: ignore[attr-defined]
     found.empty = lambda shape, dtype: ndarray(np.empty(shape, dtype))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "cupy", found)
-    from jali.arrays.array_namespaces import NAMESPACES
+    from jali.array_namespaces import NAMESPACES
 
     monkeypatch.setitem(NAMESPACES["cupy"].__dict__, "xp", found)
     return found

@@ -19,8 +19,8 @@ pytest.importorskip("pylops")
 
 import jali.compat.pylops_mpi as pylops_mpi
 from jali import comm, linops
+from jali.array_namespaces import NAMESPACES
 from jali.arrays import DistributedArray, Partition, StackedDistributedArray, layout_of, save
-from jali.arrays.array_namespaces import NAMESPACES
 from jali.arrays.exchange import _counts
 from jali.arrays.layout import shape_of
 from jali.comm import Communicator

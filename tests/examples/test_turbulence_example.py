@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from jali import comm
+from jali.array_namespaces import NUMPY
 from jali.arrays import DistributedArray, save
-from jali.arrays.array_namespaces import NUMPY
 from jali.arrays.philox import philox, uniform
 from jali.errors import ParameterError, ShapeError
 from jali.examples import Found, Options, turbulence, verdicts

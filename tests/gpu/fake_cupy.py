@@ -21,7 +21,7 @@ import pytest
 from fake_driver import current_context, make_fake_fft, primary_context
 
 from jali import _core
-from jali.arrays.array_namespaces import NAMESPACES
+from jali.array_namespaces import NAMESPACES
 from jali.comm import DeviceArray
 from jali.errors import JaliError
 from jali.fft import vendors

@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from fake_driver import REAL
 
 from jali import comm, linops, solvers
+from jali.array_namespaces import namespace_by_name, namespace_of
 from jali.arrays import DistributedArray, Partition, StackedDistributedArray
-from jali.arrays.array_namespaces import namespace_by_name, namespace_of
 from jali.comm import end_job
 from jali.fft import fftn, ifftn, irfftn, rfftn
 

@@ -9,8 +9,8 @@ import pytest
 
 import jali
 from jali import Field, Lattice, Vector, _core, fft
+from jali.array_namespaces import NAMESPACES
 from jali.arrays import DistributedArray, layout_of
-from jali.arrays.array_namespaces import NAMESPACES
 from jali.fft import vendors
 from jali.fft.one_process import SpreadPlan
 from jali.fft.providers import PROVIDERS, Resources

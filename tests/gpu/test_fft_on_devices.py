@@ -14,8 +14,8 @@ from fake_driver import REAL
 
 import jali
 from jali import Complex, Field, Lattice, Matrix, Real, Spinor, Vector, fft
+from jali.array_namespaces import NAMESPACES, ArrayNamespace
 from jali.arrays import DistributedArray, layout_of
-from jali.arrays.array_namespaces import NAMESPACES, ArrayNamespace
 from jali.arrays.exchange import BoxExchange
 from jali.comm import DeviceArray, current
 from jali.errors import DeviceError, ParameterError, RecordingError

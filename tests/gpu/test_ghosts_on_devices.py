@@ -16,8 +16,8 @@ from test_fft_on_devices import numbers, spread
 import jali
 from jali import _core, linops
 from jali._core import with_gpu_prelude
+from jali.array_namespaces import namespace_of
 from jali.arrays import DistributedArray, StackedDistributedArray, ghosts, layout_of
-from jali.arrays.array_namespaces import namespace_of
 from jali.codegen.cache import load_on_device
 from jali.comm import current
 from jali.errors import RecordingError

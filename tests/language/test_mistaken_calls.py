@@ -192,7 +192,7 @@ CALLS = [
     (lambda: cg(5, R), "the operator has a function matvec, or is a function A"),
     (
         lambda: cg(lambda p, q: None, 5),
-        r"cg: b is a vector \(jali.Field, list of vectors, .*NumPy array\), not 5",
+        r"cg: b is a vector \(jali.Field, .*list of vectors, .*NumPy array\), not 5",
     ),
     (lambda: cg(lambda p, q: None, R, x0=5), r"cg: x0 is a vector \(jali.Field, .*\), not 5"),
     (

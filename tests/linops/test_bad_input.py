@@ -18,8 +18,8 @@ import scipy.sparse.linalg
 from programs import need_mpi, on_ranks, run_program
 
 from jali import comm
+from jali.array_namespaces import NAMESPACES
 from jali.arrays import DistributedArray, Partition, StackedDistributedArray
-from jali.arrays.array_namespaces import NAMESPACES
 from jali.errors import LayoutError, ParameterError, RankError, ShapeError
 from jali.linops import (
     FFT,

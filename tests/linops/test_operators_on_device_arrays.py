@@ -100,7 +100,7 @@ def cupy(monkeypatch):
     made.asnumpy = _host
     made.finfo = np.finfo
     monkeypatch.setitem(sys.modules, "cupy", made)
-    from jali.arrays.array_namespaces import NAMESPACES
+    from jali.array_namespaces import NAMESPACES
 
     monkeypatch.delitem(NAMESPACES["cupy"].__dict__, "xp", raising=False)
     yield made

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from jali import comm
+from jali.array_namespaces import NAMESPACES
 from jali.arrays import DistributedArray, Partition
-from jali.arrays.array_namespaces import NAMESPACES
 from jali.errors import ParameterError
 from jali.linops import MDC, Fredholm1, MatrixMult, NonStationaryConvolve1D, NonStationaryConvolve2D
 from jali.linops.local import LocalOperator

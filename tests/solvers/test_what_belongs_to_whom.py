@@ -30,7 +30,7 @@ from jali.solvers import (
     lsqr,
     power_iteration,
 )
-from jali.solvers.vectors import ArrayVectors, assign
+from jali.vectors import ArrayVectors, assign
 
 
 class Kept(New):

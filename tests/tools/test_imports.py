@@ -1,7 +1,8 @@
 """Imports of the package: parsed, not run.
 
 Counted is every import that runs, at the top of a module or inside a function: one inside a function hides a circle, it does not
-remove it. Not counted are imports under TYPE_CHECKING, which never run: two classes that make one another may name
+remove it. So does loading by name, `import_module("jali.arrays")`, and a module that assigns into one of a package below it: that one then
+uses what is above. Not counted are imports under TYPE_CHECKING, which never run: two classes that make one another may name
 each other in their signatures. A package stands for its `__init__.py`; `from package import module` is an import of the module.
 """
 
@@ -54,6 +55,46 @@ def imports_of(text: str, package: str = "jali", types: bool = False) -> set[str
                 whole = f"{module}.{alias.name}"
                 # `_core` is compiled and imports nothing
                 found.add(whole if whole in MODULES or whole == "jali._core" else module)
+        elif isinstance(node, ast.Call):
+            found |= loaded_by_name(node)
+    return found & MODULES.keys()
+
+
+def loaded_by_name(call: ast.Call) -> set[str]:
+    """Modules that `import_module` and `__import__` load: a literal, or all below the package that an f-string begins with. A table of a
+    package that loads its own entries, `import_module(f"{__name__}.{name}")`, is no import of others."""
+    called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if called not in ("import_module", "__import__") or not call.args:
+        return set()
+    name = call.args[0]
+    if isinstance(name, ast.Constant):
+        return {str(name.value)}
+    if isinstance(name, ast.JoinedStr) and isinstance(name.values[0], ast.Constant):
+        begin = str(name.values[0].value)
+        return {module for module in MODULES if begin.startswith("jali.") and module.startswith(begin)}
+    return set()
+
+
+def assigned_into(text: str, package: str = "jali") -> set[str]:
+    """Modules of jali into which a module assigns: `module.name = ...`, or `setattr(module, ...)`."""
+    tree, called = ast.parse(text), {}
+    for node in running_nodes(tree):
+        if isinstance(node, ast.Import):
+            called |= {alias.asname or alias.name: alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            called |= {alias.asname or alias.name: f"{module}.{alias.name}" for alias in node.names}
+    found = set()
+    for node in running_nodes(tree):
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.Assign):
+            targets = [t.value for t in node.targets if isinstance(t, ast.Attribute)]
+        elif isinstance(node, ast.AugAssign | ast.AnnAssign) and isinstance(node.target, ast.Attribute):
+            targets = [node.target.value]
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "setattr" and node.args:
+            targets = [node.args[0]]
+        found |= {called.get(ast.unparse(target), "") for target in targets}
     return found & MODULES.keys()
 
 
@@ -65,6 +106,22 @@ def package_of(name: str) -> str:
 def imports() -> dict[str, set[str]]:
     """Of every module, once they are asked for: parsing them all takes longer than the tests."""
     return {name: imports_of(path.read_text(), package_of(name)) - {name} for name, path in MODULES.items()}
+
+
+@functools.cache
+def uses() -> dict[str, set[str]]:
+    """As `imports`; a module also uses those of other packages that assign into it."""
+    found = {name: set(others) for name, others in imports().items()}
+    for name, path in MODULES.items():
+        for other in assigned_into(path.read_text(), package_of(name)):
+            if part_of(other) != part_of(name):
+                found[other].add(name)
+    return found
+
+
+def part_of(name: str) -> str:
+    """The package or module directly below jali; empty for jali itself."""
+    return [*name.split("."), ""][1]
 
 
 def circle_in(graph: dict[str, set[str]]) -> list[str]:
@@ -104,6 +161,7 @@ def within(package: str) -> dict[str, set[str]]:
 
 BELOW = {
     "amounts",
+    "early",
     "errors",
     "files",
     "keywords",
@@ -116,25 +174,100 @@ BELOW = {
     "registry",
     "_core",
 }
+JALI = ""  # the names of jali itself, which are those of lattices, fields and the site language
 # What a package may import of jali besides itself, from the bottom to the top (ARCHITECTURE.md).
 MAY_IMPORT = {
+    "devices": BELOW,
+    "statistics": BELOW,
+    "io": BELOW,
     "codegen": BELOW,
     "tune": BELOW | {"codegen"},
     "graph_recorder": BELOW | {"codegen"},
     "comm": BELOW | {"codegen", "tune", "graph_recorder"},
-    "planner": BELOW | {"comm", "graph_recorder"},
+    "start": BELOW | {"comm"},
     "torch": BELOW | {"comm"},
-    "io": BELOW,
-    "lattice": BELOW | {"codegen", "tune", "graph_recorder", "comm", "planner", "devices", "io"},
+    "planner": BELOW | {"comm", "graph_recorder"},
+    "profile": BELOW | {"codegen", "comm"},
+    "array_namespaces": BELOW | {"comm"},
+    "vectors": BELOW | {"array_namespaces"},
+    "lattice": BELOW | {"codegen", "tune", "graph_recorder", "comm", "planner", "devices", "io", "vectors"},
+    JALI: BELOW | {"start", "codegen", "comm", "devices", "lattice"},
+    "fermions": BELOW | {JALI, "codegen", "lattice"},
+    "gauge": BELOW | {JALI, "codegen", "io", "lattice", "statistics"},
+    "arrays": BELOW
+    | {"array_namespaces", "codegen", "comm", "devices", "io", "lattice", "graph_recorder", "vectors"},
+    "fft": BELOW | {"array_namespaces", "arrays", "codegen", "comm", "lattice", "graph_recorder"},
+    "solvers": BELOW | {"array_namespaces", "arrays", "comm", "lattice", "vectors"},
+    "linops": BELOW
+    | {"array_namespaces", "arrays", "codegen", "comm", "fft", "lattice", "graph_recorder", "solvers"},
+    "examples": BELOW | {"array_namespaces", "arrays", "comm", "fft", "linops", "profile", "solvers"},
+    "compat": BELOW | {"array_namespaces", "arrays", "comm", "fft", "linops", "profile", "solvers"},
+    "bench": BELOW
+    | {
+        JALI,
+        "array_namespaces",
+        "arrays",
+        "codegen",
+        "comm",
+        "fermions",
+        "fft",
+        "gauge",
+        "lattice",
+        "planner",
+        "profile",
+    },
+    "cli": BELOW
+    | {
+        "arrays",
+        "bench",
+        "codegen",
+        "comm",
+        "devices",
+        "examples",
+        "gauge",
+        "io",
+        "lattice",
+        "planner",
+        "profile",
+    }
+    | {"statistics", "tune"},
+    "__main__": BELOW | {"cli"},
 }
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
 def test_imports_point_downward(package):
-    for name in within(f"jali.{package}"):
-        for other in imports()[name]:
-            part = [*other.split("."), ""][1]
-            assert part == package or part in MAY_IMPORT[package], f"{name} imports {other}"
+    for name in MODULES:
+        if part_of(name) == package:
+            for other in uses()[name]:
+                part = part_of(other)
+                assert part == package or part in MAY_IMPORT[package], f"{name} imports {other}"
+
+
+def test_every_package_has_its_place_in_the_order():
+    assert {part_of(name) for name in MODULES} <= MAY_IMPORT.keys() | BELOW
+    assert circle_in({package: others - BELOW for package, others in MAY_IMPORT.items()}) == []
+
+
+def test_vectors_are_below_those_who_have_them_and_those_who_compute_with_them():
+    for name in within("jali.vectors"):
+        assert not {part_of(other) for other in imports()[name]} & {"arrays", "solvers", "lattice"}
+
+
+def test_loading_by_name_and_assignments_are_found():
+    assert imports_of('import importlib\nx = importlib.import_module("jali.arrays.vectors")\n') == {
+        "jali.arrays.vectors"
+    }
+    assert "jali.arrays.layout" in imports_of('import_module(f"jali.arrays.{name}")\n')
+    assert imports_of('import_module(f"{__name__}.{name}")\nimport_module("numpy")\n') == set()
+    assert assigned_into("from jali.lattice import field\nfield.Field = None\n") == {"jali.lattice.field"}
+    assert assigned_into("import jali.lattice.field\njali.lattice.field.Field = None\n") == {
+        "jali.lattice.field"
+    }
+    assert assigned_into("from jali.lattice import field as f\nsetattr(f, 'Field', None)\n") == {
+        "jali.lattice.field"
+    }
+    assert assigned_into("import sys\nsys.stdout = None\n") == set()
 
 
 def test_a_circle_through_a_function_is_found():

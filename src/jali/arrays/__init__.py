@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jali.arrays import vectors as _vectors  # noqa: F401 (arrays are vectors of solvers)
 from jali.arrays.distributed import DistributedArray, GlobalIndex, from_field
 from jali.arrays.layout import Layout, Partition, communicator_of, layout_of, local_split
 from jali.arrays.stacked import StackedDistributedArray

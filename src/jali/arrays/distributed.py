@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from jali import _core
+from jali.array_namespaces import elements_of, namespace_by_name, namespace_of, where_its_part_is
 from jali.arrays import elementwise, ghosts, redistribution, reductions, relayout
-from jali.arrays.array_namespaces import elements_of, namespace_by_name, namespace_of, where_its_part_is
 from jali.arrays.fields import FieldPart, layout_of_lattice, part_of_memory, to_field
 from jali.arrays.global_index import GlobalIndex, slices_of
 from jali.arrays.layout import C_ORDER, Layout, Partition, Shape, communicator_of, layout_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali.arrays.array_namespaces import is_complex, namespace_of
+from jali.array_namespaces import is_complex, namespace_of
 from jali.arrays.layout import C_ORDER
 from jali.errors import LayoutError, ParameterError, ShapeError
 

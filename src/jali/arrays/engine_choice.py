@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from jali import comm
-from jali.arrays.array_namespaces import NAMESPACES, namespace_by_name
+from jali.array_namespaces import NAMESPACES, namespace_by_name
 from jali.devices import parse_device
 from jali.errors import DeviceError, ParameterError
 from jali.files import value_shown

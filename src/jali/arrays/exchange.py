@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.array_namespaces import ArrayNamespace, as_sent, namespace_of
+from jali.array_namespaces import ArrayNamespace, as_sent, namespace_of
 from jali.arrays.layout import Box, Shape, Slices, common, shape_of, slices_in
 from jali.arrays.piece_exchange import PieceExchange
 from jali.arrays.recorded import assign, is_recorded

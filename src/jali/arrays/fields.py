@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from jali import _core
-from jali.arrays.array_namespaces import NAMESPACES, ArrayNamespace
+from jali.array_namespaces import NAMESPACES, ArrayNamespace
 from jali.arrays.layout import Layout, Partition, layout_of
 from jali.codegen.types import Complex, Element, Integer, Real
 from jali.comm.device_of_array import gpu_of, is_on_device

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jali.array_namespaces import namespace_by_name, namespace_of
 from jali.arrays import redistribution
-from jali.arrays.array_namespaces import namespace_by_name, namespace_of
 from jali.arrays.distributed import DistributedArray
 from jali.arrays.file_formats import Described, FileFormat, OpenedFile, file_formats
 from jali.arrays.layout import Layout, Partition, communicator_of, extents, layout_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jali.arrays.array_namespaces import namespace_of
+from jali.array_namespaces import namespace_of
 from jali.arrays.layout import Box, Layout, common, shape_of, slices_in
 from jali.arrays.piece_exchange import PendingExchange, PieceExchange
 from jali.arrays.pool import empty

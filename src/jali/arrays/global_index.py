@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali.arrays.array_namespaces import namespace_of
+from jali.array_namespaces import namespace_of
 from jali.arrays.elementwise import refuse_loss
 from jali.arrays.layout import Box, Layout, shape_of
 from jali.arrays.replicated import assign

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali.arrays.array_namespaces import namespace_of, numpy_dtype
+from jali.array_namespaces import namespace_of, numpy_dtype
 from jali.arrays.reductions import Along, kind_of, of_means, real
 from jali.comm.validation import integer
 from jali.errors import ParameterError, ShapeError

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.array_namespaces import namespace_of
+from jali.array_namespaces import namespace_of
 
 WORD = (1 << 32) - 1
 ROUNDS = 10

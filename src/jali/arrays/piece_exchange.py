@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jali import graph_recorder
-from jali.arrays.array_namespaces import as_sent, namespace_of, numpy_dtype
+from jali.array_namespaces import as_sent, namespace_of, numpy_dtype
 from jali.arrays.layout import Shape, Slices
 from jali.comm import Communicator, DeviceArray
 from jali.comm.device_of_array import gpu_of, is_on_device

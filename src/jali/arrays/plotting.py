@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali.arrays.array_namespaces import namespace_of
+from jali.array_namespaces import namespace_of
 from jali.arrays.distributed import DistributedArray
 from jali.arrays.layout import shape_of
 from jali.errors import ParameterError, ShapeError

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.array_namespaces import namespace_of
+from jali.array_namespaces import namespace_of
 
 LEAST = 1 << 20  # bytes; smaller ones come from the allocator's own lists
 MOST_KEPT = 1 << 30  # bytes of arrays that are gone, of the process

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from jali import graph_recorder
-from jali.arrays.array_namespaces import ArrayNamespace, namespace_of
+from jali.array_namespaces import ArrayNamespace, namespace_of
 from jali.comm.device_of_array import gpu_of, is_on_device
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.array_namespaces import as_sent, namespace_of
+from jali.array_namespaces import as_sent, namespace_of
 from jali.arrays.exchange import BoxExchange
 from jali.arrays.layout import Box, Layout, Partition, Shape, shape_of, slices_in
 from jali.arrays.replicated import from_rank_0

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jali.array_namespaces import dtype_of_numpy, namespace_of, numpy_dtype
 from jali.arrays import redistribution
-from jali.arrays.array_namespaces import dtype_of_numpy, namespace_of, numpy_dtype
 from jali.arrays.elementwise import check_alike
 from jali.arrays.layout import Layout, Partition, Shape, layout_of
 from jali.comm import Communicator

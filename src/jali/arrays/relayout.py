@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jali.array_namespaces import namespace_of
 from jali.arrays import redistribution
-from jali.arrays.array_namespaces import namespace_of
 from jali.arrays.elementwise import SERIAL
 from jali.arrays.layout import Layout, Partition, Shape, extents, layout_of
 from jali.comm.validation import integer, several

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali.arrays.array_namespaces import NUMPY, as_sent, namespace_of
+from jali.array_namespaces import NUMPY, as_sent, namespace_of
 from jali.arrays.layout import Layout
 from jali.comm import Communicator
 from jali.comm.validation import integer

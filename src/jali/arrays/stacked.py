@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.array_namespaces import namespace_of, numpy_dtype
+from jali.array_namespaces import namespace_of, numpy_dtype
 from jali.arrays.distributed import DistributedArray
 from jali.arrays.norms import checked_order, floating, of_norms, of_vector
 from jali.arrays.reductions import batch_of_squares, dot_of_all

@@ -1,4 +1,4 @@
-"""Distributed arrays and stacks of them as vectors of solvers: see `jali.solvers.vectors`."""
+"""Distributed arrays and stacks of them as vectors of solvers: see `jali.vectors`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 
 from jali._core import inner_of_host_vectors
-from jali.arrays.array_namespaces import namespace_of, numpy_dtype
+from jali.array_namespaces import namespace_of, numpy_dtype
 from jali.arrays.distributed import DistributedArray
 from jali.arrays.norms import floating
 from jali.arrays.stacked import StackedDistributedArray
 from jali.errors import LayoutError
 from jali.files import value_shown
 from jali.lattice.vectors import FieldVectors
-from jali.solvers.vectors import Assignment, Partial, WithoutGraphs, addable, assign, inner_by_library, summed
+from jali.vectors import WithoutGraphs, addable, assign, inner_by_library, summed
+from jali.vectors.protocol import Assignment, Partial
+from jali.vectors.registry import VectorKind, add
 
 
 def _leaves(x: Any) -> list[DistributedArray]:
@@ -179,3 +181,19 @@ def _epsilon(dtype: np.dtype[Any]) -> float:
     if dtype.kind not in "fc":
         raise LayoutError(f"solvers compute with real and complex numbers, not with arrays of {dtype}")
     return float(np.finfo(dtype).eps)
+
+
+add(
+    VectorKind(
+        "jali.arrays.DistributedArray",
+        lambda x: isinstance(x, DistributedArray),
+        lambda x: DistributedVectors(),
+        by_class=True,
+    ),
+    VectorKind(
+        "stack of distributed arrays",
+        lambda x: isinstance(x, StackedDistributedArray),
+        lambda x: DistributedVectors(),
+        by_class=True,
+    ),
+)

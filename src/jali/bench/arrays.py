@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.array_namespaces import namespace_of
+from jali.array_namespaces import namespace_of
 from jali.bench.collectives import Timing, conditions
 from jali.bench.journal import Journal
 from jali.errors import ParameterError, RankError

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from jali.array_namespaces import NAMESPACES, bytes_of, namespace_by_name, namespace_of
 from jali.arrays import DistributedArray, Layout, layout_of
-from jali.arrays.array_namespaces import NAMESPACES, bytes_of, namespace_by_name, namespace_of
 from jali.bench.collectives import Timing, conditions
 from jali.bench.device_collectives import mpi_of
 from jali.bench.fft_one_process import CLOSE, MOST_ROUNDS, ONE_PROCESS, measure_one_process, no_room

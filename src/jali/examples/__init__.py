@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.array_namespaces import ArrayNamespace, namespace_by_name, namespace_of
+from jali.array_namespaces import ArrayNamespace, namespace_by_name, namespace_of
 from jali.examples.checks import AtLeast, AtMost, Expected, Near, Of, Sizes, Verdict, furthest, verdicts
 from jali.examples.timing import Timing, timing
 

@@ -25,8 +25,8 @@ import numpy as np
 
 from jali import comm
 from jali.amounts import counted
+from jali.array_namespaces import namespace_of
 from jali.arrays import DistributedArray, Partition
-from jali.arrays.array_namespaces import namespace_of
 from jali.arrays.layout import even_split
 from jali.arrays.philox import philox, uniform
 from jali.errors import ParameterError

@@ -21,8 +21,8 @@ import numpy as np
 
 from jali import comm
 from jali.amounts import counted
+from jali.array_namespaces import ArrayNamespace, namespace_of
 from jali.arrays import DistributedArray, layout_of, load
-from jali.arrays.array_namespaces import ArrayNamespace, namespace_of
 from jali.arrays.philox import philox, uniform
 from jali.comm import Communicator
 from jali.errors import ParameterError, ShapeError

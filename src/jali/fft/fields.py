@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from jali import graph_recorder
+from jali.array_namespaces import NAMESPACES, ArrayNamespace, namespace_of, numpy_dtype
 from jali.arrays import DistributedArray, Layout, layout_of
-from jali.arrays.array_namespaces import NAMESPACES, ArrayNamespace, namespace_of, numpy_dtype
 from jali.arrays.recorded import contiguous
 from jali.codegen.types import Element
 from jali.errors import LayoutError, ParameterError, ShapeError

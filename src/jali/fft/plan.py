@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from jali import graph_recorder
+from jali.array_namespaces import is_complex, may_overlap, namespace_of
 from jali.arrays import DistributedArray, Layout, layout_of
-from jali.arrays.array_namespaces import is_complex, may_overlap, namespace_of
 from jali.arrays.exchange import check_workspace
 from jali.arrays.layout import Shape, even_split
 from jali.arrays.piece_exchange import meet

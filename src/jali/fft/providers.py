@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.array_namespaces import namespace_of
+from jali.array_namespaces import namespace_of
 from jali.arrays.recorded import assign, contiguous, copied, do, multiply
 from jali.comm.device_of_array import device_of
 from jali.errors import ParameterError

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from jali import graph_recorder
+from jali.array_namespaces import namespace_of
 from jali.arrays import DistributedArray
-from jali.arrays.array_namespaces import namespace_of
 from jali.errors import ParameterError
 from jali.fft.fields import array_of, directions_of, set_from
 from jali.fft.plan import MOST_KEPT, normal_axes

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.array_namespaces import ArrayNamespace, namespace_of
+from jali.array_namespaces import ArrayNamespace, namespace_of
 from jali.arrays.exchange import BoxExchange
 from jali.arrays.layout import Box, Layout, Shape
 from jali.arrays.recorded import assign, contiguous, copied, multiply

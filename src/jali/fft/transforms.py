@@ -27,8 +27,8 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from jali.array_namespaces import namespace_of
 from jali.arrays import DistributedArray
-from jali.arrays.array_namespaces import namespace_of
 from jali.arrays.exchange import BoxExchange
 from jali.arrays.layout import Box
 from jali.arrays.recorded import assign

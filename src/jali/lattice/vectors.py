@@ -1,4 +1,4 @@
-"""Fields as the vectors of `jali.solvers`: see `jali.solvers.vectors` for what is asked of them.
+"""Fields as vectors: see `jali.vectors` for what is asked of them.
 
 An update of several fields is one kernel. Its pattern, which fields are combined and with which numbers, is fixed while tracing; the
 numbers are run-time arguments, so one kernel serves all iterations, whether they are Python's or `Scalar`s.
@@ -17,6 +17,7 @@ from jali.lattice.graphs import Graph, graph
 from jali.lattice.scalars import Scalar
 from jali.lattice.sites import site_function
 from jali.lattice.sums_of_ranks import why_ranks_need_the_host
+from jali.vectors.registry import VectorKind, add
 
 _SIGNS = {0: "0", 1: "+", -1: "-"}  # factors that are part of the pattern; another one is a number, "n"
 
@@ -61,7 +62,7 @@ def _update_norm2(X: Any, fields: Any, numbers: Any, pattern: Any, total: Any) -
 
 
 class FieldVectors:
-    """What solvers ask of vectors, for fields; `jali.solvers.vectors.Vectors` describes it."""
+    """What solvers ask of vectors, for fields; `jali.vectors.Vectors` describes it."""
 
     def check(self, name: str, x: Field, like: Field) -> None:
         """Raises LayoutError unless x could be added to `like`."""
@@ -161,3 +162,6 @@ class FieldVectors:
     def graph(self, x: Field, step: Callable[[], Any]) -> Graph:
         """The calls of `step`, recorded."""
         return graph(step, x.lattice)
+
+
+add(VectorKind("jali.Field", lambda x: isinstance(x, Field), lambda x: FieldVectors(), by_class=True))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jali import graph_recorder
-from jali.arrays.array_namespaces import ArrayNamespace, numpy_dtype
+from jali.array_namespaces import ArrayNamespace, numpy_dtype
 from jali.codegen import cache
 from jali.comm.device_of_array import gpu_of, is_on_device
 from jali.linops.bands import Arithmetic, ByCore, ByLibrary, Combination

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from jali.array_namespaces import namespace_of, numpy_dtype
 from jali.arrays import DistributedArray, communicator_of, layout_of
-from jali.arrays.array_namespaces import namespace_of, numpy_dtype
 from jali.arrays.layout import Layout, Partition, extents
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown

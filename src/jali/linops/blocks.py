@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from jali.amounts import counted
+from jali.array_namespaces import dtype_of_numpy, namespace_of
 from jali.arrays import DistributedArray, communicator_of, layout_of
-from jali.arrays.array_namespaces import dtype_of_numpy, namespace_of
 from jali.arrays.layout import C_ORDER, Layout, Partition
 from jali.arrays.lazy_property import lazy_property
 from jali.comm import Communicator

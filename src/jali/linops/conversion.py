@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.array_namespaces import dtype_of_numpy, namespace_of, numpy_dtype
+from jali.array_namespaces import dtype_of_numpy, namespace_of, numpy_dtype
 from jali.errors import ParameterError
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from jali.array_namespaces import namespace_of
 from jali.arrays import DistributedArray, Layout, Partition, communicator_of, layout_of
-from jali.arrays.array_namespaces import namespace_of
 from jali.arrays.layout import Shape, extents
 from jali.comm.validation import integer
 from jali.errors import ShapeError

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from jali.array_namespaces import dtype_of_numpy, is_complex
 from jali.arrays import DistributedArray, Layout, Partition, layout_of
-from jali.arrays.array_namespaces import dtype_of_numpy, is_complex
 from jali.arrays.exchange import BoxExchange
 from jali.arrays.layout import C_ORDER, even_split, extents
 from jali.errors import ParameterError, ShapeError

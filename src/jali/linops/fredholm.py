@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from jali.array_namespaces import namespace_of
 from jali.arrays import DistributedArray, Layout, Partition, communicator_of, layout_of
-from jali.arrays.array_namespaces import namespace_of
 from jali.arrays.layout import C_ORDER, Shape
 from jali.errors import ShapeError
 from jali.linops.conversion import in_type, type_of

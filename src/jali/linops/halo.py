@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from jali.array_namespaces import namespace_of, numpy_dtype
 from jali.arrays import DistributedArray, Partition, layout_of
-from jali.arrays.array_namespaces import namespace_of, numpy_dtype
 from jali.arrays.ghosts import GhostExchange, added, joined
 from jali.arrays.layout import Box, Layout, Shape, communicator_of, extents, shape_of, slices_in
 from jali.arrays.pool import empty

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from jali.array_namespaces import ArrayNamespace, dtype_of_numpy, namespace_of
 from jali.arrays import DistributedArray, StackedDistributedArray
-from jali.arrays.array_namespaces import ArrayNamespace, dtype_of_numpy, namespace_of
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown
 from jali.linops.conversion import type_of

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.array_namespaces import dtype_of_numpy, is_complex, namespace_by_name, namespace_of
+from jali.array_namespaces import dtype_of_numpy, is_complex, namespace_by_name, namespace_of
 from jali.errors import ParameterError, ShapeError
 
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from jali.array_namespaces import namespace_of
 from jali.arrays import DistributedArray, Layout, Partition, communicator_of, layout_of
-from jali.arrays.array_namespaces import namespace_of
 from jali.arrays.layout import Shape, near_square
 from jali.comm import Communicator
 from jali.errors import LayoutError, ParameterError, ShapeError

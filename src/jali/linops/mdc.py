@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from jali.array_namespaces import is_complex, namespace_of
 from jali.arrays import DistributedArray, Layout, Partition, layout_of
-from jali.arrays.array_namespaces import is_complex, namespace_of
 from jali.arrays.layout import C_ORDER, Shape
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown

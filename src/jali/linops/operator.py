@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from jali.array_namespaces import dtype_of_numpy, namespace_of, numpy_dtype
 from jali.arrays import DistributedArray, StackedDistributedArray, communicator_of, layout_of
-from jali.arrays.array_namespaces import dtype_of_numpy, namespace_of, numpy_dtype
 from jali.arrays.layout import C_ORDER, Layout, Partition, extents
 from jali.comm import Communicator
 from jali.comm.validation import several

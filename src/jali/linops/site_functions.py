@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from jali.array_namespaces import namespace_of, numpy_dtype
 from jali.arrays import DistributedArray
-from jali.arrays.array_namespaces import namespace_of, numpy_dtype
 from jali.arrays.fields import FieldPart, layout_of_lattice, to_field
 from jali.arrays.layout import Layout, layout_of
 from jali.arrays.pool import empty

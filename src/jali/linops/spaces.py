@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from jali.array_namespaces import dtype_of_numpy, namespace_of, numpy_dtype
 from jali.arrays import DistributedArray, Layout, StackedDistributedArray
-from jali.arrays.array_namespaces import dtype_of_numpy, namespace_of, numpy_dtype
 from jali.comm import Communicator
 from jali.errors import ShapeError
 

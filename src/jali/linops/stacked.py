@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from jali.array_namespaces import dtype_of_numpy
 from jali.arrays import Layout, StackedDistributedArray
-from jali.arrays.array_namespaces import dtype_of_numpy
 from jali.arrays.lazy_property import lazy_property
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown

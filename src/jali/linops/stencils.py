@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jali.array_namespaces import namespace_of, numpy_dtype
 from jali.arrays import DistributedArray, Partition
-from jali.arrays.array_namespaces import namespace_of, numpy_dtype
 from jali.arrays.ghosts import GhostExchange, joined
 from jali.arrays.layout import Box, Layout, Shape, extents, layout_of, shape_of, slices_in
 from jali.arrays.piece_exchange import Piece

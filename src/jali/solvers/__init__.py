@@ -1,6 +1,7 @@
 """Solvers of linear systems and inverse problems. Their vectors are fields, arrays, distributed arrays, stacks and lists of them: see
-`jali.solvers.vectors`; operators have `matvec` and `rmatvec`: see `jali.solvers.operators`."""
+`jali.vectors`; operators have `matvec` and `rmatvec`: see `jali.solvers.operators`."""
 
+from jali.lattice import vectors as _vectors  # noqa: F401 (fields are vectors)
 from jali.solvers.conjugate_gradient import CG, CGSolution, Solution, cg
 from jali.solvers.eigs import Eigenpair, power_iteration
 from jali.solvers.least_squares import CGLS, LeastSquares, cgls
@@ -10,7 +11,7 @@ from jali.solvers.primal_dual import PrimalDual
 from jali.solvers.proximal import L2, L21, ProxOperator
 from jali.solvers.solver import Solver
 from jali.solvers.sparsity import FISTA, ISTA, ResidualError, SparseSolution, fista, ista
-from jali.solvers.vectors import VectorKind, Vectors, each, register, sums, vectors_of
+from jali.vectors import VectorKind, Vectors, each, register, sums, vectors_of
 
 __all__ = [
     "ADMM",

@@ -15,7 +15,7 @@ import numpy as np
 from jali.errors import SolverError
 from jali.solvers.eigs import bad_numbers, largest, random_like
 from jali.solvers.operators import Function
-from jali.solvers.vectors import sums, vectors_of
+from jali.vectors import sums, vectors_of
 
 LEAST_DEFECT = 1e3  # of an inner product, relative, in units of rounding: rounding itself leaves some ten
 MOST_ROWS = 400  # of the matrix whose eigenvalues are computed

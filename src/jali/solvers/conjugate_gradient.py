@@ -1,4 +1,4 @@
-"""Conjugate gradients (Hestenes and Stiefel, J. Res. NBS 49 (1952) 409) on any vectors of `jali.solvers.vectors`.
+"""Conjugate gradients (Hestenes and Stiefel, J. Res. NBS 49 (1952) 409) on any vectors of `jali.vectors`.
 
 There is one recursion, `_Recursion`, and two ways to ask for it. `cg` solves to a relative tolerance, is strict about the operator,
 and records graphs on devices; `CG` takes steps as `pylops` counts and stops them. The operator is one with `matvec`, or for `cg` a
@@ -26,7 +26,7 @@ from jali.notebook import facts
 from jali.solvers.causes import gives_bad_numbers, not_finite, not_hermitian, ritz_values
 from jali.solvers.operators import Function, forward_of, is_operator, started, widened
 from jali.solvers.solver import MAXITER, NEGLIGIBLE, Itershow, Solver, check_tolerances
-from jali.solvers.vectors import Vectors, check_alike, vectors_of
+from jali.vectors import Vectors, check_alike, vectors_of
 
 MOST_DRIFT = 10  # of the residual from what the recursion says of it, before a solve has failed
 SUSPICIOUS = 10  # times the smallest residual so far: the operator is measured

@@ -1,4 +1,4 @@
-"""The eigenvalue of largest modulus, by power iteration, on any vectors of `jali.solvers.vectors`."""
+"""The eigenvalue of largest modulus, by power iteration, on any vectors of `jali.vectors`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jali.arrays.array_namespaces import numpy_dtype
+from jali.array_namespaces import numpy_dtype
 from jali.errors import ParameterError, SolverError
 from jali.files import value_shown
 from jali.keywords import named
 from jali.solvers.operators import Function, forward_of, widened
 from jali.solvers.solver import MAXITER, check_tolerances
-from jali.solvers.vectors import each, sums, vectors_of
+from jali.vectors import each, sums, vectors_of
 
 SEED = 20  # of starts; the same everywhere, so that runs repeat themselves
 
@@ -115,7 +115,7 @@ def random_like(x: Any, seed: int = SEED) -> Any:
         values = values.astype(dtype)
         if isinstance(part, np.ndarray):
             return values
-        from jali.arrays.array_namespaces import namespace_of
+        from jali.array_namespaces import namespace_of
 
         return namespace_of(part).from_host(values, part)
 

@@ -1,5 +1,5 @@
 """Least squares by conjugate gradients: CGLS (Hestenes and Stiefel 1952; Björck, Numerical Methods for Least Squares Problems, SIAM
-1996, algorithm 7.4.1), on any vectors of `jali.solvers.vectors`.
+1996, algorithm 7.4.1), on any vectors of `jali.vectors`.
 
 Model x and data b may be vectors of different kinds. An iteration is A and A^H once each, and two sums over ranks beside theirs:
 |A c|^2 (with |c|^2 where it is damped), and after the step |b - A x|^2, |A^H (b - A x) - damp^2 x|^2 and |x|^2 together. Costs are
@@ -18,7 +18,7 @@ from jali.keywords import named
 from jali.solvers.causes import gives_bad_numbers, not_adjoint, not_finite
 from jali.solvers.operators import Function, adjoint_of, forward_of, residual, started, widened
 from jali.solvers.solver import MAXITER, NEGLIGIBLE, Callback, Itershow, Solver, check_tolerances
-from jali.solvers.vectors import Vectors, check_alike, sums, vectors_of
+from jali.vectors import Vectors, check_alike, sums, vectors_of
 
 NEARLY = 20  # times rounding
 GROWTH = 100  # likewise, of a residual that without rounding never grows

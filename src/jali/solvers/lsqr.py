@@ -1,4 +1,4 @@
-"""LSQR (Paige and Saunders, ACM Trans. Math. Softw. 8 (1982) 43, sections 4 to 6) on any vectors of `jali.solvers.vectors`.
+"""LSQR (Paige and Saunders, ACM Trans. Math. Softw. 8 (1982) 43, sections 4 to 6) on any vectors of `jali.vectors`.
 
 The bidiagonalization of Golub and Kahan is kept without its normalizations: u and v are stored times beta and alfa, and the factors go
 into the next update, which saves a pass over each vector. An iteration is A and A^H once each, and two sums over ranks beside theirs:
@@ -18,7 +18,7 @@ from jali.keywords import named
 from jali.solvers.causes import gives_bad_numbers, not_adjoint, not_finite
 from jali.solvers.operators import adjoint_of, forward_of, residual, started, widened
 from jali.solvers.solver import MAXITER, Callback, Itershow, Solver, check_tolerances
-from jali.solvers.vectors import check_alike, each, summed, sums, vectors_of
+from jali.vectors import check_alike, each, summed, sums, vectors_of
 
 REASONS = {
     0: "x0 is the solution",

@@ -15,7 +15,7 @@ import numpy as np
 
 from jali.errors import ParameterError
 from jali.files import value_shown
-from jali.solvers.vectors import ArrayVectors, check_alike, list_like, vectors_of
+from jali.vectors import ArrayVectors, check_alike, list_like, vectors_of
 
 Function = Callable[[Any], Any]
 

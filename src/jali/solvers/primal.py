@@ -1,5 +1,5 @@
 """Splitting methods on the primal side: proximal gradients and alternating directions (Parikh and Boyd, Foundations and Trends in
-Optimization 1 (2014) 127), on any vectors of `jali.solvers.vectors`.
+Optimization 1 (2014) 127), on any vectors of `jali.vectors`.
 
 f and g are proximal operators of `jali.solvers.proximal` or of `pyproximal`, linear operators have `matvec` and `rmatvec`. An iteration
 communicates what these do, and no more; the objective, which costs a sum over ranks, is computed where somebody wants to see it: with
@@ -24,7 +24,7 @@ from jali.solvers.least_squares import CGLS
 from jali.solvers.operators import adjoint_of, forward_of
 from jali.solvers.proximal import INNER, ProxOperator, as_prox, combination, rows
 from jali.solvers.solver import check_maxiter, check_tolerances, positive, rank_of
-from jali.solvers.vectors import sums, vectors_of
+from jali.vectors import sums, vectors_of
 
 FEW = 10  # iterations of splitting methods, which go on for ever where no tolerance is asked for
 

@@ -1,5 +1,5 @@
 """The primal-dual method of Chambolle and Pock (J. Math. Imaging Vis. 40 (2011) 120, algorithm 1) on any vectors of
-`jali.solvers.vectors`. An iteration is K and K^H once each and the two proximal operators; it adds no communication to theirs."""
+`jali.vectors`. An iteration is K and K^H once each and the two proximal operators; it adds no communication to theirs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jali.solvers.operators import adjoint_of, forward_of
 from jali.solvers.primal import FEW, Watch, check_found, notify
 from jali.solvers.proximal import as_prox, combination
 from jali.solvers.solver import check_maxiter, positive
-from jali.solvers.vectors import vectors_of
+from jali.vectors import vectors_of
 
 
 @named

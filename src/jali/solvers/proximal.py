@@ -1,4 +1,4 @@
-"""Proximal operators on any vectors of `jali.solvers.vectors`: prox_{tau f}(x) minimizes f(z) + |z - x|^2 / (2 tau) (Parikh and Boyd,
+"""Proximal operators on any vectors of `jali.vectors`: prox_{tau f}(x) minimizes f(z) + |z - x|^2 / (2 tau) (Parikh and Boyd,
 Foundations and Trends in Optimization 1 (2014) 127; equations below are its).
 
 `ProxOperator(f)` applies an operator f of `pyproximal` to the part of each rank. That is the operator of the whole vector only where f is
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.arrays.array_namespaces import may_overlap, namespace_of
+from jali.array_namespaces import may_overlap, namespace_of
 from jali.arrays.stacked import StackedDistributedArray
 from jali.errors import ParameterError, ShapeError
 from jali.files import value_shown
@@ -24,7 +24,7 @@ from jali.solvers.conjugate_gradient import CG
 from jali.solvers.least_squares import CGLS
 from jali.solvers.operators import adjoint_of, forward_of
 from jali.solvers.solver import positive
-from jali.solvers.vectors import each, sums, vectors_of
+from jali.vectors import each, sums, vectors_of
 
 SEPARABLE = ("Box", "ETP", "Geman", "Huber", "L0", "L1", "Log", "Log1", "SCAD")
 """Classes of `pyproximal` that are sums over elements."""

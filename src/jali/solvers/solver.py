@@ -28,7 +28,7 @@ from jali.comm.validation import integer
 from jali.errors import ParameterError
 from jali.files import value_shown
 from jali.keywords import named
-from jali.solvers.vectors import vectors_of
+from jali.vectors import vectors_of
 
 Itershow = tuple[int, int, int]
 Callback = Any  # None, a function of x, an object with hooks, or a list of these

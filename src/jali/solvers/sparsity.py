@@ -1,6 +1,6 @@
 """Sparse solutions: iterative shrinkage and thresholding (ISTA: Daubechies, Defrise and De Mol, Comm. Pure Appl. Math. 57 (2004) 1413)
 and its accelerated form (FISTA: Beck and Teboulle, SIAM J. Imaging Sci. 2 (2009) 183, section 4), on any vectors of
-`jali.solvers.vectors`.
+`jali.vectors`.
 
 They minimize |b - A x|^2 + eps |x|_p^p for p = 1, 1/2 or 0. An iteration is A and A^H once each, FISTA too, whose residual at the
 extrapolated point is made of those of two iterates; beside theirs it is one sum over ranks, for the residual, |x|_1 and the change of
@@ -24,7 +24,7 @@ from jali.solvers.eigs import largest
 from jali.solvers.operators import adjoint_of, forward_of, residual, started, widened
 from jali.solvers.solver import MAXITER, Callback, Itershow, Solver, check_tolerances, positive
 from jali.solvers.thresholds import THRESHOLDS
-from jali.solvers.vectors import check_alike, each, sums, vectors_of
+from jali.vectors import check_alike, each, sums, vectors_of
 
 
 class ThresholdError(ParameterError, ValueError):

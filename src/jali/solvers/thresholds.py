@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from jali.arrays.array_namespaces import namespace_of
+from jali.array_namespaces import namespace_of
 
 
 def _phase(xp: Any, x: Any, size: Any) -> Any:

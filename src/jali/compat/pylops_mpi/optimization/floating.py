@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from jali.array_namespaces import numpy_dtype
 from jali.arrays import StackedDistributedArray
-from jali.arrays.array_namespaces import numpy_dtype
 from jali.errors import ParameterError
 from jali.solvers import Solver
 

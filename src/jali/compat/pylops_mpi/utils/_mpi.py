@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from jali.array_namespaces import namespace_of
 from jali.arrays import communicator_of
-from jali.arrays.array_namespaces import namespace_of
 from jali.compat.pylops_mpi.utils._common import _unroll_allgather_recv
 from jali.errors import ParameterError, ShapeError
 

@@ -102,7 +102,7 @@ def _prepare_allgather_inputs_nccl(
 ) -> tuple[Any, Any]:
     """The array padded to the size of the largest one, and one for those of all ranks."""
     data, _, counts, _ = _prepare_allgather_inputs_mpi(send_buf, send_buf_shapes, engine)
-    from jali.arrays.array_namespaces import namespace_of
+    from jali.array_namespaces import namespace_of
 
     library, most = namespace_of(data), max(counts)
     padded = library.zeros_beside(data, (most,))

@@ -1,0 +1,67 @@
+"""The vector protocol: what solvers ask of vectors, below arrays and solvers.
+
+`Vectors` has the operations of one kind of vector: zeros, copies, inner products and fused updates. An entry of `VECTOR_KINDS` says which
+vectors it is for; another kind of vector is one more entry (`register`). Here are lists of vectors and arrays of NumPy, CuPy and PyTorch;
+`jali.lattice.vectors` adds fields, `jali.arrays.vectors` distributed arrays and stacks of them. Solvers know nothing else of what they
+compute with.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from jali.vectors.arrays import ArrayVectors, TorchVectors, addable, assign, inner_by_library
+from jali.vectors.lists import ListVectors, list_like
+from jali.vectors.protocol import Vectors, WithoutGraphs
+from jali.vectors.registry import (
+    LISTS,
+    VectorKind,
+    add,
+    array_of,
+    check_alike,
+    is_list,
+    register,
+    vectors_of,
+)
+from jali.vectors.sums import each, summed, sums
+
+add(
+    VectorKind(LISTS, is_list, lambda x: ListVectors(), by_class=True),
+    VectorKind(
+        "CuPy array",
+        array_of("cupy", "ndarray"),
+        lambda x: ArrayVectors(importlib.import_module("cupy")),
+        by_class=True,
+    ),
+    VectorKind(
+        "PyTorch tensor",
+        array_of("torch", "Tensor"),
+        lambda x: TorchVectors(importlib.import_module("torch")),
+        by_class=True,
+    ),
+    VectorKind(
+        "NumPy array",
+        array_of("numpy", "ndarray"),
+        lambda x: ArrayVectors(importlib.import_module("numpy")),
+        by_class=True,
+    ),  # the last, since classes of other libraries may be heirs of it
+)
+
+__all__ = [
+    "ArrayVectors",
+    "ListVectors",
+    "TorchVectors",
+    "VectorKind",
+    "Vectors",
+    "WithoutGraphs",
+    "addable",
+    "assign",
+    "check_alike",
+    "each",
+    "inner_by_library",
+    "list_like",
+    "register",
+    "summed",
+    "sums",
+    "vectors_of",
+]

@@ -1,0 +1,125 @@
+"""Arrays of NumPy, CuPy and PyTorch as vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jali._core import assign_host_vectors, inner_of_host_vectors
+from jali.array_namespaces import may_overlap, namespace_of
+from jali.errors import LayoutError
+from jali.vectors.protocol import Assignment, Partial, WithoutGraphs
+
+
+class ArrayVectors(WithoutGraphs):
+    """Arrays of a namespace `xp` with NumPy's functions: NumPy and CuPy."""
+
+    def __init__(self, xp: Any):
+        self.xp = xp
+
+    def check(self, name: str, x: Any, like: Any) -> None:
+        if x.shape != like.shape or not addable(x.dtype, like.dtype):
+            raise LayoutError(
+                f"{name} is an array of {x.dtype} with shape {tuple(x.shape)}, b one of {like.dtype} with shape {tuple(like.shape)}"
+            )
+
+    def like(self, x: Any) -> Any:
+        return namespace_of(x).zeros_like(x)
+
+    def copy(self, x: Any) -> Any:
+        return namespace_of(x).copy(x)
+
+    def epsilon(self, x: Any) -> float:
+        if x.dtype.kind not in "fc":
+            raise LayoutError(f"solvers compute with real and complex numbers, not with arrays of {x.dtype}")
+        return float(self.xp.finfo(x.dtype).eps)
+
+    def precision(self, x: Any) -> str:
+        return str(x.dtype)
+
+    def inner(self, x: Any, y: Any, wait: bool = True) -> Any:
+        found = inner_of_host_vectors(x, y)
+        return inner_by_library(x, y) if found is None else found
+
+    def norm2(self, x: Any, wait: bool = True) -> Any:
+        return self.inner(x, x).real
+
+    def update(self, assignments: Sequence[Assignment], norm: bool = False, wait: bool = True) -> Any:
+        found = assign(assignments, norm)
+        if found is None and norm:
+            return self.norm2(assignments[-1][0])
+        return found if norm else None
+
+    def partial_sums(self, x: Any, y: Any) -> list[Partial]:
+        return [(_number(y(x)) if callable(y) else self.inner(x, y), None)]
+
+    def parts(self, x: Any) -> list[Any]:
+        return [x]
+
+    def with_parts(self, x: Any, parts: Sequence[Any]) -> Any:
+        return parts[0]
+
+    def memory(self, x: Any) -> list[Any]:
+        return [x]
+
+
+class TorchVectors(ArrayVectors):
+    """Tensors of PyTorch, on any device."""
+
+    def copy(self, x: Any) -> Any:
+        return x.clone()
+
+    def epsilon(self, x: Any) -> float:
+        if not (x.is_floating_point() or x.is_complex()):
+            raise LayoutError(f"solvers compute with real and complex numbers, not with tensors of {x.dtype}")
+        return float(self.xp.finfo(x.dtype).eps)
+
+    def inner(self, x: Any, y: Any, wait: bool = True) -> Any:
+        return inner_by_library(x, y)
+
+
+def _number(x: Any) -> Any:
+    return x.item() if hasattr(x, "item") else x
+
+
+def assign(assignments: Sequence[Assignment], norm: bool = False) -> Any:
+    """Assignments between arrays of one library, in place. Of NumPy's in one pass over memory, with the sum of |y|^2 of the last if
+    `norm`; of others by their library, a pass for each term, and None."""
+    found = assign_host_vectors(assignments, norm)
+    if found is None:
+        for assignment in assignments:
+            _assign_by_library(*assignment)
+    return found
+
+
+def inner_by_library(x: Any, y: Any) -> Any:
+    """Sum of conj(x) y of arrays of one library. Squares in half precision are soon too large or too small: it is widened."""
+    namespace = namespace_of(x)
+    if x.dtype.itemsize == 2:
+        x, y = namespace.astype(x, np.float32), namespace.astype(y, np.float32)
+    return _number(namespace.dot(x, y, True))
+
+
+def addable(dtype: Any, other: Any) -> bool:
+    """Whether numbers of these types may be added in place: both real or both complex, in any precision."""
+    return dtype is other or ("complex" in str(dtype)) == ("complex" in str(other))
+
+
+def _assign_by_library(y: Any, own: Any, terms: Sequence[tuple[Any, Any]]) -> None:
+    with namespace_of(y).where(y):
+        terms = [
+            (a, namespace_of(x).copy(x) if may_overlap(x, y) else x) for a, x in terms
+        ]  # before y changes
+        if type(own) is int and own == 0:
+            y[...] = 0
+        elif not (type(own) is int and own == 1):
+            y *= own
+        for a, x in terms:
+            if type(a) is int and a == 1:
+                y += x
+            elif type(a) is int and a == -1:
+                y -= x
+            else:
+                y += a * x

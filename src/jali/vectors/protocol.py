@@ -1,0 +1,85 @@
+"""`Vectors`: what solvers ask of vectors. Zeros, copies, inner products and fused updates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from jali.errors import ParameterError
+
+Assignment = tuple[Any, Any, Sequence[tuple[Any, Any]]]
+"""(y, c, [(a, x), ...]): y becomes c y + a x + ... Factors 0, 1 and -1 as whole numbers cost nothing."""
+
+
+Partial = tuple[Any, Any]
+"""A number of this rank, and the communicator over which it is summed: None where it is the sum already."""
+
+
+class Vectors(Protocol):
+    """The operations of one kind of vector. Numbers are Python's; where `wait` is False they may be `jali.Scalar`s."""
+
+    def check(self, name: str, x: Any, like: Any) -> None:
+        """Raises LayoutError, a sentence that begins with `name`, unless x could be added to `like`."""
+
+    def like(self, x: Any) -> Any:
+        """A vector of zeros."""
+
+    def copy(self, x: Any) -> Any:
+        """A vector with the same values."""
+
+    def epsilon(self, x: Any) -> float:
+        """The distance from 1 to the next number of its arithmetic."""
+
+    def precision(self, x: Any) -> str:
+        """The name of its arithmetic."""
+
+    def inner(self, x: Any, y: Any, wait: bool = True) -> Any:
+        """Sum of conj(x) y."""
+
+    def norm2(self, x: Any, wait: bool = True) -> Any:
+        """Sum of |x|^2."""
+
+    def update(self, assignments: Sequence[Assignment], norm: bool = False, wait: bool = True) -> Any:
+        """The assignments one after the other, in as few passes over memory as it can; with `norm` the sum of |x|^2 of what was
+        assigned last."""
+
+    def partial_sums(self, x: Any, y: Any) -> list[Partial]:
+        """Numbers whose sum over the ranks that are named is that of conj(x) y, or of `y` of each part of x where it is a function:
+        see `sums`."""
+
+    def parts(self, x: Any) -> list[Any]:
+        """This rank's numbers of it as arrays, of the library that it has: to read."""
+
+    def with_parts(self, x: Any, parts: Sequence[Any]) -> Any:
+        """A vector of the form of x with these numbers on this rank."""
+
+    def memory(self, x: Any) -> list[Any]:
+        """What holds its numbers: where two vectors have one of these in common, writing one changes the other."""
+
+    def repeats(self, x: Any) -> bool:
+        """Whether calls on it can be recorded in a graph: only then are `number` and `graph` called, and `wait` is False."""
+
+    def check_interval(self, x: Any) -> int:
+        """After how many repetitions of a graph it pays to look at a number."""
+
+    def number(self, x: Any, value: float) -> Any:
+        """A `jali.Scalar` beside it that can be assigned."""
+
+    def graph(self, x: Any, step: Callable[[], Any]) -> Any:
+        """The calls of `step` as a `jali.Graph`."""
+
+
+class WithoutGraphs:
+    """For vectors whose operations the host starts one by one."""
+
+    def repeats(self, x: Any) -> bool:
+        return False
+
+    def check_interval(self, x: Any) -> int:
+        return 1
+
+    def number(self, x: Any, value: float) -> Any:
+        raise ParameterError("these vectors know no graphs")
+
+    def graph(self, x: Any, step: Callable[[], Any]) -> Any:
+        raise ParameterError("these vectors know no graphs")
