@@ -285,7 +285,17 @@ CORE = Path(__file__).parents[2] / "core"
 # From the bottom to the top: a folder of the core includes what is below it.
 LAYERS = (
     *("settings", "device", "geometry", "sum", "vectors", "messaging", "peers", "schedule", "composition"),
-    *("simulation", "planning", "running", "proof", "halo", "device_transports", "jali", "interposer", "bind"),
+    *(
+        "simulation",
+        "planning",
+        "running",
+        "proof",
+        "halo",
+        "device_transports",
+        "jali",
+        "interposer",
+        "bind",
+    ),
 )
 
 
