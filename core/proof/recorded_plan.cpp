@@ -70,7 +70,7 @@ void GpuPlan::choose_channels(RecordedPlan& subject, Communicator& communicator)
     gpu_->synchronize();
     communicator.barrier(what);                                            // now the words of all ranks stand
     std::vector<std::int32_t> mine(static_cast<std::size_t>(channels), 0); // the first channel alike
-    if (!transports_.empty()) {
+    if (!connections_.empty()) {
         std::iota(mine.begin(), mine.end(), 0);
     } else if (a != nullptr) {
         const auto words = [&](GpuAddress address, std::int64_t count) {
