@@ -22,7 +22,7 @@ CallDecoder::CallDecoder(RecordedCalls& recorded)
 RankEvents CallDecoder::run() {
     for (const DriverCall& call : recorded_.calls) decode(call);
     for (const Passage& p : ordered_events_.passages)
-        if (p.closed < 0) throw ScheduleError("'" + at(p.ordered_event).name + "' is never waited for");
+        if (p.closed < 0) throw ScheduleError("'" + at(p.event).name + "' is never waited for");
     return std::move(ordered_events_);
 }
 

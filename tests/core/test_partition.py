@@ -1,4 +1,4 @@
-"""core/halo/partition: cuts over ranks against direct enumeration."""
+"""core/geometry/partition: cuts over ranks against direct enumeration."""
 
 from __future__ import annotations
 
