@@ -1,4 +1,4 @@
-// core/device_transports/ccl_group in Python. Every call that may wait releases the interpreter lock.
+// core/peers/ccl_group in Python. Every call that may wait releases the interpreter lock.
 #include "bind/ending.hpp"
 #include "device/ccl_api.hpp"
 #include "device/vendor.hpp"

@@ -1,4 +1,4 @@
-// What a call of a collective does: look at the arrays, say which call it is (collective/standard.hpp), and
+// What a call of a collective does: look at the arrays, say which call it is (composition/standard.hpp), and
 // have it run.
 //
 // Python is asked for what is rare: arrays of other libraries, counts that are not lists of numbers, what is

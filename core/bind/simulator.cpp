@@ -1,5 +1,4 @@
-// The machines of core/planning and the simulator of core/simulation in Python; files of machines are read by
-// jali.planner.machine.
+// core/simulation in Python: machines and the simulator. Files of machines are read by jali.planner.machine.
 #include "simulation/simulator.hpp"
 #include "composition/plan.hpp"
 #include "composition/standard.hpp"

@@ -4,7 +4,7 @@
 // descriptors, as segments with a handle each: a large block is a segment, small blocks share one. The two
 // are never mixed: on all ranks the same allocation gives the same kind of memory, whatever was freed before,
 // since libraries of collectives treat them differently and wait for ever where ranks do
-// (transport/ccl_operations).
+// (peers/ccl_operations).
 #include "device/gpu.hpp"
 #include "device/memory_blocks.hpp"
 

@@ -2,7 +2,7 @@
 //
 // "ipc": the driver's handles for its ordinary allocations. "virtual": memory with a handle of its own
 // (virtual_memory.hpp), passed on as a file descriptor. What a device's pool hands out must fit the type, so
-// each device has one (Gpu::handle_type); core/device_transports/peer_memory maps.
+// each device has one (Gpu::handle_type); core/peers/peer_memory maps.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The functions of MPI that programs call and libjali_mpi.so stands in front of: one entry each, with the
-// parameters as the three ABIs pass them (transport/mpi_abi.hpp).
+// parameters as the three ABIs pass them (messaging/mpi_abi.hpp).
 //
 // Functions with counts come twice, with int and, as MPI_..._c, with 64 bits: Count and Displacement stand
 // for either. Handles are as wide as a register; where they are written to or stand in arrays, they have the

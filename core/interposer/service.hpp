@@ -1,7 +1,7 @@
 // Calls that jali's own plans do instead of the MPI library: which these are is decided alike on all ranks.
 //
 // What ranks know of each other's arguments is what MPI asks to be equal: the collective, how much travels,
-// root and operation. Rules (collective/rules.hpp) choose by that. Where memory lies and how types are laid
+// root and operation. Rules (planning/rules.hpp) choose by that. Where memory lies and how types are laid
 // out is each rank's own affair: it stages and packs what it has. Only a plan on devices needs all ranks to
 // have their arguments there; they ask each other, where calls are long enough for that to pay.
 #pragma once

@@ -1,8 +1,9 @@
 // Transports: what carries bytes between ranks' memory, told apart by traits and never by name.
 //
 // Who uses one asks what it is like, and why it is not possible here, which all ranks answer alike. What
-// transports between devices are like is in transports.hpp; what they do for messages in
-// message_transport.hpp, for halos in halo/halo_transport.hpp, a file for each.
+// transports between devices are like is in device_transports/device_transports.hpp; what they do for
+// messages in device_transports/message_transport.hpp, for halos in halo/halo_transport.hpp, for collectives
+// in running/collective_transport.hpp.
 #pragma once
 
 #include "device/gpu.hpp"

@@ -1,6 +1,6 @@
 // The proof that the schedules of all ranks, together, do what a composition says.
 //
-// Schedules are reported as events (schedule/scheduled_moments) and proved as whatever runs on devices is
+// Schedules are reported as events (schedule/scheduled_events) and proved as whatever runs on devices is
 // (schedule/prover); here stands what is a plan's: that schedules are of this composition, what their buffers
 // hold before and shall hold after, and how errors name steps and elements. No data is run: one order
 // suffices, because all accesses that conflict are proved to be ordered. It does not judge speed, and knows

@@ -7,7 +7,7 @@
 // where one of the two writes, and every stretch that somebody expects to hold certain sites, or a
 // combination of what others held, does so. It knows nothing of lattices or devices: whoever makes events
 // says what they touch, of what was really done (call_decoder) or of schedules that hosts run as they are
-// (scheduled_moments).
+// (scheduled_events).
 #pragma once
 
 #include "schedule/element.hpp"

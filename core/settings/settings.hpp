@@ -129,7 +129,8 @@ void replace_settings(const Settings& settings);
 namespace detail {
 extern std::atomic<const Settings*> current_settings;
 const Settings& first_settings();
-void set_setting_choices(); // says what settings may name, before they are read: carriers/setting_choices.cpp
+// Says what settings may name, before they are read: device_transports/setting_choices.cpp.
+void set_setting_choices();
 } // namespace detail
 
 // The current object. A C++ program that has not called start_settings reads the environment here, and notes
