@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import bisect
 import collections
 import contextlib
 import fcntl
@@ -160,13 +161,14 @@ def cpp_words(text: str) -> list[Word]:
 
 
 def partners(words: list[Word]) -> dict[int, int]:
-    """From the index of each opening bracket to that of its closing one."""
+    """From the index of each opening bracket to that of its closing one, and from minus this one back."""
     found, waiting = {}, []
     for k, word in enumerate(words):
         if word.sort == "operator" and word.text in OPENING:
             waiting.append(k)
         elif word.sort == "operator" and word.text in CLOSING and waiting:
-            found[waiting.pop()] = k
+            opening = waiting.pop()
+            found[opening], found[-k] = k, opening
     return found
 
 
@@ -337,7 +339,7 @@ def begins_statement(words: list[Word], k: int, ends: dict[int, int]) -> bool:
         return True
     if before != ")":
         return False
-    opening = next(a for a, b in ends.items() if b == k - 1)
+    opening = ends.get(-(k - 1), 0)
     return words[opening - 1].text in ("if", "for", "while", "constexpr")
 
 
@@ -429,8 +431,10 @@ def python_function(name: str, text: str, node: Any, words: list[Word], place: A
             conditions[span(part.test)[0]] = span(part.test)
     stream: list[Token] = []
     wide: list[str] = []
-    for at, word in enumerate(words):
-        if not begin <= word.start < end or any(a <= word.start < b for a, b in raised):
+    starts = [word.start for word in words]
+    for at in range(bisect.bisect_left(starts, begin), bisect.bisect_left(starts, end)):
+        word = words[at]
+        if any(a <= word.start < b for a, b in raised):
             continue
         if word.start in calls:
             stream.append(Token("call", word.start, word.start, "call", calls[word.start]))
@@ -450,7 +454,7 @@ def python_function(name: str, text: str, node: Any, words: list[Word], place: A
             made = Token(word.text, word.start, word.end, kind if binary or kind != "sum" else "")
         elif word.sort == "name" and word.text in PYTHON_CONTROL:
             kind, where = KIND_OF.get(word.text, ""), (0, 0)
-            following = next((s for s in sorted(conditions) if s >= word.end), None)
+            following = min((s for s in conditions if s >= word.end), default=None)
             if word.text in ("if", "elif", "while") and following is not None:
                 between = text[word.end : following].strip(" \n(")
                 if not between:
