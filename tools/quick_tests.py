@@ -26,6 +26,8 @@ FOLDERS = {
     "src/jali/comm": ("comm", "collective"),
     "src/jali/planner": ("collective",),
     "src/jali/torch": ("pytorch",),
+    "src/jali/vectors": ("solvers",),
+    "src/jali/array_namespaces.py": ("arrays", "fft"),
     "src/jali/machines": ("collective",),
     "src/jali/devices.py": ("gpu",),
     "src/jali/vendors.py": ("gpu",),

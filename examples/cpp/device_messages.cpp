@@ -40,7 +40,7 @@ void program(const std::shared_ptr<Communicator>& world, const std::string& kind
                               gpu->stream());
     const std::array<DeviceMessage*, 2> ends = {&to_next, &from_before};
     const std::string how = messages->describe(ends);
-    if (rank == 0) std::printf("by '%s'\n%s", to_next.transport().c_str(), how.c_str());
+    if (rank == 0) std::printf("by '%s'\n%s", to_next.transport_name().c_str(), how.c_str());
 
     // Once around: what arrived is sent next. Nobody waits on the host.
     for (int step = 0; step < ranks; ++step) {

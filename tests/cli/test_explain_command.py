@@ -240,7 +240,7 @@ def refused(*words: object) -> str:
         (("reduce", "-n", 2, "--root", 2), "root 2 does not exist among 2 ranks"),
         (("reduce", "-n", 2, "--algorithm", "bruck"), "no algorithm 'bruck' for reduce; choose one of direct"),
         (("reduce", "-n", 2, "--machine", "summit"), "no machine 'summit'; jali knows aurora"),
-        (("reduce", "-n", 9, "--device", "cuda", "--machine", "h200x8"), "machine 'h200x8' has 8 places for ranks on a node, not 9"),
+        (("reduce", "-n", 9, "--device", "cuda", "--machine", "h200x8"), "machine 'h200x8' has 8 positions for ranks on a node, not 9"),
         (("reduce", "-n", 5, "--machine", "frontier"), "fill no equal parts of a node of machine 'frontier', which has 4 x 2"),
         (("reduce", "-n", 3, "--hosts", 2, "--machine", "delta"), "has equal nodes; 2 and 1 ranks cannot"),
         (("gather", "--op", "max"), "--op is for what combines; gather does not"),

@@ -136,10 +136,10 @@ def test_messages_of_a_rank_that_has_gone_arrive_also_after_one_to_it(tmp_path, 
     else:
         leaving._peers[0].connection.close()
     limit = time.monotonic() + 20
-    while not staying._peers[1].gone and time.monotonic() < limit:
+    while not staying._peers[1].is_closed and time.monotonic() < limit:
         staying.send(memoryview(bytes(10)), 1, 7)
         time.sleep(0.01)
-    assert staying._peers[1].gone
+    assert staying._peers[1].is_closed
     assert [bytes(staying.received(staying.receive(1, 7))) for _ in range(3)] == [
         bytes([value]) * 1000 for value in range(3)
     ]
@@ -217,7 +217,7 @@ def test_an_orderly_end_with_something_unread_loses_nothing(tmp_path):
         assert until_received(staying, 1) == data
         closing.result()
     assert staying.received(staying.receive(1, 7)) is None
-    assert staying._peers[1].said_goodbye
+    assert staying._peers[1].sent_last
     leaving.close()  # again
     staying.close()
 

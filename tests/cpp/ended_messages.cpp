@@ -28,7 +28,7 @@ int main() {
         gpu->copy_out(got.data(), x.address(), x.size());
         gpu->synchronize();
         if (got != std::vector<float>(count, 7)) throw std::runtime_error("wrong");
-        if (rank == 1) std::printf("by '%s'\n", end.transport().c_str());
+        if (rank == 1) std::printf("by '%s'\n", end.transport_name().c_str());
     });
     return status;
 }

@@ -1,6 +1,6 @@
 // Calls that cannot be are exceptions, whatever the mistake; prints those that are not.
-#include <jali/collective/choice.hpp>
-#include <jali/collective/collectives.hpp>
+#include <jali/planning/choice.hpp>
+#include <jali/running/collectives.hpp>
 
 #include <cstdint>
 #include <cstdio>

@@ -460,7 +460,7 @@ BOTH(cuLaunchKernel, hipModuleLaunchKernel,
     (void)shared;
     (void)extra;
     const unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
-    return launch(function, grid, block, stream, parameters, stream_of(stream)->stream_priority, false);
+    return launch(function, grid, block, stream, parameters, stream_of(stream)->priority, false);
 }
 struct Launch {
     unsigned grid[3], block[3], shared_bytes;
@@ -469,7 +469,7 @@ struct Launch {
     unsigned count;
 };
 extern "C" int cuLaunchKernelEx(const Launch* asked, void* function, void** parameters, void**) {
-    int stream_priority = stream_of(asked->stream)->stream_priority;
+    int stream_priority = stream_of(asked->stream)->priority;
     bool early = false;
     const int words = 18; // of an attribute: its number, 4 bytes of nothing, its value
     for (unsigned k = 0; k < asked->count; ++k) {

@@ -22,7 +22,7 @@ from jali.tune import MODES, experiment
 
 ROOT = Path(__file__).resolve().parents[2]
 VARIABLES = {spec.variable: spec.name for spec in settings.specs() if spec.variable}
-RULES = str(ROOT / "core" / "collective" / "rules.toml")
+RULES = str(ROOT / "core" / "planning" / "rules.toml")
 # For each setting texts that it takes, with what they are then, and texts that it does not take.
 TAKEN: dict[str, dict[str, object]] = {
     "threads": {"1": 1, "4096": 4096},
