@@ -78,7 +78,7 @@ class Area:
 
 
 AREAS = {
-    "codegen": Area(("src/jali/codegen/**/*.py",), {}, ("codegen", "lattice", "language", "identity")),
+    "codegen": Area(("src/jali/codegen/**/*.py",), {}, ("lattice", "language", "codegen", "identity")),
     "halos": Area(
         ("core/halo/*.cpp", "core/halo/*.hpp", "src/jali/lattice/*.py"),
         {"src/jali/lattice/": r"halo|ghost|stale"},
@@ -90,7 +90,7 @@ AREAS = {
             "src/jali/planner/*.py",
         ),
         {},
-        ("core", "collective", "comm", "gpu"),
+        ("core", "collective", "gpu", "comm"),
     ),
 }
 
