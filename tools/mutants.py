@@ -817,11 +817,10 @@ def applied(checkout: Checkout, mutant: dict[str, Any]) -> Iterator[str]:
     checkout.write(path, text)
     try:
         why = ""
-        if compiled:
-            if checkout.compile():
-                why = "does not compile"
-            elif made and made.read_bytes() == old_object:
-                why = "equivalent: the compiler makes the same object file"
+        if checkout.compile():  # also where Python changed: the core is that of the mutant before
+            why = "does not compile"
+        elif made and made.read_bytes() == old_object:
+            why = "equivalent: the compiler makes the same object file"
         yield why
     finally:
         checkout.write(path, before)
