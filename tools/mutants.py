@@ -974,6 +974,8 @@ def main() -> int:
         for m in record.get("mutants", [])
         if m["area"] in areas and (options.number is None or m["number"] in options.number)
     ]
+    if not chosen and not options.make:
+        raise SystemExit(f"{options.record} has no such mutants")
     if options.find:
         return find_all(chosen)
     checkout = prepared(options.checkout, record.get("commit", "") if options.make else "")
