@@ -14,10 +14,13 @@ mutant is found again after identifiers are renamed and lines are broken otherwi
 by `tests/baselines/renamed.toml` (its tables `[mutants.files]`, from old path to new one, and `[mutants.functions]`, from
 "old path:old function" to the new name), or else by the digest of its stream, if just one function has this.
 
-Mutants are applied to a checkout of their own (`--checkout`, else a clone of this one's last commit in build/mutants, which gets an
-environment), never to this one. After a change in C++, ninja builds what it touches. Then the folders of tests of the area run one
-after the other, the quickest first, test files with the name of the changed file before others. The first failure ends the search; a
-test or folder that does not end in time counts as a failure where the folder ends in time without the mutant (`SECONDS`).
+Mutants are applied to a checkout of their own (`--checkout`, else a clone in build/mutants, which gets an environment), never to this
+one: `--make` to the commit of the record, the others to the last commit of this checkout. After a change in C++, ninja builds what it
+touches. Then the folders of tests of the area run one after the other, those first that take less time, and in each the test files
+first that speak most of the changed file. The first failure ends the search, and so does a test that hangs. A folder that does not
+end in `SECONDS` (more on a machine that has more to do than it has cores) says nothing: it is recorded as not finished. Several
+processes make one record: `--share 0/2` and `--share 1/2`, each with a checkout of its own. A mutant that nothing notices is recorded
+with `killed_by` null.
 """
 
 from __future__ import annotations
@@ -78,7 +81,7 @@ class Area:
 
 
 AREAS = {
-    "codegen": Area(("src/jali/codegen/**/*.py",), {}, ("codegen", "lattice", "language", "identity")),
+    "codegen": Area(("src/jali/codegen/**/*.py",), {}, ("lattice", "language", "codegen", "identity")),
     "halos": Area(
         ("core/halo/*.cpp", "core/halo/*.hpp", "src/jali/lattice/*.py"),
         {"src/jali/lattice/": r"halo|ghost|stale"},
@@ -94,7 +97,7 @@ AREAS = {
             "src/jali/planner/*.py",
         ),
         {},
-        ("core", "collective", "comm", "gpu"),
+        ("core", "collective", "gpu", "comm"),
     ),
 }
 
@@ -734,21 +737,29 @@ class Checkout:
         return "failed", test or f"(status {running.returncode})", took
 
 
-def prepared(folder: Path | None) -> Checkout:
+def prepared(folder: Path | None, commit: str) -> Checkout:
+    """A checkout of a commit ("": whatever is there), without changes, with its core built."""
     root = (folder or ROOT / "build" / "mutants").resolve()
     if root == ROOT:
         raise SystemExit("mutants are not applied to the checkout of the tool: name another one (--checkout)")
-    if not root.exists():
-        subprocess.run(["git", "clone", "--quiet", str(ROOT), str(root)], check=True)
+    git = ["git", "-C", str(root)]
     if folder is None:
+        if not root.exists():
+            subprocess.run(["git", "clone", "--quiet", str(ROOT), str(root)], check=True)
+        head = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True)
+        subprocess.run([*git, "fetch", "--quiet"], check=True)
+        subprocess.run([*git, "checkout", "--quiet", "--detach", commit or head.stdout.strip()], check=True)
         command = [sys.executable, "tools/environment.py", ".venv", "mpich", "test", "cuda"]
         subprocess.run(command, cwd=root, check=True)
+    here = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+    if not here.startswith(commit):
+        raise SystemExit(f"the mutants of the record are those of commit {commit[:8]}; {root} has {here[:8]}")
+    changes = subprocess.run([*git, "status", "--porcelain", "core", "src"], capture_output=True, text=True)
+    if changes.stdout:
+        raise SystemExit(f"{root} has changes: {changes.stdout}")
     made = Checkout(root)
-    dirty = subprocess.run(
-        ["git", "-C", str(root), "status", "--porcelain", "core", "src"], capture_output=True
-    )
-    if dirty.stdout:
-        raise SystemExit(f"{root} has changes: {dirty.stdout.decode()}")
+    if trouble := made.compile():
+        raise SystemExit(f"the core cannot be built without a mutant:\n{trouble}")
     return made
 
 
@@ -810,11 +821,10 @@ def applied(checkout: Checkout, mutant: dict[str, Any]) -> Iterator[str]:
     checkout.write(path, text)
     try:
         why = ""
-        if compiled:
-            if checkout.compile():
-                why = "does not compile"
-            elif made and made.read_bytes() == old_object:
-                why = "equivalent: the compiler makes the same object file"
+        if checkout.compile():  # also where Python changed: the core is that of the mutant before
+            why = "does not compile"
+        elif made and made.read_bytes() == old_object:
+            why = "equivalent: the compiler makes the same object file"
         yield why
     finally:
         checkout.write(path, before)
@@ -903,9 +913,8 @@ def find_all(chosen: list[dict[str, Any]]) -> int:
 def check(checkout: Checkout, chosen: list[dict[str, Any]]) -> int:
     """Applies mutants again; those that were noticed have to be noticed by the same folder of tests."""
     missed = 0
+    chosen = [mutant for mutant in chosen if mutant["killed_by"] is not None]
     for mutant in chosen:
-        if mutant["killed_by"] is None:
-            continue
         name = f"{mutant['area']} {mutant['number']}"
         with applied(checkout, mutant) as why, (checkout.work / "log").open("a") as log:
             found = {"killed_by": why} if why else killed_by(checkout, mutant, (mutant["killed_by"],), log)
@@ -969,11 +978,11 @@ def main() -> int:
         for m in record.get("mutants", [])
         if m["area"] in areas and (options.number is None or m["number"] in options.number)
     ]
+    if not chosen and not options.make:
+        raise SystemExit(f"{options.record} has no such mutants")
     if options.find:
         return find_all(chosen)
-    checkout = prepared(options.checkout)
-    if trouble := checkout.compile():
-        raise SystemExit(f"the core cannot be built without a mutant:\n{trouble}")
+    checkout = prepared(options.checkout, record.get("commit", "") if options.make else "")
     if options.make:
         make(checkout, areas, options.record, *(int(word) for word in options.share.split("/")))
         return 0
