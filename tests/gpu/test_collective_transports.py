@@ -150,23 +150,21 @@ KINDS += [("sum", "uint8", "uint8"), ("sum", "int16", "int16"), ("bit_xor", "uin
 @pytest.mark.parametrize("ranks", [1, 2, 3, pytest.param(4, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", algorithms.COLLECTIVES)
 @pytest.mark.parametrize(
-    "transport",
+    "how",
     ["remote-write", "copy-engine", "array-write", "nccl", "nccl itself", *HAVE, "host-staged"],
 )
 @pytest.mark.unproved("runs plans of the core by themselves")
 def test_every_row_does_what_numpy_does(
-    name: str, transport: str, ranks: int, use_settings: Callable[..., None]
+    name: str, how: str, ranks: int, use_settings: Callable[..., None]
 ) -> None:
     transport, spec = (
-        (transport, None)
-        if transport in ("remote-write", "copy-engine", "array-write", "nccl")
-        else ("", transport.split()[0])
+        (how, None) if how in ("remote-write", "copy-engine", "array-write", "nccl") else ("", how.split()[0])
     )
     use_settings(device_transport=transport)
     reduces = name in ("all_reduce", "reduce", "reduce_scatter")
     done = comm.virtual_ranks(ranks, every_call, name, spec, KINDS if reduces else KINDS[:2] + KINDS[4:5])
     assert len(set(done)) == 1
-    if name not in HAVE.get(transport, algorithms.COLLECTIVES):
+    if name not in HAVE.get(how, algorithms.COLLECTIVES):
         assert done[0] == 0
     else:
         assert done[0] >= 3  # of the library at least sums of some types

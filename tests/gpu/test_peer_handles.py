@@ -77,7 +77,7 @@ def collectives(device: str) -> list[bytes]:
 
 
 def messages(device: str) -> None:
-    """Round a ring, short and long, by both ways of peers, some in a graph."""
+    """Round a ring, short and long, by both transports of peers, some in a graph."""
     c, gpu = comm.current(), open_device(device, comm.current())
     right, left = (c.rank + 1) % c.size, (c.rank - 1) % c.size
     for transport in ("remote-write", "copy-engine"):
@@ -95,8 +95,8 @@ def messages(device: str) -> None:
             c.barrier()
 
 
-def everything(device: str, transport: str, policies: tuple[str, ...] = POLICIES) -> None:
-    """What the tests of both ways run: the same bits as on the host."""
+def everything(device: str, how: str, policies: tuple[str, ...] = POLICIES) -> None:
+    """What the tests of both ways to map memory run: the same bits as on the host."""
     wanted = halos("cpu")
     for policy in policies:
         with jali.settings.using(halo_policy=policy):
@@ -106,7 +106,7 @@ def everything(device: str, transport: str, policies: tuple[str, ...] = POLICIES
         with jali.settings.using(device_transport=transport):
             assert collectives(device) == wanted, transport
     messages(device)
-    print(open_device(device, comm.current()).peer_handles == transport, flush=True)
+    print(open_device(device, comm.current()).peer_handles == how, flush=True)
 
 
 @pytest.mark.mpi
