@@ -36,7 +36,7 @@ help:
 	@echo "make test-arrays  distributed arrays, operators, Fourier transforms and solvers, the long tests too"
 	@echo "make test-pylops-mpi  the tests and scripts of pylops-mpi, which pip downloads, on jali.compat.pylops_mpi"
 	@echo "make benchmarks   every claim about speed, with its roof"
-	@echo "make recipe-NAME  a recipe of CONTRIBUTING.md applied to a copy of this checkout, and its tests"
+	@echo "make recipe-NAME  a recipe of docs/recipes applied to a copy of this checkout, and its tests"
 	@echo "make docs         the documentation, into site/"
 	@echo "make lint         ruff, mypy, clang-format; make format repairs what can be repaired"
 	@echo "make clean        remove what was built; make distclean: the environments as well"
@@ -148,7 +148,7 @@ test-python: python
 	@$(MAKE) test PYTHON="$(PYTHON)" \
 	  VENV=.venv-$$("$(PYTHON)" -c 'import sys; print("py%d.%d" % sys.version_info[:2])')
 
-# A recipe of CONTRIBUTING.md, applied to a copy of this checkout: make recipe-operation
+# A recipe of docs/recipes, applied to a copy of this checkout: make recipe-operation
 recipe-%: environment-test
 	@$(BIN)/python tools/recipes.py $*
 
