@@ -345,7 +345,7 @@ void bind_gpu(nb::module_& m) {
         .def("occupancy", &Gpu::occupancy, "function"_a, "threads"_a, "Blocks per multiprocessor.");
 
     nb::class_<ScalarBlock>(m, "ScalarBlock",
-                        "A few doubles that kernels read by address, and the host when they are there.")
+                            "A few doubles that kernels read by address, and the host when they are there.")
         .def(
             "__init__",
             [](ScalarBlock* self, std::shared_ptr<Gpu> gpu, int count) {
@@ -356,6 +356,7 @@ void bind_gpu(nb::module_& m) {
         .def("address", &ScalarBlock::address, "k"_a = 0, "Where kernels find number k.")
         .def("mirror", &ScalarBlock::mirror, "k"_a = 0,
              "Where kernels of a device store it for the host; on the host the same as address.")
-        .def("value", &ScalarBlock::value, "k"_a = 0, "As the host sees it: of a device, after the work so far.")
+        .def("value", &ScalarBlock::value, "k"_a = 0,
+             "As the host sees it: of a device, after the work so far.")
         .def("set", &ScalarBlock::set, "k"_a, "value"_a, "On the host.");
 }

@@ -179,7 +179,7 @@ PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse)},
 
 void bind_guard_check(nb::module_& m) {
     nb::class_<GuardCheck>(m, "GuardCheck", nb::type_slots(slots),
-                          "Objects and what was seen in them, to be compared by identity.")
+                           "Objects and what was seen in them, to be compared by identity.")
         .def(nb::init<nb::object>(), "missing"_a, "`missing` stands for what is not there.")
         .def(
             "add", &GuardCheck::add, "holder"_a, "of"_a, "names"_a, "seen"_a,

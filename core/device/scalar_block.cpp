@@ -20,7 +20,7 @@ struct Pages {
         PinnedMemory mirror;
     };
     std::vector<Page> pages;
-    std::size_t used = page_numbers;                 // of the last page
+    std::size_t used = page_numbers;                     // of the last page
     std::map<int, std::vector<ScalarBlock::Place>> free; // by size
 };
 

@@ -1,7 +1,7 @@
 // Ranks that make different calls; in checked mode all are told so, and go on.
+#include <jali/messaging/rank_program.hpp>
 #include <jali/running/collectives.hpp>
 #include <jali/settings/settings.hpp>
-#include <jali/messaging/rank_program.hpp>
 
 #include <cstdio>
 #include <mutex>
