@@ -16,7 +16,7 @@ import pytest
 from jali import comm
 from jali.arrays import DistributedArray, load, save
 from jali.errors import FileFormatError, ParameterError
-from jali.io.array_formats import _hdf5_process, _hdf5_walk
+from jali.io.array_formats import _reader_process, _reader_program
 
 h5py = pytest.importorskip("h5py")
 VALUES = np.arange(64.0).reshape(8, 8)
@@ -31,7 +31,7 @@ def test_an_index_with_zeroed_blocks_is_refused_or_right(
     whole = path.read_bytes()
     heap = whole.index(b"GCOL")  # the heap of objects of size zero that HDF5 goes round in
     places = [*range(0, len(whole), 512), *range(heap // 64 * 64, heap + 256, 64)]
-    monkeypatch.setattr(_hdf5_process, "TIMEOUT", 2.0)
+    monkeypatch.setattr(_reader_process, "TIMEOUT", 2.0)
     refused = 0
     for at in places if width == 512 else places[-5:]:
         damaged = bytearray(whole)
@@ -57,7 +57,7 @@ def test_an_index_without_an_end_is_refused_and_replaced(
     entry = damaged.index(b"GCOL") + 16
     damaged[entry : entry + 256] = bytes(256)
     path.write_bytes(damaged)
-    monkeypatch.setattr(_hdf5_process, "TIMEOUT", 2.0)
+    monkeypatch.setattr(_reader_process, "TIMEOUT", 2.0)
     with pytest.raises(FileFormatError, match=r"x\.h5: HDF5 cannot read it"):
         load(path)
     save(path, DistributedArray.to_dist(2 * VALUES), format="hdf5-parts")
@@ -98,7 +98,7 @@ def damaged(whole: bytes, chance: random.Random) -> bytes:
 
 def sweep(path: Path, cases: range, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each case another damage to one of the files. Numbers with a checksum are right or refused."""
-    monkeypatch.setattr(_hdf5_process, "TIMEOUT", 5.0)
+    monkeypatch.setattr(_reader_process, "TIMEOUT", 5.0)
     files = {}
     for name, options in CHUNKED.items():
         for library in ("earliest", "latest"):
@@ -139,13 +139,13 @@ def test_damaged_chunks_are_refused_and_end_no_program_at_length(
 def test_chunks_that_end_the_process_that_reads_them_are_an_error_on_all_ranks(
     tmp_path: Path, ranks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, take = tmp_path / "x.h5", _hdf5_process._take
+    path, take = tmp_path / "x.h5", _reader_process._take
     whole = np.arange(300_000.0).reshape(3000, 100)  # more than a pipe holds
     with h5py.File(path, "w") as file:
         file.create_dataset("x", data=whole, chunks=(500, 100), compression="gzip")
 
     def end_and_take(*given: Any) -> int:
-        process = _hdf5_process._PROCESS._process
+        process = _reader_process._PROCESS._process
         assert process is not None
         process.kill()  # as the library does, in the middle of an answer
         return take(*given)
@@ -156,7 +156,7 @@ def test_chunks_that_end_the_process_that_reads_them_are_an_error_on_all_ranks(
         return str(caught.value)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_hdf5_process, "_take", end_and_take)
+        patch.setattr(_reader_process, "_take", end_and_take)
         said = comm.virtual_ranks(ranks, program)
     assert (
         said
@@ -168,14 +168,14 @@ def test_chunks_that_end_the_process_that_reads_them_are_an_error_on_all_ranks(
 
 @pytest.mark.parametrize("block", [1, 100, 1 << 23])
 def test_parts_are_read_in_blocks_of_whole_chunks(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_hdf5_walk, "_BLOCK", block)
+    monkeypatch.setattr(_reader_program, "_BLOCK", block)
     chance = random.Random(block)
     for _ in range(200):
         shape = [chance.randrange(1, 20) for _ in range(chance.randrange(1, 4))]
         chunks = [chance.randrange(1, n + 1) for n in shape]
         part = [sorted(chance.sample(range(n + 1), 2)) for n in shape]
         count = np.zeros(shape, int)
-        for piece in _hdf5_walk._blocks(chunks, part, 8):
+        for piece in _reader_program._blocks(chunks, part, 8):
             count[tuple(slice(*ends) for ends in piece)] += 1
             for (begin, end), chunk, (first, last) in zip(piece, chunks, part, strict=True):
                 assert begin == first or begin % chunk == 0

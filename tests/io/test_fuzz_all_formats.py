@@ -27,7 +27,7 @@ import jali.files
 from jali.arrays import DistributedArray, load, save
 from jali.errors import FileFormatError, LayoutError, ParameterError, ShapeError
 from jali.io import open_checkpoint, open_configuration, saved_configurations
-from jali.io.array_formats import _hdf5_process
+from jali.io.array_formats import _reader_process
 
 LATTICE = (2, 3, 2, 4)
 LINKS = random_links(LATTICE)
@@ -332,7 +332,7 @@ def outcome(kind: Kind, path: Path, right: Any) -> str:
 
 def sweep(name: str, folder: Path, cases: range, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many cases of damage to a format."""
-    monkeypatch.setattr(_hdf5_process, "TIMEOUT", 5.0)
+    monkeypatch.setattr(_reader_process, "TIMEOUT", 5.0)
     monkeypatch.setattr(jali.files, "memory_here", lambda: MOST_MEMORY // 2)
     kind = KINDS[name]
     pytest.importorskip(kind.package)
@@ -499,10 +499,10 @@ def test_what_may_end_a_process_is_decompressed_in_another_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("zarr")
-    take = _hdf5_process._take
+    take = _reader_process._take
 
     def end_and_take(*given: Any) -> int:
-        process = _hdf5_process._PROCESS._process
+        process = _reader_process._PROCESS._process
         assert process is not None
         process.kill()
         process.wait()
@@ -512,6 +512,6 @@ def test_what_may_end_a_process_is_decompressed_in_another_one(
     path = KINDS["zarr by blosc"].make(tmp_path)
     assert np.array_equal(load(path).local, VALUES)
     with monkeypatch.context() as patch:
-        patch.setattr(_hdf5_process, "_take", end_and_take)
+        patch.setattr(_reader_process, "_take", end_and_take)
         refused(path, "zarr cannot read it: the file ends the process that reads it, by SIGKILL")
     assert np.array_equal(load(path).local, VALUES)

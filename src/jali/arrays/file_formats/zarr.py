@@ -34,7 +34,7 @@ from jali.comm.validation import integer, several
 from jali.errors import FileFormatError, ParameterError
 from jali.files import checked_path, package_for, read_by, shown, value_shown
 from jali.io.array_formats import Outline
-from jali.io.array_formats._hdf5_process import numbers_in
+from jali.io.array_formats._reader_process import numbers_in
 from jali.io.parallel import together
 from jali.io.writing import WRITER, explained, sync_directory
 

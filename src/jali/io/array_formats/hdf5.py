@@ -3,7 +3,7 @@
 One rank makes the file. Its datasets are contiguous and allocated at once, so their bytes have places, and all ranks write
 there without HDF5. Datasets of others are read likewise where they are contiguous and of numbers as NumPy has them.
 
-What a file says of its datasets is read by another process (`_hdf5_process.py`), and so are numbers that only HDF5 can read (chunks,
+What a file says of its datasets is read by another process (`_reader_process.py`), and so are numbers that only HDF5 can read (chunks,
 compression, other files behind), by one on every rank: in a damaged file the library may find no end, or end its process.
 
 Complex numbers are h5py's: a compound of r and i.
@@ -26,7 +26,7 @@ from jali.errors import FileFormatError
 from jali.files import package_for, shown
 
 from . import ArrayFormat, Outline
-from ._hdf5_process import found_in, numbers_in
+from ._reader_process import found_in, numbers_in
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 

@@ -1,4 +1,4 @@
-"""Another process that looks at HDF5 files, and reads some Zarr stores (`_hdf5_walk.py`), since damage can end it or keep it for ever.
+"""Another process that looks at HDF5 files, and reads some Zarr stores (`_reader_program.py`), since damage can end it or keep it for ever.
 
 It is started when it is needed, and again when a file has ended it. Whatever becomes of it is a FileFormatError here.
 """
@@ -117,7 +117,7 @@ class _Process:
         # h5py may have been built with MPI, which is ours to start; and algebra needs no threads there
         environment = {**settings.environment(), "MPI4PY_RC_INITIALIZE": "0", "OPENBLAS_NUM_THREADS": "1"}
         process = subprocess.Popen(
-            [sys.executable, "-P", os.path.join(os.path.dirname(__file__), "_hdf5_walk.py")],
+            [sys.executable, "-P", os.path.join(os.path.dirname(__file__), "_reader_program.py")],
             env=environment, start_new_session=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
