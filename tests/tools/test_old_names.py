@@ -12,7 +12,7 @@ import rename
 ROOT = rename.ROOT
 FOLDERS = ("benchmarks", "core", "docs", "examples", "src", "tests", "tools")
 # what says which names are old
-SAYS_SO = ("tools/rename.py", "tools/renames", "tests/baselines")
+SAYS_SO = ("tools/rename.py", "tools/renames", "tests/baselines", "CHANGELOG.md")
 
 
 def texts() -> dict[str, str]:
