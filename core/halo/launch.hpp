@@ -4,7 +4,7 @@
 // move, finds which ghost slabs are stale, and either runs the kernel over everything or exchanges halos
 // while the bulk runs. Contributions to sums are reduced over threads and ranks. All ranks must run the same
 // launches in the same order. What is the same on the host and on devices is here; the rest in host_launch
-// and gpu_launch. The kernel ABI is described in ARCHITECTURE.md, section 3.
+// and gpu_launch. The kernel ABI is described in docs/notes/kernel-abi.md.
 #pragma once
 
 #include "device/gpu.hpp"

@@ -233,11 +233,13 @@ def test_an_mpi_library_that_takes_addresses_carries_every_algorithm(
     named: bool, fake_environment: dict[str, str]
 ) -> None:
     environment = {**fake_environment, "JALI_GPU_AWARE_MPI": "1"}
-    if named:
-        environment["JALI_DEVICE_CARRIER"] = "gpu-aware-mpi"
-    else:
+    name = "gpu-aware-mpi" if named else ""
+    if not named:
         environment |= {"JALI_FAKE_NO_PEERS": "1", "JALI_NCCL": "/nowhere/libnccl.so"}
-    text = "import test_collective_transports as t\nprint(t.by_mpi(), flush=True)"
+    text = (
+        "import jali.tune\nimport test_collective_transports as t\n"
+        f"with jali.tune.experiment(device_transport={name!r}):\n    print(t.by_mpi(), flush=True)"
+    )
     first, second = run_on_devices(
         2, text, environment, unproved="runs plans of the core by themselves"
     ).stdout.split()

@@ -1,4 +1,4 @@
-"""Same seed, same bits: the strongest test we own (ARCHITECTURE.md, section 7)."""
+"""Same seed, same bits: the strongest test we own (docs/notes/same-bits.md)."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from jali.codegen.passes import Analysis, analyse, reachable
 from jali.codegen.sites_per_thread import SitesPerThread, most_neighbours
 from jali.codegen.writer import KernelParameter, Lowering, Value, Writer, coordinate_text, location_text
 
-FIRST_PARAMETER = 8  # parameters 0 to 7 belong to the launcher (ARCHITECTURE.md, section 3)
+FIRST_PARAMETER = 8  # parameters 0 to 7 belong to the launcher (docs/notes/kernel-abi.md)
 LEAST_STREAMED = 4  # reals read per site; with fewer, finding the position takes as long as reading it
 
 

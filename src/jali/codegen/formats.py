@@ -8,7 +8,7 @@ nothing of boundary phases or anisotropies: these stay with the field and are ap
 Sites are laid out here and nowhere else: `Section`s of units of 1, 2, 4 or 8 bytes, in packets of up to 16 bytes on devices.
 C++ gets these numbers, kernels get them in the types of their pointers.
 
-A kernel computes in the widest `precision` of the fields that meet in it, whatever their formats are: docs/site-language.md has the tables.
+A kernel computes in the widest `precision` of the fields that meet in it, whatever their formats are: docs/language/precision.md has the tables.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Action(ABC):
     """An action that is linear in every link: S = -(beta / n) Re tr(U_mu(x) S_mu(x)^dagger) + what U_mu(x) is not in.
 
     An action of one's own derives from this class and has the four members `beta`, `reach`, `value` and `staple`; see
-    `docs/gauge-theory.md` for one. `beta` and `reach` belong to the class or to the object. A staple that reads its own
+    `docs/gauge-updates.md` for one. `beta` and `reach` belong to the class or to the object. A staple that reads its own
     link is refused: the action would not be linear. Keep the object: kernels know it by its identity. Where `reach` says too little,
     updates are refused as races.
     """

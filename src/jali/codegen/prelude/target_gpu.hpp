@@ -97,7 +97,7 @@ static JALI_MEMBER unsigned short bfloat16_of(float x) {
 #endif
 // A kernel whose body begins after the one in front has ended. It says nothing to the next one, which is let
 // in as its blocks end: those of a kernel that is let in sooner wait where others could work (measured,
-// docs/performance.md).
+// docs/notes/gpu-kernels.md).
 #define JALI_KERNEL(name, type) JALI_KERNEL_FOR(JALI_THREADS, name, type)
 // Of so many threads in a block at most.
 #define JALI_KERNEL_FOR(threads, name, type)                                                                 \
