@@ -18,7 +18,7 @@ from jali._core import CollectiveCall
 from jali.bench.cases import COLLECTIVES
 from jali.bench.collectives import JaliSide
 from jali.bench.device_collectives import DeviceCase
-from jali.codegen import cache
+from jali.codegen import kernel_cache
 from jali.comm import DeviceArray
 from jali.devices import open_device
 
@@ -74,7 +74,7 @@ def main() -> None:
 
     if world.rank == 0:
         print(f"{gpu.name}, {world.size} ranks, {options.bytes} bytes, batches of {BATCH}")
-    empty, _ = cache.load_on_device(gpu, "nothing", NOTHING, "float64", 32)
+    empty, _ = kernel_cache.load_on_device(gpu, "nothing", NOTHING, "float64", 32)
     say("bare launch", lambda n: gpu.launch(empty, 1, 32, bytes(8), n))
     case = DeviceCase("all_reduce", options.bytes, world.rank, world.size, gpu)
     call = CollectiveCall("all_reduce", "fp32", case.send.size, 0, "sum", False, None, False)

@@ -39,7 +39,7 @@ LATER = (
     "tomllib",
     "urllib",
     # what makes kernels comes with the first kernel, what collectives need with the first collective
-    "jali.codegen.cache",
+    "jali.codegen.kernel_cache",
     "jali.codegen.compiler",
     "jali.codegen.emit",
     "jali.codegen.passes",

@@ -1,7 +1,7 @@
 // core/device in Python: memory, threads, compiled kernels.
 #include "bind/errors.hpp"
 #include "device/arena.hpp"
-#include "device/module.hpp"
+#include "device/kernel_module.hpp"
 #include "device/thread_pool.hpp"
 
 #include <memory>

@@ -74,7 +74,7 @@ nb::object new_array(const FieldStorage& field, const Extents& extents) {
     return nb::module_::import_("numpy").attr("empty")(nb::tuple(shape), "uint8");
 }
 
-// [(units, bytes of a unit, units of a packet)], as jali.codegen.formats makes them.
+// [(units, bytes of a unit, units of a packet)], as jali.codegen.storage_formats makes them.
 using Sections = std::vector<std::tuple<int, int, int>>;
 SiteMemory memory_of(const Sections& sections) {
     SiteMemory memory;

@@ -1,4 +1,4 @@
-// core/device/cache_files, kernel_cache, gpu_compiler and prelude in Python.
+// core/device/kernel_files, kernel_cache, gpu_compiler and prelude in Python.
 #include "bind/errors.hpp"
 #include "bind/vendors.hpp"
 #include "device/gpu_compiler.hpp"

@@ -1,7 +1,7 @@
 // core/settings in Python; jali.settings is what people use.
 #include "settings/settings.hpp"
 #include "bind/errors.hpp"
-#include "device/ranges.hpp"
+#include "device/profiler_ranges.hpp"
 #include "settings/notice.hpp"
 
 #include <nanobind/nanobind.h>

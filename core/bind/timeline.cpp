@@ -1,7 +1,7 @@
 // core/device/timeline and ranges in Python; jali.profile is what people use.
 #include "device/timeline.hpp"
 #include "bind/errors.hpp"
-#include "device/ranges.hpp"
+#include "device/profiler_ranges.hpp"
 #include "messaging/clock_offset.hpp"
 
 #include <string>

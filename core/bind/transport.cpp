@@ -4,7 +4,7 @@
 #include "messaging/descriptors.hpp"
 #include "messaging/host_identity.hpp"
 #include "messaging/mpi_abi.hpp"
-#include "messaging/mpi_notices.hpp"
+#include "messaging/failure_notices.hpp"
 #include "messaging/ping_pong.hpp"
 
 #include <memory>

@@ -4,7 +4,7 @@
 // has never run on hardware.
 #pragma once
 
-#include "device/cache_files.hpp"
+#include "device/kernel_files.hpp"
 #include "device/vendor.hpp"
 
 #include <cstddef>

@@ -1,10 +1,10 @@
-// Kernels for devices, compiled when they are first needed and kept in the cache (cache_files.hpp).
+// Kernels for devices, compiled when they are first needed and kept in the cache (kernel_files.hpp).
 //
 // The key of an image covers the compiler and its version, the architecture, the digest of the prelude and
 // the text, so nothing there is ever stale. What is loaded on a device stays, as devices do.
 #pragma once
 
-#include "device/cache_files.hpp"
+#include "device/kernel_files.hpp"
 #include "device/gpu.hpp"
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 #include "device/timeline.hpp"
-#include "device/ranges.hpp"
+#include "device/profiler_ranges.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -7,7 +7,7 @@
 // host's by events on a stream of their own, at the beginning and when somebody asks, so that nothing waits
 // meanwhile. Memory is bounded: the oldest spans go, and are counted. Work that is being captured in a graph
 // has no times; a graph that is launched is one span. The same places name ranges for the vendors' tools
-// (device/ranges.hpp).
+// (device/profiler_ranges.hpp).
 #pragma once
 
 #include "device/gpu.hpp"

@@ -1,7 +1,7 @@
 // The data of one field on one rank: owned blocks, ghost blocks, and what the ghosts hold.
 //
 // Memory is [block][unit][lane], and on devices [group][packet][site of the group][unit of the packet]; what
-// the bytes of a site mean is the caller's matter (SiteMemory, made by jali.codegen.formats). Every parity of
+// the bytes of a site mean is the caller's matter (SiteMemory, made by jali.codegen.storage_formats). Every parity of
 // the field counts its writes; every ghost slab remembers, per parity, the count it was filled at, so
 // staleness is one comparison. Boxes of NumPy-like arrays
 // ([x_{d-1}]...[x_0][byte of a site]) go in and out. A storage with a producer is a halo item: it owns no

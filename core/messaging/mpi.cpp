@@ -1,6 +1,6 @@
 // Ranks that are MPI processes.
 //
-// Works on two duplicates of the given communicator: one for messages, one for notices (mpi_notices.hpp),
+// Works on two duplicates of the given communicator: one for messages, one for notices (failure_notices.hpp),
 // which all communicators split from it share. Collectives are messages with a tag of their own, the largest:
 // MPI's would take whatever the other ranks call for their own. Every wait loop looks at the notices, so
 // nothing here ever blocks inside MPI, and communicators are made only once all ranks have come to do so.
@@ -10,7 +10,7 @@
 #include "messaging/message_collectives.hpp"
 #include "messaging/mpi_abi.hpp"
 #include "messaging/mpi_devices.hpp"
-#include "messaging/mpi_notices.hpp"
+#include "messaging/failure_notices.hpp"
 #include "messaging/mpi_operation.hpp"
 #include "messaging/split.hpp"
 #include "messaging/wait_loop.hpp"

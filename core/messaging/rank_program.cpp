@@ -1,5 +1,5 @@
 #include "messaging/rank_program.hpp"
-#include "messaging/mpi_notices.hpp"
+#include "messaging/failure_notices.hpp"
 
 #include <atomic>
 #include <chrono>

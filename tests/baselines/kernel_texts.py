@@ -72,11 +72,11 @@ class Recorder:
     """Takes the text of every kernel that this thread writes, in place of the compiler."""
 
     def __init__(self) -> None:
-        from jali.codegen import cache
+        from jali.codegen import kernel_cache
 
         self._of_thread = threading.local()
         nothing = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p).value
-        on_device = cache.load_on_device
+        on_device = kernel_cache.load_on_device
 
         def load(name: str, text: str, *_: Any) -> tuple[int, Path]:
             self._take(text)
@@ -87,7 +87,7 @@ class Recorder:
             self._take(text)
             return on_device(gpu, name, text, *arguments, **options)
 
-        cache.load, cache.load_on_device = load, load_on_device
+        kernel_cache.load, kernel_cache.load_on_device = load, load_on_device
 
     def _take(self, text: str) -> None:
         into = getattr(self._of_thread, "into", None)

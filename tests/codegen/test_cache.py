@@ -17,7 +17,7 @@ from programs import TESTS, run_python
 
 import jali
 from jali import settings
-from jali.codegen import cache, compiler
+from jali.codegen import compiler, kernel_cache
 from jali.errors import CompileError
 
 TEXT = """
@@ -42,31 +42,31 @@ def objects(directory: Path) -> list[str]:
 
 
 def test_second_load_does_not_compile(directory, monkeypatch):
-    address, source = cache.load("probe", text(), 4, "float64")
+    address, source = kernel_cache.load("probe", text(), 4, "float64")
     assert address
     assert source.read_text().count("kernel(") == 1
     monkeypatch.setattr(compiler.Compiler, "compile", lambda *_: pytest.fail("compiled again"))
-    assert cache.load("probe", text(), 4, "float64") == (address, source)
+    assert kernel_cache.load("probe", text(), 4, "float64") == (address, source)
 
 
 def test_comments_do_not_make_another_kernel_but_numbers_lanes_and_precision_do(directory):
-    base = cache.kernel_key("probe", text(), 4, "float64")
-    assert cache.kernel_key("probe", text(remark="U[3]"), 4, "float64") == base
+    base = kernel_cache.kernel_key("probe", text(), 4, "float64")
+    assert kernel_cache.kernel_key("probe", text(remark="U[3]"), 4, "float64") == base
     others = [
-        cache.kernel_key("probe", text(2.0), 4, "float64"),
-        cache.kernel_key("probe", text(), 2, "float64"),
-        cache.kernel_key("probe", text(), 4, "float32"),
+        kernel_cache.kernel_key("probe", text(2.0), 4, "float64"),
+        kernel_cache.kernel_key("probe", text(), 2, "float64"),
+        kernel_cache.kernel_key("probe", text(), 4, "float32"),
     ]
     assert len({base, *others}) == 4
 
 
 def test_another_compiler_flag_or_version_makes_another_kernel(directory, monkeypatch, use_settings):
-    base = cache.kernel_key("probe", text(), 4, "float64")
-    monkeypatch.setattr(cache.version, "__version__", "999")
-    assert cache.kernel_key("probe", text(), 4, "float64") != base
+    base = kernel_cache.kernel_key("probe", text(), 4, "float64")
+    monkeypatch.setattr(kernel_cache.version, "__version__", "999")
+    assert kernel_cache.kernel_key("probe", text(), 4, "float64") != base
     monkeypatch.undo()
     use_settings(cxx="g++ -O1" if shutil.which("g++") else "c++ -O1")
-    assert cache.kernel_key("probe", text(), 4, "float64") != base
+    assert kernel_cache.kernel_key("probe", text(), 4, "float64") != base
 
 
 def test_edited_source_is_compiled_and_used(directory):
@@ -123,23 +123,23 @@ DAMAGES = {
 @pytest.mark.short(2)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_object_is_made_again_with_a_warning_that_names_it(damage, directory, monkeypatch):
-    _, source = cache.load("probe", text(7.0), 4, "float64")
+    _, source = kernel_cache.load("probe", text(7.0), 4, "float64")
     shared = source.with_suffix(".so")
     whole = shared.read_bytes()
     changed(shared, DAMAGES[damage](whole))
-    monkeypatch.setattr(cache, "_loaded", {})
+    monkeypatch.setattr(kernel_cache, "_loaded", {})
     with pytest.warns(RuntimeWarning, match=rf"{shared.name} is damaged \(.*it is made again"):
-        cache.load("probe", text(7.0), 4, "float64")
+        kernel_cache.load("probe", text(7.0), 4, "float64")
     assert shared.read_bytes() == whole
 
 
 def test_object_of_another_kernel_is_not_taken_for_this_one(directory, monkeypatch):
-    one, other = (cache.load("probe", text(x), 4, "float64")[1].with_suffix(".so") for x in (1.0, 2.0))
+    one, other = (kernel_cache.load("probe", text(x), 4, "float64")[1].with_suffix(".so") for x in (1.0, 2.0))
     whole = one.read_bytes()
     changed(one, other.read_bytes())
-    monkeypatch.setattr(cache, "_loaded", {})
+    monkeypatch.setattr(kernel_cache, "_loaded", {})
     with pytest.warns(RuntimeWarning, match="its digest is that of other contents"):
-        cache.load("probe", text(1.0), 4, "float64")
+        kernel_cache.load("probe", text(1.0), 4, "float64")
     assert one.read_bytes() == whole
 
 
@@ -153,25 +153,25 @@ def test_program_that_meets_a_truncated_library_computes_what_it_should(director
 
 
 def test_damaged_prelude_is_written_anew_before_it_is_compiled(directory, monkeypatch):
-    cache.load("probe", text(7.0), 4, "float64")
+    kernel_cache.load("probe", text(7.0), 4, "float64")
     (prelude,) = directory.glob("*.hpp")
     whole = prelude.read_bytes()
     for damage in (whole[: len(whole) // 2], flipped(whole, len(whole) // 3), b""):
         prelude.write_bytes(damage)
         with pytest.warns(RuntimeWarning, match=f"{prelude.name} is damaged"):
-            cache.load("probe", text(float(len(damage))), 4, "float64")
+            kernel_cache.load("probe", text(float(len(damage))), 4, "float64")
         assert prelude.read_bytes() == whole
 
 
 def test_truncated_source_is_put_aside_and_written_anew(directory, monkeypatch):
-    _, source = cache.load("probe", text(7.0), 4, "float64")
+    _, source = kernel_cache.load("probe", text(7.0), 4, "float64")
     whole = source.read_text()
     # cut off where it still is C++, and its object gone
     source.write_text(whole[: whole.index("for (")] + "}\n")
     source.with_suffix(".so").unlink()
-    monkeypatch.setattr(cache, "_loaded", {})
+    monkeypatch.setattr(kernel_cache, "_loaded", {})
     with pytest.warns(RuntimeWarning, match=f"{source.name} is damaged .*last line"):
-        cache.load("probe", text(7.0), 4, "float64")
+        kernel_cache.load("probe", text(7.0), 4, "float64")
     assert source.read_text() == whole
     assert "for (" not in source.with_name(f"{source.name}.damaged").read_text()
 
@@ -188,30 +188,30 @@ def endless_device(path: Path) -> None:
 @pytest.mark.parametrize("instead", [pipe, endless_device])
 @pytest.mark.parametrize("pattern", ["probe-*.so", "probe-*.cpp", "prelude-*.hpp"])
 def test_what_is_no_file_is_neither_waited_for_nor_read_without_end(instead, pattern, directory, monkeypatch):
-    _, source = cache.load("probe", text(), 4, "float64")
+    _, source = kernel_cache.load("probe", text(), 4, "float64")
     (path,) = directory.glob(pattern)
     path.unlink()
     instead(path)
     if path.suffix != ".so":
         source.with_suffix(".so").unlink()
-    monkeypatch.setattr(cache, "_loaded", {})
+    monkeypatch.setattr(kernel_cache, "_loaded", {})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert cache.load("probe", text(), 4, "float64")[1] == source
+        assert kernel_cache.load("probe", text(), 4, "float64")[1] == source
     assert path.is_file()
     assert not path.is_symlink()
 
 
 def test_source_of_another_kernel_is_not_taken_for_an_edited_one(directory, monkeypatch):
-    _, source = cache.load("probe", text(), 4, "float64")
+    _, source = kernel_cache.load("probe", text(), 4, "float64")
     kernel = source.read_text()
-    _, other = cache.load("probe", text(2.0), 4, "float64")
+    _, other = kernel_cache.load("probe", text(2.0), 4, "float64")
     later = time.time() + 10
     shutil.copy(other, source)
     os.utime(source, (later, later))
-    monkeypatch.setattr(cache, "_loaded", {})
+    monkeypatch.setattr(kernel_cache, "_loaded", {})
     with pytest.warns(RuntimeWarning, match="its last line is missing"):
-        cache.load("probe", text(), 4, "float64")
+        kernel_cache.load("probe", text(), 4, "float64")
     assert source.read_text() == kernel
 
 
@@ -219,7 +219,7 @@ def test_nobody_else_may_write_what_the_cache_holds_whatever_the_umask(directory
     directory.mkdir(mode=0o755)
     before = os.umask(0)
     try:
-        cache.load("probe", text(), 4, "float64")
+        kernel_cache.load("probe", text(), 4, "float64")
     finally:
         os.umask(before)
     files = list(directory.iterdir())
@@ -229,23 +229,23 @@ def test_nobody_else_may_write_what_the_cache_holds_whatever_the_umask(directory
 
 @pytest.mark.parametrize("pattern", ["probe-*.so", "probe-*.cpp", "prelude-*.hpp"])
 def test_what_others_may_write_is_made_again(pattern, directory, monkeypatch):
-    _, source = cache.load("probe", text(), 4, "float64")
+    _, source = kernel_cache.load("probe", text(), 4, "float64")
     (path,) = directory.glob(pattern)
     path.chmod(0o777)
     if path.suffix != ".so":
         source.with_suffix(".so").unlink()
-    monkeypatch.setattr(cache, "_loaded", {})
+    monkeypatch.setattr(kernel_cache, "_loaded", {})
     with pytest.warns(RuntimeWarning, match="it can be written by others"):
-        cache.load("probe", text(), 4, "float64")
+        kernel_cache.load("probe", text(), 4, "float64")
     assert path.stat().st_mode & 0o022 == 0
 
 
 def test_pipe_in_place_of_a_lock_is_an_error(directory):
-    name = cache.kernel_key("probe", text(), 4, "float64")
+    name = kernel_cache.kernel_key("probe", text(), 4, "float64")
     directory.mkdir(mode=0o700)
     os.mkfifo(directory / f"{name}.lock")
     with pytest.raises(CompileError, match="cannot be written"):
-        cache.load("probe", text(), 4, "float64")
+        kernel_cache.load("probe", text(), 4, "float64")
 
 
 def test_source_edited_while_it_is_compiled_is_compiled_again(directory, monkeypatch, use_settings):
@@ -256,21 +256,21 @@ def test_source_edited_while_it_is_compiled_is_compiled_again(directory, monkeyp
         source.write_text(source.read_text().replace("7.0", "8.0"))
 
     monkeypatch.setattr(compiler.Compiler, "compile", edited_meanwhile)
-    cache.load("probe", text(7.0), 4, "float64")
+    kernel_cache.load("probe", text(7.0), 4, "float64")
     monkeypatch.undo()
     use_settings(cache_dir=str(directory))
-    monkeypatch.setattr(cache, "_loaded", {})
+    monkeypatch.setattr(kernel_cache, "_loaded", {})
     with pytest.warns(RuntimeWarning, match="was edited and is used as it is"):
-        cache.load("probe", text(7.0), 4, "float64")
+        kernel_cache.load("probe", text(7.0), 4, "float64")
 
 
 def test_what_killed_processes_left_behind_is_removed(directory):
-    cache.cache_directory()
-    key = cache.kernel_key("probe", text(5.0), 4, "float64")
+    kernel_cache.cache_directory()
+    key = kernel_cache.kernel_key("probe", text(5.0), 4, "float64")
     left = [directory / f".{key}.so.0123456789ab", directory / f"{key}.lock"]
     for path in left:
         path.write_bytes(b"half of an object")
-    cache.load("probe", text(5.0), 4, "float64")
+    kernel_cache.load("probe", text(5.0), 4, "float64")
     assert not any(path.exists() for path in left)
 
 
@@ -281,10 +281,10 @@ def test_cache_on_a_file_system_without_execution_says_so(directory, monkeypatch
     class Mounted:
         f_flag = os.ST_NOEXEC
 
-    monkeypatch.setattr(cache.ctypes, "CDLL", refuse)
-    monkeypatch.setattr(cache.os, "statvfs", lambda path: Mounted)
+    monkeypatch.setattr(kernel_cache.ctypes, "CDLL", refuse)
+    monkeypatch.setattr(kernel_cache.os, "statvfs", lambda path: Mounted)
     with pytest.raises(CompileError, match=rf"{directory}: .*mounted noexec .*JALI_CACHE_DIR") as caught:
-        cache.load("probe", text(13.0), 4, "float64")
+        kernel_cache.load("probe", text(13.0), 4, "float64")
     assert "\n" not in str(caught.value)
 
 
@@ -292,28 +292,28 @@ def test_object_that_cannot_be_loaded_is_made_again_once(directory, monkeypatch)
     def refuse(name, *_):
         raise OSError(f"{name}: version `GLIBC_9' not found")
 
-    monkeypatch.setattr(cache.ctypes, "CDLL", refuse)
+    monkeypatch.setattr(kernel_cache.ctypes, "CDLL", refuse)
     with (
         pytest.warns(RuntimeWarning, match="cannot be loaded .*it is made again"),
         pytest.raises(CompileError, match="cannot be loaded, nor when made anew: .*GLIBC_9"),
     ):
-        cache.load("probe", text(13.0), 4, "float64")
+        kernel_cache.load("probe", text(13.0), 4, "float64")
 
 
 def test_user_without_a_home_is_told_to_name_a_directory(monkeypatch, use_settings, tmp_path):
     monkeypatch.chdir(tmp_path)
     use_settings(cache_dir=None, xdg_cache_home=None, home="nowhere")
     with pytest.raises(CompileError, match="no home directory .*JALI_CACHE_DIR"):
-        cache.cache_directory()
+        kernel_cache.cache_directory()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_cache_belongs_to_its_user_alone(directory):
-    cache.load("probe", text(), 4, "float64")
+    kernel_cache.load("probe", text(), 4, "float64")
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     directory.chmod(0o777)
     with pytest.raises(CompileError, match=r"can be written by others \(mode 777\).*chmod 700"):
-        cache.cache_directory()
+        kernel_cache.cache_directory()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
@@ -321,19 +321,19 @@ def test_cache_of_another_user_is_refused(directory):
     directory.mkdir(mode=0o700)
     os.chown(directory, 12345, -1)
     with pytest.raises(CompileError, match="belongs to another user"):
-        cache.cache_directory()
+        kernel_cache.cache_directory()
 
 
 def test_file_in_place_of_the_cache_is_an_error(directory):
     directory.write_text("in the way")
     with pytest.raises(CompileError, match="JALI_CACHE_DIR"):
-        cache.cache_directory()
+        kernel_cache.cache_directory()
 
 
 def limited(what: str, directory: Path, bytes_of_files: int) -> subprocess.CompletedProcess[str]:
     """A program that loads a kernel, whose files may have so many bytes only."""
     code = (
-        "import resource, sys; from jali.codegen import cache, compiler; compiler.find_compiler(); "
+        "import resource, sys; from jali.codegen import kernel_cache, compiler; compiler.find_compiler(); "
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({bytes_of_files}, {bytes_of_files})); "
         "cache.load('probe', sys.argv[1], 4, 'float64')"
     )
@@ -352,26 +352,26 @@ def test_cache_that_takes_no_more_bytes_says_so_and_leaves_nothing_behind(direct
 
 def test_cache_in_which_no_file_can_be_made_says_so(directory):
     directory.mkdir(mode=0o700)
-    name = cache.kernel_key("probe", text(9.0), 4, "float64")
+    name = kernel_cache.kernel_key("probe", text(9.0), 4, "float64")
     (directory / f"{name}.lock").mkdir()  # root could write into a directory that is read-only
     with pytest.raises(
         CompileError, match=rf"the kernel cache {directory} cannot be written: Is a directory"
     ):
-        cache.load("probe", text(9.0), 4, "float64")
+        kernel_cache.load("probe", text(9.0), 4, "float64")
 
 
 def test_cache_that_can_only_be_read_is_used_where_all_is_there(directory, monkeypatch):
-    _, source = cache.load("probe", text(), 4, "float64")
+    _, source = kernel_cache.load("probe", text(), 4, "float64")
     directory.chmod(0o500)
-    monkeypatch.setattr(cache, "_loaded", {})
+    monkeypatch.setattr(kernel_cache, "_loaded", {})
     monkeypatch.setattr(compiler.Compiler, "compile", lambda *_: pytest.fail("compiled again"))
-    assert cache.load("probe", text(), 4, "float64")[1] == source
+    assert kernel_cache.load("probe", text(), 4, "float64")[1] == source
     directory.chmod(0o700)
 
 
 def test_failed_compilation_leaves_no_object_and_shows_the_compilers_words(directory):
     with pytest.raises(CompileError, match=r"rejected a generated kernel[\s\S]*nonsense"):
-        cache.load("probe", text().replace("1.0", "nonsense"), 4, "float64")
+        kernel_cache.load("probe", text().replace("1.0", "nonsense"), 4, "float64")
     assert objects(directory) == []
 
 
@@ -380,7 +380,7 @@ def test_missing_compiler_names_what_to_install(directory, monkeypatch, use_sett
     use_settings(cxx=None)
     monkeypatch.setitem(sys.modules, "ziglang", None)
     with pytest.raises(CompileError, match=r"need a C\+\+17 compiler, such as g\+\+ 12") as caught:
-        cache.load("probe", text(), 4, "float64")
+        kernel_cache.load("probe", text(), 4, "float64")
     for command in (
         "apt install g++",
         "dnf install gcc-c++",
@@ -391,13 +391,13 @@ def test_missing_compiler_names_what_to_install(directory, monkeypatch, use_sett
         assert command in str(caught.value)
     use_settings(cxx="no-such-compiler")
     with pytest.raises(CompileError, match="CXX is set to 'no-such-compiler'"):
-        cache.load("probe", text(), 4, "float64")
+        kernel_cache.load("probe", text(), 4, "float64")
 
 
 def test_processes_that_compile_at_once_share_one_object(directory):
     code = (
-        "import sys; from jali.codegen import cache; import pathlib; "
-        "print(cache.load('probe', pathlib.Path(sys.argv[1]).read_text(), 4, 'float64')[1])"
+        "import sys; from jali.codegen import kernel_cache; import pathlib; "
+        "print(kernel_cache.load('probe', pathlib.Path(sys.argv[1]).read_text(), 4, 'float64')[1])"
     )
     words = directory.parent / "text"
     words.write_text(text(11.0))
@@ -427,7 +427,7 @@ def test_file_system_without_locks_is_no_error(directory):
     found = compiler.find_compiler()
     subprocess.run([*found.command, "-shared", "-fPIC", "-o", str(library), str(code)], check=True)
     environment = {**settings.environment(), "JALI_CACHE_DIR": str(directory), "LD_PRELOAD": str(library)}
-    program = "import sys; from jali.codegen import cache; cache.load('probe', sys.argv[1], 4, 'float64')"
+    program = "import sys; from jali.codegen import kernel_cache; kernel_cache.load('probe', sys.argv[1], 4, 'float64')"
     running = [
         subprocess.Popen([sys.executable, "-c", program, text(12.0)], env=environment) for _ in range(3)
     ]

@@ -15,8 +15,8 @@ from jali.codegen import compiler
 from jali.errors import CompileError
 
 LOAD = """
-from jali.codegen import cache
-cache.load("probe", "", 4, "float64")
+from jali.codegen import kernel_cache
+kernel_cache.load("probe", "", 4, "float64")
 """
 
 

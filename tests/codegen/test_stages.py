@@ -12,12 +12,12 @@ import pytest
 
 import jali
 from jali import EVEN, ODD, SU, Field, Lattice, Real, Spinor, Vector
-from jali.codegen.formats import ArrayArgument, FieldArgument, stored
 from jali.codegen.language import arithmetic
 from jali.codegen.operation import OPERATIONS, Fusion, operation
 from jali.codegen.passes import reachable
 from jali.codegen.stage_cache import COUNTS, STAGES, StageCache
 from jali.codegen.stages import analyse_program, lower, trace_function, write
+from jali.codegen.storage_formats import ArrayArgument, FieldArgument, stored
 from jali.codegen.writer import Lowering
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import jali
 from jali.cli.main import main
-from jali.codegen import cache
+from jali.codegen import kernel_cache
 from jali.errors import LayoutError, ParameterError
 from jali.gauge import SU, GaugeField, heat_bath_sweep, overrelaxation_sweep
 from jali.gauge.updates import check_subgroups
@@ -16,7 +16,7 @@ from jali.gauge.updates import check_subgroups
 
 @pytest.fixture(autouse=True)
 def nothing_is_compiled(monkeypatch):
-    monkeypatch.setattr(cache, "load", lambda *_: pytest.fail("compiled"))
+    monkeypatch.setattr(kernel_cache, "load", lambda *_: pytest.fail("compiled"))
 
 
 @pytest.mark.parametrize("n", [17, 99])

@@ -13,9 +13,9 @@ import jali
 from jali import SU, Algebra, Complex, Field, Integer, Lattice, Real, Spinor, StorageError, _core
 from jali._core import with_gpu_prelude
 from jali.codegen.emit import emit
-from jali.codegen.formats import FORMATS, stored, wires
 from jali.codegen.recode import copy_program
 from jali.codegen.stages import analyse_program, lower, write
+from jali.codegen.storage_formats import FORMATS, stored, wires
 from jali.codegen.writer import Lowering
 from jali.comm.virtual import virtual_ranks
 

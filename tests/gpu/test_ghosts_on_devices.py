@@ -18,7 +18,7 @@ from jali import _core, linops
 from jali._core import with_gpu_prelude
 from jali.array_namespaces import namespace_of
 from jali.arrays import DistributedArray, StackedDistributedArray, ghosts, layout_of
-from jali.codegen.cache import load_on_device
+from jali.codegen.kernel_cache import load_on_device
 from jali.comm import current
 from jali.errors import RecordingError
 from jali.linops.band_kernels import ByKernel, arithmetic_on, kernel_text

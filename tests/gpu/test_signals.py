@@ -25,12 +25,12 @@ from test_checked_messages import Arguments, Out, ring
 import jali
 from jali import _core, comm, settings
 from jali._core import GpuCompiler, builtin_text, collective_text, gpu_prelude
-from jali.codegen import cache
+from jali.codegen import kernel_cache
 from jali.codegen.stages import write
 from jali.errors import DeviceError, RankError
 from jali.tune import experiment
 
-PRELUDE = Path(cache.__file__).parent / "prelude"
+PRELUDE = Path(kernel_cache.__file__).parent / "prelude"
 PAGE = 4096
 
 made = checked.made  # a fixture

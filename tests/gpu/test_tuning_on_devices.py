@@ -197,10 +197,10 @@ def test_fields_are_put_back_when_a_candidate_raises(monkeypatch, use_settings):
 
 
 def test_a_variant_that_does_not_compile_is_out(monkeypatch):
-    from jali.codegen import cache
+    from jali.codegen import kernel_cache
     from jali.errors import CompileError
 
-    load = cache.load_on_device
+    load = kernel_cache.load_on_device
 
     def broken(
         gpu: Any, name: str, text: str, precision: str, threads: int, blocks: int, *more: int, **named: int
@@ -209,7 +209,7 @@ def test_a_variant_that_does_not_compile_is_out(monkeypatch):
             raise CompileError("the compiler has had enough\nof this")
         return load(gpu, name, text, precision, threads, blocks, *more, **named)
 
-    monkeypatch.setattr(cache, "load_on_device", broken)
+    monkeypatch.setattr(kernel_cache, "load_on_device", broken)
     invent_times(monkeypatch, fastest("256,3"))
     scale(*fields())
     ((entry,),) = [store.read().values() for store in stores()]

@@ -15,7 +15,7 @@ import pytest
 
 import jali
 from jali.codegen import ir
-from jali.codegen.formats import plain
+from jali.codegen.storage_formats import plain
 from jali.codegen.types import Element
 from jali.gauge import SU, GaugeField, field_strength, staple, staple_sum
 

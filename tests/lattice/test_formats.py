@@ -12,8 +12,8 @@ import jali
 import jali.fermions
 import jali.io
 from jali import SU, Algebra, Field, Integer, Lattice, Real, Spinor, StorageError, Vector
-from jali.codegen import formats
-from jali.codegen.formats import FORMATS, Format, add_format, section
+from jali.codegen import storage_formats
+from jali.codegen.storage_formats import FORMATS, Format, add_format, section
 from jali.codegen.target import host
 from jali.comm.virtual import virtual_ranks
 from jali.gauge import GaugeField
@@ -540,7 +540,7 @@ struct two_of_21_bits {
 @pytest.fixture
 def own_format(monkeypatch):
     """A format of this test's own: nothing but the table knows of it."""
-    monkeypatch.setattr(formats, "FORMATS", dict(FORMATS))
+    monkeypatch.setattr(storage_formats, "FORMATS", dict(FORMATS))
     return add_format(
         Format("two-21", 1, 4, text=TWO_OF_21_BITS, what="two numbers of 21 bits with one exponent")
     )

@@ -7,8 +7,8 @@ import pytest
 
 import jali
 from jali import Field, Lattice, Spinor
-from jali.codegen.formats import FORMATS, FieldArgument, on_the_wire, plain, wires
 from jali.codegen.items import find_items
+from jali.codegen.storage_formats import FORMATS, FieldArgument, on_the_wire, plain, wires
 from jali.codegen.trace import trace
 from jali.errors import LayoutError, StorageError
 from jali.fermions import WilsonDirac

@@ -17,7 +17,7 @@ from jali.bench.compare import checkouts, pairs, report
 from jali.bench.compare.cases import CASES, chosen
 from jali.bench.compare.record import Record
 from jali.bench.journal import busy_words
-from jali.codegen.cache import cache_directory
+from jali.codegen.kernel_cache import cache_directory
 from jali.comm.launcher import find_launcher
 from jali.errors import ParameterError, RankError
 from jali.profile import LoadMeter, loads

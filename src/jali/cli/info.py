@@ -21,8 +21,8 @@ from typing import Any
 from jali import _core, comm, devices, settings, tune, vendors
 from jali.cli import network
 from jali.codegen import target
-from jali.codegen.cache import cache_directory
 from jali.codegen.compiler import find_compiler
+from jali.codegen.kernel_cache import cache_directory
 from jali.errors import JaliError
 from jali.version import __version__
 

@@ -15,7 +15,7 @@ from jali.amounts import counted
 from jali.cli.markov_chain import group_order
 from jali.cli.schema import RunParameters
 from jali.codegen import target
-from jali.codegen.formats import plain
+from jali.codegen.storage_formats import plain
 from jali.codegen.types import SU, Algebra, Element, Matrix
 from jali.errors import LayoutError
 from jali.files import in_words, memory_here, value_shown

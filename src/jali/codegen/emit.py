@@ -10,13 +10,13 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from jali.codegen.formats import Stored, on_the_wire
 from jali.codegen.ir import Label, Node, Output, SiteProgram, Store, Sum
 from jali.codegen.items import Item
 from jali.codegen.local_arrays import LocalArrays
 from jali.codegen.operation import OPERATIONS
 from jali.codegen.passes import Analysis, analyse, reachable
 from jali.codegen.sites_per_thread import SitesPerThread, most_neighbours
+from jali.codegen.storage_formats import Stored, on_the_wire
 from jali.codegen.writer import KernelParameter, Lowering, Value, Writer, coordinate_text, location_text
 
 FIRST_PARAMETER = 8  # parameters 0 to 7 belong to the launcher (docs/notes/kernel-abi.md)

@@ -14,9 +14,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from jali.codegen.formats import on_the_wire
 from jali.codegen.ir import Node, SiteProgram
 from jali.codegen.passes import reachable
+from jali.codegen.storage_formats import on_the_wire
 
 
 @dataclass(frozen=True)

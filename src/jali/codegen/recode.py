@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from jali.codegen import cache
+from jali.codegen import kernel_cache
 from jali.codegen.builder import Builder
 from jali.codegen.emit import FIRST_PARAMETER, emit
-from jali.codegen.formats import Stored
 from jali.codegen.ir import FieldSlot, SiteProgram, Store
 from jali.codegen.language import leaves
+from jali.codegen.storage_formats import Stored
 from jali.codegen.writer import Lowering
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -43,7 +43,7 @@ def recode(sites: np.ndarray, source: Stored, target: Stored, precision: str) ->
     sites = np.ascontiguousarray(sites, np.uint8)
     out = np.zeros((*sites.shape[:-1], target.site_bytes), np.uint8)
     text = emit(copy_program(source, target, precision, 1), Lowering(lanes=1))
-    address, _ = cache.load("recode", text.text, 1, precision)
+    address, _ = kernel_cache.load("recode", text.text, 1, precision)
     counters = np.zeros(2, np.int64)
     parameters = np.zeros(FIRST_PARAMETER + len(text.parameters), np.uint64)
     parameters[6] = counters.ctypes.data

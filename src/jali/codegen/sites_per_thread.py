@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from jali.codegen.formats import WIDEST_PACKET
 from jali.codegen.ir import SiteProgram
 from jali.codegen.passes import Analysis
+from jali.codegen.storage_formats import WIDEST_PACKET
 from jali.codegen.writer import Lowering
 
 

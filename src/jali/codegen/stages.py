@@ -10,7 +10,7 @@
 | `Bound` | `jali.lattice.binding` | and fields | a launch that can run |
 
 A stage keeps what has been made of it in a `StageCache`, which goes when it goes; machine code is kept for the process, by content
-(`cache.py`), programs and launches by the site function (`jali.lattice.sites`). Nothing here knows of lattices or ranks: what matters of
+(`kernel_cache.py`), programs and launches by the site function (`jali.lattice.sites`). Nothing here knows of lattices or ranks: what matters of
 them is said in a `Lowering`.
 """
 
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from jali.codegen import cache
+from jali.codegen import kernel_cache
 from jali.codegen.emit import KernelText, emit
 from jali.codegen.guards import Guards, trace_with_guards
 from jali.codegen.ir import Output, SiteProgram, Store
@@ -254,7 +254,9 @@ def compile_for_host(lowered: Lowered) -> Binary:
     source = write(lowered)
     name, precision = lowered.analysed.program.name, lowered.analysed.program.precision
     lowering = lowered.lowering
-    address, path = cache.load(name, source.kernel.text, lowering.lanes, precision, lowering.block_bits)
+    address, path = kernel_cache.load(
+        name, source.kernel.text, lowering.lanes, precision, lowering.block_bits
+    )
     return Binary(source, path, address)
 
 
@@ -263,7 +265,7 @@ def compile_for_device(lowered: Lowered, gpu: Any, config: LaunchBounds, with_ha
     source = write(lowered, config.each > 1, with_halos)
     name, precision = lowered.analysed.program.name, lowered.analysed.program.precision
     how = config.bound, config.blocks, config.sites, config.width
-    function, path = cache.load_on_device(
+    function, path = kernel_cache.load_on_device(
         gpu,
         name,
         source.kernel.text,

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from jali.codegen import directions as dirs
-from jali.codegen.formats import ArrayArgument, Ratio
 from jali.codegen.ir import BOOL, Node
 from jali.codegen.language import arithmetic, choices, conversions, leaves, loops
 from jali.codegen.lines import trace_error, user_line
 from jali.codegen.state import MOST_DRAWS, Gathered, Loop, Trace, builder, current_trace
+from jali.codegen.storage_formats import ArrayArgument, Ratio
 from jali.codegen.symbol import Symbol, WithoutValue
 from jali.codegen.types import Element, Type
 from jali.codegen.values import Value, lift

@@ -12,13 +12,13 @@ from typing import Any
 
 from jali.codegen import directions as dirs
 from jali.codegen import state as tracing
-from jali.codegen.formats import ArrayArgument, FieldArgument
 from jali.codegen.interruptible import interruptible
 from jali.codegen.ir import FieldSlot, Label, Node, SiteProgram, Store, Sum
 from jali.codegen.language import leaves, terms
 from jali.codegen.lines import line_of_error, line_of_function, trace_error
 from jali.codegen.passes import fused_products
 from jali.codegen.state import Gathered, Trace
+from jali.codegen.storage_formats import ArrayArgument, FieldArgument
 from jali.codegen.symbols import Accumulator, ArrayValue, Fields, FieldSymbol, RandomSymbol, Site
 from jali.codegen.types import Type
 from jali.codegen.values import Value

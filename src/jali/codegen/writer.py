@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from jali.codegen.formats import Stored
 from jali.codegen.ir import Node, SiteProgram
 from jali.codegen.packings import ALGEBRA, PLAIN
+from jali.codegen.storage_formats import Stored
 from jali.codegen.target import BLOCK_BITS
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from jali.arrays.recorded import contiguous
 from jali.codegen.types import Element
 from jali.errors import LayoutError, ParameterError, ShapeError
 from jali.files import value_shown
-from jali.lattice.arrays import element_of
 from jali.lattice.base import no_field
+from jali.lattice.borrowed_arrays import element_of
 from jali.lattice.field import Field
 from jali.lattice.lattice import Lattice
 

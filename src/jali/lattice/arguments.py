@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from jali.codegen.directions import Direction, Offset
-from jali.codegen.formats import PRECISIONS, ArrayArgument, FieldArgument
 from jali.codegen.lines import trace_error
+from jali.codegen.storage_formats import PRECISIONS, ArrayArgument, FieldArgument
 from jali.codegen.symbol import Symbol
 from jali.codegen.types import Element, Type
 from jali.errors import LayoutError

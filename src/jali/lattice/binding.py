@@ -12,10 +12,10 @@ import numpy as np
 
 from jali import _core
 from jali.codegen.emit import FIRST_PARAMETER, KernelText, counts_overflow
-from jali.codegen.formats import on_the_wire
 from jali.codegen.ir import SiteProgram
 from jali.codegen.items import Item
 from jali.codegen.stages import Binary
+from jali.codegen.storage_formats import on_the_wire
 from jali.codegen.writer import KernelParameter, Lowering
 from jali.comm import checking
 from jali.errors import LayoutError

@@ -345,10 +345,10 @@ def _prelude() -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _kernel(kind: str, ordinal: int, parameters: int, lines: str) -> Any:
-    from jali.codegen import cache  # numbers of the host need no kernels
+    from jali.codegen import kernel_cache  # numbers of the host need no kernels
 
     gpu = _core.Gpu.open(kind, ordinal)
-    return cache.load_on_device(gpu, "scalars", kernel_text(parameters, lines), "float64", THREADS)[0]
+    return kernel_cache.load_on_device(gpu, "scalars", kernel_text(parameters, lines), "float64", THREADS)[0]
 
 
 def read_nodes(gpu: Any, nodes: Sequence[Node]) -> list[float]:

@@ -13,13 +13,13 @@ import numpy as np
 
 from jali import _core, graph_recorder
 from jali.codegen import state as tracing
-from jali.codegen.formats import PRECISIONS, plain, stored
 from jali.codegen.lines import trace_error
+from jali.codegen.storage_formats import PRECISIONS, plain, stored
 from jali.codegen.symbols import Site
 from jali.codegen.types import KINDS, Element
 from jali.errors import LayoutError, UnsetError
 from jali.files import value_shown
-from jali.lattice import arrays, field_arithmetic
+from jali.lattice import borrowed_arrays, field_arithmetic
 from jali.lattice.base import LatticeBase, what_differs
 from jali.lattice.boundary import Boundary
 from jali.lattice.expressions import perform
@@ -85,7 +85,7 @@ class WithoutOperators:
 class Field(FieldArithmetic):
     """One `element` per site of a lattice, zero at first.
 
-    `precision` is that of the arithmetic, `"float64"` or `"float32"` (NumPy's types of these names do, too), `storage` names an entry of `jali.codegen.formats`, how values are kept in memory (by
+    `precision` is that of the arithmetic, `"float64"` or `"float32"` (NumPy's types of these names do, too), `storage` names an entry of `jali.codegen.storage_formats`, how values are kept in memory (by
     default numbers of that precision; `float32` under `float64` halves the traffic). `boundary` is a condition for all directions, a list of one per direction or a dictionary: see
     `Boundary`. `f[x, y, z, t]` and slices read and write global sites from Python: every rank must make the same call, and every
     rank receives the values. `borrowed` is the array of a field that `Lattice.wrap` makes, None where memory is jali's own. Raises
@@ -100,7 +100,7 @@ class Field(FieldArithmetic):
         storage: str | None = None,
         boundary: Any = None,
         name: str = "",
-        borrowed: arrays.BorrowedArray | None = None,
+        borrowed: borrowed_arrays.BorrowedArray | None = None,
     ):
         graph_recorder.refuse("a field is made", "make it before, and assign to it in the graph")
         if not isinstance(lattice, LatticeBase):
@@ -191,7 +191,7 @@ class Field(FieldArithmetic):
             )
         element = options.pop("element", self.element)
         if self.borrowed is not None and "storage" in options and "storage" not in changes:
-            options["borrowed"] = arrays.new_like(self.lattice, self.borrowed)  # an array, too
+            options["borrowed"] = borrowed_arrays.new_like(self.lattice, self.borrowed)  # an array, too
         field = Field(self.lattice, element, **options)
         if field.borrowed is not None:
             field.storage.fill_zero()
@@ -620,13 +620,13 @@ def wrapped(
         raise LayoutError(
             f"a field holds an element type such as SU(3) or Real(), not {value_shown(element)}"
         )
-    borrowed = arrays.borrowed(lattice, array, stream)
+    borrowed = borrowed_arrays.borrowed(lattice, array, stream)
     box, shape = lattice.local_extents, borrowed.shape
     if shape[: lattice.ndim] != box:
         raise LayoutError(f"this rank's box has {box} sites, an array of it this shape first; it has {shape}")
     if element is None:
-        element = arrays.element_of(borrowed.dtype, shape[lattice.ndim :])
-    kept, storage = arrays.storage_of(lattice, borrowed, element)
+        element = borrowed_arrays.element_of(borrowed.dtype, shape[lattice.ndim :])
+    kept, storage = borrowed_arrays.storage_of(lattice, borrowed, element)
     field = Field(lattice, element, precision or kept, storage, boundary, name, borrowed)
     if agree and lattice.communicator.size > 1:  # arrays come from anywhere, and ranks must have the same
         from jali.comm import checking

@@ -16,8 +16,8 @@ import numpy as np
 
 from jali import graph_recorder
 from jali.codegen import state as tracing
-from jali.codegen.formats import PRECISIONS
 from jali.codegen.lines import trace_error, user_line
+from jali.codegen.storage_formats import PRECISIONS
 from jali.codegen.types import Complex, Element, Integer, Matrix, Real, Type, Vector
 from jali.errors import LayoutError
 from jali.files import name_shown, value_shown

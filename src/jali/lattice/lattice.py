@@ -17,7 +17,7 @@ from jali import _core, comm, devices, graph_recorder, settings
 from jali.amounts import counted
 from jali.codegen import target
 from jali.codegen.directions import Direction, directions
-from jali.codegen.formats import wires
+from jali.codegen.storage_formats import wires
 from jali.codegen.types import Element
 from jali.errors import LayoutError, ParameterError
 from jali.files import value_shown

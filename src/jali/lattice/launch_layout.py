@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from jali import _core
-from jali.codegen.formats import Ratio
+from jali.codegen.storage_formats import Ratio
 from jali.codegen.writer import IndirectAccess
 from jali.errors import LayoutError
 from jali.lattice.field import Field

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from jali import comm, io
-from jali.codegen.formats import FORMATS, PRECISIONS
+from jali.codegen.storage_formats import FORMATS, PRECISIONS
 from jali.codegen.types import Element, element_named
 from jali.errors import FileFormatError, LayoutError, ParameterError
 from jali.files import checked_path, shown, value_shown
 from jali.io.array_formats import Outline
 from jali.io.parallel import together
-from jali.lattice.arrays import element_of
+from jali.lattice.borrowed_arrays import element_of
 from jali.lattice.boundary import Boundary
 from jali.lattice.field import Field
 from jali.lattice.lattice import Lattice

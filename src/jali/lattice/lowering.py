@@ -18,8 +18,8 @@ from jali.codegen.stages import (
     write,
 )
 from jali.codegen.writer import Lowering
-from jali.lattice.arrays import in_rows
 from jali.lattice.binding import BoundKernel, Chosen, bind_kernel
+from jali.lattice.borrowed_arrays import in_rows
 from jali.lattice.domain import Domain
 from jali.lattice.field import Field
 from jali.lattice.launch_layout import LaunchLayout, check_arrays, launch_layout_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from jali.codegen.formats import Ratio
+from jali.codegen.storage_formats import Ratio
 from jali.lattice.base import what_differs
 
 

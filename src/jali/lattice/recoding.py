@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jali import _core
-from jali.lattice.arrays import in_rows
+from jali.lattice.borrowed_arrays import in_rows
 from jali.lattice.overflow import OverflowCount, raise_if_overflow
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def recode_on_host(to: Field, source: Field, precision: str) -> None:
 
 def recode_on_lattice(to: Field, source: Field, precision: str) -> Callable[[], Any]:
     """What takes the values of a field that has the same layout and is stored otherwise."""
-    from jali.codegen import cache
+    from jali.codegen import kernel_cache
     from jali.codegen.emit import counts_overflow, emit
     from jali.codegen.recode import copy_program, parameters_of_copy
     from jali.codegen.writer import Lowering
@@ -38,9 +38,9 @@ def recode_on_lattice(to: Field, source: Field, precision: str) -> Callable[[], 
     address, function = 0, None
     if gpu is not None:
         how = config.bound, config.blocks, config.sites, config.width
-        function, _ = cache.load_on_device(gpu, program.name, text.text, precision, *how)
+        function, _ = kernel_cache.load_on_device(gpu, program.name, text.text, precision, *how)
     else:
-        address, _ = cache.load(program.name, text.text, to.layout.lanes, precision)
+        address, _ = kernel_cache.load(program.name, text.text, to.layout.lanes, precision)
     parameters, patches = parameters_of_copy(text, source.storage, to.storage)
     launch = _core.Launch(
         layout=to.layout,

@@ -16,7 +16,7 @@ from typing import Any
 from jali import _core, graph_recorder, settings
 from jali._core import LaunchTrial
 from jali.amounts import counted
-from jali.codegen import cache
+from jali.codegen import kernel_cache
 from jali.errors import CompileError, DeviceError, ParameterError, RecordingError
 from jali.tune import (
     DEFAULT_LAUNCH,
@@ -81,7 +81,7 @@ def tunings_of(text: Any, program: Any, lattice: Any, sites: Any, layout: Any) -
     an experiment that no kernel can be launched by."""
     requested = mode()
     gpu = lattice.gpu
-    digest = cache.source_digest(text.text, layout.lanes, program.precision, gpu is not None)
+    digest = kernel_cache.source_digest(text.text, layout.lanes, program.precision, gpu is not None)
     halo = None
     policy = settings.current().halo_policy
     tunable = lattice.communicator.size > 1 and requested != "off" and not settings.current().halo_off

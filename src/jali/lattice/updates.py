@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from jali import _core
-from jali.codegen.formats import on_the_wire
 from jali.codegen.stages import Analysed, halo_items
+from jali.codegen.storage_formats import on_the_wire
 from jali.errors import LayoutError, ParameterError
 from jali.lattice.binding import BoundKernel
 from jali.lattice.lowering import crossing_offsets, phased_reads

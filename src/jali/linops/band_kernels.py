@@ -12,7 +12,7 @@ import numpy as np
 
 from jali import graph_recorder
 from jali.array_namespaces import ArrayNamespace, numpy_dtype
-from jali.codegen import cache
+from jali.codegen import kernel_cache
 from jali.comm.device_of_array import gpu_of, is_on_device
 from jali.linops.bands import Arithmetic, ByCore, ByLibrary, Combination
 
@@ -55,7 +55,9 @@ class ByKernel(Arithmetic):
 
 @functools.lru_cache(maxsize=512)
 def _function(gpu: Any, program: Combination, precision: str) -> Any:
-    return cache.load_on_device(gpu, "combination", kernel_text(program, precision), precision, THREADS)[0]
+    return kernel_cache.load_on_device(
+        gpu, "combination", kernel_text(program, precision), precision, THREADS
+    )[0]
 
 
 def kernel_text(program: Combination, precision: str) -> str:

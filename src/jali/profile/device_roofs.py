@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jali import _core
-from jali.codegen import cache
+from jali.codegen import kernel_cache
 
 THREADS = 256
 CHAINS = 8  # independent multiply-adds of a thread
@@ -96,7 +96,7 @@ def copy_rate(gpu: Any, most: int = 1 << 30) -> float:
 def cache_rate(gpu: Any) -> float:
     """Bytes per second of reading an eighth or a quarter of the second-level cache again and again, all multiprocessors together."""
     out = gpu.allocate(256, "roofs")
-    function, _ = cache.load_on_device(gpu, "roof_of_cache", READING, "float64", THREADS, 1)
+    function, _ = kernel_cache.load_on_device(gpu, "roof_of_cache", READING, "float64", THREADS, 1)
     best = 0.0
     for share in (8, 4):
         # whole turns of a block that loads four packets per thread
@@ -115,7 +115,7 @@ def arithmetic_rate(gpu: Any, precision: str = "float64", rounds: int = 4096) ->
     """Operations per second of independent fused multiply-adds, two operations each."""
     out = gpu.allocate(256, "roofs")
     text = f"#define CHAINS {CHAINS}\n{ARITHMETIC}"
-    function, _ = cache.load_on_device(gpu, "roof_of_arithmetic", text, precision, THREADS, 1)
+    function, _ = kernel_cache.load_on_device(gpu, "roof_of_arithmetic", text, precision, THREADS, 1)
     blocks = gpu.multiprocessors * max(1, gpu.occupancy(function, THREADS))
     arguments = struct.pack("=qQ", rounds, out.address)
     time, _ = seconds_on(gpu, lambda: gpu.launch(function, blocks, THREADS, arguments))

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-from jali.codegen.cache import cache_directory
+from jali.codegen.kernel_cache import cache_directory
 from jali.errors import FileFormatError
 from jali.files import open_lock, read_bytes
 from jali.tune.entry import Entry, Question

@@ -1,7 +1,7 @@
 // Fields in device memory: loading and storing the reals of a site.
 //
 // A field of N reals is [group][packet][site of the group][real of the packet]: sites come in groups of
-// GROUP, a warp or half a wavefront, and reals in packets of up to 16 bytes (jali.codegen.formats says how
+// GROUP, a warp or half a wavefront, and reals in packets of up to 16 bytes (jali.codegen.storage_formats says how
 // large), so that neighbouring threads read neighbouring packets. An entry of a neighbour table is class <<
 // JALI_BLOCK_BITS | site; the class names a row of the boundary factors, phases[class][2].
 

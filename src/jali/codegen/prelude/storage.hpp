@@ -37,7 +37,7 @@ JALI_CALL void apply_sign(integer* x, const JALI_REAL* factor) {
     for (int c = 0; c < N; ++c) x[c] = x[c] * sign;
 }
 
-// The memory of a field whose format (jali.codegen.formats) says how numbers become units and back: UNITS of
+// The memory of a field whose format (jali.codegen.storage_formats) says how numbers become units and back: UNITS of
 // FORMAT::unit for each site, in packets of PACKET on devices, and a norm in float32 behind them if
 // FORMAT::norm. FORMAT::decode<N>(v, units, norm) makes N values of them, FORMAT::encode<N>(units, &norm, v)
 // the inverse; it returns the lanes with a value that the format cannot hold. Both act lane by lane, like all

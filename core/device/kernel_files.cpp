@@ -1,4 +1,4 @@
-#include "device/cache_files.hpp"
+#include "device/kernel_files.hpp"
 #include "device/sha256.hpp"
 #include "settings/notice.hpp"
 #include "settings/settings.hpp"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jali import _core
-from jali.codegen.formats import PRECISIONS
+from jali.codegen.storage_formats import PRECISIONS
 from jali.codegen.types import Complex, Element, Integer, Matrix, Real, Vector
 from jali.errors import DeviceError, LayoutError, ParameterError
 

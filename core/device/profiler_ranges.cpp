@@ -1,4 +1,4 @@
-#include "device/ranges.hpp"
+#include "device/profiler_ranges.hpp"
 #include "device/timeline.hpp"
 #include "settings/settings.hpp"
 

@@ -1,4 +1,4 @@
-#include "device/module.hpp"
+#include "device/kernel_module.hpp"
 
 #include <dlfcn.h>
 

@@ -1,4 +1,4 @@
-#include "messaging/mpi_notices.hpp"
+#include "messaging/failure_notices.hpp"
 #include "messaging/wait_loop.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 """The kernel cache as Python uses it: kernels of the host, and those of devices by the core.
 
-How files are kept, locked and checked is core/device/cache_files.hpp, kernels of devices are core/device/kernel_cache.hpp.
+How files are kept, locked and checked is core/device/kernel_files.hpp, kernels of devices are core/device/kernel_cache.hpp.
 A key covers the text, the prelude, the flags, the compiler and the processor, so nothing here is ever stale. Sources are kept
 and may be edited: a source newer than its object is compiled again.
 """

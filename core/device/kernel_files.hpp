@@ -3,7 +3,7 @@
 // The directory belongs to its user alone, since what lies in it is run. One process compiles, others wait on
 // a file lock and load what it made. Files appear complete, by a rename, and are never changed; what is
 // damaged, or could have been changed by others, is made again, with a warning. Which kernels there are, and
-// how they are compiled, is for others: kernel_cache.hpp for devices, src/jali/codegen/cache.py for the host.
+// how they are compiled, is for others: kernel_cache.hpp for devices, src/jali/codegen/kernel_cache.py for the host.
 #pragma once
 
 #include <cstddef>
