@@ -12,6 +12,7 @@ import ctypes
 import gc
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from fake_driver import (
     FILES,
     NO_COLLECTIVES,
     REAL,
+    ROOMS,
     current_context,
     make_fake_ccl,
     make_fake_driver,
@@ -34,6 +36,8 @@ from jali._core import find_gpu_compiler
 from jali.comm import virtual
 from jali.errors import CompileError, JaliError
 from jali.tune import experiment
+
+sys.path += [str(room) for room in ROOMS]  # tests take programs and kernels from each other
 
 # jali's calls never keep it where a device may be waited for.
 FREE_INTERPRETER = "JALI_FAKE_FREE_INTERPRETER"

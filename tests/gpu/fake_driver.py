@@ -19,8 +19,10 @@ from programs import TESTS, on_ranks, run_program
 from jali import _core
 from jali.errors import DeviceError, RankError
 
-SOURCE = Path(__file__).parent / "fake_gpu.cpp"
-PATH = (Path(__file__).parent, TESTS)  # from where programs can import what tests import
+HERE = Path(__file__).parent
+SOURCE = HERE / "fake_gpu.cpp"
+ROOMS = tuple(sorted({test.parent for test in HERE.glob("*/test_*.py")}))
+PATH = (HERE, *ROOMS, TESTS)  # from where programs can import what tests import
 # "cuda" is what the machine has
 REAL = os.environ.get("JALI_TEST_REAL_GPU") == "1"
 # Ranks of one process have a device each; the fake driver has as many as a test wants.

@@ -26,7 +26,7 @@ from jali.lattice import tuning
 from jali.lattice.sums import Sums
 from jali.tune import room_for, stores, variants_for
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tune"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tune"))
 from invented_times import forget_in_memory, invent_times
 
 LAUNCHES = ["64,1,2", "256,1,4", "128,2,1,2", "64,1,1,4", "64,1,2,4"]

@@ -14,7 +14,7 @@ from programs import need_mpi, on_ranks, run_program
 from jali import _core
 from jali.comm import virtual_ranks
 
-PROGRAM = Path(__file__).with_name("collectives_in_any_order.py")
+PROGRAM = Path(__file__).parents[1] / "collectives_in_any_order.py"
 SIZES = (1 << 10, 4 << 20, 64 << 20, 512 << 20)  # bytes
 SEED = 46
 MOST = 4  # ranks
@@ -37,6 +37,6 @@ def test_a_hundred_collectives_of_devices_in_any_order() -> None:
         pytest.skip("there is one GPU")
     need_mpi()
     done = run_program(
-        on_ranks(devices, sys.executable, PROGRAM, 100, SEED, *SIZES), path=[Path(__file__).parent]
+        on_ranks(devices, sys.executable, PROGRAM, 100, SEED, *SIZES), path=[Path(__file__).parents[1]]
     )
     assert "collectives ran" in done.stdout

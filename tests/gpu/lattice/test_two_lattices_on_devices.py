@@ -12,7 +12,7 @@ from fake_driver import REAL, use_fake_gpus
 import jali
 from jali import Complex, Field, Lattice, LayoutError, Spinor, Vector, _core
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "lattice"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "lattice"))
 from test_two_lattices import PAIRS, check, coarse_slope, numbers
 
 

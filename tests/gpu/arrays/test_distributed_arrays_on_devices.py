@@ -17,7 +17,7 @@ from jali.comm import DeviceArray
 from jali.linops import SiteOperator, dottest
 from jali.solvers import cg, cgls
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "linops"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "linops"))
 from test_site_operators import laplacian, screened, upwind, upwind_adjoint
 
 

@@ -34,7 +34,7 @@ from jali.comm import DeviceArray
 from jali.fermions import WilsonDirac
 from jali.gauge import SU, GaugeField
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "lattice"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "lattice"))
 from test_arrays import both_of, drawn, far, first_small, laplacian, norms, values
 from test_two_lattices import coarse_slope
 

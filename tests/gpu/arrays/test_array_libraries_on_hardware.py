@@ -4,7 +4,7 @@ Without a GPU ranks are threads, this file checks itself with NumPy as the other
 rank is a process: memory of CuPy and PyTorch comes from calls of the driver that wait for all devices of a process, so that a rank which
 is a thread may wait for one that waits for it. The tests here use one GPU; all of them are used by
 
-    mpiexec -n 4 python tests/gpu/test_array_libraries_on_hardware.py
+    mpiexec -n 4 python tests/gpu/arrays/test_array_libraries_on_hardware.py
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from fake_driver import REAL
 

@@ -21,7 +21,7 @@ from jali import settings
 from jali._core import GpuCompiler, find_gpu_compiler, with_gpu_prelude
 from jali.errors import CompileError
 
-COLLECT = Path(__file__).parent / "collect_kernels.py"
+COLLECT = Path(__file__).parents[1] / "collect_kernels.py"
 # Each takes the assembler 8 to 15 seconds in SU(3) and float64.
 SLOW = ("metropolis_kernel", "_sums", "_force")
 # What the short test for AMD compiles in SU(3) and float64; that for NVIDIA the first four, the others in SU(2) and float32.

@@ -19,7 +19,7 @@ from jali.codegen.storage_formats import FORMATS, stored, wires
 from jali.codegen.writer import Lowering
 from jali.comm.virtual import virtual_ranks
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "lattice"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "lattice"))
 from test_formats import numbers, pairs, random_links, wilson
 from test_halo_items import LINKS, STEPS, argument, norm_ahead, program, wilson_at, wilson_twice
 from test_overflow import drop_launches_and_look, overflow, overflow_and_sum

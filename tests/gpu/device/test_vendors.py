@@ -11,7 +11,7 @@ from jali import _core, settings, vendors
 from jali._core import GpuVendor
 from jali.errors import CompileError
 
-CORE = Path(__file__).resolve().parents[2] / "core" / "device"
+CORE = Path(__file__).resolve().parents[3] / "core" / "device"
 COMPILER = {"version", "create", "compile", "log_size", "log", "code_size", "code", "destroy"}
 
 

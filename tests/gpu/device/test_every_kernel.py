@@ -60,7 +60,7 @@ def run_shadowed(file: str, kind: str, report: Path, only: str, arguments: list[
     }
     options = ["-q", "-x", "-p", "shadow", "-p", "no:xdist", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", *options, *arguments, TESTS / file]
-    run_program(command, env=environment, path=[Path(__file__).parent], timeout=3600)
+    run_program(command, env=environment, path=[Path(__file__).parents[1]], timeout=3600)
     return json.loads(report.read_text())
 
 
@@ -120,4 +120,4 @@ for wrong in (np.array([1.0, -0.0, np.nan]), np.array([2.0, 0.0, np.nan])):
     else:
         raise SystemExit("not noticed")
 """
-    run_python(code, path=[Path(__file__).parent])
+    run_python(code, path=[Path(__file__).parents[1]])

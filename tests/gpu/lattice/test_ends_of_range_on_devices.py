@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "language"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "language"))
 
 import test_ends_of_range as on_the_host
 

@@ -11,7 +11,7 @@ from programs import run_program
 import jali
 from jali.bench.halo import make_case
 
-BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "halo_simulation.py"
+BENCHMARK = Path(__file__).resolve().parents[3] / "benchmarks" / "halo_simulation.py"
 
 
 STEPS = {

@@ -2,8 +2,8 @@
 
 For a machine with a GPU per rank, where NCCL is installed (pip install nvidia-nccl-cu12, or -cu13):
 
-    JALI_TEST_REAL_GPU=1 pytest tests/gpu/test_ccl_hardware.py                     ranks are threads of one process
-    mpiexec -n 4 python tests/gpu/test_ccl_hardware.py                             ranks are MPI processes
+    JALI_TEST_REAL_GPU=1 pytest tests/gpu/peers/test_ccl_hardware.py               ranks are threads of one process
+    mpiexec -n 4 python tests/gpu/peers/test_ccl_hardware.py                       ranks are MPI processes
 
 The second prints, on rank 0, what was checked and how fast an all-reduce was beside its roof.
 """
@@ -15,11 +15,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from by_library import ByLibrary
 
 import jali

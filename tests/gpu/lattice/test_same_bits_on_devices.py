@@ -10,7 +10,7 @@ import pytest
 import jali
 from jali.gauge import SU, Flow, GaugeField
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "identity"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "identity"))
 
 import history
 

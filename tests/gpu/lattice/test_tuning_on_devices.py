@@ -20,7 +20,7 @@ from jali.comm import Communicator
 from jali.lattice import tuning
 from jali.tune import Question, stores
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tune"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tune"))
 from invented_times import forget_in_memory, invent_times
 
 VARIANTS = ["256,1", "128,3", "256,2", "256,3"]

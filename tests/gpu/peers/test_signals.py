@@ -187,7 +187,7 @@ def test_nothing_else_in_the_prelude_publishes_or_spins():
             assert not re.search(r"\b(signal|wait\w*)\(", code), path
 
 
-CORE = Path(__file__).resolve().parents[2] / "core"
+CORE = Path(__file__).resolve().parents[3] / "core"
 
 
 def location_of(path: Path) -> str:
@@ -233,7 +233,7 @@ def test_transports_of_messages_are_told_apart_by_traits():
 
 def test_nobody_asks_for_the_name_of_a_policy_or_carrier():
     """Nor takes one apart. Names stand in the ladder that is drawn, and as a side that is measured."""
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     folders = ("composition", "planning", "simulation", "running")
     files = [p for folder in folders for p in (root / "core" / folder).glob("*.?pp")]
     files += (root / "src" / "jali").rglob("*.py")
@@ -719,12 +719,12 @@ def ends_of_messages() -> tuple[bool, str]:
 
 
 def test_every_rule_of_the_memory_model_is_held_by_a_test():
-    tests = Path(__file__).resolve().parents[1]
+    tests = Path(__file__).resolve().parents[2]
     page = (tests.parent / "docs" / "memory-model.md").read_text()
     rules = [line for line in page.splitlines() if line.startswith("| ") and "| `" in line]
     assert len(rules) == 14
     known = "".join(path.read_text() for path in tests.rglob("test_*.py"))
     for rule in rules:
         names = re.findall(r"`(test_\w+)`", rule)
-        assert names or "tests/gpu/test_checked_*.py" in rule, rule
+        assert names or "tests/gpu/proof/test_checked_*.py" in rule, rule
         assert [name for name in names if f"def {name}(" not in known] == []
