@@ -60,6 +60,7 @@ def test_tests_nearest_to_a_change_come_first(quick):
         *[p.relative_to(ROOT).as_posix() for p in sorted((ROOT / "tests/io").glob("test_nersc*.py"))],
         "tests/core",
         "tests/any_ranks",
+        "tests/gpu/halo",
         "tests/io",
     ]
     assert found["tests/core"] == found["tests/core/test_layout.py"] == "core/halo/layout.cpp"
@@ -72,7 +73,7 @@ def test_tests_nearest_to_a_change_come_first(quick):
         ("src/jali/gauge/flow.py", ("gauge",)),
         ("src/jali/statistics.py", ("cli",)),
         ("src/jali/errors.py", ("cli",)),
-        ("core/device/gpu.cpp", ("gpu",)),
+        ("core/device/gpu.cpp", ("gpu/device",)),
         ("docs/gpus.md", ("docs",)),
         ("tools/environment.py", ("tools",)),
         ("README.md", ("README",)),
