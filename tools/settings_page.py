@@ -45,6 +45,10 @@ a thread of it. Choices that only experiments make have no variable: [`jali.tune
 """
 
 
+def title_of(page: str) -> str:
+    return (PAGE.parents[1] / page).read_text().partition("\n")[0].removeprefix("# ")
+
+
 def text() -> str:
     """The page as the table is now."""
     page, group = INTRODUCTION, ""
@@ -54,8 +58,7 @@ def text() -> str:
         if spec.group != group:
             group = spec.group
             page += f"\n## {group}\n\n| variable | meaning | may be | default |\n|---|---|---|---|\n"
-        title = {"gpus.md": "GPUs"}.get(spec.page, spec.page.removesuffix(".md").capitalize())
-        more = f" ([{title}](../{spec.page}))" if spec.page else ""
+        more = f" ([{title_of(spec.page)}](../{spec.page}))" if spec.page else ""
         page += f"| `{spec.variable}` | {spec.meaning}{more} | {spec.values} | {spec.otherwise} |\n"
     return with_names(page + END)
 

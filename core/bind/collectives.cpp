@@ -32,7 +32,7 @@ std::shared_ptr<DeviceCollectives> collectives_on(Collectives& there, const nb::
     return there.on(of_core);
 }
 
-nb::dict dict_of(const PlanCounts& counts) {
+nb::dict dict_of(const CacheCounts& counts) {
     nb::dict all;
     all["found"] = counts.found;
     all["made"] = counts.made;

@@ -19,6 +19,6 @@ std::shared_ptr<DeviceCollectives> collectives_on(Collectives& there, const nano
 // there are arrays, up to the most that a plan has. Raises ParameterError for those of other sizes.
 void fit_on_device(const DevicePlan& plan, std::span<const GpuArray* const> arrays, GpuAddress* addresses);
 
-nanobind::dict dict_of(const PlanCounts& counts);
+nanobind::dict dict_of(const CacheCounts& counts);
 
 } // namespace jali

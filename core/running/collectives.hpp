@@ -81,7 +81,7 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
     const std::shared_ptr<DeviceCollectives>& on(const std::shared_ptr<Gpu>& gpu);
     const std::shared_ptr<DeviceCollectives>* find(const Gpu& gpu) const; // null: there was no call
 
-    PlanCounts counts() const { return plans_.counts(); }
+    CacheCounts counts() const { return plans_.counts(); }
     void keep_at_most(std::size_t plans) { plans_.most = plans; }
 
   private:

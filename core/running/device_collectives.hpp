@@ -83,7 +83,7 @@ class DeviceCollectives {
                                   bool checked = false, std::span<const GpuAddress> fixed = {},
                                   const std::string& inside = "");
 
-    PlanCounts counts() const { return kept_[false].counts(); }
+    CacheCounts counts() const { return kept_[false].counts(); }
     void keep_at_most(std::size_t plans) { kept_[false].most = kept_[true].most = in_graphs_.most = plans; }
     const std::shared_ptr<Gpu>& gpu() const { return ranks_.gpu; }
 

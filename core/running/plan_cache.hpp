@@ -13,7 +13,7 @@
 
 namespace jali {
 
-struct PlanCounts {
+struct CacheCounts {
     std::int64_t found = 0, made = 0, dropped = 0;
     std::size_t kept = 0;
 };
@@ -48,8 +48,8 @@ class PlanCache {
         return dropped;
     }
 
-    PlanCounts counts() const {
-        PlanCounts counts = counts_;
+    CacheCounts counts() const {
+        CacheCounts counts = counts_;
         counts.kept = plans_.size();
         return counts;
     }
@@ -64,7 +64,7 @@ class PlanCache {
     std::unordered_map<CollectiveCall, Kept> plans_;
     std::pair<const CollectiveCall, Kept>* latest_ = nullptr; // of them
     std::uint64_t asked_ = 0;
-    PlanCounts counts_;
+    CacheCounts counts_;
 };
 
 } // namespace jali

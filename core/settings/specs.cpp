@@ -186,7 +186,7 @@ std::vector<SettingSpec> table() {
     add(&S::prefetch, "prefetch", "JALI_PREFETCH", one_of({"auto", "off", "leading", "all"}), "auto",
         "whether kernels of the processor ask ahead for what the next position reads", "tuning.md");
     add(&S::device, "device", "JALI_DEVICE", a_device({}), "cpu",
-        "the device of lattices that are not told otherwise", "gpus.md");
+        "the device of lattices that name none", "gpus.md");
     add(&S::tune, "tune", "JALI_TUNE", one_of({"on", "now", "cached", "again", "off"}), "on",
         "when launches are measured", "tuning.md");
     add(&S::nvtx, "nvtx", "JALI_NVTX", on_or_off(), "0", "ranges for Nsight and its like", "profiling.md");
@@ -201,14 +201,14 @@ std::vector<SettingSpec> table() {
     add(&S::device_watchdog, "device_watchdog", "JALI_DEVICE_WATCHDOG", seconds(false), "60",
         "seconds after which it is an error that all ranks of a group wait for their devices and none of "
         "these moves",
-        "gpus.md");
+        "device-diagnosis.md");
     add(&S::wait_warning, "wait_warning", "JALI_WAIT_WARNING", seconds(true), "10",
         "seconds without any movement after which a rank says on stderr, once, what it waits for");
     add(&S::shm, "shm", "JALI_SHM", one_of({"auto", "0", "1"}), "auto",
-        "whether ranks of one host share memory; `1`: it is an error if they cannot", "transports.md");
+        "whether ranks of one host share memory; `1`: it is an error if they cannot", "shared-memory.md");
     add(&S::shm_copy, "shm_copy", "JALI_SHM_COPY", one_of({"auto", "cma", "slots"}), "auto",
         "how long messages through shared memory are copied: once by the kernel, or twice in pieces",
-        "transports.md");
+        "shared-memory.md");
     add(&S::halo_policy, "halo_policy", "JALI_HALO_POLICY", one_of({"auto", "auto-graph"}),
         "the first of the table",
         "how halos are exchanged; a policy of devices says nothing about lattices on the host, and the other "
@@ -216,11 +216,11 @@ std::vector<SettingSpec> table() {
         "round",
         "tuning.md");
     add(&S::collective, "collective", "JALI_COLLECTIVE", algorithms({}, {}), "by rules",
-        "the algorithm of collectives", "collectives.md");
+        "the algorithm of collectives", "collective-algorithms.md");
     add(&S::collective_rules, "collective_rules", "JALI_COLLECTIVE_RULES", anything("a file of rules"),
         "jali's own rules alone",
         "rules by which collectives choose their algorithms, before jali's own; the same on all ranks",
-        "collectives.md");
+        "collective-algorithms.md");
     add(&S::checked, "checked", "JALI_CHECKED", on_or_off(), "0",
         "ranks compare what they call before anything moves: collectives, barriers, splits, launches that "
         "communicate, files; what a launch with halos, or a collective, gives to devices is proved before "
@@ -249,16 +249,16 @@ std::vector<SettingSpec> table() {
          "gpus.md");
     file(&S::hip_driver, "hip_driver", "JALI_HIP_DRIVER", "the usual file", "AMD's HIP runtime", "gpus.md");
     file(&S::hiprtc, "hiprtc", "JALI_HIPRTC", "the usual file", "AMD's run-time compiler", "gpus.md");
-    file(&S::nccl, "nccl", "JALI_NCCL", "the installed one", "NVIDIA's library of collectives", "gpus.md");
-    file(&S::rccl, "rccl", "JALI_RCCL", "the installed one", "AMD's library of collectives", "gpus.md");
+    file(&S::nccl, "nccl", "JALI_NCCL", "the installed one", "NVIDIA's library of collectives", "nccl.md");
+    file(&S::rccl, "rccl", "JALI_RCCL", "the installed one", "AMD's library of collectives", "nccl.md");
     file(&S::nvtx_library, "nvtx_library", "JALI_NVTX_LIBRARY", "the usual file",
          "the library that takes ranges of NVTX, if no tool is attached", "profiling.md");
     file(&S::roctx_library, "roctx_library", "JALI_ROCTX_LIBRARY", "the usual file",
          "the library that takes ranges of roctx", "profiling.md");
     add(&S::gpu_aware_mpi, "gpu_aware_mpi", "JALI_GPU_AWARE_MPI", one_of({"auto", "0", "1"}), "auto",
-        "whether the MPI library takes addresses of device memory; `auto`: it is asked", "gpus.md");
+        "whether the MPI library takes addresses of device memory; `auto`: it is asked", "gpu-halos.md");
     add(&S::peer_handles, "peer_handles", "JALI_PEER_HANDLES", one_of({"auto", "ipc", "virtual"}), "auto",
-        "how processes map each other's device memory", "gpus.md");
+        "how processes map each other's device memory", "device-diagnosis.md");
 
     group = "Of other programs";
     add(&S::cxx, "cxx", "CXX", a_command(), "`c++`, `g++` or `clang++` on the `PATH`",
@@ -270,11 +270,11 @@ std::vector<SettingSpec> table() {
          "the tool that takes ranges of NVTX, as Nsight names it", "profiling.md");
     add(&S::mpich_gpu_support_enabled, "mpich_gpu_support_enabled", "MPICH_GPU_SUPPORT_ENABLED",
         anything("1: it does"), "it is asked", "whether Cray's MPI takes addresses of device memory",
-        "gpus.md");
+        "gpu-halos.md");
     add(&S::mv2_use_cuda, "mv2_use_cuda", "MV2_USE_CUDA", anything("1: it does"), "it is asked",
-        "whether MVAPICH takes addresses of CUDA's memory", "gpus.md");
+        "whether MVAPICH takes addresses of CUDA's memory", "gpu-halos.md");
     add(&S::mv2_use_rocm, "mv2_use_rocm", "MV2_USE_ROCM", anything("1: it does"), "it is asked",
-        "whether MVAPICH takes addresses of ROCm's memory", "gpus.md");
+        "whether MVAPICH takes addresses of ROCm's memory", "gpu-halos.md");
 
     group = "Experiments";
     add(&S::launch, "launch", "",

@@ -30,7 +30,7 @@ def use_device(name: str) -> None:
 
 
 def default_device() -> str:
-    """What lattices compute on that are not told otherwise."""
+    """The device of lattices that name none."""
     return _default or settings.current().device
 
 

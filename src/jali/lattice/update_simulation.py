@@ -485,7 +485,7 @@ class _PolicyGraph:
         return arrived
 
     def on_hosts(self) -> Any:
-        """What a schedule of core/halo/exchange does. Within a host a carrier's rate includes packing and unpacking,
+        """What a schedule of core/halo/exchange does. Within a host the transport's rate includes packing and unpacking,
         and the threads that copy compute nothing meanwhile; between hosts messages travel by themselves, packed before
         and unpacked after."""
         near = [
