@@ -16,8 +16,8 @@ by `tests/baselines/renamed.toml` (its tables `[mutants.files]`, from old path t
 
 Mutants are applied to a checkout of their own (`--checkout`, else a clone in build/mutants, which gets an environment), never to this
 one: `--make` to the commit of the record, the others to the last commit of this checkout. After a change in C++, ninja builds what it
-touches. Then the folders of tests of the area run one after the other, those first that take less time, and in each the test files
-first that speak most of the changed file. The first failure ends the search, and so does a test that hangs. A folder that does not
+touches. Then the tests of the area run: of each folder the test files that speak most of the changed file, and after these all others,
+folder by folder, those first that take less time. The first failure ends the search, and so does a test that hangs. A folder that does not
 end in `SECONDS` (more on a machine that has more to do than it has cores) says nothing: it is recorded as not finished. Several
 processes make one record: `--share 0/2` and `--share 1/2`, each with a checkout of its own. A mutant that nothing notices is recorded
 with `killed_by` null.
@@ -55,6 +55,7 @@ RECORD = Path("tests/baselines/mutants.json")
 RENAMED = Path("tests/baselines/renamed.toml")
 SEED = 47
 COUNT = 15  # mutants of an area
+NEAREST = 3  # test files of a folder that run before all others
 SECONDS = 120  # a folder of tests; a single test has three quarters of it
 # What these make is read by people only, as errors are.
 TEXTS = re.compile(r"describe|explain|text\b|text_|stage_name|refuse|__repr__|__str__")
@@ -773,41 +774,34 @@ def ordered_targets(checkout: Checkout, folder: str, file: str) -> list[str]:
         counts = sum((4 if w in stem else 1) * min(text.count(w), 20) for w in words)
         return -counts - 100 * len(stem & set(path.stem.split("_"))), path.name
 
-    found = sorted((checkout.root / "tests" / folder).glob("test_*.py"), key=score)
+    found = sorted((checkout.root / "tests" / folder).rglob("test_*.py"), key=score)
     return [path.relative_to(checkout.root).as_posix() for path in found]
 
 
 def killed_by(
     checkout: Checkout, mutant: dict[str, Any], folders: tuple[str, ...], log: Any
 ) -> dict[str, Any]:
-    """What the folders of tests say of a mutant that is in place."""
-    passed, unfinished = [], []
-    for folder in folders:
+    """What the folders of tests say of a mutant that is in place: the nearest files of each folder first, then the others."""
+    files = {folder: ordered_targets(checkout, folder, mutant["file"]) for folder in folders}
+    rounds = [(folder, targets[:NEAREST]) for folder, targets in files.items()]
+    rounds += [(folder, targets[NEAREST:]) for folder, targets in files.items() if targets[NEAREST:]]
+    verdicts = collections.defaultdict(set)
+    for folder, targets in rounds:
         checkout.fresh_work()
         slow = slowness()
-        verdict, test, took = checkout.test(
-            ordered_targets(checkout, folder, mutant["file"]), SECONDS * slow, SECONDS * 0.75 * slow, log
-        )
-        print(f"  {folder}: {verdict} {test} {took:.0f} s", flush=True)
+        verdict, test, took = checkout.test(targets, SECONDS * slow, SECONDS * 0.75 * slow, log)
+        print(f"  {folder} ({len(targets)} files): {verdict} {test} {took:.0f} s", flush=True)
         if verdict in ("passed", "failed") and mutant["area"] != "codegen":
             checkout.keep_kernels()
-        if verdict == "passed":
-            passed.append(folder)
-        elif verdict == "late":
-            unfinished.append(folder)
-        else:
-            how = {"failed": "test", "hung": "timeout"}[verdict]
-            return {"killed_by": folder, "how": how, "test": test, **more(passed, unfinished)}
-    return {"killed_by": None, **more(passed, unfinished)}
+        if verdict in ("failed", "hung"):
+            return {"killed_by": folder, "how": "test" if verdict == "failed" else "timeout", "test": test}
+        verdicts[folder].add(verdict)
+    return {"killed_by": None, "not_finished": [folder for folder in folders if "late" in verdicts[folder]]}
 
 
 def slowness() -> float:
     """On a machine with more to do than it has cores, times are longer."""
     return min(8.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
-
-
-def more(passed: list[str], unfinished: list[str]) -> dict[str, list[str]]:
-    return {k: v for k, v in (("passed", passed), ("not_finished", unfinished)) if v}
 
 
 @contextlib.contextmanager
