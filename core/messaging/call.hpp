@@ -1,5 +1,5 @@
-// What a rank calls in the control plane, as it is told with every message: ranks that disagree get an error
-// instead of taking the bytes of one call for those of another.
+// The collective that a rank calls in the control plane, sent with every message: ranks that disagree get an
+// error instead of taking the bytes of one call for those of another.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace jali {
 struct Call {
     enum Kind : std::int32_t { barrier, sum, gather, broadcast };
 
-    // `bytes` is what this rank gives; `what` is cut to the room there is.
+    // `bytes` is the size of this rank's data; `what` is truncated to its field.
     Call(Kind kind, std::uint64_t number, std::size_t bytes, int root, std::string_view what);
     Call() = default;
 

@@ -22,7 +22,7 @@ void pass(Communicator& communicator, bool sending, int peer, std::int64_t& valu
     communicator.wait({&request, 1}, "comparing clocks");
 }
 
-// Rank 0 asks, the other answers with its time; the quickest answer counts.
+// Rank 0 sends a request, the other rank replies with its time; the fastest round trip counts.
 ClockOffset compare(Communicator& communicator, int other) {
     ClockOffset best;
     std::int64_t quickest = -1;

@@ -1,4 +1,4 @@
-// How far the steady clocks of ranks are apart, so that what they noted can be laid side by side.
+// Offsets between the steady clocks of ranks, so that times recorded on different ranks can be compared.
 #pragma once
 
 #include "messaging/communicator.hpp"
@@ -10,11 +10,11 @@ namespace jali {
 
 struct ClockOffset {
     std::int64_t nanoseconds = 0; // that the rank's clock is ahead of rank 0's
-    std::int64_t uncertainty = 0; // by which that may be wrong: half of the quickest answer's time
+    std::int64_t uncertainty = 0; // largest error of the offset: half of the fastest round trip
 };
 
-// Of every rank, the same on all of them. Collective. A rank that rank 0 cannot tell apart from itself (the
-// processes of a host share a clock) has offset 0.
+// One offset for every rank, the same on all ranks. Collective. A rank whose clock cannot be told apart from
+// rank 0's (the processes of a host share a clock) has offset 0.
 std::vector<ClockOffset> clock_offsets(Communicator& communicator);
 
 } // namespace jali

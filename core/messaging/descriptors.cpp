@@ -26,9 +26,9 @@ namespace jali {
 namespace {
 
 constexpr int client_timeout = 10; // seconds
-// Of whoever gives, with one that has connected: to ask, and to take what it asked for.
+// How long the server waits for a connected client to send its request and to receive the reply.
 constexpr auto server_timeout = std::chrono::seconds(2);
-constexpr std::size_t most_clients = 64; // at once; one more takes the place of the one that came first
+constexpr std::size_t most_clients = 64; // at once; a further client replaces the oldest
 
 struct Question {
     std::uint64_t secret, number;
@@ -45,7 +45,7 @@ struct Address {
     socklen_t length = 0;
 };
 
-// The name begins with a zero: no file, gone with its process.
+// The name begins with a zero: it is no file and disappears with its process.
 Address address_of(const FdToken& token) {
     Address address;
     address.name.sun_family = AF_UNIX;
@@ -62,7 +62,7 @@ void set_timeout(int socket) {
     setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
 }
 
-// The number of the namespace that gives processes their numbers; 0 where nobody says.
+// The inode number of the process namespace; 0 where the system does not report it.
 std::uint64_t own_namespace() {
     struct stat there{};
     return stat("/proc/self/ns/pid", &there) == 0 ? there.st_ino : 0;
@@ -90,7 +90,7 @@ Sent send_answer(int socket, Answer answer, int descriptor) {
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? Sent::later : Sent::never;
 }
 
-// Empty if an answer came; `descriptor` is what came with it.
+// Empty if an answer was received; `descriptor` is the descriptor that it carried.
 std::string receive_answer(int socket, Answer& answer, Descriptor& descriptor) {
     iovec data{&answer, sizeof answer};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -118,11 +118,11 @@ std::string receive_answer(int socket, Answer& answer, Descriptor& descriptor) {
     return "";
 }
 
-// What a process exports, and the thread that hands it out. Never destroyed: the thread may outlive
-// main.
+// The descriptors that a process exports, and the thread that serves them. Never destroyed: the thread may
+// outlive main.
 class FdServer {
   public:
-    // Of this process: a child of a fork has its own.
+    // The server of this process: a forked child has its own.
     static FdServer& get() {
         static std::mutex mutex;
         static FdServer* server = nullptr;
@@ -163,7 +163,7 @@ class FdServer {
 
     using Clock = std::chrono::steady_clock;
 
-    // One that has connected: who has not asked yet, or not taken all.
+    // A connected process whose request or reply is incomplete.
     struct Client {
         Descriptor socket;
         Clock::time_point until;
@@ -172,7 +172,7 @@ class FdServer {
         std::size_t next = 0;                                             // piece to send
     };
 
-    // One slow client keeps no other waiting.
+    // A slow client does not delay the others.
     void serve() {
         std::vector<Client> clients;
         std::vector<pollfd> polled;
@@ -198,7 +198,7 @@ class FdServer {
     void let_in(std::vector<Client>& clients) {
         Descriptor socket(accept4(listening_.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (socket.number() < 0) {
-            // no descriptor left, say: others may close theirs
+            // for instance no descriptor is left: others may be closed
             if (errno != EINTR && errno != ECONNABORTED && errno != EAGAIN) usleep(10000);
             return;
         }
@@ -210,7 +210,7 @@ class FdServer {
         clients.push_back({std::move(socket), Clock::now() + server_timeout});
     }
 
-    // False: nothing more is to be said.
+    // Returns false when the exchange with the client is complete.
     bool go_on_with(Client& client) {
         if (!client.has_asked) {
             Question question{};
@@ -234,7 +234,7 @@ class FdServer {
     }
 
     const pid_t process_;
-    std::uint64_t random_[2] = {}; // the socket's name, which everybody can read, and the secret
+    std::uint64_t random_[2] = {}; // the socket's name, which every process can read, and the secret
     std::uint64_t last_ = 0;
     Descriptor listening_;
     std::mutex mutex_;

@@ -1,12 +1,12 @@
 // File descriptors for other processes of this user on this host.
 //
-// Who exports some gets a token, a few numbers that travel like any message; who has the token fetches
-// duplicates, as often as it likes while the exporter stands. A thread of the exporting process hands them
-// out over a socket in Linux's abstract namespace (SCM_RIGHTS), so that neither the program there has to be
-// in a certain place nor the right to look into another process is needed (ptrace, which containers and Yama
-// withhold). Both processes must share a network namespace. Each side asks the kernel who the other one is:
-// nothing is handed to another user, nor taken from one, nor from another process than the token's where
-// the two number processes alike.
+// A process that exports descriptors gets a token, a few numbers that travel like any message; a process with
+// the token fetches duplicates, as often as it needs while the exporter exists. A thread of the exporting
+// process sends them over a socket in Linux's abstract namespace (SCM_RIGHTS), so that the exporting program
+// need not be at a certain point and no permission to read another process is needed (ptrace, which
+// containers and Yama deny). Both processes must share a network namespace. Each side gets the identity of
+// the other from the kernel: no descriptor is sent to or accepted from another user, nor accepted from
+// another process than the token's where both share a process namespace.
 #pragma once
 
 #include "device/virtual_memory.hpp"
@@ -24,12 +24,12 @@ struct DescriptorError : std::runtime_error {
 struct FdToken {
     std::int64_t process;
     std::uint64_t name;                   // of its socket
-    std::uint64_t secret;                 // who does not know it gets nothing
+    std::uint64_t secret;                 // required to fetch the descriptors
     std::uint64_t number;                 // of the exporter's pieces
     std::uint64_t namespace_of_processes; // in which `process` is its number; 0: unknown
 };
 
-// Descriptors with the sizes of what they stand for; not exported any more, and closed, when dropped.
+// Descriptors with the sizes of their memory; the destructor ends the export and closes them.
 class FdExporter {
   public:
     // Throws DescriptorError where there can be no socket.
@@ -42,8 +42,8 @@ class FdExporter {
     FdToken token_{};
 };
 
-// What a token stands for, from another process or this one. Waits a few seconds at most. Throws
-// DescriptorError that says why it cannot be had, or that somebody else answers.
+// The descriptors of a token, from another process or this one. Waits a few seconds at most. Throws
+// DescriptorError with the reason if the fetch fails or another process answers.
 std::vector<SharedPiece> fetch_descriptors(const FdToken& token);
 
 } // namespace jali

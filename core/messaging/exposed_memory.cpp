@@ -4,7 +4,7 @@ namespace jali {
 
 namespace {
 
-// Of ranks that reach nobody.
+// For ranks that reach no other rank's memory.
 class NoExposedMemory final : public ExposedMemory {
   public:
     explicit NoExposedMemory(std::string why_not) : why_not_(std::move(why_not)) {}

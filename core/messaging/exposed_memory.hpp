@@ -1,9 +1,9 @@
-// Memory of other ranks that this one writes into: the one-sided half of a transport.
+// Memory of other ranks that this rank writes to: the one-sided half of a transport.
 //
-// A rank exposes a stretch of its memory and tells the others its name; whoever reaches that rank finds the
-// stretch at an address of its own and stores there, so that what is gathered or computed lands where it is
-// wanted. Nothing here says when: that is what messages without bytes are for, which order the stores before
-// them with the reads behind them. A transport that maps memory makes one of these; the others reach nobody.
+// A rank exposes a stretch of its memory and sends its name to the others; a rank that reaches it maps the
+// stretch at an address of its own and stores there, so that gathered or computed data need no further copy.
+// Nothing here synchronizes: messages without bytes do, which order the stores before them with the reads
+// after them. A transport that maps memory makes an ExposedMemory; with the others no rank reaches another.
 #pragma once
 
 #include "device/arena.hpp"
@@ -17,13 +17,13 @@
 
 namespace jali {
 
-// A stretch that others may write while this stands.
+// A stretch that other ranks may write during the lifetime of this object.
 class Exposure {
   public:
     virtual ~Exposure() = default;
 };
 
-// What a rank tells others about a stretch.
+// The description of a stretch that a rank sends to others.
 struct ExposureName {
     std::uint64_t offset = 0, bytes = 0; // as its transport counts
     std::uint64_t address = 0;           // in its own process, for checks
@@ -31,7 +31,7 @@ struct ExposureName {
 
 class ExposedMemory : public GroupResource {
   public:
-    // Whether this rank reaches that one, and is reached by it: both say the same.
+    // Whether this rank and `rank` reach each other's memory: the same on both.
     virtual bool reaches(int rank) const = 0;
     // Empty if some rank reaches another, else why none does; the same on all ranks.
     virtual const std::string& why_not() const = 0;
@@ -42,12 +42,12 @@ class ExposedMemory : public GroupResource {
     // Where a stretch of `rank` is for this one; null if it is not reached.
     virtual std::byte* address(int rank, const ExposureName& name) const = 0;
 
-    // Of the same ranks: messages and signals that go with it. Null: those of the communicator that asked.
+    // Of the same ranks, for the messages and signals of this memory. Null: the communicator it was made for.
     std::shared_ptr<Communicator> host_communicator;
 };
 
-// Of the ranks of a communicator, made at the first call, which is collective. Ranks of MPI get a transport
-// whose messages go through memory that hosts share.
+// The exposed memory of a communicator's ranks, made at the first call, which is collective. MPI ranks get a
+// transport whose messages within a host go through shared memory.
 std::shared_ptr<ExposedMemory> exposed_memory(Communicator& communicator);
 
 } // namespace jali

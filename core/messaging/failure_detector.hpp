@@ -1,9 +1,8 @@
-// Which other processes of this machine have ended, asked of the kernel: one that is killed tells nobody.
+// Which other processes of this machine have ended, read from the kernel: a killed process sends no notice.
 //
-// A process is held by a descriptor (pidfd), so that another one with its number is never taken for it, and
-// one that its parent has not yet asked for has ended all the same. Known are those that number processes as
-// this one does (one boot, one namespace) and that the kernel lets this one hold; of all others nothing is
-// said.
+// A process is identified by a descriptor (pidfd), so that a later process with the same number is never
+// taken for it, and a zombie counts as ended. Watched are processes of the same boot and process namespace
+// for which the kernel grants a descriptor; nothing is reported about others.
 #pragma once
 
 #include <chrono>
@@ -14,10 +13,10 @@
 
 namespace jali {
 
-// A process as others can find it.
+// Identifies a process for other processes.
 struct ProcessToken {
     std::int64_t number;
-    std::int64_t started; // in ticks since the boot; 0 where the kernel does not say
+    std::int64_t started; // in ticks since the boot; 0 if the kernel does not report it
     char boot[40];
     char numbering[40]; // the namespace of its number
 
@@ -34,8 +33,8 @@ class FailureDetector {
     void enlist(int rank, const ProcessToken& process);
     void forget(int rank);
 
-    // Ranks whose process has ended, and at how many calls it has been missing. None where the last call was
-    // a moment ago.
+    // Ranks whose process has ended, with the number of calls that found it missing. Empty if the last call
+    // was a moment ago.
     struct Missing {
         int rank, calls;
     };

@@ -14,7 +14,7 @@ namespace jali {
 
 namespace {
 
-// What a rank says at last is heard first: it may be on its way when the process has ended.
+// A rank's last notice takes precedence over its death: it may be in transit when the process has ended.
 constexpr int calls_for_last_words = 5;
 
 std::int64_t nanoseconds_now() {
@@ -132,7 +132,7 @@ void MpiNotices::read_all() {
     for (std::size_t k = waiting_for_.size(); k > 0; --k) read_from(k - 1);
 }
 
-// Who only reads what it says is sure to see all of it.
+// Sets failed_ last, so that a thread that reads failed_ without the mutex sees the rank and the cause.
 void MpiNotices::has_failed(int rank, const std::string& cause) {
     failed_rank_ = rank;
     cause_ = cause;
@@ -155,7 +155,7 @@ void MpiNotices::detect_failures() {
         if (failed_) return;
         if (spoke || calls < calls_for_last_words) continue;
         has_failed(rank, "its process has died");
-        if (!leaving_) { // ranks of other hosts cannot know
+        if (!leaving_) { // ranks of other hosts cannot detect it
             spoken_ = true;
             send_notice(Notice::failed, cause_, rank);
         }
@@ -182,8 +182,8 @@ bool MpiNotices::read_from(std::size_t index) {
     return true;
 }
 
-// Sends a notice to all others, but for the rank that it is about. Short messages leave at once; those that
-// do not are left to the library.
+// Sends a notice to all ranks except this one and `about`. Short messages are sent at once; the MPI library
+// completes the rest.
 void MpiNotices::send_notice(Notice::Kind kind, const std::string& text, int about) noexcept {
     auto* notice = new Notice{}; // kept: MPI may still read it
     notice->kind = kind;

@@ -1,12 +1,12 @@
-// What MPI ranks tell each other outside of their messages: "this rank failed", "this rank has ended", "this
-// rank stops since another one failed, and has said so". A rank whose process has died says nothing: the
-// others of its host find it missing, and say so for it.
+// Notices between MPI ranks, apart from their messages: "this rank failed", "this rank has ended", "this rank
+// stops since another one failed, and has reported it". A rank whose process has died sends none: other ranks
+// of its host detect its death and send the notice.
 //
-// Travels on an MPI communicator of its own. A rank says one thing at most, so a receive from every other
-// rank is posted once; whoever waits for anything reads them now and then, in turn. (Not one from any source:
-// MPICH 5.0.2 over UCX loses messages to those when the senders are partly on this host, partly elsewhere.)
-// One for a communicator and all that are split from it, which threads may use at once; ranks are those of
-// the outermost one.
+// Notices travel on an MPI communicator of their own. A rank sends at most one, so a receive from every other
+// rank is posted once; every wait tests these receives now and then, in turn. (No receive from any source:
+// MPICH 5.0.2 over UCX loses messages to it when some senders are on this host and some elsewhere.) One
+// MpiNotices serves a communicator and all that are split from it, which threads may use at once; ranks are
+// those of the outermost one.
 #pragma once
 
 #include "messaging/communicator.hpp"
@@ -23,32 +23,32 @@
 
 namespace jali {
 
-// The other ranks that have said so far that they failed with this very cause, so that one of them can speak
-// for all; numbered as in RankFailure. None where ranks are not MPI's.
+// The other ranks that have reported a failure with the same cause so far, so that one rank can print it for
+// all; numbered as in RankFailure. None where ranks are not MPI's.
 std::vector<int> failed_alike(Communicator& communicator, const std::string& cause);
-// Tells the other ranks that this one has said why it stops, unless it has told them something before.
+// Notifies the other ranks that this rank has reported why it stops, unless it has sent a notice before.
 void stopping(Communicator& communicator);
-// Whether every other rank has told something. True where ranks are not MPI's.
+// Whether every other rank has sent a notice. True where ranks are not MPI's.
 bool all_have_spoken(Communicator& communicator);
 
 class MpiNotices {
   public:
-    // `communicator` is for notices alone from now on; it stays, since freeing it would be collective.
+    // `communicator` is used for notices only from now on and is not freed, since freeing is collective.
     MpiNotices(const MpiAbi& mpi, MpiHandle communicator, int rank, int size);
     ~MpiNotices();
     MpiNotices(const MpiNotices&) = delete;
     MpiNotices& operator=(const MpiNotices&) = delete;
 
-    // Those of the ranks, in order: from now on the roll is called of them until a rank has said something.
+    // `processes` are in the order of ranks; each is checked from now on until its rank has sent a notice.
     void watch_processes(std::span<const ProcessToken> processes);
 
-    void read(); // looks at one of the receives, which lets MPI work
+    void read(); // tests one of the receives, so that MPI makes progress
     void throw_if_failed() const {
         if (failed_) throw RankFailure(failed_rank_, cause_);
     }
     bool any_left() const { return leavers_ > 0; }
     bool left(int rank) const { return left_at_[rank] != 0; }
-    double seconds_since_left(int rank) const; // since this rank heard of it
+    double seconds_since_left(int rank) const; // since the notice arrived here
 
     void fail(const std::string& cause) noexcept; // as Communicator::fail, and so on
     std::vector<int> failed_alike(const std::string& cause);
@@ -71,7 +71,7 @@ class MpiNotices {
     void read_all();
     void has_failed(int rank, const std::string& cause);
     void stop_listening();
-    bool read_from(std::size_t index); // looks at the receive from waiting_for_[index]: whether it came
+    bool read_from(std::size_t index); // tests the receive from waiting_for_[index]: true if complete
     void detect_failures();
     void send_notice(Notice::Kind kind, const std::string& text, int about) noexcept;
 
@@ -81,15 +81,15 @@ class MpiNotices {
 
     std::unique_ptr<std::vector<Notice>> incoming_; // by rank
     std::vector<MpiHandle> requests_;               // by rank
-    std::vector<int> waiting_for_;                  // ranks whose word has not been heard
-    std::size_t next_ = 0;                          // of waiting_for_, to look at
-    FailureDetector failure_detector_;              // of waiting_for_, as far as the kernel tells
+    std::vector<int> waiting_for_;                  // ranks whose notice has not arrived
+    std::size_t next_ = 0;                          // of waiting_for_, to test
+    FailureDetector failure_detector_;              // of waiting_for_, as far as the kernel reports
 
-    std::vector<int> failures_; // ranks whose word was that they failed, as heard
-    bool spoken_ = false;       // has told something
+    std::vector<int> failures_; // ranks that reported a failure, in order of arrival
+    bool spoken_ = false;       // has sent a notice
     bool leaving_ = false;
     std::mutex mutex_;
-    // What anybody asks for: written with the mutex held, of a failure before it is said to be.
+    // Read without the mutex, written with it: a failure's rank and cause before failed_.
     int failed_rank_ = -1;
     std::string cause_;
     std::atomic<bool> failed_ = false;

@@ -1,4 +1,4 @@
-// Which host this is, so that ranks can tell who shares one.
+// The identity of this host, so that ranks can determine which of them share a host.
 #pragma once
 
 #include <string>

@@ -28,7 +28,7 @@ class Talk {
         : channel_(channel), call_(kind, ++channel.calls, bytes, root, what),
           letters_(std::make_unique_for_overwrite<Letters>()) {}
 
-    // After an error the transport may still read or write what was under way: that memory stays.
+    // After an error the transport may still read or write pending messages: their memory is kept.
     ~Talk() {
         if (sends_.empty()) return;
         sends_.clear();
@@ -51,7 +51,7 @@ class Talk {
         if (opening < size) sends_.push_back(channel_.send(all.subspan(opening), to));
     }
 
-    // What this rank has, or hears, and passes on: one copy for all.
+    // The body that this rank has or receives and forwards: one copy for all sends.
     void keep(Bytes data) { letters_->body.assign(data.begin(), data.end()); }
     void keep_from(int from) {
         const Bytes body = receive(from);
@@ -71,7 +71,7 @@ class Talk {
         return std::move(letters_->body);
     }
 
-    // The body of the next message from this rank, which stays until the next receive.
+    // The body of the next message from rank `from`, valid until the next receive.
     Bytes receive(int from) {
         const std::span<std::byte> opening(letters_->opening);
         await([&] { return channel_.receive(opening, from, true); });
@@ -115,7 +115,7 @@ class Talk {
     struct Letters {
         std::vector<std::unique_ptr<std::byte[]>> sent;
         std::vector<std::byte> body;
-        std::byte opening[one_message]; // as it comes
+        std::byte opening[one_message]; // as received
     };
 
     template <class Start>
@@ -130,7 +130,7 @@ class Talk {
     std::vector<std::unique_ptr<Request>> sends_;
 };
 
-// round(k-th distance 1, 2, 4, ..., whom to send to, whom to hear from)
+// round(k-th distance 1, 2, 4, ..., destination, source)
 template <class Round>
 void for_distances(const ControlChannel& channel, Round round) {
     const int ranks = channel.size(), rank = channel.rank();
@@ -139,14 +139,15 @@ void for_distances(const ControlChannel& channel, Round round) {
 
 } // namespace
 
-// After round k each rank knows of the arrival of 2^(k+1) ranks.
+// After round k each rank has proof of the arrival of 2^(k+1) ranks.
 void barrier_by_messages(ControlChannel& channel, std::string_view what) {
     Talk talk(channel, Call::barrier, 0, 0, what);
     for_distances(channel, [&](int, int to, int from) { talk.exchange(to, {}, {}, from); });
     talk.finish();
 }
 
-// Recursive doubling among the largest power of two of ranks; each rank beyond has one of them speak for it.
+// Recursive doubling among the largest power of two of ranks; each further rank is represented by one of
+// them.
 void all_reduce_sum_by_messages(ControlChannel& channel, std::span<std::int64_t> values,
                                 std::string_view what) {
     const int rank = channel.rank(), ranks = channel.size();
@@ -155,7 +156,7 @@ void all_reduce_sum_by_messages(ControlChannel& channel, std::span<std::int64_t>
     int half = 1;
     while (2 * half <= ranks) half *= 2;
     const Bytes mine = std::as_bytes(values);
-    const auto add = [&](Bytes theirs) { // as many: the calls agree
+    const auto add = [&](Bytes theirs) { // of equal length: the calls agree
         for (std::size_t k = 0; k < values.size(); ++k) {
             std::int64_t value;
             std::memcpy(&value, theirs.data() + k * sizeof value, sizeof value);
@@ -213,8 +214,8 @@ all_gather_by_messages(ControlChannel& channel, std::span<const std::byte> mine,
     return result;
 }
 
-// Counted from the root, rank r hears from r without its lowest bit and tells r + 1, r + 2, ... below that
-// bit.
+// Counted from the root, rank r receives from r without its lowest bit and sends to r + 1, r + 2, ... below
+// that bit.
 std::vector<std::byte> broadcast_by_messages(ControlChannel& channel, std::span<const std::byte> data,
                                              int root, std::string_view what) {
     const int ranks = channel.size();

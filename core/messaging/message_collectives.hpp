@@ -1,10 +1,10 @@
 // The collectives of the control plane as messages.
 //
 // Each takes about log2(ranks) rounds: a dissemination barrier, Bruck's all-gather, recursive doubling, a
-// binomial tree. Every message opens with what its sender calls and how much follows, and what came is looked
-// at before it is believed. In every collective a rank first sends to the rank below it and hears from the
-// one above: if not all came to the same call, two neighbours differ, and one of them tells all ranks. All
-// messages of one group have one tag, since all ranks call the same collectives in the same order.
+// binomial tree. Every message starts with its sender's call and the number of bytes that follow, and is
+// checked before it is used. In every collective a rank first sends to the rank below it and receives from
+// the one above: if not all ranks make the same call, two neighbours differ, and one of them notifies all
+// ranks. All messages of one group have one tag, since all ranks call the same collectives in the same order.
 #pragma once
 
 #include "messaging/call.hpp"
@@ -31,7 +31,7 @@ class ControlChannel {
     virtual void wait(std::span<std::unique_ptr<Request>> requests, const std::string& what) {
         owner_.wait(requests, what);
     }
-    void fail(const std::string& cause) noexcept { owner_.fail(cause); } // tells all ranks
+    void fail(const std::string& cause) noexcept { owner_.fail(cause); } // notifies all ranks
 
     std::uint64_t calls = 0; // so far
 

@@ -2,10 +2,9 @@
 //
 // Works on two duplicates of the given communicator: one for messages, one for notices (failure_notices.hpp),
 // which all communicators split from it share. Collectives are messages with a tag of their own, the largest:
-// MPI's would take whatever the other ranks call for their own. Every wait loop looks at the notices, so
-// nothing here ever blocks inside MPI, and communicators are made only once all ranks have come to do so.
-// Progress is made by the calling thread only. Without MPI_THREAD_MULTIPLE that is the thread which started
-// MPI.
+// MPI's would take whatever the other ranks call for their own. Every wait loop reads the notices, so nothing
+// here ever blocks inside MPI, and communicators are made only after all ranks have called the split. The
+// calling thread alone makes progress; without MPI_THREAD_MULTIPLE it is the thread that started MPI.
 #include "messaging/communicator.hpp"
 #include "messaging/message_collectives.hpp"
 #include "messaging/mpi_abi.hpp"
@@ -32,7 +31,7 @@ namespace {
 constexpr std::size_t largest_part = std::size_t{1} << 30; // counts are ints: longer messages go in parts
 constexpr auto longest_withdrawal = std::chrono::seconds(1);
 constexpr unsigned spins = 64, yields = 1024; // of a rank that waits, before it sleeps
-constexpr double grace_seconds = 3; // for messages that a rank sent before it left; notices may overtake them
+constexpr double grace_seconds = 3; // for messages sent before a rank left; its notice may overtake them
 
 struct MpiRequest final : Request {
     struct Part {
@@ -42,13 +41,13 @@ struct MpiRequest final : Request {
 
     MpiRequest(const MpiAbi& mpi, std::size_t bytes, int peer, int tag, bool sending)
         : mpi(mpi), bytes(bytes), peer(peer), tag(tag), sending(sending) {}
-    // Of all ranks.
+    // A collective.
     MpiRequest(const MpiAbi& mpi, const char* function, std::shared_ptr<const void> keep)
         : mpi(mpi), bytes(0), peer(-1), tag(-1), sending(true), function(function), keep(std::move(keep)) {}
 
-    // A rank that gives up: what has not begun to arrive is withdrawn. What has is waited for, since its
-    // memory may go, but not for long, since its sender may be gone; then it is left to the library. What is
-    // of all ranks cannot be withdrawn.
+    // After an error: receives that have not begun are cancelled. A receive in progress is awaited, since its
+    // buffer may be freed, but not for long, since its sender may have ended; then it is left to the library.
+    // A collective cannot be cancelled.
     ~MpiRequest() override {
         if (next == parts.size() || mpi.finalized()) return;
         const auto until = std::chrono::steady_clock::now() + longest_withdrawal;
@@ -73,13 +72,13 @@ struct MpiRequest final : Request {
     int tag;
     bool sending;
     bool may_be_shorter = false;    // a receive
-    const char* function = nullptr; // that has begun it, of what is of all ranks
+    const char* function = nullptr; // the MPI function that began it; only for collectives
     std::shared_ptr<const void> keep;
 };
 
 // An MPI communicator of ours and those that were split from it. Freeing one is collective, and destructors
-// run at different times on different ranks: so a dropped one is kept until all ranks, at the next split of
-// its parent, find that all have dropped it. What is left at the end MPI frees itself.
+// run at different times on different ranks: so a dropped one is kept until the next split of its parent
+// shows that all ranks have dropped it. MPI frees the remaining ones at its end.
 struct CommunicatorTree {
     MpiHandle handle = 0;
     std::atomic<bool> dropped = false;                                  // perhaps by another thread
@@ -211,7 +210,7 @@ class MpiCommunicator final : public Communicator {
         return request;
     }
 
-    // A look costs about as much as an offer of the core, which a rank that shares it may need.
+    // Testing costs about as much as yielding the core, which another rank on this core may need.
     bool rest(std::uint64_t seen, unsigned rounds) override {
         if (rounds < spins || rounds >= spins + yields) return Communicator::rest(seen, rounds);
         sched_yield();
@@ -249,7 +248,7 @@ class MpiCommunicator final : public Communicator {
     bool all_have_spoken() { return notices_->all_have_spoken(); }
 
     void check() override {
-        if (may_use_mpi()) notices_->read(); // who waits for something else still hears what others have read
+        if (may_use_mpi()) notices_->read(); // other threads still see notices that one thread has read
         notices_->throw_if_failed();
     }
 
@@ -296,7 +295,7 @@ class MpiCommunicator final : public Communicator {
     };
 
     bool may_use_mpi() const { return takes_threads_ || std::this_thread::get_id() == thread_ || adopts(); }
-    // The first that comes is the one, if MPI says so: a program may have made its communicators elsewhere.
+    // Adopts the calling thread if MPI reports it as its own: another thread may have made the communicators.
     bool adopts() const {
         if (!mpi_.of_this_thread()) return false;
         thread_ = std::this_thread::get_id();
@@ -350,7 +349,7 @@ class MpiCommunicator final : public Communicator {
         const int* value = nullptr;
         int known = 0;
         mpi_.check(mpi_.Comm_get_attr(messages_, mpi_.tag_ub, &value, &known), "MPI_Comm_get_attr");
-        if (!known) { // Open MPI answers for the world only, where it has more
+        if (!known) { // Open MPI reports larger tags for the world communicator only
             largest_tag_ = max_tag;
             return;
         }
@@ -368,8 +367,8 @@ class MpiCommunicator final : public Communicator {
         return kept;
     }
 
-    // Frees the children that no rank uses any more, and before each its own children: all its ranks are
-    // here.
+    // Frees the children that no rank uses any more, and first the children of each: all their ranks take
+    // part.
     void free_dropped(const std::vector<std::int64_t>& kept) {
         std::erase_if(tree_->children, [&](const auto& entry) {
             const auto& [number, child] = entry;
@@ -390,7 +389,7 @@ class MpiCommunicator final : public Communicator {
         tree.children.clear();
     }
 
-    // Lets MPI work; true if a part has completed.
+    // Makes progress in MPI; true if a part has completed.
     bool advance(MpiRequest& request) {
         bool moved = false;
         while (request.next < request.parts.size()) {
@@ -421,8 +420,7 @@ class MpiCommunicator final : public Communicator {
                std::to_string(request.peer) + " with tag " + std::to_string(request.tag);
     }
 
-    // Looks until done. `peer()` is the rank that must act, -1 for all of them; `what()` says what is waited
-    // for.
+    // Polls until done. `peer()` is the rank that must act, -1 for all ranks; `what()` describes the wait.
     template <class Poll, class Peer, class What>
     void wait_until(Poll check, Peer peer, What what) {
         refuse_other_threads();

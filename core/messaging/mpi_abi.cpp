@@ -35,8 +35,8 @@ std::vector<std::string> loaded_mpi_libraries() {
     return paths;
 }
 
-// A handle through which dlsym finds MPI: first where the caller says, then the global scope (a program
-// linked to MPI), then whatever is loaded.
+// A handle through which dlsym finds MPI: first the caller's hint, then the global scope (a program linked to
+// MPI), then any loaded MPI library.
 void* library_handle(const std::string& hint) {
     std::vector<std::string> candidates = loaded_mpi_libraries();
     const auto usable = [](void* handle) { return dlsym(handle, "PMPI_Isend") != nullptr; };
@@ -57,8 +57,8 @@ constexpr std::string_view libraries[] = {"mpich", "openmpi", "intel-mpi", "mvap
 // By library: how its text (MPI_Get_library_version) begins.
 constexpr std::string_view begins[] = {"MPICH Version", "Open MPI v", "Intel(R) MPI Library", "MVAPICH"};
 
-// From "Open MPI v5.0.6, package: ..." or "MPICH Version:      4.2.3", whose number comes behind the last of
-// these words.
+// From "Open MPI v5.0.6, package: ..." or "MPICH Version: 4.2.3", whose number follows the last of these
+// words.
 void read_version(MpiAbi& mpi, std::string_view text) {
     text = text.substr(0, text.find('\n'));
     for (std::size_t k = 0; k < std::size(begins); ++k) {
@@ -126,7 +126,7 @@ MpiAbi load(const std::string& hint) {
     if (void* address = dlsym(handle, "PMPI_Abi_get_version"); address != nullptr)
         reinterpret_cast<int (*)(int*, int*)>(address)(&abi_major, &abi_minor);
 
-    // Open MPI's predefined handles are objects; in a program linked to it they live in the program.
+    // Open MPI's predefined handles are objects; in a program linked to it the program contains them.
     const auto object = [&](const char* name) -> MpiHandle {
         void* address = dlsym(RTLD_DEFAULT, name);
         if (address == nullptr) address = dlsym(handle, name);

@@ -1,11 +1,11 @@
-// The functions and constants of whatever MPI library is loaded, without mpi.h.
+// The functions and constants of the loaded MPI library, without mpi.h.
 //
-// MPI libraries come in three ABIs, which differ in how handles look and in the values of
-// constants: MPICH (32-bit integers; also Intel MPI, MVAPICH, Cray), Open MPI (addresses of objects) and the
-// standard ABI of MPI 5 (small integers in pointers). Here every handle is an intptr_t: a 32-bit handle is
-// its low half, which the calling conventions of 64-bit little-endian machines allow. Functions are looked up
-// by their PMPI_ names, so that profilers do not see jali's own traffic. Statuses have a different layout
-// everywhere and are only ever handed back.
+// MPI libraries come in three ABIs, which differ in the form of handles and the values of constants: MPICH
+// (32-bit integers; also Intel MPI, MVAPICH, Cray), Open MPI (addresses of objects) and the standard ABI of
+// MPI 5 (small integers in pointers). Here every handle is an intptr_t: a 32-bit handle is its low half,
+// which the calling conventions of 64-bit little-endian machines allow. Functions are looked up by their
+// PMPI_ names, so that profilers do not see jali's own traffic. The layout of statuses differs between ABIs;
+// they are only passed back to MPI.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct MpiAbi {
     // Finds the library: through the loaded object `hint` if it is given, else among everything that is
     // loaded. Throws TransportError if there is none, it lacks a function, or MPI is not running.
     static const MpiAbi& find(const std::string& hint);
-    static const MpiAbi* found(); // null: nobody has asked for it
+    static const MpiAbi* found(); // null: find() was not called yet
 
     // Throws TransportError with the library's text unless `code` is success. `doing` names the call.
     void check(int code, const char* doing) const;
@@ -40,8 +40,8 @@ struct MpiAbi {
 
     std::string name; // "MPICH", "Open MPI" or "MPI-5 standard ABI"
     std::string path; // of the library
-    // As rules of choices name it ("mpich", one of mpi_libraries()), and its version ("4.2.3"); empty where
-    // it says something else.
+    // Its name in rules of choices ("mpich", one of mpi_libraries()) and its version ("4.2.3"); empty for a
+    // library that reports neither name.
     std::string library, version;
 
     MpiHandle byte_type, errors_return;

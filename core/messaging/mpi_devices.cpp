@@ -80,7 +80,7 @@ std::string why_mpi_takes_no_devices(const MpiAbi& mpi, MpiHandle communicator, 
     if (vendor.mpi_number >= 0 && questions.says_of_kind(vendor.mpi_number)) return "";
     const std::string& memory = vendor.mpi_memory_kind;
     if (!memory.empty() && names_memory_kind(questions.memory_kinds(communicator), memory)) return "";
-    // Cray's and Ohio's libraries are told so, and cannot be asked.
+    // Cray's and Ohio's libraries get it as a setting and offer no query.
     if (set.mpich_gpu_support_enabled == "1") return "";
     if (!vendor.mpi_setting.empty() && text_of_setting(vendor.mpi_setting) == "1") return "";
     return "the MPI library (" + mpi.name + ", " + mpi.path + ") does not say that it takes " + kind +

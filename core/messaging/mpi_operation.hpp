@@ -1,6 +1,6 @@
-// What MPI does with all ranks of a communicator by itself, begun as a message is: it moves on whenever a
-// rank looks at it, and who waits hears of failures and times out, as with messages. So it is begun by
-// MPI's nonblocking functions, whose last arguments are the communicator and the request.
+// MPI's own collective operations, begun like a message: one makes progress whenever a rank tests it, and a
+// wait reports failures and times out, as with messages. It is therefore begun by MPI's nonblocking
+// functions, whose last arguments are the communicator and the request.
 #pragma once
 
 #include "messaging/communicator.hpp"
@@ -17,7 +17,7 @@ bool is_of_mpi(const Communicator& communicator);
 using BeginsInMpi = std::function<int(const MpiAbi& mpi, MpiHandle communicator, MpiHandle* request)>;
 
 // A request of the communicator, for test() and wait(). All its ranks begin the same in the same order.
-// `function` names what is called, in errors; `keep` is held until MPI has done with it. Throws RankFailure,
+// `function` names the call in errors; `keep` is held until the operation completes. Throws RankFailure,
 // TransportError; std::logic_error for a communicator that is not MPI's.
 std::unique_ptr<Request> begin_in_mpi(Communicator& communicator, const char* function,
                                       const BeginsInMpi& begin, std::shared_ptr<const void> keep);

@@ -14,14 +14,13 @@ namespace jali {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds
-    longest(5); // that the other ranks get to say why they stop, before the job ends
-constexpr std::chrono::milliseconds event(300); // in which a launcher passes on what was said
+constexpr std::chrono::seconds longest(5); // for the other ranks to report why they stop, before the job ends
+constexpr std::chrono::milliseconds event(300); // for a launcher to forward the output
 
 void say(const Communicator& ranks, const std::string& words) {
     const std::string line =
         "jali: rank " + std::to_string(ranks.outermost(ranks.rank())) + " " + words + "\n";
-    std::fputs(line.c_str(), stderr); // in one piece, since other ranks may speak as well
+    std::fputs(line.c_str(), stderr); // in one call, since other ranks may print as well
 }
 
 int failed(Communicator& ranks, const std::string& words, const std::string& cause) {
@@ -32,7 +31,7 @@ int failed(Communicator& ranks, const std::string& words, const std::string& cau
         for (const auto limit = Clock::now() + longest; !all_have_spoken(ranks) && Clock::now() < limit;)
             std::this_thread::sleep_for(std::chrono::milliseconds(10));
         std::this_thread::sleep_for(event);
-    } catch (const std::exception&) { // nothing can be heard any more
+    } catch (const std::exception&) { // no notice can be received any more
     }
     return 1;
 }

@@ -1,4 +1,4 @@
-// How a rank of a C++ program ends: in order, with an error of its own, or since another rank had one.
+// How a rank of a C++ program ends: normally, with an error of its own, or after another rank's failure.
 #pragma once
 
 #include "messaging/communicator.hpp"
@@ -8,9 +8,9 @@
 
 namespace jali {
 
-// Runs `program` as this rank. 0: it has returned, and so have those of all other ranks. 1: it has thrown,
-// which stderr says and the other ranks have been told, whose calls throw RankFailure; a process of MPI then
-// ends with MPI_Abort, since others may wait in calls that are not jali's.
+// Runs `program` as this rank. 0: it has returned on all ranks. 1: it has thrown; the error is printed on
+// stderr and reported to the other ranks, whose calls throw RankFailure; an MPI process then ends with
+// MPI_Abort, since others may wait in calls that are not jali's.
 int run_rank(const std::shared_ptr<Communicator>& ranks, const std::function<void()>& program);
 
 // Runs `program` on so many virtual ranks at once, each a thread of this process. Likewise 0 or 1.

@@ -1,8 +1,8 @@
 // Ranks of which some share a host: their messages go through memory, the others' through a base transport.
 //
 // The link (shm_link.hpp) moves messages between processes of one host; a duplicate of the base transport
-// carries the rest, and everybody's failures and departures. Whoever waits polls both. Collectives are made
-// of messages, so that pending ones move on meanwhile. Communicators split from one another share the link,
+// carries the rest, and all ranks' failures and departures. A wait polls both. Collectives consist of
+// messages, so that pending messages progress meanwhile. Communicators split from one another share the link,
 // unless threads may use several at once.
 #include "messaging/communicator.hpp"
 #include "messaging/message_collectives.hpp"
@@ -24,11 +24,11 @@ namespace {
 using shm::Link;
 using shm::Message;
 
-constexpr int checks_per_notice = 64;              // at shared memory, before the base transport is looked at
-constexpr auto nap = std::chrono::milliseconds(5); // a rank asleep hears of failures that often
+constexpr int checks_per_notice = 64;              // of shared memory, per check of the base transport
+constexpr auto nap = std::chrono::milliseconds(5); // how often a sleeping rank checks for failures
 constexpr auto between_detections = std::chrono::milliseconds(500);
 
-// How many looks a waiting rank spins, and how many times it then offers its core, before it sleeps.
+// How many checks a waiting rank spins, and how many times it then yields its core, before it sleeps.
 struct SpinPolicy {
     unsigned spins, yields;
 };
@@ -44,7 +44,7 @@ class HostCommunicator final : public Communicator {
         : link_(std::move(link)), base_(std::move(base)), collectives_(*this, std::move(base_of_collectives)),
           local_ranks_(std::move(local_ranks)), context_(context), watchdog_(watchdog_seconds()),
           has_outer_(std::ranges::any_of(local_ranks_, [](int local_rank) { return local_rank < 0; })),
-          // A look at another transport costs more than an offer of the core.
+          // Polling another transport costs more than yielding the core.
           spin_policy_(has_outer_ || link_->crowded() ? sharing_cores : alone_on_core) {}
 
     int rank() const override { return base_->rank(); }
@@ -56,8 +56,8 @@ class HostCommunicator final : public Communicator {
     void refuse_other_threads() const override { base_->refuse_other_threads(); } // the link is shared
 
     std::shared_ptr<Communicator> split(int color, int key) override {
-        if (takes_threads()) {                     // which then share nothing
-            agree_on_parts(*this, color, key, {}); // ranks that call something else hear of it
+        if (takes_threads()) {                     // whose communicators share nothing
+            agree_on_parts(*this, color, key, {}); // ranks that make another call get an error
             const auto part = base_->split(color, key);
             return part ? make_host_communicator(*part) : nullptr;
         }
@@ -115,7 +115,7 @@ class HostCommunicator final : public Communicator {
             pause_core();
             return false;
         }
-        // The base transport wakes nobody.
+        // The base transport does not wake ranks.
         if (has_outer_ || rounds < spin_policy_.spins + spin_policy_.yields) {
             sched_yield();
             return false;
@@ -205,8 +205,8 @@ class HostCommunicator final : public Communicator {
         return true;
     }
 
-    // A process that has gone took its memory along, and a rank that gave up its buffers: the failure behind
-    // it comes first. Its message may still be on its way.
+    // The memory of a process that has ended, and the buffers of a rank that stopped, no longer exist: report
+    // the cause, a failure, if there is one. Its notice may still be in transit.
     [[noreturn]] void say_why_unread(const Message& message) {
         using namespace std::chrono;
         const auto limit = steady_clock::now() + milliseconds(500);
@@ -240,7 +240,7 @@ class HostCommunicator final : public Communicator {
         const auto at = [&](std::size_t k) -> Message& { return static_cast<Message&>(*requests[k]); };
         for (unsigned round = 0;; ++round) {
             const std::uint64_t seen = link_->events();
-            // Read before looking: what a rank did before it left is then seen by the look.
+            // Read before pumping, so that no event in between is missed.
             bool moved = false;
             link_->pump();
             for (; first < requests.size(); ++first)
@@ -280,7 +280,7 @@ class HostCommunicator final : public Communicator {
         if (size() == 1) throw TransportError("the only rank waits for itself: " + what + describe(message));
     }
 
-    // Hears of failures, and now and then calls the roll of the processes that share memory with this one.
+    // Checks for failures, and now and then whether the processes that share memory with this one still run.
     void check_beneath() {
         base_->check();
         const auto now = std::chrono::steady_clock::now();
@@ -310,7 +310,7 @@ class HostCommunicator final : public Communicator {
 } // namespace
 
 std::shared_ptr<Communicator> make_host_communicator(Communicator& base) {
-    base.barrier("sharing memory"); // says what is made
+    base.barrier("sharing memory"); // names its purpose in errors
     auto own = base.duplicate();
     if (!base.can_share_memory()) return own; // virtual ranks copy from buffer to buffer already
     auto link = std::make_shared<Link>(*own);

@@ -1,8 +1,8 @@
-// How a link is made: who sees whose memory is tried, not guessed.
+// Making a link: ranks determine by trial whose memory each of them can open.
 //
-// Ranks of one boot of one machine show each other the name of a segment; whoever can open it and finds the
-// nonce in it shares memory with its owner, wherever namespaces or containers put the two. Two ranks are
-// joined if each sees the other.
+// Ranks of one boot of one machine exchange the names of segments; a rank that can open one and finds the
+// nonce in it shares memory with its owner, whatever namespaces or containers they run in. Two ranks are
+// joined if each can open the other's segment.
 #include "messaging/shm_link.hpp"
 #include "settings/settings.hpp"
 
@@ -82,7 +82,7 @@ Link::Link(Communicator& base) : local_ranks_(base.size(), -1), process_(getpid(
     const std::size_t segment_bytes = sizeof(Bell) + (ranks - 1) * ring_bytes;
 
     SegmentHandle handle{};
-    std::string refused; // why this rank cannot do what was asked for
+    std::string refused; // why this rank cannot do what was requested
     if (ranks > 1) {
         try {
             mine_ = Segment::create(segment_bytes);
@@ -102,7 +102,7 @@ Link::Link(Communicator& base) : local_ranks_(base.size(), -1), process_(getpid(
         }
     }
 
-    // Peers are numbered as candidates; those that turn out not to share memory keep an unused number.
+    // Peers are numbered as candidates; candidates that share no memory keep an unused number.
     const auto handles = gather_values(base, handle, "sharing memory: segments");
     peers_.resize(ranks);
     std::vector<std::byte> seen(base.size());

@@ -1,4 +1,4 @@
-// What processes of one host expose to each other: pieces of their heaps (shm_heap.hpp).
+// Exposed memory between processes of one host: pieces of their heaps (shm_heap.hpp).
 #pragma once
 
 #include "messaging/exposed_memory.hpp"

@@ -32,7 +32,7 @@ int copy(Copy copy, pid_t process, std::uint64_t there, std::byte* here, std::si
 } // namespace
 
 FetchProbe make_probe(std::uint64_t value) {
-    // Scope 1 lets only ancestors read a process, unless it names who else may.
+    // Scope 1 lets only ancestors read a process, unless the process names further readers.
     int scope = 0;
     std::ifstream("/proc/sys/kernel/yama/ptrace_scope") >> scope;
     if (scope == 1) prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);

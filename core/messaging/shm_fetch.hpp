@@ -8,19 +8,19 @@
 
 namespace jali::shm {
 
-// Where a process keeps a number that others may read to see whether they can.
+// The address of a number that other processes read to test whether they have access.
 struct FetchProbe {
     std::int64_t process;
     std::uint64_t address, value;
 };
 
-// This process's probe. Tells a kernel that asks for it (Yama) that the ranks may read this process.
+// This process's probe. Permits the ranks to read this process where the kernel requires it (Yama).
 FetchProbe make_probe(std::uint64_t value);
 
 // Copies from the memory of `process`. 0, or the error number.
 int fetch(pid_t process, std::uint64_t address, void* into, std::size_t bytes);
 
-// The same the other way round.
+// The reverse: writes to the other process.
 int put(pid_t process, std::uint64_t address, const void* from, std::size_t bytes);
 
 bool can_fetch(const FetchProbe& probe);

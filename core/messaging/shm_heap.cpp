@@ -47,7 +47,7 @@ Heap::Heap() {
     std::vector<SharedPiece> pieces;
     pieces.push_back({std::move(file), heap_bytes});
     exporter_ = std::make_unique<FdExporter>(std::move(pieces));
-    // In a forked child nobody else may find a lock of ours taken, nor the parent's ghosts change.
+    // A forked child must find the lock free and must not change the parent's pages.
     pthread_atfork([] { of_process().mutex_.lock(); }, [] { of_process().mutex_.unlock(); },
                    [] { of_process().copy_for_child(); });
 }
@@ -59,7 +59,7 @@ std::unique_ptr<Heap::Piece> Heap::replace(std::byte* pages, std::size_t bytes) 
         throw TransportError("memory that ranks of one host share: " + std::to_string(heap_bytes >> 30) +
                              " GiB of a process are in use; JALI_HALO_POLICY=messages-overlap needs none");
     const std::size_t offset = room->first;
-    // Had now: a page that turns out not to be there later would be a bus error.
+    // Reserved now: a page that cannot be allocated later would be a bus error.
     if (fallocate(file_, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0)
         fail("get " + readable_bytes(bytes), errno);
     auto piece = std::make_unique<Piece>(offset, pages, bytes);

@@ -1,9 +1,8 @@
-// Pages of this process that others of its host map: one file in memory, handed out in pieces.
+// Pages of this process that others of its host map: one file in memory, allocated in pieces.
 //
-// The file is as long as all that may ever be exposed and empty at first, so that whoever maps it once
-// reaches what comes later too. A piece of it takes the place of pages that the process has already, whose
-// address and contents stay. What is given back goes back to the system. A forked child gets copies of its
-// own.
+// The file is as long as all that may ever be exposed and empty at first, so that one mapping also reaches
+// pieces allocated later. A piece replaces pages that the process has already, whose address and contents
+// stay. Freed pieces are returned to the system. A forked child gets copies of its own.
 #pragma once
 
 #include "messaging/descriptors.hpp"
@@ -18,8 +17,8 @@ namespace jali::shm {
 
 class Heap {
   public:
-    // That of this process, made at the first call and never destroyed. Throws TransportError that says what
-    // the system lacks.
+    // The heap of this process, made at the first call and never destroyed. Throws TransportError that names
+    // what the system lacks.
     static Heap& of_process();
 
     FdToken token() const { return exporter_->token(); } // with which others open the file
@@ -50,14 +49,14 @@ class Heap {
     int file_ = -1;
     std::unique_ptr<FdExporter> exporter_;
     std::mutex mutex_;
-    std::map<std::size_t, std::size_t> free_; // place, bytes: no two of them meet
+    std::map<std::size_t, std::size_t> free_; // offset, bytes: never adjacent
     std::map<std::size_t, const Piece*> pieces_;
 };
 
 // The heap of another process, mapped as a whole.
 class MappedHeap {
   public:
-    // The one of this token, mapped once however many ask. Throws DescriptorError, TransportError.
+    // The heap of this token, mapped once for all callers. Throws DescriptorError, TransportError.
     static std::shared_ptr<MappedHeap> of(const FdToken& token);
 
     explicit MappedHeap(const FdToken& token);

@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t eager_bytes = 8192; // above, a message is offered
 constexpr int slots_per_check = 64, pieces_per_check = 4;
 
-// What the kernel copies at once: long, as each call costs a microsecond, but short enough to share the work.
+// Bytes per kernel copy: long, since each call costs a microsecond, but short enough to share the work.
 std::size_t stretch_of(const Message& message) {
     constexpr std::size_t least = 64 * 1024, most = 512 * 1024;
     return std::clamp(message.bytes / 4 / least * least, least, most);
@@ -130,13 +130,13 @@ void Link::pump() {
 
 void Link::sleep(std::uint64_t seen, std::chrono::microseconds at_most) {
     if (backlog_ > 0 || streams_ > 0 || is_copying() || remote_.empty()) {
-        sched_yield(); // nobody rings for room in a ring, nor when the last stretch is copied
+        sched_yield(); // no peer rings for room in a ring, nor when the last stretch is copied
         return;
     }
     bell_->sleeping.store(1, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     const std::uint32_t rings = bell_->rings.load(std::memory_order_relaxed);
-    pump(); // what came before the flag was seen
+    pump(); // messages that arrived before the peer saw the flag
     if (events_ == seen) {
         const timespec time{at_most.count() / 1'000'000, at_most.count() % 1'000'000 * 1000};
         syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&bell_->rings), FUTEX_WAIT, rings, &time, nullptr,
@@ -151,7 +151,7 @@ bool Link::lives(int local_rank) const {
     return peers_[local_rank].segment.owner_lives();
 }
 
-// The envelope goes now or stays in the queue of what goes to this peer.
+// Sends the envelope now or appends it to the peer's backlog.
 void Link::post(PeerState& peer, const Outgoing& outgoing) {
     if (peer.backlog.empty() && push(peer, outgoing)) return;
     if (outgoing.message != nullptr) outgoing.message->stage = Message::Stage::queued;
@@ -189,7 +189,7 @@ void Link::answer(int local_rank, Kind kind, std::uint64_t id, std::uint64_t oth
     post(peers_[local_rank], outgoing);
 }
 
-// Wakes the peer if it sleeps. It raises its flag before it looks at the rings for the last time.
+// Wakes the peer if it sleeps. A peer raises its flag before it checks the rings for the last time.
 void Link::ring(PeerState& peer) {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (peer.bell->sleeping.load(std::memory_order_relaxed) == 0) return;
@@ -317,7 +317,7 @@ void Link::take_share(PeerState& peer, Message& receive) {
 }
 
 // The next stretch that neither end has claimed, the receiver's from the front, the sender's from the back.
-// Without one, looks whether the other end has done its last. Returns whether there was anything to do.
+// Without one, checks whether the other end has copied its last. Returns whether there was work.
 bool Link::copy_together(Message& message) {
     Share& share = *message.share;
     PeerState& peer = peers_[message.local_rank];
@@ -355,8 +355,8 @@ void Link::end_share(Message& message) noexcept {
     }
 }
 
-// A stretch of one message; the next look goes on with the next one. What this rank receives comes first,
-// since that lies in its own cache; it helps others to receive when it has nothing else to copy.
+// Copies a stretch of one message; the next call continues with the next message. Receives come first, since
+// they end up in this rank's cache; it helps others to receive when it has nothing else to copy.
 void Link::copy_some() {
     for (auto* queue : {&fetching_, &helping_}) {
         for (std::size_t n = queue->size(); n > 0; --n) {
@@ -429,8 +429,9 @@ Message* Link::take_posted(PeerState& peer, std::uint32_t context, int tag) {
     return message;
 }
 
-// The other end copies no more of the message: what it has claimed is waited for, unless it died. If it gave
-// up before, it copies nothing now (and what it copied is seen), and claims no longer say what was copied.
+// The other end copies no more of the message: its claimed stretches are awaited, unless its process died. If
+// it withdrew before, it copies nothing now (and its copies are visible), and claims no longer count what was
+// copied.
 void Link::stop_sharing(Message& message) noexcept {
     constexpr std::uint64_t given_up = std::uint64_t{1} << 62;
     Share& share = *message.share;
@@ -440,7 +441,7 @@ void Link::stop_sharing(Message& message) noexcept {
     end_share(message);
 }
 
-// Nothing here refers to the message any more. Its other end hears nothing: this rank gives up.
+// Removes all references to the message. The other end is not notified: this rank stops after an error.
 void Link::withdraw(Message& message) noexcept {
     PeerState& peer = peers_[message.local_rank];
     switch (message.stage) {

@@ -1,8 +1,8 @@
-// What joins one process with the others of its host: rings to and from each, and who gets which message.
+// The connection of one process to the others of its host: rings in both directions, and message matching.
 //
 // One link serves a communicator and all that are split from it; their messages are told apart by a context
 // number. Short messages are copied through the rings. A long one is announced (rendezvous): its receiver
-// asks for it, and the sender pushes it through the ring in pieces that the receiver copies out meanwhile;
+// requests it, and the sender pushes it through the ring in pieces that the receiver copies out meanwhile;
 // or, where the kernel permits, it is copied once, from memory to memory, by both ends together: each claims
 // the next stretch, reads or writes it, and a rank that has nothing else to do thus halves the time. All
 // progress is made by pump(), on the calling thread; nothing here waits except sleep() and, for one stretch
@@ -28,7 +28,7 @@ namespace jali::shm {
 
 class Link;
 
-// A message between processes of one host, or one that another transport carries.
+// A message between processes of one host, or a message of another transport.
 struct Message final : Request {
     Message(Link& link, void* data, std::size_t bytes, int local_rank, int peer, std::uint32_t context,
             int tag, bool sending)
@@ -39,7 +39,7 @@ struct Message final : Request {
           outer(std::move(outer)) {}
     ~Message() override;
 
-    // What the link still has to do with it.
+    // The state of the message in the link.
     enum class Stage : std::uint8_t { done, posted, queued, announced, copying, in_pieces };
 
     Link& link;
@@ -53,12 +53,12 @@ struct Message final : Request {
     bool may_be_shorter = false; // a receive
     Stage stage = Stage::posted;
     int error = 0;                   // of the kernel
-    std::size_t arrived = 0;         // bytes of the message that came
+    std::size_t arrived = 0;         // size of the arrived message
     std::size_t moved = 0;           // bytes of it copied so far; of a shared one, stretches by this end
     std::uint64_t id = 0;            // of the offer (send) or of this receive, while others refer to it
     std::uint64_t other = 0;         // the address (copying) or the receive (sending pieces)
     Share* share = nullptr;          // while copying together
-    std::uint64_t rendezvous_id = 0; // that a receive answers
+    std::uint64_t rendezvous_id = 0; // of the offer that a receive accepts
     std::unique_ptr<Request> outer;  // the other transport's, until it is complete
 };
 
@@ -70,8 +70,8 @@ class Link {
     Link(const Link&) = delete;
     Link& operator=(const Link&) = delete;
 
-    // The link's number of rank `rank` of the communicator that it was made for, or -1 where no memory is
-    // shared with it. This process has a number too: messages to oneself go through the link.
+    // The link's number of rank `rank` of the communicator that the link was made for, or -1 without shared
+    // memory. This process has a number too: messages to oneself go through the link.
     int local_rank(int rank) const { return local_ranks_[rank]; }
 
     std::unique_ptr<Message> send(const void* data, std::size_t bytes, int local_rank, int peer,
@@ -79,12 +79,11 @@ class Link {
     std::unique_ptr<Message> receive(void* data, std::size_t bytes, int local_rank, int peer,
                                      std::uint32_t context, int tag, bool may_be_shorter = false);
 
-    // Takes what has come and pushes what can go.
+    // Receives all arrived messages and pushes pending ones as far as there is room.
     void pump();
-    std::uint64_t events() const { return events_; } // messages that came or went, and pieces of them
+    std::uint64_t events() const { return events_; } // messages and pieces received or sent
 
-    // Gives the core away until a peer rings or the time is over; returns at once if there is something to
-    // do.
+    // Sleeps until a peer rings or the time is over; returns at once if there is work.
     void sleep(std::uint64_t seen, std::chrono::microseconds at_most);
     bool crowded() const { return crowded_; } // more ranks than cores
 
@@ -94,19 +93,19 @@ class Link {
   private:
     friend struct Message;
 
-    // A message that came before its receive.
+    // A message that arrived before its receive.
     struct UnexpectedMessage {
         std::uint32_t context;
         int tag;
         std::uint64_t bytes;
-        std::unique_ptr<std::byte[]> aside; // its data, unless it was offered or is our own
+        std::unique_ptr<std::byte[]> aside; // its data, if it is short
         Details rendezvous;
         Message* own = nullptr; // our long message to ourselves
     };
 
     struct Outgoing {
         Envelope envelope;
-        Message* message; // whose data goes along, or nullptr
+        Message* message; // whose data are sent with it, or nullptr
     };
 
     struct Bell {

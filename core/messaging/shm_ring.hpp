@@ -1,9 +1,9 @@
-// A queue from one process to another in memory that both have mapped: one writes, one reads, nobody locks.
+// A queue from one process to another in memory that both have mapped: one writer, one reader, no locks.
 //
-// Slots of one cache line go round; a slot holds the number of the lap in which it was written last, so the
-// reader sees a message in the line that carries it, and that of a short message is all that travels. Longer
-// payloads lie in an arena beside the slots, in the same order. The reader publishes how far it is; the
-// writer looks at that only when it seems to have run out of room.
+// Slots of one cache line are used in turn; a slot holds the number of the lap in which it was written last,
+// so the reader detects a message in the line that carries it, and a short message takes this line only.
+// Longer payloads lie in an arena beside the slots, in the same order. The reader publishes its position; the
+// writer reads it only when it seems to have run out of room.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ constexpr std::uint64_t slots = 128; // of one ring
 enum class Kind : std::uint16_t {
     in_slot = 1, // a message whose data is in the slot
     in_arena,    // a message whose data is in the arena
-    rendezvous,  // a message that its receiver shall fetch or ask for
+    rendezvous,  // a message that its receiver fetches or requests
     ask,         // reader to writer: send the data of rendezvous `id` as pieces for receive `other`
     share,       // reader to writer: help to copy the data of rendezvous `id` to address `other`, by share
                  // `position`
@@ -28,7 +28,7 @@ enum class Kind : std::uint16_t {
     over         // reader to writer: rendezvous `id` is done
 };
 
-// What goes with a slot whose 40 bytes are not the data itself.
+// The body of a slot whose 40 bytes are not the data itself.
 struct Details {
     std::uint64_t id = 0, other = 0;
     std::uint64_t position = 0, end = 0; // of the data in the arena, counted from the first byte ever
@@ -64,11 +64,11 @@ static_assert(sizeof(Slot) == line && std::atomic<std::uint32_t>::is_always_lock
 struct alignas(line) Share {
     std::atomic<std::uint64_t> claimed, copied; // stretches; claims go past the end
     std::atomic<std::int32_t> error;            // of the kernel, the first
-    std::atomic<std::uint32_t> taken;           // by the reader; given back by the writer
+    std::atomic<std::uint32_t> taken;           // set by the reader, cleared by the writer
 };
 constexpr std::size_t shares = 16; // of one ring
 
-// As it lies in memory, all zero at first; the arena follows.
+// The layout in memory, all zero at first; the arena follows.
 struct Ring {
     alignas(line) std::atomic<std::uint64_t> slots_taken;
     std::atomic<std::uint64_t> arena_taken;

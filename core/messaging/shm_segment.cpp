@@ -32,7 +32,7 @@ bool is_abandoned(int file) {
     return fcntl(file, F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
 }
 
-// Our own names are left alone: closing another descriptor of a file would take away our lock on it.
+// Skips our own names: closing another descriptor of a file would release our lock on it.
 void sweep(const std::string& own) {
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
@@ -78,7 +78,7 @@ Segment Segment::create(std::size_t bytes) {
     };
     struct flock lock = whole_file(F_WRLCK);
     if (fcntl(segment.file_, F_SETLK, &lock) != 0) give_up("lock a file in /dev/shm", errno);
-    // Reserved now: a page that turns out not to be there later would be a bus error.
+    // Reserved now: a page that cannot be allocated later would be a bus error.
     if (const int error = posix_fallocate(segment.file_, 0, static_cast<off_t>(header_bytes + bytes)))
         give_up("reserve " + std::to_string((header_bytes + bytes) / 1024) + " KiB in /dev/shm", error);
     if (!segment.map()) give_up("map a file of /dev/shm", errno);

@@ -1,9 +1,9 @@
 // Memory that a process shares with others of its host, found by a name for a moment only.
 //
-// The owner makes it without a name, locks it, and only then names it; when all who should have mapped it,
-// the name goes. The lock lasts as long as the owner's process and can be asked for by those who mapped the
-// segment, in whatever process namespace they are. A name whose file nobody has locked was left by a process
-// that was killed in between, and is removed by the next who makes a segment.
+// The owner makes it without a name, locks it, and only then names it; the name is removed once all peers
+// have mapped the segment. The lock lasts as long as the owner's process and can be tested by processes that
+// mapped the segment, in any process namespace. A name whose file is not locked was left by a process that
+// was killed in between, and is removed by the next process that makes a segment.
 #pragma once
 
 #include <atomic>
@@ -25,11 +25,11 @@ class Segment {
     }
     ~Segment();
 
-    // A new segment of zeros, all its pages there. Throws TransportError that says what the system lacks.
+    // A new segment of zeros, all pages allocated. Throws TransportError that names what the system lacks.
     static Segment create(std::size_t bytes);
 
-    // Somebody else's. An empty segment if this process sees no such name or may not open it, or the file
-    // behind it does not carry the nonce.
+    // Another process's segment; empty if this process finds no such name or may not open it, or the file
+    // does not contain the nonce.
     static Segment open(const std::string& name, std::uint64_t nonce, std::size_t bytes);
 
     explicit operator bool() const { return memory_ != nullptr; }

@@ -1,4 +1,4 @@
-// Who goes where when ranks split into groups: told by every rank to every other, decided by each alike.
+// Splitting ranks into groups: all ranks exchange color and key, and each computes the same result.
 #pragma once
 
 #include "messaging/communicator.hpp"
@@ -16,7 +16,7 @@ struct Parts {
     std::int64_t largest = 0;       // of the numbers given as `number`
 };
 
-// Collective. `kept` and `number` are agreed on along the way: what the transport must know of all ranks.
+// Collective. `kept` and `number` are values of the transport, combined over all ranks on the way.
 Parts agree_on_parts(Communicator& communicator, int color, int key, std::span<const std::int64_t> kept,
                      std::int64_t number = 0);
 

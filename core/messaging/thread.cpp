@@ -1,10 +1,10 @@
 // Virtual ranks: threads of one process that exchange messages by copying, once, from buffer to buffer.
 //
 // Between every ordered pair of ranks there is a channel with two queues: receives that wait for a message
-// and messages that wait for a receive. Whoever comes second finds the first in order with the same tag and
-// copies; short messages that come first are put aside, so that their sender is free. Each rank has a bell
-// that is rung when something it may wait for has happened; it spins for a moment, then sleeps on the bell.
-// `self` is a group of one. Groups split from one another share bells and failures, not channels.
+// and messages that wait for a receive. The later of the two finds the first match in order with the same tag
+// and copies; a short message without a receive is put aside, so that its sender can continue. Each rank has
+// a bell that is rung at every event it may wait for; a waiting rank spins for a moment, then sleeps on the
+// bell. `self` is a group of one. Groups split from one another share bells and failures, not channels.
 #include "device/copy_bytes.hpp"
 #include "messaging/call.hpp"
 #include "messaging/communicator.hpp"
@@ -29,12 +29,12 @@ namespace jali {
 namespace {
 
 constexpr std::size_t eager_bytes = 8192; // up to here an early message is copied aside
-constexpr int spins = 128; // looks before a waiting rank lets others have the core: some microseconds
-constexpr int yields = 32; // times that it does so before it sleeps
-// For rests between looks at several messages, which take longer. Virtual ranks often share their cores.
+constexpr int spins = 128;                // checks before a waiting rank yields the core: some microseconds
+constexpr int yields = 32;                // times that it does so before it sleeps
+// For rests between tests of several messages, which take longer. Virtual ranks often share their cores.
 constexpr unsigned rest_spins = 16, rest_yields = 96;
 
-// Wakes one rank. A rank notes the count, looks, and sleeps only if the count has not changed since.
+// Wakes one rank. A rank reads the count, checks, and sleeps only if the count has not changed since.
 class alignas(64) Bell {
   public:
     unsigned count() const { return count_.load(); }
@@ -78,7 +78,7 @@ struct ThreadRequest final : Request {
     int tag;
     bool sending;
     bool may_be_shorter = false; // a receive
-    std::size_t arrived = 0;     // size of the message that came, where it is not `bytes`
+    std::size_t arrived = 0;     // size of the arrived message, if it is not `bytes`
     std::atomic<State> state{State::waiting};
 };
 
@@ -112,15 +112,15 @@ ThreadRequest::~ThreadRequest() {
     while (state.load(std::memory_order_acquire) == State::copying) std::this_thread::yield();
 }
 
-// What one rank shows to the others in a collective.
+// The data that one rank publishes to the others in a collective.
 struct alignas(64) Contribution {
     Call call;
     const void* data;
 };
 
-std::atomic<int> running{0}; // ranks of this process whose programs are not over, in groups of several
+std::atomic<int> running{0}; // ranks of this process whose programs have not ended, in groups of several
 
-// What a group shares with all groups split from it; ranks here are those of the outermost one.
+// State that a group shares with all groups split from it; ranks are those of the outermost one.
 struct SharedState {
     explicit SharedState(int ranks)
         : bells(ranks), left(ranks), watchdog(watchdog_seconds()), of_several(ranks > 1),
@@ -142,7 +142,7 @@ struct SharedState {
     std::vector<std::atomic<bool>> left; // programs that are over
     double watchdog;
     bool of_several;
-    int ranks_of_process; // with those of other groups, when this one was made: all of its ranks say the same
+    int ranks_of_process; // with those of other groups, when this one was made: the same on all its ranks
 
     alignas(64) std::atomic<bool> failed{false};
     std::mutex failure_mutex;
@@ -175,7 +175,7 @@ struct Group {
 
 constexpr int meeting_shift = 16;
 
-// Ranks of one process: what one has, all reach as it is.
+// Ranks of one process: every rank reaches the memory of all directly.
 class ProcessMemory final : public ExposedMemory {
   public:
     bool reaches(int) const override { return true; }
@@ -205,7 +205,7 @@ class ThreadCommunicator final : public Communicator {
     int ranks_of_process() const override { return group_->shared->ranks_of_process; }
     int largest_tag() const override { return std::numeric_limits<int>::max(); }
 
-    // The first rank of each part makes its group and shows it to the others.
+    // The first rank of each part makes its group and publishes it to the others.
     std::shared_ptr<Communicator> split(int color, int key) override {
         const Parts parts = agree_on_parts(*this, color, key, {});
         std::shared_ptr<Group> group;
@@ -392,7 +392,7 @@ class ThreadCommunicator final : public Communicator {
         group_->shared->ring_all();
     }
 
-    // Nothing is shut down that the others still need: the group lives as long as its last communicator.
+    // Nothing that the others need is shut down: the group exists as long as its last communicator.
     void await_others_leaving() override {}
 
   private:
@@ -401,7 +401,7 @@ class ThreadCommunicator final : public Communicator {
         check();
     }
 
-    // Copies a message into a receive of rank `to`, which nobody else can reach any more.
+    // Copies a message into a receive of rank `to`, which no other thread can reach any more.
     void deliver(const void* data, std::size_t bytes, ThreadRequest& receive, int to) {
         State state = State::done;
         if (receive.may_be_shorter ? receive.bytes < bytes : receive.bytes != bytes) {
@@ -410,7 +410,7 @@ class ThreadCommunicator final : public Communicator {
         } else {
             copy_bytes(static_cast<std::byte*>(receive.data), static_cast<const std::byte*>(data), bytes);
         }
-        receive.state.store(state, std::memory_order_release); // from here on it may be gone
+        receive.state.store(state, std::memory_order_release); // from here on it may be destroyed
         if (to != rank_) group_->bell(to).ring();
     }
 
@@ -432,7 +432,7 @@ class ThreadCommunicator final : public Communicator {
         WaitLoop wait_loop(group_->shared->watchdog);
         for (int round = 0;; ++round) {
             const unsigned seen = bell.count();
-            // Read before looking: what a rank did before it left is then seen by the look.
+            // Read before the check, which then sees everything that a rank did before it left.
             const int exited = exited_rank(peer);
             if (ready()) return;
             check();
@@ -455,15 +455,15 @@ class ThreadCommunicator final : public Communicator {
 
     bool left(int rank) const { return group_->shared->left[group_->members[rank]].load(); }
 
-    // A rank among those that must act whose program is over, or -1.
+    // A rank that must act but whose program has ended, or -1.
     int exited_rank(int peer) const {
         for (int rank = 0; rank < size(); ++rank)
             if ((peer < 0 || peer == rank) && left(rank)) return rank;
         return -1;
     }
 
-    // Waits until all ranks have arrived. If the wait fails, this rank takes its arrival back, unless all
-    // have arrived meanwhile.
+    // Waits until all ranks have arrived. If the wait fails, this rank revokes its arrival, unless all have
+    // arrived meanwhile.
     void assemble(const Call& call, bool may_fail) {
         auto& meeting = group_->meeting;
         const auto everybody = static_cast<std::uint64_t>(size());
@@ -491,9 +491,9 @@ class ThreadCommunicator final : public Communicator {
         }
     }
 
-    // Shows `mine` to all ranks, runs `look` while everybody's contribution is visible, and holds it until
-    // all have looked. The second meeting cannot fail: everybody who was at the first comes, whatever happens
-    // to it.
+    // Publishes `mine` to all ranks, runs `read` while all contributions are visible, and keeps `mine` until
+    // all have read. The second meeting cannot fail: every rank of the first one reaches it, even after an
+    // error.
     template <class Read>
     void meet(Call::Kind kind, int root, std::string_view what, std::span<const std::byte> mine, Read read) {
         const Call call(kind, ++calls_, mine.size(), root, what);

@@ -44,8 +44,8 @@ bool Communicator::rest(std::uint64_t, unsigned rounds) {
         sched_yield(); // by now a rank that shares our core may need it
         return false;
     }
-    // This wait has lasted a millisecond or so. Who only yields still takes much of a core from ranks that
-    // work; sleeping costs a few percent of the wait at most.
+    // This wait has lasted a millisecond or so. A rank that only yields still takes much of a core from
+    // working ranks; sleeping costs a few percent of the wait at most.
     std::this_thread::sleep_for(std::chrono::microseconds(20));
     return true;
 }
@@ -87,7 +87,7 @@ double& WaitLoop::until_warning() {
 
 void WaitLoop::warn(const std::string& description) const {
     double& next = until_warning();
-    if (!std::isfinite(limit_)) return; // nobody minds
+    if (!std::isfinite(limit_)) return; // no watchdog
     std::fprintf(
         stderr, "jali: %s: nothing has moved for %s. This is an error after %s (JALI_WATCHDOG).%s\n",
         description.c_str(), seconds_text(next).c_str(), seconds_text(limit_).c_str(),

@@ -1,7 +1,7 @@
-// How a rank waits: spin, then give the core away; listen for interrupts; time out in the end.
+// How a rank waits: spin, then yield the core; check for interrupts; time out in the end.
 //
-// Shared by all transports, so that the watchdog and its message are the same everywhere. It does not know
-// what is waited for: the transport looks, and tells whether something moved.
+// Shared by all transports, so that the watchdog and its message are the same everywhere. It does not depend
+// on the kind of wait: the transport polls, and reports progress.
 #pragma once
 
 #include "device/pause.hpp"
@@ -24,11 +24,11 @@ void run_wait_hook();
 // "1 s", "600 s", "0.5 s"
 std::string seconds_text(double seconds);
 
-// The clock of one wait. `look` is called after each look that found nothing, every few microseconds or
+// The clock of one wait. `check` is called after each poll that found nothing, every few microseconds or
 // milliseconds; it reads the time only now and then, runs the hook four times per second and throws
-// TransportError when `limit` seconds have passed since the start or the last `moved()`. Long before that it
-// says once on stderr what is waited for; the next wait of this thread that is mentioned is four times as
-// long, so that ranks whose work is uneven are not told so again and again.
+// TransportError when `limit` seconds have passed since the start or the last `moved()`. Long before, it
+// prints once on stderr what is waited for; the next wait of this thread that is printed is four times as
+// long, so that uneven work does not cause repeated warnings.
 class WaitLoop {
   public:
     explicit WaitLoop(double limit) : limit_(limit) {}
@@ -38,7 +38,7 @@ class WaitLoop {
         started_ = false;
     }
 
-    // `describe` says what is waited for: "rank 0 waited in the halo of U for ... (transport thread)".
+    // `describe` returns what is waited for: "rank 0 waited in the halo of U for ... (transport thread)".
     template <class Describe>
     void check(Describe&& describe) {
         if (++checks_ % 64 == 0) check_clock(std::forward<Describe>(describe));
