@@ -17,8 +17,8 @@ constexpr const char* kernels[] = {
 constexpr int most_reports = 128, first_report = 2, epoch_bits = 56;
 constexpr std::size_t page_bytes = (first_report + 2 * most_reports) * sizeof(std::int64_t);
 
-constexpr auto grace = std::chrono::seconds(1);          // for what came later on the stream
-constexpr auto time_to_report = std::chrono::seconds(1); // a wait looks at the page far more often
+constexpr auto grace = std::chrono::seconds(1);          // for later work on the stream
+constexpr auto time_to_report = std::chrono::seconds(1); // a wait reads the page far more often
 
 } // namespace
 
@@ -92,10 +92,9 @@ bool AbortWatch::program_is_over() const {
     return communicator_->has_left(communicator_->rank(), for_ever);
 }
 
-// In the handler of an error of the ranks: throws it, with what the device waits for. It may be that only
-// what came later, and has nothing to do with these ranks, is still under way: then it does so some time
-// later. Where this rank's program is over it is somebody else who waits for the device: kernels stop, and
-// the error is none of theirs.
+// Called in the handler of a rank error: rethrows it, with what the device waits for. If only later work that
+// does not depend on these ranks may still be running, it does so after `grace`. If this rank's program has
+// ended, other users wait for the device: kernels are stopped without an error for them.
 void AbortWatch::give_up_in_time() {
     if (program_is_over()) {
         over_ = true;
@@ -122,8 +121,9 @@ void AbortWatch::give_up_in_time() {
     }
 }
 
-// An event is one more call of the driver, so the device's own stream, which is there for ever, gets one
-// only when somebody asks. Until it is reached everything on the stream counts as waiting for others.
+// An event costs one more driver call, so on the device's own stream, which is never destroyed, it is
+// recorded only when a host waits. Until it is reached all work on the stream counts as waiting for other
+// ranks.
 void AbortWatch::note_work(void* stream, bool captured) {
     if (captured) {
         in_graph_ = true; // and then it may be under way at any time

@@ -1,10 +1,10 @@
-// Kernels of a device that wait for other ranks: where one has failed they are told to stop, and the host
-// says why, and what they waited for.
+// Stops kernels that wait for other ranks when a rank has failed; the host then reports the cause and what
+// the kernels waited for.
 //
-// The mapped page that they look at holds a word that is not 0 when the host gives up, and reports of what
-// is waited for: written while a wait is long, and gone when it ends. After an abort nothing that depends on
-// what did not come may be used: as long as this is there and the rank's program is not over, whatever waits
-// for the device is refused with the first error (Gpu::set_aborted).
+// The kernels read a mapped page: a word that is not 0 after an abort, and reports of what is waited for,
+// written during a long wait and cleared at its end. After an abort no result that depends on missing data
+// may be used: while the AbortWatch exists and the rank's program has not ended, every wait for the device
+// throws the first error (Gpu::set_aborted).
 #pragma once
 
 #include "device/gpu.hpp"
@@ -20,7 +20,7 @@
 
 namespace jali {
 
-// A word that a kernel waits for, and the epoch that it shall come to.
+// A word that a kernel waits for, and the epoch that it must reach.
 struct SignalReport {
     GpuAddress word;
     std::int64_t epoch;
@@ -29,20 +29,20 @@ struct SignalReport {
 
 class AbortWatch {
   public:
-    // Collective. `waiting` is what a rank says it did when it has waited for too long; `describe` returns a
-    // report in words, empty where it is of no word that the owner knows.
+    // Collective. `waiting` describes the rank's wait in timeout errors; `describe` returns a report as text,
+    // empty for a word that is not the owner's.
     AbortWatch(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator, std::string waiting,
                std::function<std::string(const SignalReport&)> describe);
     ~AbortWatch();
     AbortWatch(const AbortWatch&) = delete;
 
     GpuAddress address() const; // of the page
-    // What a kernel has been waiting for: "waits for exchange 7 of rank 3, in 'await_halos'"; empty if none
-    // has said so.
+    // What a kernel has been waiting for: "waits for exchange 7 of rank 3, in 'await_halos'"; empty without a
+    // report.
     std::string reports() const;
 
-    // Work that waits for others has been put on this stream; until it is done a waiting host listens to the
-    // other ranks.
+    // Records that work on this stream waits for other ranks; until it is done a waiting host checks for
+    // their failures.
     void note_work(void* stream) { note_work(stream, gpu_->is_capturing(stream)); }
     void note_work(void* stream, bool captured);
 
@@ -62,7 +62,7 @@ class AbortWatch {
     bool recorded_late_ = false; // other work may be behind `pending_` as well
     std::optional<std::chrono::steady_clock::time_point> first_failure_;
     bool in_graph_ = false;
-    bool over_ = false; // this rank's program is, and kernels were told to stop
+    bool over_ = false; // this rank's program has ended, and kernels were stopped
     PinnedMemory page_;
     std::string why_aborted_; // empty: it was not
 };

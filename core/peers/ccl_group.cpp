@@ -30,7 +30,7 @@ const char* name_of_call(int kind) {
     return names[kind];
 }
 
-// What each rank tells the others before anything starts.
+// What each rank sends to the others before the group is made.
 struct Introduction {
     char library[32] = {};                 // "NCCL 2.28.3"
     char no_windows[160] = {};             // why there are none of its, empty if there may be
@@ -99,7 +99,7 @@ CclGroup::CclGroup(std::shared_ptr<Communicator> control, std::shared_ptr<Gpu> g
     error.assign(reinterpret_cast<const char*>(reported.data()) + sizeof id, reported.size() - sizeof id);
     if (!error.empty()) throw GpuError(std::string(api_->name()) + " on rank 0 gives " + error);
 
-    // The call may outlive a wait that was given up, so what it writes to is its own.
+    // The call may outlive its wait after a timeout, so it owns the memory it writes to.
     auto made = std::make_shared<CclHandle>(nullptr);
     const std::string what = "making a group of " + std::to_string(size()) + " GPUs";
     const int result = with_timeout(what, [api = api_, made, id, ranks = size(), rank = rank()] {
@@ -126,7 +126,7 @@ CclGroup::~CclGroup() {
     gpu_->set_while_waiting(this, nullptr);
     gpu_->set_aborted(this, nullptr);
     if (comm_ != nullptr)
-        finish(api_->destroy); // perhaps on another thread, so the control plane is not asked
+        finish(api_->destroy); // perhaps on another thread, so the control plane is not used
 }
 
 void CclGroup::agree(const std::string& library) {
@@ -162,18 +162,18 @@ void CclGroup::close() noexcept {
     auto end = api_->destroy;
     try {
         control_->check();
-    } catch (...) { // the failure is told wherever somebody waits
+    } catch (...) { // every wait reports the failure
         end = api_->abort;
     }
     finish(end);
 }
 
-// What the library does here may wait for other ranks of the host, which may have gone.
+// The library's function may wait for other ranks of the host, which may have ended.
 void CclGroup::finish(int (*function)(CclHandle)) noexcept {
     try {
         auto ended = std::make_shared<std::promise<void>>();
         std::future<void> end = ended->get_future();
-        // After an error windows go with the communicator. Their memory stays until then.
+        // After an error windows end with the communicator. Their memory is kept until then.
         const auto deregister = function == api_->destroy ? api_->window_deregister : nullptr;
         std::thread([gpu = gpu_, function, comm = comm_, windows = std::exchange(windows_, {}), deregister,
                      ended] {
@@ -190,7 +190,7 @@ void CclGroup::finish(int (*function)(CclHandle)) noexcept {
         }).detach();
         comm_ = nullptr;
         end.wait_for(std::chrono::duration<double>(std::min(limit_, longest_end)));
-    } catch (...) { // no thread to be had: leave it as it is
+    } catch (...) { // no thread can be started: leave the communicator
         comm_ = nullptr;
     }
 }
@@ -235,7 +235,7 @@ const SharedGroup& shared_by(Communicator& ranks, const std::shared_ptr<Gpu>& gp
     if (!resource) {
         auto made = std::make_shared<SharedGroup>();
         try {
-            // over messages of its own, which does not keep `ranks` alive
+            // a duplicate, which does not extend the lifetime of `ranks`
             made->group = std::make_shared<CclGroup>(ranks.duplicate(), gpu, library);
         } catch (const GpuError& error) {
             made->trouble = error.what();
@@ -282,9 +282,9 @@ void CclGroup::guard(const std::string& what, Observe&& observe) {
         abandon();
         throw;
     } catch (const GpuError& error) {
-        if (why_not_.empty()) give_up(error.what()); // of the device; the library's come from here
+        if (why_not_.empty()) give_up(error.what()); // the device's; the library's have set it
         throw;
-    } catch (...) { // the program was told to stop
+    } catch (...) { // the program was interrupted
         control_->fail("stopped while waiting for " + what);
         why_not_ = "it was stopped";
         abandon();
@@ -307,7 +307,7 @@ int CclGroup::with_timeout(const std::string& what, std::function<int()> call) {
     return result.get();
 }
 
-// Turns the result of a call into an exception; one that goes on (NCCL_COMM_BLOCKING=0) is waited for.
+// Turns the result of a call into an exception; waits for a call in progress (NCCL_COMM_BLOCKING=0).
 void CclGroup::settle(int error, const std::string& what) {
     if (error == ccl_in_progress)
         await(what, [&] {
@@ -367,8 +367,8 @@ void CclGroup::synchronize(const std::string& what, void* stream) {
 
 // ---- windows -------------------------------------------------------------------------------------------
 
-// The library gives windows the same place on all ranks by counting along, so all ranks make and drop the
-// same ones in the same order, also where the program of one lets an array go earlier than that of another.
+// The library assigns windows the same place on all ranks by counting them, so all ranks make and drop the
+// same windows in the same order, even if one rank's program releases an array earlier than another's.
 std::shared_ptr<GpuMemory> CclGroup::symmetric(std::size_t bytes) {
     const std::string what = "allocating symmetric memory";
     check();
@@ -409,13 +409,13 @@ std::shared_ptr<GpuMemory> CclGroup::symmetric(std::size_t bytes) {
         trouble = error.what();
     }
     const auto troubles = control_->all_gather(std::as_bytes(std::span(trouble)), what);
-    for (int rank = 0; rank < size(); ++rank) // all say the same
+    for (int rank = 0; rank < size(); ++rank) // all throw the same
         if (!troubles[rank].empty())
             throw GpuError(
                 what + ": rank " + std::to_string(rank) + ": " +
                 std::string(reinterpret_cast<const char*>(troubles[rank].data()), troubles[rank].size()));
 
-    auto handle = std::make_shared<CclWindow>(nullptr); // may outlive a wait that was given up
+    auto handle = std::make_shared<CclWindow>(nullptr); // may outlive a wait that timed out
     settle(with_timeout(what,
                         [api = api_, comm = comm_, memory, handle] {
                             return api->window_register(comm, reinterpret_cast<void*>(memory->address()),
@@ -441,7 +441,8 @@ void CclGroup::deregister(const std::vector<char>& which) {
     const CurrentGpu current(*gpu_);
     synchronize(what, gpu_->stream());
     with_timeout(what, [gpu = gpu_] { return gpu->api().context_synchronize(); }); // whatever the stream
-    control_->barrier(what);                                                       // nobody reads it any more
+    control_->barrier(what);                                                       // no rank reads it any
+                                                                                   // more
     std::vector<Window> left;
     for (std::size_t k = 0; k < windows_.size(); ++k) {
         if (which[k] == 0)

@@ -1,23 +1,23 @@
 // The one communicator of NCCL or RCCL for the ranks of a Communicator and a device, for all that uses it:
 // halos, messages, collectives.
 //
-// Made from a Communicator, which stays the control plane: over it the ranks agree before anything starts,
-// and tell each other of failures, which the library itself cannot do (its ranks would wait for ever).
+// Made from a Communicator, which remains the control plane: over it the ranks agree on the setup and report
+// failures to each other, which the library itself cannot do (its ranks would wait for ever).
 //
-// Order. The library matches what ranks do by the order in which they do it. So all ranks issue what concerns
-// them in the same order, whatever it is for and whatever its stream: two that exchange a message and a halo
-// in different orders wait for ever, or until the watchdog. Programs do so by themselves where all ranks run
-// the same one. On a device operations run one after the other in the order in which they were issued: the
+// Order. The library matches what ranks do by the order in which they do it. So all ranks issue their common
+// operations in the same order, for any purpose and on any stream: two that exchange a message and a halo in
+// different orders wait for ever, or until the watchdog. Programs in which all ranks run the same code do so
+// by themselves. On a device operations run one after the other in the order in which they were issued: the
 // library lets a stream wait for the operation before if that is on another one, also where one of them is
 // recorded in a graph (enqueue.cc of NVIDIA/nccl: a kernel waits for the communicator's own stream, which
 // waits for the kernel; graphs: unless NCCL_GRAPH_MIXING_SUPPORT is 0), so that no events of ours are needed.
 // An operation is issued by one host thread at a time.
 //
-// The host waits with wait() or synchronize(), which listen for failures of all ranks and time out after
-// the watchdog's time; so does Gpu::synchronize() while there is a group on the device. A bare wait of the
-// driver would not end when another rank has gone. Calls in which the library connects to others for the
-// first time are watched in the same way. After an error the library's communicator is aborted and of no more
-// use; ending it never takes longer than a few seconds, whatever the other ranks do.
+// The host waits with wait() or synchronize(), which check for failures of all ranks and time out after the
+// watchdog's time; so does Gpu::synchronize() while the device has a group. A bare wait of the driver would
+// not end after another rank's failure. Calls in which the library first connects to other ranks are watched
+// in the same way. After an error the library's communicator is aborted and unusable; ending it takes a few
+// seconds at most, whatever the other ranks do.
 #pragma once
 
 #include "device/ccl_api.hpp"
@@ -66,15 +66,15 @@ struct CclCall {
     void* stream;
 };
 
-// Used by one thread at a time, the one that may use the control communicator. What is put on streams comes
-// by way of CclOperations (ccl_operations.hpp), which knows what memory the library may be given. Every error
-// of the library or the device is a GpuError, failures of other ranks are RankFailure, impossible arguments
+// Used by one thread at a time, the one that may use the control communicator. Work is put on streams through
+// CclOperations (ccl_operations.hpp), which chooses memory that the library may take. Every error of the
+// library or the device is a GpuError, failures of other ranks are RankFailure, impossible arguments
 // std::invalid_argument.
 class CclGroup {
   public:
-    // That of these ranks and this device, made at the first call, which is collective; it lives as long as
-    // `ranks`. `library` is where the caller has seen one, see CclApi::get. Throws GpuError on all ranks if
-    // one of them has no library, another version or another kind of device, or if two ranks have the same
+    // The group of these ranks and this device, made at the first call, which is collective; it exists as
+    // long as `ranks`. `library` is a path known to the caller, see CclApi::get. Throws GpuError on all ranks
+    // if one of them has no library, another version or another kind of device, or if two ranks have the same
     // device; the same GpuError is thrown by later calls.
     static std::shared_ptr<CclGroup> shared(Communicator& ranks, const std::shared_ptr<Gpu>& gpu,
                                             const std::string& library = "");
@@ -92,8 +92,8 @@ class CclGroup {
 
     void check_usable() const; // throws GpuError if it has ended, or failed
 
-    // Puts these on their streams as one operation, whose parts go on at once; messages between two ranks
-    // match in their order. Copies go before.
+    // Puts `calls` on their streams as one operation with concurrent parts; messages between two ranks match
+    // in order. Copies precede it.
     void issue(std::vector<CclCall> calls);
     // Bytes that this rank reads and writes in a call.
     struct Extent {
@@ -106,10 +106,10 @@ class CclGroup {
     bool takes(GpuAddress address, bool in_graph) const;
     GpuMemory allocate(std::size_t bytes, std::string_view label); // of that kind
 
-    // Device memory of as many bytes on all ranks, which the library knows as a symmetric window: collectives
-    // between such memory go by the library's kernels for it. Collective. Whole pages; what all ranks have
-    // let go is given out again or, at a later call, goes. Throws GpuError where there are no windows
-    // (why_no_windows says why), OutOfMemory on the rank that has none, std::invalid_argument if ranks
+    // Device memory of the same size on all ranks, registered with the library as a symmetric window:
+    // collectives between windows use the library's kernels for them. Collective. Whole pages; memory that
+    // all ranks have released is reused or, at a later call, freed. Throws GpuError where there are no
+    // windows (see why_no_windows), OutOfMemory on the rank that has none, std::invalid_argument if ranks
     // differ; on all ranks.
     std::shared_ptr<GpuMemory> symmetric(std::size_t bytes);
     const std::string& why_no_windows() const { return why_no_windows_; } // the same on all ranks
@@ -117,29 +117,29 @@ class CclGroup {
     // Throws GpuError if the library has met an error since, RankFailure if another rank has failed.
     void check();
 
-    // Of the host, for what is on a stream; `what` names it in errors.
+    // The host waits for work on a stream; `what` names the work in errors.
     void wait(const GpuEvent& event, const std::string& what);
     void synchronize(const std::string& what, void* stream);
 
-    // Ends it; to be called by all ranks, like the destructor, which does it otherwise. Does not throw, and
-    // gives up waiting for other ranks after 10 seconds (or the watchdog's time, if that is less).
+    // Ends the group, as the destructor does otherwise; to be called by all ranks. Does not throw, and stops
+    // waiting for other ranks after 10 seconds (or the watchdog's time, if less).
     void close() noexcept;
 
   private:
     struct Window {
-        std::shared_ptr<GpuMemory> memory; // in use as long as somebody else has it too
+        std::shared_ptr<GpuMemory> memory; // in use while it has other owners
         CclWindow handle;
     };
 
     void agree(const std::string& library);
-    void note(const std::vector<CclCall>& calls) const; // for who records calls
+    void note(const std::vector<CclCall>& calls) const; // if calls are recorded
     bool met_before(const CclCall& call);
     void settle(int error, const std::string& what);
     int with_timeout(const std::string& what, std::function<int()> call);
     template <class Done>
-    void await(const std::string& what, Done&& done); // done(): looks, may rest, true at the end
+    void await(const std::string& what, Done&& done); // done(): polls, may rest, true at the end
     template <class Observe>
-    void guard(const std::string& what, Observe&& observe); // gives up where it throws
+    void guard(const std::string& what, Observe&& observe); // aborts the group if it throws
     void deregister(const std::vector<char>& which);
     [[noreturn]] void give_up(const std::string& cause);
     void abandon() noexcept;

@@ -4,12 +4,12 @@
 
 namespace jali {
 
-// The memory returns to where it is given out again in the order of the device's own stream.
+// The memory returns to the pool, which reuses it in the order of the device's own stream.
 CclOperations::~CclOperations() {
     try {
         const Gpu& gpu = *group_->gpu();
         if (order_ && !gpu.is_capturing(gpu.stream())) order_->before(gpu.stream());
-    } catch (const GpuError&) { // the device is lost, and says so elsewhere
+    } catch (const GpuError&) { // the device is lost; other calls report it
     }
 }
 
@@ -59,8 +59,7 @@ void CclOperations::put(std::vector<CclCall> calls, bool between_windows) {
     order_->after(stream, captured);
 }
 
-// What is recorded in a graph has memory of its own, since graphs and runs on streams may be under way at
-// once.
+// Copies recorded in a graph have memory of their own, since graphs and runs on streams may overlap.
 GpuAddress CclOperations::copy_of(GpuAddress address, std::size_t bytes, std::size_t number, bool captured) {
     constexpr const char* label = "copies for the library of collectives";
     const auto ready = [&](GpuMemory& memory) {

@@ -1,12 +1,11 @@
-// The operations that one plan, exchange or halo gives to the library of collectives, on memory that it may
-// take.
+// The operations that one plan, exchange or halo passes to the library of collectives, on memory that it
+// accepts.
 //
-// The library reaches straight into the memory of peers where that is registered: in symmetric windows and,
-// in graphs, wherever memory has a handle of its own. Each of its ranks looks at its own memory alone, and
-// all ranks of an operation, sources and destinations, have to come to the same answer; else it waits for
-// ever (User Buffer Registration, in NCCL's user guide). So all ranks give it memory of one kind, that of
-// their pools: windows to collectives between windows alone, and what another library has allocated otherwise
-// by way of a copy.
+// The library accesses registered memory of peers directly: symmetric windows and, in graphs, all memory with
+// a handle of its own. Each of its ranks examines its own memory only, and all ranks of an operation, for
+// sources and destinations, have to reach the same result; else it waits for ever (User Buffer Registration,
+// in NCCL's user guide). So all ranks pass memory of one kind, that of their pools: windows only to
+// collectives between windows, and memory of another kind from another library through a copy.
 #pragma once
 
 #include "device/stream_order.hpp"

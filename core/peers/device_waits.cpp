@@ -30,7 +30,7 @@ DeviceWaits::DeviceWaits(std::shared_ptr<Communicator> control)
 }
 
 void DeviceWaits::end() noexcept {
-    peers_.clear(); // messages that nobody has taken are withdrawn
+    peers_.clear(); // unmatched messages are cancelled
     control_.reset();
 }
 

@@ -1,10 +1,10 @@
-// Ranks that wait for their devices tell each other so: where all of a group do, and no device moves, waiting
-// longer is of no use.
+// Ranks that wait for their devices notify each other: if all ranks of a group wait and no device makes
+// progress, waiting longer is useless.
 //
-// One rank alone cannot know: its device may wait for a rank whose host still computes. So a rank whose wait
-// lasts tells all others every few seconds for how long its device has not moved, and what it was about; it
-// hears them meanwhile. A rank that does something else tells nothing, and what it told before is soon too
-// old.
+// One rank alone cannot detect a stall: its device may wait for a rank whose host still computes. So a rank
+// in a long wait sends all others every few seconds how long its device has made no progress, and its current
+// work; it receives their reports meanwhile. A rank that does other work sends no reports, and its earlier
+// reports expire.
 #pragma once
 
 #include "messaging/communicator.hpp"
@@ -19,14 +19,15 @@ namespace jali {
 
 class DeviceWaits : public GroupResource {
   public:
-    // That of these ranks, made at the first call, which is collective; it has messages of its own.
+    // The object of these ranks, made at the first call, which is collective; it uses a duplicate
+    // communicator.
     static std::shared_ptr<DeviceWaits> of(Communicator& ranks);
 
     explicit DeviceWaits(std::shared_ptr<Communicator> control);
     void end() noexcept override;
 
-    // A host has waited for so many seconds in which its device has not moved; `what` says what it is about.
-    // To be called again and again. Throws TransportError where all ranks have waited for
+    // Reports that a host has waited for so many seconds without progress of its device; `what` describes the
+    // work. To be called repeatedly. Throws TransportError where all ranks have waited for
     // JALI_DEVICE_WATCHDOG seconds.
     void observe(double waited, const std::function<std::string()>& what);
 

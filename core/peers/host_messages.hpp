@@ -1,4 +1,4 @@
-// Messages of a communicator that carry what lies on devices: all of an exchange are waited for together.
+// Messages of a communicator for data on devices: all messages of an exchange are awaited together.
 #pragma once
 
 #include "device/driver_record.hpp"

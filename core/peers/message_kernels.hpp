@@ -1,4 +1,5 @@
-// What the kernel that passes messages between devices takes; the same structures as in prelude/messages.hpp.
+// Parameters of the kernel that passes messages between devices; the same structures as in
+// prelude/messages.hpp.
 #pragma once
 
 #include "device/gpu.hpp"

@@ -109,7 +109,7 @@ RankDevices::RankDevices(const std::shared_ptr<Gpu>& gpu, Communicator& communic
 }
 
 std::string RankDevices::crowded(const Gpu& gpu, Communicator& communicator) {
-    if (communicator.size() == 1) return ""; // it waits for nobody
+    if (communicator.size() == 1) return ""; // it waits for no other rank
     const int ranks = communicator.ranks_of_process(), devices = Gpu::count(gpu.vendor());
     std::string mine;
     if (ranks > devices)
@@ -243,7 +243,7 @@ void MappedMemory::close() noexcept {
         const CurrentGpu current(*gpu_);
         if (opened_ != 0) gpu_->api().ipc_close(opened_);
         drop_imported(gpu_->api(), imported_);
-    } catch (const GpuError&) { // a device that is lost says so elsewhere
+    } catch (const GpuError&) { // the device is lost; other calls report it
     }
     address_ = opened_ = 0;
     imported_ = {};
@@ -281,14 +281,14 @@ PeerMapping::PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communic
 // ---- which type of handle works
 // -----------------------------------------------------------------------------------
 
-// Memory of the driver's, made for one type of handle, to find out whether other processes can map it. Where
-// there is some it is kept for the next trial: giving it back would wait for the device, which may wait for
-// ranks that are gone.
+// Memory of the driver's, made for one type of handle, to test whether other processes can map it. After a
+// success it is kept for the next trial: freeing it would wait for the device, which may wait for ranks that
+// have ended.
 class HandleTypeTrial {
   public:
     static std::shared_ptr<const HandleTypeTrial> of(Gpu& gpu, HandleType type) {
         static std::mutex mutex;
-        static auto* kept = // never destroyed: the driver may go first
+        static auto* kept = // never destroyed: the driver may be unloaded first
             new std::map<std::pair<const Gpu*, HandleType>, std::shared_ptr<const HandleTypeTrial>>;
         std::lock_guard lock(mutex);
         auto& trial = (*kept)[{&gpu, type}];
@@ -323,12 +323,12 @@ class HandleTypeTrial {
         if (trouble_.empty() && exporter_.handle_.address == 0) trouble_ = "the device has no memory left";
         if (trouble_.empty()) exporter_.handle_.type = type;
     }
-    ~HandleTypeTrial() { // of what could not be exported
+    ~HandleTypeTrial() { // for memory that could not be exported
         try {
             const CurrentGpu current(gpu_);
             if (plain_ != 0) gpu_.api().release(plain_);
             unmake_virtual(gpu_.api(), block_);
-        } catch (const GpuError&) { // the device is lost, and says so elsewhere
+        } catch (const GpuError&) { // the device is lost; other calls report it
         }
     }
     HandleTypeTrial(const HandleTypeTrial&) = delete;
@@ -353,14 +353,14 @@ std::string try_type(const std::shared_ptr<Gpu>& gpu, Communicator& communicator
     for (int r = 0; r < communicator.size() && trouble.empty(); ++r) {
         const MemoryHandle &mine = trial->handle(), &other = handles[r];
         if (other.process == mine.process || std::strcmp(other.host, mine.host) != 0) continue;
-        if (other.type == HandleType::none) continue; // it says why itself
+        if (other.type == HandleType::none) continue; // that rank reports why
         try {
             MappedMemory mapped(gpu, other);
         } catch (const GpuError& error) {
             trouble = error.what();
         }
     }
-    // also keeps everybody's memory until all have tried
+    // also keeps the memory of all ranks until all have tried
     return first_reported(communicator, trouble, "device memory of ranks");
 }
 
@@ -373,7 +373,7 @@ std::string agree_on_handle_type(const std::shared_ptr<Gpu>& gpu, Communicator& 
     };
     const auto of_ranks =
         gather_values(communicator, ProcessHandles{getpid(), gpu->handle_type()}, "types of memory handles");
-    HandleType first = HandleType::ipc; // what a pool is made for already, it need not be made for anew
+    HandleType first = HandleType::ipc; // tried first: the type that a pool already uses
     bool processes = false;
     for (const ProcessHandles& one : of_ranks) {
         first = std::max(first, one.type);

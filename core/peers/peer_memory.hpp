@@ -1,9 +1,9 @@
 // Blocks of this rank's device memory that other ranks of a communicator on this host have mapped.
 //
 // Between processes they are mapped by the driver's IPC handles or by file descriptors
-// (device/handle_type.hpp); devices of one process reach each other directly. Whether all ranks can do it is
-// found out together, so that all do the same. Kernels that wait for words in such memory are told to stop by
-// `abandoned()`, when the host has heard that a rank failed.
+// (device/handle_type.hpp); devices of one process reach each other directly. All ranks determine together
+// whether each of them can, so that all do the same. Kernels that wait for words in such memory are stopped
+// by `abandoned()` when the host is notified of a failed rank.
 #pragma once
 
 #include "device/gpu.hpp"
@@ -18,12 +18,12 @@
 
 namespace jali {
 
-// Some memory cannot be mapped by other ranks; all of them have been told.
+// Some memory cannot be mapped by other ranks; thrown on all ranks.
 class CannotMap : public GpuError {
     using GpuError::GpuError;
 };
 
-// What a rank tells others about its device and a block of its memory, so that they can map it.
+// A rank's device and a block of its memory, as sent to other ranks to map it.
 struct MemoryHandle {
     std::int64_t process, ordinal;
     GpuAddress address;          // 0: none
@@ -35,13 +35,13 @@ struct MemoryHandle {
     char why_not[104]; // where the type is none
 };
 
-// A block of this rank's device memory that other ranks may map while this stands; what they have mapped
-// stays mapped.
+// A block of this rank's device memory that other ranks may map while this object exists; mappings outlive
+// it.
 class HandleExporter {
   public:
     HandleExporter() = default;
-    // Of the `bytes` bytes from `address` on, whoever has made the memory; none for an address of 0.
-    // `lasting`: where the memory is of the device's pool, others may map it as long as that keeps it.
+    // Of the `bytes` bytes from `address` on, in memory of any library; none for an address of 0. `lasting`:
+    // where the memory is of the device's pool, others may map it as long as that keeps it.
     HandleExporter(Gpu& gpu, GpuAddress address, std::size_t bytes, bool lasting = false);
     const MemoryHandle& handle() const { return handle_; }
 
@@ -54,7 +54,7 @@ class HandleExporter {
     std::shared_ptr<FdExporter> descriptors_;
 };
 
-// What an address of this process is to all ranks: the process whose memory is there, and where that has it.
+// The name of an address for all ranks: the process that owns the memory, and its address there.
 struct MemoryName {
     std::uint64_t space, address;
 };
@@ -81,15 +81,15 @@ class MappedMemory {
 };
 
 // Device memory of every rank as this rank's device sees it. The allocations that it is part of are mapped as
-// a whole. To be made by all ranks. Dropping it is each rank's own affair: pages stay as long as somebody has
-// them mapped, whatever their owner does.
+// a whole. To be made by all ranks. Destroying it is local: pages stay as long as any rank has them mapped,
+// whatever their owner does.
 class PeerMapping {
   public:
     enum class Missing { throws, is_reported }; // what cannot be mapped
 
     // Collective. `mine` is any address of this rank's device memory, 0 if it has none, and `bytes` what
-    // is to be reached from there on; `wanted` says whose memory this rank wants to reach (empty:
-    // everybody's). Throws CannotMap on all ranks where some memory cannot be mapped, or says so.
+    // is to be reached from there on; `wanted` selects the ranks whose memory this rank needs (empty: all).
+    // Throws CannotMap on all ranks if some memory cannot be mapped, or reports it.
     PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communicator, GpuAddress mine,
                 std::size_t bytes, const std::vector<char>& wanted = {}, Missing missing = Missing::throws);
     PeerMapping(const PeerMapping&) = delete;
@@ -106,8 +106,8 @@ class PeerMapping {
     std::vector<std::string> why_not_;
 };
 
-// Where the devices of a communicator's ranks are, and what keeps two from reaching each other whatever
-// the memory. Made by all ranks.
+// The devices of a communicator's ranks, and what prevents two from reaching each other's memory of any kind.
+// Collective.
 class RankDevices {
   public:
     enum Obstacle { none, other_host, no_access, same_device, kinds };
@@ -119,9 +119,9 @@ class RankDevices {
     // that virtual ranks of other parts may have it. The same on all ranks.
     const std::string& shared() const { return shared_; }
     static std::string shared_by(const std::shared_ptr<Gpu>& gpu, Communicator& communicator);
-    // Empty, or that some process has more ranks that are threads than devices: then one that waits on its
-    // device for another one may wait for a third one's work, of which this communicator knows nothing. The
-    // same on all ranks.
+    // Empty, or the report that a process has more ranks as threads than devices: a rank that waits on its
+    // device for another rank may then wait for the work of a third, outside of this communicator. The same
+    // on all ranks.
     const std::string& crowd() const { return crowd_; }
     static std::string crowded(const Gpu& gpu, Communicator& communicator); // collective
 
@@ -133,10 +133,10 @@ class RankDevices {
 
 // Tries the ways to map memory between the processes of a communicator and lets the device's pool make its
 // memory for the first that works: empty, or why none does. Ranks on other hosts are left out. Collective;
-// the same on all ranks. What was allocated before stays what it is.
+// the same on all ranks. Earlier allocations do not change.
 std::string agree_on_handle_type(const std::shared_ptr<Gpu>& gpu, Communicator& communicator);
 
-// The largest of what the ranks of a communicator say. Collective.
+// The largest value of a communicator's ranks. Collective.
 std::size_t largest_on_ranks(Communicator& communicator, std::size_t mine);
 
 } // namespace jali

@@ -20,7 +20,7 @@ struct Pads {
     std::mutex mutex;
     std::map<GpuAddress, const SignalPad*> all;
     static Pads& get() {
-        static auto* pads = new Pads; // never destroyed: pads may go late
+        static auto* pads = new Pads; // never destroyed: pads may be destroyed late
         return *pads;
     }
 };

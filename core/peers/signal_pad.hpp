@@ -1,13 +1,13 @@
 // A signal pad: words of 64 bits on every rank's device that other ranks' devices write, and wait for.
 //
-// A word counts epochs, which only grow. Those of data are written by who sends, where it is received, when
-// what it sends is there; those of credit by who receives, at who sends, for how much may be sent. Each word
-// has one writer. Epochs that a rank has come to are counted in its own device memory, so that launches may
-// be parts of graphs. Kernels do all of it (prelude/signals.hpp); docs/memory-model.md has the protocol.
+// A word counts epochs, which only grow. Data words lie at the receiver, and the sender writes them when its
+// data have arrived; credit words lie at the sender, and the receiver writes them to permit sends. Each word
+// has one writer. The epochs that a rank has reached are counted in its own device memory, so that launches
+// may be parts of graphs. Kernels do all of it (prelude/signals.hpp); docs/memory-model.md has the protocol.
 //
-// Who waits looks at a mapped page of the host now and then, where it says what it waits for: so the host's
-// errors can name it, and it stops when the host has heard that a rank failed. What such a device has
-// computed since is worth nothing: an aborted pad refuses whatever comes later.
+// A waiting kernel now and then reads a mapped page of the host and reports there what it waits for: so the
+// host's errors can name the wait, and the kernel stops when the host is notified of a failed rank. Later
+// results of such a device are invalid: an aborted pad refuses further use.
 #pragma once
 
 #include "peers/abort_watch.hpp"
@@ -34,9 +34,9 @@ struct SignalWords {
 
 class SignalPad {
   public:
-    // Collective, with equal numbers: rows of words, each on pages of its own, which are 0; then bytes of
-    // anything; and `epochs` counts of this rank's. `waiting` is what a rank says it did when it has waited
-    // for too long. Throws GpuError, on all ranks where all are to be reached.
+    // Collective, with equal numbers: rows of words, each on pages of its own, which are 0; then bytes for
+    // any use; and `epochs` counts of this rank. `waiting` describes the rank's wait in timeout errors.
+    // Throws GpuError, on all ranks if all have to be reached.
     SignalPad(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator,
               std::vector<SignalWords> rows, std::size_t bytes, std::int64_t epochs, std::string waiting,
               std::string_view label, SymmetricBuffer::Reach reach = SymmetricBuffer::Reach::all);
@@ -58,7 +58,7 @@ class SignalPad {
     GpuAddress epoch(std::int64_t number) const { // this rank's, in its device's memory
         return epochs_.address() + static_cast<GpuAddress>(number) * sizeof(std::int64_t);
     }
-    GpuAddress watch() const { return watch_.address(); } // what kernels that wait look at
+    GpuAddress watch() const { return watch_.address(); } // the page that waiting kernels read
 
     const SymmetricBuffer& buffer() const { return buffer_; }
     const std::shared_ptr<Gpu>& gpu() const { return buffer_.gpu(); }
@@ -81,7 +81,7 @@ class SignalPad {
 
     SymmetricBuffer buffer_;
     std::vector<SignalWords> rows_;
-    std::vector<std::int64_t> offsets_; // of rows, and of what is behind them
+    std::vector<std::int64_t> offsets_; // of rows, and of the bytes after them
     GpuMemory epochs_;
     AbortWatch watch_;
 };

@@ -6,7 +6,7 @@ namespace jali {
 
 namespace {
 
-// Empty, or what the driver of the first rank says whose kernels cannot see what others write meanwhile.
+// Empty, or the driver's text on the first rank whose running kernels cannot see writes of others.
 std::string agree_on_fine_memory(Gpu& gpu, Communicator& communicator) {
     const std::string reported =
         first_reported(communicator, gpu.why_no_fine_memory(), "device memory of ranks");
@@ -58,12 +58,12 @@ void SymmetricBuffer::allocate(std::size_t bytes, std::size_t zeroed, std::strin
         const CurrentGpu current(*gpu_);
         gpu_->synchronize();
         gpu_->api().check(gpu_->api().context_synchronize(), "waiting for the device");
-        communicator_->barrier(); // nobody writes into old memory any more
+        communicator_->barrier(); // no rank writes into old memory any more
         mapping_.reset();
         communicator_->barrier(); // nor has one mapped
         memory_.release();
     }
-    std::string trouble; // all ranks hear of it, and none waits for the memory of another
+    std::string trouble; // reported to all ranks, so that none waits for the memory of another
     try {
         memory_ =
             no_fine_memory_.empty() ? gpu_->allocate_fine(bytes, label) : gpu_->allocate(bytes, label, true);

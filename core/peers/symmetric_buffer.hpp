@@ -1,8 +1,8 @@
 // Device memory of the same size and layout on every rank of a communicator, which all of them have mapped.
 //
 // Kernels read it while other devices write it, for which some devices have memory of a kind (fine-grained).
-// How memory is mapped between processes and devices is peer_memory's business; here is who has to be
-// reached, and that all ranks find out together.
+// peer_memory maps memory between processes and devices; this file decides which ranks have to be reached,
+// with the same result on all ranks.
 #pragma once
 
 #include "peers/peer_memory.hpp"

@@ -1,9 +1,9 @@
-// Transports: what carries bytes between ranks' memory, told apart by traits and never by name.
+// Transports carry bytes between ranks' memory; code distinguishes them by traits and never by name.
 //
-// Who uses one asks what it is like, and why it is not possible here, which all ranks answer alike. What
-// transports between devices are like is in device_transports/device_transports.hpp; what they do for
-// messages in device_transports/message_transport.hpp, for halos in halo/halo_transport.hpp, for collectives
-// in running/collective_transport.hpp.
+// A user reads the traits of a transport, and why it is not possible here, the same on all ranks. The traits
+// of transports between devices are in device_transports/device_transports.hpp; their operations for messages
+// in device_transports/message_transport.hpp, for halos in halo/halo_transport.hpp, for collectives in
+// running/collective_transport.hpp.
 #pragma once
 
 #include "device/gpu.hpp"
@@ -21,17 +21,17 @@ using WhyNot = std::string (*)(const std::shared_ptr<Gpu>& gpu, Communicator& co
 struct TransportTraits {
     bool host_waits = false;  // the host takes part in every use, and waits
     bool recordable = false;  // nothing is decided by the host at a use, so that it may be part of a graph
-    bool one_sided = false;   // who sends writes where it is received, and signals
+    bool one_sided = false;   // the sender writes at the receiver, and signals
     bool maps_memory = false; // that of other ranks
     bool stores = false;      // of a kernel, not copies of an engine
-    bool buffered = false;    // what arrives lies in buffers first
+    bool buffered = false;    // arriving data lie in buffers first
     bool device_per_rank = false; // two ranks cannot share one
 };
 
 struct Transport {
     const char*
         name; // in names of entries; empty or what begins with "-" comes behind the vendor's library's
-    const char* words; // what carries
+    const char* words; // description
     TransportTraits traits;
     // Empty if the ranks of a communicator can use it with these devices (null: hosts), else why not.
     // Collective at least where it maps memory; the same on all ranks.
