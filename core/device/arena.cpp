@@ -22,8 +22,8 @@ constexpr std::size_t big = Arena::huge_page; // from here on a block is mapped 
 constexpr std::size_t stagger_step = 68 * 64;
 constexpr std::size_t stagger_slots = 16;
 
-// Memory that this process can still get without being killed for it, by the kernel's own estimate and the
-// container's limit. The kernel promises more than it has, so asking it would only tell when it is too late.
+// Memory that this process can still use without being killed, by the kernel's own estimate and the
+// container's limit. The kernel overcommits memory, so a failed allocation would be reported too late.
 std::size_t available_memory(std::size_t held) {
     std::size_t available = std::numeric_limits<std::size_t>::max();
     std::ifstream meminfo("/proc/meminfo");

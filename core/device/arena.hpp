@@ -1,9 +1,9 @@
-// Memory of the host: where fields, ghosts, message buffers and scratch come from.
+// Allocates memory of the host for fields, ghosts, message buffers and scratch.
 //
 // Every block is aligned for any vector type, carries a label, and is counted under it, so that "out of
-// memory" can say who asked for how much and who holds what. Big blocks come straight from the kernel with
-// huge-page advice and are not touched here: the thread that writes a page first decides where it lives. It
-// knows nothing of what is stored.
+// memory" errors can name the request and the memory in use by label. Big blocks are mapped from the kernel
+// with huge-page advice and are not touched here: the thread that first writes a page decides its NUMA node.
+// It does not depend on the contents.
 #pragma once
 
 #include "device/ledger.hpp"
@@ -41,7 +41,7 @@ class Memory {
     Arena* arena_ = nullptr;
     std::byte* data_ = nullptr;
     std::size_t size_ = 0;
-    void* base_ = nullptr;   // what the system gave, to be handed back
+    void* base_ = nullptr;   // the mapping of the system, to be released
     std::size_t mapped_ = 0; // bytes mapped from the kernel; 0: from the C library
     const std::string* label_ = nullptr;
 };

@@ -73,7 +73,7 @@ std::unique_ptr<CclApi> load(const GpuVendor& vendor, const std::vector<std::str
 
 const CclApi& CclApi::get(const GpuVendor& vendor, const std::string& found) {
     static std::mutex mutex;
-    // by what was looked for; never destroyed, since communicators may outlive static objects
+    // by the searched names; never destroyed, since communicators may outlive static objects
     static auto* loaded =
         new std::map<std::pair<const GpuVendor*, std::vector<std::string>>, std::unique_ptr<CclApi>>;
     std::lock_guard lock(mutex);

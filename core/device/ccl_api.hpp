@@ -18,7 +18,7 @@ struct CclId { // what ranks must share before they can become a group
 };
 
 using CclHandle = void*; // of a communicator
-using CclWindow = void*; // of memory that a communicator knows
+using CclWindow = void*; // of memory registered with a communicator
 
 // clang-format off
 
@@ -50,7 +50,7 @@ using CclWindow = void*; // of memory that a communicator knows
         (const void* from, void* to, std::size_t count, int type, int operation, int root, CclHandle comm,   \
          void* stream))
 
-// entry(member, name in NCCL, parameters): null where the version at hand lacks it (NCCL has windows since
+// entry(member, name in NCCL, parameters): null where the loaded version lacks it (NCCL has windows since
 // 2.27, the others since 2.28)
 #define JALI_CCL_NEWER(entry)                                                                                  \
     entry(window_register, ncclCommWindowRegister,                                                             \
@@ -80,13 +80,13 @@ struct CclApi {
     const char* (*last_error)(CclHandle comm) = nullptr; // since 2.13
 
     // The library for devices of this vendor, loaded once. The vendor's setting names another file than the
-    // usual ones; `found` is where the caller has seen one, empty for what was suggested. Throws GpuError
-    // that says what was looked for and what to install.
+    // usual ones; `found` is a path known to the caller, empty for the suggested ones. Throws GpuError that
+    // names the searched files and what to install.
     static const CclApi& get(const GpuVendor& vendor, const std::string& found);
 
     const std::string& name() const { return vendor.ccl.title; }
     std::string version_text() const; // "2.28.3"
-    // What the library says of an error, with the details that it last noted where it has any.
+    // The library's text for an error, with its last recorded details, if any.
     std::string text_of(int error, CclHandle comm) const;
 };
 

@@ -1,6 +1,6 @@
-// memcpy, but for a trap: where a destination lies a few bytes behind its source modulo the page size, the
-// string instruction that memcpy uses runs ten times slower on some processors (AMD Zen 3), and two arrays of
-// a power of two in size that malloc put side by side lie just so.
+// memcpy without a slow case: where a destination lies a few bytes after its source modulo the page size, the
+// string instruction of memcpy runs ten times slower on some processors (AMD Zen 3), and two adjacent arrays
+// from malloc whose size is a power of two have such a distance.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace jali {
 
-// Whether this processor falls into the trap; tried once, in a fraction of a millisecond.
+// Whether this processor has the slow case; measured once, in a fraction of a millisecond.
 bool copies_slowly_behind();
 
 inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {

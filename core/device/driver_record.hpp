@@ -1,9 +1,9 @@
-// What a thread gives to a device's driver, and to the libraries that carry messages, call by call.
+// Records the calls of a thread to a device's driver and to the message libraries.
 //
-// Nothing is recorded unless somebody asks, or a graph is made, which keeps its calls: a call then looks at
-// one pointer. What is recorded is what the driver receives, so that whoever checks it
-// (core/schedule/call_decoder) checks what runs. Memory is named by its addresses; what lies there may have
-// changed when somebody looks.
+// Calls are recorded only while a DriverRecord exists or a graph is made, which keeps its calls; otherwise a
+// call reads one pointer. The record contains what the driver receives, so that a check of it
+// (core/schedule/call_decoder) checks what runs. Memory is named by its addresses; its contents may have
+// changed when the record is read.
 #pragma once
 
 #include "device/gpu_api.hpp"
@@ -32,8 +32,8 @@ struct DriverCall {
         group_end,
         begin_graph, // a graph is launched on `stream`: what follows was put on `captured` and other streams
         end_graph,
-        refused, // what cannot be told
-        mark,    // somebody who records says something
+        refused, // a call that cannot be described
+        mark,    // a note of the recorder
     };
     Kind kind;
     std::string name = {}; // of a kernel

@@ -17,7 +17,8 @@ namespace jali {
 
 namespace {
 
-constexpr int checks_of_word = 2000; // up to 100 us; who waits longer does not notice the driver's way
+constexpr int checks_of_word = 2000; // up to 100 us; after longer waits the cost of the driver's wait does
+                                     // not matter
 
 void note_copy(std::uint64_t to, std::uint64_t from, std::size_t bytes, void* stream) {
     if (DriverRecord::on())
@@ -167,7 +168,7 @@ GpuMemory Gpu::upload(const void* data, std::size_t bytes, std::string_view labe
     GpuMemory memory = allocate(bytes, label);
     if (bytes > 0) {
         copy_in(memory.address(), data, bytes);
-        synchronize(); // the caller's bytes may go
+        synchronize(); // the caller's bytes may be freed
     }
     return memory;
 }
@@ -179,10 +180,10 @@ std::size_t Gpu::free_memory() const {
     return free;
 }
 
-// What the driver does only when all before it is done (copies of ordinary host memory, loading a kernel,
-// making a graph ready, returning memory), it waits for with deaf ears, and while loading it holds what
-// copies from other devices into this one need: a rank that is a thread would keep the others from what its
-// device waits for.
+// Some driver calls (copies of ordinary host memory, loading a kernel, making a graph ready, freeing memory)
+// block until all earlier work is done, without a check for failures, and loading holds a lock that copies
+// from other devices into this one need: a rank that is a thread could block ranks that its device waits for.
+// So wait first, with these checks.
 void Gpu::listen() const {
     if (is_heard_) synchronize();
 }
@@ -299,8 +300,8 @@ Gpu::Gpu(const GpuApi& api, int ordinal) : api_(api), ordinal_(ordinal), progres
         network_reads_virtual_ = network != 0;
     api_.check(api_.context_retain(&context_, device_), "opening " + name_);
     const CurrentGpu current(*this);
-    // It does not wait for the default stream, and its kernels go before those of others: they are what the
-    // rest waits for, such as halos.
+    // It does not wait for the default stream, and its kernels have the highest priority, since other work
+    // waits for them, such as halos.
     api_.check(api_.stream_priorities(&least_priority_, &greatest_priority_), "asking for priorities");
     api_.check(api_.stream_create(&stream_, 1, greatest_priority_), "making a stream");
     api_.check(api_.event_create(&meeting_, 2), "making an event");
@@ -351,7 +352,7 @@ void Gpu::wait(int (*deaf)(void*), int (*ask)(void*), void* what) const {
     refuse_if_aborted();
 }
 
-// All are asked, also when one throws: each has kernels of its own to stop.
+// Calls every action, also when one throws: each has kernels of its own to stop.
 void Gpu::listen(unsigned checks) const {
     std::exception_ptr first;
     const std::lock_guard lock(hearing_);
@@ -377,7 +378,7 @@ void Gpu::wait_for_word(const std::int64_t* word, std::int64_t value) const {
             pause_core();
         }
     }
-    synchronize(); // which hears of errors, and of ranks that are gone
+    synchronize(); // which checks for errors and failed ranks
 }
 
 void Gpu::let_others_capture() const {
@@ -517,7 +518,7 @@ int Gpu::occupancy(const GpuFunction& function, int threads) const {
 }
 
 const GpuFunction& Gpu::builtin(const std::string& name) {
-    const std::vector<std::byte>* image = nullptr; // which stays once it is there
+    const std::vector<std::byte>* image = nullptr; // which is kept once made
     {
         std::lock_guard lock(mutex_);
         const auto found = builtin_.find(name);
@@ -551,8 +552,8 @@ GpuStream::GpuStream(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {
     gpu_->api().check(gpu_->api().stream_create(&handle_, 1, 0), "making a stream");
 }
 
-// A driver may wait for what is on a stream that it destroys, and this for another rank of the process, which
-// may want a lock of whoever is here.
+// Streams are kept: a driver may wait for the work on a stream that it destroys, and this work for another
+// rank of the process, which may need a lock of the caller.
 GpuStream::~GpuStream() {
     std::lock_guard lock(gpu_->mutex_);
     gpu_->free_streams_.push_back(handle_);
@@ -605,7 +606,7 @@ double GpuEvent::seconds_since(const GpuEvent& start) const {
 
 void GpuGraph::begin(void* stream) {
     const CurrentGpu current(*gpu_);
-    constexpr int relaxed = 2; // other threads and libraries go on as they like
+    constexpr int relaxed = 2; // other threads and libraries are not restricted
     gpu_->api().check(gpu_->api().capture_begin(stream, relaxed), "recording a graph");
     captured_ = stream;
     record_ = std::make_unique<DriverRecord>();
@@ -643,7 +644,7 @@ void GpuGraph::abandon(void* stream) noexcept {
         void* graph = nullptr;
         if (gpu_->api().capture_end(stream, &graph) == gpu_success && graph != nullptr)
             gpu_->api().graph_destroy(graph);
-    } catch (const GpuError&) { // whoever abandons it says why
+    } catch (const GpuError&) { // the caller reports the error
     }
 }
 

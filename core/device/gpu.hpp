@@ -1,9 +1,9 @@
 // One GPU of this process: what it is, its memory, its streams, modules, events and graphs.
 //
-// Work is put on streams and runs in their order; the device's own stream (`stream()`) carries everything
-// that is not said to run beside it, so that memory freed and given out again on it needs no waiting. Freed
-// blocks are kept for reuse and handed back to the driver when it has no more. Every error becomes a
-// GpuError with the driver's words; running out of memory becomes OutOfMemory, which says who holds what.
+// Work is put on streams and runs in their order; the device's own stream (`stream()`) carries all work that
+// is not documented to run beside it, so that memory freed and reused on it needs no waiting. Freed blocks
+// are kept for reuse and returned to the driver when it runs out of memory. Every error becomes a GpuError
+// with the driver's text; running out of memory becomes OutOfMemory, which lists the memory in use by label.
 #pragma once
 
 #include "device/driver_record.hpp"
@@ -48,7 +48,7 @@ class GpuMemory {
     friend class Gpu;
     std::shared_ptr<Gpu> gpu_;
     GpuAddress address_ = 0;
-    std::size_t size_ = 0, held_ = 0; // asked for, taken from the pool
+    std::size_t size_ = 0, held_ = 0; // requested, taken from the pool
     bool fine_ = false;               // see Gpu::allocate_fine
     const std::string* label_ = nullptr;
 };
@@ -79,7 +79,7 @@ class GpuEvent {
     ~GpuEvent();
     GpuEvent(const GpuEvent&) = delete;
     void record(void* stream);
-    void let_wait(void* stream) const; // what comes on that stream, until this has been reached
+    void let_wait(void* stream) const; // later work on that stream, until this event is reached
     bool reached() const;
     void wait() const;                           // of the host
     double seconds_since(const GpuEvent&) const; // both timed and reached
@@ -91,7 +91,7 @@ class GpuEvent {
     void* handle_ = nullptr;
 };
 
-// A stream beside the device's own; kept for the next one who wants one.
+// A stream beside the device's own; the destructor keeps it for reuse.
 class GpuStream {
   public:
     explicit GpuStream(std::shared_ptr<Gpu> gpu);
@@ -108,17 +108,17 @@ class GpuStream {
 struct GpuFunction {
     void* handle = nullptr;
     std::string name;
-    std::string variant; // what it was compiled for, where there are several of that name
+    std::string variant; // its compiled variant, if several kernels have the name
     int registers = 0;   // per thread
     int local_bytes = 0; // spilled or indexed memory per thread
     int most_threads = 0;
 };
 
-// Whose blocks get free places first, of kernels that run at the same time. jali's own stream is as urgent as
-// the first.
+// Which of several concurrent kernels gets free places for its blocks first. jali's own stream has the
+// priority `first`.
 enum class LaunchPriority { of_stream, first, middle, last };
 
-// What one stream did between begin and end, to be repeated as a whole.
+// The recorded work of one stream, to be repeated as a whole.
 class GpuGraph {
   public:
     // `work` puts work on the stream, which is recorded and not run. Throws GpuError where something in it
@@ -136,11 +136,11 @@ class GpuGraph {
     }
     ~GpuGraph();
     GpuGraph(const GpuGraph&) = delete;
-    // What the first launch does otherwise. The driver waits for the device as it likes, which may wait for
-    // what another rank sends: hold nothing that a rank needs.
+    // Instantiates the graph, as the first launch does otherwise. The driver may wait for the device, and the
+    // device for another rank's message: hold no lock that a rank needs.
     void make_ready();
-    // Launches of one graph share what its kernels count and fill: one on another stream waits for the last
-    // one, and where that still runs the user is told once. Any thread may launch it.
+    // Launches of one graph share the counters and buffers of its kernels: a launch on another stream waits
+    // for the previous one, with one warning if that still runs. Any thread may launch it.
     void launch(void* stream);
 
   private:
@@ -151,10 +151,10 @@ class GpuGraph {
     void abandon(void* stream) noexcept;
     std::shared_ptr<Gpu> gpu_;
     void *graph_ = nullptr, *instance_ = nullptr;    // until it is ready, from then on
-    std::mutex mutex_;                               // of what comes after what
+    std::mutex mutex_;                               // of the order of launches
     void *captured_ = nullptr, *launched_ = nullptr; // on which streams, the second time the last one
     std::unique_ptr<DriverRecord> record_;           // its calls
-    std::string what_;                               // what it has collectives and messages for
+    std::string what_;                               // its collectives and messages, as text
 };
 
 // A device that is current for this thread while this lives: calls of the driver want it. At the end that of
@@ -173,7 +173,7 @@ class CurrentGpu {
 
 class Gpu : public std::enable_shared_from_this<Gpu> {
   public:
-    // What links two devices, as the driver's peer attributes tell; -1: they do not.
+    // The link of two devices by the driver's peer attributes; -1: not reported.
     struct Link {
         int device, peer;
         int reaches, atomics, rank; // the peer's memory, with atomic operations; 0 is the fastest
@@ -202,11 +202,11 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     void* context() const { return context_; } // the device's primary one
     void* stream() const { return stream_; }
     void synchronize() const; // the device's own stream
-    // Until a kernel on that stream has put this value there, in pinned memory: sooner than it would be seen
-    // to have ended.
+    // Waits until a kernel on the device's own stream has written this value to pinned memory: earlier than a
+    // wait for its end.
     void wait_for_word(const std::int64_t* word, std::int64_t value) const;
-    // A collective of so many bytes, or messages, are put on a stream: whether that is to be noted, for who
-    // waits for ranks and sees how far the device has come. If so, afterwards, with words for it.
+    // Whether to record progress after a collective of so many bytes, or messages, on a stream, for waits
+    // that check how far the device is. If so, call note_progress afterwards, with a description.
     bool notes_progress(std::size_t bytes) const {
         return is_heard_ &&
                (DeviceProgress::is_recording() || bytes >= DeviceProgress::long_launch || progress_.is_due());
@@ -214,19 +214,19 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     void note_progress(void* stream, const std::string& what) const;
     DeviceProgress& progress() const { return progress_; }
     std::uint64_t times_idle() const { return times_idle_; } // how often all work before had been done
-    // What a waiting host does meanwhile, with the number of looks so far that found the device busy; it may
-    // throw. Kernels that wait for other ranks need it: these may be gone.
-    // Kept until its owner sets an empty one.
+    // Sets what a waiting host calls, with the number of checks so far that found the device busy; it may
+    // throw. Kernels that wait for other ranks need it, since these may have failed. Kept until its owner
+    // sets an empty one.
     void set_while_waiting(const void* owner, std::function<void(unsigned checks)> action);
-    // Kernels that wait for other ranks have been told to stop: `why` says so until its owner sets an empty
-    // one; an empty text means that it matters no more. Meanwhile whatever waits for the device throws
-    // GpuError, since all that came later may be made of what is not there.
+    // Kernels that wait for other ranks were stopped: `why` returns the reason until its owner sets an empty
+    // one; an empty text means no longer relevant. Meanwhile every wait for the device throws GpuError, since
+    // later results may depend on missing data.
     void set_aborted(const void* owner, std::function<std::string()> why);
     void refuse_if_aborted() const;
 
     // `own_pages`: no other allocation shares them, as it takes where another process maps the memory.
     GpuMemory allocate(std::size_t bytes, std::string_view label, bool own_pages = false);
-    // Likewise, on pages of its own, of the driver's ordinary memory, whatever the pool's is made of.
+    // Likewise, on pages of its own, of the driver's ordinary memory, whatever the pool's kind.
     GpuMemory allocate_without_handle(std::size_t bytes, std::string_view label);
     // Likewise, on pages of its own, of memory that a running kernel sees other devices write, and they it.
     GpuMemory allocate_fine(std::size_t bytes, std::string_view label);
@@ -238,10 +238,10 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     PinnedMemory allocate_pinned(std::size_t bytes, std::string_view label);
     const Ledger& ledger() const { return ledger_; }
 
-    // How other processes shall map this device's memory: the type that JALI_PEER_HANDLES names, else the
-    // first by which the driver exports any. The pool's memory is made for it from then on.
+    // How other processes map this device's memory: the type that JALI_PEER_HANDLES names, else the first
+    // type that the driver can export. The pool's memory is made for it from then on.
     HandleType handle_type() const { return handle_type_; }
-    // Whether JALI_PEER_HANDLES leaves this type in.
+    // Whether JALI_PEER_HANDLES permits this type.
     bool allows(HandleType type) const { return !forced_handle_type_ || *forced_handle_type_ == type; }
     void use_handle_type(HandleType type) { handle_type_ = type; } // the other one failed
     // Empty if the driver exports memory by handles of this type, else its words. Tries it.
@@ -255,12 +255,12 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     bool network_reads_virtual() const { return network_reads_virtual_; }
 
     std::size_t cached() const; // bytes that are free in the pool
-    // Keeps this until the work is done that is on jali's stream when drop_done is called next. Waits for
-    // nothing and puts nothing on the stream, which may be full: whoever drops something may hold what a rank
-    // that is a thread needs.
+    // Keeps `kept` until the work that is on jali's stream at the next call of drop_done is done. Does not
+    // wait and puts nothing on the stream, which may be full: the caller may hold a lock that a rank in
+    // another thread needs.
     void keep_until_done(std::shared_ptr<void> kept);
     void drop_done();
-    void trim(); // gives what is free in the pool, and pinned memory that is, back to the driver
+    void trim(); // returns free memory of the pool, and free pinned memory, to the driver
 
     // On the device's own stream, in order; the host's bytes must stay until then.
     void copy_in(GpuAddress to, const void* from, std::size_t bytes) const;
@@ -272,7 +272,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     void copy(GpuAddress to, GpuAddress from, std::size_t bytes, void* stream) const;
     void fill(GpuAddress to, unsigned char value, std::size_t bytes) const;
 
-    // Device memory with these contents; the host's bytes may go.
+    // Device memory with these contents; the host's bytes may be freed.
     GpuMemory upload(const void* data, std::size_t bytes, std::string_view label);
 
     // A kernel of an image (cubin, PTX or code object), by name. Throws GpuError.
@@ -298,10 +298,10 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
 
     // Whether what is put on the stream now becomes part of a graph instead of being run.
     bool is_capturing(void* stream) const;
-    // What this thread asks of the driver from now on never ends a capture that another thread has begun.
+    // From now on, driver calls of this thread never end a capture that another thread has begun.
     void let_others_capture() const;
 
-    // Waits for the work so far on `stream` (of anybody) before what comes on ours, and the other way round.
+    // Makes later work on our stream wait for the work so far on `stream` (of any owner), and the reverse.
     void wait_for(void* stream);
     void let_wait(void* stream);
 
@@ -320,7 +320,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     Gpu(const GpuApi& api, int ordinal);
     void listen() const;
     void listen_unless_recording() const;
-    // For a stream or an event, by the driver's function or, where ranks have to be heard, by asking.
+    // For a stream or an event, by the driver's function or, to check for failed ranks, by polling.
     void wait(int (*deaf)(void*), int (*ask)(void*), void* what) const;
     struct Segment { // of the pool's memory with handles: a block, or several small ones
         VirtualBlock block;
@@ -353,13 +353,13 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     void* context_ = nullptr;
     void* stream_ = nullptr;
     void listen(unsigned checks) const;
-    mutable std::recursive_mutex hearing_; // of both, also while what is in them is called
+    mutable std::recursive_mutex hearing_; // of both maps, also while their functions are called
     std::map<const void*, std::function<void(unsigned)>> while_waiting_;
     std::map<const void*, std::function<std::string()>> aborted_;
     mutable DeviceProgress progress_;
     std::atomic<bool> is_heard_ = false, may_be_aborted_ = false; // there are some
     void* meeting_ = nullptr;                                     // an event, for wait_for and let_wait
-    std::mutex meeting_mutex_; // held while a full stream waits, when others may give memory back
+    std::mutex meeting_mutex_; // held while a full stream waits, when other threads may free memory
     Ledger ledger_, pinned_ledger_;
     std::multimap<std::size_t, std::byte*> free_pinned_; // by size
     struct Kept {

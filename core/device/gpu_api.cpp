@@ -47,7 +47,7 @@ std::unique_ptr<GpuApi> load(const GpuVendor& vendor) {
     JALI_GPU_OPTIONAL_FUNCTIONS(JALI_FIND)
     std::swap(missing, api->lacking);
 #undef JALI_FIND
-    const auto find_own = [&](const char* member, auto& function) { // that may be missing without a word
+    const auto find_own = [&](const char* member, auto& function) { // that may be missing without an error
         if (const auto name = vendor.functions.find(member); name != vendor.functions.end())
             function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(
                 dlsym(handle, name->second.c_str()));

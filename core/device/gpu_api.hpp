@@ -1,5 +1,5 @@
-// The functions of a GPU's driver, found at run time: one entry each. What a vendor calls them, and all else
-// in which vendors differ, is in its entry (vendor.hpp).
+// The functions of a GPU's driver, found at run time: one entry each. A vendor's entry (vendor.hpp) contains
+// its names of them, and all other differences between vendors.
 //
 // Nothing is linked and no vendor's header is used; what is declared here is what jali calls. All functions
 // return an error number, 0 for success. Handles are opaque pointers, addresses of device memory are 64-bit
@@ -23,7 +23,7 @@ struct IpcHandle {
     char bytes[64];
 };
 
-// What memory that has a handle of its own shall be, and who may use it; laid out alike in both drivers.
+// The kind of memory with a handle of its own, and its users; same layout in both drivers.
 struct VirtualProperties {
     int kind = 1;        // pinned, the only one
     int handle_kind = 1; // exported as a file descriptor
@@ -154,16 +154,16 @@ struct GpuApi {
 #undef JALI_DECLARE
     // CUDA's alone, since version 11.8; null where it is not there or has no name.
     int (*launch_with)(const CudaLaunch* launch, void* function, void** parameters, void** extra) = nullptr;
-    // HIP's alone; null where it is not there or has no name. See GpuVendor::fine_grained.
+    // HIP only; null if missing or without a name. See GpuVendor::fine_grained.
     int (*allocate_with)(GpuAddress* address, std::size_t bytes, unsigned flags) = nullptr;
-    // Null where the driver has it not: what links two devices, by the numbers of GpuVendor::peer_attributes.
+    // The link of two devices, by the numbers of GpuVendor::peer_attributes; null where the driver lacks it.
     int (*peer_attribute)(int* value, int attribute, int device, int peer) = nullptr;
     std::string lacking = {}; // functions that could be missing and are
 
     // Memory of a file descriptor, which stays the caller's; the driver's answer.
     int import_descriptor(GpuHandle* handle, int descriptor) const;
 
-    // The driver of this vendor, loaded and initialised once. Throws GpuError that says what was looked for
+    // The driver of this vendor, loaded and initialised once. Throws GpuError that names the searched files
     // and what is missing.
     static const GpuApi& get(const GpuVendor& vendor);
 

@@ -35,8 +35,8 @@ std::string_view stripped(std::string_view line) {
     return line.substr(first, line.find_last_not_of(" \t\r") - first + 1);
 }
 
-// The line of the source that a line of the log speaks of, from 1 on: NVRTC says name.cu(12), hipRTC
-// .../CompileSource:12:3. 0: of none.
+// The source line that a line of the log refers to, from 1 on: NVRTC writes name.cu(12), hipRTC
+// .../CompileSource:12:3. 0: none.
 std::size_t line_spoken_of(std::string_view said) {
     for (const std::string_view before : {".cu(", ".cu:", "CompileSource:"})
         for (auto at = said.find(before); at != std::string_view::npos; at = said.find(before, at + 1)) {
@@ -50,7 +50,7 @@ std::size_t line_spoken_of(std::string_view said) {
     return 0;
 }
 
-// What the compiler said, with the lines of the kernel that it speaks of.
+// The compiler's messages, with the lines of the kernel that they refer to.
 std::string complaint(const std::string& name, std::string_view source, std::string_view log,
                       std::span<const std::string> arguments) {
     constexpr std::size_t most_lines = 40;
@@ -100,7 +100,7 @@ GpuCompiler::GpuCompiler(const GpuVendor& vendor, const std::string& path) : ven
 
 const GpuCompiler& GpuCompiler::get(const GpuVendor& vendor) {
     static std::mutex mutex;
-    // by what was looked for, which a setting changes; never destroyed, as devices are not
+    // by the searched names, which a setting changes; never destroyed, as devices are not
     static auto& loaded =
         *new std::map<std::pair<const GpuVendor*, std::vector<std::string>>, std::unique_ptr<GpuCompiler>>;
     const VendorLibrary& library = vendor.compiler.library;
@@ -144,7 +144,7 @@ std::string GpuCompiler::identity() const {
 std::vector<std::byte> GpuCompiler::compile(const std::string& source, const std::string& name,
                                             const std::string& architecture,
                                             std::span<const std::string> options) const {
-    static std::mutex one_at_a_time; // what compilers share between programs is not said
+    static std::mutex one_at_a_time; // thread safety of the compilers is not documented
     std::lock_guard lock(one_at_a_time);
     void* made = nullptr;
     if (const int error = create_(&made, source.c_str(), (name + ".cu").c_str(), 0, nullptr, nullptr))

@@ -16,8 +16,8 @@ namespace jali {
 
 class GpuCompiler {
   public:
-    // That of the vendor, loaded once; the vendor's setting names another file than the usual ones. Throws
-    // CompileError that says what was looked for and what to install.
+    // The vendor's compiler, loaded once; the vendor's setting names another file than the usual ones. Throws
+    // CompileError that names the searched files and what to install.
     static const GpuCompiler& get(const GpuVendor& vendor);
     static std::string why_not(const GpuVendor& vendor); // the first line of that error; empty: there is one
 
@@ -27,8 +27,7 @@ class GpuCompiler {
     std::string identity() const;                           // changes when it may make other code
 
     // Machine code of `source` for an architecture such as "sm_90" (empty: the compiler asks the device).
-    // Throws CompileError with the compiler's words and the lines of the source that it speaks of. One at a
-    // time.
+    // Throws CompileError with the compiler's text and the source lines that it refers to. One at a time.
     std::vector<std::byte> compile(const std::string& source, const std::string& name,
                                    const std::string& architecture,
                                    std::span<const std::string> options = {}) const;

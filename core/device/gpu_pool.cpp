@@ -1,9 +1,9 @@
-// The pool of a device's memory: where its blocks come from, and where they are kept.
+// The pool of a device's memory: it allocates blocks and keeps freed ones.
 //
-// Memory comes from the driver's ordinary allocations or, where other processes shall map it by file
-// descriptors, as segments with a handle each: a large block is a segment, small blocks share one. The two
-// are never mixed: on all ranks the same allocation gives the same kind of memory, whatever was freed before,
-// since libraries of collectives treat them differently and wait for ever where ranks do
+// Memory consists of the driver's ordinary allocations or, where other processes map it by file descriptors,
+// of segments with a handle each: a large block is a segment, small blocks share one. The two are never
+// mixed: on all ranks the same allocation yields the same kind of memory, whatever was freed before, since
+// libraries of collectives treat them differently and wait for ever if the kinds differ between ranks
 // (peers/ccl_operations).
 #include "device/gpu.hpp"
 #include "device/memory_blocks.hpp"
@@ -111,7 +111,7 @@ GpuMemory Gpu::allocate_with_handle(std::size_t bytes, std::string_view label) {
     return booked(std::move(memory), wanted, label);
 }
 
-// From the driver, which gets back what is free in the pool if it has no more.
+// Allocates from the driver; if it has no memory left, the pool's free memory is returned to it first.
 void Gpu::take(GpuMemory& memory, std::size_t wanted, std::size_t bytes, std::string_view label,
                bool with_handle) {
     memory.held_ = wanted;
@@ -183,7 +183,7 @@ std::string Gpu::why_no_fine_memory() {
     const GpuAddress address = fine_from_driver(big_unit, trouble);
     if (address == 0) return trouble;
     std::lock_guard lock(mutex_);
-    free_fine_.emplace(big_unit, address); // for the first who takes some
+    free_fine_.emplace(big_unit, address); // for the next allocation
     return "";
 }
 
@@ -242,7 +242,7 @@ Gpu::Segment* Gpu::segment_of(GpuAddress address) {
 
 bool Gpu::has_handle(GpuAddress address) const {
     if (virtual_block(address) != nullptr) return true;
-    if (!api_.lacking.empty()) return false; // the driver knows no such memory
+    if (!api_.lacking.empty()) return false; // the driver does not support such memory
     const CurrentGpu current(*this);
     GpuAddress first = 0;
     std::size_t bytes = 0;

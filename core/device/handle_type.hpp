@@ -1,8 +1,8 @@
 // The types of handles by which a process maps memory of another process's device: entries of a table.
 //
 // "ipc": the driver's handles for its ordinary allocations. "virtual": memory with a handle of its own
-// (virtual_memory.hpp), passed on as a file descriptor. What a device's pool hands out must fit the type, so
-// each device has one (Gpu::handle_type); core/peers/peer_memory maps.
+// (virtual_memory.hpp), passed on as a file descriptor. The pool's memory must fit the type, so each device
+// has one (Gpu::handle_type); core/peers/peer_memory maps.
 #pragma once
 
 #include <cstdint>

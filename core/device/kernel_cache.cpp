@@ -20,7 +20,7 @@ constexpr const char* format = "4"; // of the key and of what is compiled; anoth
 
 std::string key_of(const Gpu& gpu, const GpuCompiler& compiler, const std::string& name,
                    const KernelText& kernel) {
-    // a compiler that asks the device itself may meet another one tomorrow
+    // a compiler that queries the device itself may find another one in a later run
     const std::string architecture = gpu.architecture();
     const std::array<std::string, 6> parts = {
         format,

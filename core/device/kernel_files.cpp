@@ -30,7 +30,7 @@ constexpr std::string_view mark = "\njali-2\n"; // the end of what is compiled, 
 constexpr std::size_t seal_size = 2 * sizeof(Sha256::Digest) + mark.size();
 constexpr std::int64_t most_bytes = 1 << 30; // of a file here; far more than any kernel has
 
-// What is in the place of a file, or was put there, cannot be used; the text says why.
+// The file, or what was put in its place, cannot be used; the text is the reason.
 struct UselessFile : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
@@ -43,15 +43,15 @@ std::string_view text_of(std::span<const std::byte> bytes) {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Warnings are given when no lock is held any more: who hears them may need what others hold that wait for
-// it.
+// Warnings are issued when no lock is held any more: their handler may need a lock of a thread that waits for
+// this one.
 class Warnings {
   public:
     void add(std::string words) { all_.push_back("the kernel cache: " + std::move(words)); }
     void give() {
         for (const std::string& words : std::exchange(all_, {})) warn(words);
     }
-    ~Warnings() { // behind an error, which says more than what a warning might throw
+    ~Warnings() { // after an error, which is more useful than an exception from a warning
         try {
             give();
         } catch (...) {
@@ -96,11 +96,11 @@ void refuse_other_kinds(const fs::path& path, const struct stat& status) {
     throw UselessFile(path.string() + " is " + kind + ", not a file");
 }
 
-// Throws UselessFile for what is no file, or one that somebody else has put or could have changed here,
+// Throws UselessFile if it is no regular file, or if another user owns or could have changed it;
 // std::system_error.
 Bytes contents_of(const fs::path& path) {
     refuse_other_kinds(path, status_of(path));
-    const File file(path, O_RDONLY); // a pipe that took the name in between must not keep us
+    const File file(path, O_RDONLY); // a pipe that got the name in between must not block
     struct stat status{};
     if (fstat(file.fd(), &status) != 0) fail(errno, path);
     refuse_other_kinds(path, status);
@@ -127,7 +127,7 @@ std::string start_beside(const fs::path& path) {
     return std::string(1, '.').append(path.filename().string()).append(1, '.');
 }
 
-// The name of a temporary file that nobody else has, on whichever host.
+// The name of a temporary file, unique on all hosts.
 fs::path beside(const fs::path& path) {
     std::random_device random;
     char digits[17];
@@ -144,7 +144,7 @@ void append(const fs::path& path, int flags, std::span<const std::byte> bytes) {
         bytes = bytes.subspan(static_cast<std::size_t>(more));
     }
     struct stat status{};
-    // whatever the umask permits, nobody else may write what this user runs
+    // whatever the umask permits, no other user may write what this user runs
     if (fstat(file.fd(), &status) != 0 || fchmod(file.fd(), status.st_mode & 07777 & ~022U) != 0)
         fail(errno, path);
 }
@@ -159,15 +159,15 @@ struct Temporary {
 };
 
 // What is compiled, as the cache keeps it: machine code, and a name for the source that it was made from. A
-// loader ignores what follows an object; a driver is given the code only, since it is not told where an image
-// ends and may crash on a damaged one.
+// loader ignores what follows an object; a driver gets the code only, since its call takes no size and it may
+// crash on a damaged image.
 struct Compiled {
     Bytes code;
     Sha256::Digest origin;
 };
 
-// What follows the code in the file of this name, which the digest covers as well, so that no kernel can
-// stand in for another one.
+// What follows the code in the file of this name, which the digest covers as well, so that no file can
+// replace that of another kernel.
 Bytes seal(const Compiled& compiled, const fs::path& file) {
     const Sha256::Digest digest = Sha256()
                                       .add(file.filename().string())
@@ -263,7 +263,7 @@ std::string kept_source(const CachedKernel& kernel, Warnings& warnings) {
     return kernel.text;
 }
 
-// Holds the lock that is this file, which goes afterwards. Throws std::system_error.
+// Holds a lock on this file, which is removed afterwards. Throws std::system_error.
 class Lock {
   public:
     Lock(const fs::path& path, const std::function<void()>& interrupted) : path_(path) {
@@ -278,7 +278,7 @@ class Lock {
                 if (errno != EINTR) fail(errno, path);
                 if (interrupted) interrupted();
             }
-            // Whoever held it has removed it, and somebody else may have made another one.
+            // The previous holder has removed it, and another process may have made a new one.
             struct stat status{};
             if (fstat(file_->fd(), &status) == 0 && jali::identity_of(path) == identity_of(status)) return;
         }
@@ -309,7 +309,7 @@ void remove_left_behind(const fs::path& result) {
         (full ? "free some space or set JALI_CACHE_DIR" : "set JALI_CACHE_DIR to a directory of yours"));
 }
 
-// Writes the source, unless somebody keeps an edited one there, and compiles it; one process does, others
+// Writes the source, unless the user keeps an edited one there, and compiles it; one process does, others
 // wait.
 Compiled make(const CachedKernel& kernel, const std::string& wrong, std::optional<FileIdentity> useless,
               Warnings& warnings) {
@@ -325,7 +325,7 @@ Compiled make(const CachedKernel& kernel, const std::string& wrong, std::optiona
         const struct stat made_from = status_of(source);
         const Temporary temporary{beside(result)};
         compile(source, temporary.path);
-        append(temporary.path, O_APPEND, {}); // ours, whatever the umask of who compiled it
+        append(temporary.path, O_APPEND, {}); // sets its mode, whatever the umask of the compiling process
         Compiled compiled{contents_of(temporary.path), origin_of(kept)};
         append(temporary.path, O_APPEND, seal(compiled, result));
         // As old as its source, so that a source edited meanwhile is newer, whatever the clocks say.

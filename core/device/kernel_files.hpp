@@ -2,8 +2,9 @@
 //
 // The directory belongs to its user alone, since what lies in it is run. One process compiles, others wait on
 // a file lock and load what it made. Files appear complete, by a rename, and are never changed; what is
-// damaged, or could have been changed by others, is made again, with a warning. Which kernels there are, and
-// how they are compiled, is for others: kernel_cache.hpp for devices, src/jali/codegen/kernel_cache.py for the host.
+// damaged, or could have been changed by others, is made again, with a warning. Other files define the
+// kernels and how they are compiled: kernel_cache.hpp for devices, src/jali/codegen/kernel_cache.py for the
+// host.
 #pragma once
 
 #include <cstddef>
@@ -25,13 +26,13 @@ struct CompileError : std::runtime_error {
 };
 
 // $JALI_CACHE_DIR, or jali/ in the user's cache directory; made if absent, for its user alone. Throws
-// CompileError where it cannot be made, is somebody else's or can be written by others.
+// CompileError where it cannot be made, belongs to another user or can be written by others.
 std::filesystem::path cache_directory();
 
-// What a cache has of a kernel.
+// The cache entry of a kernel.
 struct CachedKernel {
     std::filesystem::path source, result; // of one directory
-    std::string text;                     // of the source, where nobody has edited it
+    std::string text;                     // of the source, unless edited
     // Compiles `source` into the file `target`. Throws CompileError, std::system_error.
     std::function<void(const std::filesystem::path& source, const std::filesystem::path& target)> compile;
     std::function<void()> interrupted; // by a signal, while another process compiles; may throw, may be empty
@@ -55,7 +56,7 @@ void keep_text(const std::filesystem::path& file, std::string_view text);
 // Writes a file so that other processes see all of it or none. Throws std::system_error.
 void write_whole(const std::filesystem::path& file, std::span<const std::byte> contents);
 
-// Without comments: who is bound to a kernel does not make another kernel.
+// Without comments: the names of bound functions in them do not make another kernel.
 std::string without_comments(std::string_view text);
 
 // The name of a kernel in the cache: that of the site function, and a digest of all that it depends on.

@@ -1,7 +1,7 @@
 // A compiled kernel in memory: a shared object and its entry points.
 //
 // A module stays loaded until the process ends, because schedules hold its entry points. Loading the same
-// file twice is cheap and gives the same entry points. It knows nothing of how the file came to be.
+// file twice is cheap and gives the same entry points. It does not depend on how the file was made.
 #pragma once
 
 #include <stdexcept>

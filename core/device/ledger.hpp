@@ -1,7 +1,7 @@
-// Who holds how much of one kind of memory: bytes and blocks by label.
+// The use of one kind of memory: bytes and blocks by label.
 //
-// An arena writes it and quotes from it when it has to say "out of memory": who asked for how much, and who
-// holds what. Safe to use from several threads.
+// An arena updates it and quotes it in "out of memory" errors: the request, and the memory in use by label.
+// Safe to use from several threads.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ class Ledger {
     std::size_t peak() const;         // most bytes ever booked at once
     std::vector<Usage> usage() const; // by label, largest first
 
-    // Throws OutOfMemory: who asked for how much, why it cannot be, and who holds what.
+    // Throws OutOfMemory with the request, the reason, and the memory in use by label.
     [[noreturn]] void refuse(std::size_t bytes, std::string_view label, const std::string& why,
                              const std::string& kind = "") const;
 

@@ -16,7 +16,7 @@ struct Blocks {
     std::mutex mutex;
     std::map<std::uint64_t, Block> all;
     static Blocks& get() {
-        static auto* blocks = new Blocks; // never destroyed: memory may go late
+        static auto* blocks = new Blocks; // never destroyed: memory may be freed late
         return *blocks;
     }
 };

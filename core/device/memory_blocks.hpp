@@ -1,5 +1,5 @@
-// The blocks of memory that this process has from drivers, and where each of them ends: as it was asked for,
-// not as the pool rounded it. What is given to drivers is held against them (schedule/recorded_calls).
+// The blocks of memory that this process has from drivers, and where each of them ends: as requested, not as
+// the pool rounded it. Recorded driver calls are checked against them (schedule/recorded_calls).
 #pragma once
 
 #include <cstdint>

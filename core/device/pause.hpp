@@ -1,4 +1,4 @@
-// A look that found nothing, while the core stays ours: the other thread of it gets on meanwhile.
+// A pause after a check that found nothing, without yielding the core: its other hardware thread proceeds.
 #pragma once
 
 namespace jali {

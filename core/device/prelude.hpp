@@ -17,7 +17,7 @@ std::span<const std::pair<std::string_view, std::string_view>> prelude_parts();
 std::string prelude_of(std::initializer_list<std::string_view> names);
 std::string_view prelude_part(std::string_view name);
 
-// What every kernel for a GPU starts with, behind its defines.
+// The common start of every kernel for a GPU, after its defines.
 const std::string& gpu_prelude();
 const std::string& gpu_prelude_digest();
 

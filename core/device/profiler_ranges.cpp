@@ -17,7 +17,7 @@ namespace {
 using Push = int (*)(const char*);
 using Pop = int (*)();
 
-// A library that exports what it takes, by these names.
+// A library that exports push and pop functions by these names.
 struct RangeLibrary {
     const char* name;
     std::string Settings::* named; // another file than the usual ones

@@ -1,9 +1,9 @@
 // Named ranges for the vendors' profilers: NVIDIA's NVTX and AMD's roctx, found at run time.
 //
 // What pushes and what pops is one table of libraries, an entry each; nothing is linked and no header is
-// used. Ranges are off until somebody turns them on (JALI_NVTX). NVTX has two ways: a library of an older
-// toolkit that exports the functions, and a tool that announces itself by NVTX_INJECTION64_PATH (Nsight does)
-// and hands its functions over when it is asked. AMD's side has never run on hardware.
+// used. Ranges are off until they are turned on (JALI_NVTX). NVTX has two ways: a library of an older toolkit
+// that exports the functions, and a tool that announces itself by NVTX_INJECTION64_PATH (Nsight does) and
+// passes its functions on request. AMD's side has never run on hardware.
 #pragma once
 
 #include <string>
@@ -17,10 +17,10 @@ struct RangesFound {
     std::string why_not;
 };
 
-// What there is: tried once in a process.
+// The available ranges: searched once in a process.
 const RangesFound& find_ranges();
 
-// From now on. Says on stderr, once, if there is nothing that takes them.
+// From now on. Warns on stderr, once, if no tool takes them.
 void turn_ranges_on();
 
 // A range of this thread from now to pop_range(). False, and nothing to be popped, when ranges are off.

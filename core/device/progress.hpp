@@ -1,8 +1,8 @@
-// How far a device has come with what it was given, for a host that waits for it and cannot look inside.
+// The progress of a device through its work, for a waiting host that cannot observe kernels.
 //
-// Events stand behind long launches and behind every 64th of the others, each with words for what it is
-// behind. A device that passes none of them for a long time does not move. What is recorded in a graph is
-// noted by the graph, which gets an event at each launch.
+// Events follow long launches and every 64th of the others, each with a description of the work before it. A
+// device that passes no event for a long time makes no progress. Work recorded in a graph is described by the
+// graph, which gets an event at each launch.
 #pragma once
 
 #include "device/gpu_api.hpp"
@@ -25,12 +25,12 @@ class DeviceProgress {
     DeviceProgress(const DeviceProgress&) = delete;
 
     bool is_due() { return ++launches_ % 64 == 0; } // an event behind a short launch
-    // An event behind what was put on this stream last, which is not captured.
+    // Puts an event on this stream, which is not captured.
     void mark(void* stream, const std::string& what);
     std::uint64_t passed(); // how many events the device has passed so far
-    std::string ahead(); // what the first of those are behind that it has not passed; empty: there are none
+    std::string ahead();    // the work before the first events that it has not passed; may be empty
 
-    // What this thread records in a graph meanwhile.
+    // Collects the work that this thread records in a graph.
     static void begin_recording();
     static bool is_recording();
     static void note_recorded(const std::string& what);

@@ -27,7 +27,7 @@ struct Pages {
 std::mutex guard;
 
 std::map<const Gpu*, Pages>& all_pages() {
-    static auto* const pages = new std::map<const Gpu*, Pages>; // devices may go later than statics
+    static auto* const pages = new std::map<const Gpu*, Pages>; // devices may outlive statics
     return *pages;
 }
 

@@ -1,9 +1,9 @@
 // Numbers that stay where kernels made them: blocks of a few doubles that kernels read by address.
 //
-// On a device each number has a second location, in pinned memory, which whoever stores it stores too: the
-// host then only waits for the stream and reads, without a copy. Blocks are cut from pages that are kept. One
-// that was given back may be given out at once, since what uses it on the device's stream does so in order.
-// On the host both are the same.
+// On a device each number has a second location, in pinned memory, which kernels store as well: the host then
+// only waits for the stream and reads, without a copy. Blocks are cut from pages that are kept. A freed block
+// may be reused at once, since its uses on the device's stream are in order. On the host both locations are
+// the same.
 #pragma once
 
 #include "device/gpu.hpp"
@@ -25,7 +25,7 @@ class ScalarBlock {
     int count() const { return count_; }
     std::uint64_t address(int k = 0) const; // for kernels; throws std::out_of_range
     std::uint64_t mirror(int k = 0) const;  // for the host
-    // As the host sees it: on a device, after the stream has come so far.
+    // The value on the host: on a device, after the stream has reached the store.
     double value(int k) const;
     void set(int k, double value); // on the host; throws std::logic_error on a device
 

@@ -1,7 +1,7 @@
-// Runs that share something, one after the other, on whatever streams they are put.
+// Runs with shared memory, one after the other, on any streams.
 //
-// On the device's own stream that is its order, and costs nothing. A run elsewhere begins behind the last
-// one, and behind what made ready for it on the device's own stream.
+// On the device's own stream the order is the stream's, at no cost. A run on another stream begins after the
+// previous run, and after its preparation on the device's own stream.
 #pragma once
 
 #include "device/gpu.hpp"
@@ -15,8 +15,8 @@ class StreamOrder {
     explicit StreamOrder(const std::shared_ptr<Gpu>& gpu)
         : gpu_(gpu), last_(gpu->stream()), behind_(gpu, false) {}
 
-    // What comes on this stream is behind all runs so far. `captured`: it becomes part of a graph, which who
-    // launches it puts in order.
+    // Orders later work on this stream after all runs so far. `captured`: it becomes part of a graph, whose
+    // launches the caller orders.
     void before(void* stream, bool captured = false) {
         if (captured) {
             in_graphs_ = true;

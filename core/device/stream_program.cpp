@@ -82,7 +82,7 @@ void StreamProgram::join(std::span<void* const> streams) noexcept {
             so_far.let_wait(gpu_->stream());
         }
     } catch (...) {
-        return; // the device is lost, and said so
+        return; // the device is lost and has reported it
     }
 }
 

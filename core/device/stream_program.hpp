@@ -1,10 +1,10 @@
-// Work on several streams of a device, in an order of needs: launches, copies, groups of a library, and what
-// the host does in between.
+// Work on several streams of a device, ordered by dependencies: launches, copies, groups of a library, and
+// host steps in between.
 //
-// Steps are put on their streams in the order in which they were added. A step that needs one of another
-// stream waits for an event behind it; what an earlier wait, or the order of a stream, has settled is not
-// waited for again. Stream 0 is where the program stands: the others begin behind what was on it, and what
-// comes next on it comes after all of them. All of it can be part of a graph, unless a step is the host's.
+// Steps are put on their streams in the order in which they were added. A step that depends on a step of
+// another stream waits for an event after it, unless an earlier wait, or the order of a stream, already
+// guarantees the order. Stream 0 is the program's position: the others begin after earlier work on it, and
+// later work on it follows all of them. The program can be part of a graph, unless a step runs on the host.
 #pragma once
 
 #include "device/gpu.hpp"
@@ -24,13 +24,13 @@ class StreamProgram {
     explicit StreamProgram(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
     StreamProgram(const StreamProgram&) = delete;
 
-    // `needs` are steps that were added before, of any stream; what has no work only keeps its place. Returns
-    // its number.
+    // `needs` are steps that were added before, of any stream; a step without work only defines an order.
+    // Returns its number.
     int add(std::string name, int stream, std::span<const int> needs, Work work);
 
-    // Puts everything on these streams, which are the caller's by their number. What a step that throws has
-    // left on them is waited for by the device's own stream: memory that it uses may go now, and returns to a
-    // pool that only this takes from.
+    // Puts everything on these streams, which are the caller's by their number. If a step throws, the
+    // device's own stream waits for the work on them: its memory may be freed now, and the pool that gets it
+    // is used in the order of this stream only.
     void run(std::span<void* const> streams);
 
     std::string describe() const; // a line for each step
@@ -49,7 +49,7 @@ class StreamProgram {
     };
     int last_of(int stream) const; // its last step; -1: it has none
     static int settled_by(const Step& step, int stream);
-    std::vector<int> open_ends() const; // streams whose end stream 0 has not come after
+    std::vector<int> open_ends() const; // streams that stream 0 has not waited for
 
     std::shared_ptr<Gpu> gpu_;
     std::vector<Step> steps_;

@@ -159,7 +159,7 @@ void ThreadPool::note_error() noexcept {
 }
 
 void ThreadPool::work(int thread) {
-    std::uint64_t seen = 0; // number of the last job this worker knows of
+    std::uint64_t seen = 0; // number of the last job that this worker has seen
     const auto news = [&] { return stop_.load() || door_.load() >> job_shift != seen; };
     while (true) {
         if (!spin_until(news)) {

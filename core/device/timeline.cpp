@@ -219,7 +219,7 @@ double Timeline::device_accuracy() const {
 }
 
 std::vector<std::byte> Timeline::bytes() {
-    for (Clock& clock : clocks_) clock.gpu->synchronize(); // hears of failed ranks
+    for (Clock& clock : clocks_) clock.gpu->synchronize(); // reports failed ranks
     settle(true);
     for (Clock& clock : clocks_) {
         ClockReading end = meet(clock);
@@ -279,7 +279,7 @@ void DeviceSpan::close() noexcept {
         try {
             timeline_->end_on(stream_, std::move(pending_));
         } catch (const GpuError&) {
-            // the device is lost: whoever waits for it says so
+            // the device is lost: every wait for it reports so
         }
     }
     if (ranged_) pop_range();

@@ -1,12 +1,13 @@
-// What a rank did when: spans on tracks (the host's thread, its messages, streams of devices), for profiles.
+// Times of a rank's work: spans on tracks (the host's thread, its messages, streams of devices), for
+// profiles.
 //
-// A Timeline records what the thread that started it does, and its virtual rank or process with it. Nothing
-// is recorded until one is started: a place that could record a span then looks at one number and goes on.
-// On the host a span is two looks at the steady clock; on a device it is two events on a stream, which become
-// numbers when somebody asks (`bytes`) or when many are waiting. The device's clock is laid over the
-// host's by events on a stream of their own, at the beginning and when somebody asks, so that nothing waits
-// meanwhile. Memory is bounded: the oldest spans go, and are counted. Work that is being captured in a graph
-// has no times; a graph that is launched is one span. The same places name ranges for the vendors' tools
+// A Timeline records the work of the thread that started it, and of its virtual rank or process. Without a
+// Timeline nothing is recorded: a place that could record a span then only reads one number. On the host a
+// span is two readings of the steady clock; on a device it is two events on a stream, which are converted to
+// times on request (`bytes`) or when many are pending. The device's clock is aligned with the host's by
+// events on a stream of their own, at the beginning and on request, so that no work waits meanwhile. Memory
+// is bounded: the oldest spans are dropped, and counted. Work that is being captured in a graph has no times;
+// a graph that is launched is one span. The same places name ranges for the vendors' tools
 // (device/profiler_ranges.hpp).
 #pragma once
 
@@ -42,14 +43,14 @@ enum class Phase : std::uint8_t {
 };
 std::vector<std::string> phase_names();
 
-// What a span worked on: bytes are what must be moved, `moved` what is moved without any cache.
+// The work of a span: `bytes` must be moved at least, `moved` are moved without any cache.
 struct Work {
     std::int64_t sites = 0, bytes = 0, moved = 0, flops = 0;
     std::uint8_t real_bytes = 0; // of the numbers that are computed with
 };
 
 // As Python reads it (jali.profile.spans), so without padding. Times in ns: of the steady clock, or of a
-// device's clock until they are handed out.
+// device's clock until they are returned.
 struct Span {
     std::int64_t begin = 0, end = 0;
     std::int64_t sites = 0, bytes = 0, moved = 0, flops = 0;
@@ -102,7 +103,7 @@ class Timeline {
     struct Clock {
         std::shared_ptr<Gpu> gpu;
         std::unique_ptr<GpuStream> stream;
-        std::unique_ptr<GpuEvent> base, next_base; // the next one takes over when all spans are behind it
+        std::unique_ptr<GpuEvent> base, next_base; // the next one replaces it when all spans are after it
         double base_ns = 0, next_base_ns = 0;
         std::int64_t origin = 0; // of the host, when the first one was reached
         double rate = 1;         // ns of the host in one of the device
@@ -196,7 +197,7 @@ class DeviceSpan {
     Timeline::Pending pending_;
 };
 
-// While one of these lives, nothing of this thread is recorded: work that is done for the clock only.
+// While an object exists, nothing of this thread is recorded: for work that is done only for the clock.
 class Unrecorded {
   public:
     Unrecorded();

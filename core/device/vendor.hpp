@@ -1,4 +1,4 @@
-// What tells one vendor's devices from another's: an entry for each, plain data.
+// The differences between vendors' devices: an entry for each, plain data.
 //
 // A vendor is a file of core/device/vendors with a function that makes its entry, of which CMake makes a
 // table; a program may add others. Nothing else in jali asks for a vendor by name.
@@ -11,7 +11,7 @@
 
 namespace jali {
 
-// A driver that is missing, too old or says no; the text holds the driver's own words.
+// A driver is missing, too old or reports an error; the text contains the driver's own.
 struct GpuError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
@@ -21,7 +21,7 @@ struct VendorLibrary {
     std::string title;              // in messages: "NVIDIA's driver"; empty: the vendor has none
     std::vector<std::string> files; // the first that loads is taken
     std::string setting;            // the setting that names another file; may be empty
-    std::string install;            // what to do where none is found; may be empty
+    std::string install;            // advice if none is found; may be empty
     // Where Python's packages have it: patterns below the folders of sys.path.
     std::vector<std::string> packages = {};
 
@@ -29,7 +29,7 @@ struct VendorLibrary {
     std::vector<std::string> candidates(const std::string& found = "") const;
 };
 
-// Files that are tried before a library's usual ones, seen by who knows of packages (jali.vendors).
+// Files that are tried before a library's usual ones, found in Python packages (jali.vendors).
 void suggest_library(const VendorLibrary& library, std::vector<std::string> files);
 
 // A run-time compiler with the interface of NVRTC.
@@ -56,8 +56,8 @@ struct GpuVendor {
     std::string architecture; // what stands before the number in the compiler's names; empty: the compiler
                               // asks the device
     int descriptors_by_value = 0; // since this version a descriptor of memory is given, before its address
-    // Of the driver's function allocate_with, for memory that a kernel sees others write while it runs; 0:
-    // all memory of devices is so.
+    // Flags of the driver's function allocate_with for memory in which a running kernel sees writes of
+    // others; 0: all memory of devices has this property.
     unsigned fine_grained = 0;
 
     // Of the driver's function peer_attribute: of the rank of a link's speed; behind it whether a device

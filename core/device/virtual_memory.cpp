@@ -26,7 +26,7 @@ SharedPiece exported(const GpuApi& api, GpuHandle handle, std::size_t bytes) {
     int number = -1;
     api.check(api.virtual_export(&number, handle, file_descriptor, 0),
               "exporting memory as a file descriptor");
-    fcntl(number, F_SETFD, FD_CLOEXEC); // programs that this one starts shall not hold it
+    fcntl(number, F_SETFD, FD_CLOEXEC); // child programs must not inherit it
     return {Descriptor(number), bytes};
 }
 

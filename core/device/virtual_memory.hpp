@@ -1,9 +1,8 @@
 // Device memory that is made of a handle and a range of addresses, so that it can be exported as a file
 // descriptor and mapped by another process where the driver's IPC handles do not work.
 //
-// The driver's functions for it may be missing: `why_no_virtual_memory` says which. Who calls has made the
-// device current. What is given as "pieces" are several blocks of memory one behind the other, as other
-// libraries build theirs.
+// The driver's functions for it may be missing: `why_no_virtual_memory` says which. The caller has made the
+// device current. "Pieces" are several consecutive blocks of memory, as other libraries build theirs.
 #pragma once
 
 #include "device/gpu_api.hpp"
