@@ -10,7 +10,7 @@
 
 namespace jali {
 
-// Those that cannot be started are left to who says so.
+// Messages that cannot be started are skipped: put() reports them.
 void DeviceMessages::prove_once(std::span<DeviceMessage* const> messages, std::optional<void*> theirs) {
     if (!first_runs_are_proved()) return;
     Gpu& gpu = *ranks_.gpu;

@@ -12,7 +12,7 @@ namespace jali {
 
 namespace {
 
-struct Heading { // of what one rank tells
+struct Heading { // of the report of one rank
     std::int64_t rank;
     std::uint64_t bytes;
 };
@@ -106,7 +106,7 @@ std::vector<std::vector<std::byte>> ConnectedRanks::exchange(std::span<const std
     const auto start = [&](int peer, const void* data, std::size_t sent, void* into,
                            std::size_t received_bytes) {
         requests.push_back(
-            communicator_.receive(into, received_bytes, peer, 1)); // 0: what ends tell each other
+            communicator_.receive(into, received_bytes, peer, 1)); // tag 0: announcements of ends
         requests.push_back(communicator_.send(data, sent, peer, 1));
     };
     const auto wait = [&] {
@@ -124,7 +124,7 @@ std::vector<std::vector<std::byte>> ConnectedRanks::exchange(std::span<const std
     return reported;
 }
 
-// Until everybody has heard everything, as far as it can be told by now.
+// The number of rounds until every rank has all reports, as far as known by now.
 int ConnectedRanks::rounds_needed() const {
     int farthest = 0;
     for (const auto& [start, own] : ends_) {

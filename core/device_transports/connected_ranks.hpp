@@ -1,5 +1,5 @@
-// The ranks that messages which are started at once connect, directly or by way of others, and what each of
-// them starts: those that look at a start together.
+// The ranks that are connected by messages started at once, directly or through others, and the messages that
+// each of them starts: these ranks check a start together.
 #pragma once
 
 #include "messaging/communicator.hpp"
@@ -13,24 +13,24 @@
 
 namespace jali {
 
-// An end of a message, as other ranks hear of it.
+// An end of a message, as reported to other ranks.
 struct StartedEnd {
     std::int64_t tag;
     std::int32_t peer;
     std::int16_t sends, noted; // noted: in DriverRecord
 
-    std::string of(int rank) const; // whose end it is; in errors
+    std::string of(int rank) const; // with its rank, for errors
 };
 
 class ConnectedRanks {
   public:
-    // Waits for all of them: each knows its peers alone, so all pass on what they have heard until everybody
-    // has heard everything. Throws MessageError, on all of them, where two do not start the same messages
-    // with each other.
+    // Waits for all of them: each rank knows only its peers, so all forward the received reports until every
+    // rank has all. Throws MessageError, on all of them, if two do not start the same messages with each
+    // other.
     ConnectedRanks(Communicator& communicator, std::span<const StartedEnd> mine);
 
     const std::map<int, std::vector<StartedEnd>>& ends() const { return ends_; } // of each of them
-    // What every one of them tells, by rank. They do so together, as they meet.
+    // The report of each of them, by rank. Collective over the connected ranks.
     using Reports = std::map<int, std::vector<std::byte>>;
     Reports gather(std::vector<std::byte> mine) const;
     void meet() const { gather({}); }

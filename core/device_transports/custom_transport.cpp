@@ -22,7 +22,7 @@ namespace {
 
 constexpr int checks_per_notice = 16;
 constexpr auto between_checks = std::chrono::milliseconds(5);
-constexpr double grace_seconds = 1; // for what a rank sent before it left; notices may overtake it
+constexpr double grace_seconds = 1; // for messages sent before a rank left; its notice may overtake them
 
 // Tags are those of a context, of which each communicator has one for messages and one for its collectives.
 constexpr std::uint64_t tag_of(std::uint64_t context, int tag) {
@@ -41,9 +41,9 @@ struct CustomRequest final : Request {
     bool sending, may_be_shorter;
 };
 
-// What ranks tell each other outside of their messages. Each says one thing at most, so a receive from every
-// other rank is posted once. One for a communicator and all that are split from it, whose transport they
-// share.
+// Notices between ranks, apart from their messages. Each rank sends one at most, so a receive from every
+// other rank is posted once. One object serves a communicator and all that are split from it, which share its
+// transport.
 class Notices {
   public:
     explicit Notices(std::shared_ptr<CustomTransport> custom_transport)
@@ -58,7 +58,7 @@ class Notices {
     CustomTransport& custom_transport() { return *custom_transport_; }
     std::uint64_t next_context = first_context; // this rank has no larger one
 
-    // What ranks have said is heard before it is believed that one has died: it may be why that one has gone.
+    // Reads all notices before it reports a death: a notice may contain the cause of the death.
     void read() {
         std::optional<RankFailure> death; // the first
         std::exception_ptr error;
@@ -81,7 +81,8 @@ class Notices {
     void throw_if_failed() const {
         if (failed_rank_ >= 0) throw RankFailure(failed_rank_, cause_);
     }
-    // Called by whoever waits, again and again: a look may take a lock that others hold.
+    // Called repeatedly by every wait; reads only now and then, since a test may need a lock that others
+    // hold.
     void check() {
         const auto now = std::chrono::steady_clock::now();
         if (now - last_check_ >= between_checks) {
@@ -91,11 +92,11 @@ class Notices {
         throw_if_failed();
     }
     bool left(int rank) const { return left_at_[rank].has_value(); }
-    double seconds_since_left(int rank) const { // since this rank heard of it
+    double seconds_since_left(int rank) const { // since the notice arrived here
         return std::chrono::duration<double>(std::chrono::steady_clock::now() - *left_at_[rank]).count();
     }
 
-    // `about` is this rank, or one that cannot speak any more.
+    // `about` is this rank, or a rank that cannot send notices any more.
     void send_notice(std::int64_t kind, const std::string& text, int about) noexcept {
         if (std::exchange(spoken_, true) || failed_rank_ >= 0) return;
         notice_.kind = kind;
@@ -107,7 +108,7 @@ class Notices {
                 sends.push_back(custom_transport_->send(
                     &notice_, sizeof notice_, (custom_transport_->rank() + k) % custom_transport_->size(),
                     tag_of(notices_context, 0)));
-            // Who does not listen any more is not waited for long.
+            // A rank that does not receive any more delays this one by the limit at most.
             const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(2);
             for (auto& send : sends)
                 while (!custom_transport_->test(*send) && std::chrono::steady_clock::now() < limit)
@@ -145,7 +146,7 @@ class Notices {
             return custom_transport_->test(*receives_[from]).has_value();
         } catch (const RankFailure& failure) {
             if (!death) death = failure;
-            if (failure.rank == from) receives_[from].reset(); // it says nothing any more
+            if (failure.rank == from) receives_[from].reset(); // it sends no notice any more
             return false;
         } catch (...) {
             if (!error) error = std::current_exception();
@@ -189,7 +190,7 @@ class CustomCommunicator final : public Communicator {
         const auto process = static_cast<std::int64_t>(std::hash<std::string_view>{}(bytes));
         const Parts parts = agree_on_parts(*this, color, key, {&process, 1},
                                            static_cast<std::int64_t>(notices_->next_context));
-        // No process has more: each of the others has one at least.
+        // The most ranks of one process: each of the other processes has at least one.
         const int most = size() - static_cast<int>(parts.kept.size()) + 1;
         // Groups that are made at once have no rank in common.
         notices_->next_context = static_cast<std::uint64_t>(parts.largest);
@@ -323,7 +324,7 @@ class CustomCommunicator final : public Communicator {
         std::optional<std::size_t> bytes;
         try {
             bytes = notices_->custom_transport().test(*request.inner);
-        } catch (...) { // the rank that has gone, or one that went before it, may have said why
+        } catch (...) { // the failed rank, or one that failed before it, may have sent the cause
             notices_->read();
             notices_->throw_if_failed();
             throw;

@@ -1,9 +1,9 @@
-// A communicator over anything that carries bytes between two ranks.
+// A communicator over any means that carries bytes between two ranks.
 //
-// A CustomTransport is the least that a transport has to do: send, receive, test. All else that a
-// Communicator is (groups that split, collectives, failures and departures that everybody hears of, waits
-// that end) is made of such messages here, so that a new transport is one small file. Threads, MPI and shared
-// memory do more themselves, because their means are faster.
+// A CustomTransport is the minimum of a transport: send, receive, test. The other parts of a Communicator
+// (splitting, collectives, notices of failures and departures, timeouts of waits) are built from such
+// messages here, so that a new transport is one small file. Threads, MPI and shared memory implement more
+// themselves, since their own ways are faster.
 #pragma once
 
 #include "messaging/communicator.hpp"
@@ -26,12 +26,12 @@ class CustomTransport {
     virtual bool of_processes() const { return false; } // as Communicator::can_share_memory()
 
     // Messages between two ranks with the same tag arrive in the order sent, others in any. Any number may be
-    // under way; a message may come before its receive is started, and is kept. Neither call waits.
+    // pending; a message may arrive before its receive is started, and is kept. Neither call waits.
     virtual std::unique_ptr<Request> send(const void* data, std::size_t bytes, int to, std::uint64_t tag) = 0;
-    // At most `most` bytes, of which the message says how many come.
+    // At most `most` bytes; the message carries its own length.
     virtual std::unique_ptr<Request> receive(void* data, std::size_t most, int from, std::uint64_t tag) = 0;
-    // Makes progress: of a message that is complete its bytes, of which a receive has taken `most` at most.
-    // Throws RankFailure where the other rank cannot be reached any more.
+    // Makes progress; returns the size of a complete message, of which a receive has stored `most` bytes at
+    // most. Throws RankFailure where the other rank cannot be reached any more.
     virtual std::optional<std::size_t> test(Request& request) = 0;
 };
 

@@ -68,9 +68,10 @@ DeviceMessages::DeviceMessages(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communi
             entry.why_no_transport =
                 "devices reach each other's memory; jali.tune.experiment(message_transport='" + entry.name +
                 "') on all ranks makes it";
-        else if (!transport.traits.maps_memory && !transport.rules.to_oneself) // those say it rank by rank
+        else if (!transport.traits.maps_memory && !transport.rules.to_oneself) // the others decide rank by
+                                                                               // rank
             entry.why_no_transport = transport.why_not(ranks_.gpu, *ranks_.communicator);
-        else if (transport.traits.maps_memory) // who writes into the memory of peers signals by kernels
+        else if (transport.traits.maps_memory) // a transport that writes to peers' memory signals by kernels
             entry.why_no_transport = no_kernels;
         if (!entry.why_no_transport.empty()) continue;
         entry.connection = connections_.emplace_back(transport.make(ranks_)).get();
@@ -94,7 +95,7 @@ std::string DeviceMessages::why_not(const TransportEntry& entry, int peer) const
     return entry.connection == nullptr ? entry.why_no_transport : entry.connection->why_not(peer);
 }
 
-// The first entry that is open and takes so many bytes, or the one that is named.
+// The named entry, or the first possible one that takes so many bytes.
 const DeviceMessages::TransportEntry&
 DeviceMessages::choose(const MessageArray& array, const TransportEntry* named, std::string& why) const {
     if (array.peer == rank()) {
@@ -120,7 +121,7 @@ DeviceMessages::choose(const MessageArray& array, const TransportEntry* named, s
                    std::to_string(entry.transport->rules.most_bytes) + " bytes";
         if (array.bytes > entry.transport->rules.most_bytes) continue;
         why = size.empty() ? closed : size;
-        if (!closed.empty() && rank() < array.peer) // one of the two says so
+        if (!closed.empty() && rank() < array.peer) // one of the two reports it
             report_once("messages between devices go by way of '" + entry.name + "', since " + closed);
         return entry;
     }
@@ -128,7 +129,7 @@ DeviceMessages::choose(const MessageArray& array, const TransportEntry* named, s
                    " cannot go at all: " + closed);
 }
 
-// ---- how two ends meet ---------------------------------------------------------------------------------
+// ---- matching of two ends ------------------------------------------------------------------------------
 
 std::shared_ptr<DeviceMessages::Half> DeviceMessages::introduce(int peer, const Announcement& announcement) {
     if (peer == rank()) {
@@ -233,7 +234,7 @@ DeviceMessage::DeviceMessage(std::shared_ptr<DeviceMessages> all, const MessageA
     if (trouble) std::rethrow_exception(trouble);
 }
 
-// Of a sender by its own choice; a receiver is ready for all.
+// A sender makes the end of its chosen entry; a receiver makes one for every possible entry.
 DeviceMessage::Ends DeviceMessage::make_ends() {
     Ends ends;
     for (const DeviceMessages::TransportEntry& entry : all_->entries_)
@@ -332,7 +333,8 @@ StreamProgram& DeviceMessages::program_of(std::span<DeviceMessage* const> messag
         return *programs_.front().program;
     }
     auto program = std::make_unique<StreamProgram>(ranks_.gpu);
-    for (const bool by_host : {true, false}) // which does not wait for what others do on the stream
+    for (const bool by_host : {true, false}) // the host first, so that it does not wait for the others' work
+                                             // on the stream
         for_each_connection(messages, [&](const TransportEntry& entry, MessageConnection::Ends ends) {
             if (entry.transport->traits.host_waits == by_host) entry.connection->begin(*program, ends);
         });
@@ -359,7 +361,7 @@ void DeviceMessages::put(std::span<DeviceMessage* const> messages, std::optional
     Gpu& gpu = *ranks_.gpu;
     void* const stream = theirs ? *theirs : gpu.stream();
     ++starts_;
-    // In order with who else uses the arrays; for a stream of the caller's that is the caller's business.
+    // In order with other users of the arrays; on a stream of the caller's the caller ensures it.
     std::vector<void*> owners;
     for (DeviceMessage* m : messages) {
         if (m->all_.get() != this)

@@ -1,9 +1,9 @@
 // Messages between the devices of two ranks that are made once and started again and again.
 //
-// A communicator has one DeviceMessages for a device: the transports that its ranks found to be open, when
-// they made it together. A message concerns two ranks alone. When an end is made it tells the other one, over
-// the host, what it is, which entry of message_transport.hpp it takes and what the transport wants known;
-// ends of the same ranks and tag meet in the order in which they were made, at the first start at the latest.
+// A communicator has one DeviceMessages for a device: the transports that its ranks found possible, when they
+// made it together. A message involves two ranks only. A new end announces itself to the other end, over the
+// host, with its entry of message_transport.hpp and the data of its transport; ends of the same ranks and tag
+// are matched in the order in which they were made, at the first start at the latest.
 #pragma once
 
 #include "device_transports/message_transport.hpp"
@@ -28,34 +28,34 @@ struct RecordedCalls;
 
 class DeviceMessages {
   public:
-    // Collective; says so to ranks that come to something else. Throws MessageError where an entry is named
-    // for all messages that these devices have not.
+    // Collective; ranks in another call get an error. Throws MessageError if the entry named for all messages
+    // does not exist for these devices.
     DeviceMessages(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator);
     DeviceMessages(const DeviceMessages&) = delete;
 
     const std::shared_ptr<Gpu>& gpu() const { return ranks_.gpu; }
     int rank() const { return ranks_.communicator->rank(); }
     int size() const { return ranks_.communicator->size(); }
-    // Why messages with that rank cannot go by the entry of this name; empty if they can. Throws MessageError
-    // for a name that is none.
+    // Why messages with that rank cannot use the entry of this name; empty if they can. Throws MessageError
+    // for an unknown name.
     std::string why_not(const std::string& name, int peer) const { return why_not(entry_named(name), peer); }
 
     // Puts a start of each of these on a stream, or on jali's, in order with those of the arrays' owners.
-    // Waits for ends that have not met, and for transports that want the host. Where first runs are proved,
-    // the first one of these together is checked before. Throws MessageError, GpuError.
+    // Waits for unmatched ends, and for transports that need the host. Where first runs are proved, the first
+    // start of these messages together is checked before. Throws MessageError, GpuError.
     void start(std::span<DeviceMessage* const> messages, std::optional<void*> stream);
-    // What a start puts on streams, a line for each step. Waits for ends that have not met.
+    // The steps that a start puts on streams, a line for each. Waits for unmatched ends.
     std::string describe(std::span<DeviceMessage* const> messages);
-    // What a start that is recorded in a graph needs done before, by both ranks of each message: its ends
-    // meet, and transports connect them. Where first runs are proved it is checked; else no array changes.
+    // Prepares a start that is to be recorded in a graph; called by both ranks of each message: ends are
+    // matched, and transports connect them. Where first runs are proved it is checked; else no array changes.
     void warm_up(std::span<DeviceMessage* const> messages);
 
-    // Proves that starts of these are in order, on all ranks that they connect: all of those call this, each
-    // with the messages that it starts at once, and arrays that receive are filled. Throws ScheduleError on
-    // all of them for what is not in order, MessageError where two do not start the same messages with each
-    // other, and for messages of which nothing is noted.
+    // Proves that starts of these messages are in order, on all ranks that they connect: all these ranks call
+    // it, each with the messages that it starts at once, and receiving arrays are filled. Throws
+    // ScheduleError on all of them for an error of order, MessageError if two do not start the same messages
+    // with each other, and for messages that are not recorded.
     void check(std::span<DeviceMessage* const> messages);
-    // What this rank gives to its driver in some starts of these, likewise.
+    // The driver calls of this rank in some starts of these, likewise.
     RecordedCalls record(std::span<DeviceMessage* const> messages);
 
   private:
@@ -67,7 +67,7 @@ class DeviceMessages {
         std::size_t first;             // entry of this transport
         std::string why_no_transport;  // the same on all ranks
     };
-    // What one end announces to the other.
+    // The announcement of one end to the other.
     struct Announcement {
         std::int64_t tag, bytes;
         GpuAddress address;
@@ -78,7 +78,7 @@ class DeviceMessages {
             std::byte text[MessageEnd::most_announced];
         } by_entry[message_transport_count]; // for the first of each transport
     };
-    // One that has been made, or is gone, and what its other end announces.
+    // An end, existing or destroyed, and the announcement of its other end.
     struct Half {
         std::optional<Announcement> other;
     };
@@ -98,7 +98,7 @@ class DeviceMessages {
     std::shared_ptr<Half> introduce(int peer, const Announcement& announcement);
     void deliver(int peer, const Announcement& announcement);
     const Announcement& announcement_for(const DeviceMessage& message);
-    // Calls f(entry, ends) for the transports of these, which meet.
+    // Matches these ends and calls f(entry, ends) for each of their transports.
     template <class F>
     void for_each_connection(std::span<DeviceMessage* const> messages, F f);
     StreamProgram& program_of(std::span<DeviceMessage* const> messages);
@@ -118,7 +118,7 @@ class DeviceMessages {
     std::map<std::tuple<int, bool, std::int64_t>, Meeting>
         meetings_;                                 // other end: rank, whether it sends, tag
     std::map<int, std::deque<UnderWay>> expected_; // from a rank
-    std::deque<UnderWay> announcing_;              // also of ends that are gone
+    std::deque<UnderWay> announcing_;              // also of destroyed ends
     std::uint64_t starts_ = 0, made_ = 0;          // starts, messages
     // A start of these, in this order: by their numbers, which no later message has.
     struct Start {
@@ -135,9 +135,9 @@ class DeviceMessages {
 // One end, and the array that it sends or receives.
 class DeviceMessage {
   public:
-    // Tells the other end, also when it throws because this one cannot be made: GpuError, OutOfMemory.
-    // `transport_name` names an entry, or is empty; on `owner_stream` whoever has the array goes on with it.
-    // Throws MessageError for a name that is none.
+    // Notifies the other end, also when it throws because this one cannot be made: GpuError, OutOfMemory.
+    // `transport_name` names an entry, or is empty; the owner of the array uses it on `owner_stream`. Throws
+    // MessageError for an unknown name.
     DeviceMessage(std::shared_ptr<DeviceMessages> all, const MessageArray& array, const std::string& element,
                   const std::string& shape, const std::string& transport_name, void* owner_stream);
     DeviceMessage(const DeviceMessage&) = delete;
@@ -147,7 +147,7 @@ class DeviceMessage {
     bool has_met() const { return end_ != nullptr; }
 
     const MessageArray& array() const { return array_; }
-    // The sender's choice, when they have met.
+    // The sender's choice, once matched.
     const std::string& transport_name() const { return entry_->name; }
     const MessageTransport& transport() const { return *entry_->transport; }
     const std::string& why() const { return why_; }
@@ -155,7 +155,7 @@ class DeviceMessage {
     const MessageEnd& end() const;                      // throws MessageError where they have not
     const std::shared_ptr<DeviceMessages>& all() const { return all_; }
     std::string describe() const;
-    // Of a sender into the memory of a peer that has met: see MessageEnd. Throws MessageError for others.
+    // For a matched sender into the memory of a peer: see MessageEnd. Throws MessageError for others.
     void copy_alone(void* stream) const;
 
   private:

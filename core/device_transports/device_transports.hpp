@@ -1,4 +1,4 @@
-// What carries bytes between devices: the part of a transport's entry that halos and messages share.
+// Transports of bytes between devices: the part of an entry that halos and messages share.
 #pragma once
 
 #include "peers/ccl_group.hpp"

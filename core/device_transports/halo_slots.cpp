@@ -60,7 +60,7 @@ void SlotConnection::make_tables() {
         const auto of_stage = static_cast<std::int64_t>(jobs.size()) - first;
         if (of_stage > 0) stages_[batch.stage] = {first, of_stage};
     }
-    std::vector<GpuAddress> senders; // everybody may send in another exchange
+    std::vector<GpuAddress> senders; // any rank may send in another exchange
     for (int r = 0; r < halo_.communicator->size(); ++r) senders.push_back(pad_->credit(channel_, r, me));
     sections_ = halo_.upload(sections);
     jobs_ = halo_.upload(jobs);

@@ -53,7 +53,7 @@ class SlotConnection : public HaloConnection {
         std::int64_t first_job = 0, jobs = 0;
     };
     std::vector<Stage> stages_;
-    GpuMemory sections_, jobs_, senders_; // words of all who may send
+    GpuMemory sections_, jobs_, senders_; // words of all possible senders
     std::int64_t sender_count_ = 0;
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* making = "making the messages of a plan";
 
-// What an end announces to the other one.
+// The announcement of an end to the other one.
 struct Announcement {
     std::int32_t peer, bytes;
     std::int64_t sends;
@@ -88,7 +88,7 @@ class Mapped final : public CollectiveConnection {
         StreamProgram program; // reads addresses when it runs
     };
 
-    // All ranks go on, or none does.
+    // All ranks continue, or all throw.
     template <class Work>
     void together(Work work) {
         std::string trouble;
@@ -104,7 +104,7 @@ class Mapped final : public CollectiveConnection {
         if (!announcement.empty()) throw GpuError(std::string(making) + ": " + announcement);
     }
 
-    // What a rank announced of the first message at or behind `next`, of those with this one; goes behind it.
+    // A rank's announcement of its first message with this rank at or after `next`; moves `next` past it.
     Announcement other_end(std::span<const std::byte> all, bool sends, std::size_t& next) const {
         for (Announcement announcement; (next + 1) * sizeof announcement <= all.size();) {
             std::memcpy(static_cast<void*>(&announcement), all.data() + next++ * sizeof announcement,

@@ -1,8 +1,8 @@
-// Messages of plans that are put into the memory of a peer, and said to be there, in the order of the stream.
+// Messages of plans that are written to the memory of a peer, and signalled, in the order of the stream.
 //
-// They are messages between devices (mapped_messages.hpp) that a plan makes when it is made, and starts again
-// and again. What arrives in buffers of the plan's own, or in arrays that stay where they are, is written
-// there; arrays of the user that are others at each run get it from a landing of the plan's.
+// They are messages between devices (mapped_messages.hpp) that a plan makes at its creation, and starts
+// repeatedly. Buffers of the plan's own, and arrays with fixed addresses, are written directly; arrays of the
+// user that change at each run are copied from a landing buffer of the plan.
 #pragma once
 
 #include "device_transports/message_transport.hpp"

@@ -21,9 +21,9 @@ std::int64_t unit_of(GpuAddress from, GpuAddress to) {
     return std::int64_t{1} << std::min(4, std::countr_zero(from | to | 16));
 }
 
-// What the two ends announce to each other.
+// The announcements of the two ends.
 struct Announcement {
-    MemoryHandle handle; // of what is written
+    MemoryHandle handle; // of the written memory
     std::int64_t number; // of the end
 };
 static_assert(sizeof(Announcement) <= MessageEnd::most_announced);
@@ -63,7 +63,7 @@ int MappedMessages::take_end(int peer) {
 void MappedMessages::clear_dropped() {
     Gpu& gpu = *pad_.gpu();
     if (gpu.is_capturing(gpu.stream())) return; // not the business of a graph
-    std::deque<Dropped> fresh; // cleared without the lock: who drops an end must not wait for a full stream
+    std::deque<Dropped> fresh; // cleared without the lock: dropping an end must not wait for a full stream
     {
         std::lock_guard lock(mutex_);
         fresh.swap(dropped_);
@@ -146,7 +146,7 @@ struct MappedMessages::Launch {
             mine =
                 std::clamp((bytes + bytes_of_block - 1) / bytes_of_block, std::int64_t{1}, blocks_of_message);
         sends[static_cast<std::size_t>(arguments.outgoing)] = &m;
-        arguments.out[arguments.outgoing++] = {.from = 0, // each start may say another
+        arguments.out[arguments.outgoing++] = {.from = 0, // each start may set another
                                                .to = m.mapped_.address(),
                                                .bytes = bytes,
                                                .ready = m.own_word(),
@@ -219,7 +219,7 @@ void MappedMessages::begin(StreamProgram& program, Ends ends) {
         in_launches(copied, "await", role_await, 0);
         in_launches(stored, "await + put + announce", role_await | role_put | role_announce, 0);
     }
-    Launch last; // announces a single copy and takes what arrives
+    Launch last; // signals a single copy and receives
     for (const MappedMessage* m : copied) {
         const int copy = program.add("copy to rank " + std::to_string(m->array.peer), own, {},
                                      [m](void* stream) { m->copy_alone(stream); });

@@ -2,10 +2,10 @@
 // array.
 //
 // Starts are on a stream, without the host, and may be recorded in graphs. Both ends count them in device
-// memory: a word of credit at the sender says for how many starts the receiver's array may be written, a word
-// of data at the receiver how many have arrived. The bytes go by stores of a kernel, or by a copy engine
-// between two small kernels, as the sender chooses. An array that each start may change (address 0 when its
-// end is made) gets what lands beside it.
+// memory: a credit word at the sender counts the starts for which the receiver's array may be written, a data
+// word at the receiver the arrived ones. The bytes are stored by a kernel, or copied by a copy engine between
+// two small kernels, as the sender chooses. An array that each start may change (address 0 when its end is
+// made) is copied from a landing buffer.
 #pragma once
 
 #include "device_transports/message_transport.hpp"
@@ -23,9 +23,8 @@ namespace jali {
 
 class MappedMessage;
 
-// Which words of a rank's signal pad the ends of its messages have. End n has word n of data, which its
-// sender writes, or word n of credit, which its receiver writes, and two counts: of starts, and of blocks
-// that are done.
+// Assigns words of a rank's signal pad to the ends of its messages. End n has data word n, which its sender
+// writes, or credit word n, which its receiver writes, and two counts: of starts, and of finished blocks.
 class MappedMessages : public MessageConnection, public std::enable_shared_from_this<MappedMessages> {
   public:
     explicit MappedMessages(const MessageRanks& ranks); // collective
@@ -33,8 +32,8 @@ class MappedMessages : public MessageConnection, public std::enable_shared_from_
     std::string why_not(int peer) const override { return pad_.buffer().why_not(peer); }
     bool reaches_all() const override { return pad_.buffer().all_reached(); }
     std::unique_ptr<MessageEnd> make(const MessageArray& array) override;
-    // First credit is granted for all arrays that receive, then everything is sent, then what follows on the
-    // stream waits for what arrives. All of these have met, each stands here once.
+    // First credit is granted for all arrays that receive, then all messages are sent, then later work on the
+    // stream waits for their arrival. All ends are matched, each is listed once.
     void begin(StreamProgram& program, Ends ends) override;
 
     static constexpr int most_messages = 65536; // at once, of a rank
@@ -44,14 +43,14 @@ class MappedMessages : public MessageConnection, public std::enable_shared_from_
     struct Launch;
     enum Row { data, credit };
     int rank() const { return pad_.communicator()->rank(); }
-    // Numbers of ends: fresh ones first, then those that have been free for longest, so that nobody who
-    // writes late meets a new message.
+    // Numbers of ends: fresh ones first, then those that have been free for longest, so that a late write
+    // does not reach a new message.
     int take_end(int peer);
-    void clear_dropped(); // what was dropped is free again when the device has come by
+    void clear_dropped(); // dropped ends are free again when the device has passed their event
 
     struct Dropped {
         int number;
-        MappedMemory mapped; // may still be written by what is on a stream
+        MappedMemory mapped; // work on a stream may still write it
         GpuMemory landing;
         std::unique_ptr<GpuEvent> passed;
     };
@@ -87,12 +86,13 @@ class MappedMessage : public MessageEnd {
     int number_;
     bool stored_ = true; // by a kernel, not by a copy engine
     GpuMemory landing_;
-    HandleExporter exporter_; // of what is written, at the receiver
+    HandleExporter exporter_; // of the written memory, at the receiver
     MappedMemory mapped_;     // the same, at the sender
     GpuAddress other_ = 0;    // the word at the other end
 };
 
-// Of all transports whose bytes are put into the memory of a peer: a start of several is then one launch.
+// One connection for all transports that write to the memory of a peer: a start of several messages is then
+// one launch.
 std::shared_ptr<MessageConnection> make_mapped_messages(const MessageRanks& ranks);
 
 } // namespace jali

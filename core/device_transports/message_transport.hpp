@@ -1,10 +1,10 @@
-// What transports do for messages between devices: entries, and the connection that an entry makes for all
-// messages of a communicator on one device.
+// Transports of messages between devices: entries, and the connection that an entry makes for all messages of
+// a communicator on one device.
 //
-// A message has two ends, made once and started again and again (device_messages.hpp). What two ends tell
-// each other first, and what a start of several puts on a stream, is the transport's business; entries that
-// make the same one are told apart by who sends, message by message. A new transport is a file with a
-// transport and an entry, and the entry's name in the table of message_transport.cpp.
+// A message has two ends, made once and started again and again (device_messages.hpp). The transport defines
+// the announcements of two ends, and the work that a start of several puts on a stream; between entries that
+// make the same connection the sender chooses, message by message. A new transport is a file with a transport
+// and an entry, and the entry's name in the table of message_transport.cpp.
 #pragma once
 
 #include "device/stream_program.hpp"
@@ -24,12 +24,12 @@ namespace jali {
 
 struct MessageTransport;
 
-// An array of this rank, and where it goes or comes from.
+// An array of this rank, and its destination or source.
 struct MessageArray {
     int peer;
     std::int64_t tag;
     bool sends;
-    GpuAddress address; // 0 while the end is made, where each start says another one (mapped_messages.hpp)
+    GpuAddress address; // 0 while the end is made, if each start sets another (mapped_messages.hpp)
     std::size_t bytes;
 };
 
@@ -40,10 +40,10 @@ class MessageEnd {
     virtual ~MessageEnd() = default;
     MessageEnd(const MessageEnd&) = delete;
 
-    // Goes to the other end: at most so many bytes.
+    // Sent to the other end: at most so many bytes.
     static constexpr std::size_t most_announced = 448;
     virtual std::vector<std::byte> announcement() const { return {}; }
-    // What the other end announced; the entry is the sender's choice. Throws GpuError.
+    // Takes the announcement of the other end; the entry is the sender's choice. Throws GpuError.
     virtual void meet(std::span<const std::byte>, const MessageTransport&) {}
 
     // The array that receives cannot be written by others: the message lands beside it and is copied.
@@ -60,8 +60,8 @@ struct MessageError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// What transports are made of: `control` hears of failures, `data` carries bytes, with a tag from `channel`
-// for every end that receives.
+// The parameters of a transport: `control` reports failures, `data` carries bytes, with a tag from `channel`
+// for every receiving end.
 struct MessageRanks {
     std::shared_ptr<Gpu> gpu;
     std::shared_ptr<Communicator> communicator, control, data;
@@ -71,21 +71,21 @@ struct MessageRanks {
 class MessageConnection {
   public:
     virtual ~MessageConnection() = default;
-    // Empty if messages can go to and come from this rank, else why not: both say the same.
+    // Empty if messages can go to and come from this rank, else why not: the same on both.
     virtual std::string why_not(int) const { return ""; }
     virtual bool reaches_all() const { return true; } // every rank every other: the same on all ranks
     virtual std::unique_ptr<MessageEnd> make(const MessageArray& array) = 0;
 
     // Adds a start of these to a program, which runs as often as they start: on stream 0, with another one
     // beside it. In two parts: all transports begin before one ends, so that messages that go both ways
-    // cannot wait for each other. Where the program runs, all of these ends are there.
+    // cannot wait for each other. All these ends exist whenever the program runs.
     using Ends = std::span<MessageEnd* const>;
     enum Stream { own, beside };
     virtual void begin(StreamProgram& program, Ends ends) = 0;
     virtual void end(StreamProgram&, Ends) {}
-    // Does what the first start of these does once and a recorded one cannot, with other bytes.
+    // Performs the one-time work of the first start, which a recorded start cannot do, with other bytes.
     virtual void warm_up(Ends, void*) {}
-    // A start has failed: what has begun must not touch arrays any more.
+    // Called after a failed start: work in progress must not access arrays any more.
     virtual void give_up() noexcept {}
 };
 

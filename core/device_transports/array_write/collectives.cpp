@@ -1,5 +1,5 @@
 // Array write: a kernel stores into the arrays of peers, which begins sooner than a copy engine. For arrays
-// that stay where they are; others are reached faster by the slots of remote write.
+// with fixed addresses; for others the slots of remote write are faster.
 #include "device_transports/device_transports.hpp"
 #include "device_transports/mapped_collectives.hpp"
 #include "device_transports/mapped_messages.hpp"

@@ -1,5 +1,5 @@
 // Copy engine: packed here, copied into the slot at the neighbour between two small launches on the same
-// stream. The first waits until the neighbour has unpacked what was there before.
+// stream. The first waits until the neighbour has unpacked the slot's previous message.
 #include "device_transports/device_transports.hpp"
 #include "device_transports/halo_slots.hpp"
 

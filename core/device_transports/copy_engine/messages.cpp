@@ -1,5 +1,5 @@
-// Copy engine: between two small launches on the same stream, one of which waits for the receiver's array,
-// the other says that it has been written.
+// Copy engine: between two small launches on the same stream, the first waits for the receiver's array, the
+// second signals that it has been written.
 #include "device_transports/device_transports.hpp"
 #include "device_transports/mapped_messages.hpp"
 

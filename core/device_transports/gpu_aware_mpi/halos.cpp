@@ -17,7 +17,7 @@ class GpuAwareMpi : public HaloConnection {
         HostMessages between(*halo_.communicator);
         {
             const HostSpan span(Phase::wait, "device");
-            packed_.wait(); // and what used the ghosts before is done as well
+            packed_.wait(); // earlier uses of the ghosts are then complete, too
         }
         const HostSpan span(Phase::transport, "messages between devices", watched() ? halo_.sent() : Work{});
         for (const bool sends : {false, true}) start(between, sends, batch);

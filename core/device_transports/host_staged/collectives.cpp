@@ -1,6 +1,7 @@
 // Host-staged: the host's own plan, on copies in pinned memory.
 //
-// The host waits for what is on the stream, for the collective and for its result to be on the device.
+// The host waits for earlier work on the stream, for the collective and for the copy of its result to the
+// device.
 #include "device_transports/device_transports.hpp"
 #include "running/collective_transport.hpp"
 
@@ -20,7 +21,7 @@ class StagedPlan final : public DevicePlan {
     }
 
   private:
-    // What goes in are all buffers but the last, or the only one; what comes out is the last.
+    // The inputs are all buffers but the last, or the only one; the output is the last.
     void put(std::span<const GpuAddress> buffers, void* stream) override {
         const std::size_t last = buffers.size() - 1;
         std::vector<PinnedMemory> memory;
@@ -45,7 +46,7 @@ class StagedPlan final : public DevicePlan {
 
     CollectiveCall call_;
     RunsOnHost on_host_;
-    GpuEvent there_; // what was copied last
+    GpuEvent there_; // the last copy
 };
 
 class Staged final : public CollectiveConnection {

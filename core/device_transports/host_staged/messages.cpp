@@ -1,7 +1,7 @@
 // Host-staged: through pinned memory of the host at both ends, as a message of the communicator's.
 //
-// The host waits for the stream and for what arrives. What is sent is waited for by the next start of the
-// same end, so that ranks may start ends one after the other, and where all of this ends.
+// The host waits for the stream and for receives. Sends are awaited by the next start of the same end, so
+// that ranks may start ends one after the other, and by the destructor.
 #include "device_transports/device_transports.hpp"
 #include "device_transports/numbered_end.hpp"
 #include "settings/counted.hpp"
@@ -39,7 +39,7 @@ class StagedEnd : public NumberedEnd {
     }
 
     std::shared_ptr<Sending> here;
-    std::optional<GpuEvent> on_device; // what has arrived is on the device
+    std::optional<GpuEvent> on_device; // the copy of received data to the device
 
   private:
     std::shared_ptr<Gpu> gpu_;
@@ -48,7 +48,7 @@ class StagedEnd : public NumberedEnd {
 class Staged : public MessageConnection {
   public:
     explicit Staged(const MessageRanks& ranks) : ranks_(ranks), on_host_(ranks.gpu, false) {}
-    // Nobody receives any more what is still in memory of ours then; a rank that fails need not send it.
+    // Waits for pending sends, whose memory is freed afterwards; a rank that fails need not complete them.
     ~Staged() override {
         constexpr double for_ever = std::numeric_limits<double>::infinity();
         if (std::uncaught_exceptions() > 0 || ranks_.data->has_left(ranks_.data->rank(), for_ever)) return;
@@ -56,7 +56,7 @@ class Staged : public MessageConnection {
             for (const auto& sending : flying_)
                 ranks_.data->wait(std::span(&sending->request, 1),
                                   "messages by way of the host that have been started, before they end");
-        } catch (const std::exception&) { // whoever receives hears of it
+        } catch (const std::exception&) { // the receiver gets the error
         }
     }
     std::unique_ptr<MessageEnd> make(const MessageArray& array) override {
@@ -97,7 +97,7 @@ class Staged : public MessageConnection {
     void receive(std::span<StagedEnd* const> receiving, void* stream) {
         std::vector<std::unique_ptr<Request>> requests;
         for (StagedEnd* end : receiving) {
-            end->on_device->wait(); // what arrived before
+            end->on_device->wait(); // the previous copy
             requests.push_back(ranks_.data->receive(end->here->memory.data(), end->array.bytes,
                                                     end->array.peer, end->number()));
         }
@@ -123,7 +123,7 @@ class Staged : public MessageConnection {
 
     MessageRanks ranks_;
     GpuEvent on_host_;
-    std::deque<std::shared_ptr<Sending>> flying_; // also of ends that are gone
+    std::deque<std::shared_ptr<Sending>> flying_; // also of destroyed ends
 };
 
 std::shared_ptr<MessageConnection> make(const MessageRanks& ranks) {

@@ -1,5 +1,5 @@
-// Transports of halos between hosts: memory that processes expose to each other, and messages. What they do
-// is steps of a schedule (exchange.hpp).
+// Transports of halos between hosts: memory that processes expose to each other, and messages. Their
+// operations are steps of a schedule (exchange.hpp).
 #include "halo/halo_transport.hpp"
 #include "messaging/exposed_memory.hpp"
 

@@ -1,7 +1,7 @@
-// The vendor's library, NCCL or RCCL: messages of a stage are one group on the stream, and it has collectives
-// itself, which do not say in which order they combine. For some it has faster kernels between symmetric
-// windows: arrays in such memory get them by themselves, an entry of its own copies others into windows and
-// out. Another entry cuts an array into parts, each of which is a collective on a stream of its own.
+// The vendor's library, NCCL or RCCL: messages of a stage are one group on the stream, and its own
+// collectives combine in an unspecified order. For some it has faster kernels between symmetric windows:
+// arrays in such memory use them automatically, a separate entry copies other arrays into and out of windows.
+// Another entry cuts an array into parts, each of which is a collective on a stream of its own.
 #include "device/stream_order.hpp"
 #include "device_transports/device_transports.hpp"
 #include "peers/ccl_operations.hpp"
@@ -196,7 +196,7 @@ class Library : public CollectiveConnection {
         : CollectiveConnection(transport, *ranks.gpu), gpu_(ranks.gpu),
           ccl_(CclGroup::shared(*ranks.communicator, ranks.gpu)) {}
 
-    // With memory of its own for copies, since graphs of the plan may be there beside those of others.
+    // With memory of its own for copies, since graphs of several plans may exist at once.
     std::vector<StageExchange> prepare(std::span<const std::span<const StageMessage>> stages,
                                        std::span<const GpuAddress>) override {
         std::vector<StageExchange> made;
@@ -244,7 +244,7 @@ class Library : public CollectiveConnection {
     std::shared_ptr<CclGroup> ccl_;
 };
 
-// Windows for what goes in and what comes out, which plans take in turn.
+// Windows for input and output, which plans use in turn.
 struct Windows {
     std::shared_ptr<GpuMemory> in, out;
     std::shared_ptr<StreamOrder> order;
@@ -256,11 +256,11 @@ class WindowsPlan final : public LibraryPlan {
                 std::string what, Windows windows, std::size_t in, std::size_t out)
         : LibraryPlan(std::move(gpu), std::move(ccl), call, std::move(what)), windows_(std::move(windows)),
           in_(in), out_(out) {}
-    // Its windows go to others where these come on the device's own stream.
+    // Its windows are reused by plans that run later on the device's own stream.
     ~WindowsPlan() override {
         try {
             if (!gpu_->is_capturing(gpu_->stream())) windows_.order->before(gpu_->stream());
-        } catch (const GpuError&) { // the device is lost, and says so elsewhere
+        } catch (const GpuError&) { // the device is lost; other calls report it
         }
     }
 

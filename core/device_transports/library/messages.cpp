@@ -1,6 +1,6 @@
 // The vendor's library, NCCL or RCCL: all messages of a start are one group on the stream.
 //
-// It knows no tags: messages between two ranks match in their order, which is that of tags within a start.
+// It has no tags: messages between two ranks match in their order, which is that of tags within a start.
 #include "device_transports/device_transports.hpp"
 #include "device_transports/message_transport.hpp"
 #include "peers/ccl_operations.hpp"

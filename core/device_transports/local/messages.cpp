@@ -13,7 +13,8 @@ namespace {
 
 class LocalEnd;
 
-// Those that are there, by number. An end may go at any time, also while its other end waits for its start.
+// Existing ends, by number. An end may be destroyed at any time, also while its other end waits for its
+// start.
 struct LocalEnds {
     std::mutex mutex;
     int made = 0;
@@ -41,7 +42,7 @@ class LocalEnd : public MessageEnd {
         std::memcpy(&other_, other.data(), sizeof other_);
     }
 
-    // Where the bytes come from, if this is the second of the two ends to be started. Throws MessageError.
+    // The source of the bytes, if this is the second of the two ends to be started. Throws MessageError.
     std::optional<MessageArray> start(void* stream) {
         std::lock_guard lock(ends_->mutex);
         const std::string message = "a message to oneself with tag " + std::to_string(array.tag);

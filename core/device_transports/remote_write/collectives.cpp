@@ -12,11 +12,11 @@ namespace jali {
 
 namespace {
 
-// Sizes that had other names. An entry may go one release after it came.
+// Former names of sizes. An entry may be removed one release after it was added.
 constexpr std::pair<std::string_view, const char*> renamed[] = {{"lanes", "channels"},
                                                                 {"bytes_per_lane", "bytes_per_channel"}};
 
-// The name of today of a size; who uses an older one is told so.
+// The current name of a size; an older one gives a warning.
 std::string name_of_today(const std::string& name) {
     for (const auto& [old, today] : renamed) {
         if (name != old) continue;
@@ -81,7 +81,7 @@ CollectiveQueues::CollectiveQueues(const CollectiveRanks& ranks)
     if (size > most_ranks)
         throw GpuError("collectives through the memory of peers are for up to " + std::to_string(most_ranks) +
                        " ranks, not " + std::to_string(size));
-    // with more ranks more messages are under way at once, and flags are looked at for longer
+    // with more ranks more messages are pending at once, and flags are polled for longer
     if (size > 2) parameters_.flagged_below_combining /= 2;
     if (size > 4) parameters_.slotted.slot_bytes = size <= 8 ? 65536 : 32768;
     read_parameters(parameters_);

@@ -1,7 +1,7 @@
 // Remote write: the pack kernel stores into the neighbour's ghosts.
 //
-// The launch that packs gives the senders credit for this rank's ghosts and, where nothing else has to come
-// between, waits for what arrives as well.
+// The packing launch gives the senders credit for this rank's ghosts and, if no other work has to be in
+// between, waits for the arrival as well.
 #include "device_transports/device_transports.hpp"
 #include "device_transports/halo_slots.hpp"
 
@@ -83,7 +83,7 @@ class RemoteWrite : public HaloConnection {
 
     std::shared_ptr<HaloPad> pad_;
     std::vector<Stage> stages_;
-    GpuMemory opened_, awaited_; // words: of who sends to here, of arrival
+    GpuMemory opened_, awaited_; // words: at this rank's senders, of arrival
     std::int64_t opened_count_ = 0;
 };
 
