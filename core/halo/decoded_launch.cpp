@@ -1,4 +1,4 @@
-// What launches of the kernels of halos (prelude/builtin.hpp), and of a site function's own, do.
+// The effects of launches of the halo kernels (prelude/builtin.hpp), and of a site function's kernel.
 #include "halo/footprint.hpp"
 #include "halo/halo_kernels.hpp"
 #include "halo/recorded_launch.hpp"
@@ -67,10 +67,10 @@ class LaunchKernels : public KernelFamily {
   private:
     // ---- sites -----------------------------------------------------------------------------------------
 
-    // Sites of a field's storage lie in groups, packet by packet. What a list of sites touches counts as if
-    // the bytes of each lay together, which names the same bytes of whole groups; so does what is held. Sites
-    // of a part of a message have its groups for themselves, also what the last has room for: all of that is
-    // touched.
+    // Sites of a field's storage lie in groups, packet by packet. Accesses to a list of sites are recorded as
+    // if the bytes of each site were contiguous, which covers the same bytes of whole groups; so are
+    // contents. Sites of a part of a message have its groups for themselves, including the free room of the
+    // last: all of it is touched.
     Stretch groups_at(GpuAddress address, std::int64_t sites, std::int64_t site_bytes) {
         constexpr std::int64_t group = LocalLayout::device_group;
         return decoder_.stretch(address,
@@ -178,7 +178,7 @@ class LaunchKernels : public KernelFamily {
 
     // ---- kernels ---------------------------------------------------------------------------------------
 
-    // Every item is dealt out to as many turns as its jobs say; how many jobs each message has.
+    // Checks that the jobs of every item are its turns, each once; returns how many jobs each message has.
     static std::vector<std::int64_t> check_jobs(const std::vector<HaloJob>& jobs, std::size_t messages,
                                                 const std::string& kernel) {
         std::map<std::int32_t, std::set<std::int32_t>> turns;
@@ -246,7 +246,7 @@ class LaunchKernels : public KernelFamily {
             for (auto item = of_it.begin(); item != of_it.end();)
                 stored.push_back(pack_part(call.name, parts, item, of_it.end(), (epoch & 1) * a.slot_bytes,
                                            reads, writes));
-            if (!remote && messages_.insert(stored.front().begin).second) // whoever carries it takes no more
+            if (!remote && messages_.insert(stored.front().begin).second) // the transport reads no more
                 decoder_.part_of_memory(stored.front().begin, stored.back().end - stored.front().begin,
                                         "message " + std::to_string(m) + " as it was packed");
             if (remote) {
@@ -267,7 +267,8 @@ class LaunchKernels : public KernelFamily {
         return decoder_.stretch(words + number * sizeof(std::int64_t), sizeof(std::int64_t));
     }
 
-    // One part: its sections follow each other in the table, and fill a group together. What is stored.
+    // One part: its sections are consecutive in the table, and fill a group together. Returns the stored
+    // bytes.
     template <class Item>
     Stretch pack_part(const std::string& kernel, const std::vector<PackPart>& parts, Item& item, Item last,
                       std::int64_t slot, int reads, int writes) {
@@ -466,7 +467,7 @@ class LaunchKernels : public KernelFamily {
     }
 
     // One launch of blocks that pack, of others or the same that compute the bulk, and of others that wait
-    // and compute the boundary. The blocks come in this order, so that those which others wait for find their
+    // and compute the boundary. The blocks are in this order, so that blocks that others wait for get their
     // places.
     void compute_with_halos(const DriverCall& call) {
         HaloRoles a;
@@ -485,7 +486,7 @@ class LaunchKernels : public KernelFamily {
             throw ScheduleError("the kernel with halos has blocks that pack and are part of the bulk's");
         if (a.sites_wait != 0 && packs && a.pack.last == 0)
             throw ScheduleError("the kernel with halos waits until all is packed, which nobody says");
-        // whatever the order in which a device gives places, one is the bulk's
+        // in any order in which a device assigns places, one is the bulk's
         decoder_.wait_ahead(a.pack_blocks + a.late_blocks);
         const int start = decoder_.begin(d_.cost.name + " with halos", call.stream);
         const std::int64_t epoch = decoder_.read_count(start, a.pack.epoch);
@@ -518,7 +519,7 @@ class LaunchKernels : public KernelFamily {
                            numbers[5]);
         }
         const int done = decoder_.end(d_.cost.name + " with halos: end", call.stream, std::move(all));
-        if (packs) // counts messages, and says that all are packed
+        if (packs) // counts messages, and signals that all are packed
             decoder_.writes(
                 done, {word(a.pack.retired, static_cast<std::size_t>(a.pack.count)), word(a.packed, 0)});
         if (a.counted == 0) return;
@@ -530,8 +531,8 @@ class LaunchKernels : public KernelFamily {
         decoder_.set_count(done, a.pack.epoch, epoch + 1);
     }
 
-    // What the sites of a list, or of a range of blocks, do at a moment; where their contributions to sums
-    // go.
+    // The accesses of the sites of a list, or of a range of blocks, at an event; and where their
+    // contributions to sums are stored.
     void compute_at(int event, std::uint64_t list, std::int64_t first, std::int64_t last, std::uint64_t sums,
                     std::uint64_t stride) {
         const Touched& touched = touched_at(list, first, last);
@@ -551,7 +552,7 @@ class LaunchKernels : public KernelFamily {
                                                   label(&field), list_of_ghosts(layout, slab, parity), 0,
                                                   site_bytes});
         }
-        if (d_.sums.in_kernel_reduction) { // launches add in any order: nobody else may write meanwhile
+        if (d_.sums.in_kernel_reduction) { // launches add in any order: no other writes may occur meanwhile
             const auto words =
                 static_cast<std::uint64_t>(d_.sums.nslices) * d_.sums.results() + d_.sums.groups();
             results_.push_back(decoder_.stretch(sums, words * BinnedSum::words * sizeof(std::int64_t)));

@@ -1,9 +1,9 @@
 // The exchange of one set of stale ghost parts between hosts: a schedule around a kernel, run by an executor.
 //
-// Where the neighbour's memory is exposed, its ghosts are packed into, between two signals: that they may be
-// written, and that they are. Else what is packed goes as a message. Ghost blocks are whole blocks of the
-// sender, so packing gathers blocks; for a halo item a kernel writes them. What the kernel's parts compute is
-// the caller's business.
+// Where the neighbour's memory is exposed, packing writes to its ghosts, between two signals: permission to
+// write, and completion. Else the packed data are sent as a message. Ghost blocks are whole blocks of the
+// sender, so packing gathers blocks; for a halo item a kernel writes them. The caller defines what the
+// kernel's parts compute.
 #pragma once
 
 #include "halo/halo_schedule.hpp"
@@ -39,7 +39,7 @@ class HaloExchange {
 
     HaloMessages halo_;
     std::shared_ptr<Communicator> communicator_;
-    std::shared_ptr<ExposedMemory> exposed_; // null: everything goes as messages
+    std::shared_ptr<ExposedMemory> exposed_; // null: all data are sent as messages
     std::vector<HaloBuffer> buffers_;        // of the schedule
     std::size_t packed_bytes_ = 0, received_bytes_ = 0;
     std::vector<std::byte*> addresses_;

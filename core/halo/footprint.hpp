@@ -1,5 +1,5 @@
-// What a launch's kernel touches at some positions, by its compiler's word (LaunchDefinition): what is proved
-// of launches believes it, and tests poison the rest.
+// The memory that a launch's kernel touches at some positions, as declared by its compiler
+// (LaunchDefinition): proofs of launches rely on it, and tests poison the rest.
 #pragma once
 
 #include "halo/launch.hpp"

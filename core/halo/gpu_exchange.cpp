@@ -152,12 +152,12 @@ void GpuExchange::run_in_kernel(const Batch& batch, void* stream) {
     HaloRoles roles = given;
     roles.pack = pack_arguments(batch);
     roles.pack.last = 1; // what is packed is counted
-    // what another launch packs is packed before this one
+    // if another launch packs, it is complete before this one
     roles.sites_wait = writes_packed_ && policy_.overlap && batch.has(StepRole::pack);
     if (batch.has(StepRole::pack)) roles.deal_out(send_job_count_, resident_blocks);
     roles.packed = all_packed_.address();
     roles.retired = halo_.retired_word(halo_.messages.size() + static_cast<std::size_t>(stages()) + 1);
-    // who looks at the count of exchanges must have done so before it grows
+    // all blocks that read the count of exchanges must have read it before it grows
     if (batch.has(StepRole::wait) && batch.stage + 1 == stages()) roles.counted = roles.that_count();
     computation_->launch(batch, roles, stream);
 }
@@ -201,7 +201,7 @@ StreamProgram::Work GpuExchange::work_of(const Batch& batch) {
 }
 
 void GpuExchange::make_program(const HaloShape& shape) {
-    program_.reset(); // its work is that of the batches; tables, which graphs may use, stay as they are
+    program_.reset(); // its steps refer to the batches; tables, which graphs may use, are kept
     halo_.steps = halo_schedule(halo_, policy_, shape, written_);
     auto program = std::make_unique<StreamProgram>(halo_.gpu);
     for (const Batch& batch : halo_.steps.batches)
@@ -215,7 +215,7 @@ void GpuExchange::make_program(const HaloShape& shape) {
 void GpuExchange::run(HaloComputation& computation) {
     const CurrentGpu current(*halo_.gpu);
     void* const main = halo_.gpu->stream();
-    // What the host decides at each exchange would be decided once for all repetitions.
+    // Decisions of the host at each exchange would be made once for all repetitions.
     if (!policy_.transport->traits.recordable && halo_.gpu->is_capturing(main))
         throw GpuError("halo policy " + policy_.name +
                        " cannot be recorded in a graph; use one of the remote-write, buffered-write or "
@@ -237,7 +237,7 @@ void GpuExchange::make_tables() {
     if (addresses == addresses_) return;
     addresses_.reset(); // until all tables are there
     const LocalLayout& layout = *halo_.layout;
-    // blocks of the kernel that computes are as small as it wants them
+    // the computing kernel chooses its own block size
     const bool beside = policy_.overlap && policy_.transport->traits.stores && !policy_.in_kernel();
     pack_blocks_ = beside ? beside_bulk : halo_blocks;
     std::vector<PackPart> parts;

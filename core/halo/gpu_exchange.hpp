@@ -1,8 +1,8 @@
 // The exchange of one set of stale ghost parts between devices, put on streams around a kernel.
 //
 // Its steps are those of halo_schedule.hpp, and of their batches a program for two streams is made: the
-// device's own and one beside it. Packing is one launch for all messages; who carries them is the policy's
-// transport (halo_transport.hpp). What the kernel's parts compute is the caller's business.
+// device's own and one beside it. Packing is one launch for all messages; the policy's transport carries them
+// (halo_transport.hpp). The caller defines what the kernel's parts compute.
 #pragma once
 
 #include "device/stream_program.hpp"
@@ -16,12 +16,12 @@
 
 namespace jali {
 
-// What computes the sites around which halos are exchanged.
+// The computation of the sites whose halos are exchanged.
 class HaloComputation {
   public:
     virtual ~HaloComputation() = default;
     virtual bool has_bulk() const { return false; }
-    // The last part of the boundary comes after the exchange alone, for places that the end of the bulk
+    // Whether the last part of the boundary follows only the exchange, to use places that the end of the bulk
     // leaves.
     virtual bool boundary_fills() const { return false; }
     virtual void bulk(void*) {}
@@ -48,9 +48,9 @@ class GpuExchange {
                 std::shared_ptr<Communicator> communicator,
                 const std::vector<std::pair<std::shared_ptr<FieldStorage>, int>>& written);
 
-    // Exchanges and computes, as the steps of the policy say; what comes next on the device's own stream
-    // comes after all of it. Marks the ghosts as filled with the versions at the start, and counts. Throws
-    // CannotMap before anything has been done.
+    // Exchanges and computes, in the steps of the policy; later work on the device's own stream follows all
+    // of it. Marks the ghosts as filled with the versions at the start, and counts. Throws CannotMap before
+    // any work is started.
     void run(HaloComputation& computation);
     // All that a run needs of the host and of other ranks, so that the next one can be recorded in a graph.
     // Marks the ghosts as filled, as a run does, and counts nothing. Throws as run() does.
@@ -60,12 +60,12 @@ class GpuExchange {
     std::string describe() const { return program_ ? program_->describe() : ""; } // as it ran
 
     // The stages of the boundary: stage s needs the messages of slabs that reach into directions up to this,
-    // in ascending order. One that needs all, unless the policy goes by directions.
+    // in ascending order. One stage that needs all, unless the policy works by directions.
     int stages() const { return halo_.stages(); }
     int direction_of(int stage) const { return halo_.directions[stage]; }
 
   private:
-    void allocate();    // what the schedule has beside fields, and who carries has not
+    void allocate();    // the schedule's buffers that neither fields nor the transport provide
     void make_tables(); // the kernels' descriptions of what to do, with present addresses
     GpuAddress address_of(const HaloBuffer& buffer) const;
     void prepare(HaloComputation& computation); // of every run
@@ -81,7 +81,7 @@ class GpuExchange {
     std::vector<FieldStorage*> written_;
     bool writes_packed_ = false;
     std::unique_ptr<HaloConnection> connection_;
-    GpuMemory items_, packed_;       // what producers of halo items compute; messages to be sent
+    GpuMemory items_, packed_;       // results of producers of halo items; messages to be sent
     PinnedMemory staged_, received_; // messages on the host
     HaloBlocks pack_blocks_ = halo_blocks;
     GpuMemory all_packed_; // for roles: the last exchange whose messages are packed

@@ -17,7 +17,7 @@ namespace {
 constexpr unsigned deposit_threads = 256;
 constexpr std::int64_t values_per_thread = 16; // of a deposit, at least, where there are enough
 
-// What the builtin kernel deposit takes; see prelude/builtin.hpp.
+// Parameters of the builtin kernel deposit; see prelude/builtin.hpp.
 struct DepositArguments {
     GpuAddress values;
     std::int64_t stride;
@@ -189,15 +189,14 @@ void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribut
     const auto& d = definition_;
     set_positions(positions, first_contribution);
     std::int64_t blocks = blocks_for(positions);
-    // Beside an exchange some blocks find no place at first; these must not have the work of a whole wave
-    // left.
+    // Beside an exchange some blocks start late; their work must be less than a whole wave's.
     const bool beside_exchange = phase == Phase::bulk;
     if (d.sums.in_kernel_reduction) // each adds to the device's words
         blocks = std::min(blocks, (beside_exchange ? 4 : 1) * resident_blocks_);
     if (d.waves > 0 && !beside_exchange) blocks = std::min(blocks, d.waves * resident_blocks_);
     const DeviceSpan span(*gpu_, stream, phase, d.cost.name, d.cost.of(positions.size()));
-    // Exchange, bulk, boundary: a bulk that fills the device keeps no exchange waiting, and the boundary
-    // takes the places that the end of the bulk leaves.
+    // Exchange, bulk, boundary: a bulk that fills the device does not delay an exchange, and the boundary
+    // uses the places that the end of the bulk leaves.
     const LaunchPriority priority = beside_exchange            ? LaunchPriority::middle
                                     : phase == Phase::boundary ? LaunchPriority::last
                                                                : LaunchPriority::of_stream;
@@ -245,9 +244,9 @@ class GpuLaunch::Computation : public HaloComputation {
                         launch_.definition_.policy->overlap ? Phase::boundary : Phase::kernel, stream);
     }
 
-    // Blocks that wait come last. They take half of the places at most, but one at least, and leave one with
-    // those that pack, which wait for others too (HaloRoles): the bulk always finds a place where there are
-    // as many as why_not_resident wants.
+    // Waiting blocks are the last. They take half of the places at most, but one at least, and together with
+    // packing blocks, which wait for other ranks too (HaloRoles), leave one: the bulk always gets a place if
+    // the device has as many as why_not_resident requires.
     Roles roles(const Batch& batch) override {
         const std::int64_t resident = launch_.resident_with_halos();
         const auto& d = launch_.definition_;
@@ -264,7 +263,7 @@ class GpuLaunch::Computation : public HaloComputation {
         }
         if (batch.has(StepRole::boundary)) {
             const Positions& late = plan_.boundary[batch.stage];
-            // one at least waits for what later launches may read
+            // at least one waits for data that later launches may read
             blocks.late_blocks =
                 std::clamp<std::int64_t>(blocks_of(late), 1, std::max<std::int64_t>(1, (resident - 1) / 2));
             blocks.begin = late.begin;
@@ -326,7 +325,7 @@ void GpuLaunch::where_mapped(const std::function<void()>& exchange) {
     for (;;) {
         try {
             return exchange();
-        } catch (const CannotMap& error) { // before anything was done
+        } catch (const CannotMap& error) { // thrown before any work is started
             if (!definition_.any_policy || definition_.policy->transport->where_unmapped == nullptr) throw;
             drop_exchanges();
             fall_back(definition_.policy->transport->where_unmapped, error.what());
@@ -334,7 +333,7 @@ void GpuLaunch::where_mapped(const std::function<void()>& exchange) {
     }
 }
 
-// Another transport in the same order, where no policy was asked for; all ranks alike.
+// Switches to another transport with the same order, if no policy was requested; the same on all ranks.
 void GpuLaunch::fall_back(const HaloTransport* transport, const std::string& trouble) {
     auto& d = definition_;
     d.policy = &with_transport(*d.policy, *transport, d.layout->vendor());
@@ -351,8 +350,8 @@ void GpuLaunch::settle_transport(LocalLayout& layout) {
     if (!trouble.empty()) fall_back(transport.where_unreached, trouble);
 }
 
-// In checked mode what every rank gives its driver is looked at before the first run. A launch without halos
-// may be one rank's alone.
+// In checked mode the driver calls of every rank are checked before the first run. A launch without halos may
+// belong to one rank only.
 void GpuLaunch::check_once() {
     if (first_run_.proved() || !first_runs_are_proved() || !has_halos() || gpu_->is_capturing(gpu_->stream()))
         return;

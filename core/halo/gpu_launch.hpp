@@ -1,9 +1,9 @@
 // A launch whose kernel runs on the layout's device.
 //
-// Everything is put on the device's stream and run() returns without waiting, unless there are sums to be
-// returned to the host. Contributions to sums are written by the kernel and cut into digits by a builtin
-// kernel (prelude/builtin.hpp): integers, so that the order of threads does not matter, in the words that
-// ranks add. Counters stay on the device until somebody asks.
+// All work is put on the device's stream and run() returns without waiting, unless it returns sums to the
+// host. Contributions to sums are written by the kernel and cut into digits by a builtin kernel
+// (prelude/builtin.hpp): integers, so that the order of threads does not matter, in the words that ranks add.
+// Counters stay on the device until they are read.
 #pragma once
 
 #include "halo/gpu_exchange.hpp"
@@ -65,7 +65,7 @@ class GpuLaunch : public Launch {
     // Of the kernel that exchanges halos as well, which is compiled when it is first needed: blocks that find
     // a place at a time.
     std::int64_t resident_with_halos();
-    // Empty if blocks that wait leave the bulk a place, else why not; of this rank.
+    // Empty if waiting blocks leave the bulk a place, else why not; for this rank.
     std::string why_not_resident(const LaunchPlan& plan);
     void refuse_unless_resident(const std::string& trouble) const; // throws GpuError if there is any
     void where_mapped(const std::function<void()>& exchange);
@@ -86,10 +86,10 @@ class GpuLaunch : public Launch {
     std::shared_ptr<Gpu> gpu_;
     std::vector<std::uint64_t> arguments_; // begin, end, parameters: the structure that the kernel takes
     Positions whole_;
-    std::vector<FieldStorage*> borrowed_; // arrays of others, one for each stream of theirs
+    std::vector<FieldStorage*> borrowed_; // arrays of other owners, one for each of their streams
     GpuMemory contributions_, whole_order_, starts_, totals_;
     GpuMemory terms_;              // of contributions, where not each is a sum by itself
-    bool totals_are_zero_ = false; // since they were handed over or taken
+    bool totals_are_zero_ = false; // since they were returned or taken
     std::int64_t turn_ = 0;        // how often they were
     PinnedMemory totals_here_;
     std::int64_t deposit_blocks_ = 1, resident_blocks_ = 1;

@@ -9,7 +9,7 @@ namespace jali {
 
 namespace {
 
-// What the builtin kernels take; see builtin.hpp.
+// Parameters of the builtin kernels; see builtin.hpp.
 struct SectionOnDevice {
     std::int64_t units, packet_units, first, site_bytes;
 };

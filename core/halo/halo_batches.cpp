@@ -24,7 +24,7 @@ class Order {
     std::vector<Batch> take() { return std::move(batches_); }
 
   private:
-    // On the device's own stream a batch comes after the one before it there.
+    // On the device's own stream a batch follows the previous one there.
     int add(StepRole role, int stage, bool beside, const HaloTransport* transport = nullptr,
             bool of_all = false) {
         const int number = static_cast<int>(batches_.size());
@@ -46,7 +46,8 @@ class Order {
             }
         }
     }
-    // Boundaries of all stages but the last are beside, behind the bulk, where they keep no exchange waiting.
+    // Boundaries of all stages but the last are on the stream beside, after the bulk, where they delay no
+    // exchange.
     void stage(int s) {
         const bool last = s + 1 == shape_.stages;
         moves(HaloTime::by_stage, s);

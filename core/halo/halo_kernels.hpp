@@ -1,4 +1,4 @@
-// What the kernels that carry halos between devices take; the same structures as in prelude/builtin.hpp.
+// Parameters of the kernels that carry halos between devices; the same structures as in prelude/builtin.hpp.
 #pragma once
 
 #include "device/gpu.hpp"
@@ -30,22 +30,22 @@ struct PackArguments {
     std::int64_t awaited_count, last;
     GpuAddress watch;
 };
-// Of a kernel that computes sites and exchanges halos: what its blocks do. Those of the bulk are the first
-// ones or come behind those that pack, the late ones are the last.
+// The roles of blocks of a kernel that computes sites and exchanges halos. Bulk blocks are the first or
+// follow the packing blocks, late blocks are the last.
 struct HaloRoles {
     std::int64_t pack_blocks, bulk_blocks, late_blocks;
     std::int64_t first_bulk; // block
     std::int64_t begin, end; // of the boundary, which is late
     GpuAddress blocks, sums;
-    std::int64_t sites_wait; // not 0: they write what is packed
-    std::int64_t counted;    // blocks with which the exchange ends; 0: it goes on
+    std::int64_t sites_wait; // not 0: sites wait for packing, since they write packed data
+    std::int64_t counted;    // blocks with which the exchange ends; 0: it continues
     GpuAddress packed, retired;
     PackArguments pack;
 
-    // Says who packs, of blocks that compute already. Half of the places are for packing: with a quarter the
-    // others wait longer than the bulk gains. Beside a bulk of a few waves they would push its end into one
-    // more; there blocks pack that go on with the bulk, and some more of them (H200, H100: 3 to 5 %). In a
-    // bulk that leaves places, and in a long one, that only delays them (6 % and 1 to 4 %).
+    // Sets the packing blocks; the computing blocks are set already. Half of the places are for packing: with
+    // a quarter other ranks wait longer than the bulk gains. Beside a bulk of a few waves packing blocks
+    // would add one wave; there bulk blocks pack first, and some more of them (H200, H100: 3 to 5 %). In a
+    // bulk that leaves places, and in a long one, this only delays the messages (6 % and 1 to 4 %).
     void deal_out(std::int64_t jobs, std::int64_t resident_blocks) {
         constexpr std::int64_t few_waves = 4;
         pack_blocks = std::clamp<std::int64_t>(jobs, 1, std::max<std::int64_t>(1, resident_blocks / 2));
@@ -57,7 +57,7 @@ struct HaloRoles {
             std::max<std::int64_t>(1, std::min(resident_blocks * 5 / 8, resident_blocks - 1 - late_blocks)));
     }
     std::int64_t grid() const { return std::max(pack_blocks, first_bulk + bulk_blocks) + late_blocks; }
-    // Those that look at the count of exchanges: the bulk does where it waits for what is packed.
+    // The blocks that read the count of exchanges: the bulk does if it waits for packing.
     std::int64_t that_count() const {
         return pack_blocks + late_blocks + (sites_wait != 0 ? bulk_blocks : 0);
     }

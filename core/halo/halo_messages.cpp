@@ -67,13 +67,13 @@ HaloMessages::HaloMessages(std::shared_ptr<LocalLayout> of, const std::vector<Ha
     }
     std::sort(directions.begin(), directions.end());
     directions.erase(std::unique(directions.begin(), directions.end()), directions.end());
-    // a rank without a part in it goes through an exchange as well, so that all count alike
+    // a rank without a message also makes an exchange, so that the counts of all ranks agree
     if (!by_direction || directions.empty()) directions.assign(1, layout->ndim() - 1);
     std::stable_sort(messages.begin(), messages.end(),
                      [](const Message& a, const Message& b) { return a.direction < b.direction; });
     for (Message& message : messages) {
         while (message.direction > directions[message.stage]) ++message.stage;
-        // Producers write what they compute as fields of their own, from which it is packed.
+        // Producers write their results as fields of their own, from which they are packed.
         for (Part& part : message.parts) {
             if (part.field->producer() == nullptr) continue;
             part.produced = produced_bytes;

@@ -1,9 +1,9 @@
-// The messages of one exchange of halos: which parts of which fields, from whom, to whom.
+// The messages of one exchange of halos: the parts of fields, with sender and receiver.
 //
 // One message per slab, tagged by its number, carries the stale parities of every field that is read there.
 // Messages are matched by slab, not by peer: with two ranks in a direction both neighbours are the same peer.
-// Its parts are whole groups of ghost sites, stored as in the field, so that they land in the ghosts as they
-// are; those of a field follow each other, here and there.
+// Its parts are whole groups of ghost sites, stored as in the field, so that they are received into the
+// ghosts unchanged; those of a field are contiguous, on both sides.
 #pragma once
 
 #include "halo/storage.hpp"
@@ -34,12 +34,12 @@ struct HaloMessages {
         std::size_t send_bytes = 0, receive_bytes = 0, receive_offset = 0;
         std::vector<Part> parts;
         const HaloTransport *goes_by = nullptr, *comes_by = nullptr;
-        // Where the receiver has it, set by who writes there: in its slot, or [part]: its first ghost block,
-        // counted from the first of all.
+        // The place at the receiver, set by a sender that writes there: in its slot, or [part]: its first
+        // ghost block, counted from the first of all.
         std::size_t their_slot = 0;
         std::vector<std::int64_t> their_ghosts;
     };
-    // What is filled, in the order of the requests, and with which version.
+    // The filled ghosts, in the order of the requests, and their versions.
     struct Filled {
         FieldStorage* field;
         int slab, parity;

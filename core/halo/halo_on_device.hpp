@@ -1,4 +1,4 @@
-// An exchange of halos between devices, as its transport has it: messages, steps, and where their memory is.
+// The data of an exchange of halos between devices for its transport: messages, steps, and their memory.
 #pragma once
 
 #include "device/timeline.hpp"
@@ -18,8 +18,8 @@ struct HaloBlocks {
     std::size_t most;
     unsigned threads;
 };
-// So many fill a link. Beside a bulk, whose blocks often take a multiprocessor each, as few multiprocessors
-// as nearly do (measured on H200).
+// The blocks that fill a link. Beside a bulk, whose blocks often take a multiprocessor each, the fewest
+// multiprocessors that nearly fill it (measured on H200).
 constexpr HaloBlocks halo_blocks{128, 256}, beside_bulk{12, 1024};
 
 // Deals an item of a message out to blocks; how many there are.
@@ -30,7 +30,7 @@ struct HaloOnDevice : HaloMessages {
     using HaloMessages::HaloMessages;
 
     GpuAddress at(const Region& region) const { return memory[region.buffer] + region.offset; }
-    // The word that counts blocks or messages that are done: of a message, or of what else has a number.
+    // The word that counts finished blocks or messages: of a message, or of another numbered object.
     GpuAddress retired_word(std::size_t number) const {
         return retired.address() + number * sizeof(std::int64_t);
     }
@@ -46,7 +46,7 @@ struct HaloOnDevice : HaloMessages {
     std::shared_ptr<Communicator> communicator;
     HaloSchedule steps;
     std::vector<GpuAddress> memory; // [buffer of the schedule], in this run
-    GpuMemory retired;              // [message], then of whom the transport says: zero before and after
+    GpuMemory retired;              // [message], then those of the transport: zero before and after
 };
 
 } // namespace jali

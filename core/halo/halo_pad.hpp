@@ -1,12 +1,12 @@
-// How the devices of a layout's ranks tell each other about halos: a signal pad, and buffers of slots.
+// The synchronization of halos between the devices of a layout's ranks: a signal pad, and buffers of slots.
 //
 // Exchanges go through one of three channels, each with words and an epoch of its own: into the neighbours'
 // ghosts, or into slots, filled by kernels or by copy engines. A message of exchange e has arrived when its
-// word of data is e + 1. It may be written when the receiver's word of credit has come to e + ahead: for
-// ghosts this says for how many exchanges they have been opened, so that none is ahead of who reads them;
-// for slots how many exchanges have been consumed. Kernels take two slots in turn, by the epoch, so that two
-// exchanges are under way. A copy of an engine has one address, also in each repetition of a graph, after
-// any number of other exchanges: it has one slot, which was consumed before.
+// word of data is e + 1. It may be written when the receiver's credit word has reached e + ahead: for ghosts
+// the word counts the exchanges for which they have been opened, so that no writer overtakes a reader; for
+// slots the consumed exchanges. Kernels use two slots in turn, by the epoch, so that two exchanges may be
+// pending. A copy engine's copy has one address, also in each repetition of a graph, after any number of
+// other exchanges: it has one slot, which was consumed before.
 #pragma once
 
 #include "peers/signal_pad.hpp"

@@ -44,7 +44,7 @@ bool moves_by(const HaloTransport& transport, StepRole role) {
                        [&](const HaloMove& move) { return move.role == role; });
 }
 
-// Whether what is made by the first is made where the second would move it.
+// Whether the first step writes its result directly to the destination of the second.
 bool as_one(const HaloTransport& transport, StepRole first, StepRole second) {
     return std::any_of(transport.fusions.begin(), transport.fusions.end(),
                        [&](const Fusion& fusion) { return fusion.has(first, second); });
@@ -83,7 +83,7 @@ class Builder {
     HaloSchedule take() { return std::move(result_); }
 
   private:
-    // What has been done for a message, and where it is.
+    // The steps of a message so far, and the location of its data.
     struct MessageSteps {
         std::vector<Port> packed, put, arrived;
         std::vector<Port> credits;
@@ -102,7 +102,7 @@ class Builder {
         const bool filled =
             (of != Of::packed && of != Of::staged && of != Of::received) || layout_.group() > 1;
         const bool theirs = of == Of::their_ghosts || of == Of::their_slot;
-        std::size_t bytes = 0; // of others: what is used
+        std::size_t bytes = 0; // of other ranks: the used part
         if (of == Of::owned) bytes = static_cast<std::size_t>(layout_.nblocks()) * field->block_bytes();
         result_.buffers.push_back(wanted);
         buffers_.push_back({std::move(name), bytes, filled, theirs ? rank : -1});
@@ -123,7 +123,7 @@ class Builder {
         return {whole.buffer, whole.offset + offset, bytes};
     }
 
-    // What lies in one piece both where it was packed and in the receiver's ghosts: a field's parts.
+    // Data that are contiguous both where they were packed and in the receiver's ghosts: a field's parts.
     struct Piece {
         std::size_t send_offset, receive_offset, send_bytes = 0, receive_bytes = 0;
         const HaloMessages::Part* first;
@@ -237,7 +237,7 @@ class Builder {
     void pack(std::size_t m, const Slab& slab, MessageSteps& steps, RegionOf region_of) {
         const Message& message = halo_.messages[m];
         std::vector<Port> needs = steps.credits, done;
-        needs.insert(needs.end(), steps.packed.begin(), steps.packed.end()); // what was produced
+        needs.insert(needs.end(), steps.packed.begin(), steps.packed.end()); // its producers
         for (std::size_t p = 0; p < message.parts.size(); ++p) {
             const HaloMessages::Part& part = message.parts[p];
             if (part.send_count == 0) continue;
@@ -266,7 +266,7 @@ class Builder {
         steps.packed = steps.put = std::move(done);
     }
 
-    // Whether the kernel writes what is packed.
+    // Whether the kernel writes packed data.
     bool changes(const FieldStorage* field) const {
         const auto is_written = [&](const FieldStorage* f) {
             return std::find(written_.begin(), written_.end(), f) != written_.end();
@@ -302,7 +302,7 @@ class Builder {
         return kernel;
     }
 
-    // Into the slot of the receiver the message goes as it is; into its ghosts part by part.
+    // A message is written to the receiver's slot as a whole; to its ghosts part by part.
     void put(std::size_t m, const Slab& slab, MessageSteps& steps) {
         const Message& message = halo_.messages[m];
         const bool buffered = message.goes_by->traits.buffered;
@@ -326,7 +326,7 @@ class Builder {
         steps.put = {add("put " + slab_name(slab), StepRole::put, std::move(copy), std::move(needs))};
     }
 
-    // What is unpacked has come here before; else it lands in the ghosts at once.
+    // Whether messages arrive in a buffer here and are unpacked; else they arrive in the ghosts directly.
     static bool comes_here(const HaloTransport& by) {
         return moves_by(by, StepRole::unpack) || moves_by(by, StepRole::copy_to_device);
     }
@@ -408,7 +408,7 @@ class Builder {
     int rooms_; // tags of signals that memory may be written
     std::vector<MessageSteps> steps_;
     std::vector<Buffer> buffers_;
-    std::vector<Port> packed_;             // what the kernel may change
+    std::vector<Port> packed_;             // packing of fields that the kernel writes
     std::vector<std::vector<Port>> parts_; // [batch]
     std::size_t batch_ = 0;
     int kernel_ = 0, first_boundary_ = 0;

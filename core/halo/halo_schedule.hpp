@@ -1,7 +1,8 @@
 // The schedule of an exchange of halos around a kernel, on hosts and between devices.
 //
-// A transport's entry says its moves: which steps its messages take, and when (halo_batches.hpp). Two fusions
-// are of steps: what is put or unpacked is packed, or received, where it goes. All others are of batches.
+// A transport's entry lists its moves: the steps of its messages, and their times (halo_batches.hpp). Two
+// fusions are of steps: instead of a put or an unpack, packing or receiving writes to the destination. All
+// others are of batches.
 #pragma once
 
 #include "halo/halo_batches.hpp"
@@ -21,7 +22,7 @@ struct HaloBuffer {
         packed,       // messages, to be sent
         staged,       // the same, on the host of a device
         received,     // messages, on the host
-        slot,         // where others write messages
+        slot,         // where other ranks write messages
         their_slot,   // the same on another rank
     };
     Of of;
@@ -38,7 +39,7 @@ struct HaloSchedule {
     struct Pack {
         int message;
         const HaloMessages::Part* part;
-        Region from, to; // `from` holds all blocks of a field, or what was produced
+        Region from, to; // `from` contains all blocks of a field, or produced data
     };
     std::vector<Pack> packs;
 

@@ -1,8 +1,8 @@
-// What transports do for halos: entries, and the connection of one exchange that an entry makes.
+// Transports of halos: entries, and the connection of one exchange that an entry makes.
 //
-// An entry says in which steps its messages go (halo_schedule.hpp). An exchange between devices
-// (gpu_exchange) packs by one launch and gives its connection each of the other batches in order. A new
-// transport is a file with a connection and an entry, and the entry's name in the table of policy.cpp.
+// An entry lists the steps of its messages (halo_schedule.hpp). An exchange between devices (gpu_exchange)
+// packs by one launch and gives its connection each of the other batches in order. A new transport is a file
+// with a connection and an entry, and the entry's name in the table of policy.cpp.
 #pragma once
 
 #include "halo/halo_on_device.hpp"
@@ -18,14 +18,15 @@
 
 namespace jali {
 
-// Carries the messages of one exchange between devices, again and again.
+// Carries the messages of one exchange between devices, repeatedly.
 class HaloConnection {
   public:
     explicit HaloConnection(HaloOnDevice& halo) : halo_(halo) {}
     virtual ~HaloConnection() = default;
     HaloConnection(const HaloConnection&) = delete;
 
-    // Before anything is done. Throws CannotMap on all ranks where memory of another is to be mapped anew.
+    // Called before any work. Throws CannotMap on all ranks if another rank's memory must be mapped anew and
+    // cannot.
     virtual void begin() {}
     // Of one that is buffered: where messages for this rank are written.
     virtual GpuAddress slot_of(int) const { return 0; }
@@ -33,15 +34,15 @@ class HaloConnection {
     // has changed.
     virtual std::vector<std::uint64_t> addresses() const { return {}; }
     virtual void make_tables() {}
-    // Of one that packs into memory of others: the words of a message, and how a launch of this batch signals
-    // and waits.
+    // For a transport that packs into memory of other ranks: the words of a message, and how a launch of this
+    // batch signals and waits.
     virtual PackMessage words_of(const HaloMessages::Message&) const { return {}; }
     virtual void prepare(PackArguments&, const Batch&) const {}
 
-    // What a batch that neither packs nor computes needs of other ranks before it can be recorded in a graph.
-    // The ghosts are old, and may be written.
+    // The preparation with other ranks of a batch that neither packs nor computes, before it is recorded in a
+    // graph. The ghosts are old, and may be written.
     virtual void warm_up(const Batch&, void*) {}
-    // Puts a batch that neither packs nor computes on the stream, or does what is the host's.
+    // Puts a batch that neither packs nor computes on the stream, or performs it on the host.
     virtual void carry(const Batch& batch, void* stream) = 0;
     virtual void end(void*) {} // of every run
 
@@ -50,7 +51,7 @@ class HaloConnection {
         throw std::logic_error("halos: nothing does '" + jali::words_of(batch) + "' in one");
     }
     const Schedule& schedule() const { return halo_.steps.schedule; }
-    // Those of a batch that go, or those that come.
+    // Starts the sends or the receives of a batch.
     void start(HostMessages& messages, bool sends, const Batch& batch) const {
         batch.for_each(schedule(), StepRole::message, [&](const Step& step) {
             const Envelope envelope = *envelope_of(step);
@@ -66,7 +67,7 @@ struct HaloTransport : Transport {
     const char* how; // in descriptions
     std::span<const HaloMove> moves;
     std::span<const Fusion> fusions;      // in every policy
-    const HaloTransport* where_unreached; // instead, where it is not possible and nobody asked for it by name
+    const HaloTransport* where_unreached; // instead, where it is not possible and was not requested by name
     const HaloTransport* where_unmapped;  // instead, where a field's memory cannot be mapped; may be null
     const char* via;                      // "the host"
     std::unique_ptr<HaloConnection> (*make)(HaloOnDevice& halo); // null: between hosts (exchange.hpp)

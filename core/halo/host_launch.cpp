@@ -10,7 +10,7 @@ namespace jali {
 
 namespace {
 
-constexpr std::int64_t largest_piece = 256;       // positions between two looks at the messages
+constexpr std::int64_t largest_piece = 256;       // positions between two tests of messages
 constexpr std::int64_t contribution_reals = 4096; // per thread: 32 KiB, which stay in its first caches
 
 // Eight sums side by side, since each addition would wait for the one before.
@@ -66,8 +66,8 @@ void HostLaunch::prepare_sums() {
         reduced_.resize(accumulators * BinnedSum::words);
 }
 
-// Where nobody's memory is reached halos are messages, unless a policy was asked for by name; all ranks
-// alike.
+// Where no rank's memory is reached halos are messages, unless a policy was requested by name; the same on
+// all ranks.
 void HostLaunch::settle_transport() {
     auto& d = definition_;
     const HaloTransport& transport = *d.policy->transport;
@@ -232,7 +232,7 @@ void HostLaunch::sort(Worker& worker, std::int64_t n) {
     for (std::int32_t bucket : worker.buckets) ends[bucket] = 0;
     worker.buckets.clear();
     if (static_cast<std::int64_t>(ends.size()) <=
-        n) { // looking through them all is sooner than asking every time
+        n) { // a scan of all buckets is faster than a test for every value
         for (std::int64_t i = 0; i < n; ++i) ++ends[worker.target[i]];
         for (std::size_t bucket = 0; bucket < ends.size(); ++bucket) {
             if (ends[bucket] > 0) worker.buckets.push_back(static_cast<std::int32_t>(bucket));

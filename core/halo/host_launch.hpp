@@ -44,7 +44,7 @@ class HostLaunch : public Launch {
         std::vector<double> plain;          // the same, for fast sums
         std::vector<std::uint64_t> keys;    // the same, for maxima and minima
         std::vector<double> sorted;         // one component of a chunk, slice by slice
-        std::vector<std::int32_t> target;   // where each value of the chunk goes in it; before: its bucket
+        std::vector<std::int32_t> target;   // place of each value of the chunk in it; before: its bucket
         std::vector<std::int32_t> ends;     // [slice or entry]: end of its values, 0 if it has none
         std::vector<std::int32_t> buckets;  // those that have some
         std::vector<std::int64_t> left_out; // [group]: sites whose label is of no entry
@@ -62,7 +62,7 @@ class HostLaunch : public Launch {
     void run_piece(int thread, std::int64_t begin, std::int64_t end);
     void deposit(Worker& worker, std::int64_t begin, std::int64_t end);
     void mask_out(Worker& worker, const std::uint32_t* masks, std::int64_t n) const;
-    // Of n contributions each goes to the bucket in `target`: these are sorted once, every term along them.
+    // Sorts n contributions by their buckets in `target`, once for all terms.
     void sort(Worker& worker, std::int64_t n);
     // Contribution `term` bucket by bucket, `step` results apart from `first` on. Returns how many are in no
     // bucket below `buckets`, which are left out.

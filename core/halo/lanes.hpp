@@ -9,9 +9,9 @@ namespace jali {
 //
 // All lanes of a block share a parity. Two halves of a direction do so where half its extent is even. Where
 // it is odd, the second half is also shifted, by half the extent of another such direction: then site (c, e)
-// of lane 0 meets (c + n_d / 2, e + n_e / 2 mod n_e) of lane 1. Whoever leaves its half in direction d comes
-// to e + n_e / 2 in the other one, in whatever lane, since the shift is half of a period: a neighbour is one
-// block in another order of lanes there as everywhere.
+// of lane 0 meets (c + n_d / 2, e + n_e / 2 mod n_e) of lane 1. A step out of a half in direction d leads to
+// e + n_e / 2 in the other one, in every lane, since the shift is half of a period: a neighbour is one block
+// in another order of lanes there as everywhere.
 struct LaneGrid {
     Extents nodes;          // virtual nodes per direction
     std::vector<char> skew; // per direction: 1 if its second half is shifted

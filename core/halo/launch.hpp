@@ -1,10 +1,10 @@
-// A kernel bound to fields, a domain and its halos: everything that one call of a site function does.
+// A kernel bound to fields, a domain and its halos: the complete work of one call of a site function.
 //
 // Built once, run often. run() copies the parameters that the owner prepared, fills in addresses that may
-// move, finds which ghost slabs are stale, and either runs the kernel over everything or exchanges halos
-// while the bulk runs. Contributions to sums are reduced over threads and ranks. All ranks must run the same
-// launches in the same order. What is the same on the host and on devices is here; the rest in host_launch
-// and gpu_launch. The kernel ABI is described in docs/notes/kernel-abi.md.
+// change, finds the stale ghost slabs, and either runs the kernel over all sites or exchanges halos while the
+// bulk runs. Contributions to sums are reduced over threads and ranks. All ranks must run the same launches
+// in the same order. What is the same on the host and on devices is here; the rest in host_launch and
+// gpu_launch. The kernel ABI is described in docs/notes/kernel-abi.md.
 #pragma once
 
 #include "device/gpu.hpp"
@@ -47,8 +47,7 @@ struct LaunchDomain {
     }
 };
 
-// A contribution of every site, and the results that it goes to: one, or as many as there are entries, of
-// which the site's label says which one.
+// A contribution of every site, and its results: one, or one for each entry, selected by the site's label.
 struct LaunchTerm {
     int first = 0;   // result
     int entries = 1; // results, from there on
@@ -92,8 +91,8 @@ struct LaunchSums {
     }
 };
 
-// What a kernel does, for profiles: its name, and per site what must be moved, what is moved without any
-// cache, and how many operations there are.
+// The work of a kernel, for profiles: its name, and per site the bytes that must be moved, the bytes moved
+// without any cache, and the operations.
 struct LaunchCost {
     std::string name;
     std::int64_t bytes = 0, moved = 0, flops = 0;
@@ -128,7 +127,7 @@ struct LaunchDefinition {
     std::vector<std::pair<int, std::shared_ptr<FieldStorage>>>
         patches; // parameter that holds the field's address
     std::vector<std::pair<int, std::shared_ptr<FieldStorage>>>
-        away; // parameter that says how far a field's ghosts are away, in bytes
+        away; // parameter: the distance to a field's ghosts, in bytes
     std::vector<LaunchRead> reads;
     std::vector<IndirectAccess> indirect;
     std::vector<std::pair<std::shared_ptr<FieldStorage>, int>> writes; // field, parities
@@ -142,7 +141,7 @@ struct LaunchDefinition {
 
 class Launch {
   public:
-    // Throws LayoutError for anything that does not fit together.
+    // Throws LayoutError for parts that do not fit together.
     static std::unique_ptr<Launch> make(LaunchDefinition definition);
     virtual ~Launch();
     Launch(const Launch&) = delete;
@@ -150,19 +149,20 @@ class Launch {
     // sums: [nslices][results], or null if there are none; 8 bytes each, whole numbers as they are. Throws
     // RankFailure.
     virtual void run(double* sums) = 0;
-    // Without waiting, on a device: this rank's sums stay there as the words of core/sum, [slice][sum], at
-    // words_of_sums(), which ranks may add and maximise, for a kernel that takes their values and leaves
-    // zeros, which sums_taken() says. Throws LayoutError on the host and where there are no sums.
+    // Runs on a device without waiting: this rank's sums remain there as the words of core/sum, [slice][sum],
+    // at words_of_sums(), which ranks may add and maximise, for a kernel that reads their values and leaves
+    // zeros, as sums_taken() records. Throws LayoutError on the host and where there are no sums.
     virtual void run_leaving_sums();
     virtual GpuAddress words_of_sums() const { return 0; }
     virtual void sums_taken() {}
-    // What a run does only if need be: tables, room for ghosts, zeros for sums. A graph counts on it.
+    // The parts of a run that are done only if necessary: tables, room for ghosts, zeros for sums. Graphs
+    // rely on it.
     virtual void make_ready() {}
-    // What a run needs of the host and of other ranks, before it is recorded in a graph: exchanges of what is
-    // stale now are prepared, and count as done, as does what the run writes. Collective.
+    // Prepares a run with the host and other ranks before it is recorded in a graph: exchanges of ghosts that
+    // are stale now are prepared, and count as done, as do the run's writes. Collective.
     virtual void warm_up() { mark_written(); }
-    // Fills stale ghosts that a run reads, but those of fields (of parities) that are among `changing`, or
-    // made of them, or of whose changes nobody tells: a graph exchanges these itself. Collective.
+    // Fills stale ghosts that a run reads, except those of fields (of parities) that are in `changing`, or
+    // made of them, or whose changes are not reported: a graph exchanges these itself. Collective.
     void refresh_ghosts(const std::vector<std::pair<std::shared_ptr<FieldStorage>, int>>& changing);
     // Sites that the last run left out since their labels are of no entry, on all ranks; one number for each
     // group.
@@ -173,7 +173,7 @@ class Launch {
     void as_doubles(double* sums) const;
 
     const LaunchDefinition& definition() const { return definition_; }
-    // Ghosts that it reads: of the kernel's own layout, then of others.
+    // Ghosts that the launch reads: of the kernel's own layout, then of others.
     std::vector<HaloRequest> requests() const {
         std::vector<HaloRequest> all = requests_;
         for (const IndirectHalos& halos : indirect_)
@@ -191,9 +191,9 @@ class Launch {
     void set_kernel_with_halos(std::function<KernelWithHalos()> compile);
     // Whether a run would exchange halos now; the same on all ranks.
     bool halos_stale() const;
-    // Of a run in which all ghosts that it reads are stale: proves that it is in order, and says what is
-    // done, as text. Both are collective. On a device they are about what the driver is given for such runs,
-    // which are made for it and undone; on the host about the schedule. Throws ScheduleError.
+    // For a run in which all ghosts that it reads are stale: check() proves that it is in order, describe()
+    // returns its steps as text. Both are collective. On a device they examine the driver calls of such runs,
+    // which are made for this purpose and undone; on the host the schedule. Throws ScheduleError.
     virtual void check() = 0;
     virtual std::string describe() = 0;
     // The steps of such a run, around a kernel; of none where no halos are read. Collective.
@@ -202,9 +202,9 @@ class Launch {
   protected:
     friend class LaunchTrial;
     explicit Launch(LaunchDefinition definition);
-    std::vector<LaunchCounters*> all_counters() const; // those of what is sent for it as well
+    std::vector<LaunchCounters*> all_counters() const; // also those of its producers
 
-    // What a run is made of, in this order. compute() is the kernel over everything, with halos as they are;
+    // The parts of a run, in this order. compute() is the kernel over everything, with halos as they are;
     // compute_between() exchanges the stale parts that it is given as well.
     virtual void prepare() = 0;
     virtual void compute() = 0;
@@ -233,7 +233,7 @@ class Launch {
     // Every key becomes the largest that a rank has. Collective.
     void meet_extremes(std::span<std::uint64_t> keys) const;
     bool find_stale(); // fills stale_, counts what is avoided; false if nothing is
-    // What a request asks for, [request][parity].
+    // The parts of all requests, [request][parity].
     static std::vector<char> all_of(const std::vector<HaloRequest>& requests);
     // Per position of the domain: the highest direction into which a slab reaches whose stale ghosts it
     // reads; -1: it reads none.

@@ -1,5 +1,5 @@
-// What the kernel of a launch, or of what is sent for it, counts: of all runs together, on this rank.
-// Outlives the launch, so that whoever looks later finds it.
+// Counts of the kernel of a launch, or of its producers: of all runs together, on this rank. Outlives the
+// launch, so that the counts can be read later.
 #pragma once
 
 #include "device/gpu.hpp"
@@ -16,7 +16,7 @@ class LaunchCounters {
     LaunchCounters(std::shared_ptr<Gpu> gpu, int count); // all 0; gpu: null on the host
     std::vector<std::int64_t> values() const;            // on a device, after its work so far
     void set(const std::vector<std::int64_t>& values);
-    bool final() const { return final_; } // the launch is gone
+    bool final() const { return final_; } // the launch is destroyed
     void finish() { final_ = true; }
 
     std::uint64_t address() const; // of the first, where the kernel runs; on the device 0 if there are none

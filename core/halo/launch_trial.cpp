@@ -9,7 +9,7 @@ namespace jali {
 LaunchTrial::LaunchTrial(Launch& launch) : launch_(launch) {
     const auto& d = launch_.definition_;
     Gpu* gpu = d.layout->gpu().get();
-    launch_.prepare(); // what grows now need not be copied later
+    launch_.prepare(); // memory that grows now need not be copied later
     for (const auto& [field, parities] : d.writes) {
         auto same = [&](const Saved& s) { return s.field == field.get(); };
         if (std::any_of(saved_.begin(), saved_.end(), same)) continue;
@@ -42,7 +42,7 @@ LaunchTrial::~LaunchTrial() {
     try {
         finish();
     } catch (...) {
-        return; // the device is lost, and said so
+        return; // the device is lost and has reported it
     }
 }
 
@@ -128,7 +128,7 @@ RecordedCalls LaunchTrial::record(bool in_graph) {
     restore();
     launch_.prepare();
     if (in_graph) {
-        once(); // what is made at the first time is no part of a graph
+        once(); // objects made at the first run are no part of a graph
         GpuGraph graph(gpu, gpu->stream(), once);
         record_runs(recorded, gpu, *d.communicator, [&] { graph.launch(gpu->stream()); });
         gpu->synchronize();

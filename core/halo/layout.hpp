@@ -5,7 +5,7 @@
 // ghost blocks follow, slab by slab, each slab parity first and then lexicographically. Tables and slabs are
 // built on first use and kept. Every rank must ask for the same tables in the same order: slabs are numbered
 // as they appear, and the number is the tag of their messages. Nothing here communicates, holds field data or
-// knows of devices.
+// depends on devices.
 #pragma once
 
 #include "geometry/geometry.hpp"
@@ -32,7 +32,7 @@ struct NeighbourTable {
     // [class][ndim][lane]: crossings of the global boundary in +d minus those in -d; only with_windings
     std::vector<std::int32_t> windings;
     int classes = 0;
-    std::vector<int> slabs; // numbers of the ghost slabs that a read at this offset falls into
+    std::vector<int> slabs; // numbers of the ghost slabs that a read at this offset reaches
 };
 
 // The blocks of a slab.

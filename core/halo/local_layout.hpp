@@ -1,5 +1,5 @@
-// A layout where its fields live: on the host or on a device, with its tables there, the memory that messages
-// pass through, and what connects this rank to its neighbours.
+// A layout on the host or the device of its fields, with its tables there, the memory that messages use, and
+// the connections of this rank to its neighbours.
 #pragma once
 
 #include "device/arena.hpp"
@@ -16,7 +16,7 @@
 
 namespace jali {
 
-// What moved, in slab parts (one parity of one slab of one field) and messages.
+// Counts of exchanged slab parts (one parity of one slab of one field) and messages.
 struct HaloCounters {
     std::int64_t exchanged = 0; // stale parts that were filled
     std::int64_t avoided = 0;   // parts that a launch read and that were still valid
@@ -68,18 +68,18 @@ class LocalLayout : public Layout {
         return space(receive_space_, bytes, "halo messages received");
     }
 
-    // Between devices: the stream on which the bulk is computed while halos travel on the device's own, and
-    // how they tell each other of halos. The first call of pad is collective; it throws GpuError on all
-    // ranks where devices cannot reach each other.
+    // Between devices: the stream for the bulk while halos are exchanged on the device's own stream, and the
+    // pad that synchronizes halos. The first call of pad is collective; it throws GpuError on all ranks if
+    // devices cannot reach each other.
     void* bulk_stream();
-    // Asks these ranks, as transports do; see there. Collective at first.
+    // The result of `ask` for these ranks; see transports. Collective at first.
     const std::string& why_not(WhyNot ask, Communicator& communicator);
     const std::string& why_not(const Transport& transport, Communicator& communicator) {
         return why_not(transport.why_not, communicator); // which several may share
     }
     const std::shared_ptr<HaloPad>& pad(const std::shared_ptr<Communicator>& communicator);
-    // Other numbers, on all ranks alike, when memory that messages come to has moved: ghosts, which make room
-    // for more slabs, or buffers.
+    // Numbers that change, on all ranks alike, when memory that receives messages has moved: ghosts, which
+    // make room for more slabs, or buffers.
     std::vector<std::size_t> positions() const {
         std::vector<std::size_t> all{slabs().size()};
         for (HaloChannel channel : {HaloChannel::stored_slots, HaloChannel::copied_slots})

@@ -96,7 +96,7 @@ std::span<const HaloPolicy> halo_policies(const GpuVendor* vendor) {
     if (vendor == nullptr) return hosts;
     static std::mutex mutex;
     static std::map<const GpuVendor*, std::vector<HaloPolicy>>
-        of_vendors; // policies of vendors stay where they are
+        of_vendors; // policies of vendors keep their addresses
     std::lock_guard lock(mutex);
     auto& policies = of_vendors[vendor];
     if (policies.empty()) policies = policies_of(of_devices, vendor->ccl.setting);

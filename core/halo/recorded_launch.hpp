@@ -1,7 +1,7 @@
-// What calls are recorded of a launch on a device: its halos and its kernel.
+// The recorded calls of a launch on a device: its halos and its kernel.
 //
-// What the site function touches is known from its compiler, the LaunchDefinition. What it expects of its
-// ghosts comes from the geometry alone, as lists of global sites.
+// The compiler's LaunchDefinition declares the memory that the site function touches. The expected contents
+// of ghosts follow from the geometry alone, as lists of global sites.
 #pragma once
 
 #include "halo/launch.hpp"
@@ -18,7 +18,7 @@
 
 namespace jali {
 
-// What the site function touches at some positions, by its compiler's word.
+// The memory that the site function touches at some positions, as its compiler declares it.
 struct TouchedSites {
     using Blocks = std::vector<std::pair<std::int32_t, std::int32_t>>; // [first, last), in order
     std::vector<std::int32_t> positions;
@@ -35,13 +35,13 @@ struct RecordedLaunch : RecordedSubject {
                                          std::span<const DriverCall> calls) const override;
     std::string describe(const DriverCall& call) const override;
 
-    // Worked out once for all runs and decodings: it takes longer than the rest of a proof. Any thread may
-    // ask.
+    // Computed once for all runs and decodings: it takes longer than the rest of a proof. Any thread may call
+    // it.
     const TouchedSites& touched_at(std::vector<std::int32_t> positions) const;
 
   private:
     mutable std::mutex mutex_;
-    mutable std::deque<TouchedSites> known_; // which stay where they are
+    mutable std::deque<TouchedSites> known_; // with stable addresses
 };
 
 } // namespace jali

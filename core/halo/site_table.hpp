@@ -1,5 +1,5 @@
-// Fields whose sites lie otherwise than those that a kernel visits: C-ordered arrays, and fields of another
-// lattice or of vectors of another length.
+// Fields whose sites are ordered differently from those that a kernel visits: C-ordered arrays, and fields of
+// another lattice or of vectors of another length.
 //
 // A kernel visits blocks of sites, a lane each: those of a Layout, or pieces of the rows of C-ordered arrays.
 // A table says where each lane reads, at an offset, in fields of another layout.

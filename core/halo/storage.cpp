@@ -229,7 +229,7 @@ FieldStorage::~FieldStorage() {
 void FieldStorage::allocate(ThreadPool* pool) {
     if (layout_->gpu()) return allocate_on_device();
     const auto ghosts = layout_->ghost_blocks();
-    // ghosts may be exposed, and kernels know the address by then
+    // ghosts may be exposed, and kernels use the address by then
     Memory bigger =
         Arena::host().allocate(static_cast<std::size_t>(owned_ + ghosts) * block_bytes_, label_, ghosts > 0);
     const auto kept = static_cast<std::size_t>(owned_ + ghosts_) * block_bytes_;
@@ -250,7 +250,8 @@ void FieldStorage::reserve_ghosts(ThreadPool* pool) {
     if (lacks_ghosts()) allocate(pool);
 }
 
-// When to map anew is decided by what all ranks know alike: storage moves only to make room for more slabs.
+// Ranks decide to map anew by data that are the same on all of them: storage moves only to make room for more
+// slabs.
 void FieldStorage::map_ghosts(Communicator& communicator) {
     const std::size_t slabs = layout_->slabs().size();
     if (mapped_slabs_ == slabs) return;

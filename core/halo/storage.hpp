@@ -1,12 +1,11 @@
 // The data of one field on one rank: owned blocks, ghost blocks, and what the ghosts hold.
 //
-// Memory is [block][unit][lane], and on devices [group][packet][site of the group][unit of the packet]; what
-// the bytes of a site mean is the caller's matter (SiteMemory, made by jali.codegen.storage_formats). Every parity of
-// the field counts its writes; every ghost slab remembers, per parity, the count it was filled at, so
-// staleness is one comparison. Boxes of NumPy-like arrays
-// ([x_{d-1}]...[x_0][byte of a site]) go in and out. A storage with a producer is a halo item: it owns no
-// sites, and its ghosts are filled with what the producer's kernel computes at the sender. Nothing here
-// communicates.
+// Memory is [block][unit][lane], and on devices [group][packet][site of the group][unit of the packet]; the
+// caller defines the meaning of a site's bytes (SiteMemory, made by jali.codegen.storage_formats). Every
+// parity of the field counts its writes; every ghost slab remembers, per parity, the count it was filled at,
+// so staleness is one comparison. Boxes of NumPy-like arrays ([x_{d-1}]...[x_0][byte of a site]) go in and
+// out. A storage with a producer is a halo item: it owns no sites, and its ghosts are filled with what the
+// producer's kernel computes at the sender. Nothing here communicates.
 #pragma once
 
 #include "device/arena.hpp"
@@ -46,9 +45,9 @@ struct SiteMemory {
 
 class FieldStorage;
 
-// Computes what a halo item carries: a kernel over the sender's blocks that uses its fields at the block
-// itself only, and writes position p to output + p blocks, output being
-// parameters[output_parameter]. Parameters 0 to 7 and the addresses are filled in.
+// Computes the data of a halo item: a kernel over the sender's blocks that uses its fields at the block
+// itself only, and writes position p to output + p blocks, output being parameters[output_parameter].
+// Parameters 0 to 7 and the addresses are filled in.
 struct HaloProducer {
     KernelFunction kernel = nullptr; // on the host,
     GpuFunction gpu_kernel;          // or on a device, where the output is a field
@@ -57,7 +56,7 @@ struct HaloProducer {
     std::vector<std::pair<int, std::shared_ptr<FieldStorage>>>
         sources; // parameter that holds its address, field
     int output_parameter = 0;
-    std::shared_ptr<LaunchCounters> counters; // what the kernel counts; may be null
+    std::shared_ptr<LaunchCounters> counters; // the kernel's counts; may be null
 };
 
 class FieldStorage {
@@ -65,8 +64,8 @@ class FieldStorage {
     // Zeroed (by the pool's threads if there is one). Throws LayoutError, OutOfMemory.
     FieldStorage(std::shared_ptr<LocalLayout> layout, SiteMemory memory, std::string label,
                  ThreadPool* pool = nullptr);
-    // In memory of somebody else: a C-ordered array of the local box where the layout is, which `owner` keeps
-    // alive. On a device its owner goes on to use it on `stream`. Its ghosts lie apart.
+    // In memory of another owner: a C-ordered array of the local box on the layout's device or host, which
+    // `owner` keeps alive. On a device its owner continues to use it on `stream`. Its ghosts are separate.
     FieldStorage(std::shared_ptr<LocalLayout> layout, SiteMemory memory, std::string label, std::byte* array,
                  std::shared_ptr<void> owner, void* stream = nullptr);
     // A halo item: ghosts only.
@@ -106,10 +105,10 @@ class FieldStorage {
         return static_cast<std::size_t>(blocks) * block_bytes_;
     }
 
-    // Whether the owned blocks are in somebody else's memory, of whose changes nobody tells.
+    // Whether the owned blocks are in another owner's memory, whose changes are not reported.
     bool borrowed() const { return owner_ != nullptr; }
-    // On a device: its stream waits for the owner's, or lets that go on with what has been put on it. Nothing
-    // while a graph is recorded, whose runs are in that order.
+    // On a device: makes its stream wait for the owner's, or the owner's for the work on it. No effect while
+    // a graph is recorded, whose runs are in that order.
     void* owner_stream() const { return stream_; }
     void await_owner() const;
     void let_owner_go_on() const;
@@ -134,10 +133,10 @@ class FieldStorage {
         return index < held_.size() ? held_[index] : 0;
     }
     void set_held(int slab, int parity, std::uint64_t version);
-    bool changes_unreported() const; // nobody tells of changes: it is borrowed, or made of a field that is
+    bool changes_unreported() const; // it is borrowed, or made of a field that is
     // Whether it changes when that one does.
     bool depends_on(const FieldStorage& other) const;
-    // Always where nobody tells of changes.
+    // Always true where changes are not reported.
     bool stale(int slab, int parity) const {
         return changes_unreported() || held(slab, parity) != version(parity);
     }
@@ -155,7 +154,7 @@ class FieldStorage {
     void fill_zero(ThreadPool* pool = nullptr); // marks both parities
     // Takes the bytes of a storage of the same local box and memory, whatever its lanes and order.
     void copy_from(const FieldStorage& other, ThreadPool* pool = nullptr);
-    // Makes what that needs, and throws what it would; graphs take copies that are prepared.
+    // Allocates what copy_from needs, with its errors; graphs record copies that are prepared.
     void prepare_copy_from(const FieldStorage& other);
 
   private:
@@ -175,7 +174,7 @@ class FieldStorage {
     int site_bytes_;
     std::string label_;
     std::unique_ptr<HaloProducer> producer_;
-    std::shared_ptr<void> owner_; // of the owned blocks, where they are somebody else's
+    std::shared_ptr<void> owner_; // of the owned blocks, where they are borrowed
     void* stream_ = nullptr;      // theirs, on a device
     std::size_t block_bytes_;
     std::unique_ptr<Exposure> exposure_; // of the ghosts, on the host; it goes after the memory
