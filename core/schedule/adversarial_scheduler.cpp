@@ -78,7 +78,7 @@ struct VirtualRanks::State {
         pair_messages();
     }
 
-    // Sends and receives of one envelope meet in the order of the schedules.
+    // Sends and receives of one envelope are matched in the order of the schedules.
     void pair_messages() {
         using Key = std::tuple<int, int, int, int, int>; // from, to, tag, library, task
         std::vector<Key> sends, receives;
@@ -112,7 +112,7 @@ struct VirtualRanks::State {
             partner[receive] = send;
         }
         if (meet) return;
-        check_messages(schedules); // says what is wrong
+        check_messages(schedules); // throws with the reason
         throw ScheduleError("messages do not meet");
     }
 
@@ -123,7 +123,7 @@ struct VirtualRanks::State {
     Region region(int message) const { return region_of_message(step(message)); }
     bool is_message(int task) const { return partner[task] >= 0; }
     bool is_send(int task) const { return envelope_of(step(task))->sends; }
-    // Ends before the other end has come, some time.
+    // Whether it may end before the other end is ready.
     bool departs_alone(int task) const {
         return scheduler.buffered || std::holds_alternative<Signal>(step(task).action);
     }
@@ -137,7 +137,7 @@ struct VirtualRanks::State {
     std::span<const std::vector<std::byte*>> memory;
     AdversarialScheduler scheduler;
     std::vector<std::int32_t> open;
-    std::vector<char> ready;                   // messages whose turn has come
+    std::vector<char> ready;                   // messages that are next in order
     std::vector<std::vector<std::byte>> aside; // by send
     std::vector<char> sent_aside;              // by send: its data is aside
     Pool pool, starved_pool;

@@ -1,12 +1,11 @@
-// Runs the schedules of all ranks inside one thread, in orders that nobody would choose.
+// Runs the schedules of all ranks inside one thread, in adversarial orders.
 //
 // A schedule is right if it gives the same result whatever the order in which ready steps run and messages
-// move; here the order is drawn at random, or is as unkind as can be: the newest ready step first, one rank
-// starved as long as another can go on. Messages are rendezvous: a send and its receive end together, some
-// time after both were ready; `buffered`, a send may end before, its data put aside. A signal
-// ends before its wait, some time. When nothing can go on
-// before all has ended, that is a deadlock. No threads, no transport: thousands of plans per second, for
-// tests and for showing that a faulty plan is wrong.
+// move; here the order is random, or adversarial: the newest ready step first, one rank starved as long as
+// another can proceed. Messages are rendezvous: a send and its receive end together, some time after both
+// were ready; `buffered`, a send may end before, its data put aside. A signal ends before its wait. If no
+// step can proceed before all have ended, the schedules deadlock. No threads, no transport: thousands of
+// plans per second, for tests and for showing that a faulty plan is wrong.
 #pragma once
 
 #include "schedule/schedule.hpp"
@@ -19,7 +18,7 @@
 
 namespace jali {
 
-// No rank can go on. The message names the messages that have one side ready.
+// No rank can proceed. The text names the messages that have one side ready.
 struct Deadlock : ScheduleError {
     using ScheduleError::ScheduleError;
 };

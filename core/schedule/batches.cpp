@@ -90,7 +90,7 @@ void fuse(std::vector<Batch>& batches, const Fusion& rule, int stage) {
     if (chosen.size() < 2 || std::any_of(chosen.begin(), chosen.end(), excluded)) return;
     const auto inside = [&](int k) { return std::binary_search(chosen.begin(), chosen.end(), k); };
     const int first = chosen.front(), last = chosen.back();
-    // where they may stand: as the first of them, or as the last
+    // possible positions: that of the first of them, or of the last
     bool at_first = true, at_last = true;
     for (int k : chosen)
         for (int need : batches[k].needs) at_first &= inside(need) || need < first;

@@ -14,13 +14,13 @@ namespace jali {
 
 struct Batch {
     std::vector<StepRole> roles; // in this order; several: fused; none: left out
-    int stage = -1;              // of what the schedule is for; -1: of all of it
+    int stage = -1;              // of the schedule's subject; -1: all stages
     int stream = 0;              // 0: the device's own
     std::vector<int> needs;      // earlier batches, also the one before it on its stream
     std::vector<Port> parts;     // of the schedule
     bool has(StepRole role) const { return has_any(set_of({role})); }
     bool has_any(StepRoles set) const;
-    // Calls f(step) for what it does of this role, in order.
+    // Calls f(step) for its steps of this role, in order.
     template <class F>
     void for_each(const Schedule& schedule, StepRole role, F f) const {
         for (const Port& port : parts)
@@ -35,7 +35,7 @@ struct Fusion {
     StepRoles together;
     StepRoles not_with = 0;            // batches that have one of these stay as they are
     bool if_only_stage = false;        // they are of all stages at once
-    bool if_nobody_else_waits = false; // else what needs one of them would wait for all
+    bool if_nobody_else_waits = false; // else users of one of them would wait for all
     bool has(StepRole role) const { return (together & set_of({role})) != 0; }
     bool has(StepRole first, StepRole second) const { return has(first) && has(second); }
     bool in_kernel() const { // blocks of the kernel that computes do it

@@ -43,7 +43,7 @@ void for_each_region(Action& action, Visit visit) {
         action);
 }
 
-// Who wrote and who has read since, by intervals of one buffer.
+// The last writer and the readers since, by intervals of one buffer.
 class History {
   public:
     // Puts the steps that `step` must follow into `needs`.
@@ -52,7 +52,7 @@ class History {
         auto at = cut(begin);
         std::size_t covered = begin;
         while (covered < end) {
-            if (at == parts_.end() || at->first >= end) { // nobody has touched the rest
+            if (at == parts_.end() || at->first >= end) { // the rest is untouched
                 parts_.emplace_hint(at, covered, Part{end, -1, step, {}});
                 return;
             }
@@ -142,8 +142,8 @@ class FreeRanges {
   public:
     explicit FreeRanges(std::size_t limit) { ranges_[0] = limit; }
 
-    // Looks from where the last search ended, so that a place rests as long as possible before its next use;
-    // or, `lowest`, from the beginning. Returns false if nothing is large enough.
+    // Searches from the end of the last search, so that a place stays unused as long as possible; or,
+    // `lowest`, from the beginning. Returns false if no place is large enough.
     bool take(std::size_t bytes, bool lowest, std::size_t& offset) {
         auto start = lowest ? ranges_.begin() : ranges_.lower_bound(next_);
         for (auto at = start; at != ranges_.end(); ++at)
@@ -225,7 +225,7 @@ std::vector<std::size_t> ScheduleBuilder::allocate_temporaries(std::size_t limit
     std::stable_sort(lives.begin(), lives.end(), [](auto& a, auto& b) { return a.first < b.first; });
     std::stable_sort(ends.begin(), ends.end(), [](auto& a, auto& b) { return a.last < b.last; });
 
-    // Resting places first; if that leaves too many holes, the lowest place each time.
+    // Longest unused places first; if that leaves too many holes, the lowest place each time.
     for (bool lowest : {false, true}) {
         FreeRanges free(lowest ? std::numeric_limits<std::size_t>::max() / 2 : limit);
         total = 0;

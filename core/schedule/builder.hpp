@@ -1,9 +1,9 @@
 // Makes a schedule out of steps given in an order in which they could run one after the other.
 //
-// The order says what is meant; the graph says what is needed: a step needs those earlier steps that wrote
-// what it reads, or used what it writes. Temporary memory is asked for without an address and given a place
-// in one buffer, "scratch": side by side while the limit allows, else in places that earlier ones have left
-// (which makes later steps need earlier ones, never the other way round).
+// The order defines the meaning; the graph contains the dependencies: a step depends on earlier steps that
+// wrote the memory it reads, or used the memory it writes. Temporary memory is requested without an address
+// and allocated in one buffer, "scratch": side by side while the limit allows, else in freed places (which
+// makes later steps depend on earlier ones, never the reverse).
 #pragma once
 
 #include "schedule/schedule.hpp"

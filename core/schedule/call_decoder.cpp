@@ -26,7 +26,7 @@ RankEvents CallDecoder::run() {
     return std::move(ordered_events_);
 }
 
-// ---- events, and what they follow -----------------------------------------------------------------------
+// ---- events and their order -----------------------------------------------------------------------------
 
 int CallDecoder::add(std::string name, std::vector<std::int32_t> after) {
     std::sort(after.begin(), after.end());
@@ -118,7 +118,7 @@ void CallDecoder::wait(int ordered_event, GpuAddress word, std::int64_t value, s
     at(ordered_event).waits.push_back({space, address, value, exactly});
     if (!known_.insert({space, address}).second) return;
     const auto [writer, fresh] = recorded_.writers.emplace(word, -1);
-    if (fresh) writer->second = SignalPad::writer_of(word); // pads may be gone when this is decoded again
+    if (fresh) writer->second = SignalPad::writer_of(word); // pads may be destroyed at a later decoding
     ordered_events_.words.push_back({space, address, first, false, writer->second});
 }
 
@@ -186,7 +186,7 @@ void CallDecoder::decode(const DriverCall& call) {
         return;
     }
     case Kind::let_wait: {
-        const auto& event = events_[call.event]; // one that was recorded before has come
+        const auto& event = events_[call.event]; // an event that was recorded before is complete
         auto& after = this->after(call.stream);
         after.insert(after.end(), event.begin(), event.end());
         return;
@@ -222,7 +222,7 @@ void CallDecoder::decode(const DriverCall& call) {
     }
 }
 
-// A graph begins after what is on its stream, and ends when all that is in it has.
+// A graph begins after the work on its stream, and ends when all its work has ended.
 void CallDecoder::begin_graph(const DriverCall& call) {
     if (!root_.empty()) throw ScheduleError("a graph is launched inside of another");
     root_ = {begin("start of a graph", call.stream)};

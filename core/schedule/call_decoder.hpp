@@ -1,5 +1,5 @@
-// Recorded calls as events: streams, events, copies, messages and words, of which families of kernels make
-// the events of their launches.
+// Recorded calls as events: streams, events, copies, messages and words, families of kernels make the events
+// of their launches.
 #pragma once
 
 #include "schedule/recorded_calls.hpp"
@@ -20,7 +20,7 @@ class CallDecoder {
     explicit CallDecoder(RecordedCalls& recorded);
     RankEvents run(); // all calls
 
-    // For families of kernels, and what they are given:
+    // For families of kernels:
 
     int rank() const { return ordered_events_.rank; }
     int runs() const { return run_; } // the number of this run
@@ -31,8 +31,8 @@ class CallDecoder {
 
     // An event after others of this rank.
     int add(std::string name, std::vector<std::int32_t> after);
-    // On a stream: after what is on it, what it waits for, and what the host has waited for; what comes next
-    // on the stream follows it.
+    // On a stream: after the work on it, the events it waits for, and all that the host has waited for; later
+    // work on the stream follows it.
     int begin(std::string name, void* stream);
     int end(std::string name, void* stream, std::vector<std::int32_t> after);
 
@@ -40,7 +40,7 @@ class CallDecoder {
     void wait_ahead(std::int64_t blocks) { ahead_ = blocks; }
 
     Stretch stretch(std::uint64_t address, std::uint64_t bytes);
-    // Memory with a purpose of its own in a block, or from elsewhere: what begins in it ends in it.
+    // Memory with a purpose of its own, in a block or external: an access that begins in it must end in it.
     void part_of_memory(std::uint64_t address, std::uint64_t bytes, const std::string& name);
     int footprint(std::vector<Stretch> all);
     void reads(int ordered_event, std::vector<Stretch> all) {
@@ -69,8 +69,8 @@ class CallDecoder {
     }
     static std::vector<std::uint64_t> numbers_of(const DriverCall& call);
 
-    // A count in this rank's device memory, as the kernels before have left it; they are ordered like any
-    // others that touch the same memory.
+    // A count in this rank's device memory, as left by earlier kernels; they are ordered like any others that
+    // touch the same memory.
     std::int64_t& count_at(GpuAddress address);
     std::int64_t read_count(int ordered_event, GpuAddress address);
     void set_count(int ordered_event, GpuAddress address, std::int64_t value);
@@ -104,8 +104,8 @@ class CallDecoder {
     std::vector<std::unique_ptr<KernelFamily>> families_;
     int run_ = -1, group_ = -1;
     std::int64_t ahead_ = 0;
-    std::map<void*, After> streams_, events_; // what follows them follows these
-    // While a graph runs, its streams and events are its own; what nothing in it comes before follows its
+    std::map<void*, After> streams_, events_; // their successors follow these events
+    // While a graph runs, its streams and events are its own; events without a predecessor in it follow its
     // root.
     After root_;
     std::map<void*, After> streams_outside_, events_outside_;

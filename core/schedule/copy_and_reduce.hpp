@@ -1,4 +1,4 @@
-// What copy and reduce steps do to memory, block by block, with a call between the blocks of long copies.
+// Copy and reduce steps on memory, block by block, with a call between the blocks of long copies.
 #pragma once
 
 #include "device/copy_bytes.hpp"

@@ -1,4 +1,4 @@
-// What launches of the kernel that passes messages between devices do (prelude/messages.hpp).
+// Decodes launches of the kernel that passes messages between devices (prelude/messages.hpp).
 #include "peers/message_kernels.hpp"
 #include "schedule/call_decoder.hpp"
 

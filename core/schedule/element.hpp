@@ -54,14 +54,14 @@ constexpr int operations = 12;
 std::string_view name_of(Operation operation);
 Operation operation_of(std::string_view name); // throws std::invalid_argument that lists the names
 
-// An operation that jali does not know: `combine(in, inout, count)` sets inout[k] = in[k] op inout[k], where
-// `in` holds the earlier operand. Associative; commutative unless the plan is reproducible.
+// A user's operation: `combine(in, inout, count)` sets inout[k] = in[k] op inout[k], where `in` holds the
+// earlier operand. Associative; commutative unless the plan is reproducible.
 class UserOperation {
   public:
     virtual ~UserOperation() = default;
     virtual void combine(const void* in, void* inout, std::size_t count) const = 0;
     virtual std::string name() const = 0;
-    // Whether the two do the same, so that plans of one may serve the other.
+    // Whether the two are the same operation, so that plans of one may be used for the other.
     virtual bool is_same(const UserOperation& other) const { return this == &other; }
 };
 

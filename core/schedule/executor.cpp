@@ -15,7 +15,7 @@ namespace jali {
 
 namespace {
 
-// While there is something to do, one message is looked at for each step and for each so many bytes.
+// While there is work, one message is tested for each step and for each so many bytes.
 constexpr std::size_t bytes_per_check = std::size_t{1} << 14;
 constexpr std::int64_t least_wait = 1000; // ns that are worth a span
 
@@ -43,10 +43,10 @@ Work work_of(const Reduce& reduce) {
 
 } // namespace
 
-// What one thread has started and not ended. A thread that waits for one schedule keeps the others moving:
+// The running schedules of one thread. A thread that waits for one schedule makes progress on the others:
 // another rank may wait for them in another order.
 struct Executor::Running {
-    std::mutex mutex; // a schedule may be given up by another thread
+    std::mutex mutex; // a schedule may be aborted by another thread
     std::vector<State*> states;
 
     static const std::shared_ptr<Running>& of_this_thread() {
@@ -90,7 +90,7 @@ struct Executor::State {
     Progress progress;
 
     // Of the present run:
-    std::vector<std::int32_t> open; // what each task still waits for
+    std::vector<std::int32_t> open; // open dependencies of each task
     NumberSet ready;
     std::vector<std::int32_t> in_flight; // messages
     std::size_t next_check = 0;
@@ -98,7 +98,7 @@ struct Executor::State {
     std::vector<std::byte*> buffers;
     std::vector<Communicator*> transports, distinct;
     int first_tag = 0;
-    std::vector<std::int64_t> begun; // of messages, in ns; empty unless somebody watches
+    std::vector<std::int64_t> begun; // of messages, in ns; empty unless recorded
     std::shared_ptr<Running> among;  // set while running
     bool computing = false;          // a kernel is under way
     bool busy = false;               // further down on this thread's stack
@@ -126,7 +126,7 @@ struct Executor::State {
         for (int follower : graph.followers(task)) happened(follower);
     }
 
-    // Looks at some of the messages in flight, in turn. True if one has ended.
+    // Tests some of the messages in flight, in turn. True if one has ended.
     bool check(std::size_t at_most) {
         bool moved = false;
         for (auto left = std::min(at_most, in_flight.size()); left > 0; --left) {
@@ -185,7 +185,7 @@ struct Executor::State {
             requests[task] = a->begin(transport_of_library(a->library), buffers);
             started(task);
         } else if (task < graph.messages()) {
-            // signals are messages of no bytes, which order what is before them with what is behind
+            // signals are empty messages, which order earlier steps before later ones
             const auto [sends, signals, peer, tag, library] = *envelope(task);
             const Region where = region_of_message(step);
             std::byte* const data = signals ? nullptr : at(where);
@@ -240,8 +240,8 @@ struct Executor::State {
         if (const int next = graph.next_of_envelope(message); next >= 0) happened(next);
     }
 
-    // Runs what is ready and what that enables, until nothing is; kernels only if asked. True if something
-    // ran or ended.
+    // Runs ready tasks and the tasks that they enable, until none is ready; kernels only if `kernels`. True
+    // if a task ran or ended.
     bool advance(bool kernels) {
         bool moved = false;
         for (;;) {
@@ -271,7 +271,7 @@ struct Executor::State {
                                       : " and " + std::to_string(in_flight.size() - 1) + " other messages");
     }
 
-    // A rank whose program is over although a message of ours with it is under way, or -1.
+    // A rank whose program has ended although our message with it is pending, or -1.
     int exited_rank(double waited) {
         for (int message : in_flight) {
             Communicator& by = transport_of_message(message);
@@ -303,7 +303,7 @@ struct Executor::State {
         among.reset();
     }
 
-    // Lets the other schedules of this thread go on, up to their kernels. True if one of them has.
+    // Advances the other schedules of this thread, up to their kernels. True if one has advanced.
     bool advance_others() {
         if (!among || among->states.size() == 1) return false;
         std::vector<State*> others;
@@ -317,13 +317,13 @@ struct Executor::State {
             try {
                 moved |= other->guarded([other] { return other->advance(false); });
             } catch (...) {
-                other->error = std::current_exception(); // its owner hears of it when it looks
+                other->error = std::current_exception(); // its owner gets it at the next test
             }
         }
         return moved;
     }
 
-    // The transport to sleep on, if all messages that this thread may have to look after are its.
+    // The transport to sleep on, if it carries all messages of this thread's schedules.
     Communicator* only_transport() const {
         if (distinct.size() != 1) return nullptr;
         if (!among || among->states.size() == 1) return distinct[0];
@@ -337,9 +337,9 @@ struct Executor::State {
         throw_kept();
         WaitLoop wait_loop(watchdog_seconds());
         bool slept = false;
-        std::int64_t idle = 0, checked = 0; // since when, and when last, if somebody watches
+        std::int64_t idle = 0, checked = 0; // since when, and when last, if recorded
         for (unsigned rounds = 0; remaining > 0; ++rounds) {
-            const bool ask = slept || rounds % 16 == 15; // who has left
+            const bool ask = slept || rounds % 16 == 15; // has_left()
             Communicator* const only = only_transport();
             const std::uint64_t seen = only ? only->events() : 0;
             const int exited = ask ? exited_rank(wait_loop.waited()) : -1;
@@ -380,7 +380,7 @@ struct Executor::State {
         return remaining == 0;
     }
 
-    // Runs `act`; an error is told to the other ranks, and nothing stays under way.
+    // Runs `act`; an error is reported to the other ranks, and all pending work is cancelled.
     template <class Act>
     std::invoke_result_t<Act> guarded(Act act) {
         struct Busy {

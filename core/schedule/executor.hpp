@@ -1,12 +1,11 @@
-// Runs a schedule on the host: whatever is ready runs, and what it enables runs next.
+// Runs a schedule on the host: ready steps run, then the steps that they enable.
 //
 // One thread. Ready steps run in the order of their priority (start receives, start sends, copy, reduce,
-// compute) and of the schedule; messages under way are tested in between, so that a chunk moves on when its
-// own inputs are there, and a kernel makes progress on messages between its blocks of work (it may start
-// some, too). A schedule that was started may be left alone and looked at again later (`test`). Several may
-// be under way at once, and a thread that tests or waits for one keeps its others moving up to their kernels,
-// so ranks may wait for them in different orders. An error on this rank is told to the others before it is
-// thrown on.
+// compute) and of the schedule; pending messages are tested in between, so that a chunk proceeds when its own
+// inputs have arrived, and a kernel makes progress on messages between its blocks of work (it may start some,
+// too). A started schedule needs no attention until a later `test`. Several may run at once, and a thread
+// that tests or waits for one advances its others up to their kernels, so ranks may wait for them in
+// different orders. An error on this rank is reported to the others before it is rethrown.
 #pragma once
 
 #include "device/thread_pool.hpp"
@@ -22,8 +21,8 @@ namespace jali {
 
 class Executor {
   public:
-    // `what` names the schedule in errors and in the watchdog's message. `pool`, which is free whenever this
-    // runs but no kernel of it, helps with long copies. Throws ScheduleError.
+    // `what` names the schedule in errors and in the watchdog's message. `pool`, which is free whenever no
+    // kernel of the schedule runs, helps with long copies. Throws ScheduleError.
     explicit Executor(std::shared_ptr<const Schedule> schedule, std::string what = "",
                       std::shared_ptr<ThreadPool> pool = nullptr);
     ~Executor();
@@ -32,7 +31,7 @@ class Executor {
 
     // buffers[k] is the address of buffer k; transports[l] carries the messages of library l (one transport
     // may stand for all libraries). Tags are those of the steps plus `first_tag`. All must stay until the
-    // end. Runs what is ready at once, but no kernels. Throws std::logic_error if it is still running; errors
+    // end. Runs ready steps at once, but no kernels. Throws std::logic_error if it is still running; errors
     // of steps as in test(). The thread that starts a schedule is the one that tests and waits.
     void start(std::span<std::byte* const> buffers, std::span<Communicator* const> transports,
                int first_tag = 0);

@@ -1,5 +1,5 @@
-// Of launches, collectives and starts of messages: whether what they give to devices was proved before their
-// first run. A process counts both kinds, so that a test can say that none of its runs went by unproved.
+// Whether the device calls of launches, collectives and starts of messages were proved before their first
+// run. A process counts both kinds, so that a test can require that all its runs were proved.
 #pragma once
 
 #include "settings/settings.hpp"
@@ -22,7 +22,7 @@ inline bool first_runs_are_proved() {
 class FirstRun {
   public:
     bool proved() const { return state_ == State::proved; }
-    // `prove` may make runs, and throws where something is wrong. It is asked once, whatever it says.
+    // `prove` may make runs, and throws if they are wrong. It is called once, whatever its result.
     template <class Prove>
     void prove_by(Prove&& prove) {
         state_ = State::proved;
@@ -36,7 +36,7 @@ class FirstRun {
         state_ = State::unproved;
         ++first_runs.unproved;
     }
-    void forget() { state_ = State::none; } // what comes runs in another way
+    void forget() { state_ = State::none; } // later runs are different
 
   private:
     enum class State : std::uint8_t { none, unproved, proved } state_ = State::none;

@@ -8,7 +8,7 @@ namespace jali {
 
 namespace {
 
-// The variant's alternatives stand in the order of their priority.
+// The variant's alternatives are in the order of their priority.
 int priority(const Step& step) {
     return static_cast<int>(step.action.index());
 }

@@ -1,5 +1,4 @@
-// The parts of a schedule numbered through, with what follows what: shared by the checks and by whoever runs
-// schedules.
+// The numbered parts of a schedule and their dependencies: shared by the checks and by executors.
 //
 // Parts are numbered by priority (start receives, wait, start sends, signal, begin a library's collectives,
 // copy, reduce, compute) and, within it, by their place in the schedule: among the parts that are ready the

@@ -1,8 +1,8 @@
-// Which nodes of a graph without circles come before which.
+// The order of nodes of a graph without cycles.
 //
-// Nodes are laid out on chains, in each of which every node comes before the next; a node knows how far along
-// every chain that reaches what comes before it. Graphs of streams and ranks have few chains; where there are
-// many, what is asked for is searched backwards, no farther than the graph's order allows.
+// Nodes are laid out on chains, in each of which every node comes before the next; a node stores its last
+// predecessor on every chain. Graphs of streams and ranks have few chains; if there are many, a query
+// searches backwards, no farther than the graph's order requires.
 #pragma once
 
 #include <cstddef>
@@ -64,7 +64,7 @@ class HappensBefore {
         }
     }
 
-    // Asks one thread at a time.
+    // To be called by one thread at a time.
     bool operator()(int a, int b) const {
         if (index_[a] >= index_[b]) return false;
         if (reached_.empty()) return found(a, b);

@@ -42,7 +42,7 @@ int HeldContents::operation(int rank, std::int32_t how) {
 const Content& HeldContents::value(int rank, std::int32_t which) {
     const auto& all = ranks_[rank].values;
     auto& known = values_[rank];
-    while (known.size() <= static_cast<std::size_t>(which)) { // those that it is made of come first
+    while (known.size() <= static_cast<std::size_t>(which)) { // its operands come first
         const Value& v = all[known.size()];
         std::vector<Content> terms;
         for (const ValueTerm& t : v.terms) {
@@ -86,7 +86,7 @@ std::string HeldContents::say(const Content& content, std::uint64_t position) co
     return text;
 }
 
-// What of `expected` is not in `found`, and the other way round, term by term.
+// The terms of `expected` that are missing in `found`, and the reverse.
 std::string HeldContents::say_difference(const Content& expected, const Content& found,
                                          std::uint64_t position) const {
     const Symbol &left = symbols_[expected.symbol], &right = symbols_[found.symbol];
@@ -201,7 +201,7 @@ void HeldContents::pass(int rank, int event, Transfer* sends, Transfer* receives
     for (const Holding& e : m.expects) expect(e);
     for (const ExpectedValue& e : m.results) expect(e);
     if (sends != nullptr) read(sends->from, sends->sent_values);
-    // all of it as it is before anything is written
+    // the content before any write
     std::size_t filled = 0;
     const auto next = [&]() -> Source& {
         if (filled == filled_.size()) filled_.emplace_back();
@@ -209,7 +209,7 @@ void HeldContents::pass(int rank, int event, Transfer* sends, Transfer* receives
     };
     for (const Move& one : m.moves) read(one.from, next());
     for (const Combination& c : m.combinations) combine(c, next());
-    if (!ranks_[rank].filled) // else what is written is what is moved
+    if (!ranks_[rank].filled) // else written bytes equal moved bytes
         for (std::int32_t footprint : m.writes)
             for (const Stretch& s : ranks_[rank].footprints[footprint]) clear(s);
     filled = 0;

@@ -1,4 +1,4 @@
-// What memory holds while events come one after the other, in any order that is possible.
+// The contents of memory during events, which are processed in any possible order.
 #pragma once
 
 #include "schedule/ordered_events.hpp"
@@ -16,7 +16,7 @@ namespace jali {
 
 class HeldContents {
   public:
-    // What a message carries.
+    // The contents of a message.
     struct Transfer {
         Stretch from, to;
         symbolic::Source sent_values;
@@ -24,12 +24,12 @@ class HeldContents {
     HeldContents(std::span<const RankEvents> ranks, const ProofWords& words)
         : ranks_(ranks), words_(words), values_(ranks.size()) {}
 
-    // The next event of rank number `rank`; what it sends or receives. Throws ScheduleError where something
-    // else is held than it expects.
+    // The next event of rank number `rank`; its sent or received contents. Throws ScheduleError if contents
+    // differ from those it expects.
     void pass(int rank, int event, Transfer* sends, Transfer* receives);
 
   private:
-    struct Original { // what a symbol without an operation stands for
+    struct Original { // the meaning of a symbol without an operation
         int rank = 0; // whose list
         std::int32_t list = -1;
         std::uint64_t label = 0;

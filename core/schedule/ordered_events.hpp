@@ -1,13 +1,12 @@
-// What several ranks do on their streams and hosts, and the proof that it is in order.
+// Events of several ranks on their streams and hosts, and the proof of their order.
 //
-// An event is something that happens at once as far as order goes: a launch or a part of it, a copy, a
-// message's transfer, a wait of the host. It follows events of its own rank, waits for words that others
-// write, and touches stretches of memory. `prove` takes the events of all ranks and throws unless all of
-// them can happen, nothing is touched where there is no memory, whatever touches the same memory is ordered
-// where one of the two writes, and every stretch that somebody expects to hold certain sites, or a
-// combination of what others held, does so. It knows nothing of lattices or devices: whoever makes events
-// says what they touch, of what was really done (call_decoder) or of schedules that hosts run as they are
-// (scheduled_events).
+// An event is atomic in the order: a launch or a part of it, a copy, a message's transfer, a wait of the
+// host. It follows events of its own rank, waits for words that others write, and touches stretches of
+// memory. `prove` takes the events of all ranks and throws unless all of them can happen, all accesses are
+// inside memory, conflicting accesses to the same memory are ordered, and every stretch that an event expects
+// to contain certain sites, or a combination of other contents, does so. It does not depend on lattices or
+// devices: the events' makers list their accesses, of recorded calls (call_decoder) or of schedules that
+// hosts run unchanged (scheduled_events).
 #pragma once
 
 #include "schedule/element.hpp"
@@ -29,8 +28,8 @@ struct Stretch {
     bool operator==(const Stretch&) const = default;
 };
 
-// A word of a signal pad reaches this value (waits), or is set to it (signals). Exactly: a wait that a later
-// value does not end, as for the number of a message that lies beside its bytes.
+// A word of a signal pad reaches this value (waits), or is set to it (signals). Exactly: a later value does
+// not end the wait, as for the number of a message beside its bytes.
 struct SignalWord {
     std::uint64_t space = 0, address = 0;
     std::int64_t value = 0;
@@ -38,8 +37,8 @@ struct SignalWord {
     std::int32_t writer = -1; // of RankEvents::words: the rank that alone may set it; -1: any
 };
 
-// `where` holds the sites sites[list][first...] of what `label` names, each in `site_bytes` bytes. Without a
-// list: its bytes from number `first` on.
+// `where` contains the sites sites[list][first...] of the object `label`, each in `site_bytes` bytes. Without
+// a list: its bytes from number `first` on.
 struct Holding {
     Stretch where;
     std::uint64_t label = 0;
@@ -67,7 +66,7 @@ struct CombiningOperation {
 };
 std::int32_t number_of(std::vector<CombiningOperation>& known, const CombiningOperation& operation);
 
-// What bytes are after some combining: byte k is terms[0] op terms[1] op ..., each its byte k + offset.
+// The value of combined bytes: byte k is terms[0] op terms[1] op ..., each its byte k + offset.
 struct ValueTerm {
     std::uint64_t label = 0; // of bytes that were held, or
     std::int32_t value = -1; // another value, with a smaller number
@@ -84,17 +83,17 @@ struct ExpectedValue { // byte k of `where` is byte k + shift of the value
     std::int64_t shift = 0;
 };
 
-// Where memory ends that somebody has: a block of the driver's, or a part of one, or of what is not jali's,
-// with a purpose of its own. What is touched ends in a block and in a part that its first byte is in, of what
-// holds that.
+// The end of known memory: a block of the driver's, or a part with a purpose of its own, of a block or of
+// memory that is not jali's. An access must end in the block and the part that contain its first byte, if any
+// do.
 struct MemoryExtent {
     Stretch where;
     bool part = false;
     std::string name;
 };
 
-// Everybody who says something about this says the same: what need not be proved in every detail where a
-// part stands for all.
+// A value that must be equal in all events that state it: details need no proof where a part represents the
+// whole.
 struct Said {
     std::uint64_t about = 0;
     std::int64_t value = 0;
@@ -102,7 +101,7 @@ struct Said {
 };
 
 // A launch holds slots of a device for its blocks. `resident`: how many are resident at a time if nothing
-// else runs; 0: not known. `ahead`: how many may wait though others of the launch have not begun.
+// else runs; 0: not known. `ahead`: how many may wait before the other blocks of the launch have begun.
 struct LaunchOccupancy {
     std::uint64_t device = 0;
     std::int64_t blocks = 0, resident = 0, ahead = 0;
@@ -122,9 +121,9 @@ struct OrderedEvent {
     std::vector<Combination> combinations;
 };
 
-// The transfer of a message: the n-th that one rank sends to another on a channel with a tag meets the n-th
-// that this one receives from it; they are `opened` in this order. Its bytes belong to it until it is
-// `closed`. A transport may hold a send until its receive is opened, but nobody relies on that.
+// The transfer of a message: the n-th send of one rank to another on a channel with a tag matches the n-th
+// receive of the other from it; they are `opened` in this order. Its bytes belong to it until it is `closed`.
+// A transport may delay a send until its receive is opened, but no proof relies on it.
 struct Passage {
     bool sends = false;
     std::int32_t peer = 0, channel = 0, tag = 0;
@@ -139,14 +138,14 @@ struct RankEvents {
     std::vector<OrderedEvent> events;
     std::vector<std::vector<Stretch>> footprints; // each in order
     std::vector<std::vector<std::int64_t>> sites; // lists that holdings name
-    std::vector<SignalWord> words;                // what words of this rank hold at the beginning
+    std::vector<SignalWord> words;                // values of this rank's words at the beginning
     std::vector<Passage> passages;
     std::vector<CombiningOperation> operations;
     std::vector<Value> values;
     std::vector<Said> said;
     std::vector<LaunchOccupancy> launches;
     std::uint8_t filled = 0;          // whether all that moves was held, or moved there, before
-    std::vector<MemoryExtent> memory; // what this rank touches and has
+    std::vector<MemoryExtent> memory; // the memory that this rank touches and has
 
     std::vector<std::byte> to_bytes() const;
     static RankEvents from_bytes(std::span<const std::byte> bytes); // throws ScheduleError
@@ -158,13 +157,12 @@ class ProofWords {
     virtual ~ProofWords() = default;
     virtual std::string event(const RankEvents& of, int event) const; // "'copy (run 1)' of rank 0"
     virtual std::string location(const Stretch& where) const;         // "64 bytes at 1024"
-    // Byte `number` of what the n-th holding of a moment names.
+    // The text for byte `number` of the n-th holding of an event.
     virtual std::string held(const RankEvents& of, int event, int n, std::int64_t number) const;
 };
 
-// Throws ScheduleError that names the events and their ranks. Blocks that wait keep their places on the
-// device: where they may hold so many that another launch finds none, that one is taken to begin after they
-// have waited.
+// Throws ScheduleError that names the events and their ranks. Waiting blocks keep their places on the device:
+// if they may hold so many that another launch gets none, that launch is assumed to begin after their waits.
 void prove(std::span<const RankEvents> of_ranks, const ProofWords& words = {});
 
 } // namespace jali

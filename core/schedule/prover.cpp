@@ -1,4 +1,4 @@
-// The proof of events: order first, then what memory holds.
+// The proof of events: first the order, then the contents of memory.
 #include "schedule/happens_before.hpp"
 #include "schedule/held_contents.hpp"
 #include "schedule/ordered_events.hpp"
@@ -146,7 +146,7 @@ class Prover {
                 if (const auto known = first.find(key);
                     known != first.end() && (w.exactly ? known->second == w.value : known->second >= w.value))
                     continue;
-                // any of the later values would do; the first one is what it can rely on
+                // any later value ends the wait; only the first one is guaranteed
                 const auto& values = set[key];
                 const auto found = w.exactly ? values.find(w.value) : values.lower_bound(w.value);
                 if (found == values.end())
@@ -156,7 +156,8 @@ class Prover {
                 signals_of_[static_cast<int>(n)].push_back(found->second);
             }
         }
-        // The values of a word must come in their order, else a wait for a smaller one may see the larger.
+        // The values of a word must be set in ascending order, else a wait for a smaller one may see the
+        // larger.
         for (const auto& [word, values] : set)
             for (auto at = values.begin(); at != values.end() && std::next(at) != values.end(); ++at)
                 in_order_.push_back({at->second, std::next(at)->second});
@@ -178,7 +179,7 @@ class Prover {
             for (int f : followers[order[at]])
                 if (--missing[f] == 0) order.push_back(f);
         if (static_cast<int>(order.size()) == n) return order;
-        // backwards along what is missing until an event comes again
+        // backwards along missing predecessors until an event recurs
         std::vector<int> before(n, -1);
         for (const auto& [earlier, later] : edges)
             if (missing[earlier] > 0 && missing[later] > 0 && before[later] < 0) before[later] = earlier;
@@ -202,7 +203,7 @@ class Prover {
                             Fault::deadlock, rank_of(at).rank, nodes_[at].event);
     }
 
-    // What finds no place while others wait begins after these have waited; there must be no circle either.
+    // A launch that gets no place while others wait begins after their waits; this must form no cycle either.
     void check_occupancy() const {
         struct Launch {
             LaunchOccupancy occupancy;
@@ -239,7 +240,7 @@ class Prover {
         std::string who;
         for (const auto& [device, launches] : of_devices) {
             for (const Launch& launch : launches) {
-                // while this wait goes on the launch may want to begin
+                // the launch may be ready during this wait
                 const auto beside = [&](int wait, const Launch& other) {
                     return !before_(wait, launch.first) && !before_(launch.first, other.first);
                 };
@@ -281,7 +282,8 @@ class Prover {
     }
 
     void compare_what_is_said() const {
-        std::map<std::uint64_t, std::pair<int, std::int64_t>> said; // the first who says it, and what
+        std::map<std::uint64_t, std::pair<int, std::int64_t>> said; // the first event that states it, and its
+                                                                    // value
         for (std::size_t r = 0; r < ranks_.size(); ++r)
             for (const Said& s : ranks_[r].said) {
                 const int n = number_of(static_cast<int>(r), s.event);
@@ -302,10 +304,10 @@ class Prover {
                         ", which has the same peer and tag: the two messages can be mistaken for each other");
     }
 
-    // What is touched ends where the memory ends in which it begins.
+    // An access ends inside the memory in which it begins.
     void check_ends_of_memory() const {
         struct Extents { // in the order of their beginnings, with the last end so far
-            std::vector<std::pair<const MemoryExtent*, int>> all; // and whose
+            std::vector<std::pair<const MemoryExtent*, int>> all; // and the rank
             std::vector<std::uint64_t> ends;
         };
         std::map<std::pair<std::uint64_t, bool>, Extents> by_space; // and whether they are parts
@@ -363,8 +365,8 @@ class Prover {
         }
     }
 
-    // Who uses memory, from the first of these events to the last; of what an event moves or combines also
-    // which of that, as it may do them in any order.
+    // A use of memory, from the first of these events to the last; for a move or combination of an event also
+    // its number, since an event may do them in any order.
     struct Access {
         std::uint64_t space, begin, end;
         int first, last;
@@ -473,7 +475,7 @@ class Prover {
     std::vector<int> first_, order_;
     std::vector<Neighbours::Edge> edges_, rendezvous_, in_order_, in_turn_;
     HappensBefore before_;
-    std::map<int, std::vector<int>> signals_of_; // of what waits
+    std::map<int, std::vector<int>> signals_of_; // by wait
     std::vector<HeldContents::Transfer> transfers_;
     std::vector<int> sent_, received_; // by the moment that does so
 };

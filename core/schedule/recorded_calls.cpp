@@ -40,7 +40,8 @@ std::optional<MemoryBlock> SeenMemory::block_at(std::uint64_t address) {
 void RecordedCalls::read_memory() {
     try {
         decode();
-    } catch (const ScheduleError&) { // who decodes it again hears the same, and tells the other ranks
+    } catch (const ScheduleError&) { // decoding it again throws the same, and then reports it to the other
+                                     // ranks
     }
 }
 

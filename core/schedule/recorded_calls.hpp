@@ -1,9 +1,9 @@
-// What a device's driver is given for launches, messages and collectives, recorded and proved to be in order.
+// Driver calls of launches, messages and collectives on a device, recorded and proved to be in order.
 //
-// The calls are decoded from what the driver received: kernels by their names and arguments, and by the
-// tables in device memory that these point to; copies, events and messages as they are. What a family of
-// kernels does is known to its `KernelFamily`; only what a compiler was told of a kernel, and what shall come
-// out in the end, is told by whoever recorded: the `RecordedSubject`.
+// The calls are decoded from the driver's input: kernels from their names and arguments, and the tables in
+// device memory that these point to; copies, events and messages directly. A `KernelFamily` defines the
+// effects of a family of kernels; only the declarations for a kernel's compiler, and the expected result, are
+// supplied by the recorder: the `RecordedSubject`.
 #pragma once
 
 #include "device/driver_record.hpp"
@@ -25,15 +25,15 @@ namespace jali {
 
 class CallDecoder;
 
-// Memory as it was when it was first looked at: what tables held, and where blocks ended.
+// Memory at its first inspection: contents of tables, and ends of blocks.
 class SeenMemory {
   public:
     explicit SeenMemory(Gpu* gpu) : gpu_(gpu) {}
-    // Throws ScheduleError for what lies in no block, or beyond its end.
+    // Throws ScheduleError for memory in no block, or beyond its end.
     std::span<const std::byte> at(GpuAddress address, std::size_t bytes);
     std::optional<MemoryBlock> block_at(std::uint64_t address); // of this process
-    void close() { gpu_ = nullptr; }                            // what was not looked at by now stays unknown
-    // What is there counts as this from now on.
+    void close() { gpu_ = nullptr; }                            // memory not inspected by now stays unknown
+    // Replaces the contents from now on.
     void change(GpuAddress address, std::vector<std::byte> bytes) { seen_[address] = std::move(bytes); }
     const std::map<GpuAddress, std::vector<std::byte>>& seen() const { return seen_; }
     std::map<std::uint64_t, MemoryBlock>& blocks() { return blocks_; } // by where they begin
@@ -51,11 +51,11 @@ class KernelFamily {
     virtual ~KernelFamily() = default;
     // False: it is none of these.
     virtual bool launch(const DriverCall& call) = 0;
-    // A run begins or ends at this event; adds what nobody may touch beyond it.
+    // A run begins or ends at this event; adds memory that no event may touch beyond it.
     virtual void mark(bool /*begins*/, int /*event*/, std::vector<Stretch>& /*touched*/) {}
 };
 
-// What runs were recorded of.
+// The subject of recorded runs.
 class RecordedSubject {
   public:
     virtual ~RecordedSubject() = default;
@@ -71,14 +71,15 @@ struct RecordedArray {
     bool sends = false;
 };
 
-// Of one rank: some runs, one after the other.
+// One rank's calls of some consecutive runs.
 struct RecordedCalls {
     int rank = 0;
     std::shared_ptr<const RecordedSubject> subject; // null: of messages alone
     std::vector<RecordedArray> arrays;
     std::vector<DriverCall> calls;
     SeenMemory memory{nullptr};
-    std::map<GpuAddress, int> writers; // of words of signal pads that were looked at: who alone may set them
+    std::map<GpuAddress, int> writers; // of the inspected words of signal pads: the only rank that may set
+                                       // each
 
     // Throws ScheduleError for calls that are wrong by themselves or cannot be decoded.
     RankEvents decode();
@@ -86,9 +87,9 @@ struct RecordedCalls {
     std::string describe() const; // a line for each call
 };
 
-// Records some runs of `once`, after one that tells what memory has to be looked at. Three at least: the
-// second slot of a buffer, and then the first one again. `meet` is a barrier of all ranks that these runs
-// have to do with.
+// Records some runs of `once`, after one that determines the memory to inspect. Three at least: the second
+// slot of a buffer, and then the first one again. `meet` is a barrier of all ranks that take part in these
+// runs.
 void record_runs(RecordedCalls& into, const std::shared_ptr<Gpu>& gpu, int rank,
                  const std::function<void()>& meet, const std::function<void()>& once, int runs = 3);
 // Those are all ranks. Collective.

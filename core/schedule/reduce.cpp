@@ -57,7 +57,7 @@ bool is_integer(DataType type) {
     return type <= DataType::uint64;
 }
 
-// The user's function sees blocks, so that what is between two calls fits a cache and needs no more memory.
+// The user's function gets blocks, so that intermediate results fit a cache and need no more memory.
 constexpr std::size_t user_block_bytes = std::size_t{1} << 18;
 
 void reduce_by_user(const UserOperation& user, std::size_t element, void* into,

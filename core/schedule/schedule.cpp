@@ -14,7 +14,7 @@ struct Overloaded : F... {
     using F::operator()...;
 };
 
-// What one part reads and writes, spec by spec: within a part, later specs follow earlier ones.
+// The accesses of one part, spec by spec: within a part, later specs follow earlier ones.
 struct Access {
     std::span<const Region> reads;
     std::span<const Region> writes;
@@ -49,7 +49,8 @@ bool same(const Region& a, const Region& b) {
     return a.buffer == b.buffer && a.offset == b.offset && a.bytes == b.bytes;
 }
 
-// Who touched the bytes from here to the next entry last, in some order of the parts: numbers in that order.
+// The last accesses to the bytes from here to the next entry, in some order of the parts: numbers in that
+// order.
 struct Touched {
     int writer = -1;
     std::vector<int> readers; // since then
@@ -210,9 +211,9 @@ class Checker : public Form {
   private:
     std::string name_at(int index) const { return name(graph_.port(graph_.order()[index])); }
 
-    // Goes through one order in which the parts may run and remembers for all bytes who touched them last.
-    // Where every reader certainly follows the last writer, and every writer the last writer and the readers
-    // since, all parts that conflict are ordered: what is farther apart follows through those between.
+    // Follows one order in which the parts may run and records the last accesses to all bytes. If every
+    // reader follows the last writer in the graph, and every writer the last writer and the readers since,
+    // all conflicting parts are ordered: others by transitivity.
     void collect_claims() {
         const auto& buffers = schedule_.buffers();
         std::vector<History> history(buffers.size());
@@ -257,7 +258,7 @@ class Checker : public Form {
         claims_.erase(std::unique(claims_.begin(), claims_.end()), claims_.end());
     }
 
-    // Which parts follow which, for `width` earlier parts at a time: a row of bits per part, handed on along
+    // Which parts follow which, for `width` earlier parts at a time: a row of bits per part, propagated along
     // the order. Ends of parts only: that messages of an envelope start in turn orders no memory.
     void prove_claims() const {
         constexpr int width = 4096;

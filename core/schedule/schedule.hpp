@@ -2,12 +2,12 @@
 // reduce, kernel, over named buffers.
 //
 // A step has parts (most have one); a part runs after the step's earlier parts and after the parts it needs,
-// so a kernel whose last part needs an arrival is one step with a port. A message step ends when the message
-// has: a receive when its data is there, a send when its bytes may change again. Buffers are named slots:
-// their addresses are given at every run, so a schedule outlives moves of the memory behind it. A buffer may
-// be another rank's, where the transport reaches that: what a step writes there is put, and signals say when
-// it may be and when it is there. check() proves what can be proved on one rank, check_messages() what needs
-// all. It knows nothing of lattices or collectives: exchanges of halos (core/halo) and collectives
+// so a kernel whose last part needs an arrival is one step with a port. A message step ends with its message:
+// a receive when its data have arrived, a send when its bytes may change again. Buffers are named slots:
+// their addresses are given at every run, so a schedule outlives moves of its memory. A buffer may be another
+// rank's, if the transport reaches it: a step writes (puts) there, and signals permit the write and report
+// its completion. check() proves properties of one rank's schedule, check_messages() those of all together. A
+// schedule does not depend on lattices or collectives: exchanges of halos (core/halo) and collectives
 // (core/composition, core/planning) are built on top.
 #pragma once
 
@@ -29,15 +29,15 @@
 
 namespace jali {
 
-// What can be wrong with a schedule, or with those of all ranks together.
+// Faults of a schedule, or of those of all ranks together.
 enum class Fault : std::uint8_t {
-    structure,    // not what it should be by its form: buffers, kinds of steps, needs that do not exist
+    structure,    // invalid form: buffers, kinds of steps, needs that do not exist
     bounds,       // a region outside its buffer, an element cut in two
     message,      // sends and receives that do not match, or may overtake each other
     deadlock,     // steps that wait for each other
     race,         // accesses that conflict and may come in either order
-    unwritten,    // reads what nothing before has written
-    overwritten,  // writes what it must leave as it is
+    unwritten,    // reads bytes that no earlier part has written
+    overwritten,  // writes bytes that it must preserve
     contribution, // the right place, the wrong contents
     scratch,      // more scratch than allowed
     hierarchy,    // a message that does not cross the level it is marked with
@@ -72,7 +72,7 @@ struct Port {
 };
 
 // Messages between two ranks with one tag arrive in the order sent. `library` is an index into
-// Schedule::libraries(): who carries the message.
+// Schedule::libraries(): the carrier of the message.
 struct Receive {
     Region into;
     int from = 0, tag = 0, library = 0;
@@ -83,8 +83,8 @@ struct Send {
     int to = 0, tag = 0, library = 0;
 };
 
-// Tells a rank, once per run, that all this signal needs is done; what that rank's wait of the same tag is
-// followed by, sees it. A signal ends at once.
+// Notifies a rank, once per run, that all this signal needs is done; steps after that rank's wait of the same
+// tag see it. A signal ends at once.
 struct Signal {
     int to = 0, tag = 0, library = 0;
 };
@@ -94,7 +94,8 @@ struct Wait {
 };
 
 // A collective that a transport's library has itself, with all ranks, which begin the same ones in the same
-// order. It ends as a message does. Nothing is known of how it does it: of one rank's memory alone.
+// order. It ends as a message does. Its implementation is unknown: only its accesses to one rank's memory are
+// described.
 struct LibraryCollective {
     using Begin = std::function<std::unique_ptr<Request>(Communicator& communicator,
                                                          std::span<std::byte* const> buffers)>;
@@ -146,8 +147,7 @@ struct Part {
 // of the pipeline, and the level of the hierarchy that its message crosses. -1: nowhere.
 struct Mark {
     int stage = -1, chunk = -1, level = -1;
-    std::optional<StepRole>
-        role{}; // what it is there for, in fusions and profiles; none: its action says all
+    std::optional<StepRole> role{}; // its purpose, in fusions and profiles; none: given by its action
 };
 
 struct Step {
@@ -157,7 +157,7 @@ struct Step {
     Mark mark{};
 };
 
-// Where a receive, wait, send or signal meets that of another rank.
+// The identity by which a receive, wait, send or signal matches that of another rank.
 struct Envelope {
     bool sends = false, signals = false; // a send or signal; a signal or wait
     int peer = 0, tag = 0, library = 0;
@@ -184,7 +184,7 @@ class Schedule {
     const std::vector<Step>& steps() const { return steps_; }
     const std::vector<Buffer>& buffers() const { return buffers_; }
 
-    // Parts in an order that respects all needs: what starts messages first, computing last. Throws
+    // Parts in an order that respects all needs: parts that start messages first, computing last. Throws
     // ScheduleError if there is a cycle or a need that does not exist.
     std::vector<Port> order() const;
 
@@ -203,7 +203,7 @@ class Schedule {
     std::vector<std::string> libraries_{""};
 };
 
-// All ranks' schedules together: every send meets a receive of the same size, peer and tag, in order, and
+// All ranks' schedules together: every send matches a receive of the same size, peer and tag, in order, and
 // every signal a wait.
 void check_messages(std::span<const Schedule* const> of_ranks);
 

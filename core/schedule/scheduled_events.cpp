@@ -38,7 +38,7 @@ void for_runs(const CopySpec& copy, Run run) {
 
 class Writer {
   public:
-    // `step_of`: what steps move and combine is reported, too, and which step each event is of.
+    // `step_of`: moves and combinations are reported, too, and the step of each event.
     Writer(const Schedule& schedule, int rank, std::span<const Stretch> locations, std::vector<int>* step_of,
            bool reproducible)
         : schedule_(schedule), locations_(locations), graph_(schedule), step_of_(step_of),
@@ -47,7 +47,7 @@ class Writer {
         ordered_events_.filled = step_of != nullptr;
         ordered_events_.events.reserve(2 * static_cast<std::size_t>(graph_.size()) + 2);
         event(-1, "", "start", 0, {});
-        for (std::size_t b = 0; b < locations.size(); ++b) // others say where theirs end
+        for (std::size_t b = 0; b < locations.size(); ++b) // other ranks report the ends of theirs
             if (schedule.buffers()[b].rank < 0)
                 ordered_events_.memory.push_back({locations[b], true, schedule.buffers()[b].name});
     }

@@ -1,4 +1,4 @@
-// Schedules as events: what hosts do, for the proof that all ranks' parts of it are in order.
+// Schedules of hosts as events, for the proof that all ranks' parts are in order.
 #pragma once
 
 #include "messaging/communicator.hpp"
@@ -13,7 +13,7 @@
 namespace jali {
 
 // Some runs of this rank's schedule, one after the other; `locations` are those of its buffers, in the memory
-// of whoever has them. Throws ScheduleError for a schedule that is wrong by itself.
+// of their owners. Throws ScheduleError for a schedule that is invalid by itself.
 RankEvents events_of(const Schedule& schedule, int rank, std::span<const Stretch> locations, int runs = 3);
 
 // One run of a schedule without kernels whose steps are well formed, with what they move and combine. Event
@@ -24,8 +24,8 @@ RankEvents events_with_contents(const Schedule& schedule, int rank, std::span<co
 // `make` returns the events of this rank. Proves, on every rank, that those of all are in order. Collective;
 // throws ScheduleError on all, also where `make` does so on one of them.
 void prove_together(Communicator& communicator, const std::function<RankEvents()>& make);
-// The same in two parts, for whoever carries the bytes: what a rank reports, and the proof of what all ranks
-// that have to do with each other reported, in the order of their numbers.
+// The same in two parts, for transfer between ranks: one rank's report, and the proof of the reports of all
+// connected ranks, in the order of their numbers.
 std::vector<std::byte> reported_events(const std::function<RankEvents()>& make);
 void prove_reported(const std::map<int, std::vector<std::byte>>& by_rank);
 

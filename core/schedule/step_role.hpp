@@ -1,4 +1,4 @@
-// What a step of a schedule is there for: fusions, explanations and profiles go by it.
+// The purpose of a step of a schedule, which fusions, explanations and profiles use.
 #pragma once
 
 #include "device/timeline.hpp"
@@ -15,10 +15,10 @@ enum class StepRole : std::uint8_t {
     grant_credit,   // signal: this rank's memory may be written
     pack,           // rows are copied
     await_credit,   // wait: the receiver's memory may be written
-    put,            // what is packed is written there
+    put,            // packed data are written to the receiver
     signal,         // it is there
     wait,           // for what a sender puts here
-    unpack,         // what has come is copied to where it is read
+    unpack,         // arrived data are copied to their destination
     exchange,       // sends and receives of a library, on a stream
     copy_to_host,   // from a device to the host
     message,        // sends and receives of the host

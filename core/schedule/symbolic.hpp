@@ -91,7 +91,7 @@ class Ranges {
                 fresh_.push_back({end, rest.end, rest.what});
             }
         }
-        // Neighbours that hold the same grow together, so that a buffer filled in order stays one range.
+        // Neighbours with equal contents are merged, so that a buffer filled in order stays one range.
         std::size_t from = first;
         if (from > 0 && !fresh_.empty() && ranges_[from - 1].end == fresh_.front().begin &&
             ranges_[from - 1].what == fresh_.front().what) {
@@ -117,7 +117,8 @@ class Ranges {
 using Contents = Ranges<Content>;
 using Source = std::vector<Range<Content>>; // of a region, positions relative to its beginning
 
-// What is in `bytes` bytes from `begin` on. Returns the position of the first undefined byte, or `bytes`.
+// The contents of `bytes` bytes from `begin` on. Returns the position of the first undefined byte, or
+// `bytes`.
 std::size_t read(const Contents& from, std::size_t begin, std::size_t bytes, Source& source);
 // Replaces them; undefined is what `source` has not.
 void write(Contents& to, std::size_t begin, std::size_t bytes, const Source& source);
