@@ -11,7 +11,7 @@ namespace jali {
 
 namespace {
 
-// How elements are stored on devices, and as what they are combined.
+// The storage type of elements on devices, and the type in which they are combined.
 struct ElementText {
     DataType type;
     const char *stored, *value;

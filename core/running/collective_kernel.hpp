@@ -1,5 +1,5 @@
-// The kernel of collectives, compiled for a wire and a reduction, and what it takes: the same structure as in
-// src/jali/codegen/prelude/collective.hpp. Entries of its table are those of device_program.hpp.
+// The kernel of collectives, compiled for a wire and a reduction, and its parameters: the same structure as
+// in src/jali/codegen/prelude/collective.hpp. Entries of its table are those of device_program.hpp.
 #pragma once
 
 #include "device/gpu.hpp"
@@ -23,8 +23,8 @@ struct CollectiveArguments {
     std::int64_t small_table[small_table_words];
 };
 
-// Its text for collectives whose messages are of this wire and that combine elements so; null: that only
-// move. `checked` counts finite numbers that become infinite.
+// Its text for collectives whose messages have this wire and that combine elements by `how`; null: no
+// combining. `checked` counts finite numbers that become infinite.
 KernelText collective_text(Wire wire, const Reduction* how, bool checked);
 
 // The kernel on a device, compiled when it is first needed. Throws CompileError, GpuError.

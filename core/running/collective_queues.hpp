@@ -1,6 +1,6 @@
-// Queues of messages between the devices of a communicator's ranks, which all plans of these share.
+// Queues of messages between the devices of a communicator's ranks, shared by all plans of these ranks.
 //
-// They lie in memory that all of them have mapped; the kernel of collectives stores into those of other ranks
+// They are in memory that all ranks have mapped; the kernel of collectives stores into queues of other ranks
 // (device_program.hpp). Plans on them run one after the other, in the same order on all ranks.
 #pragma once
 

@@ -1,9 +1,9 @@
-// What transports do for collectives between devices: entries, and the connection that an entry makes for all
+// Transports of collectives between devices: entries, and the connection that an entry makes for all
 // collectives of a communicator on one device.
 //
-// A transport may carry the messages of plans (gpu_plan.hpp), and so do any algorithm: those of the kernel's
-// own queues within a launch (collective_queues.hpp), others between launches, all of a stage at once. Or it
-// has collectives itself, and then its name is that of an algorithm. A new transport is a file with a
+// A transport may carry the messages of plans (gpu_plan.hpp), for any algorithm: the kernel's own queues
+// within a launch (collective_queues.hpp), others between launches, all messages of a stage at once. Or it
+// has collectives of its own, and its name is then that of an algorithm. A new transport is a file with a
 // transport and an entry, and the entry's name in the table of collective_transport.cpp.
 #pragma once
 
@@ -24,14 +24,14 @@ namespace jali {
 // Does a call on copies in host memory, one per buffer; null where this rank has no bytes of it.
 using RunsOnHost = std::function<void(const CollectiveCall& call, std::span<std::byte* const> buffers)>;
 
-// What transports are made of: `communicator` is that of the user, `control` carries what is the transports'
-// own.
+// The parameters of a transport: `communicator` is the user's, `control` carries the transports' own
+// messages.
 struct CollectiveRanks {
     std::shared_ptr<Gpu> gpu;
     std::shared_ptr<Communicator> communicator, control;
     RunsOnHost on_host;
-    // By rank: whom messages of plans go to, where that is not everybody. Transports that map memory do so
-    // for these alone.
+    // By rank: the destinations of messages of plans, if not all ranks. Transports that map memory map only
+    // theirs.
     std::vector<char> wanted = {};
 };
 
@@ -46,16 +46,18 @@ class CollectiveConnection {
     virtual ~CollectiveConnection() = default;
     CollectiveConnection(const CollectiveConnection&) = delete;
 
-    // Puts a stage's messages on a stream, which go on at once; those between two ranks match in their order.
+    // Puts a stage's messages on a stream, as concurrent messages; those between two ranks match in their
+    // order.
     virtual void exchange(std::span<const StageMessage> messages, std::span<const GpuAddress> buffers,
                           void* stream);
-    // The same for all stages of a plan that is being made, whose messages stay where they are. Collective.
-    // `own` are addresses of the plan's own buffers and of those that stay where they are, 0 of those that
-    // each run gives. Throws GpuError, OutOfMemory.
+    // The same for all stages of a new plan, whose list of messages does not change. Collective. `own` are
+    // addresses of the plan's own and of fixed buffers, 0 for buffers that each run supplies. Throws
+    // GpuError, OutOfMemory.
     virtual std::vector<StageExchange> prepare(std::span<const std::span<const StageMessage>> stages,
                                                std::span<const GpuAddress> own);
 
-    // Collectives of its own. Throws CollectiveError, or GpuError where the devices' library has it not.
+    // Collectives of its own. Throws CollectiveError, or GpuError if the devices' library lacks the
+    // collective.
     virtual void check(const CollectiveCall&) const {}
     // `what` names it in errors.
     virtual std::shared_ptr<DevicePlan> plan(const CollectiveCall& call, std::string what);
@@ -66,11 +68,11 @@ class CollectiveConnection {
 
 // Which collectives may take a transport.
 struct CollectiveRules {
-    const char* carries = nullptr; // messages of plans, and where they go through; null: none
+    const char* carries = nullptr; // messages of plans, and their path; null: none
     bool itself = false;           // has collectives, which are taken where no algorithm is
     bool user_operations = false;  // also those
-    bool into_arrays = false;      // of peers, where they stay: see DeviceCollectives::persistent_plan
-    bool costly = false;           // made when the first wants it
+    bool into_arrays = false;      // of peers, if fixed: see DeviceCollectives::persistent_plan
+    bool costly = false;           // made at its first use
 };
 
 struct CollectiveTransport : Transport {

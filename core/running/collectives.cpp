@@ -41,8 +41,8 @@ std::vector<std::vector<int>> hosts_of(Communicator& ranks) {
     return hosts;
 }
 
-// Throws AgreedError on every rank unless all have the same jali, and the same rules, which can be read.
-// Returns what else all have in the same version.
+// Throws AgreedError on every rank unless all have the same jali, and the same, readable rules. Returns the
+// other libraries whose versions are the same on all ranks.
 LibraryVersions compare_libraries(Communicator& ranks) {
     constexpr std::string_view read = "rules ";
     const MpiAbi* const mpi = MpiAbi::found();
@@ -95,7 +95,7 @@ std::shared_ptr<Collectives> Collectives::make(const std::shared_ptr<Communicato
 Collectives::Collectives(std::shared_ptr<Communicator> ranks, const SharesMemory& share_memory,
                          std::string_view what)
     : ranks_(std::move(ranks)) {
-    ranks_->barrier(what); // ranks that call something else hear of it
+    ranks_->barrier(what); // ranks that make another call get an error
     const std::string transport = ranks_->transport();
     transports_.emplace_back(transport, ranks_->duplicate());
     if (const std::shared_ptr<Communicator> beneath = ranks_->beneath())

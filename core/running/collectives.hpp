@@ -1,8 +1,8 @@
-// What a communicator keeps for its collectives: who carries their messages, which algorithm each call takes,
-// and the plans that are ready to run on memory of the host and of devices.
+// State of a communicator's collectives: the carriers of their messages, the choice of algorithms, and the
+// plans that are ready to run on memory of the host and of devices.
 //
-// Equal calls share a plan. Which are kept needs no agreement between ranks, since plans take their tags when
-// they start. Used by one thread at a time, as communicators are.
+// Equal calls share a plan. Ranks need not agree on the kept plans, since plans take their tags when they
+// start. Used by one thread at a time, as communicators are.
 #pragma once
 
 #include "planning/algorithms.hpp"
@@ -28,7 +28,7 @@ namespace jali {
 class Collectives : public std::enable_shared_from_this<Collectives> {
   public:
     // Collective. `share_memory` makes the communicator of the same ranks for which those of one host share
-    // memory; it is asked where there may be several hosts. `what` says in errors which call makes this.
+    // memory; it is called where there may be several hosts. `what` names the calling function in errors.
     // Throws AgreedError on all ranks where one has another jali, cannot read the rules or has others.
     using SharesMemory = std::function<std::shared_ptr<Communicator>()>;
     static std::shared_ptr<Collectives> make(std::shared_ptr<Communicator> ranks,
@@ -38,7 +38,7 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
 
     const std::shared_ptr<Communicator>& ranks() const { return ranks_; }
     const std::shared_ptr<MessageSpace>& space() const { return space_; }
-    // Libraries by name; the first carries messages of plans that name none.
+    // Libraries by name; the first is the default for messages of plans.
     std::span<const MessageSpace::NamedCommunicator> transports() const { return transports_; }
     const Hosts& hosts() const { return hosts_; } // ranks of each
     // Of MPI's library, if it is the same on all ranks.
@@ -47,11 +47,11 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
     // between hosts on one. The same on all ranks, before any call. Throws CollectiveError.
     void override_hosts(Hosts hosts);
 
-    // Calls are those of a program that calls MPI: the rules are told so.
+    // Calls come from a program that calls MPI: the rules get this fact.
     void serve_mpi_program() { have_.mpi_program = have_.hands_over = true; }
 
     // The algorithm that a call on memory of the host takes, and why. In a program that calls MPI, `by_mpi`
-    // says that the call is to be handed to MPI as it came. Throws CollectiveError, RulesError.
+    // means that the call is to be passed to MPI unchanged. Throws CollectiveError, RulesError.
     CollectiveChoice algorithm_of(const CollectiveCall& call) const;
 
     // Begins a call on these addresses, one for each of its buffers (standard.hpp; null where this rank has
@@ -66,7 +66,7 @@ class Collectives : public std::enable_shared_from_this<Collectives> {
         plan->start(buffers);
         return plan;
     }
-    // The same to its end. Throws what waiting throws as well.
+    // The same until it has ended; also throws the errors of waiting.
     void run(const CollectiveCall& call, std::span<std::byte* const> buffers,
              const std::source_location& location = std::source_location::current()) {
         compare(call, location);

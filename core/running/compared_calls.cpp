@@ -55,7 +55,7 @@ std::string named(const std::vector<int>& ranks) {
     return text;
 }
 
-// Who said what; empty if all said the same.
+// The values with their ranks; empty if all values are equal.
 std::string who(const std::vector<std::string>& said) {
     std::vector<std::pair<std::string, std::vector<int>>> by_value;
     for (int rank = 0; const std::string& value : said) {
@@ -118,7 +118,7 @@ void compare_calls(Communicator& ranks, const DescribedCall& mine) {
         });
         if (said.empty()) continue;
         differences += (differences.empty() ? "" : "; ") + key + ": " + said;
-        if (key == "call") break; // what else differs would confuse
+        if (key == "call") break; // further differences would confuse
     }
     if (differences.empty()) return;
     const std::string locations = who_said([](const DescribedCall& one) { return one.location; });

@@ -55,7 +55,7 @@ DeviceCollectives::DeviceCollectives(std::shared_ptr<Gpu> gpu,
 
 const std::string& DeviceCollectives::open(TransportEntry& entry) {
     if (!entry.transport && entry.why_not.empty()) {
-        // who writes into the memory of peers waits and signals by kernels
+        // a transport that writes to peers' memory waits and signals by kernels
         if (entry.spec->traits.maps_memory && !why_no_kernels_.empty())
             return entry.why_not = why_no_kernels_;
         try {
@@ -70,7 +70,7 @@ const std::string& DeviceCollectives::open(TransportEntry& entry) {
 }
 
 DeviceCollectives::TransportEntry& DeviceCollectives::inside(TransportEntry& entry) {
-    // who reaches everybody reaches those of the host, and is shared with other plans
+    // a transport between all ranks also covers those of the host, and is shared with other plans
     if (entry.transport) return entry;
     const auto there =
         std::ranges::find_if(inside_, [&](const TransportEntry& r) { return r.name == entry.name; });
@@ -129,7 +129,7 @@ std::string DeviceCollectives::why_not(const AlgorithmSpec& spec, const Collecti
     }
     const Algorithm& algorithm_spec = *find_algorithm(spec.name, call.collective, true);
     auto [first, second] = transports_of(algorithm_spec, spec);
-    if (first.empty()) { // the transport in front of all others, whether it is open or not
+    if (first.empty()) { // the first of all transports, whether it is possible or not
         const auto carries = [](const TransportEntry& r) { return r.spec->rules.carries != nullptr; };
         first = forced.empty() ? std::ranges::find_if(entries_, carries)->name : forced;
     }
@@ -221,7 +221,7 @@ void DeviceCollectives::find_library_version() {
     try {
         const std::string text = CclApi::get(ranks_.gpu->vendor(), "").version_text();
         std::strncpy(mine.version, text.c_str(), sizeof(mine.version) - 1);
-    } catch (const GpuError&) { // what wants the library says why it is not possible
+    } catch (const GpuError&) { // entries of the library report why they are not possible
     }
     const auto all = gather_values(*ranks_.control, mine, "versions of the library of collectives");
     const bool alike = std::ranges::adjacent_find(all, std::not_equal_to<>()) == all.end();
@@ -268,7 +268,7 @@ std::shared_ptr<DevicePlan> DeviceCollectives::persistent_plan(const CollectiveC
     std::shared_ptr<DevicePlan> found;
     for (const Fixed& one : fixed_)
         if (one.call == call && std::ranges::equal(one.buffers, buffers)) found = one.plan.lock();
-    // Other ranks may have used other arrays before, or let them go.
+    // Other ranks may have used other arrays before, or released them.
     const auto all = gather_values(*ranks_.control, static_cast<char>(found != nullptr), "a plan of a graph");
     if (std::ranges::find(all, 0) == all.end()) return found;
     std::shared_ptr<DevicePlan> made = make_plan(call, choice, false, buffers);
@@ -295,9 +295,9 @@ void DeviceCollectives::prove_once(const CollectiveCall& call, DevicePlan& plan,
     Gpu& gpu = *ranks_.gpu;
     if (!(checked || first_runs_are_proved()) || gpu.is_capturing(gpu.stream()) || gpu.is_capturing(stream))
         return;
-    auto* const of_jali = dynamic_cast<GpuPlan*>(&plan); // what an entry does itself is not jali's
+    auto* const of_jali = dynamic_cast<GpuPlan*>(&plan); // a plan of an entry's own collectives is none
     if (of_jali == nullptr || of_jali->proved()) return;
-    const bool elsewhere = stream != gpu.stream(); // runs that are looked at are on the device's own
+    const bool elsewhere = stream != gpu.stream(); // checked runs are on the device's own
     if (elsewhere) gpu.wait_for(stream);
     of_jali->check(buffers, of_jali->composition_of(call), call.reproducible, *ranks_.communicator);
     if (elsewhere) gpu.let_wait(stream);

@@ -1,8 +1,8 @@
-// What the collectives of a communicator share on one device: the transports that its ranks found to be open,
+// Shared state of a communicator's collectives on one device: the transports that its ranks found possible,
 // and the plans that are ready to run.
 //
-// Which entry of collective_transport.hpp carries a plan's messages where its parameters name none, and which
-// algorithm of the rules (rules.hpp) is possible, is decided here, in the same way on all ranks.
+// It chooses the entry of collective_transport.hpp for a plan's messages where its parameters name none, and
+// the possible algorithms of the rules (rules.hpp), in the same way on all ranks.
 #pragma once
 
 #include "composition/plan.hpp"
@@ -28,30 +28,30 @@ void refuse_other_ranks(const Composition& composition, int ranks);
 
 class DeviceCollectives {
   public:
-    // Collective. `versions` are those that rules may ask for, `on_host` does calls that go by way of the
-    // host. Throws PlanError for sizes of queues that cannot be.
+    // Collective. `versions` are those that rules may test, `on_host` runs calls through the host. Throws
+    // PlanError for invalid sizes of queues.
     DeviceCollectives(std::shared_ptr<Gpu> gpu, const std::shared_ptr<Communicator>& communicator,
                       Hosts hosts, LibraryVersions versions, RunsOnHost on_host);
 
     void serve_mpi_program() { mpi_program_ = true; } // see Collectives
 
-    // Why the entry of this name carries nothing between these devices; empty if it does. The first time
-    // collective, the same on all ranks. Throws PlanError for a name that is none.
+    // Why the entry of this name cannot carry messages between these devices; empty if it can. Collective at
+    // first, the same on all ranks. Throws PlanError for an unknown name.
     std::string why_not(const std::string& entry) { return open(named(entry)); }
-    // Likewise why it has not this collective of its own.
+    // Likewise, why it lacks this collective of its own.
     std::string why_not(const std::string& entry, const CollectiveCall& call) {
         return why_not(named(entry), call);
     }
 
-    // The algorithm of a call: what is asked for, else by the rules. Says so on rank 0 where an entry in
-    // front is closed. Collective where it opens an entry. Throws CollectiveError, RulesError.
+    // The algorithm of a call: the requested one, else by the rules. Reports on rank 0 if an earlier entry is
+    // closed. Collective where it opens an entry. Throws CollectiveError, RulesError.
     CollectiveChoice algorithm_of(const CollectiveCall& call, bool persistent = false);
     // How a call runs on this rank, a line per instruction where it is one launch. Likewise.
     std::string explain(const CollectiveCall& call);
 
     // Puts a call on a stream of the device, such as gpu()->stream(), on these addresses, one for each of its
     // buffers (standard.hpp; 0 where this rank has no bytes of one). Calls are started in the same order on
-    // all ranks, and compared in checked mode; Gpu::synchronize waits, and hears of ranks that fail. Throws
+    // all ranks, and compared in checked mode; Gpu::synchronize waits, and reports failed ranks. Throws
     // CollectiveError, RulesError, PlanError, GpuError, CompileError.
     void start(const CollectiveCall& call, std::span<const GpuAddress> buffers, void* stream,
                const std::source_location& location = std::source_location::current());
@@ -64,15 +64,14 @@ class DeviceCollectives {
     std::shared_ptr<DevicePlan> plan_of(const CollectiveCall& call, bool checked); // made if need be
 
     // Before the first run of a call's plan, where it is checked or all are proved: throws ScheduleError on
-    // all ranks where it does something else than the call means. Collective then. `stream` is that of the
-    // run.
+    // all ranks if its effect differs from the call's. Collective then. `stream` is that of the run.
     void prove_once(const CollectiveCall& call, DevicePlan& plan, std::span<const GpuAddress> buffers,
                     void* stream, bool checked);
-    // What the driver is given for some runs of a call's plan, as GpuPlan::record. Collective.
+    // The driver calls of some runs of a call's plan, as GpuPlan::record. Collective.
     RecordedCalls record(const CollectiveCall& call, GpuPlan& plan, std::span<const GpuAddress> buffers);
 
-    // A plan of a call for graphs, whose arrays stay where they are, on these addresses: peers may write into
-    // them without a stop in between. Lives as long as somebody has it. Collective. Throws what start() does.
+    // A plan of a call for graphs, with fixed arrays at these addresses: peers may write to them directly.
+    // Exists as long as it has owners. Collective. Throws the errors of start().
     std::shared_ptr<DevicePlan> persistent_plan(const CollectiveCall& call,
                                                 std::span<const GpuAddress> buffers);
 
@@ -98,7 +97,7 @@ class DeviceCollectives {
         std::string name;
         const CollectiveTransport* spec;
         const CollectiveRanks* ranks;                    // between whom
-        std::shared_ptr<CollectiveConnection> transport; // null: it is closed, or nobody has asked
+        std::shared_ptr<CollectiveConnection> transport; // null: closed, or not used yet
         std::string why_not;
     };
 
@@ -109,8 +108,8 @@ class DeviceCollectives {
     const std::string& open(TransportEntry& entry);
     std::string why_not(TransportEntry& entry, const CollectiveCall& call);
     const std::string& default_transport(bool inside_hosts = false);
-    // Who carries messages of an algorithm inside hosts and between them; the second is empty where nothing
-    // tells them apart.
+    // The transports of an algorithm's messages inside hosts and between them; the second is empty if they
+    // need no distinction.
     std::pair<std::string, std::string> transports_of(const Algorithm& algorithm, const AlgorithmSpec& spec);
     std::string why_not(const AlgorithmSpec& spec, const CollectiveCall& call, std::string& closed);
     CollectiveChoice choose(const CollectiveCall& call, bool persistent);
@@ -126,8 +125,7 @@ class DeviceCollectives {
     Hosts hosts_;
     std::vector<int> ranks_of_hosts_;
     bool mpi_program_ = false;
-    LibraryVersions
-        versions_; // that of the vendor's library where somebody has asked, empty if ranks have others
+    LibraryVersions versions_; // that of the vendor's library once requested, empty if ranks have others
     std::array<PlanCache<DevicePlan>, 2> kept_; // as they are, and those that count overflows
     PlanCache<DevicePlan> in_graphs_;           // that take arrays anywhere
     struct Fixed {
@@ -139,7 +137,7 @@ class DeviceCollectives {
     std::string why_no_kernels_; // on some rank; then entries remain that have collectives themselves
     std::vector<TransportEntry> entries_, inside_;    // those of `inside_` carry messages inside hosts alone
     std::shared_ptr<CollectiveQueues> queues_;        // null: they cannot be
-    std::shared_ptr<CollectiveQueues> within_queues_; // inside hosts; likewise, or nobody has asked
+    std::shared_ptr<CollectiveQueues> within_queues_; // inside hosts; likewise, or not used yet
 };
 
 } // namespace jali

@@ -1,4 +1,4 @@
-// Collectives that are ready to run on a device, again and again, whoever carries them.
+// Collectives that are ready to run on a device repeatedly, by any transport.
 #pragma once
 
 #include "device/gpu.hpp"

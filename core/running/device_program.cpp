@@ -14,7 +14,7 @@ struct Source {
     bool message() const { return peer >= 0; }
 };
 
-// An instruction before anything is said about waiting.
+// An instruction before its waits are added.
 struct Draft {
     Source to;
     std::vector<Source> from;
@@ -165,7 +165,7 @@ class Compiler {
         return region.buffer + 1 == static_cast<int>(schedule_.buffers().size());
     }
 
-    // The only one that uses what stands in a temporary region; -1 if there is none or several do.
+    // The only user of a temporary region's contents; -1 if there is none or several.
     int only_user(std::size_t maker) const {
         const Region& made = drafts_[maker].to.region;
         if (!is_scratch(made)) return -1;
@@ -212,7 +212,7 @@ class Compiler {
         return most_messages(begin, end);
     }
 
-    // What is made only to be sent next is made in the message.
+    // A result that is only sent next is written directly to the message.
     void send_where_made() {
         for (std::size_t k = 0; k + 1 < drafts_.size(); ++k) {
             Draft &d = drafts_[k], &next = drafts_[k + 1];
@@ -325,7 +325,7 @@ class Compiler {
                 program_.sources.push_back(operand(s));
                 if (slotted && s.message()) program_.waits.push_back({DeviceWait::arrival, s.peer, s.packet});
             }
-            // the first of some sends one after the other waits for room for all of them
+            // the first of several consecutive sends waits for room for all of them
             if (slotted && d.sends() && k >= roomy) {
                 roomy = plain_send(d) ? end_of_sends(k) : k + 1;
                 for (std::size_t j = k; j < roomy; ++j)
@@ -360,7 +360,8 @@ class Compiler {
         }
     }
 
-    // Whether a draft neither uses what those from `first` on before it write, nor writes what they use.
+    // Whether a draft neither uses regions that the drafts from `first` on before it write, nor writes
+    // regions that they use.
     bool independent(std::size_t first, std::size_t which) const {
         const auto conflict = [&](const Draft& writer, const Draft& other) {
             return (!other.to.message() && writes(writer, other.to.region)) ||
@@ -373,15 +374,15 @@ class Compiler {
                             });
     }
 
-    // Numbers of what was read go up, so the last one says it all.
+    // Numbers of read messages ascend, so the last one covers all.
     static void free(std::vector<DeviceAction>& pending, const DeviceAction& action) {
         for (DeviceAction& other : pending)
             if (other.kind == action.kind && other.peer == action.peer) return void(other = action);
         pending.push_back(action);
     }
 
-    // Sends from `begin` on that may wait for room together. They are announced after that, so there must be
-    // no more for one rank than its queue takes: room for the next would never come.
+    // Sends from `begin` on that may wait for room together. They are announced afterwards, so there must be
+    // no more for one rank than its queue takes: the next would wait for room for ever.
     std::size_t end_of_sends(std::size_t begin) const {
         std::vector<std::int64_t> to(program_.ranks, 0);
         std::size_t end = begin;

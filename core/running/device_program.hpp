@@ -1,9 +1,9 @@
 // One rank's schedule as a program that a single launch on a device runs to its end.
 //
-// Everything that a schedule does is one kind of instruction: combine sources into a target. A source is a
-// region of this rank's buffers or a message that has come; the target is a region or a message that goes. So
-// a copy is an instruction with one source, a send one whose target is a message, and a receive that only
-// feeds a reduction is no instruction at all: the reduction reads the message where it arrived.
+// All steps of a schedule become one kind of instruction: combine sources into a target. A source is a region
+// of this rank's buffers or a received message; the target is a region or a sent message. So a copy is an
+// instruction with one source, a send one whose target is a message, and a receive that only feeds a
+// reduction is no instruction at all: the reduction reads the message where it arrived.
 //
 // Blocks of threads are *channels*. Every region of a plan is cut in the same way into iterations x channels
 // slices, and channel b of one rank exchanges messages with channel b of the others alone, in order, through
@@ -77,8 +77,8 @@ struct DeviceProgram {
     std::vector<DeviceAction> actions; // of instructions, then those at the end of every iteration
     std::vector<DeviceWait> waits;
     std::int64_t first_last_action = 0; // of the end
-    // Instructions at the beginning that send what needs nothing: an iteration ahead of the others, where the
-    // queues have room for that.
+    // Leading instructions that send data without dependencies: an iteration ahead of the others, if the
+    // queues have room.
     std::int64_t leads = 0;
     std::vector<std::int32_t> sent, received; // messages per iteration, to and from each rank
 
@@ -95,10 +95,10 @@ struct DeviceProgramParameters {
     std::int64_t flagged_below = 256 << 10, flagged_below_combining = 256 << 10;
 };
 
-// What happens one after the other on the device's stream: messages that others than the kernel carry, all of
-// a transport at once, then a program. A plan whose messages the kernel carries alone is one such stage; one
-// that also has others is a stage for each of its own, on all ranks, so that none can wait for a later one of
-// another's.
+// A stage on the device's stream: messages that transports other than the kernel carry, all of a transport at
+// once, then a program. A plan whose messages the kernel alone carries is one stage; a plan with other
+// messages has a stage for each of its stages, on all ranks, so that no rank can wait for a later stage of
+// another.
 struct StageMessage {
     Region region;
     int peer = 0;
@@ -112,13 +112,13 @@ struct DeviceStage {
     std::vector<TransportMessages> messages; // transports go up
     DeviceProgram program;
 
-    // Whether the program may run beside the messages: it touches nothing that they bring, writes nothing
-    // that they send, and has none of its own.
+    // Whether the program may run beside the messages: it touches no received region, writes no sent region,
+    // and has no messages of its own.
     bool apart() const;
 };
 
-// What all ranks agree on, of the composition that a schedule was planned from: bytes of the longest piece,
-// and whether elements are combined on any rank.
+// Properties of the planned composition that are the same on all ranks: bytes of the longest piece, and
+// whether elements are combined on any rank.
 struct Pieces {
     std::int64_t longest = 0;
     bool combined = false;

@@ -25,7 +25,7 @@ GpuPlan::GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CollectiveQueues> que
     if (buffers.empty() || buffers.size() > most_buffers)
         throw PlanError(what_ + " has " + std::to_string(buffers.size()) + " buffers; a device takes 1 to " +
                         std::to_string(most_buffers));
-    // Messages are read where they arrive, so what was planned as scratch may not be used at all.
+    // Messages are read where they arrive, so planned scratch may be unused.
     const auto used = [&](int buffer) {
         const auto is = [&](const DeviceOperand& o) { return o.where == buffer; };
         return std::any_of(stages.begin(), stages.end(), [&](const DeviceStage& stage) {
@@ -65,11 +65,11 @@ GpuPlan::GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CollectiveQueues> que
     for (Stage& stage : stages_) add_to_program(stage, before);
 }
 
-// Its memory returns to where it is given out again in the order of the device's own stream.
+// Its memory returns to the pool, which reuses it in the order of the device's own stream.
 GpuPlan::~GpuPlan() {
     try {
         if (!gpu_->is_capturing(gpu_->stream())) order_->before(gpu_->stream());
-    } catch (const GpuError&) { // the device is lost, and says so elsewhere
+    } catch (const GpuError&) { // the device is lost; other calls report it
     }
 }
 
@@ -88,8 +88,8 @@ void GpuPlan::prepare_messages(std::span<const GpuAddress> own) {
     }
 }
 
-// One after the other, for a launch mostly reads what messages have brought; else it is beside them.
-// `before`: the last steps of the stage before, and then of this one.
+// Exchanges, then the launch, which mostly reads received messages; else it runs beside them. `before`: the
+// last steps of the stage before, and then of this one.
 void GpuPlan::add_to_program(Stage& stage, std::vector<int>& before) {
     std::vector<int> steps;
     for (std::size_t k = 0; k < stage.exchanges.size(); ++k)
@@ -175,7 +175,7 @@ void GpuPlan::prepare(Stage& stage, std::span<const GpuAddress> own) {
     a.watch = queues_->pad_->watch();
 }
 
-// For profiles: the larger of what goes in and what comes out.
+// For profiles: the larger of input and output.
 Work GpuPlan::work() const {
     std::size_t most = 0;
     for (std::size_t bytes : bytes_) most = std::max(most, bytes);

@@ -25,29 +25,28 @@ struct RecordedPlan;
 class GpuPlan : public DevicePlan {
   public:
     // The schedule's last buffer is "scratch" and a buffer "work" before it the plan's own as well, as in
-    // PersistentPlan. `connections` are those that stages number; `queues` may be null where no message goes
-    // through them. `kernel` is the collective kernel for the way in which the stages combine and for their
-    // wire. `fixed`: the user's buffers, where they stay for all runs; empty: each run gives them. Collective
-    // where there are transports. Throws PlanError, GpuError.
+    // PersistentPlan. `connections` are numbered by the stages; `queues` may be null if no message uses them.
+    // `kernel` is the collective kernel for the stages' reduction and wire. `fixed`: the user's buffers, if
+    // the same for all runs; empty: each run supplies them. Collective where there are transports. Throws
+    // PlanError, GpuError.
     GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CollectiveQueues> queues,
             std::vector<std::shared_ptr<CollectiveConnection>> connections, std::vector<DeviceStage> stages,
             const Schedule& schedule, GpuFunction kernel, std::string what,
             std::span<const GpuAddress> fixed = {});
     ~GpuPlan() override;
 
-    // Of a call's plan: what it was made for.
+    // For a call's plan: its composition.
     std::function<Composition(const CollectiveCall& call)> composition_of;
 
     bool is_fixed() const { return !fixed_.empty(); }
-    void warm_up() override; // what is fixed has been connected
+    void warm_up() override; // fixed buffers are connected already
     int stages() const { return static_cast<int>(stages_.size()); }
     const DeviceProgram& program(int stage) const { return stages_[stage].plan.program; }
     std::string describe() const override; // stage by stage
 
-    // What the driver is given for some runs on these addresses, whose contents are as before afterwards: for
-    // check_together (recorded_plan.hpp). `composition` is what the plan was made for, `reproducible` whether
-    // so. Collective. Throws GpuError, also where a graph is recorded; OutOfMemory where there is no room for
-    // a copy of the buffers.
+    // The driver calls of some runs on these addresses, whose contents are restored afterwards: for
+    // check_together (recorded_plan.hpp). `composition` and `reproducible` are the plan's. Collective. Throws
+    // GpuError, also where a graph is recorded; OutOfMemory where there is no room for a copy of the buffers.
     RecordedCalls record(std::span<const GpuAddress> buffers, const Composition& composition,
                          bool reproducible, Communicator& communicator);
     // Proves that they are in order, for all ranks together; throws ScheduleError on all. Collective.
@@ -74,7 +73,7 @@ class GpuPlan : public DevicePlan {
     void choose_channels(RecordedPlan& subject, Communicator& communicator) const;
 
     std::shared_ptr<CollectiveQueues> queues_;
-    std::shared_ptr<StreamOrder> order_; // of runs, which share what is below: that of the queues
+    std::shared_ptr<StreamOrder> order_; // of runs, which share the members below: that of the queues
     std::vector<std::shared_ptr<CollectiveConnection>> connections_;
     GpuFunction kernel_;
     bool has_work_ = false;

@@ -116,7 +116,7 @@ void PersistentPlan::start(std::span<std::byte* const> buffers, std::shared_ptr<
                             std::to_string(schedule_->buffers()[k].bytes) +
                             " bytes on this rank and no address");
     space_->transports_.front()
-        .second->refuse_other_threads(); // before anything has begun that would fail the group
+        .second->refuse_other_threads(); // before any work whose error would fail the group
     const int window = space_->next_window();
     if (const auto oldest = space_->under_way_[window]) oldest->wait();
     ++space_->starts_;

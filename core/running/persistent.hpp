@@ -1,9 +1,9 @@
-// A plan that is ready to run again and again on one rank, and the space in which plans exchange messages.
+// A plan that is ready to run repeatedly on one rank, and the space in which plans exchange messages.
 //
 // Plans that run on the same ranks share a MessageSpace: a duplicate of their communicator for every library,
 // whose tags are cut into windows. The n-th start takes window n modulo their number, so ranks agree on
-// windows without a word, as long as they start the same plans in the same order; they may wait for them in
-// any order (executors of one thread move together). It knows nothing of Python or of arrays: buffers are
+// windows without messages, as long as they start the same plans in the same order; they may wait for them in
+// any order (executors of one thread progress together). It does not depend on Python or arrays: buffers are
 // addresses, given at every start.
 #pragma once
 
@@ -28,10 +28,10 @@ std::vector<bool> written_buffers(const Schedule& schedule); // whether a run wr
 class MessageSpace {
   public:
     using NamedCommunicator =
-        std::pair<std::string, std::shared_ptr<Communicator>>; // name of a library, who it is
+        std::pair<std::string, std::shared_ptr<Communicator>>; // a library's name and communicator
 
-    // Transports have the same ranks, and nobody else uses them. The first also answers to "" (any library).
-    // Throws PlanError if there is none or they differ in rank or size.
+    // Transports have the same ranks, and no other users. The first also answers to "" (any library). Throws
+    // PlanError if there is none or they differ in rank or size.
     explicit MessageSpace(std::vector<NamedCommunicator> transports);
 
     int rank() const { return transports_.front().second->rank(); }
@@ -58,14 +58,14 @@ class PersistentPlan : public std::enable_shared_from_this<PersistentPlan> {
   public:
     // The schedule's last buffer is "scratch"; the plan provides it itself, and a buffer "work" right before
     // it, which standard collectives use between two steps. `what` names the plan in errors. Throws PlanError
-    // if the schedule speaks of libraries or tags that the space does not have; ScheduleError.
+    // if the schedule uses libraries or tags that the space lacks; ScheduleError.
     static std::shared_ptr<PersistentPlan> make(std::shared_ptr<const Schedule> schedule,
                                                 std::shared_ptr<MessageSpace> space, std::string what);
 
-    // Begins a run on these addresses, one per buffer that is the user's (null where it has no bytes). They
-    // must stay until the end; `keep` is held until then. If as many plans are under way as there are
-    // windows, it first waits for the oldest. Throws std::logic_error if this plan is under way itself, and
-    // what waiting throws.
+    // Begins a run on these addresses, one per buffer of the user (null if it has no bytes). They must stay
+    // valid until the end; `keep` is held until then. If as many plans are under way as there are windows, it
+    // first waits for the oldest. Throws std::logic_error if this plan is under way itself, and what waiting
+    // throws.
     void start(std::span<std::byte* const> buffers, std::shared_ptr<const void> keep = nullptr);
 
     bool test();                                    // makes progress; true when this plan is not under way
@@ -83,7 +83,7 @@ class PersistentPlan : public std::enable_shared_from_this<PersistentPlan> {
     const std::string& what() const { return what_; }
     int user_buffers() const { return user_buffers_; } // the first ones
     bool writes(int buffer) const { return written_[buffer]; }
-    bool brief() const { return brief_; } // nothing that it does takes long, except waiting
+    bool brief() const { return brief_; } // no step takes long, except waiting
 
   private:
     friend class MessageSpace;
@@ -103,7 +103,7 @@ class PersistentPlan : public std::enable_shared_from_this<PersistentPlan> {
     std::vector<std::byte*> addresses_;
     std::shared_ptr<const void> keep_;
     int window_ = -1;        // while it runs
-    std::int64_t begun_ = 0; // in ns, if somebody watches
+    std::int64_t begun_ = 0; // in ns, if recorded
 };
 
 } // namespace jali

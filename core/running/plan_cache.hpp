@@ -1,5 +1,4 @@
-// Plans of calls, kept for the next such call: of more than there is room for, the one that nobody has asked
-// for the longest goes.
+// Plans of calls, kept for the next equal call: beyond the capacity the least recently used plan is dropped.
 #pragma once
 
 #include "composition/standard.hpp"
@@ -34,7 +33,7 @@ class PlanCache {
         return latest_->second.plan;
     }
 
-    // Of a call that has none. What goes for it is given back, so that the caller says when it ends.
+    // For a call without a plan. Returns a dropped plan, so that the caller controls its end.
     [[nodiscard]] std::shared_ptr<Plan> add(const CollectiveCall& call, std::shared_ptr<Plan> plan) {
         ++counts_.made;
         plans_.insert_or_assign(call, Kept{std::move(plan), ++asked_});
@@ -59,7 +58,7 @@ class PlanCache {
   private:
     struct Kept {
         std::shared_ptr<Plan> plan;
-        std::uint64_t last; // which question it was that asked for it last
+        std::uint64_t last; // number of its last request
     };
     std::unordered_map<CollectiveCall, Kept> plans_;
     std::pair<const CollectiveCall, Kept>* latest_ = nullptr; // of them

@@ -59,7 +59,7 @@ void RunningPlan::start(const std::shared_ptr<Gpu>& gpu, std::span<const GpuAddr
     const bool captured = gpu->is_capturing(stream);
     if (!captured && !gpu->is_capturing(gpu->stream())) prove_once(*here.plan, buffers, stream);
     here.plan->run(buffers, stream);
-    if (captured) return; // whoever launches the graph waits for it
+    if (captured) return; // the graph's launcher waits for it
     here.ended.record(stream);
     last_ = &here.ended;
 }
@@ -81,7 +81,7 @@ void RunningPlan::check(GpuPlan& plan, std::span<const GpuAddress> buffers) {
 void RunningPlan::prove_once(GpuPlan& plan, std::span<const GpuAddress> buffers, void* stream) {
     if (!first_runs_are_proved() || plan.proved()) return;
     Gpu& gpu = *plan.gpu();
-    const bool elsewhere = stream != gpu.stream(); // runs that are looked at are on the device's own
+    const bool elsewhere = stream != gpu.stream(); // checked runs are on the device's own
     if (elsewhere) gpu.wait_for(stream);
     check(plan, buffers);
     if (elsewhere) gpu.let_wait(stream);

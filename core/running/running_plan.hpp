@@ -1,5 +1,5 @@
-// One rank's part of a plan of a composition: on memory of the host an executor runs its schedule, on that of
-// devices one or more launches on their own streams do. Either is made when it is first needed.
+// One rank's part of a plan of a composition: on memory of the host an executor runs its schedule, on memory
+// of devices launches on their streams do. Either part is made at its first use.
 //
 // All ranks start plans of one communicator in the same order. Used by one thread at a time, as communicators
 // are.
@@ -31,23 +31,22 @@ class RunningPlan {
     // The part on memory of the host, which test(), wait() and running() are about from now on. Throws
     // PlanError where there is none.
     PersistentPlan& on_host();
-    // The part on a device. Collective where it is first asked for there. Throws what DeviceCollectives::plan
-    // does.
+    // The part on a device. Collective at its first use there. Throws the errors of DeviceCollectives::plan.
     const std::shared_ptr<GpuPlan>& on(const std::shared_ptr<Gpu>& gpu) { return there(gpu).plan; }
 
     // Puts a run on a stream of a device, such as gpu->stream(), on these addresses, one for each buffer of
     // the composition (0 where this rank has no bytes of it). Where first runs are proved, the first one is
-    // checked before. Throws what on(), GpuPlan::check and GpuPlan::run do, std::logic_error while a run on
-    // the host is under way.
+    // checked before. Throws the errors of on(), GpuPlan::check and GpuPlan::run, std::logic_error during a
+    // run on the host.
     void start(const std::shared_ptr<Gpu>& gpu, std::span<const GpuAddress> buffers, void* stream);
-    // What a run that is recorded in a graph needs done before. Collective.
+    // Prepares a run that is to be recorded in a graph. Collective.
     void warm_up(const std::shared_ptr<Gpu>& gpu, std::span<const GpuAddress> buffers);
-    // Proves that what runs on a device, on all ranks together, does what the composition says. Buffers are
-    // as before afterwards. Collective; throws ScheduleError on all ranks.
+    // Proves that the plan on devices, on all ranks together, implements the composition. Buffers are
+    // restored afterwards. Collective; throws ScheduleError on all ranks.
     void check(const std::shared_ptr<Gpu>& gpu, std::span<const GpuAddress> buffers);
 
-    // Of what was started last. On devices wait() returns at once, since it is on the stream. What has ended
-    // throws where a device has given up.
+    // For the last started run. On devices wait() returns at once, since the run is on the stream. An ended
+    // run throws if its device was aborted.
     bool test();
     void wait();
     bool running();
